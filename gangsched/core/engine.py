@@ -1,0 +1,579 @@
+"""The engine: folds facts, takes snapshots, accepts plans, and settles by facts alone.
+
+The life of a gang::
+
+                every member known     plan accepted        every member at the barrier
+     GATHERING -------------------> PENDING ----------> RESERVED ---------------> BINDING
+         ^                          ^     ^                |                         |
+         | a waiting member leaves  |     |   a member refused, gone, late, or       | minimum
+         +--------------------------+     |   its node gone                          | bound
+                                          |                v                         v
+                                          +------------ BROKEN <------------------ PLACED
+                                      every bind in flight        below its minimum for longer
+                                      answered, every bound       than its timeout
+                                      member gone
+
+What always holds:
+
+- A reservation ends only by an observed fact. A broken gang keeps the room of every bind in
+  flight until that bind is answered, and of every bound member until its pod is gone; freeing it
+  at the first refusal would over-commit a node, because another bind may still succeed.
+- No member is bound before every reserved member has passed the barrier (two-phase commit).
+- A plan is checked again on the current state; a gang that changed meanwhile is dropped whole.
+
+The engine has no clock: every call brings the time, in seconds from any fixed point.
+"""
+
+from dataclasses import replace
+
+from gangsched.core import facts as f
+from gangsched.core import orders as o
+from gangsched.core.cluster import Cluster
+from gangsched.core.gangs import GangState, Limits, MemberState, Stage, State
+from gangsched.core.model import GangId, NodeName, PodNeeds, PodUid
+from gangsched.core.planner import Plan, Planned
+from gangsched.core.policy import Placement
+from gangsched.core.refusal import Reason, Refusal, plural
+from gangsched.core.snapshot import Snapshot
+
+
+class Engine:
+    """All state of the scheduler. One task owns it; see the module's drawing."""
+
+    def __init__(self, limits: Limits, queues: frozenset[str] = frozenset({"default"})) -> None:
+        self.limits = limits
+        self.queues = queues
+        self.cluster = Cluster()
+        self.gangs: dict[GangId, GangState] = {}
+        self.refusals: dict[GangId, Refusal] = {}
+        self.stale_plans = 0
+        self._pods: dict[PodUid, f.PodSeen] = {}
+        self._orders: list[o.Order] = []
+        # Ordered sets (dicts without values): iterating a real set would depend on the hash seed.
+        self._to_plan: dict[GangId, None] = {}
+        self._refused_now: dict[GangId, None] = {}
+        self._timed: dict[GangId, None] = {}
+        self._room_grew = False
+
+    # -- facts --------------------------------------------------------------------------------
+
+    def observe(self, fact: f.Fact, now_s: float) -> tuple[o.Order, ...]:
+        """Fold one fact in; return what has to be done because of it."""
+        match fact:
+            case f.PodSeen():
+                self._pod_seen(fact, now_s)
+            case f.PodGone(uid):
+                self._pod_gone(uid, now_s)
+            case f.Prepared(uid, node):
+                self._prepared(uid, node, now_s)
+            case f.Bound(uid, node):
+                pod = self._pods.get(uid)
+                if pod is not None and pod.node is None:
+                    self._pod_seen(replace(pod, node=node, gated=False), now_s)
+            case f.PrepareFailed(uid, node, reason) | f.BindFailed(uid, node, reason):
+                self._refused(uid, node, reason, now_s)
+            case f.NodeSeen(node=seen):
+                if self.cluster.put_node(seen):
+                    self._room_grew = True
+            case f.NodeGone(name):
+                self._node_gone(name, now_s)
+            case f.GangSeen(gang):
+                state = self._gang(gang.id)
+                if state.declare(gang):
+                    self._refresh(state, now_s)
+            case f.GangGone(gang_id):
+                self._gang_gone(gang_id, now_s)
+            case f.ReservationSeen():
+                self._adopt(fact, now_s)
+        return self._take_orders()
+
+    def tick(self, now_s: float) -> tuple[o.Order, ...]:
+        """Let time pass: break what is overdue, and let what backed off try again."""
+        for gang_id in list(self._timed):
+            gang = self.gangs.get(gang_id)
+            due_s = None if gang is None else gang.due_s()
+            if gang is None or due_s is None:
+                del self._timed[gang_id]
+            elif now_s >= due_s:
+                self._due(gang, now_s)
+        return self._take_orders()
+
+    def next_due_s(self) -> float | None:
+        """Return when `tick` has something to do next, or None."""
+        due = (self.gangs[gang_id].due_s() for gang_id in self._timed if gang_id in self.gangs)
+        return min((at for at in due if at is not None), default=None)
+
+    # -- planning -----------------------------------------------------------------------------
+
+    def wants_plan(self) -> bool:
+        """Tell whether a gang waits that was not refused on the present room already."""
+        return bool(self._plannable())
+
+    def snapshot(self, limit: int = 1000) -> Snapshot:
+        """Return a frozen view with at most `limit` gangs, highest priority and oldest first."""
+        waiting = [gang.waiting() for gang in self._plannable()]
+        waiting.sort(key=lambda item: (-item.priority, item.since_s, item.gang.id))
+        del waiting[limit:]
+        for item in waiting:
+            for needs in {id(m.needs): m.needs for m in item.members}.values():
+                self.cluster.vector(needs)
+                self.cluster.eligible(needs)  # computed once here, kept for later snapshots
+        return Snapshot(self.cluster.copy(), tuple(waiting), self.queues)
+
+    def accept(self, plan: Plan, now_s: float) -> tuple[o.Order, ...]:
+        """Check every placement on the current state, and reserve those that still hold."""
+        for planned in plan.placements:
+            gang = self.gangs.get(planned.gang)
+            if gang is None or gang.version != planned.version or not self._holds(gang, planned):
+                self.stale_plans += 1
+                continue
+            self._reserve(gang, planned, now_s)
+        for version, refusal in plan.refusals:
+            gang = self.gangs.get(refusal.gang)
+            if gang is not None and gang.version == version:
+                self._to_plan.pop(gang.id, None)
+                self._refused_now[gang.id] = None
+                self._refuse(gang, refusal)
+        return self._take_orders()
+
+    def reservation(self, uid: PodUid) -> NodeName | None:
+        """Return the node a pod may go to now, for a driver's look-up."""
+        found = self._member(uid)
+        return found[1].node if found is not None and found[1].stage is not None else None
+
+    def pod(self, uid: PodUid) -> f.PodSeen | None:
+        """Return the latest fact about a pod."""
+        return self._pods.get(uid)
+
+    def pods(self) -> tuple[f.PodSeen, ...]:
+        """Return the latest fact about every pod, for checkers."""
+        return tuple(self._pods.values())
+
+    def _plannable(self) -> list[GangState]:
+        if self._room_grew:  # whoever was refused on the old room may fit now
+            self._to_plan.update(self._refused_now)
+            self._refused_now.clear()
+            self._room_grew = False
+        ready = []
+        for gang_id in list(self._to_plan):
+            gang = self.gangs.get(gang_id)
+            if gang is None or not gang.plannable():
+                del self._to_plan[gang_id]
+            else:
+                ready.append(gang)
+        return ready
+
+    def _want_plan(self, gang: GangState) -> None:
+        self._refused_now.pop(gang.id, None)
+        self._to_plan[gang.id] = None
+
+    def _holds(self, gang: GangState, planned: Planned) -> bool:
+        """Check a placement on the current cluster, counting pods of one kind together."""
+        groups: dict[tuple[NodeName, PodNeeds], int] = {}
+        for name, node in planned.placement.nodes:
+            key = (node, gang.members[name].needs)
+            groups[key] = groups.get(key, 0) + 1
+        taken: list[tuple[int, PodNeeds, int]] = []
+        try:
+            for (node, needs), times in groups.items():
+                row = self.cluster.rows.get(node)
+                if row is None:
+                    return False
+                if times > 1:
+                    self.cluster.take(row, needs, times - 1)
+                    taken.append((row, needs, times - 1))
+                if not self.cluster.fits(row, needs):
+                    return False
+                self.cluster.take(row, needs)
+                taken.append((row, needs, 1))
+            return True
+        finally:
+            for row, needs, times in reversed(taken):
+                self.cluster.give(row, needs, times)
+
+    def _reserve(self, gang: GangState, planned: Planned, now_s: float) -> None:
+        for name, node in planned.placement.nodes:
+            member = gang.members[name]
+            member.node, member.stage = node, Stage.RESERVED
+            self.cluster.charge((gang.id, name), node, member.needs)
+        if gang.state is State.PENDING:
+            gang.state = State.RESERVED
+        gang.version += 1
+        gang.deadline_s = now_s + gang.timeout_s(self.limits)
+        self._timed[gang.id] = None
+        self.refusals.pop(gang.id, None)
+        self._orders.append(o.Reserve(gang.id, gang.assignments()))
+        nodes = len({node for _, node in planned.placement.nodes})
+        self._report(
+            gang,
+            "Reserved",
+            f"room for {plural(len(planned.placement.nodes), 'pod')} is reserved on "
+            f"{plural(nodes, 'node')}.",
+        )
+        self._advance(gang, now_s)
+
+    def _refuse(self, gang: GangState, refusal: Refusal) -> None:
+        if self.refusals.get(gang.id) == refusal:
+            return
+        self.refusals[gang.id] = refusal
+        self._report(gang, refusal.reason.value, refusal.message)
+
+    # -- pods ---------------------------------------------------------------------------------
+
+    def _pod_seen(self, fact: f.PodSeen, now_s: float) -> None:
+        known = self._pods.get(fact.uid)
+        if known is not None and known.node is not None and fact.node is None:
+            fact = replace(fact, node=known.node)  # a late echo: bindings never go back
+        if known is not None and known.ended and not fact.ended:
+            return
+        self._pods[fact.uid] = fact
+        if fact.node is not None and not fact.ended:
+            self.cluster.charge(fact.uid, fact.node, fact.needs)
+        elif self.cluster.discharge(fact.uid):
+            self._room_grew = True
+        if fact.gang is None:
+            return
+        gang = self._gang(fact.gang)
+        changed = gang.pod_seen(fact)
+        member = gang.members[fact.name]
+        if member.pod == fact.uid and member.bound and member.stage is not None:
+            self._settle_member(gang, member)
+            changed = True
+        if changed:
+            self._refresh(gang, now_s)
+
+    def _pod_gone(self, uid: PodUid, now_s: float) -> None:
+        known = self._pods.pop(uid, None)
+        if known is None:
+            return
+        if self.cluster.discharge(uid):
+            self._room_grew = True
+        if known.gang is None:
+            return
+        gang = self.gangs.get(known.gang)
+        member = None if gang is None else gang.members.get(known.name)
+        if gang is None or member is None or member.pod != uid:
+            return
+        lost_reserved = member.stage is not None
+        if lost_reserved:
+            self._settle_member(gang, member)
+            self._room_grew = True
+        gang.pod_gone(member)
+        if lost_reserved and gang.state in (State.RESERVED, State.BINDING):
+            self._break(gang, f"pod {known.name} left before the gang had started", now_s)
+        self._refresh(gang, now_s)
+        if gang.vanished():
+            self._forget(gang)
+
+    def _prepared(self, uid: PodUid, node: NodeName, now_s: float) -> None:
+        found = self._member(uid)
+        if found is None:
+            return
+        gang, member = found
+        if member.node != node or member.stage is not Stage.PREPARING:
+            if member.stage is not Stage.PREPARED and member.stage is not Stage.BINDING:
+                self._orders.append(
+                    o.Refuse(gang.id, uid, member.name, f"{node} is not reserved for this pod")
+                )
+            return
+        member.stage = Stage.PREPARED
+        self._advance(gang, now_s)
+
+    def _refused(self, uid: PodUid, node: NodeName, reason: str, now_s: float) -> None:
+        """Settle a member that was refused for good: it is not bound and will not be."""
+        found = self._member(uid)
+        if found is None:
+            return
+        gang, member = found
+        if member.stage is None or member.node != node or member.bound:
+            return
+        self._settle_member(gang, member)
+        self._room_grew = True
+        gang.avoid[node] = now_s + self.limits.avoid_s
+        surplus = gang.in_progress() + gang.bound_count() >= gang.minimum()
+        if gang.state is State.PLACED or (surplus and gang.state is State.BINDING):
+            gang.version += 1
+            self._back_off(gang, now_s + self.limits.backoff_s)
+        elif gang.state in (State.RESERVED, State.BINDING):
+            self._break(gang, f"{node} refused pod {member.name}: {reason}", now_s)
+        self._refresh(gang, now_s)
+
+    def _settle_member(self, gang: GangState, member: MemberState) -> None:
+        self.cluster.discharge((gang.id, member.name))
+        member.stage = None
+        member.node = None
+
+    def _member(self, uid: PodUid) -> tuple[GangState, MemberState] | None:
+        pod = self._pods.get(uid)
+        gang = self.gangs.get(pod.gang) if pod is not None and pod.gang else None
+        if pod is None or gang is None:
+            return None
+        member = gang.members.get(pod.name)
+        return (gang, member) if member is not None and member.pod == uid else None
+
+    # -- nodes and gangs ----------------------------------------------------------------------
+
+    def _node_gone(self, name: NodeName, now_s: float) -> None:
+        if not self.cluster.remove_node(name):
+            return
+        for gang in list(self.gangs.values()):
+            lost = [m for m in gang.members.values() if m.node == name and m.stage is not None]
+            if lost and gang.state in (State.RESERVED, State.BINDING):
+                self._break(gang, f"node {name} went away before the gang had started", now_s)
+                self._refresh(gang, now_s)
+            elif lost:  # refills of a running gang: take back those whose bind is not in flight
+                for member in lost:
+                    if member.stage is not Stage.BINDING:
+                        self._withdraw(gang, member, f"node {name} went away")
+                gang.version += 1
+                self._refresh(gang, now_s)
+
+    def _gang(self, gang_id: GangId) -> GangState:
+        gang = self.gangs.get(gang_id)
+        if gang is None:
+            gang = self.gangs[gang_id] = GangState(gang_id)
+        return gang
+
+    def _gang_gone(self, gang_id: GangId, now_s: float) -> None:
+        gang = self.gangs.get(gang_id)
+        if gang is None or gang.spec is None:
+            return
+        gang.undeclare()
+        if gang.state in (State.RESERVED, State.BINDING):
+            self._break(gang, "its PodGroup was deleted before the gang had started", now_s)
+        self._refresh(gang, now_s)
+        if gang.vanished():
+            self._forget(gang)
+
+    def _forget(self, gang: GangState) -> None:
+        for member in gang.members.values():
+            self.cluster.discharge((gang.id, member.name))
+        del self.gangs[gang.id]
+        self.refusals.pop(gang.id, None)
+        for group in (self._to_plan, self._refused_now, self._timed):
+            group.pop(gang.id, None)
+
+    def _adopt(self, fact: f.ReservationSeen, now_s: float) -> None:
+        """Take over a reservation an earlier process wrote, if it still holds whole."""
+        gang = self.gangs.get(fact.gang)
+        if gang is None or gang.state is not State.PENDING:
+            return
+        known = tuple((n, node) for n, node in fact.assignments if n in gang.members)
+        open_places = tuple((n, node) for n, node in known if not gang.members[n].bound)
+        planned = Planned(gang.id, gang.version, Placement(open_places))
+        if len(known) >= gang.minimum() and open_places and self._holds(gang, planned):
+            self._reserve(gang, planned, now_s)
+        elif len(known) < len(fact.assignments) or open_places:
+            self._orders.append(o.Release(gang.id))
+
+    # -- the state machine --------------------------------------------------------------------
+
+    def _refresh(self, gang: GangState, now_s: float) -> None:
+        """Bring a gang's state in line with what is known of its members."""
+        if gang.state is State.BROKEN:
+            self._settle_broken(gang, now_s)
+        if gang.state in (State.GATHERING, State.PENDING):
+            self._gather(gang, now_s)
+        if gang.state in (State.RESERVED, State.BINDING, State.PLACED):
+            self._advance(gang, now_s)
+        if gang.state in (State.GATHERING, State.PENDING, State.PLACED):
+            self._watch_minimum(gang, now_s)
+        if gang.plannable():
+            self._want_plan(gang)
+
+    def _gather(self, gang: GangState, now_s: float) -> None:
+        settled = gang.bound_count() + gang.ended_count()
+        if gang.spec is not None and (gang.spec.started or settled >= gang.minimum()) and settled:
+            self._placed(gang)
+            return
+        missing = gang.missing()
+        if missing is not None:
+            if gang.state is State.PENDING:
+                gang.state = State.GATHERING
+                gang.version += 1
+            if gang.members:
+                self._refuse(gang, missing)
+        elif gang.state is State.GATHERING:
+            gang.state = State.PENDING
+            gang.since_s = gang.since_s if gang.since_s is not None else now_s
+            gang.version += 1
+            self.refusals.pop(gang.id, None)
+
+    def _advance(self, gang: GangState, now_s: float) -> None:
+        """Move reserved members towards the barrier, and all of them through it together."""
+        reserved = [m for m in gang.members.values() if m.stage is not None]
+        for member in reserved:
+            if member.stage is Stage.RESERVED and member.pod is not None:
+                member.stage = Stage.PREPARING
+                fact = self._pods[member.pod]
+                self._orders.append(
+                    o.Prepare(gang.id, fact.uid, member.name, _node(member), fact.gated)
+                )
+        if gang.state is State.PLACED:
+            ready = [m for m in reserved if m.stage is Stage.PREPARED]
+        elif all(m.stage in (Stage.PREPARED, Stage.BINDING) for m in reserved):
+            ready = [m for m in reserved if m.stage is Stage.PREPARED]
+            if reserved and gang.state is State.RESERVED:
+                gang.state = State.BINDING
+        else:
+            ready = []
+        for member in ready:
+            member.stage = Stage.BINDING
+            self._orders.append(o.Bind(gang.id, _uid(member), member.name, _node(member)))
+        placed = gang.bound_count() + gang.ended_count()
+        done = not any(m.stage is not None for m in gang.members.values())
+        if gang.state in (State.RESERVED, State.BINDING) and done and placed >= gang.minimum():
+            self._placed(gang)
+        elif gang.state in (State.RESERVED, State.BINDING) and done:
+            self._break(gang, "fewer members than its minimum were bound", now_s)
+        if gang.state is State.PLACED and done and gang.below_since_s is None:
+            gang.deadline_s = None  # its late members have all arrived
+
+    def _placed(self, gang: GangState) -> None:
+        gang.state = State.PLACED
+        gang.attempts = 0
+        gang.avoid.clear()
+        gang.deadline_s = None
+        gang.version += 1
+        self.refusals.pop(gang.id, None)
+        nodes = len({m.bound for m in gang.members.values() if m.bound})
+        self._report(
+            gang,
+            "Placed",
+            f"all {plural(gang.bound_count(), 'pod')} of the gang are bound, "
+            f"to {plural(nodes, 'node')}.",
+        )
+
+    def _watch_minimum(self, gang: GangState, now_s: float) -> None:
+        """A gang that runs below its minimum gets its timeout to be whole again."""
+        bound = gang.bound_count()
+        whole = bound + gang.ended_count() >= gang.minimum()
+        if whole or bound == 0:
+            if gang.below_since_s is not None:
+                gang.below_since_s = gang.deadline_s = None
+            if not whole and gang.state is State.PLACED and gang.in_progress() == 0:
+                gang.state = State.GATHERING  # nobody is left: the gang starts over
+                gang.start_over()
+                self._gather(gang, now_s)
+            return
+        if gang.below_since_s is None:
+            gang.below_since_s = now_s
+            gang.deadline_s = now_s + gang.timeout_s(self.limits)
+            self._timed[gang.id] = None
+            self._report(
+                gang,
+                "BelowMinimum",
+                f"{bound} of at least {gang.minimum()} members run; the gang is stopped and "
+                f"queued again unless it is whole within {gang.timeout_s(self.limits):g} s.",
+            )
+
+    def _back_off(self, gang: GangState, until_s: float) -> None:
+        gang.not_before_s = until_s
+        self._timed[gang.id] = None
+        self._to_plan.pop(gang.id, None)
+
+    def _due(self, gang: GangState, now_s: float) -> None:
+        """Act on a gang whose time has come."""
+        if gang.not_before_s is not None and now_s >= gang.not_before_s:
+            gang.not_before_s = None
+        if any(until_s <= now_s for until_s in gang.avoid.values()):
+            gang.avoid = {node: until_s for node, until_s in gang.avoid.items() if until_s > now_s}
+            gang.version += 1
+        if gang.deadline_s is not None and now_s >= gang.deadline_s:
+            gang.deadline_s = None
+            if gang.state is State.RESERVED:
+                late = [m.name for m in gang.members.values() if m.stage and m.stage.before_barrier]
+                named = ", ".join(late[:3]) + (" and others" if len(late) > 3 else "")
+                self._break(
+                    gang,
+                    f"{plural(len(late), 'member')} did not come to the barrier within "
+                    f"{gang.timeout_s(self.limits):g} s: {named}",
+                    now_s,
+                )
+            elif gang.below_since_s is not None:
+                self._break(gang, "it stayed below its minimum for longer than its timeout", now_s)
+            elif gang.state is State.PLACED:
+                self._withdraw_late(gang)
+        self._refresh(gang, now_s)
+
+    def _withdraw_late(self, gang: GangState) -> None:
+        """Give up on late members of a running gang that did not come to the barrier."""
+        for member in gang.members.values():
+            if member.stage is not None and member.stage is not Stage.BINDING:
+                self._withdraw(gang, member, "the pod did not come to the barrier in time")
+                gang.version += 1
+
+    def _break(self, gang: GangState, reason: str, now_s: float) -> None:
+        """Stop a gang as a whole; its room is freed member by member, as the world answers."""
+        gang.state = State.BROKEN
+        gang.broken_reason = reason
+        gang.attempts += 1
+        gang.version += 1
+        gang.below_since_s = gang.deadline_s = None
+        self._report(gang, "Broken", f"{reason}. The gang is stopped and will be planned again.")
+        self._orders.append(o.Release(gang.id))
+        pinned = gang.spec is not None and gang.spec.planned_before_creation
+        for member in gang.members.values():
+            in_flight = member.stage is Stage.BINDING
+            if member.stage is not None and not in_flight:
+                self._withdraw(gang, member, reason)
+            # A pod created pinned to a node cannot be planned again: it has to be made anew.
+            if member.pod and not member.ended and (member.bound or (pinned and not in_flight)):
+                member.evicted = True
+                self._orders.append(o.Evict(gang.id, member.pod, member.name, reason))
+        self._settle_broken(gang, now_s)
+
+    def _withdraw(self, gang: GangState, member: MemberState, reason: str) -> None:
+        stage = member.stage
+        self._settle_member(gang, member)
+        self._room_grew = True
+        if member.pod is not None and stage in (Stage.PREPARING, Stage.PREPARED):
+            self._orders.append(o.Refuse(gang.id, member.pod, member.name, reason))
+
+    def _settle_broken(self, gang: GangState, now_s: float) -> None:
+        pinned = gang.spec is not None and gang.spec.planned_before_creation
+        for member in gang.members.values():
+            late = member.bound or (pinned and member.stage is None)
+            if late and member.pod and not member.ended and not member.evicted:
+                member.evicted = True
+                reason = gang.broken_reason
+                self._orders.append(o.Evict(gang.id, member.pod, member.name, reason))
+        if any(
+            member.stage is Stage.BINDING
+            or (member.pod and not member.ended and (member.bound or pinned))
+            for member in gang.members.values()
+        ):
+            return
+        gang.state = State.GATHERING
+        gang.start_over()
+        wait_s = min(self.limits.backoff_s * 2 ** (gang.attempts - 1), self.limits.backoff_max_s)
+        self._back_off(gang, now_s + wait_s)
+        self._gather(gang, now_s)
+        if gang.state is State.PENDING:
+            message = f"{gang.broken_reason}; trying again in {wait_s:g} s."
+            self._refuse(gang, Refusal(gang.id, Reason.BACKING_OFF, message))
+
+    # -- small helpers ------------------------------------------------------------------------
+
+    def _report(self, gang: GangState, reason: str, message: str) -> None:
+        self._orders.append(o.Report(gang.id, gang.state.value, reason, message))
+
+    def _take_orders(self) -> tuple[o.Order, ...]:
+        if not self._orders:
+            return ()
+        taken = tuple(self._orders)
+        self._orders.clear()
+        return taken
+
+
+def _node(member: MemberState) -> NodeName:
+    assert member.node is not None, "a staged member has a node"  # noqa: S101
+    return member.node
+
+
+def _uid(member: MemberState) -> PodUid:
+    assert member.pod is not None, "a member at the barrier has a pod"  # noqa: S101
+    return member.pod
+
+
+__all__ = ["Engine", "GangState", "Limits", "Stage", "State"]

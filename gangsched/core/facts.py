@@ -1,0 +1,120 @@
+"""Facts: what happened in the world, one frozen record for each kind of happening.
+
+Facts may come late, twice or out of order; the engine folds each in constant time.
+"""
+
+from dataclasses import dataclass
+
+from gangsched.core.model import Gang, GangId, Node, NodeName, PodName, PodNeeds, PodUid
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSeen:
+    """A node exists, with these properties now."""
+
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGone:
+    """A node no longer exists."""
+
+    name: NodeName
+
+
+@dataclass(frozen=True, slots=True)
+class GangSeen:
+    """A group was declared or changed its declaration."""
+
+    gang: Gang
+
+
+@dataclass(frozen=True, slots=True)
+class GangGone:
+    """A group's declaration was deleted; its pods may still exist."""
+
+    id: GangId
+
+
+@dataclass(frozen=True, slots=True)
+class PodSeen:
+    """A pod exists. `gang` is None when it is not ours and only takes room on its node.
+
+    `ended` is true once its containers have ended for good (phase Succeeded or Failed).
+    """
+
+    uid: PodUid
+    name: PodName
+    needs: PodNeeds
+    gang: GangId | None = None
+    role: str = ""
+    node: NodeName | None = None
+    ended: bool = False
+    terminating: bool = False
+    gated: bool = False
+    priority: int = 0
+    created_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PodGone:
+    """A pod no longer exists."""
+
+    uid: PodUid
+
+
+@dataclass(frozen=True, slots=True)
+class ReservationSeen:
+    """A reservation that an earlier process wrote down (restart)."""
+
+    gang: GangId
+    assignments: tuple[tuple[PodName, NodeName], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Phase one: the pod passed every check before binding and waits at the barrier."""
+
+    uid: PodUid
+    node: NodeName
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareFailed:
+    """Phase one: the pod cannot go to the node; `reason` is the judge's own sentence."""
+
+    uid: PodUid
+    node: NodeName
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Phase two: the API accepted the binding (the watch will say the same)."""
+
+    uid: PodUid
+    node: NodeName
+
+
+@dataclass(frozen=True, slots=True)
+class BindFailed:
+    """Phase two: the API refused the binding for good; the pod is not bound."""
+
+    uid: PodUid
+    node: NodeName
+    reason: str
+
+
+Fact = (
+    NodeSeen
+    | NodeGone
+    | GangSeen
+    | GangGone
+    | PodSeen
+    | PodGone
+    | ReservationSeen
+    | Prepared
+    | PrepareFailed
+    | Bound
+    | BindFailed
+)

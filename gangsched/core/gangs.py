@@ -1,0 +1,286 @@
+"""The state of one gang inside the engine: its members, and the questions asked of them."""
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from gangsched.core.facts import PodSeen
+from gangsched.core.model import (
+    Gang,
+    GangId,
+    Member,
+    NodeName,
+    PodName,
+    PodNeeds,
+    PodUid,
+    Waiting,
+)
+from gangsched.core.refusal import Reason, Refusal
+
+
+class State(StrEnum):
+    """States of a gang; `engine.py` draws the ways between them."""
+
+    GATHERING = "Gathering"
+    PENDING = "Pending"
+    RESERVED = "Reserved"
+    BINDING = "Binding"
+    PLACED = "Placed"
+    BROKEN = "Broken"
+
+
+class Stage(StrEnum):
+    """How far a reserved member has come."""
+
+    RESERVED = "reserved"
+    PREPARING = "preparing"
+    PREPARED = "prepared"
+    BINDING = "binding"
+
+    @property
+    def before_barrier(self) -> bool:
+        """True until the member waits at the barrier."""
+        return self in (Stage.RESERVED, Stage.PREPARING)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of the engine, in seconds.
+
+    `barrier_s` bounds the time from reservation to the barrier when the gang sets none;
+    `backoff_s` doubles with each break up to `backoff_max_s`; `avoid_s` is how long a gang stays
+    away from a node that refused one of its members.
+    """
+
+    barrier_s: float = 60.0
+    backoff_s: float = 1.0
+    backoff_max_s: float = 60.0
+    avoid_s: float = 60.0
+
+
+@dataclass(slots=True)
+class MemberState:
+    """One place of a gang: the pod that fills it, and how far it is reserved or bound."""
+
+    name: PodName
+    role: str
+    needs: PodNeeds
+    pod: PodUid | None = None
+    node: NodeName | None = None
+    stage: Stage | None = None
+    bound: NodeName | None = None
+    ended: bool = False
+    terminating: bool = False
+    evicted: bool = False
+    declared: bool = False
+    started: bool = False
+
+
+@dataclass(slots=True)
+class GangState:
+    """Everything known of one gang."""
+
+    id: GangId
+    spec: Gang | None = None
+    state: State = State.GATHERING
+    members: dict[PodName, MemberState] = field(default_factory=dict)
+    version: int = 0
+    pod_priority: int = 0
+    since_s: float | None = None
+    attempts: int = 0
+    not_before_s: float | None = None
+    deadline_s: float | None = None
+    below_since_s: float | None = None
+    broken_reason: str = ""
+    avoid: dict[NodeName, float] = field(default_factory=dict)
+
+    # -- what changes it ----------------------------------------------------------------------
+
+    def declare(self, gang: Gang) -> bool:
+        """Take a declaration over; return whether it says anything new."""
+        if self.spec == gang:
+            return False
+        self.spec = gang
+        self.version += 1
+        wanted: dict[PodName, tuple[str, PodNeeds]] = {}
+        for role in gang.roles:
+            if role.needs is not None:
+                for name in gang.member_names(role):
+                    wanted[name] = (role.name, role.needs)
+        for name, (role_name, needs) in wanted.items():
+            member = self.members.get(name)
+            if member is None:
+                self.members[name] = MemberState(name, role_name, needs, declared=True)
+            elif member.pod is None:
+                member.role, member.needs = role_name, needs
+        for name, member in list(self.members.items()):
+            if member.declared and name not in wanted and not member.pod and member.stage is None:
+                del self.members[name]
+        return True
+
+    def undeclare(self) -> None:
+        """Forget the declaration and the places that no pod fills."""
+        self.spec = None
+        self.version += 1
+
+    def pod_seen(self, fact: PodSeen) -> bool:
+        """Take a pod over; return whether anything a planner reads changed."""
+        member = self.members.get(fact.name)
+        if member is None:
+            member = self.members[fact.name] = MemberState(fact.name, fact.role, fact.needs)
+        elif member.pod not in (None, fact.uid):
+            if fact.terminating or fact.ended:
+                return False  # a late word about a predecessor
+            member.evicted = False
+        before = (member.pod, member.bound, member.ended, member.terminating, self.pod_priority)
+        member.pod = fact.uid
+        member.bound = fact.node
+        member.started = member.started or fact.node is not None
+        member.ended = fact.ended
+        member.terminating = fact.terminating
+        if member.stage is None:
+            member.needs = fact.needs
+            member.role = fact.role or member.role
+        self.pod_priority = max(self.pod_priority, fact.priority)
+        if self.since_s is None and fact.created_s:
+            self.since_s = fact.created_s
+        after = (member.pod, member.bound, member.ended, member.terminating, self.pod_priority)
+        if before == after:
+            return False
+        self.version += 1
+        return True
+
+    def start_over(self) -> None:
+        """Forget that the gang ever ran: every place is open again. It keeps its turn."""
+        self.version += 1
+        if self.spec is not None and self.spec.started:
+            self.spec = replace(self.spec, started=False)
+        for member in self.members.values():
+            member.started = member.evicted = False
+            member.ended = member.ended and member.pod is not None
+
+    def pod_gone(self, member: MemberState) -> None:
+        """Take note that a member's pod no longer exists."""
+        self.version += 1
+        if member.ended and self.state is State.PLACED:
+            # Its work is done: cleaning the pod up does not make the gang incomplete.
+            member.pod, member.bound, member.terminating = None, None, False
+        elif member.declared and self.spec is not None:
+            member.pod, member.bound, member.ended = None, None, False
+            member.terminating = member.evicted = False
+        else:
+            del self.members[member.name]
+
+    # -- questions ----------------------------------------------------------------------------
+
+    def minimum(self) -> int:
+        """Return how many members must run together."""
+        return self.spec.min_member if self.spec is not None else 1
+
+    def timeout_s(self, limits: Limits) -> float:
+        """Return how long the gang may take from reservation to start, and be incomplete."""
+        return self.spec.schedule_timeout_s if self.spec is not None else limits.barrier_s
+
+    def bound_count(self) -> int:
+        """Return how many members are bound and not ended."""
+        return sum(1 for m in self.members.values() if m.bound and not m.ended)
+
+    def ended_count(self) -> int:
+        """Return how many members have ended for good."""
+        return sum(1 for m in self.members.values() if m.ended)
+
+    def in_progress(self) -> int:
+        """Return how many members are reserved and not yet bound."""
+        return sum(1 for m in self.members.values() if m.stage is not None)
+
+    def open_members(self) -> list[MemberState]:
+        """Return the members that want a node and have none reserved."""
+        before_creation = self.spec is not None and self.spec.planned_before_creation
+        return [
+            m
+            for m in self.members.values()
+            if m.stage is None
+            and not m.bound
+            and not m.ended
+            and not m.terminating
+            and (m.pod is not None or (before_creation and m.declared and not m.started))
+        ]
+
+    def missing(self) -> Refusal | None:
+        """Return why the gang cannot be planned yet, or None when it can."""
+        if self.spec is None:
+            name = self.id.split("/", 1)[1]
+            return Refusal(
+                self.id,
+                Reason.NO_GROUP,
+                f"the pods name PodGroup {name}, which does not exist in their namespace.",
+            )
+        there = len(self.open_members()) + self.bound_count() + self.ended_count()
+        if there < self.spec.min_member:
+            return Refusal(
+                self.id,
+                Reason.TOO_FEW_PODS,
+                f"{there} of at least {self.spec.min_member} pods exist.",
+                wanted=self.spec.min_member,
+                possible=there,
+            )
+        for role in self.spec.roles:
+            have = sum(
+                1 for m in self.members.values() if m.role == role.name and not m.terminating
+            )
+            if have < role.min_count:
+                return Refusal(
+                    self.id,
+                    Reason.TOO_FEW_PODS,
+                    f"{have} of at least {role.min_count} pods of role {role.name} exist.",
+                    role=role.name,
+                    wanted=role.min_count,
+                    possible=have,
+                )
+        return None
+
+    def plannable(self) -> bool:
+        """Tell whether a planner should look at the gang now."""
+        ready = self.state in (State.PENDING, State.PLACED) and self.not_before_s is None
+        return ready and self.spec is not None and bool(self.open_members())
+
+    def due_s(self) -> float | None:
+        """Return the next moment at which time alone changes something for the gang."""
+        times = [at for at in (self.deadline_s, self.not_before_s) if at is not None]
+        return min([*times, *self.avoid.values()], default=None)
+
+    def waiting(self) -> Waiting:
+        """Return the gang as a planner sees it."""
+        spec = self.spec
+        assert spec is not None, "only declared gangs are planned"  # noqa: S101
+        members = self.open_members()
+        settled = self.bound_count() + self.ended_count()
+        minimum = max(spec.min_member - settled, 0)
+        role_minimum = tuple(
+            (role.name, max(role.min_count - self._settled(role.name), 0)) for role in spec.roles
+        )
+        if self.state is State.PLACED:  # the gang runs: each late member is welcome alone
+            minimum, role_minimum = 1, ()
+        return Waiting(
+            gang=spec,
+            version=self.version,
+            members=tuple(Member(m.name, m.role, m.needs) for m in members),
+            minimum=min(max(minimum, 1), len(members)),
+            role_minimum=role_minimum,
+            priority=spec.priority if spec.priority is not None else self.pod_priority,
+            since_s=self.since_s if self.since_s is not None else spec.created_s,
+            avoid=tuple(self.avoid),
+        )
+
+    def _settled(self, role: str) -> int:
+        return sum(1 for m in self.members.values() if m.role == role and (m.bound or m.ended))
+
+    def assignments(self) -> tuple[tuple[PodName, NodeName], ...]:
+        """Return where each member is or will be, in member order."""
+        places = ((m.name, m.bound or m.node) for m in self.members.values())
+        return tuple((name, node) for name, node in places if node is not None)
+
+    def vanished(self) -> bool:
+        """Tell whether nothing is left of the gang."""
+        if self.members and any(m.pod or m.stage for m in self.members.values()):
+            return False
+        return self.spec is None or self.spec.implicit

@@ -1,0 +1,79 @@
+"""Orders: what the engine asks its driver to do. The outcome of each comes back as a fact."""
+
+from dataclasses import dataclass
+
+from gangsched.core.model import GangId, NodeName, PodName, PodUid
+
+Assignments = tuple[tuple[PodName, NodeName], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """Write the gang's reservation down, so that it survives a restart and its pods can come."""
+
+    gang: GangId
+    assignments: Assignments
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Take the written reservation back."""
+
+    gang: GangId
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Bring the pod to the barrier: ungate it, let every other judge check it.
+
+    Answered by Prepared or PrepareFailed.
+    """
+
+    gang: GangId
+    uid: PodUid
+    name: PodName
+    node: NodeName
+    gated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """Bind the pod. Answered by Bound or BindFailed, and only by a definite answer."""
+
+    gang: GangId
+    uid: PodUid
+    name: PodName
+    node: NodeName
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Send the pod back from the barrier, with the reason. No answer is awaited."""
+
+    gang: GangId
+    uid: PodUid
+    name: PodName
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """Delete the pod, because its gang is broken. Answered by PodGone."""
+
+    gang: GangId
+    uid: PodUid
+    name: PodName
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Tell the user where the gang stands: a state of the engine, a reason and a sentence."""
+
+    gang: GangId
+    state: str
+    reason: str
+    message: str
+
+
+Order = Reserve | Release | Prepare | Bind | Refuse | Evict | Report

@@ -1,0 +1,105 @@
+"""Planning: who is next, and where it goes. A pure function of a snapshot; it may be slow.
+
+Every answer of a policy is verified here before it becomes part of the plan.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gangsched.core.model import GangId, Waiting
+from gangsched.core.policy import Placement, Policies
+from gangsched.core.refusal import Reason, Refusal
+from gangsched.core.snapshot import Snapshot, Trial
+
+
+class PolicyError(Exception):
+    """A policy broke its contract; the message says which rule, for whom."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A placement and the gang's version it was made for."""
+
+    gang: GangId
+    version: int
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to place, in order, and who was refused why (with the version refused)."""
+
+    placements: tuple[Planned, ...] = ()
+    refusals: tuple[tuple[int, Refusal], ...] = ()
+
+
+def make_plan(snapshot: Snapshot, policies: Policies, now_s: float) -> Plan:
+    """Plan every waiting gang of the snapshot, in the order the policy gives.
+
+    Each placement is charged before the next gang is looked at. A gang that does not fit is
+    passed over (best effort); policies that hold others back are a matter of the queue order.
+    """
+    placements: list[Planned] = []
+    refusals: list[tuple[int, Refusal]] = []
+    order = sorted(snapshot.waiting, key=lambda waiting: policies.order.key(waiting, now_s))
+    with snapshot.trial() as trial:
+        for waiting in order:
+            result = _plan_one(waiting, snapshot, policies)
+            if isinstance(result, Refusal):
+                refusals.append((waiting.version, result))
+                continue
+            verify(waiting, result, snapshot, trial)
+            placements.append(Planned(waiting.gang.id, waiting.version, result))
+    return Plan(tuple(placements), tuple(refusals))
+
+
+def _plan_one(waiting: Waiting, snapshot: Snapshot, policies: Policies) -> Placement | Refusal:
+    if waiting.gang.queue not in snapshot.queues:
+        known = ", ".join(sorted(snapshot.queues))
+        return Refusal(
+            waiting.gang.id,
+            Reason.UNKNOWN_QUEUE,
+            f"queue {waiting.gang.queue!r} does not exist; the queues are: {known}.",
+        )
+    return policies.placer.place(waiting, snapshot)
+
+
+def verify(waiting: Waiting, placement: Placement, snapshot: Snapshot, trial: Trial) -> None:
+    """Charge the placement to the trial.
+
+    Raises:
+        PolicyError: it names a stranger, too few members, or a node that cannot take them.
+
+    """
+    cluster = snapshot.cluster
+    members = {member.name: member for member in waiting.members}
+    placed = dict(placement.nodes)
+    if len(placed) != len(placement.nodes) or not placed.keys() <= members.keys():
+        raise PolicyError(f"{waiting.gang.id}: a member was placed twice, or is none of its own")
+    roles: dict[str, int] = {}
+    for name in placed:
+        roles[members[name].role] = roles.get(members[name].role, 0) + 1
+    short = [role for role, least in waiting.role_minimum if roles.get(role, 0) < least]
+    if len(placed) < waiting.minimum or short:
+        raise PolicyError(f"{waiting.gang.id}: {len(placed)} placed, fewer than its minimum")
+    groups: dict[tuple[int, int], int] = {}
+    needs_of = {id(member.needs): member.needs for member in waiting.members}
+    for name, node in placement.nodes:
+        row = cluster.rows.get(node)
+        if row is None:
+            raise PolicyError(f"{waiting.gang.id}: placed on {node}, which does not exist")
+        key = (row, id(members[name].needs))
+        groups[key] = groups.get(key, 0) + 1
+    for (row, needs_id), times in groups.items():
+        needs = needs_of[needs_id]
+        crowded = bool(needs.host_ports) and (
+            times > 1 or not cluster.ports_free(needs.host_ports)[row]
+        )
+        if crowded or not cluster.eligible(needs)[row]:
+            raise PolicyError(f"{waiting.gang.id}: {cluster.names[row]} does not admit it")
+        trial.take(row, needs, times)
+        vector = cluster.vector(needs)
+        over = cluster.used[row] > cluster.allocatable[row]
+        if bool(np.any(over & (vector > 0))):
+            raise PolicyError(f"{waiting.gang.id}: {cluster.names[row]} would be over-committed")

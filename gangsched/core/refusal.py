@@ -1,0 +1,60 @@
+"""Refusals: why a gang does not start, as data, and as one sentence for its user."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gangsched.core.model import GangId
+
+
+class Reason(StrEnum):
+    """The vocabulary of refusals; each is a Condition reason and a metric label."""
+
+    NO_GROUP = "PodGroupMissing"
+    TOO_FEW_PODS = "TooFewPods"
+    UNKNOWN_QUEUE = "UnknownQueue"
+    UNSATISFIABLE = "NoNodeQualifies"
+    TOO_LARGE = "LargerThanCluster"
+    NO_ROOM = "NotEnoughFree"
+    BEYOND_PLANNER = "BeyondPlanner"
+    BACKING_OFF = "BackingOff"
+
+
+@dataclass(frozen=True, slots=True)
+class NearMiss:
+    """The node that came closest, and the amounts it lacks for one pod."""
+
+    node: str
+    lacks: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a gang was not placed.
+
+    `wanted` and `possible` count members of `role` (or of the gang when it is empty). `proved`
+    says that counting shows there is no placement now, not merely that none was found.
+    """
+
+    gang: GangId
+    reason: Reason
+    message: str
+    role: str = ""
+    wanted: int = 0
+    possible: int = 0
+    near_miss: NearMiss | None = None
+    proved: bool = True
+
+
+def amount(resource: str, quantity: int) -> str:
+    """Write a quantity as its user would: cores, GiB, or a plain count."""
+    if resource == "cpu":
+        return f"{quantity / 1000:g} cpu"
+    if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
+        gib = quantity / 2**30
+        return f"{gib:.3g} GiB {resource}" if gib >= 1 else f"{quantity / 2**20:.3g} MiB {resource}"
+    return f"{quantity} {resource}"
+
+
+def plural(count: int, noun: str) -> str:
+    """Write `1 node` or `3 nodes`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

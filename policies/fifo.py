@@ -1,0 +1,15 @@
+"""First in, first out within a priority: the order of kube-scheduler and of Slurm's builtin."""
+
+from dataclasses import dataclass
+
+from gangsched.core.model import Waiting
+
+
+@dataclass(frozen=True, slots=True)
+class Fifo:
+    """Higher priority first, then the longest waiting; the name breaks ties."""
+
+    def key(self, waiting: Waiting, now_s: float) -> tuple[float | str, ...]:
+        """Return the sort key; the present time plays no part."""
+        del now_s
+        return (-waiting.priority, waiting.since_s, waiting.gang.id)

@@ -1,0 +1,1 @@
+"""The same core in virtual time: seeded worlds, checkers and replay."""
