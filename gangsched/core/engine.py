@@ -46,6 +46,7 @@ class Engine:
         self.cluster = Cluster()
         self.gangs: dict[GangId, GangState] = {}
         self.refusals: dict[GangId, Refusal] = {}
+        self.beyond_is_judged = True
         self.stale_plans = 0
         self._pods: dict[PodUid, f.PodSeen] = {}
         self._orders: list[o.Order] = []
@@ -118,7 +119,7 @@ class Engine:
             for needs in {id(m.needs): m.needs for m in item.members}.values():
                 self.cluster.vector(needs)
                 self.cluster.eligible(needs)  # computed once here, kept for later snapshots
-        return Snapshot(self.cluster.copy(), tuple(waiting), self.queues)
+        return Snapshot(self.cluster.copy(), tuple(waiting), self.queues, self.beyond_is_judged)
 
     def accept(self, plan: Plan, now_s: float) -> tuple[o.Order, ...]:
         """Check every placement on the current state, and reserve those that still hold."""

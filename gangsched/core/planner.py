@@ -62,6 +62,15 @@ def _plan_one(waiting: Waiting, snapshot: Snapshot, policies: Policies) -> Place
             Reason.UNKNOWN_QUEUE,
             f"queue {waiting.gang.queue!r} does not exist; the queues are: {known}.",
         )
+    if not snapshot.beyond_is_judged:
+        for member in waiting.members:
+            if member.needs.beyond:
+                return Refusal(
+                    waiting.gang.id,
+                    Reason.BEYOND_PLANNER,
+                    f"pod {member.name} asks for {', '.join(member.needs.beyond)}, which direct "
+                    f"binding does not check; run gangsched with --binding extender for it.",
+                )
     return policies.placer.place(waiting, snapshot)
 
 

@@ -13,11 +13,14 @@ class Snapshot:
     """The cluster and the waiting gangs at one moment.
 
     The cluster is a copy: planning may charge it, and `trial` takes such charges back.
+    `beyond_is_judged` tells that somebody checks what the planner does not model before a pod
+    is bound (kube-scheduler, when it stands between plan and binding).
     """
 
     cluster: Cluster
     waiting: tuple[Waiting, ...]
     queues: frozenset[str]
+    beyond_is_judged: bool = True
 
     @contextmanager
     def trial(self) -> Iterator["Trial"]:

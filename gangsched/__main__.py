@@ -1,0 +1,6 @@
+"""`python -m gangsched` is the `gangsched` command."""
+
+from gangsched.cli import main
+
+if __name__ == "__main__":
+    main()

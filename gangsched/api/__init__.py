@@ -1,0 +1,1 @@
+"""The border: pydantic models of our CRDs and of what else comes in, and the CRD generator."""

@@ -1,0 +1,20 @@
+"""Labels, annotations and names that users and other programs see. They never change meaning."""
+
+GROUP = "gangsched.io"
+VERSION = "v1alpha1"
+
+POD_GROUP_LABEL = "gangsched.io/pod-group"
+"""Pod label: the PodGroup it belongs to. With MIN_MEMBER_LABEL no PodGroup object is needed."""
+
+MIN_MEMBER_LABEL = "gangsched.io/min-member"
+ROLE_LABEL = "gangsched.io/role"
+QUEUE_LABEL = "gangsched.io/queue-name"
+GATE = "gangsched.io/gang"
+NODE_ANNOTATION = "gangsched.io/node"
+"""Written by us on pods sent to kube-scheduler: the node reserved for it."""
+
+NO_GATE_ANNOTATION = "gangsched.io/pinned"
+"""On pods created by our controllers for a reserved node: the admission policy adds no gate."""
+
+COSCHEDULING_LABEL = "scheduling.x-k8s.io/pod-group"
+REPORTER = "gangsched"

@@ -1,0 +1,113 @@
+"""The PodGroup of gangsched.io/v1alpha1: what a gang is, and where it stands."""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Quantity = int | str
+
+
+class ApiModel(BaseModel):
+    """A part of an API object; unknown fields are the API server's business, not ours."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class RoleSpec(ApiModel):
+    """Pods of the gang that are alike."""
+
+    name: str = Field(
+        min_length=1,
+        max_length=63,
+        pattern=r"^[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?$",
+        description="Name of the role; pods carry it in the label gangsched.io/role.",
+    )
+    count: int = Field(ge=1, le=100_000, description="How many pods the role has.")
+    minCount: int | None = Field(  # noqa: N815 -- the API's case
+        None, ge=0, le=100_000, description="How many must start together; default: count."
+    )
+    template: dict[str, Any] | None = Field(
+        None,
+        description="Pod template. With it the role is planned before its pods exist; they are "
+        "then created as <podgroup>-<role in lower case>-<index>, pinned to their node.",
+        json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
+    )
+
+
+class PodGroupSpec(ApiModel):
+    """What the gang needs to start."""
+
+    minMember: int | None = Field(  # noqa: N815
+        None,
+        ge=1,
+        le=100_000,
+        description="How many pods must start together; default: the sum of the roles' minCount.",
+    )
+    roles: list[RoleSpec] = Field(
+        default_factory=list,
+        max_length=64,
+        description="The kinds of pods the gang is made of.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    )
+    queue: str = Field(
+        "default", min_length=1, max_length=253, description="The queue the gang waits in."
+    )
+    priorityClassName: str = Field(  # noqa: N815
+        "", max_length=253, description="PriorityClass of the whole gang; default: its pods'."
+    )
+    expectedRuntimeSeconds: int | None = Field(  # noqa: N815
+        None, ge=1, description="How long the gang is expected to run, for backfill."
+    )
+    scheduleTimeoutSeconds: int = Field(  # noqa: N815
+        60,
+        ge=1,
+        le=86_400,
+        description="How long the gang may take from reservation to start, and run incomplete, "
+        "before it is stopped as a whole and planned again.",
+    )
+
+
+class Assignment(ApiModel):
+    """One reserved place."""
+
+    pod: str
+    node: str
+
+
+class Condition(ApiModel):
+    """A condition as metav1.Condition has it."""
+
+    type: str
+    status: str
+    reason: str
+    message: str = ""
+    lastTransitionTime: str = Field(json_schema_extra={"format": "date-time"})  # noqa: N815
+    observedGeneration: int = 0  # noqa: N815
+
+
+class PodGroupStatus(ApiModel):
+    """Where the gang stands; written by gangsched alone."""
+
+    phase: str = Field(
+        "", description="Gathering, Pending, Reserved, Binding, Placed or Broken."
+    )
+    message: str = Field("", description="Where it stands, in one sentence.")
+    assignments: list[Assignment] = Field(
+        default_factory=list,
+        max_length=100_000,
+        description="The node reserved for each pod, while the gang is reserved or placed.",
+    )
+    conditions: list[Condition] = Field(
+        default_factory=list,
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+    )
+
+
+class CoschedulingSpec(ApiModel):
+    """The PodGroup of scheduler-plugins, as far as we read it."""
+
+    minMember: int = Field(1, ge=1)  # noqa: N815
+    scheduleTimeoutSeconds: int | None = Field(None, ge=1)  # noqa: N815
+
+
+PodGroupName = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)]

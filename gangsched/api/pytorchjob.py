@@ -1,0 +1,75 @@
+"""The PyTorchJob of kubeflow.org/v1, as users write it (field for field the Training Operator's).
+
+Two fields that the guides put in the wrong place are declared too, since strict validation would
+refuse them: `spec.ttlSecondsAfterFinished` and `spec.schedulerName`. `runPolicy` has a default,
+because the kubeflow-training SDK cannot read a job without it.
+"""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from gangsched.api.podgroup import ApiModel
+
+_OPEN: dict[str, Any] = {"x-kubernetes-preserve-unknown-fields": True}
+
+
+class SchedulingPolicy(ApiModel):
+    """How the job's gang is scheduled."""
+
+    minAvailable: int | None = Field(None, ge=1)  # noqa: N815
+    queue: str | None = None
+    minResources: dict[str, int | str] | None = None  # noqa: N815
+    priorityClass: str | None = None  # noqa: N815
+    scheduleTimeoutSeconds: int | None = Field(None, ge=1, le=86_400)  # noqa: N815
+
+
+class RunPolicy(ApiModel):
+    """Limits of the job's life and what is left after it."""
+
+    cleanPodPolicy: Literal["", "None", "Running", "All"] | None = None  # noqa: N815
+    ttlSecondsAfterFinished: int | None = Field(None, ge=0)  # noqa: N815
+    activeDeadlineSeconds: int | None = Field(None, ge=1)  # noqa: N815
+    backoffLimit: int | None = Field(None, ge=0)  # noqa: N815
+    suspend: bool = False
+    managedBy: str | None = None  # noqa: N815
+    schedulingPolicy: SchedulingPolicy | None = None  # noqa: N815
+
+
+class ReplicaSpec(ApiModel):
+    """The pods of one replica type."""
+
+    replicas: int | None = Field(None, ge=0, le=100_000)
+    restartPolicy: Literal["Always", "OnFailure", "Never", "ExitCode"] | None = None  # noqa: N815
+    template: dict[str, Any] | None = Field(None, json_schema_extra=_OPEN)
+
+
+class ElasticPolicy(ApiModel):
+    """torchrun's elastic options; kept as written."""
+
+    minReplicas: int | None = Field(None, ge=1)  # noqa: N815
+    maxReplicas: int | None = Field(None, ge=1)  # noqa: N815
+    rdzvBackend: Literal["c10d", "etcd", "etcd-v2"] | None = None  # noqa: N815
+    rdzvPort: int | None = None  # noqa: N815
+    rdzvHost: str | None = None  # noqa: N815
+    rdzvId: str | None = None  # noqa: N815
+    rdzvConf: list[dict[str, str]] | None = None  # noqa: N815
+    standalone: bool | None = None
+    nProcPerNode: int | None = None  # noqa: N815
+    maxRestarts: int | None = Field(None, ge=0)  # noqa: N815
+    metrics: list[dict[str, Any]] | None = None
+
+
+class PyTorchJobSpec(ApiModel):
+    """A distributed PyTorch job."""
+
+    pytorchReplicaSpecs: dict[str, ReplicaSpec]  # noqa: N815
+    runPolicy: RunPolicy = Field(default={})  # type: ignore[assignment]  # noqa: N815
+    elasticPolicy: ElasticPolicy | None = None  # noqa: N815
+    nprocPerNode: int | str | None = None  # noqa: N815
+    ttlSecondsAfterFinished: int | None = Field(  # noqa: N815
+        None, ge=0, description="Alias of runPolicy.ttlSecondsAfterFinished, which wins."
+    )
+    schedulerName: str | None = Field(  # noqa: N815
+        None, description="Alias of the pod templates' schedulerName, which win."
+    )

@@ -1,0 +1,167 @@
+"""The `gangsched` command."""
+
+import asyncio
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from gangsched import __version__
+from gangsched.config import ConfigError, load_config
+from gangsched.kube.errors import KubeError
+from gangsched.local.components import BuildError
+from gangsched.local.nodes import load_nodes
+from gangsched.local.plane import Options, Plane, PlaneError, environment, instances
+
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
+local = typer.Typer(no_args_is_help=True, help="A whole control plane on this machine.")
+app.add_typer(local, name="local")
+
+console = Console()
+Name = Annotated[str, typer.Option("--name", help="Which local control plane.")]
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version")] = False) -> None:
+    """Gang scheduler and queueing system for training jobs on Kubernetes."""
+    if version:
+        console.print(f"gangsched {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def run(
+    binding: Annotated[str, typer.Option(help="extender or direct")] = "extender",
+    config: Annotated[Path | None, typer.Option(help="YAML file of settings")] = None,
+    kubeconfig: Annotated[Path | None, typer.Option(help="default: as kubectl finds it")] = None,
+    extender_port: Annotated[int | None, typer.Option()] = None,
+    metrics_port: Annotated[int | None, typer.Option()] = None,
+    operators: Annotated[bool, typer.Option(help="run the job controllers too")] = True,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v")] = False,
+) -> None:
+    """Schedule gangs on a cluster until stopped."""
+    from gangsched.wiring import run as run_scheduler  # noqa: PLC0415 -- keeps other commands quick
+
+    if binding not in ("extender", "direct"):
+        raise ConfigError(f"--binding: {binding!r} is not allowed; use extender or direct")
+    level = logging.DEBUG if verbose else logging.INFO
+    logging.basicConfig(
+        level=level, format="%(asctime)s %(levelname).1s %(name)s: %(message)s", stream=sys.stderr
+    )
+    logging.getLogger("kopf").setLevel(logging.WARNING)
+    settings = load_config(config, extender_port=extender_port, metrics_port=metrics_port)
+    asyncio.run(
+        run_scheduler(
+            kubeconfig,
+            settings,
+            "extender" if binding == "extender" else "direct",
+            operators=operators,
+        )
+    )
+
+
+@local.command()
+def up(
+    name: Name = "default",
+    nodes: Annotated[Path | None, typer.Option(help="YAML file of nodes")] = None,
+    binding: Annotated[str, typer.Option(help="extender, direct or off")] = "extender",
+    isolation: Annotated[
+        str, typer.Option(help="of pods: auto, root, user or none")
+    ] = "auto",
+) -> None:
+    """Start a control plane; the first time builds it from source (minutes)."""
+    if binding not in ("extender", "direct", "off"):
+        raise ConfigError(f"--binding: {binding!r} is not allowed; use extender, direct or off")
+    if isolation not in ("auto", "root", "user", "none"):
+        raise ConfigError(f"--isolation: {isolation!r} is not allowed; use auto, root, user, none")
+    plane = Plane(name)
+    node_file = load_nodes(nodes)
+    with console.status("starting") as status:
+
+        def progress(line: str) -> None:
+            status.update(line)
+            if line.startswith("built"):
+                console.print(line)
+
+        plane.up(node_file, Options(binding=binding, isolation=isolation), progress)  # type: ignore[arg-type]
+    info = plane.info()
+    console.print(f"Kubernetes {info['kubernetes']} at {info['server']}, binding {binding}")
+    console.print(f"  export KUBECONFIG={plane.kubeconfig}", soft_wrap=True)
+    console.print(f"  alias kubectl={info['kubectl']}", soft_wrap=True)
+
+
+@local.command()
+def down(name: Name = "default") -> None:
+    """Stop a control plane and remove all it left."""
+    stopped = Plane(name).down()
+    console.print(f"stopped {stopped} processes" if stopped else f"{name!r} was not running")
+
+
+@local.command()
+def status(name: Annotated[str | None, typer.Option("--name")] = None) -> None:
+    """Show the control planes of this machine and their processes."""
+    planes = [Plane(name)] if name else instances()
+    if not planes:
+        console.print("no local control plane; start one with: gangsched local up")
+        return
+    table = Table(box=None)
+    for column in ("NAME", "PROGRAM", "PID", "STATE"):
+        table.add_column(column)
+    dead = False
+    for plane in planes:
+        for program in plane.programs.all():
+            alive = program.alive()
+            dead |= not alive
+            table.add_row(plane.name, program.name, str(program.pid), "runs" if alive else "ended")
+    console.print(table)
+    if dead:
+        raise typer.Exit(1)
+
+
+@local.command()
+def kubeconfig(name: Name = "default") -> None:
+    """Print the path of the administrator's kubeconfig."""
+    plane = Plane(name)
+    plane.info()
+    typer.echo(plane.kubeconfig)
+
+
+@local.command()
+def logs(
+    program: str, name: Name = "default", lines: Annotated[int, typer.Option("-n")] = 50
+) -> None:
+    """Print the end of a process's log."""
+    plane = Plane(name)
+    plane.info()
+    plane.programs.get(program)
+    typer.echo(plane.programs.tail(program, lines))
+
+
+@local.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
+)
+def kubectl(context: typer.Context, name: Name = "default") -> None:
+    """Run the instance's own kubectl: gangsched local kubectl -- get pods."""
+    plane = Plane(name)
+    command = [plane.info()["kubectl"], *context.args]
+    raise typer.Exit(subprocess.run(command, env=environment(plane), check=False).returncode)
+
+
+def main() -> None:
+    """Run the command; errors that a user can mend are one sentence, exit code 2."""
+    try:
+        app()
+    except (ConfigError, PlaneError, BuildError, KubeError, KeyError) as error:
+        message = error.args[0] if error.args else str(error)
+        typer.echo(f"error: {message}", err=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        os._exit(130)
+
+

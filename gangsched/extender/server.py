@@ -1,0 +1,184 @@
+"""/filter, /bind and /healthz for kube-scheduler, and the binding that goes through it.
+
+kube-scheduler asks /filter in its serial scheduling cycle, so the answer is a look-up of the
+pod's reservation and never solves anything. Its /bind call comes when the pod has passed all
+its own filters; we hold the call until the whole gang has, then bind every member ourselves.
+
+JSON: k8s.io/kube-scheduler/extender/v1, whose fields carry no tags, hence the Go names.
+"""
+
+import asyncio
+import logging
+
+import msgspec
+from aiohttp import web
+
+from gangsched.core import facts as f
+from gangsched.core import orders as o
+from gangsched.core.model import NodeName, PodUid
+from gangsched.kube.scheduler import OUR_MARK, Scheduler
+
+log = logging.getLogger(__name__)
+
+_BODY_MAX = 64 * 2**20  # the names of 100,000 nodes and a large pod fit in less
+_HOLD_MARGIN_S = 15.0
+
+
+class _Metadata(msgspec.Struct):
+    uid: str = ""
+
+
+class _Pod(msgspec.Struct):
+    metadata: _Metadata
+
+
+class _FilterArgs(msgspec.Struct):
+    Pod: _Pod
+    NodeNames: list[str] | None = None
+
+
+class _FilterResult(msgspec.Struct):
+    NodeNames: list[str] = []
+    FailedNodes: dict[str, str] = {}
+    Error: str = ""
+
+
+class _BindArgs(msgspec.Struct):
+    PodName: str
+    PodNamespace: str
+    PodUID: str
+    Node: str
+
+
+class _BindResult(msgspec.Struct):
+    Error: str = ""
+
+
+_filter_args = msgspec.json.Decoder(_FilterArgs)
+_bind_args = msgspec.json.Decoder(_BindArgs)
+_encode = msgspec.json.Encoder().encode
+
+
+class Extender:
+    """A `Binding` by way of kube-scheduler, and the routes kube-scheduler calls."""
+
+    beyond_is_judged = True
+
+    def __init__(self, scheduler: Scheduler, barrier_s: float) -> None:
+        self._scheduler = scheduler
+        self._hold_s = barrier_s + _HOLD_MARGIN_S
+        self._held: dict[PodUid, list[asyncio.Future[str]]] = {}
+        self._turned_away: dict[PodUid, None] = {}
+
+    # -- orders -------------------------------------------------------------------------------
+
+    def prepare(self, order: o.Prepare) -> None:
+        """Let kube-scheduler have the pod: ungate it, or wake one that was turned away."""
+        if order.gated:
+            self._scheduler.pods.start(self._ungate(order))
+        elif self._turned_away.pop(order.uid, False) is None:
+            # A pod an extender turned away waits for "any cluster event": make one.
+            self._scheduler.pods.start(self._scheduler.pods.note(order))
+
+    async def _ungate(self, order: o.Prepare) -> None:
+        await self._scheduler.pods.ungate(order)
+
+    def bind(self, order: o.Bind) -> None:
+        """Bind the pod and let its held /bind call return."""
+        self._scheduler.pods.start(self._bind(order))
+
+    async def _bind(self, order: o.Bind) -> None:
+        bound = await self._scheduler.pods.bind(order)
+        self._answer(order.uid, "" if bound else "the API refused the binding")
+
+    def refuse(self, order: o.Refuse) -> None:
+        """Let the held /bind call fail with the reason; kube-scheduler queues the pod again."""
+        self._answer(order.uid, order.reason)
+
+    def _answer(self, uid: PodUid, error: str) -> None:
+        for held in self._held.pop(uid, []):
+            if not held.done():
+                held.set_result(error)
+
+    # -- HTTP ---------------------------------------------------------------------------------
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return the HTTP routes."""
+        return [web.post("/filter", self._filter), web.post("/bind", self._on_bind)]
+
+    async def _filter(self, request: web.Request) -> web.Response:
+        try:
+            args = _filter_args.decode(await request.read())
+        except msgspec.DecodeError as error:
+            return _reply(_FilterResult(Error=f"{OUR_MARK} malformed ExtenderArgs: {error}"))
+        return _reply(self._look_up(PodUid(args.Pod.metadata.uid), args.NodeNames))
+
+    def _look_up(self, uid: PodUid, offered: list[str] | None) -> _FilterResult:
+        if not self._scheduler.ready.is_set():
+            return _FilterResult(Error=f"{OUR_MARK} starting, reservations are not known yet")
+        if offered is None:
+            return _FilterResult(
+                Error=f"{OUR_MARK} NodeNames is missing: set nodeCacheCapable: true"
+            )
+        node = self._scheduler.engine.reservation(uid)
+        if node is None:
+            self._turned_away[uid] = None
+            reason = f"{OUR_MARK} the gang of this pod is not placed yet"
+            return _FilterResult(FailedNodes=dict.fromkeys(offered, reason))
+        if node in offered:
+            return _FilterResult(NodeNames=[node])
+        reason = f"kube-scheduler's own filters rejected {node}, the node reserved for this pod"
+        self._turned_away[uid] = None
+        # After the answer: the engine may send the gang back at once.
+        asyncio.get_running_loop().call_soon(
+            self._scheduler.observe, f.PrepareFailed(uid, node, reason)
+        )
+        return _FilterResult(FailedNodes=dict.fromkeys(offered, f"{OUR_MARK} {reason}"))
+
+    async def _on_bind(self, request: web.Request) -> web.Response:
+        try:
+            args = _bind_args.decode(await request.read())
+        except msgspec.DecodeError as error:
+            return _reply(_BindResult(f"{OUR_MARK} malformed ExtenderBindingArgs: {error}"))
+        return _reply(_BindResult(await self._hold(PodUid(args.PodUID), NodeName(args.Node))))
+
+    async def _hold(self, uid: PodUid, node: NodeName) -> str:
+        """Keep the call at the barrier; return the empty string once the pod is bound."""
+        scheduler = self._scheduler
+        if not scheduler.ready.is_set() or scheduler.engine.reservation(uid) != node:
+            return f"{OUR_MARK} {node} is not reserved for this pod"
+        held = asyncio.get_running_loop().create_future()
+        self._held.setdefault(uid, []).append(held)
+        scheduler.observe(f.Prepared(uid, node))
+        try:
+            async with asyncio.timeout(self._hold_s):
+                error = await held
+        except TimeoutError:
+            error = f"the gang did not pass the barrier within {self._hold_s:g} s"
+        return f"{OUR_MARK} {error}" if error else ""
+
+    def forget(self, uid: PodUid) -> None:
+        """Drop what is remembered of a pod that is gone."""
+        self._turned_away.pop(uid, None)
+        self._answer(uid, "the pod is gone")
+
+
+def _reply(result: msgspec.Struct) -> web.Response:
+    return web.Response(body=_encode(result), content_type="application/json")
+
+
+async def serve(
+    routes: list[web.RouteDef], host: str, port: int
+) -> tuple[web.AppRunner, int]:
+    """Serve routes and /healthz; return the runner, to be cleaned up, and the port taken."""
+
+    async def healthy(_: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+    app = web.Application(client_max_size=_BODY_MAX)
+    app.add_routes([*routes, web.get("/healthz", healthy)])
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    site = web.TCPSite(runner, host, port)
+    await site.start()
+    return runner, int(runner.addresses[0][1])

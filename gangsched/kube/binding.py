@@ -1,0 +1,203 @@
+"""Orders that touch pods: bind, ungate, evict. Each is pursued until the world answered for sure.
+
+`Binding` is what a way of binding has to offer. `Direct` is the simple one: nobody else judges
+the pods, so a member is at the barrier as soon as it is ungated.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from gangsched.api import names
+from gangsched.core import facts as f
+from gangsched.core import orders as o
+from gangsched.core.model import PodName, PodUid
+from gangsched.kube.client import JSON_PATCH, KubeClient
+from gangsched.kube.decode import decode_pod
+from gangsched.kube.errors import Conflict, KubeError, NotFound, Throttled, Unavailable
+from gangsched.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+Observe = Callable[[f.Fact], None]
+
+_RETRY_S = 0.5
+
+
+class Binding(Protocol):
+    """One way from a reservation to bound pods. Answers come back as facts."""
+
+    beyond_is_judged: bool
+    """True when somebody checks what the planner does not model."""
+
+    def prepare(self, order: o.Prepare) -> None:
+        """Bring the pod to the barrier."""
+
+    def bind(self, order: o.Bind) -> None:
+        """Bind the pod."""
+
+    def refuse(self, order: o.Refuse) -> None:
+        """Send the pod back from the barrier."""
+
+
+class Pods:
+    """Calls about single pods, bounded in number and never given up half-way."""
+
+    def __init__(
+        self, client: KubeClient, observe: Observe, metrics: Metrics, in_flight: int
+    ) -> None:
+        self._client = client
+        self._observe = observe
+        self._metrics = metrics
+        self._slots = asyncio.Semaphore(in_flight)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, work: Awaitable[None]) -> None:
+        """Run work in the background, and keep it alive until it ends."""
+        task = asyncio.ensure_future(self._guarded(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _guarded(self, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except KubeError:
+            log.exception("an order failed for good")
+
+    async def bind(self, order: o.Bind) -> bool:
+        """Bind a pod; tell the outcome as a fact and return whether it is bound."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": _name(order.name), "uid": order.uid},
+            "target": {"kind": "Node", "name": order.node},
+        }
+        while True:
+            started_s = time.monotonic()
+            try:
+                async with self._slots:
+                    await self._client.request(
+                        "POST", f"{_path(order.name)}/binding", body=body, tries=1
+                    )
+            except (Unavailable, Throttled):
+                await asyncio.sleep(_RETRY_S)  # it may have been bound: only an answer settles
+                continue
+            except Conflict as error:
+                return await self._resolve(order, str(error))
+            except KubeError as error:
+                self._metrics.binds.labels("refused").inc()
+                self._observe(f.BindFailed(order.uid, order.node, str(error)))
+                return False
+            self._metrics.bind_seconds.observe(time.monotonic() - started_s)
+            self._metrics.binds.labels("bound").inc()
+            self._observe(f.Bound(order.uid, order.node))
+            return True
+
+    async def _resolve(self, order: o.Bind, message: str) -> bool:
+        """A conflict means bound already (perhaps by our own lost call), or being deleted."""
+        try:
+            pod = decode_pod(await self._client.get(_path(order.name)))
+        except NotFound:
+            pod = None
+        if pod is not None and pod.metadata.uid == order.uid and pod.spec.node_name == order.node:
+            self._metrics.binds.labels("bound").inc()
+            self._observe(f.Bound(order.uid, order.node))
+            return True
+        self._metrics.binds.labels("refused").inc()
+        self._observe(f.BindFailed(order.uid, order.node, message))
+        return False
+
+    async def ungate(self, order: o.Prepare) -> bool:
+        """Remove our gate and note the node; return False when the pod is gone."""
+        while True:
+            try:
+                pod = decode_pod(await self._client.get(_path(order.name)))
+                if pod.metadata.uid != order.uid:
+                    return False
+                position = [gate.name for gate in pod.spec.scheduling_gates].index(names.GATE)
+                where = f"/spec/schedulingGates/{position}"
+                await self._client.patch(
+                    _path(order.name),
+                    [{"op": "test", "path": f"{where}/name", "value": names.GATE},
+                     {"op": "remove", "path": where}],
+                    JSON_PATCH,
+                )
+            except ValueError:
+                return True  # somebody removed it: as good
+            except NotFound:
+                return False
+            except (Conflict, Unavailable, Throttled):
+                await asyncio.sleep(_RETRY_S)
+                continue
+            return True
+
+    async def note(self, order: o.Prepare) -> None:
+        """Write the reserved node on the pod, which makes kube-scheduler look at it again."""
+        body = {"metadata": {"uid": order.uid, "annotations": {names.NODE_ANNOTATION: order.node}}}
+        try:
+            await self._client.patch(_path(order.name), body)
+        except (NotFound, Conflict):
+            return
+
+    async def evict(self, order: o.Evict) -> None:
+        """Delete a pod of a broken gang, this very pod and no successor."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": order.uid},
+        }
+        self._metrics.evictions.inc()
+        while True:
+            try:
+                await self._client.delete(_path(order.name), body)
+            except (NotFound, Conflict):
+                return
+            except (Unavailable, Throttled):
+                await asyncio.sleep(_RETRY_S)
+                continue
+            return
+
+
+class Direct:
+    """Bindings posted by us, at once for every member of a gang."""
+
+    beyond_is_judged = False
+
+    def __init__(self, pods: Pods, observe: Observe) -> None:
+        self._pods = pods
+        self._observe = observe
+
+    def prepare(self, order: o.Prepare) -> None:
+        """Ungate the pod if needed; there is no other judge."""
+        if order.gated:
+            self._pods.start(self._ungate(order))
+        else:
+            self._observe(f.Prepared(order.uid, order.node))
+
+    async def _ungate(self, order: o.Prepare) -> None:
+        if await self._pods.ungate(order):
+            self._observe(f.Prepared(order.uid, order.node))
+
+    def bind(self, order: o.Bind) -> None:
+        """Post the binding."""
+        self._pods.start(self._bind(order))
+
+    async def _bind(self, order: o.Bind) -> None:
+        await self._pods.bind(order)
+
+    def refuse(self, order: o.Refuse) -> None:
+        """Nobody waits for an answer here."""
+
+
+def _path(name: PodName) -> str:
+    namespace, pod = name.split("/", 1)
+    return f"/api/v1/namespaces/{namespace}/pods/{pod}"
+
+
+def _name(name: PodName) -> str:
+    return name.split("/", 1)[1]
+
+
+__all__ = ["Binding", "Direct", "Observe", "PodUid", "Pods"]

@@ -1,0 +1,190 @@
+"""A thin asynchronous client: JSON in, bytes out, errors as ours. Credentials come from the
+`kubernetes` package, so every kind of kubeconfig and the in-cluster account work.
+"""
+
+import asyncio
+import random
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import aiohttp
+import msgspec
+from kubernetes import client as kubernetes_client
+from kubernetes import config as kubernetes_config
+
+from gangsched.kube.errors import RETRIABLE, KubeError, Unavailable, error_for
+
+MERGE = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+APPLY = "application/apply-patch+yaml"
+
+_CONNECTIONS = 128
+_TRIES = 6
+_encode = msgspec.json.Encoder().encode
+
+
+class _Status(msgspec.Struct):
+    message: str = ""
+
+
+class KubeClient:
+    """One API server. Use as an async context manager."""
+
+    def __init__(self, kubeconfig: Path | None = None) -> None:
+        settings = _credentials(kubeconfig)
+        self.server: str = settings.host.rstrip("/")
+        self._settings = settings
+        self._session: aiohttp.ClientSession | None = None
+        self.writes = 0
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=_CONNECTIONS, ssl=self._tls()),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),
+            headers=self._headers(),
+            skip_auto_headers=("User-Agent",),
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def get(self, path: str, **params: str) -> bytes:
+        """GET one object or a list."""
+        return await self.request("GET", path, params=params)
+
+    async def create(self, path: str, body: Mapping[str, Any]) -> bytes:
+        """POST a new object."""
+        return await self.request("POST", path, body=body)
+
+    async def patch(self, path: str, body: Any, kind: str = MERGE, **params: str) -> bytes:
+        """PATCH an object, a merge patch unless told otherwise."""
+        return await self.request("PATCH", path, body=body, content_type=kind, params=params)
+
+    async def delete(self, path: str, body: Mapping[str, Any] | None = None) -> bytes:
+        """DELETE an object."""
+        return await self.request("DELETE", path, body=body)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        content_type: str = "application/json",
+        params: Mapping[str, str] | None = None,
+        tries: int = _TRIES,
+        timeout_s: float = 60.0,
+    ) -> bytes:
+        """Make one call; throttling and outages are retried with growing pauses.
+
+        A retried write may have succeeded the first time: creations then answer Conflict.
+
+        Raises:
+            KubeError: the API refused, or did not answer after every try.
+
+        """
+        data = None if body is None else _encode(body)
+        headers = {"Content-Type": content_type} if data is not None else {}
+        for attempt in range(tries):
+            try:
+                return await self._once(method, path, data, headers, params, timeout_s)
+            except RETRIABLE:
+                if attempt + 1 == tries:
+                    raise
+                await asyncio.sleep(min(0.1 * 2**attempt, 5.0) * random.uniform(0.5, 1.0))  # noqa: S311
+        raise AssertionError("the last try returns or raises")
+
+    async def _once(
+        self,
+        method: str,
+        path: str,
+        data: bytes | None,
+        headers: Mapping[str, str],
+        params: Mapping[str, str] | None,
+        timeout_s: float,
+    ) -> bytes:
+        if method != "GET":
+            self.writes += 1
+        try:
+            async with self._open().request(
+                method,
+                self.server + path,
+                data=data,
+                headers=headers,
+                params=params,
+                timeout=aiohttp.ClientTimeout(total=timeout_s),
+            ) as answer:
+                content = await answer.read()
+                if answer.status < 400:
+                    return content
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Unavailable(0, f"{method} {path}: {error!r}") from error
+        raise error_for(answer.status, _message(content))
+
+    async def stream(self, path: str, params: Mapping[str, str]) -> AsyncIterator[list[bytes]]:
+        """GET a path and yield the complete lines of each chunk as they arrive.
+
+        Raises:
+            KubeError: the API refused, or the connection broke.
+
+        """
+        try:
+            async with self._open().get(
+                self.server + path,
+                params=params,
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=400),
+            ) as answer:
+                if answer.status >= 400:
+                    raise error_for(answer.status, _message(await answer.read()))
+                rest = b""
+                async for chunk in answer.content.iter_any():
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    if lines:
+                        yield lines
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Unavailable(0, f"GET {path}: {error!r}") from error
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            raise RuntimeError("use KubeClient as an async context manager")
+        return self._session
+
+    def _tls(self) -> ssl.SSLContext | bool:
+        settings = self._settings
+        if not self.server.startswith("https"):
+            return False
+        context = ssl.create_default_context(cafile=settings.ssl_ca_cert)
+        if not settings.verify_ssl:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if settings.cert_file:
+            context.load_cert_chain(settings.cert_file, settings.key_file)
+        return context
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"User-Agent": "gangsched", "Accept": "application/json"}
+        token = self._settings.get_api_key_with_prefix("authorization")
+        return headers | {"Authorization": token} if token else headers
+
+
+def _credentials(kubeconfig: Path | None) -> kubernetes_client.Configuration:
+    settings = kubernetes_client.Configuration()
+    try:
+        if kubeconfig is None:
+            kubernetes_config.load_config(client_configuration=settings)
+        else:
+            kubernetes_config.load_kube_config(str(kubeconfig), client_configuration=settings)
+    except kubernetes_config.ConfigException as error:
+        raise KubeError(0, f"no usable kubeconfig: {error}") from error
+    return settings
+
+
+def _message(content: bytes) -> str:
+    try:
+        return msgspec.json.decode(content, type=_Status).message
+    except msgspec.DecodeError:
+        return content[:500].decode(errors="replace")

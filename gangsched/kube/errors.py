@@ -1,0 +1,69 @@
+"""Errors of the Kubernetes API, as ours.
+
+KubeError
+├── NotFound            404
+├── Conflict            409: another write came first, or the object exists
+├── Gone                410: the resource version is too old, list again
+├── Forbidden           401, 403
+├── Invalid             400, 422: the object itself is refused
+├── Throttled           429
+└── Unavailable         5xx, or no connection at all
+"""
+
+
+class KubeError(Exception):
+    """The API refused or could not answer; the message is the API's own."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class NotFound(KubeError):  # noqa: N818 -- named as the API names its reasons
+    """The object does not exist."""
+
+
+class Conflict(KubeError):  # noqa: N818
+    """Another write came first, or the object exists already."""
+
+
+class Gone(KubeError):  # noqa: N818
+    """The resource version is too old."""
+
+
+class Forbidden(KubeError):  # noqa: N818
+    """The caller may not do that."""
+
+
+class Invalid(KubeError):  # noqa: N818
+    """The object is refused as it is."""
+
+
+class Throttled(KubeError):  # noqa: N818
+    """The API asks to come back later."""
+
+
+class Unavailable(KubeError):  # noqa: N818
+    """The API could not be reached or failed by itself."""
+
+
+_BY_STATUS: dict[int, type[KubeError]] = {
+    400: Invalid,
+    401: Forbidden,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Gone,
+    422: Invalid,
+    429: Throttled,
+}
+
+
+def error_for(status: int, message: str) -> KubeError:
+    """Return the error that fits an HTTP status."""
+    kind = _BY_STATUS.get(status, Unavailable if status >= 500 else KubeError)
+    return kind(status, message)
+
+
+RETRIABLE = (Throttled, Unavailable)
+"""What may succeed when tried again unchanged."""

@@ -1,0 +1,195 @@
+"""Telling users where their gang stands: PodGroup status, Events, merged and in order.
+
+Only the newest word about a gang is written; what was overtaken while a write was under way is
+never sent. So a gang costs a status write when it is reserved, one when it is placed, and one
+for each new reason in between.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from gangsched.api import names
+from gangsched.core.model import GangId, NodeName, PodName
+from gangsched.core.orders import Release, Report, Reserve
+from gangsched.kube.client import KubeClient
+from gangsched.kube.errors import KubeError, NotFound
+
+log = logging.getLogger(__name__)
+
+_WRITERS = 8
+_MESSAGE_MAX = 1024
+_WARNINGS = frozenset({"Broken", "BelowMinimum", "Invalid"})
+_QUIET = frozenset({"Reserved"})  # said in the status alone: an Event a gang would be a write more
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The object that stands for a gang: where its status goes and its Events point."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    has_status: bool = False
+
+
+@dataclass(slots=True)
+class _Word:
+    """What is to be said of one gang."""
+
+    state: str = ""
+    reason: str = ""
+    message: str = ""
+    assignments: tuple[tuple[PodName, NodeName], ...] = ()
+    since: str = ""
+    scheduled: str = ""
+    event: tuple[str, str] | None = None
+    said_event: tuple[str, str] | None = None
+    changed: bool = False
+
+
+@dataclass(slots=True)
+class Status:
+    """Collects reports and writes them; `run` does the writing until cancelled."""
+
+    client: KubeClient
+    _subjects: dict[GangId, Subject] = field(default_factory=dict)
+    _words: dict[GangId, _Word] = field(default_factory=dict)
+    _queue: "asyncio.Queue[GangId]" = field(default_factory=asyncio.Queue)
+
+    def subject(self, gang: GangId, subject: Subject) -> None:
+        """Learn which object stands for a gang."""
+        known = self._subjects.get(gang)
+        if known is not None and known.has_status and not subject.has_status:
+            return
+        self._subjects[gang] = subject
+        if known is None or known.uid != subject.uid:
+            word = self._words.get(gang)
+            if word is not None:
+                self._changed(gang, word)
+
+    def forget(self, gang: GangId) -> None:
+        """Forget a gang whose object is gone."""
+        self._subjects.pop(gang, None)
+        self._words.pop(gang, None)
+
+    def take(self, order: Reserve | Release | Report) -> None:
+        """Take an order that only has to be told."""
+        word = self._words.setdefault(order.gang, _Word())
+        match order:
+            case Reserve(assignments=assignments):
+                word.assignments = assignments
+            case Release():
+                word.assignments = ()
+            case Report(state=state, reason=reason, message=message):
+                word.state, word.reason = state, reason
+                word.message = message[:1].upper() + message[1:][:_MESSAGE_MAX]
+                if reason not in _QUIET:
+                    word.event = (reason, word.message)
+        self._changed(order.gang, word)
+
+    def invalid(self, gang: GangId, message: str) -> None:
+        """Tell that a group's declaration cannot be understood."""
+        self.take(Report(gang, "Pending", "Invalid", message))
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(_WRITERS):
+                group.create_task(self._write_on())
+
+    def _changed(self, gang: GangId, word: _Word) -> None:
+        if not word.changed:
+            word.changed = True
+            self._queue.put_nowait(gang)
+
+    async def _write_on(self) -> None:
+        while True:
+            gang = await self._queue.get()
+            word = self._words.get(gang)
+            subject = self._subjects.get(gang)
+            if word is None:
+                continue
+            word.changed = False
+            if subject is None:
+                continue  # said again as soon as the object is known
+            try:
+                if subject.has_status:
+                    await self._write_status(subject, word)
+                if word.event is not None and word.event != word.said_event:
+                    word.said_event = word.event
+                    await self._write_event(subject, *word.event)
+            except NotFound:
+                continue  # deleted meanwhile
+            except KubeError as error:
+                log.warning("status of %s: %s", gang, error)
+
+    async def _write_status(self, subject: Subject, word: _Word) -> None:
+        placed = word.state == "Placed" and word.reason == "Placed"
+        scheduled = "True" if placed else "False"
+        if scheduled != word.scheduled:
+            word.scheduled, word.since = scheduled, _now()
+        body = {
+            "status": {
+                "phase": word.state,
+                "message": word.message,
+                "assignments": [
+                    {"pod": pod.split("/", 1)[1], "node": node} for pod, node in word.assignments
+                ],
+                "conditions": [
+                    {
+                        "type": "Scheduled",
+                        "status": scheduled,
+                        "reason": word.reason or "Pending",
+                        "message": word.message,
+                        "lastTransitionTime": word.since,
+                    }
+                ],
+            }
+        }
+        path = (
+            f"/apis/{names.GROUP}/{names.VERSION}/namespaces/{subject.namespace}"
+            f"/podgroups/{subject.name}/status"
+        )
+        await self.client.patch(path, body)
+
+    async def _write_event(self, subject: Subject, reason: str, message: str) -> None:
+        kind = "Warning" if reason in _WARNINGS else "Normal"
+        await post_event(self.client, subject, kind, reason, message)
+
+
+async def post_event(
+    client: KubeClient, subject: Subject, kind: str, reason: str, message: str
+) -> None:
+    """Write a core/v1 Event about an object (`kind` is Normal or Warning)."""
+    now = _now()
+    event: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": f"{subject.name}.", "namespace": subject.namespace},
+        "involvedObject": {
+            "apiVersion": subject.api_version,
+            "kind": subject.kind,
+            "namespace": subject.namespace,
+            "name": subject.name,
+            "uid": subject.uid,
+        },
+        "type": kind,
+        "reason": reason,
+        "message": message[:_MESSAGE_MAX],
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+        "source": {"component": names.REPORTER},
+        "reportingComponent": names.REPORTER,
+        "reportingInstance": names.REPORTER,
+    }
+    await client.create(f"/api/v1/namespaces/{subject.namespace}/events", event)
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,104 @@
+"""What a fresh control plane is given: CRDs, the rights of gangsched, its admission policy, nodes."""
+
+import asyncio
+import json
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gangsched.kube.client import APPLY, KubeClient
+from gangsched.kube.errors import Conflict, NotFound
+from gangsched.local.nodes import NodeFile
+
+_AT_ONCE = 32
+
+
+def bootstrap(kubeconfig: Path, nodes: NodeFile, *, gate: bool) -> None:
+    """Apply the shipped manifests and create the nodes."""
+    asyncio.run(_bootstrap(kubeconfig, nodes, gate=gate))
+
+
+async def _bootstrap(kubeconfig: Path, nodes: NodeFile, *, gate: bool) -> None:
+    async with KubeClient(kubeconfig) as client:
+        documents = [*shipped("crds"), *shipped("crds/foreign"), *shipped("manifests/base")]
+        if gate:
+            documents += shipped("manifests/gate")
+        for document in documents:
+            await apply(client, document)
+        slots = asyncio.Semaphore(_AT_ONCE)
+        manifests = [
+            manifest for group in nodes.of_kind("kwok") for manifest in group.manifests()
+        ]
+        await asyncio.gather(*(_create_node(client, slots, manifest) for manifest in manifests))
+        for crd in (d for d in documents if d["kind"] == "CustomResourceDefinition"):
+            await _established(client, crd["metadata"]["name"])
+
+
+def shipped(folder: str) -> list[dict[str, Any]]:
+    """Return every YAML document of a folder that ships with the project."""
+    root = files("gangsched").joinpath("..").joinpath(folder)
+    documents: list[dict[str, Any]] = []
+    for path in sorted(root.iterdir(), key=lambda item: item.name):
+        if path.name.endswith(".yaml") and path.name != "kustomization.yaml":
+            documents += [d for d in yaml.safe_load_all(path.read_text()) if d]
+    return documents
+
+
+async def apply(client: KubeClient, document: dict[str, Any]) -> None:
+    """Apply one document server-side."""
+    path = f"{_collection(document)}/{document['metadata']['name']}"
+    for attempt in range(20):
+        try:
+            await client.patch(path, document, APPLY, fieldManager="gangsched-local", force="true")
+        except NotFound:  # its namespace or its CRD is only just coming to life
+            await asyncio.sleep(0.1 * (attempt + 1))
+        else:
+            return
+    raise NotFound(404, f"{path}: the API does not serve this kind")
+
+
+_PLURALS = {"NetworkPolicy": "networkpolicies", "PriorityClass": "priorityclasses"}
+_CLUSTER = frozenset(
+    {
+        "Namespace", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition",
+        "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding", "PriorityClass",
+    }
+)
+
+
+def _collection(document: dict[str, Any]) -> str:
+    version, kind = document["apiVersion"], document["kind"]
+    plural = _PLURALS.get(kind, _plural(kind))
+    root = f"/api/{version}" if "/" not in version else f"/apis/{version}"
+    if kind in _CLUSTER:
+        return f"{root}/{plural}"
+    namespace = document["metadata"].get("namespace", "default")
+    return f"{root}/namespaces/{namespace}/{plural}"
+
+
+def _plural(kind: str) -> str:
+    lower = kind.lower()
+    return f"{lower[:-1]}ies" if lower.endswith("y") else f"{lower}s"
+
+
+async def _create_node(
+    client: KubeClient, slots: asyncio.Semaphore, manifest: dict[str, Any]
+) -> None:
+    async with slots:
+        try:
+            await client.create("/api/v1/nodes", manifest)
+        except Conflict:
+            return
+
+
+async def _established(client: KubeClient, name: str) -> None:
+    path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
+    for _ in range(100):
+        crd = json.loads(await client.get(path))
+        conditions = crd.get("status", {}).get("conditions", [])
+        if any(c["type"] == "Established" and c["status"] == "True" for c in conditions):
+            return
+        await asyncio.sleep(0.1)
+    raise TimeoutError(f"CRD {name} was not established within 10 s")

@@ -1,0 +1,115 @@
+"""Nodes of a local control plane, from a small YAML: KWOK nodes and process nodes."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from gangsched.config import ConfigError, one_sentence
+
+KIND_LABEL = "gangsched.io/node-kind"
+RACK_LABEL = "topology.gangsched.io/rack"
+KWOK_TAINT = {"key": "kwok.x-k8s.io/node", "value": "fake", "effect": "NoSchedule"}
+
+
+class NodeGroup(BaseModel):
+    """Nodes that are alike. Names are `<name>-<index>`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+    kind: Literal["kwok", "process"] = "kwok"
+    count: int = Field(1, ge=1, le=100_000)
+    cpu: str = "96"
+    memory: str = "1Ti"
+    pods: int = Field(110, ge=1)
+    gpus: int = Field(0, ge=0, le=64)
+    gpu_model: str = ""
+    rack_size: int = Field(0, ge=0)
+    """Nodes in one rack; 0 leaves the rack label away."""
+    extended: dict[str, int] = {}
+    labels: dict[str, str] = {}
+    taints: tuple[dict[str, str], ...] | None = None
+    """None: KWOK's own taint on KWOK nodes, so that real work does not land on them."""
+
+    def names(self) -> list[str]:
+        """Return the name of every node of the group."""
+        width = len(str(self.count - 1))
+        return [f"{self.name}-{index:0{width}}" for index in range(self.count)]
+
+    def manifests(self) -> list[dict[str, Any]]:
+        """Return the Node objects to create."""
+        return [self._manifest(index, name) for index, name in enumerate(self.names())]
+
+    def _manifest(self, index: int, name: str) -> dict[str, Any]:
+        labels = {
+            "kubernetes.io/hostname": name,
+            "kubernetes.io/os": "linux",
+            "kubernetes.io/arch": "amd64",
+            KIND_LABEL: self.kind,
+        }
+        if self.rack_size:
+            labels[RACK_LABEL] = f"{self.name}-rack-{index // self.rack_size}"
+        if self.gpu_model:
+            labels["nvidia.com/gpu.product"] = self.gpu_model
+        amounts = {"cpu": self.cpu, "memory": self.memory, "pods": str(self.pods)}
+        if self.gpus:
+            amounts["nvidia.com/gpu"] = str(self.gpus)
+        amounts |= {resource: str(count) for resource, count in self.extended.items()}
+        default = [KWOK_TAINT] if self.kind == "kwok" else []
+        taints = list(self.taints) if self.taints is not None else default
+        return {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {
+                "name": name,
+                "labels": labels | self.labels,
+                "annotations": {"kwok.x-k8s.io/node": "fake"} if self.kind == "kwok" else {},
+            },
+            "spec": {"taints": taints} if taints else {},
+            "status": {"allocatable": amounts, "capacity": amounts},
+        }
+
+
+class NodeFile(BaseModel):
+    """The whole file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    nodes: tuple[NodeGroup, ...] = ()
+
+    @model_validator(mode="after")
+    def _distinct(self) -> "NodeFile":
+        names = [group.name for group in self.nodes]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"two groups are named {twice[0]!r}; each name may appear once")
+        return self
+
+    def of_kind(self, kind: str) -> list[NodeGroup]:
+        """Return the groups of one kind."""
+        return [group for group in self.nodes if group.kind == kind]
+
+
+DEFAULT = NodeFile(
+    nodes=(NodeGroup(name="local", kind="process", count=2, cpu="64", memory="64Gi", gpus=4),)
+)
+
+
+def load_nodes(path: Path | None) -> NodeFile:
+    """Read a node file; without one, two process nodes with four GPUs each.
+
+    Raises:
+        ConfigError: the file is missing, is no mapping, or a field is wrong.
+
+    """
+    if path is None:
+        return DEFAULT
+    try:
+        values = yaml.safe_load(path.read_text())
+        return NodeFile.model_validate(values or {})
+    except ValidationError as error:
+        raise ConfigError(one_sentence(error, str(path))) from error
+    except (OSError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path}: {error}") from error

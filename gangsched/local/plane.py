@@ -1,0 +1,354 @@
+"""One control plane: start it, look at it, stop it, leave nothing behind."""
+
+import json
+import os
+import shutil
+import socket
+import ssl
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import platformdirs
+import yaml
+
+from gangsched.local import components, pki
+from gangsched.local.nodes import NodeFile
+from gangsched.local.processes import Program, Programs
+
+Binding = Literal["extender", "direct", "off"]
+
+SCHEDULER_NAME = "gangsched"
+_READY_S = 90.0
+
+
+class PlaneError(Exception):
+    """The control plane could not do what was asked; the message says what to do about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to start: who binds, which isolation pods get, and extra flags by component."""
+
+    binding: Binding = "extender"
+    isolation: str = "auto"
+    flags: tuple[tuple[str, str], ...] = ()
+    operators: bool = True
+
+
+class Plane:
+    """A control plane by name. Several may run side by side; each has one folder and free ports."""
+
+    def __init__(self, name: str = "default") -> None:
+        self.name = name
+        state = Path(platformdirs.user_state_dir("gangsched"))
+        self.folder = state / "local" / name
+        self.programs = Programs(self.folder)
+        self.kubeconfig = self.folder / "admin.kubeconfig"
+
+    # -- life ---------------------------------------------------------------------------------
+
+    def up(self, nodes: NodeFile, options: Options, progress: Callable[[str], None]) -> None:
+        """Build what is missing, start everything, create the nodes.
+
+        A leftover of an earlier `up` that was killed is cleaned up first.
+
+        Raises:
+            PlaneError: the instance runs already, or a component did not become ready.
+
+        """
+        if self.running():
+            raise PlaneError(
+                f"local control plane {self.name!r} already runs; "
+                f"stop it with: gangsched local down --name {self.name}"
+            )
+        self.down()
+        binaries = components.ensure(progress)
+        self.folder.mkdir(parents=True)
+        try:
+            self._start(binaries, nodes, options, progress)
+        except BaseException as error:
+            kept = self.folder.with_suffix(".failed-logs")
+            shutil.rmtree(kept, ignore_errors=True)
+            if self.programs.logs.exists():
+                shutil.copytree(self.programs.logs, kept)
+            self.down()
+            if isinstance(error, TimeoutError):
+                raise PlaneError(f"{error}\nThe logs are kept in {kept}") from error
+            raise
+
+    def down(self) -> int:
+        """Stop every process and remove the folder; return how many processes there were."""
+        stopped = self.programs.stop_all()
+        for _ in range(50):  # a dying process may write one last file
+            shutil.rmtree(self.folder, ignore_errors=True)
+            if not self.folder.exists():
+                break
+            time.sleep(0.1)
+        return stopped
+
+    def running(self) -> bool:
+        """Tell whether an instance was fully started and its API server lives."""
+        if not (self.folder / "instance.json").exists():
+            return False
+        return any(p.name == "kube-apiserver" and p.alive() for p in self.programs.all())
+
+    def info(self) -> dict[str, Any]:
+        """Return what the instance was started with: addresses and versions.
+
+        Raises:
+            PlaneError: there is no such instance.
+
+        """
+        path = self.folder / "instance.json"
+        if not path.exists():
+            raise PlaneError(
+                f"no local control plane {self.name!r}; "
+                f"start one with: gangsched local up --name {self.name}"
+            )
+        info: dict[str, Any] = json.loads(path.read_text())
+        return info
+
+    # -- start --------------------------------------------------------------------------------
+
+    def _start(
+        self,
+        binaries: Path,
+        nodes: NodeFile,
+        options: Options,
+        progress: Callable[[str], None],
+    ) -> None:
+        authority = pki.Authority(self.folder / "pki")
+        flags = dict(options.flags)
+        ports = _free_ports(9)
+        etcd, peer, secure, manager, scheduler, own, extender, metrics, kubelet = ports
+        server = f"https://127.0.0.1:{secure}"
+        self._kubeconfigs(authority, server)
+        progress("starting etcd and kube-apiserver")
+        self._etcd(binaries, etcd, peer)
+        self._apiserver(binaries, authority, etcd, secure, flags.get("kube-apiserver", ""))
+        progress("starting controllers and schedulers")
+        self._manager(binaries, authority, manager)
+        self._scheduler(binaries, "kube-scheduler", scheduler, flags.get("kube-scheduler", ""))
+        if nodes.of_kind("kwok"):
+            self._spawn(
+                "kwok",
+                [str(binaries / "kwok"), "--kubeconfig", str(self.folder / "kwok.kubeconfig"),
+                 "--config", str(binaries / components.STAGES),
+                 "--manage-nodes-with-annotation-selector", "kwok.x-k8s.io/node=fake",
+                 "--node-lease-duration-seconds", "40"],
+            )
+        info = {
+            "server": server,
+            "extender": f"http://127.0.0.1:{extender}",
+            "metrics": f"http://127.0.0.1:{metrics}/metrics",
+            "kubectl": str(binaries / "kubectl"),
+            "kubernetes": components.KUBERNETES,
+            "kwok": components.KWOK,
+            "binding": options.binding,
+        }
+        progress("applying CRDs, RBAC and nodes")
+        self._apply(nodes, options)
+        if options.binding != "off":
+            progress(f"starting gangsched ({options.binding} binding)")
+            self._gangsched(options, extender, metrics)
+        if options.binding == "extender":
+            config = self._scheduler_config(extender)
+            self._scheduler(
+                binaries, "kube-scheduler-gangsched", own, f"--config={config}", config=config
+            )
+        if nodes.of_kind("process"):
+            progress("starting process nodes")
+            self._agent(authority, nodes, kubelet, options)
+        (self.folder / "instance.json").write_text(json.dumps(info, indent=1))
+
+    def _kubeconfigs(self, authority: pki.Authority, server: str) -> None:
+        users = {
+            "admin": ("kubernetes-admin", "system:masters"),
+            "manager": ("system:kube-controller-manager", "system:masters"),
+            "scheduler": ("system:kube-scheduler", ""),
+            "kwok": ("kwok", "system:masters"),
+            "agent": ("gangsched-agent", "system:masters"),
+            "gangsched": ("system:serviceaccount:gangsched-system:gangsched", ""),
+        }
+        for name, (user, group) in users.items():
+            authority.kubeconfig(self.folder / f"{name}.kubeconfig", server, user, group or "none")
+
+    def _etcd(self, binaries: Path, port: int, peer: int) -> None:
+        client, other = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer}"
+        program = self._spawn(
+            "etcd",
+            [str(binaries / "etcd"), "--data-dir", str(self.folder / "etcd"),
+             "--listen-client-urls", client, "--advertise-client-urls", client,
+             "--listen-peer-urls", other, "--initial-advertise-peer-urls", other,
+             "--initial-cluster", f"default={other}", "--unsafe-no-fsync",
+             "--quota-backend-bytes", str(4 * 2**30), "--log-level", "warn"],
+        )
+        self._wait(program, lambda: _answers(f"{client}/health"), "etcd to be healthy")
+
+    def _apiserver(
+        self, binaries: Path, authority: pki.Authority, etcd: int, port: int, flags: str
+    ) -> None:
+        certificate, key = authority.server(
+            "kube-apiserver", "127.0.0.1", "localhost", "kubernetes",
+            "kubernetes.default", "kubernetes.default.svc", pki.SERVICE_IP,
+        )
+        kubelet_certificate, kubelet_key = authority.client(
+            "kubelet-client", "kube-apiserver-kubelet-client", "system:masters"
+        )
+        private, public = authority.service_account_keys()
+        program = self._spawn(
+            "kube-apiserver",
+            [str(binaries / "kube-apiserver"),
+             "--etcd-servers", f"http://127.0.0.1:{etcd}",
+             "--bind-address", "127.0.0.1", "--secure-port", str(port),
+             "--advertise-address", "127.0.0.1", "--endpoint-reconciler-type", "none",
+             "--tls-cert-file", str(certificate), "--tls-private-key-file", str(key),
+             "--client-ca-file", str(authority.ca),
+             "--kubelet-certificate-authority", str(authority.ca),
+             "--kubelet-client-certificate", str(kubelet_certificate),
+             "--kubelet-client-key", str(kubelet_key),
+             "--kubelet-preferred-address-types", "InternalIP",
+             "--service-account-issuer", "https://kubernetes.default.svc",
+             "--service-account-signing-key-file", str(private),
+             "--service-account-key-file", str(public),
+             "--service-cluster-ip-range", "10.96.0.0/16",
+             "--authorization-mode", "RBAC", "--allow-privileged",
+             # One small machine is its own admission control: no fair queueing between clients.
+             "--enable-priority-and-fairness=false",
+             "--max-requests-inflight", "4000", "--max-mutating-requests-inflight", "2000",
+             "--watch-cache=true", *flags.split()],
+        )
+        server = f"https://127.0.0.1:{port}"
+        self._wait(
+            program,
+            lambda: _answers(f"{server}/readyz", authority.ca, self.folder / "pki" / "admin"),
+            "kube-apiserver to be ready",
+        )
+
+    def _manager(self, binaries: Path, authority: pki.Authority, port: int) -> None:
+        self._spawn(
+            "kube-controller-manager",
+            [str(binaries / "kube-controller-manager"),
+             "--kubeconfig", str(self.folder / "manager.kubeconfig"),
+             "--bind-address", "127.0.0.1", "--secure-port", str(port),
+             "--leader-elect=false", "--root-ca-file", str(authority.ca),
+             "--service-account-private-key-file", str(self.folder / "pki" / "sa.key"),
+             "--use-service-account-credentials=false",
+             "--kube-api-qps", "500", "--kube-api-burst", "1000"],
+        )
+
+    def _scheduler(
+        self, binaries: Path, name: str, port: int, flags: str, config: Path | None = None
+    ) -> None:
+        options = [] if config else [
+            "--kubeconfig", str(self.folder / "scheduler.kubeconfig"),
+            "--leader-elect=false", "--kube-api-qps", "5000", "--kube-api-burst", "5000",
+        ]
+        self._spawn(
+            name,
+            [str(binaries / "kube-scheduler"), "--bind-address", "127.0.0.1",
+             "--secure-port", str(port), *options, *flags.split()],
+        )
+
+    def _scheduler_config(self, extender_port: int) -> Path:
+        """Write the configuration of the kube-scheduler that asks our extender."""
+        source = Path(__file__).parent / "kube-scheduler.yaml"
+        document = yaml.safe_load(source.read_text())
+        document["clientConnection"]["kubeconfig"] = str(self.folder / "scheduler.kubeconfig")
+        document["extenders"][0]["urlPrefix"] = f"http://127.0.0.1:{extender_port}"
+        path = self.folder / "kube-scheduler.yaml"
+        path.write_text(yaml.safe_dump(document, sort_keys=False))
+        return path
+
+    def _gangsched(self, options: Options, extender: int, metrics: int) -> None:
+        command = [
+            sys.executable, "-m", "gangsched", "run",
+            "--kubeconfig", str(self.folder / "gangsched.kubeconfig"),
+            "--binding", options.binding,
+            "--extender-port", str(extender), "--metrics-port", str(metrics),
+        ]
+        if not options.operators:
+            command.append("--no-operators")
+        program = self._spawn("gangsched", command)
+        address = f"http://127.0.0.1:{metrics}"
+        self._wait(program, lambda: _answers(f"{address}/healthz"), "gangsched to be ready")
+
+    def _agent(
+        self, authority: pki.Authority, nodes: NodeFile, port: int, options: Options
+    ) -> None:
+        certificate, key = authority.server("kubelet", "127.0.0.1", "localhost")
+        path = self.folder / "process-nodes.yaml"
+        groups = [group.model_dump(exclude_none=True, mode="json")
+                  for group in nodes.of_kind("process")]
+        path.write_text(yaml.safe_dump({"nodes": groups}))
+        ready = self.folder / "agent.ready"
+        program = self._spawn(
+            "agent",
+            [sys.executable, "-m", "gangsched.local.agent",
+             "--kubeconfig", str(self.folder / "agent.kubeconfig"), "--nodes", str(path),
+             "--port", str(port), "--certificate", str(certificate), "--key", str(key),
+             "--client-ca", str(authority.ca), "--state", str(self.folder / "agent"),
+             "--ready", str(ready), "--isolation", options.isolation],
+        )
+        self._wait(program, ready.exists, "the process nodes to register")
+
+    def _apply(self, nodes: NodeFile, options: Options) -> None:
+        from gangsched.local.bootstrap import bootstrap  # noqa: PLC0415 -- needs a running server
+
+        bootstrap(self.kubeconfig, nodes, gate=options.binding == "extender")
+
+    def _spawn(self, name: str, command: list[str]) -> Program:
+        return self.programs.start(name, command, {"PYTHONUNBUFFERED": "1"})
+
+    def _wait(self, program: Program, ready: Callable[[], bool], what: str) -> None:
+        deadline_s = time.monotonic() + _READY_S
+        while not ready():
+            if not program.alive():
+                tail = self.programs.tail(program.name)
+                raise TimeoutError(f"{program.name} ended while waiting for {what}:\n{tail}")
+            if time.monotonic() > deadline_s:
+                raise TimeoutError(f"waited {_READY_S:g} s in vain for {what}")
+            time.sleep(0.05)
+
+
+def instances() -> list[Plane]:
+    """Return every local control plane that has left a trace."""
+    root = Path(platformdirs.user_state_dir("gangsched")) / "local"
+    if not root.exists():
+        return []
+    return [Plane(path.name) for path in sorted(root.iterdir()) if (path / "logs").exists()]
+
+
+def _free_ports(count: int) -> list[int]:
+    """Return distinct free ports; all are held until the last is found."""
+    held = [socket.socket() for _ in range(count)]
+    try:
+        for one in held:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in held]
+    finally:
+        for one in held:
+            one.close()
+
+
+def _answers(url: str, ca: Path | None = None, pair: Path | None = None) -> bool:
+    context = None
+    if ca is not None and pair is not None:
+        context = ssl.create_default_context(cafile=str(ca))
+        context.load_cert_chain(f"{pair}.crt", f"{pair}.key")
+    try:
+        with urllib.request.urlopen(url, timeout=2, context=context) as answer:  # noqa: S310
+            return bool(answer.status == 200)
+    except (OSError, urllib.error.URLError):
+        return False
+
+
+def environment(plane: Plane) -> dict[str, str]:
+    """Return the environment in which kubectl and clients talk to the instance."""
+    return os.environ | {"KUBECONFIG": str(plane.kubeconfig)}

@@ -1,0 +1,141 @@
+"""Processes that outlive the command that started them, and are found again whatever happened.
+
+Every process carries the instance's folder in its environment. So a killed `up` leaves nothing
+that `down` would not find, even where the kill fell between a start and its record.
+"""
+
+import json
+import os
+import subprocess
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+MARK = "GANGSCHED_LOCAL"
+_STOP_S = 10.0
+_STOP_ALL_S = 2.0
+"""Everything goes and nothing is kept, so nobody needs long to say good-bye."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A process of an instance: how it was started, and which process it is now."""
+
+    name: str
+    command: list[str]
+    pid: int
+    created_s: float
+
+    def alive(self) -> bool:
+        """Tell whether that very process still runs (a pid may have been given anew)."""
+        try:
+            process = psutil.Process(self.pid)
+            running = process.status() != psutil.STATUS_ZOMBIE
+            return running and abs(process.create_time() - self.created_s) < 1.0
+        except psutil.NoSuchProcess:
+            return False
+
+
+class Programs:
+    """The processes of one instance, recorded in `programs.json`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._record = folder / "programs.json"
+        self.logs = folder / "logs"
+
+    def all(self) -> list[Program]:
+        """Return every recorded process."""
+        if not self._record.exists():
+            return []
+        return [Program(**item) for item in json.loads(self._record.read_text())]
+
+    def get(self, name: str) -> Program:
+        """Return the process with this name.
+
+        Raises:
+            KeyError: there is none; the message lists those that are there.
+
+        """
+        for program in self.all():
+            if program.name == name:
+                return program
+        known = ", ".join(program.name for program in self.all()) or "none"
+        raise KeyError(f"no program {name!r}; there are: {known}")
+
+    def start(self, name: str, command: list[str], environment: dict[str, str]) -> Program:
+        """Start a process in a session of its own, its output going to its log."""
+        self.logs.mkdir(parents=True, exist_ok=True)
+        with (self.logs / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                cwd=self.folder,
+                env=os.environ | environment | {MARK: str(self.folder)},
+            )
+        program = Program(name, command, process.pid, psutil.Process(process.pid).create_time())
+        others = [other for other in self.all() if other.name != name]
+        self._write([*others, program])
+        return program
+
+    def restart(self, name: str, *, hard: bool = False) -> Program:
+        """Stop a process (with SIGKILL when `hard`) and start the same command again."""
+        old = self.get(name)
+        self.stop(name, hard=hard)
+        return self.start(name, old.command, {})
+
+    def stop(self, name: str, *, hard: bool = False) -> None:
+        """Stop one process and wait until it is gone."""
+        program = self.get(name)
+        if program.alive():
+            _end([psutil.Process(program.pid)], hard=hard)
+
+    def stop_all(self) -> int:
+        """Stop every process that carries the instance's mark; return how many there were."""
+        found = marked(self.folder)
+        _end(found, wait_s=_STOP_ALL_S)
+        return len(found)
+
+    def tail(self, name: str, lines: int = 12) -> str:
+        """Return the last lines of a process's log."""
+        path = self.logs / f"{name}.log"
+        return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+
+    def _write(self, programs: list[Program]) -> None:
+        draft = self._record.with_suffix(".new")
+        draft.write_text(json.dumps([asdict(program) for program in programs], indent=1))
+        draft.replace(self._record)
+
+
+def marked(folder: Path) -> list[psutil.Process]:
+    """Return every process started for this instance, or by one that was."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.pid != os.getpid() and process.environ().get(MARK) == str(folder):
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+def _end(
+    processes: list[psutil.Process], *, hard: bool = False, wait_s: float = _STOP_S
+) -> None:
+    for process in processes:
+        try:
+            process.kill() if hard else process.terminate()
+        except psutil.NoSuchProcess:
+            continue
+    _, left = psutil.wait_procs(processes, timeout=wait_s)
+    for process in left:
+        try:
+            process.kill()
+        except psutil.NoSuchProcess:
+            continue
+    psutil.wait_procs(left, timeout=_STOP_S)
+

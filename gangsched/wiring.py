@@ -1,0 +1,106 @@
+"""The composition root: configuration -> policies -> engine -> drivers and controllers."""
+
+import asyncio
+import logging
+import signal
+from contextlib import AsyncExitStack
+from difflib import get_close_matches
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Literal
+
+from aiohttp import web
+
+from gangsched.config import ConfigError, SchedulerConfig
+from gangsched.core.policy import Policies
+from gangsched.extender.server import Extender, serve
+from gangsched.kube.binding import Direct
+from gangsched.kube.client import KubeClient
+from gangsched.kube.scheduler import Scheduler
+from gangsched.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+
+def load_policies(config: SchedulerConfig) -> Policies:
+    """Find the policies the configuration names.
+
+    Raises:
+        ConfigError: there is none of that name; the message says which there are.
+
+    """
+    return Policies(
+        order=_policy("gangsched.orders", "order", config.order),
+        placer=_policy("gangsched.placers", "placer", config.placer),
+    )
+
+
+def _policy(group: str, field: str, name: str) -> Any:
+    found = {point.name: point for point in entry_points(group=group)}
+    if name not in found:
+        near = get_close_matches(name, found, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        known = ", ".join(sorted(found))
+        raise ConfigError(f"{field}: no policy {name!r}; there are: {known}{hint}")
+    return found[name].load()()
+
+
+async def run(
+    kubeconfig: Path | None,
+    config: SchedulerConfig,
+    binding: Literal["extender", "direct"],
+    *,
+    operators: bool = True,
+) -> None:
+    """Run the scheduler, and the job controllers beside it, until SIGTERM or SIGINT."""
+    metrics = Metrics()
+    policies = load_policies(config)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(KubeClient(kubeconfig))
+        scheduler = Scheduler(client, config, policies, metrics)
+        if binding == "extender":
+            extender = Extender(scheduler, config.barrier_s)
+            scheduler.binding = extender
+            await _serve(stack, extender.routes(), config.extender_host, config.extender_port)
+        else:
+            scheduler.binding = Direct(scheduler.pods, scheduler.observe)
+            scheduler.engine.beyond_is_judged = False
+        routes = _metrics_routes(scheduler, metrics)
+        port = await _serve(stack, routes, config.extender_host, config.metrics_port)
+        log.info("binding %s; metrics on port %d", binding, port)
+        tasks = [asyncio.create_task(scheduler.run())]
+        if operators:
+            from gangsched.operators.runner import run_operators  # noqa: PLC0415 -- kopf is heavy
+
+            tasks.append(asyncio.create_task(run_operators(kubeconfig, client)))
+        stopping = asyncio.create_task(stop.wait())
+        done, _ = await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
+        for task in (*tasks, stopping):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for task in done - {stopping}:
+            task.result()  # a loop that ended by itself is a failure: show it
+
+
+def _metrics_routes(scheduler: Scheduler, metrics: Metrics) -> list[web.RouteDef]:
+    (route,) = metrics.routes()
+
+    async def fresh(request: web.Request) -> web.StreamResponse:
+        scheduler.refresh_metrics()
+        return await route.handler(request)  # type: ignore[operator, misc]
+
+    async def ready(_: web.Request) -> web.Response:
+        up = scheduler.ready.is_set()
+        return web.Response(status=200 if up else 503, text="ok" if up else "starting")
+
+    return [web.get("/metrics", fresh), web.get("/readyz", ready)]
+
+
+async def _serve(stack: AsyncExitStack, routes: list[web.RouteDef], host: str, port: int) -> int:
+    runner, taken = await serve(routes, host, port)
+    stack.push_async_callback(runner.cleanup)
+    return taken
