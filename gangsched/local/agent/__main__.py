@@ -1,0 +1,51 @@
+"""`python -m gangsched.local.agent`: started by `gangsched local up`, one for all process nodes."""
+
+import argparse
+import asyncio
+import logging
+import signal
+from pathlib import Path
+
+from gangsched.kube.client import KubeClient
+from gangsched.local.agent.agent import Agent
+from gangsched.local.agent.kubelet import Kubelet
+from gangsched.local.agent.sandbox import choose
+from gangsched.local.nodes import load_nodes
+
+log = logging.getLogger("gangsched.agent")
+
+
+def main() -> None:
+    """Run the process nodes until SIGTERM."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name in ("kubeconfig", "nodes", "certificate", "key", "client-ca", "state", "ready"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--isolation", default="auto")
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname).1s %(message)s")
+    asyncio.run(_run(parser.parse_args()))
+
+
+async def _run(options: argparse.Namespace) -> None:
+    options.state.mkdir(parents=True, exist_ok=True)
+    sandboxes = choose(options.isolation, options.state)
+    log.info("isolation of pods: %s", sandboxes.mode)
+    if sandboxes.mode == "none":
+        log.warning("pods share this machine's loopback and files: two may not use one port")
+    async with KubeClient(options.kubeconfig) as client:
+        nodes = load_nodes(options.nodes)
+        agent = Agent(client, nodes, sandboxes, options.state, options.port)
+        kubelet = Kubelet(agent.find)
+        await kubelet.serve(options.port, options.certificate, options.key, options.client_ca)
+        running = asyncio.create_task(agent.run(options.ready))
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
+        try:
+            await running
+        except asyncio.CancelledError:
+            log.info("stopping")
+        finally:
+            agent.close()
+
+
+if __name__ == "__main__":
+    main()

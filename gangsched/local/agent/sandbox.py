@@ -1,0 +1,360 @@
+"""Isolation of pods without a container engine: namespaces by unshare, nsenter and ip.
+
+- `root`: every pod has its own network, mount, pid and host-name namespace. Its root is an
+  overlay of the machine's own, so that any mountPath can exist and nothing leaks back.
+- `user`: the same inside a user namespace, without any privilege.
+- `none`: plain processes that share the machine's loopback and files. Names of other pods become
+  127.0.0.1 in the environment, and mount paths are rewritten to where the files lie.
+"""
+
+import asyncio
+import os
+import shlex
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+import psutil
+
+Mode = Literal["root", "user", "none"]
+
+_TOOLS = ("unshare", "nsenter", "ip", "mount", "chroot")
+_NETWORK = "10.88"
+
+
+class SandboxError(Exception):
+    """A namespace or mount could not be made; the message ends with the tool's own words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A folder or file that appears at a path inside the pod."""
+
+    source: Path
+    target: str
+    read_only: bool = False
+
+
+class Pod(Protocol):
+    """The place where one pod's containers run."""
+
+    ip: str
+
+    def command(
+        self, command: list[str], folder: str | None, environment: Mapping[str, str]
+    ) -> tuple[list[str], dict[str, str], Path | None]:
+        """Return command line, environment and working folder for a process in the pod."""
+
+    def close(self) -> None:
+        """End everything that still runs in the pod."""
+
+
+class Sandboxes(Protocol):
+    """A way of isolating."""
+
+    mode: Mode
+
+    async def make(
+        self, name: str, folder: Path, ip: str, hosts: Path, mounts: list[Mount]
+    ) -> Pod:
+        """Make the place for one pod."""
+
+    def address(self) -> str:
+        """Return an address for a new pod."""
+
+    def host_address(self) -> str:
+        """Return the address of pods with hostNetwork."""
+
+    def close(self) -> None:
+        """End everything."""
+
+
+def choose(wanted: str, folder: Path) -> Sandboxes:
+    """Return the strongest isolation that works, or the one asked for.
+
+    Raises:
+        SandboxError: the one asked for does not work here.
+
+    """
+    problems = []
+    modes: tuple[Mode, ...] = ("root", "user") if os.geteuid() == 0 else ("user",)
+    for mode in modes if wanted == "auto" else (wanted,):
+        if mode == "none":
+            return Shared(folder)
+        try:
+            return Namespaces("root" if mode == "root" else "user", folder)
+        except SandboxError as error:
+            problems.append(f"{mode}: {error}")
+    if wanted == "auto":
+        return Shared(folder)
+    raise SandboxError("; ".join(problems))
+
+
+# -- namespaces -----------------------------------------------------------------------------------
+
+
+class Namespaces:
+    """Pods in namespaces, joined by a bridge inside a network namespace of our own."""
+
+    def __init__(self, mode: Mode, folder: Path) -> None:
+        missing = [tool for tool in _TOOLS if not shutil.which(tool)]
+        if missing:
+            raise SandboxError(f"{', '.join(missing)} not found")
+        self.mode = mode
+        self._folder = folder
+        self._next = 1
+        own = ["--user", "--map-root-user"] if mode == "user" else []
+        self._holder = subprocess.Popen(
+            ["unshare", *own, "--net", "--mount", "--fork", "--kill-child", "sleep", "infinity"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        )
+        try:
+            self._pid = _child(self._holder)
+            self._probe()
+        except SandboxError:
+            self.close()
+            raise
+
+    def _probe(self) -> None:
+        """Make the bridge, and try to build the root every pod will need."""
+        self._inside(
+            self._pid,
+            "ip link set lo up && ip link add br0 type bridge && "
+            f"ip address add {_NETWORK}.0.1/16 dev br0 && ip link set br0 up",
+        )
+        scratch = self._folder / "probe"
+        scratch.mkdir(parents=True, exist_ok=True)
+        process = self._pause(host_network=True)
+        try:
+            self._inside(_child(process), _root_script(scratch, "probe", []))
+        finally:
+            process.kill()
+            process.wait()
+
+    def host_address(self) -> str:
+        """Return the address of pods with hostNetwork: the bridge's own."""
+        return f"{_NETWORK}.0.1"
+
+    def address(self) -> str:
+        """Return the next address of the bridge's network."""
+        self._next += 1
+        return f"{_NETWORK}.{self._next // 256}.{self._next % 256}"
+
+    async def make(
+        self, name: str, folder: Path, ip: str, hosts: Path, mounts: list[Mount]
+    ) -> "NamespacedPod":
+        """Make namespaces, network and root for one pod."""
+        host_network = ip == self.host_address()
+        root = folder / "root"
+        root.mkdir(parents=True, exist_ok=True)
+        process = await asyncio.to_thread(self._pause, host_network=host_network)
+        pid = await asyncio.to_thread(_child, process)
+        pod = NamespacedPod(process, pid, self._enter(pid), root / "r", ip)
+        try:
+            if not host_network:
+                await asyncio.to_thread(self._connect, pid, ip)
+            script = _root_script(root, name, [*mounts, Mount(hosts, "/etc/hosts")])
+            await asyncio.to_thread(self._inside, pid, script)
+        except SandboxError:
+            pod.close()
+            raise
+        return pod
+
+    def _pause(self, *, host_network: bool) -> "subprocess.Popen[bytes]":
+        network = [] if host_network else ["--net"]
+        return subprocess.Popen(
+            [*self._enter(self._pid, pid_namespace=False), "unshare", *network, "--mount",
+             "--pid", "--uts", "--ipc", "--fork", "--kill-child", "sleep", "infinity"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        )
+
+    def _connect(self, pid: int, ip: str) -> None:
+        link = f"p{pid}"
+        self._inside(
+            self._pid,
+            f"ip link add {link} type veth peer name eth0 netns {pid} && "
+            f"ip link set {link} master br0 up",
+        )
+        self._inside(
+            pid,
+            f"ip link set lo up && ip address add {ip}/16 dev eth0 && ip link set eth0 up && "
+            f"ip route add default via {_NETWORK}.0.1",
+        )
+
+    def _enter(self, pid: int, *, pid_namespace: bool = True) -> list[str]:
+        own = ["--user", "--preserve-credentials"] if self.mode == "user" else []
+        inner = ["--pid", "--uts", "--ipc"] if pid_namespace else []
+        return ["nsenter", "--target", str(pid), *own, "--net", "--mount", *inner]
+
+    def _inside(self, pid: int, script: str) -> None:
+        enter = self._enter(pid, pid_namespace=pid != self._pid)
+        done = subprocess.run(
+            [*enter, "sh", "-ec", script], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise SandboxError(done.stderr.strip() or f"exit code {done.returncode}")
+
+    def close(self) -> None:
+        """End the holder; the bridge goes with its namespace."""
+        self._holder.kill()
+        self._holder.wait()
+
+
+@dataclass(slots=True)
+class NamespacedPod:
+    """One pod's namespaces, kept by a sleeping process that is their pid 1."""
+
+    _process: "subprocess.Popen[bytes]"
+    _pid: int
+    _enter: list[str]
+    _root: Path
+    ip: str
+
+    def command(
+        self, command: list[str], folder: str | None, environment: Mapping[str, str]
+    ) -> tuple[list[str], dict[str, str], Path | None]:
+        """Enter the namespaces, change the root, then run."""
+        # exec in a shell: chroot has no option for the working folder.
+        inner = ["sh", "-c", 'cd "$0" && exec "$@"', folder or "/", *command]
+        return [*self._enter, "chroot", str(self._root), *inner], dict(environment), None
+
+    def close(self) -> None:
+        """Kill pid 1; the kernel kills everything else in its namespace."""
+        self._process.kill()
+        self._process.wait()
+
+
+def _child(process: "subprocess.Popen[bytes]") -> int:
+    """Wait for the process inside the new namespaces and return its pid."""
+    for _ in range(500):
+        if process.poll() is not None:
+            said = process.stderr.read().decode().strip() if process.stderr else ""
+            raise SandboxError(said or f"exit code {process.returncode}")
+        for child in psutil.Process(process.pid).children(recursive=True):
+            if child.name() == "sleep":
+                return child.pid
+        time.sleep(0.01)
+    raise SandboxError("no namespaces within 5 s")
+
+
+def _root_script(root: Path, name: str, mounts: list[Mount]) -> str:
+    """Return the shell script that builds a pod's root folder at `root/r`.
+
+    Each top folder of the machine is covered by an overlay, so that writes stay in the pod. (One
+    overlay of / would do for root; inside a user namespace the kernel refuses to stack on a tree
+    with locked mounts, and such a folder is then bound as it is.)
+    """
+    base, target = shlex.quote(str(root)), shlex.quote(str(root / "r"))
+    lines = [
+        "mount --make-rprivate /",
+        f"hostname {shlex.quote(name)}",
+        f"mount -t tmpfs -o mode=755 tmpfs {base}",
+        f"mkdir {base}/u {base}/w {base}/r",
+    ]
+    for top in sorted(Path("/").iterdir()):
+        name = shlex.quote(top.name)
+        if top.is_symlink():
+            lines.append(f"ln -s {shlex.quote(os.readlink(top))} {target}/{name}")
+        elif top.is_dir():
+            lines.append(f"mkdir {target}/{name}")
+            if top.name not in ("proc", "sys", "dev"):
+                options = f"lowerdir=/{name},upperdir={base}/u/{name},workdir={base}/w/{name}"
+                lines += [
+                    f"mkdir {base}/u/{name} {base}/w/{name}",
+                    f"mount -t overlay overlay -o {options},userxattr {target}/{name} 2>/dev/null "
+                    f"|| mount --rbind /{name} {target}/{name}",
+                ]
+    lines += [f"mount --rbind {shlex.quote(m)} {target}{shlex.quote(m)}" for m in _host_mounts()]
+    lines += [
+        f"mount -t proc proc {target}/proc",
+        f"mount --rbind /dev {target}/dev",
+        f"mount --rbind /sys {target}/sys",
+        f"mount -t tmpfs -o mode=1777 tmpfs {target}/dev/shm",
+    ]
+    for one in sorted(mounts, key=lambda m: m.target):
+        source, place = shlex.quote(str(one.source)), f"{target}{shlex.quote(one.target)}"
+        if one.source.is_file():
+            lines.append(f"mkdir -p $(dirname {place}) && touch {place}")
+        else:
+            lines.append(f"mkdir -p {place}")
+        lines.append(f"mount --bind {source} {place}")
+        if one.read_only:
+            lines.append(f"mount -o remount,bind,ro {place}")
+    return "\n".join(lines)
+
+
+def _host_mounts() -> list[str]:
+    """Return mounted file systems that an overlay of / does not show."""
+    found = []
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        _, target, kind = line.split()[:3]
+        real = kind in ("ext4", "xfs", "btrfs", "overlay", "virtiofs", "9p", "nfs", "nfs4", "zfs")
+        if real and target != "/" and Path(target).is_dir():
+            found.append(target)
+    return sorted(found)
+
+
+# -- nothing ------------------------------------------------------------------------------------
+
+
+class Shared:
+    """Pods as plain processes. They share loopback, so two may not use one port."""
+
+    mode: Mode = "none"
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def host_address(self) -> str:
+        """Return loopback."""
+        return "127.0.0.1"
+
+    def address(self) -> str:
+        """Return loopback for every pod."""
+        return "127.0.0.1"
+
+    async def make(
+        self, name: str, folder: Path, ip: str, hosts: Path, mounts: list[Mount]
+    ) -> "SharedPod":
+        """Nothing to make."""
+        del name, ip
+        return SharedPod(folder, hosts, mounts)
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+@dataclass(slots=True)
+class SharedPod:
+    """A pod without isolation: paths and names are rewritten instead."""
+
+    _folder: Path
+    _hosts: Path
+    _mounts: list[Mount]
+    ip: str = "127.0.0.1"
+
+    def command(
+        self, command: list[str], folder: str | None, environment: Mapping[str, str]
+    ) -> tuple[list[str], dict[str, str], Path | None]:
+        """Rewrite mount paths in the command, and names of pods in the environment."""
+        names = {name for line in self._hosts.read_text().splitlines() for name in line.split()[1:]}
+        rewritten = {
+            key: "127.0.0.1" if value in names else self._place(value)
+            for key, value in environment.items()
+        }
+        parts = [self._place(part) for part in command]
+        work = Path(self._place(folder)) if folder else self._folder
+        return parts, rewritten, work
+
+    def _place(self, text: str) -> str:
+        for mount in self._mounts:
+            if text == mount.target or text.startswith(f"{mount.target}/"):
+                return str(mount.source) + text[len(mount.target) :]
+        return text
+
+    def close(self) -> None:
+        """Processes are ended one by one by their worker."""

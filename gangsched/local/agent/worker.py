@@ -1,0 +1,366 @@
+"""The life of one pod on a process node, as the kubelet would live it.
+
+    volumes -> init containers, one after another -> containers together -> phase
+                         ^ restart by restartPolicy, with a growing pause ^
+A pod being deleted gets SIGTERM, its grace period, then SIGKILL, and is deleted for good.
+"""
+
+import asyncio
+import logging
+import shutil
+import signal
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gangsched.local.agent import spec as pods
+from gangsched.local.agent.container import Ended, Run, timestamp
+from gangsched.local.agent.sandbox import Mount, Pod, Sandboxes, SandboxError
+from gangsched.local.agent.spec import Json, Objects, PodError
+
+log = logging.getLogger(__name__)
+
+_RESTART_S = 1.0
+_RESTART_MAX_S = 30.0
+_RETRY_S = 2.0
+
+
+class Reporter:
+    """What a worker tells the API; the agent implements it."""
+
+    async def status(self, pod: Json, status: Json) -> None:
+        """Write the pod's status."""
+        raise NotImplementedError
+
+    async def event(self, pod: Json, reason: str, message: str, kind: str = "Warning") -> None:
+        """Write an Event about the pod."""
+        raise NotImplementedError
+
+    async def objects(self, pod: Json) -> Objects:
+        """Fetch what the pod refers to."""
+        raise NotImplementedError
+
+    async def token(self, pod: Json, source: Json) -> bytes:
+        """Fetch a service account token for a projected volume."""
+        raise NotImplementedError
+
+    async def deleted(self, pod: Json) -> None:
+        """Delete the pod's object for good."""
+        raise NotImplementedError
+
+
+@dataclass(slots=True)
+class _Container:
+    """One container over all its runs."""
+
+    spec: Json
+    init: bool = False
+    run: Run | None = None
+    last: Ended | None = None
+    before_last: Ended | None = None
+    restarts: int = 0
+    waiting: tuple[str, str] = ("ContainerCreating", "")
+    done: bool = False
+
+    @property
+    def sidecar(self) -> bool:
+        """An init container that stays (KEP-753)."""
+        return self.init and self.spec.get("restartPolicy") == "Always"
+
+    def status(self) -> Json:
+        """Return its ContainerStatus."""
+        running = self.run is not None
+        if self.run is not None:
+            state: Json = {"running": {"startedAt": self.run.started}}
+        elif self.done and self.last is not None:
+            state = {"terminated": _terminated(self.last)}
+        else:
+            reason, message = self.waiting
+            state = {"waiting": {"reason": reason} | ({"message": message} if message else {})}
+        earlier = self.last if not self.done else self.before_last
+        return {
+            "name": self.spec["name"],
+            "image": self.spec.get("image", ""),
+            "imageID": "",
+            "ready": running or (self.init and self.done),
+            "started": running,
+            "restartCount": self.restarts,
+            "state": state,
+            "lastState": {"terminated": _terminated(earlier)} if earlier else {},
+        }
+
+
+def _terminated(ended: Ended) -> Json:
+    return {
+        "exitCode": ended.code,
+        "reason": ended.reason,
+        "message": ended.message,
+        "startedAt": ended.started,
+        "finishedAt": ended.finished,
+    }
+
+
+@dataclass(slots=True)
+class Worker:
+    """Runs one pod until it ends or is deleted."""
+
+    pod: Json
+    folder: Path
+    ip: str
+    sandboxes: Sandboxes
+    reporter: Reporter
+    path: str
+    hosts: Path
+    extra_env: Callable[[Json], dict[str, str]]
+    _sandbox: Pod | None = None
+    _containers: list[_Container] = field(default_factory=list)
+    _objects: Objects = field(default_factory=lambda: Objects({}))
+    _mounts: dict[str, Path] = field(default_factory=dict)
+    _started: str = ""
+    _stopping: bool = False
+    _ended: str = ""
+    _task: "asyncio.Task[None] | None" = None
+
+    def start(self) -> None:
+        """Begin the pod's life."""
+        spec = self.pod["spec"]
+        self._containers = [_Container(c, init=True) for c in spec.get("initContainers", [])]
+        self._containers += [_Container(c) for c in spec["containers"]]
+        self._started = timestamp()
+        self._task = asyncio.create_task(self._live())
+
+    def log_path(self, container: str, *, previous: bool) -> Path | None:
+        """Return the log of a container's current or previous run; None when there is none."""
+        for one in self._containers:
+            if one.spec["name"] == container:
+                number = one.restarts - (1 if previous else 0)
+                path = self._log(one, number)
+                return path if number >= 0 and path.exists() else None
+        return None
+
+    def ended(self) -> bool:
+        """Tell whether every container has ended for good."""
+        return bool(self._ended)
+
+    def running(self, container: str) -> bool:
+        """Tell whether a container runs now."""
+        return any(c.spec["name"] == container and c.run is not None for c in self._containers)
+
+    async def stop(self, grace_s: float) -> None:
+        """End the pod: SIGTERM, grace period, SIGKILL; then delete its object."""
+        if self._stopping:
+            return
+        self._stopping = True
+        runs = [c.run for c in self._containers if c.run is not None]
+        for run in runs:
+            run.signal(signal.SIGTERM)
+        if runs:
+            ends = [asyncio.create_task(run.wait()) for run in runs]
+            await asyncio.wait(ends, timeout=grace_s)
+        for run in runs:
+            run.kill()
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=1.0)
+            self._task.cancel()
+        await self.reporter.status(self.pod, self._status(self._ended or "Failed"))
+        self.close()
+        await self.reporter.deleted(self.pod)
+
+    def close(self) -> None:
+        """End every process and remove the pod's files."""
+        for container in self._containers:
+            if container.run is not None:
+                container.run.kill()
+        if self._sandbox is not None:
+            self._sandbox.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    # -- life ---------------------------------------------------------------------------------
+
+    async def _live(self) -> None:
+        await self._report("Pending")
+        if not await self._retry(self._set_up):
+            return
+        failed = False
+        for container in [c for c in self._containers if c.init]:
+            if container.sidecar:
+                await self._begin(container)
+                _ = asyncio.create_task(self._keep(container, "Always"))  # noqa: RUF006
+            elif not await self._keep(container, self._init_policy()):
+                failed = True
+                break
+        if not failed:
+            policy = self.pod["spec"].get("restartPolicy", "Always")
+            main = [c for c in self._containers if not c.init]
+            results = await asyncio.gather(*(self._keep(c, policy) for c in main))
+            failed = not all(results)
+        if not self._stopping:
+            self._ended = "Failed" if failed else "Succeeded"
+            for container in self._containers:
+                if container.sidecar and container.run is not None:
+                    container.run.kill()
+            await self._report(self._ended)
+            if self._sandbox is not None:
+                self._sandbox.close()
+
+    def _init_policy(self) -> str:
+        never = self.pod["spec"].get("restartPolicy") == "Never"
+        return "Never" if never else "OnFailure"
+
+    async def _retry(self, step: Callable[[], Awaitable[None]]) -> bool:
+        """Repeat a step until it works, saying why it does not; False when the pod goes."""
+        said = ""
+        while not self._stopping:
+            try:
+                await step()
+            except (PodError, SandboxError, OSError) as error:
+                reason = error.reason if isinstance(error, PodError) else "FailedCreatePodSandBox"
+                for container in self._containers:
+                    container.waiting = (reason, str(error))
+                if str(error) != said:
+                    said = str(error)
+                    await self.reporter.event(self.pod, reason, said)
+                    await self._report("Pending")
+                await asyncio.sleep(_RETRY_S)
+            else:
+                return True
+        return False
+
+    async def _set_up(self) -> None:
+        missing = pods.unsupported_volumes(self.pod)
+        if missing:
+            raise PodError("FailedMount", f"a process node has no volume of kind {missing[0]}")
+        self._objects = await self.reporter.objects(self.pod)
+        for volume in self.pod["spec"].get("volumes", []):
+            self._mounts[volume["name"]] = await self._volume(volume)
+        mounts = self._all_mounts()
+        metadata = self.pod["metadata"]
+        self._sandbox = await self.sandboxes.make(
+            self.pod["spec"].get("hostname") or metadata["name"],
+            self.folder, self.ip, self.hosts, mounts,
+        )
+
+    async def _volume(self, volume: Json) -> Path:
+        if "hostPath" in volume:
+            path = Path(volume["hostPath"]["path"])
+            if volume["hostPath"].get("type") == "DirectoryOrCreate":
+                path.mkdir(parents=True, exist_ok=True)
+            if not path.exists():
+                raise PodError("FailedMount", f"hostPath {path} does not exist")
+            return path
+        place = self.folder / "volumes" / volume["name"]
+        place.mkdir(parents=True, exist_ok=True)
+        for name, (content, mode) in pods.files(volume, self.pod, self._objects, self.ip).items():
+            file = place / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+            file.chmod(mode)
+        for source in (volume.get("projected") or {}).get("sources", []):
+            if "serviceAccountToken" in source:
+                wanted = source["serviceAccountToken"]
+                token = await self.reporter.token(self.pod, wanted)
+                (place / wanted["path"]).write_bytes(token)
+        return place
+
+    def _all_mounts(self) -> list[Mount]:
+        """Return every mount of the pod; containers share one root, so equal paths must agree."""
+        volumes = {volume["name"]: volume for volume in self.pod["spec"].get("volumes", [])}
+        found: dict[str, Mount] = {}
+        for container in self._containers:
+            for mount in container.spec.get("volumeMounts", []):
+                if mount["name"] not in self._mounts:
+                    raise PodError("FailedMount", f"no volume named {mount['name']!r}")
+                source = self._mounts[mount["name"]]
+                if mount.get("subPath"):
+                    source /= mount["subPath"]
+                fixed = {"configMap", "secret", "projected", "downwardAPI"}
+                read_only = bool(mount.get("readOnly")) or bool(fixed & set(volumes[mount["name"]]))
+                found[mount["mountPath"]] = Mount(source, mount["mountPath"], read_only)
+        return list(found.values())
+
+    # -- containers ---------------------------------------------------------------------------
+
+    async def _keep(self, container: _Container, policy: str) -> bool:
+        """Run a container by its restart policy; return whether its last run succeeded."""
+        pause_s = _RESTART_S
+        while not self._stopping:
+            if container.run is None and not await self._retry(lambda: self._begin(container)):
+                break
+            run = container.run
+            assert run is not None, "just begun"  # noqa: S101
+            ended = await run.wait()
+            container.run = None
+            container.before_last, container.last = container.last, ended
+            again = policy == "Always" or (policy == "OnFailure" and ended.code != 0)
+            if not again or self._stopping:
+                container.done = True
+                await self._report(self._phase())
+                return ended.code == 0
+            container.waiting = (
+                "CrashLoopBackOff", f"back-off {pause_s:g}s restarting failed container"
+            )
+            await self._report(self._phase())
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, _RESTART_MAX_S)
+            container.restarts += 1
+        return False
+
+    async def _begin(self, container: _Container) -> None:
+        if container.run is not None:
+            return
+        assert self._sandbox is not None, "set up before"  # noqa: S101
+        variables = {
+            "PATH": self.path,
+            "HOME": "/root" if self.sandboxes.mode == "root" else str(self.folder),
+            "HOSTNAME": self.pod["metadata"]["name"],
+            "KUBERNETES_SERVICE_HOST": "kubernetes.default.svc",
+        } | self.extra_env(self.pod)
+        variables |= pods.environment(self.pod, container.spec, self._objects, self.ip)
+        command = pods.command_line(container.spec, variables)
+        output = self._log(container, container.restarts)
+        container.run = await Run.start(
+            self._sandbox, command, container.spec.get("workingDir"), variables, output
+        )
+        await self._report(self._phase())
+
+    def _log(self, container: _Container, number: int) -> Path:
+        return self.folder / "logs" / container.spec["name"] / f"{number}.log"
+
+    # -- status -------------------------------------------------------------------------------
+
+    def _phase(self) -> str:
+        main = [c for c in self._containers if not c.init]
+        begun = any(c.run is not None or c.last is not None for c in main)
+        return "Running" if begun else "Pending"
+
+    async def _report(self, phase: str) -> None:
+        await self.reporter.status(self.pod, self._status(phase))
+
+    def _status(self, phase: str) -> Json:
+        main = [c for c in self._containers if not c.init]
+        initialized = all(c.done or c.run is not None for c in self._containers if c.init)
+        ready = bool(main) and all(c.run is not None for c in main) and phase == "Running"
+        truth = {
+            "PodScheduled": True,
+            "Initialized": initialized,
+            "ContainersReady": ready,
+            "Ready": ready,
+        }
+        now = timestamp()
+        conditions = [
+            {"type": kind, "status": "True" if holds else "False", "lastTransitionTime": now}
+            for kind, holds in truth.items()
+        ]
+        status: dict[str, Any] = {
+            "phase": phase,
+            "conditions": conditions,
+            "hostIP": "127.0.0.1",
+            "podIP": self.ip,
+            "podIPs": [{"ip": self.ip}],
+            "startTime": self._started,
+            "containerStatuses": [c.status() for c in main],
+        }
+        if any(c.init for c in self._containers):
+            status["initContainerStatuses"] = [c.status() for c in self._containers if c.init]
+        return status

@@ -1,0 +1,3 @@
+"""placeholder"""
+async def run_operators(kubeconfig, client): 
+    import asyncio; await asyncio.Event().wait()
