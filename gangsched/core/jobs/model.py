@@ -1,0 +1,136 @@
+"""What the reconcile of a training job reads and returns. Pod templates stay opaque JSON."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class JobRole:
+    """One replica type. `restart_policy` is Always, OnFailure, Never or ExitCode."""
+
+    type: str
+    replicas: int
+    restart_policy: str
+    template: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Elastic:
+    """torchrun's elastic options, as the user wrote them."""
+
+    minimum: int
+    maximum: int
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class RunLimits:
+    """runPolicy, in seconds and counts; None means unlimited."""
+
+    clean_pods: str = "None"
+    ttl_s: int | None = None
+    deadline_s: int | None = None
+    backoff_limit: int | None = None
+    suspend: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GangPolicy:
+    """How the job's gang is queued; `gang_restarts` above zero restarts it whole that often."""
+
+    minimum: int | None = None
+    queue: str = "default"
+    priority_class: str = ""
+    timeout_s: int = 60
+    gang_restarts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A training job as its user declared it, and the status written so far."""
+
+    namespace: str
+    name: str
+    uid: str
+    roles: tuple[JobRole, ...]
+    limits: RunLimits
+    gang: GangPolicy
+    scheduler: str
+    nproc_per_node: str | None = None
+    elastic: Elastic | None = None
+    status: Mapping[str, Any] = field(default_factory=dict)
+
+    def role(self, kind: str) -> JobRole | None:
+        """Return the role of a type, if the job has it."""
+        return next((role for role in self.roles if role.type == kind), None)
+
+    @property
+    def total(self) -> int:
+        """Number of pods."""
+        return sum(role.replicas for role in self.roles)
+
+    def pod_name(self, role: JobRole, index: int) -> str:
+        """Return a pod's name, which is also its Service's and its DNS name."""
+        return f"{self.name}-{role.type.lower()}-{index}"
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    """A pod of the job as it is now. `exit_code` is that of the main container's last end."""
+
+    name: str
+    uid: str
+    role: str
+    phase: str
+    restarts: int = 0
+    exit_code: int | None = None
+    reason: str = ""
+    terminating: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """The job's PodGroup as it is now: its phase and the node reserved for each pod."""
+
+    uid: str
+    phase: str = ""
+    message: str = ""
+    assignments: Mapping[str, str] = field(default_factory=dict)
+    spec: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Everything that exists of the job."""
+
+    pods: tuple[PodView, ...] = ()
+    services: frozenset[str] = frozenset()
+    group: GroupView | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvent:
+    """An Event to write about the job; `type` is Normal or Warning."""
+
+    type: str
+    reason: str
+    message: str
+
+
+@dataclass(slots=True)
+class Actions:
+    """What to do, in the order of the fields; `status` None means unchanged."""
+
+    delete_pods: list[PodView] = field(default_factory=list)
+    delete_services: list[str] = field(default_factory=list)
+    delete_group: bool = False
+    put_group: Json | None = None
+    create_services: list[Json] = field(default_factory=list)
+    create_pods: list[Json] = field(default_factory=list)
+    status: Json | None = None
+    events: list[JobEvent] = field(default_factory=list)
+    delete_job: bool = False
+    again_in_s: float | None = None

@@ -1,0 +1,438 @@
+"""The reconcile of a training job: one pure step from what exists towards what is wanted.
+
+    Created -> Running <-> Restarting -> Succeeded | Failed        Suspended <-> (any unfinished)
+
+Pods are created only once their gang has its reservation (plan before create), pinned to the
+reserved node. A pod that has to be replaced later is created gated, and planned as a late member.
+"""
+
+import copy
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gangsched.core.jobs import conditions, pytorch
+from gangsched.core.jobs.model import (
+    Actions,
+    Job,
+    JobEvent,
+    JobRole,
+    Json,
+    Observed,
+    PodView,
+)
+
+KIND = "PyTorchJob"
+API_VERSION = "kubeflow.org/v1"
+GATE = "gangsched.io/gang"
+_RETRIABLE_EXIT = 128
+_CRASHES_TOLD = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The present moment, in seconds and as the API writes it."""
+
+    now_s: float
+    now: str
+
+
+def reconcile(job: Job, seen: Observed, clock: Clock) -> Actions:
+    """Return what to do now. Calling it again on an unchanged world returns nothing new."""
+    status: Json = copy.deepcopy(dict(job.status))
+    actions = Actions()
+    step = _Step(job, seen, clock, status, actions)
+    if conditions.finished(status):
+        step.clean_up()
+    elif job.limits.suspend:
+        step.suspend()
+    else:
+        step.live()
+        if conditions.finished(status):
+            step.clean_up()
+    if status != job.status:
+        status["lastReconcileTime"] = clock.now
+        actions.status = status
+    return actions
+
+
+@dataclass(slots=True)
+class _Step:
+    """One reconcile in progress; `status` and `actions` are filled in."""
+
+    job: Job
+    seen: Observed
+    clock: Clock
+    status: Json
+    actions: Actions
+
+    # -- unfinished ---------------------------------------------------------------------------
+
+    def live(self) -> None:
+        """Bring pods about, and read the job's state off them."""
+        self._say("Created", f"{KIND} {self.job.name} is created.")
+        if conditions.holds(self.status, "Suspended"):
+            self._say("Suspended", f"{KIND} {self.job.name} is resumed.", true=False)
+            self.status.pop("startTime", None)
+        if self._over_deadline() or self._over_backoff():
+            return
+        lost = self._lost()
+        if lost and self._restart_gang(lost):
+            return
+        self._read_state()
+        if conditions.finished(self.status):
+            return
+        self._replace(lost)
+        self._bring_about()
+
+    def _bring_about(self) -> None:
+        group = self.seen.group
+        leaving = any(pod.terminating for pod in self.seen.pods)
+        if group is None:
+            if not leaving:  # a new gang begins when the last pod of the old one is gone
+                self.actions.put_group = self._group()
+            return
+        wanted = self._group()
+        if not _covers(group.spec, wanted["spec"]) and group.phase in ("", "Gathering", "Pending"):
+            self.actions.put_group = wanted
+        there = {pod.name for pod in self.seen.pods}
+        for role in self.job.roles:
+            for index in range(role.replicas):
+                name = self.job.pod_name(role, index)
+                if name in there or name not in group.assignments:
+                    continue
+                if name not in self.seen.services:
+                    self.actions.create_services.append(pytorch.service(self.job, role, index))
+                pinned = group.phase in ("Reserved", "Binding")
+                node = group.assignments[name] if pinned else None
+                self.actions.create_pods.append(self._pod(role, index, node))
+        self._scale_down()
+
+    def _scale_down(self) -> None:
+        """Delete pods beyond the wanted replicas, highest index first."""
+        wanted = {
+            self.job.pod_name(role, index)
+            for role in self.job.roles
+            for index in range(role.replicas)
+        }
+        surplus = [p for p in self.seen.pods if p.name not in wanted and not p.terminating]
+        self._delete(sorted(surplus, key=lambda pod: pod.name, reverse=True))
+
+    def _pod(self, role: JobRole, index: int, node: str | None) -> Json:
+        """Return a pod, pinned to its reserved node, or gated until it has one."""
+        template = pytorch.pod_template(self.job, role, index)
+        metadata, spec = template["metadata"], template["spec"]
+        metadata["name"] = self.job.pod_name(role, index)
+        metadata["labels"] |= {"gangsched.io/pod-group": self.job.name,
+                               "gangsched.io/role": role.type}
+        if spec["schedulerName"] != self.job.scheduler:
+            return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        if node is None:
+            spec["schedulingGates"] = [*spec.get("schedulingGates", []), {"name": GATE}]
+        else:
+            metadata["annotations"] = (metadata.get("annotations") or {}) | {
+                "gangsched.io/pinned": node
+            }
+            _pin(spec, node)
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+    def _group(self) -> Json:
+        job = self.job
+        minimum = min(job.gang.minimum or job.total, job.total)
+        roles = []
+        left = minimum
+        for role in job.roles:
+            least = min(role.replicas, left)
+            left -= least
+            template = pytorch.pod_template(job, role, 0)
+            roles.append({"name": role.type, "count": role.replicas, "minCount": least,
+                          "template": {"spec": _scheduling_part(template["spec"])}})
+        spec: Json = {
+            "minMember": minimum,
+            "roles": roles,
+            "queue": job.gang.queue,
+            "scheduleTimeoutSeconds": job.gang.timeout_s,
+        }
+        if job.gang.priority_class:
+            spec["priorityClassName"] = job.gang.priority_class
+        if job.limits.deadline_s:
+            spec["expectedRuntimeSeconds"] = job.limits.deadline_s
+        return {
+            "apiVersion": "gangsched.io/v1alpha1",
+            "kind": "PodGroup",
+            "metadata": {"name": job.name},
+            "spec": spec,
+        }
+
+    # -- state --------------------------------------------------------------------------------
+
+    def _read_state(self) -> None:
+        statuses: Json = {}
+        for role in self.job.roles:
+            pods = [pod for pod in self.seen.pods if pod.role == role.type.lower()]
+            statuses[role.type] = {
+                "active": sum(p.phase == "Running" and not p.terminating for p in pods),
+                "succeeded": sum(p.phase == "Succeeded" for p in pods),
+                "failed": sum(p.phase == "Failed" for p in pods),
+                "selector": pytorch.selector(self.job, role),
+            }
+        self.status["replicaStatuses"] = statuses
+        self._tell_crashes()
+        decisive = statuses.get("Master") or statuses[self.job.roles[0].type]
+        whole = self.job.role("Master") is not None or self.job.elastic is not None
+        wanted = 1 if whole else self.job.roles[0].replicas
+        if decisive["succeeded"] >= wanted:
+            self._finish("Succeeded", f"{KIND} {self.job.name} successfully completed.")
+            return
+        failed = self._failed_for_good()
+        if failed is not None:
+            self._finish("Failed", failed)
+            return
+        if any(s["failed"] for s in statuses.values()):
+            self._say(
+                "Restarting", f"{KIND} {self.job.name} is restarting because a pod failed."
+            )
+        elif decisive["active"] > 0:
+            self.status.setdefault("startTime", self.clock.now)
+            self._say("Running", f"{KIND} {self.job.name} is running.")
+        if self.job.limits.deadline_s is not None and "startTime" in self.status:
+            self._again(self._started_s() + self.job.limits.deadline_s - self.clock.now_s)
+
+    def _failed_for_good(self) -> str | None:
+        """Return why the job has failed, or None while a restart may help."""
+        for pod in self.seen.pods:
+            role = self._role_of(pod)
+            if pod.phase != "Failed" or role is None or pod.terminating:
+                continue
+            if role.restart_policy == "Never" or not _retriable(pod, role):
+                code = f" with exit code {pod.exit_code}" if pod.exit_code is not None else ""
+                return (
+                    f"{KIND} {self.job.name} is failed because 1 {role.type} replica(s) failed: "
+                    f"{pod.name} ended{code}."
+                )
+        return None
+
+    def _tell_crashes(self) -> None:
+        """A container that ends again and again looks like Running: say so on the job."""
+        for pod in self.seen.pods:
+            if pod.restarts >= _CRASHES_TOLD and pod.phase == "Running":
+                self.actions.events.append(
+                    JobEvent(
+                        "Warning",
+                        "CrashLooping",
+                        f"pod {pod.name} has been restarted {pod.restarts} times, last exit code "
+                        f"{pod.exit_code}; see its previous log, or set runPolicy.backoffLimit.",
+                    )
+                )
+                break
+
+    def _replace(self, lost: list[PodView]) -> None:
+        """Delete failed pods that are to be made anew."""
+        again = [p for p in self.seen.pods if p.phase == "Failed" and not p.terminating]
+        for pod in again:
+            if pod.exit_code is not None and self._policy(pod) == "ExitCode":
+                self._event(
+                    "Normal",
+                    "ExitedWithCode",
+                    f"Pod: {self.job.namespace}.{pod.name} exited with code {pod.exit_code}",
+                )
+        self._delete(again)
+        del lost
+
+    # -- limits -------------------------------------------------------------------------------
+
+    def _over_deadline(self) -> bool:
+        limit = self.job.limits.deadline_s
+        if limit is None or "startTime" not in self.status:
+            return False
+        if self.clock.now_s - self._started_s() < limit:
+            return False
+        self._finish(
+            "Failed",
+            f"Job {self.job.name} has failed because it was active longer than specified deadline",
+        )
+        return True
+
+    def _over_backoff(self) -> bool:
+        limit = self.job.limits.backoff_limit
+        if limit is None:
+            return False
+        restarts = sum(
+            pod.restarts
+            for pod in self.seen.pods
+            if pod.phase == "Running" and self._policy(pod) in ("OnFailure", "Always")
+        )
+        over = restarts > 0 if limit == 0 else restarts >= limit
+        if over:
+            self._finish(
+                "Failed",
+                f"Job {self.job.name} has failed because it has reached the specified backoff "
+                f"limit",
+            )
+        return over
+
+    def _lost(self) -> list[PodView]:
+        """Return pods whose loss may restart the whole gang."""
+        return [
+            pod
+            for pod in self.seen.pods
+            if (pod.phase == "Failed" or pod.terminating) and self._policy(pod) != "Never"
+        ]
+
+    def _restart_gang(self, lost: list[PodView]) -> bool:
+        """Restart the whole gang, when the user asked for it and the cap allows."""
+        limit = self.job.gang.gang_restarts
+        done = int(self.status.get("gangRestarts", 0))
+        if not limit or self.seen.group is None:
+            return False
+        final = self._failed_for_good()
+        if final is not None and all(p.exit_code and not p.terminating for p in lost):
+            return False
+        if done >= limit:
+            self._finish(
+                "Failed",
+                f"{KIND} {self.job.name} is failed because its gang was restarted {done} times, "
+                f"the limit, and {lost[0].name} was lost again.",
+            )
+            return True
+        self.status["gangRestarts"] = done + 1
+        self._say("Restarting", f"{KIND} {self.job.name} restarts as a whole: {lost[0].name} "
+                                f"was lost (restart {done + 1} of {limit}).")
+        self._delete([pod for pod in self.seen.pods if not pod.terminating])
+        self.actions.delete_group = True
+        return True
+
+    # -- the end ------------------------------------------------------------------------------
+
+    def clean_up(self) -> None:
+        """Remove what the clean-up policy says, then the job when its time is over."""
+        if self.seen.group is not None:
+            self.actions.delete_group = True
+        policy = self.job.limits.clean_pods
+        if policy in ("Running", "All"):
+            gone = [
+                pod
+                for pod in self.seen.pods
+                if policy == "All" or pod.phase in ("Running", "Pending", "Unknown", "")
+            ]
+            self._delete([pod for pod in gone if not pod.terminating])
+            self.actions.delete_services += [
+                pod.name for pod in gone if pod.name in self.seen.services
+            ]
+        ttl_s = self.job.limits.ttl_s
+        if ttl_s is None:
+            return
+        completed = parse_time(str(self.status.get("completionTime", self.clock.now)))
+        left_s = completed + ttl_s - self.clock.now_s
+        if left_s <= 0:
+            self.actions.delete_job = True
+        else:
+            self._again(left_s)
+
+    def suspend(self) -> None:
+        """Remove everything, and say so."""
+        self._say("Created", f"{KIND} {self.job.name} is created.")
+        self._delete([pod for pod in self.seen.pods if not pod.terminating])
+        self.actions.delete_services += sorted(self.seen.services)
+        self.actions.delete_group = self.seen.group is not None
+        self.status.pop("startTime", None)
+        self.status["replicaStatuses"] = {
+            role.type: {"selector": pytorch.selector(self.job, role)} for role in self.job.roles
+        }
+        self._say("Suspended", f"{KIND} {self.job.name} is suspended.")
+
+    # -- small helpers ------------------------------------------------------------------------
+
+    def _finish(self, kind: str, message: str) -> None:
+        self.status["completionTime"] = self.clock.now
+        self._say(kind, message)
+
+    def _say(self, kind: str, message: str, *, true: bool = True) -> None:
+        """Set a condition, with its Event when it is news."""
+        word = kind if true or kind != "Suspended" else "Resumed"
+        reason = f"{KIND}{word}"
+        if conditions.put(self.status, kind, reason, message, self.clock.now, true=true):
+            self._event("Warning" if kind in ("Failed", "Restarting") else "Normal",
+                        reason, message)
+
+    def _event(self, kind: str, reason: str, message: str) -> None:
+        self.actions.events.append(JobEvent(kind, reason, message))
+
+    def _delete(self, pods: list[PodView]) -> None:
+        self.actions.delete_pods += [p for p in pods if p not in self.actions.delete_pods]
+
+    def _again(self, in_s: float) -> None:
+        known = self.actions.again_in_s
+        self.actions.again_in_s = max(min(in_s, known if known is not None else in_s), 0.0)
+
+    def _role_of(self, pod: PodView) -> JobRole | None:
+        return next((r for r in self.job.roles if r.type.lower() == pod.role), None)
+
+    def _policy(self, pod: PodView) -> str:
+        role = self._role_of(pod)
+        return role.restart_policy if role is not None else "Never"
+
+    def _started_s(self) -> float:
+        return parse_time(self.status["startTime"])
+
+
+def parse_time(text: str) -> float:
+    """Return an API timestamp (UTC, whole seconds) as seconds since the epoch.
+
+    Written out here since the core may not import a clock module (the days are those of
+    the proleptic Gregorian calendar; algorithm: H. Hinnant, days_from_civil).
+    """
+    date, _, clock = text.partition("T")
+    year, month, day = (int(part) for part in date.split("-"))
+    hours, minutes, seconds = clock.rstrip("Z").split(":")
+    year -= month <= 2
+    era, year_of_era = divmod(year, 400)
+    day_of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
+    day_of_era = year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year
+    days = era * 146097 + day_of_era - 719468
+    return days * 86400 + int(hours) * 3600 + int(minutes) * 60 + float(seconds)
+
+
+def _retriable(pod: PodView, role: JobRole) -> bool:
+    """ExitCode: 128 and above is the machine's fault, below is the program's."""
+    if role.restart_policy != "ExitCode":
+        return True
+    return pod.exit_code is None or pod.exit_code >= _RETRIABLE_EXIT
+
+
+_SCHEDULING_FIELDS = (
+    "nodeSelector", "affinity", "tolerations", "priorityClassName", "overhead", "resources",
+    "topologySpreadConstraints", "resourceClaims", "hostNetwork", "schedulerName",
+)
+
+
+def _scheduling_part(spec: Json) -> Json:
+    """Return what a scheduler reads of a pod spec; the rest would only fatten the PodGroup."""
+    part: Json = {key: spec[key] for key in _SCHEDULING_FIELDS if key in spec}
+    for field in ("containers", "initContainers"):
+        if spec.get(field):
+            part[field] = [
+                {key: c[key] for key in ("name", "resources", "ports", "restartPolicy") if key in c}
+                for c in spec[field]
+            ]
+    kinds = ("persistentVolumeClaim", "ephemeral", "csi")
+    volumes = [v for v in spec.get("volumes", []) if any(kind in v for kind in kinds)]
+    return part | ({"volumes": volumes} if volumes else {})
+
+
+def _pin(spec: Json, node: str) -> None:
+    """Require the node by name, beside whatever the pod requires already."""
+    here = {"key": "metadata.name", "operator": "In", "values": [node]}
+    affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
+    required = affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
+    terms = required.get("nodeSelectorTerms") or [{}]
+    required["nodeSelectorTerms"] = [
+        term | {"matchFields": [*term.get("matchFields", []), here]} for term in terms
+    ]
+
+
+def _covers(current: Mapping[str, Any], wanted: Json) -> bool:
+    """Tell whether every wanted field is there with its value (the API adds defaults)."""
+    text = json.dumps({key: current.get(key) for key in wanted}, sort_keys=True)
+    return text == json.dumps(wanted, sort_keys=True)
