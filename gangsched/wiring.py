@@ -91,7 +91,7 @@ def _metrics_routes(scheduler: Scheduler, metrics: Metrics) -> list[web.RouteDef
 
     async def fresh(request: web.Request) -> web.StreamResponse:
         scheduler.refresh_metrics()
-        return await route.handler(request)  # type: ignore[operator, misc]
+        return await route.handler(request)
 
     async def ready(_: web.Request) -> web.Response:
         up = scheduler.ready.is_set()

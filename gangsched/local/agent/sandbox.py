@@ -11,6 +11,7 @@ import asyncio
 import os
 import shlex
 import shutil
+import socket
 import subprocess
 import time
 from collections.abc import Mapping
@@ -24,6 +25,8 @@ Mode = Literal["root", "user", "none"]
 
 _TOOLS = ("unshare", "nsenter", "ip", "mount", "chroot")
 _NETWORK = "10.88"
+_ADDRESSES = ("MASTER_ADDR", "PET_MASTER_ADDR")
+_PORTS = ("MASTER_PORT", "PET_MASTER_PORT")
 
 
 class SandboxError(Exception):
@@ -37,6 +40,17 @@ class Mount:
     source: Path
     target: str
     read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PodPlace:
+    """Where a pod is to live: its host name, files, address, and the job it belongs to."""
+
+    name: str
+    folder: Path
+    ip: str
+    hosts: Path
+    job: str
 
 
 class Pod(Protocol):
@@ -59,7 +73,7 @@ class Sandboxes(Protocol):
     mode: Mode
 
     async def make(
-        self, name: str, folder: Path, ip: str, hosts: Path, mounts: list[Mount]
+        self, pod: PodPlace, mounts: list[Mount]
     ) -> Pod:
         """Make the place for one pod."""
 
@@ -145,24 +159,37 @@ class Namespaces:
         return f"{_NETWORK}.{self._next // 256}.{self._next % 256}"
 
     async def make(
-        self, name: str, folder: Path, ip: str, hosts: Path, mounts: list[Mount]
+        self, pod: PodPlace, mounts: list[Mount]
     ) -> "NamespacedPod":
         """Make namespaces, network and root for one pod."""
-        host_network = ip == self.host_address()
-        root = folder / "root"
+        host_network = pod.ip == self.host_address()
+        root = pod.folder / "root"
         root.mkdir(parents=True, exist_ok=True)
         process = await asyncio.to_thread(self._pause, host_network=host_network)
         pid = await asyncio.to_thread(_child, process)
-        pod = NamespacedPod(process, pid, self._enter(pid), root / "r", ip)
+        made = NamespacedPod(process, pid, self._enter(pid), root / "r", pod.ip)
         try:
             if not host_network:
-                await asyncio.to_thread(self._connect, pid, ip)
-            script = _root_script(root, name, [*mounts, Mount(hosts, "/etc/hosts")])
+                await asyncio.to_thread(self._connect, pid, pod.ip)
+            own = [Mount(pod.hosts, "/etc/hosts"), Mount(self._name_switch(), "/etc/nsswitch.conf")]
+            script = _root_script(root, pod.name, [*mounts, *own])
             await asyncio.to_thread(self._inside, pid, script)
         except SandboxError:
-            pod.close()
+            made.close()
             raise
-        return pod
+        return made
+
+    def _name_switch(self) -> Path:
+        """Names come from /etc/hosts alone: the machine's name server is out of a pod's reach,
+        and every look-up that asked it would wait for seconds.
+        """
+        path = self._folder / "nsswitch.conf"
+        if not path.exists():
+            system = Path("/etc/nsswitch.conf")
+            lines = system.read_text().splitlines() if system.exists() else []
+            kept = [line for line in lines if not line.startswith("hosts:")]
+            path.write_text("\n".join([*kept, "hosts: files", ""]))
+        return path
 
     def _pause(self, *, host_network: bool) -> "subprocess.Popen[bytes]":
         network = [] if host_network else ["--net"]
@@ -302,12 +329,13 @@ def _host_mounts() -> list[str]:
 
 
 class Shared:
-    """Pods as plain processes. They share loopback, so two may not use one port."""
+    """Pods as plain processes. They share loopback, so every job gets a port of its own."""
 
     mode: Mode = "none"
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._ports: dict[str, int] = {}
 
     def host_address(self) -> str:
         """Return loopback."""
@@ -317,12 +345,13 @@ class Shared:
         """Return loopback for every pod."""
         return "127.0.0.1"
 
-    async def make(
-        self, name: str, folder: Path, ip: str, hosts: Path, mounts: list[Mount]
-    ) -> "SharedPod":
-        """Nothing to make."""
-        del name, ip
-        return SharedPod(folder, hosts, mounts)
+    async def make(self, pod: PodPlace, mounts: list[Mount]) -> "SharedPod":
+        """Nothing to make but the job's port."""
+        if pod.job not in self._ports:
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                self._ports[pod.job] = int(probe.getsockname()[1])
+        return SharedPod(pod.folder, pod.hosts, mounts, self._ports[pod.job])
 
     def close(self) -> None:
         """Nothing to end."""
@@ -330,11 +359,12 @@ class Shared:
 
 @dataclass(slots=True)
 class SharedPod:
-    """A pod without isolation: paths and names are rewritten instead."""
+    """A pod without isolation: paths, names and the rendezvous port are rewritten instead."""
 
     _folder: Path
     _hosts: Path
     _mounts: list[Mount]
+    _port: int
     ip: str = "127.0.0.1"
 
     def command(
@@ -342,13 +372,13 @@ class SharedPod:
     ) -> tuple[list[str], dict[str, str], Path | None]:
         """Rewrite mount paths in the command, and names of pods in the environment."""
         names = {name for line in self._hosts.read_text().splitlines() for name in line.split()[1:]}
-        rewritten = {
-            key: "127.0.0.1" if value in names else self._place(value)
-            for key, value in environment.items()
-        }
-        parts = [self._place(part) for part in command]
+        # The name of a pod that has not come yet is no less a name of this machine.
+        names |= {environment[key] for key in _ADDRESSES if key in environment}
+        rewritten = {key: self._place(value) for key, value in environment.items()}
+        rewritten |= {key: "127.0.0.1" for key, value in environment.items() if value in names}
+        rewritten |= {key: str(self._port) for key in _PORTS if key in environment}
         work = Path(self._place(folder)) if folder else self._folder
-        return parts, rewritten, work
+        return [self._place(part) for part in command], rewritten, work
 
     def _place(self, text: str) -> str:
         for mount in self._mounts:

@@ -16,7 +16,7 @@ from typing import Any
 
 from gangsched.local.agent import spec as pods
 from gangsched.local.agent.container import Ended, Run, timestamp
-from gangsched.local.agent.sandbox import Mount, Pod, Sandboxes, SandboxError
+from gangsched.local.agent.sandbox import Mount, Pod, PodPlace, Sandboxes, SandboxError
 from gangsched.local.agent.spec import Json, Objects, PodError
 
 log = logging.getLogger(__name__)
@@ -236,20 +236,22 @@ class Worker:
             self._mounts[volume["name"]] = await self._volume(volume)
         mounts = self._all_mounts()
         metadata = self.pod["metadata"]
-        self._sandbox = await self.sandboxes.make(
-            self.pod["spec"].get("hostname") or metadata["name"],
-            self.folder, self.ip, self.hosts, mounts,
+        name = self.pod["spec"].get("hostname") or metadata["name"]
+        job = (metadata.get("labels") or {}).get("training.kubeflow.org/job-name") or name
+        place = PodPlace(
+            name, self.folder, self.ip, self.hosts, f"{metadata['namespace']}/{job}"
         )
+        self._sandbox = await self.sandboxes.make(place, mounts)
 
     async def _volume(self, volume: Json) -> Path:
         if "hostPath" in volume:
-            path = Path(volume["hostPath"]["path"])
+            path: Path = Path(volume["hostPath"]["path"])
             if volume["hostPath"].get("type") == "DirectoryOrCreate":
                 path.mkdir(parents=True, exist_ok=True)
             if not path.exists():
                 raise PodError("FailedMount", f"hostPath {path} does not exist")
             return path
-        place = self.folder / "volumes" / volume["name"]
+        place = self.folder / "volumes" / str(volume["name"])
         place.mkdir(parents=True, exist_ok=True)
         for name, (content, mode) in pods.files(volume, self.pod, self._objects, self.ip).items():
             file = place / name
@@ -325,7 +327,7 @@ class Worker:
         await self._report(self._phase())
 
     def _log(self, container: _Container, number: int) -> Path:
-        return self.folder / "logs" / container.spec["name"] / f"{number}.log"
+        return self.folder / "logs" / str(container.spec["name"]) / f"{number}.log"
 
     # -- status -------------------------------------------------------------------------------
 
@@ -356,11 +358,11 @@ class Worker:
             "phase": phase,
             "conditions": conditions,
             "hostIP": "127.0.0.1",
-            "podIP": self.ip,
-            "podIPs": [{"ip": self.ip}],
             "startTime": self._started,
             "containerStatuses": [c.status() for c in main],
         }
+        if self.sandboxes.mode != "none":  # loopback is no address the API would take
+            status |= {"podIP": self.ip, "podIPs": [{"ip": self.ip}]}
         if any(c.init for c in self._containers):
             status["initContainerStatuses"] = [c.status() for c in self._containers if c.init]
         return status
