@@ -66,6 +66,33 @@ def run(
     )
 
 
+@app.command()
+def demo(
+    binding: Annotated[str, typer.Option(help="extender or direct")] = "extender",
+) -> None:
+    """Run three gangs on a fresh local control plane and watch them."""
+    from gangsched.demo import run as run_demo  # noqa: PLC0415 -- keeps other commands quick
+
+    if binding not in ("extender", "direct"):
+        raise ConfigError(f"--binding: {binding!r} is not allowed; use extender or direct")
+    if not run_demo(console, "extender" if binding == "extender" else "direct"):
+        raise typer.Exit(1)
+
+
+@local.command()
+def build() -> None:
+    """Build the programs of the control plane, if they are not in the user's cache yet."""
+    from gangsched.local.components import ensure  # noqa: PLC0415 -- keeps other commands quick
+
+    with console.status("looking for the programs") as status:
+
+        def progress(line: str) -> None:
+            status.update(line)
+            console.print(line)
+
+        ensure(progress)
+
+
 @local.command()
 def up(
     name: Name = "default",

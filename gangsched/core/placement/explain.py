@@ -16,34 +16,47 @@ def explain(
     A kind that no node could ever take comes first, then one that the empty cluster cannot
     hold, then one that lacks free room now.
     """
-    wanted = {kind: count for kind, count in minimum.items() if count > 0}
-    for (role, needs), count in wanted.items():
+    wanted = _by_needs(minimum)
+    for needs, (roles, count) in wanted.items():
         if not capacity_when_empty(cluster, needs).any():
-            return _no_node(waiting, cluster, role, needs, count)
-    for (role, needs), count in wanted.items():
+            return _no_node(waiting, cluster, roles, needs, count)
+    for needs, (roles, count) in wanted.items():
         ever = int(capacity_when_empty(cluster, needs).sum())
         if ever < count:
             return Refusal(
                 waiting.gang.id,
                 Reason.TOO_LARGE,
-                f"{_who(role)} needs {plural(count, 'pod')} of {describe(needs)} at once, and the "
-                f"whole cluster holds {ever} even when empty.",
-                role=role,
+                f"{_who(roles)} needs {plural(count, 'pod')} of {describe(needs)} at once, and "
+                f"the whole cluster holds {ever} even when empty.",
+                role=roles[0],
                 wanted=count,
                 possible=ever,
             )
-    for (role, needs), count in wanted.items():
+    for needs, (roles, count) in wanted.items():
         room = int(capacity(cluster, needs, waiting.avoid).sum())
         if room < count:
-            return _no_room(waiting, cluster, role, needs, count, room)
-    total = sum(wanted.values())
+            return _no_room(waiting, cluster, roles, needs, count, room)
+    total = sum(count for _, count in wanted.values())
     return Refusal(
         waiting.gang.id,
         Reason.NO_ROOM,
-        f"each role fits alone, but no place was found for all {total} pods together.",
+        f"each kind of pod fits alone, but no place was found for all {total} pods together.",
         wanted=total,
         proved=False,
     )
+
+
+Roles = tuple[str, ...]
+
+
+def _by_needs(minimum: dict[tuple[str, PodNeeds], int]) -> dict[PodNeeds, tuple[Roles, int]]:
+    """Count pods of equal needs together, whatever their roles: they compete for one room."""
+    found: dict[PodNeeds, tuple[Roles, int]] = {}
+    for (role, needs), count in minimum.items():
+        if count > 0:
+            roles, total = found.get(needs, ((), 0))
+            found[needs] = ((*roles, role), total + count)
+    return found
 
 
 def describe(needs: PodNeeds) -> str:
@@ -52,12 +65,13 @@ def describe(needs: PodNeeds) -> str:
     return ", ".join(amount(name, quantity) for name, quantity in order) or "no resources"
 
 
-def _who(role: str) -> str:
-    return f"role {role}" if role else "the gang"
+def _who(roles: Roles) -> str:
+    named = [role for role in roles if role]
+    return f"role {' and '.join(named)}" if named else "the gang"
 
 
 def _no_node(
-    waiting: Waiting, cluster: Cluster, role: str, needs: PodNeeds, count: int
+    waiting: Waiting, cluster: Cluster, roles: Roles, needs: PodNeeds, count: int
 ) -> Refusal:
     eligible = cluster.eligible(needs)
     nodes = int(cluster.live.sum())
@@ -78,15 +92,15 @@ def _no_node(
     return Refusal(
         waiting.gang.id,
         Reason.UNSATISFIABLE,
-        f"{_who(role)}: {sentence}",
-        role=role,
+        f"{_who(roles)}: {sentence}",
+        role=roles[0],
         wanted=count,
         near_miss=miss,
     )
 
 
 def _no_room(
-    waiting: Waiting, cluster: Cluster, role: str, needs: PodNeeds, count: int, room: int
+    waiting: Waiting, cluster: Cluster, roles: Roles, needs: PodNeeds, count: int, room: int
 ) -> Refusal:
     miss = None
     closest = ""
@@ -97,9 +111,9 @@ def _no_room(
     return Refusal(
         waiting.gang.id,
         Reason.NO_ROOM,
-        f"{_who(role)} needs {plural(count, 'pod')} of {describe(needs)} at once, and there is "
+        f"{_who(roles)} needs {plural(count, 'pod')} of {describe(needs)} at once, and there is "
         f"room for {room} now.{closest}",
-        role=role,
+        role=roles[0],
         wanted=count,
         possible=room,
         near_miss=miss,

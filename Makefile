@@ -1,0 +1,48 @@
+# Everything needs only Python 3.11, make and a package registry; the rest is fetched or built.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+NAME ?= all
+SEEDS ?= 30
+
+.PHONY: demo test check bench crds lock clean
+
+demo: $(VENV)/ready  ## Three gangs on a fresh local control plane
+	@$(BIN)/gangsched demo
+
+test: $(VENV)/ready  ## Every test, with the real local control plane
+	@$(BIN)/python -m gangsched local build
+	$(BIN)/pytest
+
+check: $(VENV)/ready  ## Format, lint, types, layers, generated files
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m gangsched.api.crdgen build/crds && diff -r build/crds crds
+
+bench: $(VENV)/ready  ## One benchmark (NAME=bind, NAME=plan) or all
+	@$(BIN)/python -m gangsched local build
+	$(BIN)/python bench/run.py $(NAME)
+
+crds: $(VENV)/ready  ## Write crds/ anew from the models
+	$(BIN)/python -m gangsched.api.crdgen crds
+
+# One environment for all: torch is for the demo and the tests, the scheduler never imports it.
+$(VENV)/ready: pyproject.toml requirements-torch.lock
+	@echo "setting up $(VENV) (a few minutes the first time: torch is large)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.13.8
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode \
+	  --require-hashes -r requirements-torch.lock
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
+	@touch $@
+
+lock: $(VENV)/ready  ## Resolve the dependencies anew
+	for extra in "" "--extra torch"; do \
+	  $(BIN)/uv pip compile -q --universal --python-version 3.11 pyproject.toml --extra dev $$extra \
+	    --no-emit-index-url --no-header --no-annotate --generate-hashes \
+	    -o requirements$${extra:+-torch}.lock; done
+
+clean:  ## Remove what was built here (the user's cache stays)
+	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis
