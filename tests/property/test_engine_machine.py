@@ -1,0 +1,220 @@
+"""A state machine over the engine: facts in any order, late and repeated answers, stale plans.
+
+The test keeps its own truth (which pod is bound where) and judges by it, never by the engine.
+"""
+
+import os
+
+from builders import GPU, POLICIES, an_engine, gang, needs, node, pod, templated
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from gangsched.core import facts as f
+from gangsched.core import orders as o
+from gangsched.core.engine import State
+from gangsched.core.model import PodName, PodUid
+from gangsched.core.planner import Plan, make_plan
+
+NODES = ("n0", "n1", "n2")
+GPUS = 4
+INDEX = st.integers(0, 10_000)
+
+
+class EngineMachine(RuleBasedStateMachine):
+    """Plays the world against the engine."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.engine = an_engine(*(node(name, GPUS) for name in NODES))
+        self.now_s = 0.0
+        self.gangs: dict[str, int] = {}
+        self.names: dict[str, str] = {}  # pod uid -> pod name
+        self.where: dict[str, str] = {}  # pod uid -> node, in the world's truth
+        self.there = set(NODES)
+        self.asked: list[o.Order] = []  # orders not answered yet
+        self.told: list[f.Fact] = []
+        self.plans: list[Plan] = []
+        self.uids = 0
+        self.partial_since_s: dict[str, float] = {}
+
+    # -- the world's moves --------------------------------------------------------------------
+
+    @rule(size=st.integers(1, 6), gpus=st.integers(1, 4), first=st.booleans())
+    def a_gang_comes(self, size, gpus, first):
+        name = f"g{len(self.gangs)}"
+        self.gangs[name] = size
+        wants = needs(gpus)
+        if first:
+            self.tell(f.GangSeen(templated(name, size, wants)))
+            return
+        self.tell(f.GangSeen(gang(name, size)))
+        for index in range(size):
+            self.make_pod(name, f"{name}-{index}", wants)
+
+    @precondition(lambda self: self.asked)
+    @rule(index=INDEX, works=st.booleans())
+    def an_order_is_answered(self, index, works):
+        order = self.asked.pop(index % len(self.asked))
+        uid = str(order.uid)
+        if uid not in self.names:
+            return
+        node_there = getattr(order, "node", "") in self.there
+        match order:
+            case o.Prepare():
+                fact = f.Prepared if works and node_there else f.PrepareFailed
+                extra = () if fact is f.Prepared else ("no",)
+                self.tell(fact(order.uid, order.node, *extra))
+            case o.Bind() if works and node_there:
+                self.where[uid] = order.node
+                self.tell(f.Bound(order.uid, order.node))
+            case o.Bind():
+                self.tell(f.BindFailed(order.uid, order.node, "no"))
+            case o.Evict():
+                self.pod_leaves(uid)
+
+    @rule()
+    def a_plan_is_made(self):
+        self.plans.append(make_plan(self.engine.snapshot(), POLICIES, self.now_s))
+
+    @precondition(lambda self: self.plans)
+    @rule(index=INDEX, keep=st.booleans())
+    def a_plan_lands(self, index, keep):
+        """Plans may land late, and twice."""
+        position = index % len(self.plans)
+        landed = self.plans[position] if keep else self.plans.pop(position)
+        self.execute(self.engine.accept(landed, self.now_s))
+
+    @precondition(lambda self: self.told)
+    @rule(index=INDEX)
+    def an_answer_comes_again(self, index):
+        fact = self.told[index % len(self.told)]
+        if isinstance(fact, (f.Prepared, f.PrepareFailed, f.BindFailed, f.GangSeen)):
+            self.execute(self.engine.observe(fact, self.now_s))
+
+    @precondition(lambda self: self.where)
+    @rule(index=INDEX)
+    def the_watch_shows_a_bound_pod(self, index):
+        uid = sorted(self.where)[index % len(self.where)]
+        known = self.engine.pod(PodUid(uid))
+        if known is not None:
+            group = known.gang[3:]
+            self.tell(pod(self.names[uid], group, known.needs, uid=uid, node=self.where[uid]))
+
+    @precondition(lambda self: self.names)
+    @rule(index=INDEX)
+    def a_pod_is_deleted(self, index):
+        self.pod_leaves(sorted(self.names)[index % len(self.names)])
+
+    @precondition(lambda self: self.there)
+    @rule(index=INDEX)
+    def a_node_goes(self, index):
+        name = sorted(self.there)[index % len(self.there)]
+        self.there.discard(name)
+        self.tell(f.NodeGone(name))
+        for uid in [uid for uid, place in self.where.items() if place == name]:
+            self.pod_leaves(uid)
+
+    @precondition(lambda self: len(self.there) < len(NODES))
+    @rule()
+    def a_node_returns(self):
+        name = sorted(set(NODES) - self.there)[0]
+        self.there.add(name)
+        self.tell(f.NodeSeen(node(name, GPUS)))
+
+    @precondition(lambda self: self.gangs)
+    @rule(index=INDEX)
+    def a_group_is_deleted(self, index):
+        name = sorted(self.gangs)[index % len(self.gangs)]
+        del self.gangs[name]
+        self.tell(f.GangGone(f"ns/{name}"))
+        for uid, pod_name in list(self.names.items()):
+            if pod_name.startswith(f"{name}-"):
+                self.pod_leaves(uid)
+
+    @rule(seconds=st.floats(0.1, 40.0))
+    def time_passes(self, seconds):
+        self.now_s += seconds
+        self.execute(self.engine.tick(self.now_s))
+
+    # -- helpers ------------------------------------------------------------------------------
+
+    def tell(self, fact: f.Fact) -> None:
+        self.told.append(fact)
+        self.execute(self.engine.observe(fact, self.now_s))
+
+    def execute(self, orders: tuple[o.Order, ...]) -> None:
+        for order in orders:
+            if isinstance(order, o.Reserve):
+                self.create_pods(order)
+            elif isinstance(order, (o.Prepare, o.Bind, o.Evict)):
+                self.asked.append(order)
+
+    def create_pods(self, order: o.Reserve) -> None:
+        """Play the job controller of gangs that are planned before their pods exist."""
+        state = self.engine.gangs[order.gang]
+        if state.spec is None or not state.spec.planned_before_creation:
+            return
+        for name, _ in order.assignments:
+            if name[3:] not in self.names.values():
+                self.make_pod(order.gang[3:], name[3:], state.members[PodName(name)].needs)
+
+    def make_pod(self, group: str, name: str, wants) -> None:
+        self.uids += 1
+        uid = f"u{self.uids:04}"
+        self.names[uid] = name
+        self.tell(pod(name, group, wants, uid=uid))
+
+    def pod_leaves(self, uid: str) -> None:
+        self.names.pop(uid, None)
+        self.where.pop(uid, None)
+        self.tell(f.PodGone(PodUid(uid)))
+
+    # -- what must hold -----------------------------------------------------------------------
+
+    @invariant()
+    def no_node_is_overcommitted(self):
+        used = dict.fromkeys(NODES, 0)
+        for uid, place in self.where.items():
+            used[place] += dict(self.engine.pod(PodUid(uid)).needs.requests)[GPU]
+        assert all(total <= GPUS for total in used.values()), used
+
+    @invariant()
+    def usage_is_the_sum_of_what_is_known(self):
+        cluster = self.engine.cluster
+        total = {name: 0 for name in cluster.rows}
+        for place, wants in cluster.charges().values():
+            if place in total:
+                total[place] += dict(wants.requests)[GPU]
+        column = cluster.resources.index(GPU)
+        assert total == {n: int(cluster.used[row, column]) for n, row in cluster.rows.items()}
+
+    @invariant()
+    def binds_go_out_for_whole_gangs_only(self):
+        """While a bind is in flight, every other member is bound or in flight as well."""
+        for state in self.engine.gangs.values():
+            if state.state is State.BINDING:
+                assert not any(m.stage and m.stage.before_barrier for m in state.members.values())
+
+    @invariant()
+    def no_partial_gang_outlives_its_deadline(self):
+        for name, size in self.gangs.items():
+            count = sum(self.names[uid].startswith(f"{name}-") for uid in self.where)
+            if 0 < count < size:
+                since_s = self.partial_since_s.setdefault(name, self.now_s)
+                state = self.engine.gangs[f"ns/{name}"]
+                waiting_for_world = any(
+                    getattr(order, "gang", None) == f"ns/{name}" for order in self.asked
+                )
+                overdue = self.now_s - since_s > 31.0 + 40.0
+                assert not overdue or waiting_for_world or state.due_s() is not None, name
+            else:
+                self.partial_since_s.pop(name, None)
+
+
+EngineMachine.TestCase.settings = settings(
+    max_examples=int(os.environ.get("EXAMPLES", "200")),
+    stateful_step_count=50,
+    deadline=None,
+)
+TestEngine = EngineMachine.TestCase
