@@ -75,12 +75,12 @@ CRDS = (
             ("Age", "date", ".metadata.creationTimestamp"),
         ),
         spec_rules=(
-            ("has(self.minMember) || size(self.roles) > 0",
+            ("has(self.minMember) || (has(self.roles) && size(self.roles) > 0)",
              "give minMember, or roles to count it from"),
-            ("!has(self.minMember) || size(self.roles) == 0 || "
+            ("!has(self.minMember) || !has(self.roles) || size(self.roles) == 0 || "
              "self.minMember <= self.roles.map(r, r.count).sum()",
              "minMember may not be above the number of pods of all roles"),
-            ("size(self.roles) == 0 || self.roles.all(r, has(r.template)) || "
+            ("!has(self.roles) || self.roles.all(r, has(r.template)) || "
              "self.roles.all(r, !has(r.template))",
              "either every role has a template or none"),
         ),

@@ -55,6 +55,7 @@ class Engine:
         self._refused_now: dict[GangId, None] = {}
         self._timed: dict[GangId, None] = {}
         self._room_grew = False
+        self._births = 0
 
     # -- facts --------------------------------------------------------------------------------
 
@@ -288,9 +289,15 @@ class Engine:
         gang, member = found
         if member.stage is None or member.node != node or member.bound:
             return
+        together = sum(1 for m in gang.members.values() if node in (m.node, m.bound))
         self._settle_member(gang, member)
         self._room_grew = True
-        gang.avoid[node] = now_s + self.limits.avoid_s
+        if together > 1 and gang.state in (State.RESERVED, State.BINDING):
+            # Perhaps the members repel each other (pod anti-affinity): first try fewer a node.
+            gang.most_per_node = together - 1
+            gang.most_until_s = now_s + self.limits.avoid_s
+        else:
+            gang.avoid[node] = now_s + self.limits.avoid_s
         surplus = gang.in_progress() + gang.bound_count() >= gang.minimum()
         if gang.state is State.PLACED or (surplus and gang.state is State.BINDING):
             gang.version += 1
@@ -332,7 +339,9 @@ class Engine:
     def _gang(self, gang_id: GangId) -> GangState:
         gang = self.gangs.get(gang_id)
         if gang is None:
-            gang = self.gangs[gang_id] = GangState(gang_id)
+            # A gang that is deleted and declared anew must not meet plans of its predecessor.
+            self._births += 1
+            gang = self.gangs[gang_id] = GangState(gang_id, version=self._births << 32)
         return gang
 
     def _gang_gone(self, gang_id: GangId, now_s: float) -> None:
@@ -392,7 +401,7 @@ class Engine:
             if gang.state is State.PENDING:
                 gang.state = State.GATHERING
                 gang.version += 1
-            if gang.members:
+            if any(not member.ended for member in gang.members.values()):
                 self._refuse(gang, missing)
         elif gang.state is State.GATHERING:
             gang.state = State.PENDING
@@ -434,6 +443,7 @@ class Engine:
         gang.state = State.PLACED
         gang.attempts = 0
         gang.avoid.clear()
+        gang.most_per_node = gang.most_until_s = None
         gang.deadline_s = None
         gang.version += 1
         self.refusals.pop(gang.id, None)
@@ -479,6 +489,9 @@ class Engine:
             gang.not_before_s = None
         if any(until_s <= now_s for until_s in gang.avoid.values()):
             gang.avoid = {node: until_s for node, until_s in gang.avoid.items() if until_s > now_s}
+            gang.version += 1
+        if gang.most_until_s is not None and now_s >= gang.most_until_s:
+            gang.most_per_node = gang.most_until_s = None
             gang.version += 1
         if gang.deadline_s is not None and now_s >= gang.deadline_s:
             gang.deadline_s = None

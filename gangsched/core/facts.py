@@ -40,7 +40,8 @@ class GangGone:
 class PodSeen:
     """A pod exists. `gang` is None when it is not ours and only takes room on its node.
 
-    `ended` is true once its containers have ended for good (phase Succeeded or Failed).
+    `ended` is true once its containers have ended for good (phase Succeeded or Failed); with
+    `failed` its work was not done.
     """
 
     uid: PodUid
@@ -50,6 +51,7 @@ class PodSeen:
     role: str = ""
     node: NodeName | None = None
     ended: bool = False
+    failed: bool = False
     terminating: bool = False
     gated: bool = False
     priority: int = 0

@@ -69,6 +69,7 @@ class MemberState:
     stage: Stage | None = None
     bound: NodeName | None = None
     ended: bool = False
+    failed: bool = False
     terminating: bool = False
     evicted: bool = False
     declared: bool = False
@@ -92,6 +93,8 @@ class GangState:
     below_since_s: float | None = None
     broken_reason: str = ""
     avoid: dict[NodeName, float] = field(default_factory=dict)
+    most_per_node: int | None = None
+    most_until_s: float | None = None
 
     # -- what changes it ----------------------------------------------------------------------
 
@@ -136,6 +139,7 @@ class GangState:
         member.bound = fact.node
         member.started = member.started or fact.node is not None
         member.ended = fact.ended
+        member.failed = fact.failed
         member.terminating = fact.terminating
         if member.stage is None:
             member.needs = fact.needs
@@ -161,12 +165,12 @@ class GangState:
     def pod_gone(self, member: MemberState) -> None:
         """Take note that a member's pod no longer exists."""
         self.version += 1
-        if member.ended and self.state is State.PLACED:
+        if member.ended and not member.failed and self.state is State.PLACED:
             # Its work is done: cleaning the pod up does not make the gang incomplete.
             member.pod, member.bound, member.terminating = None, None, False
         elif member.declared and self.spec is not None:
             member.pod, member.bound, member.ended = None, None, False
-            member.terminating = member.evicted = False
+            member.failed = member.terminating = member.evicted = False
         else:
             del self.members[member.name]
 
@@ -185,8 +189,8 @@ class GangState:
         return sum(1 for m in self.members.values() if m.bound and not m.ended)
 
     def ended_count(self) -> int:
-        """Return how many members have ended for good."""
-        return sum(1 for m in self.members.values() if m.ended)
+        """Return how many members have done their work."""
+        return sum(1 for m in self.members.values() if m.ended and not m.failed)
 
     def in_progress(self) -> int:
         """Return how many members are reserved and not yet bound."""
@@ -245,7 +249,8 @@ class GangState:
 
     def due_s(self) -> float | None:
         """Return the next moment at which time alone changes something for the gang."""
-        times = [at for at in (self.deadline_s, self.not_before_s) if at is not None]
+        single = (self.deadline_s, self.not_before_s, self.most_until_s)
+        times = [at for at in single if at is not None]
         return min([*times, *self.avoid.values()], default=None)
 
     def waiting(self) -> Waiting:
@@ -269,10 +274,15 @@ class GangState:
             priority=spec.priority if spec.priority is not None else self.pod_priority,
             since_s=self.since_s if self.since_s is not None else spec.created_s,
             avoid=tuple(self.avoid),
+            most_per_node=self.most_per_node,
         )
 
     def _settled(self, role: str) -> int:
-        return sum(1 for m in self.members.values() if m.role == role and (m.bound or m.ended))
+        return sum(
+            1
+            for m in self.members.values()
+            if m.role == role and (m.bound or m.ended) and not m.failed
+        )
 
     def assignments(self) -> tuple[tuple[PodName, NodeName], ...]:
         """Return where each member is or will be, in member order."""

@@ -185,7 +185,8 @@ class Waiting:
     """A gang with members to place, as a planner sees it.
 
     `minimum` of `members` must be placed together (and `role_minimum` of each role), or none.
-    `version` lets the engine tell whether the gang changed since the snapshot.
+    `version` lets the engine tell whether the gang changed since the snapshot. `avoid` and
+    `most_per_node` are what refusals of its members have taught.
     """
 
     gang: Gang
@@ -196,3 +197,4 @@ class Waiting:
     priority: int
     since_s: float
     avoid: tuple[NodeName, ...] = ()
+    most_per_node: int | None = None

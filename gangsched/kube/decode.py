@@ -369,6 +369,7 @@ def pod_fact(pod: Pod, scheduler_name: str, known: PodNeeds | None = None) -> f.
         role=metadata.labels.get(names.ROLE_LABEL, ""),
         node=NodeName(spec.node_name) if spec.node_name else None,
         ended=pod.status.phase in ("Succeeded", "Failed"),
+        failed=pod.status.phase == "Failed",
         terminating=metadata.deletion_timestamp is not None,
         gated=bool(spec.scheduling_gates),
         priority=spec.priority,

@@ -154,6 +154,7 @@ class Scheduler:
         while True:
             await asyncio.sleep(0.2)
             self.execute(self.engine.tick(self.now_s()))
+            self._wake.set()  # time alone may have ended a back-off
 
     def refresh_metrics(self) -> None:
         """Bring the gauges up to date; called when somebody reads them."""

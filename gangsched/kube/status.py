@@ -1,7 +1,7 @@
 """Telling users where their gang stands: PodGroup status, Events, merged and in order.
 
-Only the newest word about a gang is written; what was overtaken while a write was under way is
-never sent. So a gang costs a status write when it is reserved, one when it is placed, and one
+Of a gang's status only the newest word is written; what was overtaken while a write was under way
+is never sent. So a gang costs a status write when it is reserved, one when it is placed, and one
 for each new reason in between.
 """
 
@@ -22,7 +22,10 @@ log = logging.getLogger(__name__)
 _WRITERS = 8
 _MESSAGE_MAX = 1024
 _WARNINGS = frozenset({"Broken", "BelowMinimum", "Invalid"})
-_QUIET = frozenset({"Reserved"})  # said in the status alone: an Event a gang would be a write more
+_QUIET = frozenset({"Reserved", "BackingOff"})
+"""Said in the status alone: an Event more for every gang would be a write more."""
+
+_EVENTS_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +50,8 @@ class _Word:
     assignments: tuple[tuple[PodName, NodeName], ...] = ()
     since: str = ""
     scheduled: str = ""
-    event: tuple[str, str] | None = None
-    said_event: tuple[str, str] | None = None
+    events: list[tuple[str, str]] = field(default_factory=list)
+    said: tuple[str, str] | None = None
     changed: bool = False
 
 
@@ -88,8 +91,10 @@ class Status:
             case Report(state=state, reason=reason, message=message):
                 word.state, word.reason = state, reason
                 word.message = message[:1].upper() + message[1:][:_MESSAGE_MAX]
-                if reason not in _QUIET:
-                    word.event = (reason, word.message)
+                event = (reason, word.message)
+                last = word.events[-1] if word.events else word.said
+                if reason not in _QUIET and event != last:
+                    word.events = [*word.events[1 - _EVENTS_MAX :], event]
         self._changed(order.gang, word)
 
     def invalid(self, gang: GangId, message: str) -> None:
@@ -120,9 +125,9 @@ class Status:
             try:
                 if subject.has_status:
                     await self._write_status(subject, word)
-                if word.event is not None and word.event != word.said_event:
-                    word.said_event = word.event
-                    await self._write_event(subject, *word.event)
+                while word.events:
+                    word.said = word.events.pop(0)
+                    await self._write_event(subject, *word.said)
             except NotFound:
                 continue  # deleted meanwhile
             except KubeError as error:

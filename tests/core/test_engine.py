@@ -95,7 +95,18 @@ def test_settle_rule_holds_for_a_bind_that_never_answers():
     assert engine.gangs[G].state is State.BROKEN
 
 
-def test_a_refused_member_sends_the_others_back_and_the_node_is_avoided():
+def test_a_node_that_refused_a_lone_member_is_avoided():
+    engine = an_engine(node("n1"), node("n2"))
+    engine.observe(f.GangSeen(gang("g", 1)), 0.0)
+    engine.observe(pod("a", "g"), 0.0)
+    (order,) = of(plan(engine), o.Prepare)
+    engine.observe(f.PrepareFailed(order.uid, order.node, "volume zone"), 1.0)
+    engine.tick(3.0)
+    (again,) = of(plan(engine, 3.0), o.Prepare)
+    assert (order.node, again.node) == ("n1", "n2"), "what was learnt is used"
+
+
+def test_a_refused_member_sends_the_others_back():
     engine = an_engine(node("n1"), node("n2"))
     engine.observe(f.GangSeen(gang("g", 2)), 0.0)
     engine.observe(pod("a", "g"), 0.0)
@@ -105,9 +116,6 @@ def test_a_refused_member_sends_the_others_back_and_the_node_is_avoided():
     orders = engine.observe(f.PrepareFailed(second.uid, second.node, "volume zone"), 1.0)
     assert [r.uid for r in of(orders, o.Refuse)] == [first.uid]
     assert not of(orders, o.Bind)
-    engine.tick(3.0)
-    again = of(plan(engine, 3.0), o.Prepare)
-    assert {order.node for order in again} == {"n2"}, "what was learnt is used"
 
 
 def test_a_stale_plan_is_dropped_whole():
@@ -285,3 +293,32 @@ def test_backoff_doubles_with_each_break():
         assert engine.gangs[G].not_before_s == now_s + expected_s
         now_s += expected_s
         engine.tick(now_s)
+
+
+def test_members_that_repel_each_other_are_spread_after_a_refusal():
+    engine = an_engine(node("n1"), node("n2"))
+    engine.observe(f.GangSeen(gang("g", 2)), 0.0)
+    engine.observe(pod("a", "g"), 0.0)
+    engine.observe(pod("b", "g"), 0.0)
+    first, second = of(plan(engine), o.Prepare)
+    assert first.node == second.node
+    engine.observe(f.PrepareFailed(second.uid, second.node, "anti-affinity"), 1.0)
+    engine.tick(3.0)
+    assert {order.node for order in of(plan(engine, 3.0), o.Prepare)} == {"n1", "n2"}
+
+
+def test_a_failed_member_has_not_done_its_work():
+    engine = an_engine(node("n"))
+    bound(engine, a_pair(engine))
+    orders = engine.observe(pod("a", "g", node=NodeName("n"), ended=True, failed=True), 5.0)
+    assert [r.reason for r in of(orders, o.Report)] == ["BelowMinimum"]
+
+
+def test_a_group_declared_anew_does_not_meet_plans_of_its_predecessor():
+    """Found by the state machine: the versions of both began at zero."""
+    engine = an_engine(node("n"))
+    engine.observe(f.GangSeen(templated("g", 2)), 0.0)
+    late = make_plan(engine.snapshot(), Policies(Fifo(), Pack()), 0.0)
+    engine.observe(f.GangGone(G), 0.0)
+    engine.observe(f.GangSeen(templated("g", 1)), 0.0)
+    assert not engine.accept(late, 0.0)

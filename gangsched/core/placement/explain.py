@@ -37,10 +37,13 @@ def explain(
         if room < count:
             return _no_room(waiting, cluster, roles, needs, count, room)
     total = sum(count for _, count in wanted.values())
+    apart = waiting.most_per_node
+    learnt = "" if apart is None else f" with at most {apart} on one node, as refusals demand"
     return Refusal(
         waiting.gang.id,
         Reason.NO_ROOM,
-        f"each kind of pod fits alone, but no place was found for all {total} pods together.",
+        f"each kind of pod fits alone, but no place was found for all {total} pods "
+        f"together{learnt}.",
         wanted=total,
         proved=False,
     )

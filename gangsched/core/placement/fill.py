@@ -6,6 +6,7 @@ the minimum or nothing, the refusal) is the same for every such placer and lives
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -83,14 +84,14 @@ def _fill_counts(
     With `at_most`, surplus pods are added while there is room.
     """
     with snapshot.trial() as trial:
+        filling = _Filling(waiting, snapshot.cluster, trial, choose)
         rows: dict[Kind, list[int]] = {kind: [] for kind in wanted}
         for kind in _hardest_first(wanted, snapshot.cluster, waiting.avoid):
-            if not _add(rows[kind], kind, wanted[kind], waiting, snapshot.cluster, trial, choose):
+            if not filling.add(rows[kind], kind, wanted[kind]):
                 return None
         for kind, most in (at_most or {}).items():
-            free = int(capacity(snapshot.cluster, kind[1], waiting.avoid).sum())
-            more = min(most - wanted[kind], free)
-            _add(rows[kind], kind, more, waiting, snapshot.cluster, trial, choose)
+            more = min(most - wanted[kind], int(filling.room(kind).sum()))
+            filling.add(rows[kind], kind, more)
         return rows
 
 
@@ -108,24 +109,36 @@ def _hardest_first(
     return sorted(wanted, key=slack)
 
 
-def _add(
-    rows: list[int],
-    kind: Kind,
-    wanted: int,
-    waiting: Waiting,
-    cluster: Cluster,
-    trial: Trial,
-    choose: Chooser,
-) -> bool:
-    if wanted <= 0:
+@dataclass(slots=True)
+class _Filling:
+    """One attempt: what it may use, and how many members each slot holds so far."""
+
+    waiting: Waiting
+    cluster: Cluster
+    trial: Trial
+    choose: Chooser
+    _members: Ints | None = None
+
+    def room(self, kind: Kind) -> Ints:
+        """Return how many more pods of a kind each slot may take."""
+        count = capacity(self.cluster, kind[1], self.waiting.avoid)
+        if self.waiting.most_per_node is not None:
+            held = self._members if self._members is not None else np.zeros_like(count)
+            count = np.clip(self.waiting.most_per_node - held, 0, count)
+        return count
+
+    def add(self, rows: list[int], kind: Kind, wanted: int) -> bool:
+        """Fill `wanted` pods of a kind in, appending the slot of each to `rows`."""
+        if wanted <= 0:
+            return True
+        room = self.room(kind)
+        if int(room.sum()) < wanted:
+            return False
+        needs = kind[1]
+        counts = self.choose(self.cluster, needs, room, preference(self.cluster, needs), wanted)
+        self._members = counts if self._members is None else self._members + counts
+        for row in np.flatnonzero(counts):
+            times = int(counts[row])
+            self.trial.take(int(row), needs, times)
+            rows.extend([int(row)] * times)
         return True
-    needs = kind[1]
-    room = capacity(cluster, needs, waiting.avoid)
-    if int(room.sum()) < wanted:
-        return False
-    counts = choose(cluster, needs, room, preference(cluster, needs), wanted)
-    for row in np.flatnonzero(counts):
-        times = int(counts[row])
-        trial.take(int(row), needs, times)
-        rows.extend([int(row)] * times)
-    return True

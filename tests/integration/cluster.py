@@ -1,0 +1,224 @@
+"""What tests do with a real cluster: create, look, wait, and break things."""
+
+import itertools
+import json
+import subprocess
+import time
+import uuid
+
+import yaml
+from kubernetes import client, config, utils
+from kubernetes.client.exceptions import ApiException
+
+from gangsched.local.plane import environment
+
+GPU = "nvidia.com/gpu"
+_numbers = itertools.count()
+
+
+class Cluster:
+    """One control plane, seen through the official client."""
+
+    def __init__(self, plane, binding: str) -> None:
+        self.plane = plane
+        self.binding = binding
+        self.api = config.new_client_from_config(str(plane.kubeconfig))
+        self.core = client.CoreV1Api(self.api)
+        self.custom = client.CustomObjectsApi(self.api)
+
+    # -- namespaces ---------------------------------------------------------------------------
+
+    def new_namespace(self) -> str:
+        name = f"t{next(_numbers)}-{uuid.uuid4().hex[:6]}"
+        self.core.create_namespace({"metadata": {"name": name}})
+        self.wait(lambda: self._has_account(name), "the default service account")
+        return name
+
+    def _has_account(self, name: str) -> bool:
+        accounts = self.core.list_namespaced_service_account(name).items
+        return any(account.metadata.name == "default" for account in accounts)
+
+    def remove_namespace(self, name: str) -> None:
+        """Delete everything in it and wait, so that no test eats another's room."""
+        for plural in ("pytorchjobs",):
+            self.custom.delete_collection_namespaced_custom_object(
+                "kubeflow.org", "v1", name, plural
+            )
+        self.core.delete_collection_namespaced_pod(name, grace_period_seconds=0)
+        for group, version in (("gangsched.io", "v1alpha1"), ("scheduling.x-k8s.io", "v1alpha1")):
+            self.custom.delete_collection_namespaced_custom_object(
+                group, version, name, "podgroups"
+            )
+        self.wait(lambda: not self.core.list_namespaced_pod(name).items, "the pods to go", 60)
+        self.core.delete_namespace(name)
+
+    # -- objects ------------------------------------------------------------------------------
+
+    def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
+        done = subprocess.run(
+            [self.plane.info()["kubectl"], *arguments], input=stdin, capture_output=True,
+            text=True, env=environment(self.plane), check=False, timeout=120,
+        )
+        if check and done.returncode:
+            raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr}")
+        return done.stdout + (done.stderr if not check else "")
+
+    def apply(self, namespace: str, text: str) -> str:
+        return self.kubectl("apply", "-n", namespace, "-f", "-", stdin=text)
+
+    def create_all(self, text: str) -> None:
+        for document in yaml.safe_load_all(text):
+            utils.create_from_dict(self.api, document)
+
+    def pod(self, namespace, name, *, gpus=8, labels=None, kind="kwok", **spec) -> None:
+        """Create a pod of ours for KWOK nodes."""
+        container = {"name": "main", "image": "none",
+                     "resources": {"limits": {GPU: str(gpus)}, "requests": {"cpu": "1"}}}
+        body = {
+            "metadata": {"name": name, "labels": labels or {}},
+            "spec": {"schedulerName": "gangsched", "containers": [container],
+                     "nodeSelector": {"gangsched.io/node-kind": kind},
+                     "terminationGracePeriodSeconds": 0, **spec},
+        }
+        self.core.create_namespaced_pod(namespace, body)
+
+    def group(self, namespace, name, minimum=None, **spec) -> None:
+        """Create a PodGroup of ours."""
+        body = {"apiVersion": "gangsched.io/v1alpha1", "kind": "PodGroup",
+                "metadata": {"name": name}, "spec": spec}
+        if minimum is not None:
+            body["spec"]["minMember"] = minimum
+        self.custom.create_namespaced_custom_object(
+            "gangsched.io", "v1alpha1", namespace, "podgroups", body
+        )
+
+    def gang(self, namespace, name, members, *, gpus=8, **pod) -> None:
+        """Create a PodGroup and its pods."""
+        self.group(namespace, name, members, scheduleTimeoutSeconds=5)
+        for index in range(members):
+            labels = {"gangsched.io/pod-group": name}
+            self.pod(namespace, f"{name}-{index}", gpus=gpus, labels=labels, **pod)
+
+    def get_group(self, namespace, name) -> dict:
+        return self.custom.get_namespaced_custom_object(
+            "gangsched.io", "v1alpha1", namespace, "podgroups", name
+        )
+
+    def group_status(self, namespace, name) -> dict:
+        try:
+            return self.get_group(namespace, name).get("status") or {}
+        except ApiException as error:
+            if error.status == 404:
+                return {}
+            raise
+
+    def condition(self, namespace, name) -> dict:
+        """Return the Scheduled condition of a PodGroup."""
+        return (self.group_status(namespace, name).get("conditions") or [{}])[0]
+
+    def bound(self, namespace, prefix="") -> dict[str, str]:
+        """Return pod name -> node of the pods that are bound."""
+        return {
+            pod.metadata.name: pod.spec.node_name
+            for pod in self.core.list_namespaced_pod(namespace).items
+            if pod.spec.node_name and pod.metadata.name.startswith(prefix)
+        }
+
+    def events(self, namespace, name=None) -> list[tuple[str, str]]:
+        return [
+            (event.reason, event.message)
+            for event in self.core.list_namespaced_event(namespace).items
+            if name is None or event.involved_object.name == name
+        ]
+
+    def create_job(self, namespace, body) -> None:
+        self.custom.create_namespaced_custom_object(
+            "kubeflow.org", "v1", namespace, "pytorchjobs", body
+        )
+
+    def patch_job(self, namespace, name, body) -> None:
+        self.custom.patch_namespaced_custom_object(
+            "kubeflow.org", "v1", namespace, "pytorchjobs", name, body
+        )
+
+    def job(self, namespace, name) -> dict | None:
+        try:
+            return self.custom.get_namespaced_custom_object(
+                "kubeflow.org", "v1", namespace, "pytorchjobs", name
+            )
+        except ApiException as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def conditions(self, namespace, name) -> dict[str, dict]:
+        """Return a job's conditions by type."""
+        job = self.job(namespace, name) or {}
+        return {c["type"]: c for c in (job.get("status") or {}).get("conditions") or []}
+
+    def is_true(self, namespace, name, kind) -> bool:
+        return self.conditions(namespace, name).get(kind, {}).get("status") == "True"
+
+    # -- waiting and judging ------------------------------------------------------------------
+
+    def wait(self, ready, what, timeout_s=30.0):
+        deadline_s = time.monotonic() + timeout_s
+        while time.monotonic() < deadline_s:
+            try:
+                result = ready()
+            except (ApiException, OSError) as error:
+                if isinstance(error, ApiException) and error.status not in (429, 500, 503):
+                    raise
+                result = None
+            except Exception as error:  # noqa: BLE001 -- urllib3 while the API server restarts
+                if "urllib3" not in type(error).__module__:
+                    raise
+                result = None
+            if result:
+                return result
+            time.sleep(0.1)
+        raise AssertionError(f"waited {timeout_s:g} s in vain for {what}\n{self.tails()}")
+
+    def tails(self) -> str:
+        return self.plane.programs.tail("gangsched", 25)
+
+    def wait_placed(self, namespace, prefix, count, timeout_s=30.0) -> dict[str, str]:
+        return self.wait(
+            lambda: (b := self.bound(namespace, prefix)) and len(b) >= count and b,
+            f"{count} pods {prefix}* to be bound", timeout_s,
+        )
+
+    def overcommitted(self) -> list[str]:
+        """Return nodes that hold more GPUs than they have, from the API alone."""
+        has = {
+            node.metadata.name: int(node.status.allocatable.get(GPU, "0"))
+            for node in self.core.list_node().items
+        }
+        used: dict[str, int] = {}
+        for pod in self.core.list_pod_for_all_namespaces().items:
+            if pod.spec.node_name and pod.status.phase not in ("Succeeded", "Failed"):
+                for container in pod.spec.containers:
+                    amount = int((container.resources.requests or {}).get(GPU, "0"))
+                    used[pod.spec.node_name] = used.get(pod.spec.node_name, 0) + amount
+        return [name for name, total in used.items() if total > has.get(name, total)]
+
+    def stays(self, holds, seconds, what) -> None:
+        """Check that something stays true for a while."""
+        deadline_s = time.monotonic() + seconds
+        while time.monotonic() < deadline_s:
+            assert holds(), what
+            time.sleep(0.2)
+
+    # -- breaking things ----------------------------------------------------------------------
+
+    def restart(self, program: str, *, hard: bool = False) -> None:
+        self.plane.programs.restart(program, hard=hard)
+
+    def metrics(self) -> str:
+        import urllib.request
+
+        with urllib.request.urlopen(self.plane.info()["metrics"], timeout=5) as answer:
+            return answer.read().decode()
+
+    def json(self, *arguments: str) -> dict:
+        return json.loads(self.kubectl(*arguments, "-o", "json"))

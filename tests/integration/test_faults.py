@@ -1,0 +1,218 @@
+"""Bad input and faults: a reason that says what happened, nothing over-committed, recovery."""
+
+import pytest
+from kubernetes.client.exceptions import ApiException
+
+
+def reason(cluster, namespace, name="g"):
+    """Return the reason and message of a group's Scheduled condition."""
+    condition = cluster.condition(namespace, name)
+    return condition.get("reason"), condition.get("message", "")
+
+
+def wait_reason(cluster, namespace, expected, name="g") -> str:
+    """Wait for a reason and return its message."""
+    cluster.wait(lambda: reason(cluster, namespace, name)[0] == expected, f"reason {expected}")
+    return reason(cluster, namespace, name)[1]
+
+
+def test_a_gang_larger_than_the_cluster(cluster, namespace):
+    cluster.gang(namespace, "g", 5)
+    message = wait_reason(cluster, namespace, "LargerThanCluster")
+    assert "the whole cluster holds 4 even when empty" in message
+    assert ("LargerThanCluster", message) in cluster.events(namespace, "g")
+
+
+def test_a_role_that_fits_no_node_names_the_nearest_miss(cluster, namespace):
+    cluster.gang(namespace, "g", 1, gpus=9)
+    message = wait_reason(cluster, namespace, "NoNodeQualifies")
+    assert "lacks 1 nvidia.com/gpu" in message
+
+
+def test_an_unknown_queue(cluster, namespace):
+    cluster.group(namespace, "g", 1, queue="nowhere")
+    cluster.pod(namespace, "g-0", labels={"gangsched.io/pod-group": "g"})
+    message = wait_reason(cluster, namespace, "UnknownQueue")
+    assert message == "Queue 'nowhere' does not exist; the queues are: default."
+
+
+def test_a_group_deleted_while_its_pods_wait(cluster, namespace):
+    cluster.gang(namespace, "g", 5)
+    wait_reason(cluster, namespace, "LargerThanCluster")
+    cluster.custom.delete_namespaced_custom_object(
+        "gangsched.io", "v1alpha1", namespace, "podgroups", "g"
+    )
+    cluster.pod(namespace, "g-9", labels={"gangsched.io/pod-group": "g"})
+    cluster.wait(
+        lambda: any(r == "PodGroupMissing" for r, _ in cluster.events(namespace, "g-9")),
+        "an Event on the pod",
+    )
+    cluster.group(namespace, "g", 2)
+    cluster.wait_placed(namespace, "g-", 2)
+
+
+def test_fewer_pods_than_the_minimum(cluster, namespace):
+    cluster.group(namespace, "g", 9)
+    cluster.pod(namespace, "g-0", gpus=1, labels={"gangsched.io/pod-group": "g"})
+    assert wait_reason(cluster, namespace, "TooFewPods") == "1 of at least 9 pods exist."
+
+
+BAD_GROUPS = {
+    "nothing to count": ({}, "give minMember, or roles to count it from"),
+    "minimum below one": ({"minMember": 0}, "spec.minMember"),
+    "minimum above the roles": (
+        {"minMember": 3, "roles": [{"name": "w", "count": 2}]},
+        "minMember may not be above the number of pods of all roles",
+    ),
+    "minCount above count": (
+        {"roles": [{"name": "w", "count": 2, "minCount": 3}]}, "minCount may not be above count",
+    ),
+    "half the roles with a template": (
+        {"roles": [{"name": "a", "count": 1, "template": {}}, {"name": "b", "count": 1}]},
+        "either every role has a template or none",
+    ),
+    "two roles of one name": (
+        {"roles": [{"name": "a", "count": 1}, {"name": "a", "count": 1}]}, "Duplicate value",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_GROUPS)
+def test_the_crd_refuses_what_makes_no_sense(cluster, namespace, case):
+    spec, message = BAD_GROUPS[case]
+    with pytest.raises(ApiException) as error:
+        cluster.group(namespace, "g", **spec)
+    assert error.value.status == 422
+    assert message in error.value.body
+
+
+def test_a_quantity_nobody_can_read_is_told_on_the_object(cluster, namespace):
+    """The pod template of a role is opaque to the API server: we have to say it."""
+    container = {"name": "c", "resources": {"requests": {"cpu": "lots"}}}
+    roles = [{"name": "w", "count": 1, "template": {"spec": {"containers": [container]}}}]
+    cluster.group(namespace, "g", roles=roles)
+    message = wait_reason(cluster, namespace, "Invalid")
+    assert "cpu: 'lots' is no quantity" in message
+    cluster.gang(namespace, "other", 1)
+    cluster.wait_placed(namespace, "other-", 1)
+
+
+def test_an_unknown_priority_class(cluster, namespace):
+    cluster.group(namespace, "g", 1, priorityClassName="royal")
+    assert "'royal' does not exist" in wait_reason(cluster, namespace, "Invalid")
+
+
+def test_a_member_that_leaves_before_the_start(cluster, namespace):
+    cluster.group(namespace, "g", 3)
+    for index in range(2):
+        cluster.pod(namespace, f"g-{index}", labels={"gangsched.io/pod-group": "g"})
+    wait_reason(cluster, namespace, "TooFewPods")
+    cluster.core.delete_namespaced_pod("g-0", namespace, grace_period_seconds=0)
+    cluster.wait(lambda: "1 of at least 3" in reason(cluster, namespace)[1], "the new count")
+
+
+def test_a_running_gang_that_loses_a_member_is_stopped_unless_made_whole(cluster, namespace):
+    cluster.gang(namespace, "g", 3)
+    cluster.wait_placed(namespace, "g-", 3)
+    cluster.core.delete_namespaced_pod("g-1", namespace, grace_period_seconds=0)
+    wait_reason(cluster, namespace, "BelowMinimum")
+    cluster.pod(namespace, "g-1", labels={"gangsched.io/pod-group": "g"})
+    cluster.wait_placed(namespace, "g-", 3)
+    cluster.core.delete_namespaced_pod("g-2", namespace, grace_period_seconds=0)
+    cluster.wait(lambda: not cluster.bound(namespace), "the partial gang to be stopped", 20)
+    assert any(r == "Broken" for r, _ in cluster.events(namespace, "g"))
+
+
+def test_volumes_the_planner_does_not_model(cluster, namespace):
+    """Through the extender kube-scheduler judges them; direct binding refuses with the reason."""
+    volume = {"name": "data", "persistentVolumeClaim": {"claimName": "absent"}}
+    cluster.gang(namespace, "g", 1, volumes=[volume])
+    if cluster.binding == "direct":
+        message = wait_reason(cluster, namespace, "BeyondPlanner")
+        assert "asks for PersistentVolumeClaim data" in message
+    else:
+        cluster.wait(
+            lambda: any('persistentvolumeclaim "absent" not found' in m
+                        for _, m in cluster.events(namespace)),
+            "kube-scheduler's own reason",
+        )
+    cluster.stays(lambda: not cluster.bound(namespace), 1.0, "bound without its volume")
+
+
+def test_a_member_refused_by_kube_scheduler_breaks_the_gang_cleanly(cluster, namespace):
+    if cluster.binding == "direct":
+        pytest.skip("nobody else judges pods in direct binding")
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"labelSelector": {"matchLabels": {"gangsched.io/pod-group": "g"}},
+         "topologyKey": "kubernetes.io/hostname"}]}}
+    cluster.gang(namespace, "g", 2, gpus=1, affinity=apart)
+    cluster.wait(lambda: any(r == "Broken" for r, _ in cluster.events(namespace, "g")),
+                 "pack puts both on one node, which anti-affinity refuses", 20)
+    nodes = cluster.wait_placed(namespace, "g-", 2, 90)
+    assert len(set(nodes.values())) == 2, "what was learnt: the node is avoided"
+
+
+def test_a_node_that_goes_away_and_returns(cluster, namespace):
+    cluster.gang(namespace, "g", 4)
+    cluster.wait_placed(namespace, "g-", 4)
+    node = cluster.core.read_node("k-3")
+    (lost,) = [name for name, place in cluster.bound(namespace).items() if place == "k-3"]
+    cluster.core.delete_node("k-3")
+    # What the pod garbage collector does after a minute, done at once.
+    cluster.core.patch_namespaced_pod_status(lost, namespace, {"status": {"phase": "Failed"}})
+    cluster.core.delete_namespaced_pod(lost, namespace, grace_period_seconds=0)
+    node.metadata.resource_version = node.metadata.uid = None
+    cluster.core.create_node(node)
+    wait_reason(cluster, namespace, "BelowMinimum")
+    assert not cluster.overcommitted()
+    cluster.wait(lambda: not cluster.bound(namespace), "the partial gang to be stopped", 30)
+
+
+def test_killed_at_any_moment(cluster, namespace):
+    """SIGKILL between the steps of a start: the next process finishes the work."""
+    for delay in range(6):
+        name = f"g{delay}"
+        cluster.gang(namespace, name, 4)
+        if delay:
+            cluster.wait(
+                lambda n=name, d=delay: len(cluster.bound(namespace, f"{n}-")) >= d - 1, "a moment"
+            )
+        cluster.restart("gangsched", hard=True)
+        cluster.wait_placed(namespace, f"{name}-", 4)
+        assert not cluster.overcommitted()
+        cluster.core.delete_collection_namespaced_pod(namespace, grace_period_seconds=0)
+        cluster.wait(lambda: not cluster.core.list_namespaced_pod(namespace).items, "the end")
+
+
+def test_a_reservation_survives_a_restart(cluster, namespace):
+    container = {"name": "c", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
+    template = {"spec": {"containers": [container],
+                         "nodeSelector": {"gangsched.io/node-kind": "kwok"}}}
+    cluster.group(namespace, "g", scheduleTimeoutSeconds=60,
+                  roles=[{"name": "worker", "count": 4, "template": template}])
+    cluster.wait(lambda: cluster.group_status(namespace, "g").get("phase") == "Reserved", "it")
+    before = cluster.group_status(namespace, "g")["assignments"]
+    cluster.restart("gangsched", hard=True)
+    cluster.gang(namespace, "other", 1)
+    wait_reason(cluster, namespace, "NotEnoughFree", "other")
+    assert cluster.group_status(namespace, "g")["assignments"] == before
+
+
+@pytest.mark.parametrize("program", ["kube-scheduler-gangsched", "kube-apiserver"])
+def test_a_component_restarts_while_gangs_start(cluster, namespace, program):
+    if program == "kube-scheduler-gangsched" and cluster.binding == "direct":
+        pytest.skip("direct binding has no kube-scheduler")
+    cluster.gang(namespace, "a", 2)
+    cluster.restart(program, hard=True)
+    cluster.wait_placed(namespace, "a-", 2, 60)
+    cluster.wait(lambda: cluster.gang(namespace, "b", 2) is None, "the API to take objects", 60)
+    cluster.wait_placed(namespace, "b-", 2, 60)
+    assert not cluster.overcommitted()
+
+
+def test_a_malformed_pod_label_stops_nothing(cluster, namespace):
+    cluster.pod(namespace, "bad", gpus=1,
+                labels={"gangsched.io/pod-group": "x", "gangsched.io/min-member": "many"})
+    cluster.gang(namespace, "g", 1)
+    cluster.wait_placed(namespace, "g-", 1)
+    assert 'gangsched_malformed_objects_total{kind="Pod"}' in cluster.metrics()

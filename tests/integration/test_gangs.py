@@ -1,0 +1,128 @@
+"""Gangs on a real API server, through both ways of binding."""
+
+import pytest
+
+KWOK_GPUS = 32
+
+
+def test_all_members_start_together(cluster, namespace):
+    cluster.gang(namespace, "g", 4)
+    cluster.wait_placed(namespace, "g-", 4)
+    cluster.wait(lambda: cluster.condition(namespace, "g").get("status") == "True", "Scheduled")
+    assert cluster.group_status(namespace, "g")["phase"] == "Placed"
+    assert ("Placed", "All 4 pods of the gang are bound, to 4 nodes.") in cluster.events(namespace)
+
+
+def test_none_starts_before_the_last_member_exists(cluster, namespace):
+    cluster.group(namespace, "g", 3)
+    labels = {"gangsched.io/pod-group": "g"}
+    cluster.pod(namespace, "g-0", labels=labels)
+    cluster.pod(namespace, "g-1", labels=labels)
+    cluster.wait(
+        lambda: cluster.condition(namespace, "g").get("message") == "2 of at least 3 pods exist.",
+        "the reason",
+    )
+    cluster.stays(lambda: not cluster.bound(namespace), 1.0, "a partial gang was bound")
+    cluster.pod(namespace, "g-2", labels=labels)
+    cluster.wait_placed(namespace, "g-", 3)
+
+
+def test_a_group_by_label_alone(cluster, namespace):
+    labels = {"gangsched.io/pod-group": "free", "gangsched.io/min-member": "2"}
+    cluster.pod(namespace, "a", labels=labels)
+    cluster.stays(lambda: not cluster.bound(namespace), 1.0, "bound before its sibling")
+    cluster.pod(namespace, "b", labels=labels)
+    cluster.wait_placed(namespace, "", 2)
+
+
+def test_a_coscheduling_pod_group(cluster, namespace):
+    labels = {"scheduling.x-k8s.io/pod-group": "co"}
+    cluster.pod(namespace, "a", labels=labels)
+    body = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup",
+            "metadata": {"name": "co"}, "spec": {"minMember": 2}}
+    cluster.custom.create_namespaced_custom_object(
+        "scheduling.x-k8s.io", "v1alpha1", namespace, "podgroups", body
+    )
+    cluster.stays(lambda: not cluster.bound(namespace), 1.0, "bound before its sibling")
+    cluster.pod(namespace, "b", labels=labels)
+    cluster.wait_placed(namespace, "", 2)
+
+
+def test_a_bare_pod_is_a_gang_of_one(cluster, namespace):
+    cluster.pod(namespace, "alone", gpus=1)
+    cluster.wait_placed(namespace, "alone", 1)
+
+
+def test_a_planned_group_is_reserved_before_its_pods_exist(cluster, namespace):
+    container = {"name": "c", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
+    template = {"spec": {"containers": [container],
+                         "nodeSelector": {"gangsched.io/node-kind": "kwok"}}}
+    cluster.group(namespace, "g", scheduleTimeoutSeconds=3,
+                  roles=[{"name": "worker", "count": 3, "template": template}])
+    status = cluster.wait(
+        lambda: (s := cluster.group_status(namespace, "g")).get("phase") == "Reserved" and s,
+        "the reservation",
+    )
+    assert [place["pod"] for place in status["assignments"]] == [f"g-worker-{i}" for i in range(3)]
+    cluster.wait(lambda: ("Broken" in [r for r, _ in cluster.events(namespace, "g")]),
+                 "the reservation to end, since nobody made the pods")
+
+
+@pytest.mark.parametrize("round_", range(5))
+def test_two_gangs_compete_for_the_last_nodes(cluster, namespace, round_):
+    """Ten duels a round, fifty in all: one runs, the other waits, and neither is half there."""
+    for duel in range(10):
+        first, second = f"a{duel}", f"b{duel}"
+        cluster.group(namespace, first, 3)
+        cluster.group(namespace, second, 3)
+        for index in range(3):  # member by member, so that each could grab half
+            for name in (first, second):
+                cluster.pod(namespace, f"{name}-{index}",
+                            labels={"gangsched.io/pod-group": name})
+        cluster.wait(lambda a=first, b=second: len(cluster.bound(namespace, f"{a}-")) == 3
+                     or len(cluster.bound(namespace, f"{b}-")) == 3, "one of the two")
+        winner = first if len(cluster.bound(namespace, f"{first}-")) == 3 else second
+        loser = second if winner == first else first
+        assert not cluster.bound(namespace, f"{loser}-"), "a partial gang"
+        assert not cluster.overcommitted()
+        cluster.wait(
+            lambda name=loser: cluster.condition(namespace, name).get("reason") == "NotEnoughFree",
+            "the loser's reason",
+        )
+        cluster.core.delete_collection_namespaced_pod(
+            namespace, label_selector=f"gangsched.io/pod-group={winner}", grace_period_seconds=0
+        )
+        cluster.wait_placed(namespace, f"{loser}-", 3)
+        cluster.core.delete_collection_namespaced_pod(namespace, grace_period_seconds=0)
+        cluster.wait(lambda: not cluster.core.list_namespaced_pod(namespace).items, "an empty ring")
+
+
+def test_priority_goes_first(cluster, namespace):
+    from kubernetes import client
+
+    name = f"high-{namespace}"
+    client.SchedulingV1Api(cluster.api).create_priority_class(
+        {"metadata": {"name": name}, "value": 1000}
+    )
+    cluster.gang(namespace, "block", 4)
+    cluster.wait_placed(namespace, "block-", 4)
+    cluster.gang(namespace, "low", 4)
+    cluster.group(namespace, "high", 4, priorityClassName=name)
+    for index in range(4):
+        cluster.pod(namespace, f"high-{index}", labels={"gangsched.io/pod-group": "high"})
+    cluster.wait(lambda: cluster.condition(namespace, "high").get("reason") == "NotEnoughFree",
+                 "high to wait")
+    cluster.core.delete_collection_namespaced_pod(
+        namespace, label_selector="gangsched.io/pod-group=block", grace_period_seconds=0
+    )
+    cluster.wait_placed(namespace, "high-", 4)
+    assert not cluster.bound(namespace, "low-")
+
+
+def test_metrics_tell_what_happened(cluster, namespace):
+    cluster.gang(namespace, "g", 2)
+    cluster.wait_placed(namespace, "g-", 2)
+    text = cluster.metrics()
+    for name in ("gangsched_gangs", "gangsched_gangs_placed_total", "gangsched_plan_seconds_bucket",
+                 "gangsched_bind_seconds_sum", "gangsched_reserved_members"):
+        assert name in text
