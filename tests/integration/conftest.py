@@ -51,6 +51,13 @@ def cluster(request):
         yield Cluster(plane, request.param)
 
 
+@pytest.fixture(scope="session")
+def laptop():
+    """What a user gets on a laptop: process nodes alone, through the extender."""
+    with a_plane("test-laptop", NodeFile(nodes=(PROCESS,)), Options()) as plane:
+        yield Cluster(plane, "extender")
+
+
 @pytest.fixture
 def namespace(cluster):
     """A namespace of the test's own; everything in it is gone afterwards."""

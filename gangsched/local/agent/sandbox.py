@@ -303,7 +303,9 @@ def _root_script(root: Path, name: str, mounts: list[Mount]) -> str:
         f"mount -t tmpfs -o mode=1777 tmpfs {target}/dev/shm",
     ]
     for one in sorted(mounts, key=lambda m: m.target):
-        source, place = shlex.quote(str(one.source)), f"{target}{shlex.quote(one.target)}"
+        # A link such as /var/run -> /run would lead out of the new root: follow it here.
+        real = os.path.realpath(one.target)
+        source, place = shlex.quote(str(one.source)), f"{target}{shlex.quote(real)}"
         if one.source.is_file():
             lines.append(f"mkdir -p $(dirname {place}) && touch {place}")
         else:
@@ -375,7 +377,12 @@ class SharedPod:
         # The name of a pod that has not come yet is no less a name of this machine.
         names |= {environment[key] for key in _ADDRESSES if key in environment}
         rewritten = {key: self._place(value) for key, value in environment.items()}
-        rewritten |= {key: "127.0.0.1" for key, value in environment.items() if value in names}
+        own = ("HOSTNAME",)  # who a pod is stays true; where others are does not
+        rewritten |= {
+            key: "127.0.0.1"
+            for key, value in environment.items()
+            if value in names and key not in own
+        }
         rewritten |= {key: str(self._port) for key in _PORTS if key in environment}
         work = Path(self._place(folder)) if folder else self._folder
         return [self._place(part) for part in command], rewritten, work

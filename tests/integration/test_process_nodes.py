@@ -1,0 +1,275 @@
+"""Process nodes under every isolation this machine allows: pods as a kubelet would run them."""
+
+import os
+import subprocess
+import time
+import urllib.request
+
+import pytest
+from cluster import Cluster
+from conftest import PROCESS, a_plane
+
+from gangsched.local.nodes import NodeFile
+from gangsched.local.plane import Options, Plane
+
+MODES = ["root", "user", "none"] if os.geteuid() == 0 else ["user", "none"]
+
+
+@pytest.fixture(scope="module", params=MODES)
+def node(request):
+    """A control plane with process nodes of one isolation."""
+    options = Options(binding="direct", isolation=request.param)
+    with a_plane(f"test-{request.param}", NodeFile(nodes=(PROCESS,)), options) as plane:
+        yield Cluster(plane, "direct")
+
+
+def mode(node) -> str:
+    """Return the isolation, as the node itself tells it."""
+    info = node.core.read_node("p-0").status.node_info
+    return info.container_runtime_version.removeprefix("process://")
+
+
+def run(node, name, script, **spec) -> None:
+    """Run a shell script as a pod."""
+    container = {"name": "main", "image": "none", "command": ["sh", "-c", script],
+                 **spec.pop("container", {})}
+    body = {"metadata": {"name": name, "labels": spec.pop("labels", {})},
+            "spec": {"schedulerName": "gangsched", "restartPolicy": "Never",
+                     "terminationGracePeriodSeconds": 1, "containers": [container], **spec}}
+    node.core.create_namespaced_pod("default", body)
+
+
+def phase(node, name) -> str:
+    return node.core.read_namespaced_pod(name, "default").status.phase
+
+
+def ended(node, name, wanted="Succeeded"):
+    """Wait for the end of a pod and return its log."""
+    node.wait(lambda: phase(node, name) in ("Succeeded", "Failed"), f"{name} to end")
+    assert phase(node, name) == wanted
+    return node.kubectl("logs", name)
+
+
+def remove(node, *names) -> None:
+    for name in names:
+        node.core.delete_namespaced_pod(name, "default")
+    node.wait(
+        lambda: not {p.metadata.name for p in node.core.list_namespaced_pod("default").items}
+        & set(names), "the pods to go",
+    )
+
+
+def test_the_node_says_how_it_isolates(node):
+    assert mode(node) in MODES
+    text = node.plane.programs.tail("agent", 50)
+    assert ("share this machine's loopback" in text) == (mode(node) == "none")
+
+
+def test_environment_and_files(node):
+    node.core.create_namespaced_config_map(
+        "default", {"metadata": {"name": "code"}, "data": {"a.sh": "echo from the file\n"}}
+    )
+    node.core.create_namespaced_secret(
+        "default", {"metadata": {"name": "key"}, "stringData": {"token": "hush"}}
+    )
+    env = [
+        {"name": "A", "value": "a"}, {"name": "B", "value": "$(A)b$$(A)$(C)"},
+        {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+        {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "key", "key": "token"}}},
+        {"name": "CPU", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}},
+    ]
+    run(
+        node, "files", "",
+        container={
+            "command": ["sh", "-c", 'sh "$1"; echo "$B $NODE $TOKEN $CPU"; echo x > "$2" && cat "$2"',
+                        "sh", "/code/here/a.sh", "/scratch/new"],
+            "env": env, "resources": {"limits": {"cpu": "2"}},
+            "volumeMounts": [{"name": "code", "mountPath": "/code/here"},
+                             {"name": "scratch", "mountPath": "/scratch"}],
+        },
+        volumes=[{"name": "code", "configMap": {"name": "code"}},
+                 {"name": "scratch", "emptyDir": {}}],
+    )
+    log = ended(node, "files").splitlines()
+    assert log[0] == "from the file"
+    assert log[1].split()[0] == "ab$(A)$(C)"
+    assert log[1].split()[1] in ("p-0", "p-1")
+    assert log[1].split()[2] == "hush"
+    assert log[2] == "x"
+    remove(node, "files")
+
+
+def test_nothing_a_pod_writes_reaches_the_machine(node):
+    if mode(node) == "none":
+        pytest.skip("without isolation pods share this machine's files, and the agent says so")
+    run(node, "writer", "mkdir -p /brandnew && echo x > /brandnew/file && cat /brandnew/file")
+    assert ended(node, "writer") == "x\n"
+    assert not os.path.exists("/brandnew")
+    assert not os.path.exists("/var/run/secrets/kubernetes.io")
+    remove(node, "writer")
+
+
+def test_exit_codes_and_signals(node):
+    run(node, "three", "exit 3")
+    run(node, "signal", "kill -TERM $$$$")  # the kubelet makes $$ of it, and so do we
+    run(node, "absent", "", container={"command": ["no-such-program"]})
+    for name, code in (("three", 3), ("signal", 143), ("absent", 127)):
+        node.wait(lambda n=name: phase(node, n) == "Failed", f"{name} to fail")
+        pod = node.core.read_namespaced_pod(name, "default")
+        assert pod.status.container_statuses[0].state.terminated.exit_code == code
+    remove(node, "three", "signal", "absent")
+
+
+def test_restarts_and_previous_log(node):
+    run(node, "again", 'echo "run at $(date +%s%N)"; exit 1', restartPolicy="Always")
+    node.wait(
+        lambda: (s := node.core.read_namespaced_pod("again", "default").status.container_statuses)
+        and s[0].restart_count >= 1, "a restart",
+    )
+    previous = node.kubectl("logs", "again", "--previous")
+    assert previous.startswith("run at")
+    remove(node, "again")
+
+
+def test_logs_follow_until_the_end(node):
+    run(node, "slow", "for i in 1 2 3; do echo line $i; sleep 0.4; done")
+    node.wait(lambda: phase(node, "slow") in ("Running", "Succeeded"), "the start")
+    followed = node.kubectl("logs", "-f", "slow")
+    assert followed.splitlines() == ["line 1", "line 2", "line 3"]
+    assert node.kubectl("logs", "slow", "--tail=1") == "line 3\n"
+    remove(node, "slow")
+
+
+def test_the_grace_period_is_kept_then_ended(node):
+    run(node, "polite", "trap 'exit 0' TERM; while :; do sleep 0.1; done",
+        terminationGracePeriodSeconds=20)
+    run(node, "stubborn", "trap '' TERM; while :; do sleep 0.1; done",
+        terminationGracePeriodSeconds=2)
+    for name in ("polite", "stubborn"):
+        node.wait(lambda n=name: phase(node, n) == "Running", name)
+    time.sleep(0.5)
+    started_s = time.monotonic()
+    remove(node, "polite")
+    assert time.monotonic() - started_s < 10
+    started_s = time.monotonic()
+    remove(node, "stubborn")
+    assert time.monotonic() - started_s >= 1.5
+
+
+def test_init_containers_come_first_and_stop_the_pod_when_they_fail(node):
+    first = {"name": "first", "image": "x", "command": ["sh", "-c", "echo one > /shared/f"],
+             "volumeMounts": [{"name": "shared", "mountPath": "/shared"}]}
+    if mode(node) == "none":
+        first["command"] = ["touch", "/shared/f"]
+    run(node, "ordered", "", initContainers=[first],
+        container={"command": ["ls", "/shared"],
+                   "volumeMounts": [{"name": "shared", "mountPath": "/shared"}]},
+        volumes=[{"name": "shared", "emptyDir": {}}])
+    assert ended(node, "ordered") == "f\n"
+    bad = {"name": "bad", "image": "x", "command": ["false"]}
+    run(node, "never", "echo never", initContainers=[bad])
+    node.wait(lambda: phase(node, "never") == "Failed", "the failure")
+    remove(node, "ordered", "never")
+
+
+def test_a_missing_config_map_is_told_and_then_found(node):
+    run(node, "waits", "", container={
+        "command": ["cat", "/late/key"], "volumeMounts": [{"name": "late", "mountPath": "/late"}]},
+        volumes=[{"name": "late", "configMap": {"name": "late"}}])
+    node.wait(lambda: any("configmap 'late' not found" in m for _, m in node.events("default")),
+              "the Event")
+    node.core.create_namespaced_config_map(
+        "default", {"metadata": {"name": "late"}, "data": {"key": "here"}}
+    )
+    assert ended(node, "waits") == "here"
+    remove(node, "waits")
+
+
+def test_a_volume_no_process_node_has_is_told(node):
+    run(node, "odd", "true", volumes=[{"name": "n", "nfs": {"server": "x", "path": "/"}}])
+    node.wait(lambda: any("no volume of kind nfs 'n'" in m for _, m in node.events("default")),
+              "the Event")
+    remove(node, "odd")
+
+
+SERVE = """
+import socket, sys, os
+port = int(os.environ["MASTER_PORT"])
+if "master" in os.environ["HOSTNAME"]:
+    server = socket.create_server(("", port))
+    peer, _ = server.accept()
+    peer.sendall(os.environ["WHO"].encode())
+    peer.close()
+else:
+    import time
+    for _ in range(100):
+        try:
+            peer = socket.create_connection((os.environ["MASTER_ADDR"], port), 5)
+            break
+        except OSError:
+            time.sleep(0.1)
+    print("heard", peer.recv(100).decode())
+"""
+
+
+def test_two_jobs_use_one_port_at_once(node):
+    """Both masters listen on 23456 by their own name; each worker hears its own master."""
+    for who in ("ada", "bob"):
+        container = {"name": "pytorch", "image": "x", "command": ["python", "-c", SERVE],
+                     "env": [{"name": "WHO", "value": who}]}
+        role = {"replicas": 1, "restartPolicy": "Never",
+                "template": {"spec": {"containers": [container]}}}
+        node.create_job("default", {
+            "apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": who},
+            "spec": {"pytorchReplicaSpecs": {"Master": role, "Worker": role}},
+        })
+    for who in ("ada", "bob"):
+        node.wait(lambda w=who: node.is_true("default", w, "Succeeded"), who)
+        node.wait(lambda w=who: f"heard {w}" in node.kubectl("logs", f"{w}-worker-0"), "its word")
+        node.custom.delete_namespaced_custom_object(
+            "kubeflow.org", "v1", "default", "pytorchjobs", who
+        )
+
+
+# -- the control plane itself -------------------------------------------------------------------
+
+
+def test_instances_side_by_side_and_nothing_left_behind(tmp_path):
+    """Two planes at once; after `down` no process and no file of theirs is left."""
+    with a_plane("test-one", NodeFile(), Options(binding="off")) as one:
+        with a_plane("test-two", NodeFile(), Options(binding="off")) as two:
+            assert one.info()["server"] != two.info()["server"]
+            Cluster(one, "off").core.create_namespace({"metadata": {"name": "mine"}})
+            names = [n.metadata.name for n in Cluster(two, "off").core.list_namespace().items]
+            assert "mine" not in names
+    for plane in (one, two):
+        assert not plane.folder.exists()
+        assert not [p for p in plane.programs.all() if p.alive()]
+
+
+def test_a_killed_up_is_cleaned_up_by_the_next(tmp_path):
+    """SIGKILL in the middle of `up`: what it had started is found and stopped."""
+    import sys
+
+    from gangsched.local.processes import marked
+
+    plane = Plane("test-killed")
+    command = [sys.executable, "-m", "gangsched", "local", "up", "--name", plane.name]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    deadline_s = time.monotonic() + 30
+    while len(marked(plane.folder)) < 2 and time.monotonic() < deadline_s:
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    orphans = marked(plane.folder)
+    assert orphans
+    with a_plane(plane.name, NodeFile(), Options(binding="off")):
+        assert not [p for p in orphans if p.is_running() and p.status() != "zombie"]
+    assert not marked(plane.folder)
+
+
+def test_health_and_readiness(node):
+    base = node.plane.info()["metrics"].removesuffix("/metrics")
+    for path in ("/healthz", "/readyz"):
+        with urllib.request.urlopen(base + path, timeout=5) as answer:
+            assert answer.read() == b"ok"
