@@ -98,9 +98,7 @@ def up(
     name: Name = "default",
     nodes: Annotated[Path | None, typer.Option(help="YAML file of nodes")] = None,
     binding: Annotated[str, typer.Option(help="extender, direct or off")] = "extender",
-    isolation: Annotated[
-        str, typer.Option(help="of pods: auto, root, user or none")
-    ] = "auto",
+    isolation: Annotated[str, typer.Option(help="of pods: auto, root, user or none")] = "auto",
 ) -> None:
     """Start a control plane; the first time builds it from source (minutes)."""
     if binding not in ("extender", "direct", "off"):
@@ -170,9 +168,7 @@ def logs(
     typer.echo(plane.programs.tail(program, lines))
 
 
-@local.command(
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
-)
+@local.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def kubectl(context: typer.Context, name: Name = "default") -> None:
     """Run the instance's own kubectl: gangsched local kubectl -- get pods."""
     plane = Plane(name)
@@ -190,5 +186,3 @@ def main() -> None:
         sys.exit(2)
     except KeyboardInterrupt:
         os._exit(130)
-
-

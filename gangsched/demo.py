@@ -194,8 +194,10 @@ def _summary(console: Console, seen: _Seen, took_s: float) -> bool:
             len(losses) >= 2 and losses[-1] < losses[0] / 2,
         ),
         ("second waited, and was told why", bool(second.waited_for_room)),
-        ("second started only when the first had ended",
-         not seen.second_started_before_first_ended),
+        (
+            "second started only when the first had ended",
+            not seen.second_started_before_first_ended,
+        ),
         ("second ran to its end", second.state == "Succeeded"),
         ("wide: 64 pods placed on 64 nodes", wide.bound == 64 and len(wide.nodes_used) == 64),
     )

@@ -26,8 +26,10 @@ class Metrics:
             "gangsched_gangs_broken_total", "Gangs stopped as a whole.", registry=reg
         )
         self.plan_seconds = Histogram(
-            "gangsched_plan_seconds", "Time of one planning cycle.",
-            buckets=_PLAN_BUCKETS, registry=reg,
+            "gangsched_plan_seconds",
+            "Time of one planning cycle.",
+            buckets=_PLAN_BUCKETS,
+            registry=reg,
         )
         self.plans_stale = Gauge(
             "gangsched_plans_stale", "Placements dropped by the second check.", registry=reg
@@ -36,8 +38,10 @@ class Metrics:
             "gangsched_bind_seconds", "Time of one binding until the API answered.", registry=reg
         )
         self.gang_wait_seconds = Histogram(
-            "gangsched_gang_wait_seconds", "Time from a gang's creation until it was bound whole.",
-            buckets=(0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800, 7200, 86400), registry=reg,
+            "gangsched_gang_wait_seconds",
+            "Time from a gang's creation until it was bound whole.",
+            buckets=(0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800, 7200, 86400),
+            registry=reg,
         )
         self.binds = Counter(
             "gangsched_binds_total", "Bindings by result.", ["result"], registry=reg
@@ -52,8 +56,10 @@ class Metrics:
             "gangsched_malformed_objects_total", "Objects skipped, by kind.", ["kind"], registry=reg
         )
         self.watch_restarts = Gauge(
-            "gangsched_watch_restarts", "Times a watch was resumed or listed again.",
-            ["kind"], registry=reg,
+            "gangsched_watch_restarts",
+            "Times a watch was resumed or listed again.",
+            ["kind"],
+            registry=reg,
         )
         self.api_writes = Gauge(
             "gangsched_api_writes", "Writes sent to the Kubernetes API.", registry=reg

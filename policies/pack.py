@@ -29,9 +29,7 @@ def _choose(cluster: Cluster, needs: PodNeeds, room: Ints, preference: Ints, wan
     counts = np.zeros_like(room)
     candidates = np.flatnonzero(room)
     slots = np.arange(len(room))
-    order = candidates[
-        np.lexsort((slots[candidates], -room[candidates], -preference[candidates]))
-    ]
+    order = candidates[np.lexsort((slots[candidates], -room[candidates], -preference[candidates]))]
     filled = np.cumsum(room[order])
     last = int(np.searchsorted(filled, wanted))
     counts[order[:last]] = room[order[:last]]

@@ -72,8 +72,12 @@ class World:
     """One seeded run. `run` returns the outcome or raises the first violation."""
 
     def __init__(
-        self, seed: int, policies: Policies, workload: Workload | None = None,
-        faults: Faults | None = None, engine: type[Engine] = Engine,
+        self,
+        seed: int,
+        policies: Policies,
+        workload: Workload | None = None,
+        faults: Faults | None = None,
+        engine: type[Engine] = Engine,
     ) -> None:
         self.seed = seed
         self.faults = faults or Faults()
@@ -146,7 +150,7 @@ class World:
         size = min(size, max(fits // 2, 1))
         gang_id = GangId(f"sim/gang-{index:04}")
         templated = self._random.random() < 0.5
-        roles = (Role("Worker", size, size, needs),) if templated else ()
+        roles: tuple[Role, ...] = (Role("Worker", size, size, needs),) if templated else ()
         minimum = size if self._random.random() < 0.7 else max(1, size // 2)
         roles = tuple(replace(role, min_count=minimum) for role in roles)
         gang = Gang(gang_id, minimum, roles, created_s=self._now_s, schedule_timeout_s=20.0)
@@ -309,5 +313,7 @@ class World:
         ]
         allocatable = {name: dict(node.allocatable) for name, node in self._nodes.items()}
         check_no_overcommit(allocatable, running, self._now_s)
-        gangs = {gang_id: gang for gang_id, gang in self._gangs.items() if gang_id not in self._done}
+        gangs = {
+            gang_id: gang for gang_id, gang in self._gangs.items() if gang_id not in self._done
+        }
         check_all_or_none(gangs, running, {}, self._partial, self._now_s, grace_s=5.0)

@@ -49,7 +49,9 @@ def templated(name: str, members: int, wants: PodNeeds | None = None, **more: ob
     return gang(name, members, roles=(role,), **more)
 
 
-def pod(name: str, group: str | None = None, wants: PodNeeds | None = None, **more: object) -> PodSeen:
+def pod(
+    name: str, group: str | None = None, wants: PodNeeds | None = None, **more: object
+) -> PodSeen:
     """Return the fact that a pod exists; its uid is its name unless given."""
     uid = more.pop("uid", name)
     return PodSeen(

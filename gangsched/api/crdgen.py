@@ -21,8 +21,21 @@ Schema = dict[str, Any]
 
 _KEPT = frozenset(
     {
-        "type", "properties", "required", "items", "description", "enum", "format", "pattern",
-        "minLength", "maxLength", "minItems", "maxItems", "minimum", "maximum", "default",
+        "type",
+        "properties",
+        "required",
+        "items",
+        "description",
+        "enum",
+        "format",
+        "pattern",
+        "minLength",
+        "maxLength",
+        "minItems",
+        "maxItems",
+        "minimum",
+        "maximum",
+        "default",
         "additionalProperties",
     }
 )
@@ -51,10 +64,12 @@ class Crd:
 
 
 def _role_rules(schema: Schema) -> None:
-    """minCount may not be above count, for every role."""
+    """MinCount may not be above count, for every role."""
     schema["spec"]["properties"]["roles"]["items"]["x-kubernetes-validations"] = [
-        {"rule": "!has(self.minCount) || self.minCount <= self.count",
-         "message": "minCount may not be above count"}
+        {
+            "rule": "!has(self.minCount) || self.minCount <= self.count",
+            "message": "minCount may not be above count",
+        }
     ]
 
 
@@ -75,14 +90,24 @@ CRDS = (
             ("Age", "date", ".metadata.creationTimestamp"),
         ),
         spec_rules=(
-            ("has(self.minMember) || (has(self.roles) && size(self.roles) > 0)",
-             "give minMember, or roles to count it from"),
-            ("!has(self.minMember) || !has(self.roles) || size(self.roles) == 0 || "
-             "self.minMember <= self.roles.map(r, r.count).sum()",
-             "minMember may not be above the number of pods of all roles"),
-            ("!has(self.roles) || self.roles.all(r, has(r.template)) || "
-             "self.roles.all(r, !has(r.template))",
-             "either every role has a template or none"),
+            (
+                "has(self.minMember) || (has(self.roles) && size(self.roles) > 0)",
+                "give minMember, or roles to count it from",
+            ),
+            (
+                (
+                    "!has(self.minMember) || !has(self.roles) || size(self.roles) == 0 || "
+                    "self.minMember <= self.roles.map(r, r.count).sum()"
+                ),
+                "minMember may not be above the number of pods of all roles",
+            ),
+            (
+                (
+                    "!has(self.roles) || self.roles.all(r, has(r.template)) || "
+                    "self.roles.all(r, !has(r.template))"
+                ),
+                "either every role has a template or none",
+            ),
         ),
         tweak=_role_rules,
     ),

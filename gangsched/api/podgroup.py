@@ -88,9 +88,7 @@ class Condition(ApiModel):
 class PodGroupStatus(ApiModel):
     """Where the gang stands; written by gangsched alone."""
 
-    phase: str = Field(
-        "", description="Gathering, Pending, Reserved, Binding, Placed or Broken."
-    )
+    phase: str = Field("", description="Gathering, Pending, Reserved, Binding, Placed or Broken.")
     message: str = Field("", description="Where it stands, in one sentence.")
     assignments: list[Assignment] = Field(
         default_factory=list,

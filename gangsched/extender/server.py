@@ -167,9 +167,7 @@ def _reply(result: msgspec.Struct) -> web.Response:
     return web.Response(body=_encode(result), content_type="application/json")
 
 
-async def serve(
-    routes: list[web.RouteDef], host: str, port: int
-) -> tuple[web.AppRunner, int]:
+async def serve(routes: list[web.RouteDef], host: str, port: int) -> tuple[web.AppRunner, int]:
     """Serve routes and /healthz; return the runner, to be cleaned up, and the port taken."""
 
     async def healthy(_: web.Request) -> web.Response:

@@ -41,6 +41,9 @@ class Binding(Protocol):
     def refuse(self, order: o.Refuse) -> None:
         """Send the pod back from the barrier."""
 
+    def forget(self, uid: PodUid) -> None:
+        """Drop what is remembered of a pod that is gone."""
+
 
 class Pods:
     """Calls about single pods, bounded in number and never given up half-way."""
@@ -120,8 +123,10 @@ class Pods:
                 where = f"/spec/schedulingGates/{position}"
                 await self._client.patch(
                     _path(order.name),
-                    [{"op": "test", "path": f"{where}/name", "value": names.GATE},
-                     {"op": "remove", "path": where}],
+                    [
+                        {"op": "test", "path": f"{where}/name", "value": names.GATE},
+                        {"op": "remove", "path": where},
+                    ],
                     JSON_PATCH,
                 )
             except ValueError:
@@ -190,6 +195,9 @@ class Direct:
     def refuse(self, order: o.Refuse) -> None:
         """Nobody waits for an answer here."""
 
+    def forget(self, uid: PodUid) -> None:
+        """Nothing is remembered here."""
+
 
 def _path(name: PodName) -> str:
     namespace, pod = name.split("/", 1)
@@ -199,5 +207,3 @@ def _path(name: PodName) -> str:
 def _name(name: PodName) -> str:
     return name.split("/", 1)[1]
 
-
-__all__ = ["Binding", "Direct", "Observe", "PodUid", "Pods"]

@@ -1,5 +1,7 @@
-"""A thin asynchronous client: JSON in, bytes out, errors as ours. Credentials come from the
-`kubernetes` package, so every kind of kubeconfig and the in-cluster account work.
+"""A thin asynchronous client: JSON in, bytes out, errors as ours.
+
+Credentials come from the `kubernetes` package, so every kind of kubeconfig and the in-cluster
+account work.
 """
 
 import asyncio

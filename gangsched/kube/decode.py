@@ -35,7 +35,7 @@ from gangsched.core.model import (
 
 
 class DecodeError(Exception):
-    """An object cannot be understood; the message names object, field, value and what is allowed."""
+    """An object cannot be understood; the message names object, field and value."""
 
 
 class _Struct(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -302,7 +302,7 @@ def _beyond(spec: PodSpec) -> tuple[str, ...]:
 def _host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
     return tuple(
         sorted(
-            (port.protocol, port.host_ip or "0.0.0.0", port.host_port)  # noqa: S104
+            (port.protocol, port.host_ip or "0.0.0.0", port.host_port)
             for container in spec.containers
             for port in container.ports
             if port.host_port
@@ -565,7 +565,9 @@ def _status(values: dict[str, Any]) -> PodGroupStatus:
     try:
         return PodGroupStatus.model_validate(values)
     except ValidationError:
-        return PodGroupStatus.model_validate({})  # ours alone: a foreign scribble is overwritten by the next write
+        return PodGroupStatus.model_validate(
+            {}
+        )  # ours alone: a foreign scribble is overwritten by the next write
 
 
 def _template_needs(role: str, template: dict[str, Any]) -> PodNeeds:

@@ -67,8 +67,11 @@ class Scheduler:
         """Schedule until cancelled."""
         async with asyncio.TaskGroup() as group:
             first = {
-                "PriorityClass": ("/apis/scheduling.k8s.io/v1/priorityclasses",
-                                  _PriorityClasses(self), False),
+                "PriorityClass": (
+                    "/apis/scheduling.k8s.io/v1/priorityclasses",
+                    _PriorityClasses(self),
+                    False,
+                ),
                 "Node": ("/api/v1/nodes", _Nodes(self), False),
                 "Pod": ("/api/v1/pods", _Pods(self), False),
             }
@@ -279,6 +282,8 @@ class _Pods(_Receiver):
 
     def gone(self, uid: str, raw: bytes | None) -> None:
         self._needs.pop(uid, None)
+        if self.scheduler.binding is not None:
+            self.scheduler.binding.forget(PodUid(uid))
         pod = self.scheduler.engine.pod(PodUid(uid))
         self.scheduler.observe(f.PodGone(PodUid(uid)))
         if pod is not None and pod.gang is not None and pod.gang not in self.scheduler.engine.gangs:

@@ -105,8 +105,8 @@ class Watch:
                 if not version:
                     version = await self._relist()
                     self.synced.set()
-                async for version in self._follow(version):  # noqa: B007, PLR1704
-                    failures = 0
+                async for reached in self._follow(version):
+                    version, failures = reached, 0
             except Gone:
                 version = ""
                 self.restarts += 1

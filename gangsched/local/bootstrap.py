@@ -1,4 +1,4 @@
-"""What a fresh control plane is given: CRDs, the rights of gangsched, its admission policy, nodes."""
+"""What a fresh control plane is given: CRDs, rights, the admission policy, nodes."""
 
 import asyncio
 import json
@@ -28,9 +28,7 @@ async def _bootstrap(kubeconfig: Path, nodes: NodeFile, *, gate: bool) -> None:
         for document in documents:
             await apply(client, document)
         slots = asyncio.Semaphore(_AT_ONCE)
-        manifests = [
-            manifest for group in nodes.of_kind("kwok") for manifest in group.manifests()
-        ]
+        manifests = [manifest for group in nodes.of_kind("kwok") for manifest in group.manifests()]
         await asyncio.gather(*(_create_node(client, slots, manifest) for manifest in manifests))
         for crd in (d for d in documents if d["kind"] == "CustomResourceDefinition"):
             await _established(client, crd["metadata"]["name"])
@@ -62,8 +60,13 @@ async def apply(client: KubeClient, document: dict[str, Any]) -> None:
 _PLURALS = {"NetworkPolicy": "networkpolicies", "PriorityClass": "priorityclasses"}
 _CLUSTER = frozenset(
     {
-        "Namespace", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition",
-        "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding", "PriorityClass",
+        "Namespace",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "CustomResourceDefinition",
+        "MutatingAdmissionPolicy",
+        "MutatingAdmissionPolicyBinding",
+        "PriorityClass",
     }
 )
 

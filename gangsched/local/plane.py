@@ -138,10 +138,17 @@ class Plane:
         if nodes.of_kind("kwok"):
             self._spawn(
                 "kwok",
-                [str(binaries / "kwok"), "--kubeconfig", str(self.folder / "kwok.kubeconfig"),
-                 "--config", str(binaries / components.STAGES),
-                 "--manage-nodes-with-annotation-selector", "kwok.x-k8s.io/node=fake",
-                 "--node-lease-duration-seconds", "40"],
+                [
+                    str(binaries / "kwok"),
+                    "--kubeconfig",
+                    str(self.folder / "kwok.kubeconfig"),
+                    "--config",
+                    str(binaries / components.STAGES),
+                    "--manage-nodes-with-annotation-selector",
+                    "kwok.x-k8s.io/node=fake",
+                    "--node-lease-duration-seconds",
+                    "40",
+                ],
             )
         info = {
             "server": server,
@@ -183,11 +190,26 @@ class Plane:
         client, other = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer}"
         program = self._spawn(
             "etcd",
-            [str(binaries / "etcd"), "--data-dir", str(self.folder / "etcd"),
-             "--listen-client-urls", client, "--advertise-client-urls", client,
-             "--listen-peer-urls", other, "--initial-advertise-peer-urls", other,
-             "--initial-cluster", f"default={other}", "--unsafe-no-fsync",
-             "--quota-backend-bytes", str(4 * 2**30), "--log-level", "warn"],
+            [
+                str(binaries / "etcd"),
+                "--data-dir",
+                str(self.folder / "etcd"),
+                "--listen-client-urls",
+                client,
+                "--advertise-client-urls",
+                client,
+                "--listen-peer-urls",
+                other,
+                "--initial-advertise-peer-urls",
+                other,
+                "--initial-cluster",
+                f"default={other}",
+                "--unsafe-no-fsync",
+                "--quota-backend-bytes",
+                str(4 * 2**30),
+                "--log-level",
+                "warn",
+            ],
         )
         self._wait(program, lambda: _answers(f"{client}/health"), "etcd to be healthy")
 
@@ -195,8 +217,13 @@ class Plane:
         self, binaries: Path, authority: pki.Authority, etcd: int, port: int, flags: str
     ) -> None:
         certificate, key = authority.server(
-            "kube-apiserver", "127.0.0.1", "localhost", "kubernetes",
-            "kubernetes.default", "kubernetes.default.svc", pki.SERVICE_IP,
+            "kube-apiserver",
+            "127.0.0.1",
+            "localhost",
+            "kubernetes",
+            "kubernetes.default",
+            "kubernetes.default.svc",
+            pki.SERVICE_IP,
         )
         kubelet_certificate, kubelet_key = authority.client(
             "kubelet-client", "kube-apiserver-kubelet-client", "system:masters"
@@ -204,25 +231,52 @@ class Plane:
         private, public = authority.service_account_keys()
         program = self._spawn(
             "kube-apiserver",
-            [str(binaries / "kube-apiserver"),
-             "--etcd-servers", f"http://127.0.0.1:{etcd}",
-             "--bind-address", "127.0.0.1", "--secure-port", str(port),
-             "--advertise-address", "127.0.0.1", "--endpoint-reconciler-type", "none",
-             "--tls-cert-file", str(certificate), "--tls-private-key-file", str(key),
-             "--client-ca-file", str(authority.ca),
-             "--kubelet-certificate-authority", str(authority.ca),
-             "--kubelet-client-certificate", str(kubelet_certificate),
-             "--kubelet-client-key", str(kubelet_key),
-             "--kubelet-preferred-address-types", "InternalIP",
-             "--service-account-issuer", "https://kubernetes.default.svc",
-             "--service-account-signing-key-file", str(private),
-             "--service-account-key-file", str(public),
-             "--service-cluster-ip-range", "10.96.0.0/16",
-             "--authorization-mode", "RBAC", "--allow-privileged",
-             # One small machine is its own admission control: no fair queueing between clients.
-             "--enable-priority-and-fairness=false",
-             "--max-requests-inflight", "4000", "--max-mutating-requests-inflight", "2000",
-             "--watch-cache=true", *flags.split()],
+            [
+                str(binaries / "kube-apiserver"),
+                "--etcd-servers",
+                f"http://127.0.0.1:{etcd}",
+                "--bind-address",
+                "127.0.0.1",
+                "--secure-port",
+                str(port),
+                "--advertise-address",
+                "127.0.0.1",
+                "--endpoint-reconciler-type",
+                "none",
+                "--tls-cert-file",
+                str(certificate),
+                "--tls-private-key-file",
+                str(key),
+                "--client-ca-file",
+                str(authority.ca),
+                "--kubelet-certificate-authority",
+                str(authority.ca),
+                "--kubelet-client-certificate",
+                str(kubelet_certificate),
+                "--kubelet-client-key",
+                str(kubelet_key),
+                "--kubelet-preferred-address-types",
+                "InternalIP",
+                "--service-account-issuer",
+                "https://kubernetes.default.svc",
+                "--service-account-signing-key-file",
+                str(private),
+                "--service-account-key-file",
+                str(public),
+                "--service-cluster-ip-range",
+                "10.96.0.0/16",
+                "--authorization-mode",
+                "RBAC",
+                "--allow-privileged",
+                # One small machine is its own admission control: no fair queueing between clients.
+                "--enable-priority-and-fairness=false",
+                "--max-requests-inflight",
+                "4000",
+                "--max-mutating-requests-inflight",
+                "2000",
+                "--watch-cache=true",
+                *flags.split(),
+            ],
         )
         server = f"https://127.0.0.1:{port}"
         self._wait(
@@ -234,26 +288,54 @@ class Plane:
     def _manager(self, binaries: Path, authority: pki.Authority, port: int) -> None:
         self._spawn(
             "kube-controller-manager",
-            [str(binaries / "kube-controller-manager"),
-             "--kubeconfig", str(self.folder / "manager.kubeconfig"),
-             "--bind-address", "127.0.0.1", "--secure-port", str(port),
-             "--leader-elect=false", "--root-ca-file", str(authority.ca),
-             "--service-account-private-key-file", str(self.folder / "pki" / "sa.key"),
-             "--use-service-account-credentials=false",
-             "--kube-api-qps", "500", "--kube-api-burst", "1000"],
+            [
+                str(binaries / "kube-controller-manager"),
+                "--kubeconfig",
+                str(self.folder / "manager.kubeconfig"),
+                "--bind-address",
+                "127.0.0.1",
+                "--secure-port",
+                str(port),
+                "--leader-elect=false",
+                "--root-ca-file",
+                str(authority.ca),
+                "--service-account-private-key-file",
+                str(self.folder / "pki" / "sa.key"),
+                "--use-service-account-credentials=false",
+                "--kube-api-qps",
+                "500",
+                "--kube-api-burst",
+                "1000",
+            ],
         )
 
     def _scheduler(
         self, binaries: Path, name: str, port: int, flags: str, config: Path | None = None
     ) -> None:
-        options = [] if config else [
-            "--kubeconfig", str(self.folder / "scheduler.kubeconfig"),
-            "--leader-elect=false", "--kube-api-qps", "5000", "--kube-api-burst", "5000",
-        ]
+        options = (
+            []
+            if config
+            else [
+                "--kubeconfig",
+                str(self.folder / "scheduler.kubeconfig"),
+                "--leader-elect=false",
+                "--kube-api-qps",
+                "5000",
+                "--kube-api-burst",
+                "5000",
+            ]
+        )
         self._spawn(
             name,
-            [str(binaries / "kube-scheduler"), "--bind-address", "127.0.0.1",
-             "--secure-port", str(port), *options, *flags.split()],
+            [
+                str(binaries / "kube-scheduler"),
+                "--bind-address",
+                "127.0.0.1",
+                "--secure-port",
+                str(port),
+                *options,
+                *flags.split(),
+            ],
         )
 
     def _scheduler_config(self, extender_port: int) -> Path:
@@ -268,10 +350,18 @@ class Plane:
 
     def _gangsched(self, options: Options, extender: int, metrics: int) -> None:
         command = [
-            sys.executable, "-m", "gangsched", "run",
-            "--kubeconfig", str(self.folder / "gangsched.kubeconfig"),
-            "--binding", options.binding,
-            "--extender-port", str(extender), "--metrics-port", str(metrics),
+            sys.executable,
+            "-m",
+            "gangsched",
+            "run",
+            "--kubeconfig",
+            str(self.folder / "gangsched.kubeconfig"),
+            "--binding",
+            options.binding,
+            "--extender-port",
+            str(extender),
+            "--metrics-port",
+            str(metrics),
         ]
         if not options.operators:
             command.append("--no-operators")
@@ -284,17 +374,36 @@ class Plane:
     ) -> None:
         certificate, key = authority.server("kubelet", "127.0.0.1", "localhost")
         path = self.folder / "process-nodes.yaml"
-        groups = [group.model_dump(exclude_none=True, mode="json")
-                  for group in nodes.of_kind("process")]
+        groups = [
+            group.model_dump(exclude_none=True, mode="json") for group in nodes.of_kind("process")
+        ]
         path.write_text(yaml.safe_dump({"nodes": groups}))
         ready = self.folder / "agent.ready"
         program = self._spawn(
             "agent",
-            [sys.executable, "-m", "gangsched.local.agent",
-             "--kubeconfig", str(self.folder / "agent.kubeconfig"), "--nodes", str(path),
-             "--port", str(port), "--certificate", str(certificate), "--key", str(key),
-             "--client-ca", str(authority.ca), "--state", str(self.folder / "agent"),
-             "--ready", str(ready), "--isolation", options.isolation],
+            [
+                sys.executable,
+                "-m",
+                "gangsched.local.agent",
+                "--kubeconfig",
+                str(self.folder / "agent.kubeconfig"),
+                "--nodes",
+                str(path),
+                "--port",
+                str(port),
+                "--certificate",
+                str(certificate),
+                "--key",
+                str(key),
+                "--client-ca",
+                str(authority.ca),
+                "--state",
+                str(self.folder / "agent"),
+                "--ready",
+                str(ready),
+                "--isolation",
+                options.isolation,
+            ],
         )
         self._wait(program, ready.exists, "the process nodes to register")
 

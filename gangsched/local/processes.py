@@ -123,9 +123,7 @@ def marked(folder: Path) -> list[psutil.Process]:
     return found
 
 
-def _end(
-    processes: list[psutil.Process], *, hard: bool = False, wait_s: float = _STOP_S
-) -> None:
+def _end(processes: list[psutil.Process], *, hard: bool = False, wait_s: float = _STOP_S) -> None:
     for process in processes:
         try:
             process.kill() if hard else process.terminate()
@@ -138,4 +136,3 @@ def _end(
         except psutil.NoSuchProcess:
             continue
     psutil.wait_procs(left, timeout=_STOP_S)
-

@@ -185,9 +185,7 @@ class JobController:
         if actions.delete_job:
             await self._gone(f"{_collection(job.namespace)}/{job.name}", job.uid)
 
-    async def _create(
-        self, cache: JobCache, job: Job, subject: Subject, actions: Actions
-    ) -> None:
+    async def _create(self, cache: JobCache, job: Job, subject: Subject, actions: Actions) -> None:
         path = f"/api/v1/namespaces/{job.namespace}"
 
         async def one(kind: str, known: dict[str, Json], document: Json) -> None:
@@ -201,8 +199,9 @@ class JobController:
                     return  # the cache is late: it is there
                 except KubeError as error:
                     reason = f"Error creating: {error}"
-                    await self._tell(cache, subject, JobEvent("Warning", f"FailedCreate{kind}",
-                                                              reason))
+                    await self._tell(
+                        cache, subject, JobEvent("Warning", f"FailedCreate{kind}", reason)
+                    )
                     raise
             known.setdefault(name, msgspec.json.decode(made))
 
@@ -226,8 +225,12 @@ class JobController:
         cache.group = msgspec.json.decode(made)
 
     async def _gone(self, path: str, uid: str) -> None:
-        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid},
-                "propagationPolicy": "Background"}
+        body = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": uid},
+            "propagationPolicy": "Background",
+        }
         try:
             await self._client.delete(path, body)
         except (NotFound, Conflict):
@@ -284,8 +287,12 @@ def _owner(body: Json) -> str:
 
 def _owned(document: Json, job: Job) -> Json:
     owner = {
-        "apiVersion": API_VERSION, "kind": KIND, "name": job.name, "uid": job.uid,
-        "controller": True, "blockOwnerDeletion": True,
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "name": job.name,
+        "uid": job.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
     }
     metadata = document["metadata"] | {"namespace": job.namespace, "ownerReferences": [owner]}
     return document | {"metadata": metadata}
@@ -314,5 +321,3 @@ async def _all(work: Any) -> None:
     for result in results:
         if isinstance(result, BaseException):
             raise result
-
-

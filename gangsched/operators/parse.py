@@ -7,8 +7,16 @@ from pydantic import ValidationError
 from gangsched.api import names
 from gangsched.api.pytorchjob import ElasticPolicy, PyTorchJobSpec, RunPolicy
 from gangsched.config import one_sentence
-from gangsched.core.jobs.model import Elastic, GangPolicy, GroupView, Job, JobRole, Json, PodView
-from gangsched.core.jobs.model import RunLimits
+from gangsched.core.jobs.model import (
+    Elastic,
+    GangPolicy,
+    GroupView,
+    Job,
+    JobRole,
+    Json,
+    PodView,
+    RunLimits,
+)
 from gangsched.core.jobs.pytorch import CONTAINER, PORT, PORT_NAME
 
 GANG_RESTARTS = "gangsched.io/gang-restarts"

@@ -7,9 +7,9 @@ from gangsched.core import orders as o
 from gangsched.core.engine import State
 from gangsched.core.model import GangId, NodeName, PodUid
 from gangsched.core.planner import make_plan
+from gangsched.core.policy import Policies
 from policies.fifo import Fifo
 from policies.pack import Pack
-from gangsched.core.policy import Policies
 
 G = GangId("ns/g")
 

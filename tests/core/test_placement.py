@@ -63,10 +63,14 @@ FILTERS = {
         8,
     ),
     "a toleration of every taint": (
-        node("n", taints=(TAINT,)), needs(tolerations=(Toleration("", "Exists", "", ""),)), 8,
+        node("n", taints=(TAINT,)),
+        needs(tolerations=(Toleration("", "Exists", "", ""),)),
+        8,
     ),
     "a preference taint does not filter": (
-        node("n", taints=(Taint("a", "b", "PreferNoSchedule"),)), needs(), 8,
+        node("n", taints=(Taint("a", "b", "PreferNoSchedule"),)),
+        needs(),
+        8,
     ),
     "NoExecute filters too": (node("n", taints=(Taint("a", "b", "NoExecute"),)), needs(), 0),
     "unschedulable": (node("n", unschedulable=True), needs(), 0),
@@ -76,44 +80,60 @@ FILTERS = {
         8,
     ),
     "selector that matches": (
-        node("n", labels={"a": "x"}), needs(selector=(Expression("a", "In", ("x",)),)), 8,
+        node("n", labels={"a": "x"}),
+        needs(selector=(Expression("a", "In", ("x",)),)),
+        8,
     ),
     "selector that does not": (
-        node("n", labels={"a": "y"}), needs(selector=(Expression("a", "In", ("x",)),)), 0,
+        node("n", labels={"a": "y"}),
+        needs(selector=(Expression("a", "In", ("x",)),)),
+        0,
     ),
     "NotIn matches an absent label": (
-        node("n"), needs(required=(NodeTerm((Expression("a", "NotIn", ("x",)),)),)), 8,
+        node("n"),
+        needs(required=(NodeTerm((Expression("a", "NotIn", ("x",)),)),)),
+        8,
     ),
     "Exists": (
-        node("n", labels={"a": "1"}), needs(required=(NodeTerm((Expression("a", "Exists"),)),)), 8,
+        node("n", labels={"a": "1"}),
+        needs(required=(NodeTerm((Expression("a", "Exists"),)),)),
+        8,
     ),
     "DoesNotExist": (
         node("n", labels={"a": "1"}),
-        needs(required=(NodeTerm((Expression("a", "DoesNotExist"),)),)), 0,
+        needs(required=(NodeTerm((Expression("a", "DoesNotExist"),)),)),
+        0,
     ),
     "Gt": (
         node("n", labels={"a": "7"}),
-        needs(required=(NodeTerm((Expression("a", "Gt", ("6",)),)),)), 8,
+        needs(required=(NodeTerm((Expression("a", "Gt", ("6",)),)),)),
+        8,
     ),
     "Lt": (
         node("n", labels={"a": "7"}),
-        needs(required=(NodeTerm((Expression("a", "Lt", ("6",)),)),)), 0,
+        needs(required=(NodeTerm((Expression("a", "Lt", ("6",)),)),)),
+        0,
     ),
     "one term of several": (
         node("n", labels={"a": "1"}),
         needs(
             required=(
-                NodeTerm((Expression("b", "Exists"),)), NodeTerm((Expression("a", "Exists"),)),
+                NodeTerm((Expression("b", "Exists"),)),
+                NodeTerm((Expression("a", "Exists"),)),
             )
         ),
         8,
     ),
     "an empty term matches nothing": (node("n"), needs(required=(NodeTerm(),)), 0),
     "pinned by name": (
-        node("n"), needs(required=(NodeTerm((), (Expression("metadata.name", "In", ("n",)),)),)), 8,
+        node("n"),
+        needs(required=(NodeTerm((), (Expression("metadata.name", "In", ("n",)),)),)),
+        8,
     ),
     "pinned elsewhere": (
-        node("n"), needs(required=(NodeTerm((), (Expression("metadata.name", "In", ("m",)),)),)), 0,
+        node("n"),
+        needs(required=(NodeTerm((), (Expression("metadata.name", "In", ("m",)),)),)),
+        0,
     ),
     "one pod a node with a host port": (node("n"), needs(host_ports=(("TCP", "0.0.0.0", 80),)), 1),
 }

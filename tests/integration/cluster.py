@@ -56,8 +56,13 @@ class Cluster:
 
     def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
         done = subprocess.run(
-            [self.plane.info()["kubectl"], *arguments], input=stdin, capture_output=True,
-            text=True, env=environment(self.plane), check=False, timeout=120,
+            [self.plane.info()["kubectl"], *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            env=environment(self.plane),
+            check=False,
+            timeout=120,
         )
         if check and done.returncode:
             raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr}")
@@ -72,20 +77,31 @@ class Cluster:
 
     def pod(self, namespace, name, *, gpus=8, labels=None, kind="kwok", **spec) -> None:
         """Create a pod of ours for KWOK nodes."""
-        container = {"name": "main", "image": "none",
-                     "resources": {"limits": {GPU: str(gpus)}, "requests": {"cpu": "1"}}}
+        container = {
+            "name": "main",
+            "image": "none",
+            "resources": {"limits": {GPU: str(gpus)}, "requests": {"cpu": "1"}},
+        }
         body = {
             "metadata": {"name": name, "labels": labels or {}},
-            "spec": {"schedulerName": "gangsched", "containers": [container],
-                     "nodeSelector": {"gangsched.io/node-kind": kind},
-                     "terminationGracePeriodSeconds": 0, **spec},
+            "spec": {
+                "schedulerName": "gangsched",
+                "containers": [container],
+                "nodeSelector": {"gangsched.io/node-kind": kind},
+                "terminationGracePeriodSeconds": 0,
+                **spec,
+            },
         }
         self.core.create_namespaced_pod(namespace, body)
 
     def group(self, namespace, name, minimum=None, **spec) -> None:
         """Create a PodGroup of ours."""
-        body = {"apiVersion": "gangsched.io/v1alpha1", "kind": "PodGroup",
-                "metadata": {"name": name}, "spec": spec}
+        body = {
+            "apiVersion": "gangsched.io/v1alpha1",
+            "kind": "PodGroup",
+            "metadata": {"name": name},
+            "spec": spec,
+        }
         if minimum is not None:
             body["spec"]["minMember"] = minimum
         self.custom.create_namespaced_custom_object(
@@ -170,7 +186,7 @@ class Cluster:
                 if isinstance(error, ApiException) and error.status not in (429, 500, 503):
                     raise
                 result = None
-            except Exception as error:  # noqa: BLE001 -- urllib3 while the API server restarts
+            except Exception as error:
                 if "urllib3" not in type(error).__module__:
                     raise
                 result = None
@@ -185,7 +201,8 @@ class Cluster:
     def wait_placed(self, namespace, prefix, count, timeout_s=30.0) -> dict[str, str]:
         return self.wait(
             lambda: (b := self.bound(namespace, prefix)) and len(b) >= count and b,
-            f"{count} pods {prefix}* to be bound", timeout_s,
+            f"{count} pods {prefix}* to be bound",
+            timeout_s,
         )
 
     def overcommitted(self) -> list[str]:

@@ -18,7 +18,7 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "integration" in str(item.fspath):
             item.add_marker(pytest.mark.integration)
-    items.sort(key=lambda item: _binding_of(item))
+    items.sort(key=_binding_of)
 
 
 def _binding_of(item) -> str:

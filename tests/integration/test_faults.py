@@ -65,14 +65,16 @@ BAD_GROUPS = {
         "minMember may not be above the number of pods of all roles",
     ),
     "minCount above count": (
-        {"roles": [{"name": "w", "count": 2, "minCount": 3}]}, "minCount may not be above count",
+        {"roles": [{"name": "w", "count": 2, "minCount": 3}]},
+        "minCount may not be above count",
     ),
     "half the roles with a template": (
         {"roles": [{"name": "a", "count": 1, "template": {}}, {"name": "b", "count": 1}]},
         "either every role has a template or none",
     ),
     "two roles of one name": (
-        {"roles": [{"name": "a", "count": 1}, {"name": "a", "count": 1}]}, "Duplicate value",
+        {"roles": [{"name": "a", "count": 1}, {"name": "a", "count": 1}]},
+        "Duplicate value",
     ),
 }
 
@@ -132,8 +134,10 @@ def test_volumes_the_planner_does_not_model(cluster, namespace):
         assert "asks for PersistentVolumeClaim data" in message
     else:
         cluster.wait(
-            lambda: any('persistentvolumeclaim "absent" not found' in m
-                        for _, m in cluster.events(namespace)),
+            lambda: any(
+                'persistentvolumeclaim "absent" not found' in m
+                for _, m in cluster.events(namespace)
+            ),
             "kube-scheduler's own reason",
         )
     cluster.stays(lambda: not cluster.bound(namespace), 1.0, "bound without its volume")
@@ -142,12 +146,22 @@ def test_volumes_the_planner_does_not_model(cluster, namespace):
 def test_a_member_refused_by_kube_scheduler_breaks_the_gang_cleanly(cluster, namespace):
     if cluster.binding == "direct":
         pytest.skip("nobody else judges pods in direct binding")
-    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
-        {"labelSelector": {"matchLabels": {"gangsched.io/pod-group": "g"}},
-         "topologyKey": "kubernetes.io/hostname"}]}}
+    apart = {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {
+                    "labelSelector": {"matchLabels": {"gangsched.io/pod-group": "g"}},
+                    "topologyKey": "kubernetes.io/hostname",
+                }
+            ]
+        }
+    }
     cluster.gang(namespace, "g", 2, gpus=1, affinity=apart)
-    cluster.wait(lambda: any(r == "Broken" for r, _ in cluster.events(namespace, "g")),
-                 "pack puts both on one node, which anti-affinity refuses", 20)
+    cluster.wait(
+        lambda: any(r == "Broken" for r, _ in cluster.events(namespace, "g")),
+        "pack puts both on one node, which anti-affinity refuses",
+        20,
+    )
     nodes = cluster.wait_placed(namespace, "g-", 2, 90)
     assert len(set(nodes.values())) == 2, "what was learnt: the node is avoided"
 
@@ -186,10 +200,15 @@ def test_killed_at_any_moment(cluster, namespace):
 
 def test_a_reservation_survives_a_restart(cluster, namespace):
     container = {"name": "c", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
-    template = {"spec": {"containers": [container],
-                         "nodeSelector": {"gangsched.io/node-kind": "kwok"}}}
-    cluster.group(namespace, "g", scheduleTimeoutSeconds=60,
-                  roles=[{"name": "worker", "count": 4, "template": template}])
+    template = {
+        "spec": {"containers": [container], "nodeSelector": {"gangsched.io/node-kind": "kwok"}}
+    }
+    cluster.group(
+        namespace,
+        "g",
+        scheduleTimeoutSeconds=60,
+        roles=[{"name": "worker", "count": 4, "template": template}],
+    )
     cluster.wait(lambda: cluster.group_status(namespace, "g").get("phase") == "Reserved", "it")
     before = cluster.group_status(namespace, "g")["assignments"]
     cluster.restart("gangsched", hard=True)
@@ -211,8 +230,12 @@ def test_a_component_restarts_while_gangs_start(cluster, namespace, program):
 
 
 def test_a_malformed_pod_label_stops_nothing(cluster, namespace):
-    cluster.pod(namespace, "bad", gpus=1,
-                labels={"gangsched.io/pod-group": "x", "gangsched.io/min-member": "many"})
+    cluster.pod(
+        namespace,
+        "bad",
+        gpus=1,
+        labels={"gangsched.io/pod-group": "x", "gangsched.io/min-member": "many"},
+    )
     cluster.gang(namespace, "g", 1)
     cluster.wait_placed(namespace, "g-", 1)
     assert 'gangsched_malformed_objects_total{kind="Pod"}' in cluster.metrics()

@@ -38,8 +38,12 @@ def test_a_group_by_label_alone(cluster, namespace):
 def test_a_coscheduling_pod_group(cluster, namespace):
     labels = {"scheduling.x-k8s.io/pod-group": "co"}
     cluster.pod(namespace, "a", labels=labels)
-    body = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup",
-            "metadata": {"name": "co"}, "spec": {"minMember": 2}}
+    body = {
+        "apiVersion": "scheduling.x-k8s.io/v1alpha1",
+        "kind": "PodGroup",
+        "metadata": {"name": "co"},
+        "spec": {"minMember": 2},
+    }
     cluster.custom.create_namespaced_custom_object(
         "scheduling.x-k8s.io", "v1alpha1", namespace, "podgroups", body
     )
@@ -55,17 +59,24 @@ def test_a_bare_pod_is_a_gang_of_one(cluster, namespace):
 
 def test_a_planned_group_is_reserved_before_its_pods_exist(cluster, namespace):
     container = {"name": "c", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
-    template = {"spec": {"containers": [container],
-                         "nodeSelector": {"gangsched.io/node-kind": "kwok"}}}
-    cluster.group(namespace, "g", scheduleTimeoutSeconds=3,
-                  roles=[{"name": "worker", "count": 3, "template": template}])
+    template = {
+        "spec": {"containers": [container], "nodeSelector": {"gangsched.io/node-kind": "kwok"}}
+    }
+    cluster.group(
+        namespace,
+        "g",
+        scheduleTimeoutSeconds=3,
+        roles=[{"name": "worker", "count": 3, "template": template}],
+    )
     status = cluster.wait(
         lambda: (s := cluster.group_status(namespace, "g")).get("phase") == "Reserved" and s,
         "the reservation",
     )
     assert [place["pod"] for place in status["assignments"]] == [f"g-worker-{i}" for i in range(3)]
-    cluster.wait(lambda: ("Broken" in [r for r, _ in cluster.events(namespace, "g")]),
-                 "the reservation to end, since nobody made the pods")
+    cluster.wait(
+        lambda: "Broken" in [r for r, _ in cluster.events(namespace, "g")],
+        "the reservation to end, since nobody made the pods",
+    )
 
 
 @pytest.mark.parametrize("round_", range(5))
@@ -77,10 +88,14 @@ def test_two_gangs_compete_for_the_last_nodes(cluster, namespace, round_):
         cluster.group(namespace, second, 3)
         for index in range(3):  # member by member, so that each could grab half
             for name in (first, second):
-                cluster.pod(namespace, f"{name}-{index}",
-                            labels={"gangsched.io/pod-group": name})
-        cluster.wait(lambda a=first, b=second: len(cluster.bound(namespace, f"{a}-")) == 3
-                     or len(cluster.bound(namespace, f"{b}-")) == 3, "one of the two")
+                cluster.pod(namespace, f"{name}-{index}", labels={"gangsched.io/pod-group": name})
+        cluster.wait(
+            lambda a=first, b=second: (
+                len(cluster.bound(namespace, f"{a}-")) == 3
+                or len(cluster.bound(namespace, f"{b}-")) == 3
+            ),
+            "one of the two",
+        )
         winner = first if len(cluster.bound(namespace, f"{first}-")) == 3 else second
         loser = second if winner == first else first
         assert not cluster.bound(namespace, f"{loser}-"), "a partial gang"
@@ -110,8 +125,10 @@ def test_priority_goes_first(cluster, namespace):
     cluster.group(namespace, "high", 4, priorityClassName=name)
     for index in range(4):
         cluster.pod(namespace, f"high-{index}", labels={"gangsched.io/pod-group": "high"})
-    cluster.wait(lambda: cluster.condition(namespace, "high").get("reason") == "NotEnoughFree",
-                 "high to wait")
+    cluster.wait(
+        lambda: cluster.condition(namespace, "high").get("reason") == "NotEnoughFree",
+        "high to wait",
+    )
     cluster.core.delete_collection_namespaced_pod(
         namespace, label_selector="gangsched.io/pod-group=block", grace_period_seconds=0
     )
@@ -123,6 +140,11 @@ def test_metrics_tell_what_happened(cluster, namespace):
     cluster.gang(namespace, "g", 2)
     cluster.wait_placed(namespace, "g-", 2)
     text = cluster.metrics()
-    for name in ("gangsched_gangs", "gangsched_gangs_placed_total", "gangsched_plan_seconds_bucket",
-                 "gangsched_bind_seconds_sum", "gangsched_reserved_members"):
+    for name in (
+        "gangsched_gangs",
+        "gangsched_gangs_placed_total",
+        "gangsched_plan_seconds_bucket",
+        "gangsched_bind_seconds_sum",
+        "gangsched_reserved_members",
+    ):
         assert name in text

@@ -28,7 +28,8 @@ def training(laptop):
     laptop.remove_namespace("training")
     laptop.wait(
         lambda: "training" not in [n.metadata.name for n in laptop.core.list_namespace().items],
-        "the namespace to go", 60,
+        "the namespace to go",
+        60,
     )
 
 
@@ -90,9 +91,12 @@ def test_the_job_with_a_volume_waits_with_its_reason(laptop, training):
     """Its StorageClass does not exist here: kube-scheduler says so, and no pod is bound."""
     laptop.kubectl("apply", "-f", "-", stdin=blocks("000")["pytorch-job-with-pvc.yaml"])
     laptop.wait(
-        lambda: any("persistentvolumeclaim" in message.lower()
-                    for _, message in laptop.events(training, "pytorch-with-storage")),
-        "the reason on the group", 60,
+        lambda: any(
+            "persistentvolumeclaim" in message.lower()
+            for _, message in laptop.events(training, "pytorch-with-storage")
+        ),
+        "the reason on the group",
+        60,
     )
     assert not laptop.bound(training)
 
@@ -106,9 +110,12 @@ def test_a_resource_quota_never_leaves_half_a_gang(laptop, training):
     text = blocks("000")["elastic-pytorch-job.yaml"]
     laptop.kubectl("apply", "-f", "-", stdin=text)
     laptop.wait(
-        lambda: any(reason == "FailedCreatePod" and "exceeded quota" in message
-                    for reason, message in laptop.events(training, "pytorch-elastic")),
-        "the reason", 30,
+        lambda: any(
+            reason == "FailedCreatePod" and "exceeded quota" in message
+            for reason, message in laptop.events(training, "pytorch-elastic")
+        ),
+        "the reason",
+        30,
     )
     laptop.stays(lambda: not laptop.bound(training), 2, "half a gang")
 
@@ -201,12 +208,16 @@ def test_the_kubeflow_training_sdk(laptop, monkeypatch):
     sdk = TrainingClient(config_file=str(laptop.plane.kubeconfig), namespace=namespace)
     assert inspect.isfunction(_work)
     sdk.create_job(
-        name="sdk", job_kind="PyTorchJob", train_func=_work, num_workers=2,
+        name="sdk",
+        job_kind="PyTorchJob",
+        train_func=_work,
+        num_workers=2,
         base_image="docker.io/pytorch/pytorch:2.15.0",
         resources_per_worker={"cpu": "1", "memory": "1Gi"},
     )
-    job = sdk.wait_for_job_conditions(name="sdk", job_kind="PyTorchJob", timeout=120,
-                                      polling_interval=1)
+    job = sdk.wait_for_job_conditions(
+        name="sdk", job_kind="PyTorchJob", timeout=120, polling_interval=1
+    )
     assert job.status.conditions[-1].type == "Succeeded"
     assert sdk.is_job_succeeded("sdk", job_kind="PyTorchJob")
     assert sorted(sdk.get_job_pod_names("sdk")) == ["sdk-master-0", "sdk-worker-0"]

@@ -4,6 +4,7 @@ import os
 import subprocess
 import time
 import urllib.request
+from pathlib import Path
 
 import pytest
 from cluster import Cluster
@@ -31,11 +32,22 @@ def mode(node) -> str:
 
 def run(node, name, script, **spec) -> None:
     """Run a shell script as a pod."""
-    container = {"name": "main", "image": "none", "command": ["sh", "-c", script],
-                 **spec.pop("container", {})}
-    body = {"metadata": {"name": name, "labels": spec.pop("labels", {})},
-            "spec": {"schedulerName": "gangsched", "restartPolicy": "Never",
-                     "terminationGracePeriodSeconds": 1, "containers": [container], **spec}}
+    container = {
+        "name": "main",
+        "image": "none",
+        "command": ["sh", "-c", script],
+        **spec.pop("container", {}),
+    }
+    body = {
+        "metadata": {"name": name, "labels": spec.pop("labels", {})},
+        "spec": {
+            "schedulerName": "gangsched",
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 1,
+            "containers": [container],
+            **spec,
+        },
+    }
     node.core.create_namespaced_pod("default", body)
 
 
@@ -54,8 +66,11 @@ def remove(node, *names) -> None:
     for name in names:
         node.core.delete_namespaced_pod(name, "default")
     node.wait(
-        lambda: not {p.metadata.name for p in node.core.list_namespaced_pod("default").items}
-        & set(names), "the pods to go",
+        lambda: (
+            not {p.metadata.name for p in node.core.list_namespaced_pod("default").items}
+            & set(names)
+        ),
+        "the pods to go",
     )
 
 
@@ -73,22 +88,36 @@ def test_environment_and_files(node):
         "default", {"metadata": {"name": "key"}, "stringData": {"token": "hush"}}
     )
     env = [
-        {"name": "A", "value": "a"}, {"name": "B", "value": "$(A)b$$(A)$(C)"},
+        {"name": "A", "value": "a"},
+        {"name": "B", "value": "$(A)b$$(A)$(C)"},
         {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
         {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "key", "key": "token"}}},
         {"name": "CPU", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}},
     ]
     run(
-        node, "files", "",
+        node,
+        "files",
+        "",
         container={
-            "command": ["sh", "-c", 'sh "$1"; echo "$B $NODE $TOKEN $CPU"; echo x > "$2" && cat "$2"',
-                        "sh", "/code/here/a.sh", "/scratch/new"],
-            "env": env, "resources": {"limits": {"cpu": "2"}},
-            "volumeMounts": [{"name": "code", "mountPath": "/code/here"},
-                             {"name": "scratch", "mountPath": "/scratch"}],
+            "command": [
+                "sh",
+                "-c",
+                'sh "$1"; echo "$B $NODE $TOKEN $CPU"; echo x > "$2" && cat "$2"',
+                "sh",
+                "/code/here/a.sh",
+                "/scratch/new",
+            ],
+            "env": env,
+            "resources": {"limits": {"cpu": "2"}},
+            "volumeMounts": [
+                {"name": "code", "mountPath": "/code/here"},
+                {"name": "scratch", "mountPath": "/scratch"},
+            ],
         },
-        volumes=[{"name": "code", "configMap": {"name": "code"}},
-                 {"name": "scratch", "emptyDir": {}}],
+        volumes=[
+            {"name": "code", "configMap": {"name": "code"}},
+            {"name": "scratch", "emptyDir": {}},
+        ],
     )
     log = ended(node, "files").splitlines()
     assert log[0] == "from the file"
@@ -104,8 +133,8 @@ def test_nothing_a_pod_writes_reaches_the_machine(node):
         pytest.skip("without isolation pods share this machine's files, and the agent says so")
     run(node, "writer", "mkdir -p /brandnew && echo x > /brandnew/file && cat /brandnew/file")
     assert ended(node, "writer") == "x\n"
-    assert not os.path.exists("/brandnew")
-    assert not os.path.exists("/var/run/secrets/kubernetes.io")
+    assert not Path("/brandnew").exists()
+    assert not Path("/var/run/secrets/kubernetes.io").exists()
     remove(node, "writer")
 
 
@@ -123,8 +152,11 @@ def test_exit_codes_and_signals(node):
 def test_restarts_and_previous_log(node):
     run(node, "again", 'echo "run at $(date +%s%N)"; exit 1', restartPolicy="Always")
     node.wait(
-        lambda: (s := node.core.read_namespaced_pod("again", "default").status.container_statuses)
-        and s[0].restart_count >= 1, "a restart",
+        lambda: (
+            (s := node.core.read_namespaced_pod("again", "default").status.container_statuses)
+            and s[0].restart_count >= 1
+        ),
+        "a restart",
     )
     previous = node.kubectl("logs", "again", "--previous")
     assert previous.startswith("run at")
@@ -141,10 +173,18 @@ def test_logs_follow_until_the_end(node):
 
 
 def test_the_grace_period_is_kept_then_ended(node):
-    run(node, "polite", "trap 'exit 0' TERM; while :; do sleep 0.1; done",
-        terminationGracePeriodSeconds=20)
-    run(node, "stubborn", "trap '' TERM; while :; do sleep 0.1; done",
-        terminationGracePeriodSeconds=2)
+    run(
+        node,
+        "polite",
+        "trap 'exit 0' TERM; while :; do sleep 0.1; done",
+        terminationGracePeriodSeconds=20,
+    )
+    run(
+        node,
+        "stubborn",
+        "trap '' TERM; while :; do sleep 0.1; done",
+        terminationGracePeriodSeconds=2,
+    )
     for name in ("polite", "stubborn"):
         node.wait(lambda n=name: phase(node, n) == "Running", name)
     time.sleep(0.5)
@@ -157,14 +197,25 @@ def test_the_grace_period_is_kept_then_ended(node):
 
 
 def test_init_containers_come_first_and_stop_the_pod_when_they_fail(node):
-    first = {"name": "first", "image": "x", "command": ["sh", "-c", "echo one > /shared/f"],
-             "volumeMounts": [{"name": "shared", "mountPath": "/shared"}]}
+    first = {
+        "name": "first",
+        "image": "x",
+        "command": ["sh", "-c", "echo one > /shared/f"],
+        "volumeMounts": [{"name": "shared", "mountPath": "/shared"}],
+    }
     if mode(node) == "none":
         first["command"] = ["touch", "/shared/f"]
-    run(node, "ordered", "", initContainers=[first],
-        container={"command": ["ls", "/shared"],
-                   "volumeMounts": [{"name": "shared", "mountPath": "/shared"}]},
-        volumes=[{"name": "shared", "emptyDir": {}}])
+    run(
+        node,
+        "ordered",
+        "",
+        initContainers=[first],
+        container={
+            "command": ["ls", "/shared"],
+            "volumeMounts": [{"name": "shared", "mountPath": "/shared"}],
+        },
+        volumes=[{"name": "shared", "emptyDir": {}}],
+    )
     assert ended(node, "ordered") == "f\n"
     bad = {"name": "bad", "image": "x", "command": ["false"]}
     run(node, "never", "echo never", initContainers=[bad])
@@ -173,11 +224,20 @@ def test_init_containers_come_first_and_stop_the_pod_when_they_fail(node):
 
 
 def test_a_missing_config_map_is_told_and_then_found(node):
-    run(node, "waits", "", container={
-        "command": ["cat", "/late/key"], "volumeMounts": [{"name": "late", "mountPath": "/late"}]},
-        volumes=[{"name": "late", "configMap": {"name": "late"}}])
-    node.wait(lambda: any("configmap 'late' not found" in m for _, m in node.events("default")),
-              "the Event")
+    run(
+        node,
+        "waits",
+        "",
+        container={
+            "command": ["cat", "/late/key"],
+            "volumeMounts": [{"name": "late", "mountPath": "/late"}],
+        },
+        volumes=[{"name": "late", "configMap": {"name": "late"}}],
+    )
+    node.wait(
+        lambda: any("configmap 'late' not found" in m for _, m in node.events("default")),
+        "the Event",
+    )
     node.core.create_namespaced_config_map(
         "default", {"metadata": {"name": "late"}, "data": {"key": "here"}}
     )
@@ -187,8 +247,10 @@ def test_a_missing_config_map_is_told_and_then_found(node):
 
 def test_a_volume_no_process_node_has_is_told(node):
     run(node, "odd", "true", volumes=[{"name": "n", "nfs": {"server": "x", "path": "/"}}])
-    node.wait(lambda: any("no volume of kind nfs 'n'" in m for _, m in node.events("default")),
-              "the Event")
+    node.wait(
+        lambda: any("no volume of kind nfs 'n'" in m for _, m in node.events("default")),
+        "the Event",
+    )
     remove(node, "odd")
 
 
@@ -215,14 +277,26 @@ else:
 def test_two_jobs_use_one_port_at_once(node):
     """Both masters listen on 23456 by their own name; each worker hears its own master."""
     for who in ("ada", "bob"):
-        container = {"name": "pytorch", "image": "x", "command": ["python", "-c", SERVE],
-                     "env": [{"name": "WHO", "value": who}]}
-        role = {"replicas": 1, "restartPolicy": "Never",
-                "template": {"spec": {"containers": [container]}}}
-        node.create_job("default", {
-            "apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": who},
-            "spec": {"pytorchReplicaSpecs": {"Master": role, "Worker": role}},
-        })
+        container = {
+            "name": "pytorch",
+            "image": "x",
+            "command": ["python", "-c", SERVE],
+            "env": [{"name": "WHO", "value": who}],
+        }
+        role = {
+            "replicas": 1,
+            "restartPolicy": "Never",
+            "template": {"spec": {"containers": [container]}},
+        }
+        node.create_job(
+            "default",
+            {
+                "apiVersion": "kubeflow.org/v1",
+                "kind": "PyTorchJob",
+                "metadata": {"name": who},
+                "spec": {"pytorchReplicaSpecs": {"Master": role, "Worker": role}},
+            },
+        )
     for who in ("ada", "bob"):
         node.wait(lambda w=who: node.is_true("default", w, "Succeeded"), who)
         node.wait(lambda w=who: f"heard {w}" in node.kubectl("logs", f"{w}-worker-0"), "its word")
@@ -236,12 +310,12 @@ def test_two_jobs_use_one_port_at_once(node):
 
 def test_instances_side_by_side_and_nothing_left_behind(tmp_path):
     """Two planes at once; after `down` no process and no file of theirs is left."""
-    with a_plane("test-one", NodeFile(), Options(binding="off")) as one:
-        with a_plane("test-two", NodeFile(), Options(binding="off")) as two:
-            assert one.info()["server"] != two.info()["server"]
-            Cluster(one, "off").core.create_namespace({"metadata": {"name": "mine"}})
-            names = [n.metadata.name for n in Cluster(two, "off").core.list_namespace().items]
-            assert "mine" not in names
+    off = Options(binding="off")
+    with a_plane("test-one", NodeFile(), off) as one, a_plane("test-two", NodeFile(), off) as two:
+        assert one.info()["server"] != two.info()["server"]
+        Cluster(one, "off").core.create_namespace({"metadata": {"name": "mine"}})
+        names = [n.metadata.name for n in Cluster(two, "off").core.list_namespace().items]
+        assert "mine" not in names
     for plane in (one, two):
         assert not plane.folder.exists()
         assert not [p for p in plane.programs.all() if p.alive()]

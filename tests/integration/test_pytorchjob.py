@@ -13,22 +13,31 @@ def job(name="j", *, workers=2, master=True, command=None, **spec):
     """Return a job whose pods run on process nodes, or on KWOK nodes without a command."""
     kind = "process" if command else "kwok"
     container = {
-        "name": "pytorch", "image": "none",
+        "name": "pytorch",
+        "image": "none",
         "resources": {"requests": {"cpu": "100m"}, "limits": {"nvidia.com/gpu": "1"}},
     }
     if command:
         container["command"] = command
-    template = {"spec": {"containers": [container], "tolerations": TOLERATE,
-                         "nodeSelector": {"gangsched.io/node-kind": kind},
-                         "terminationGracePeriodSeconds": 0}}
+    template = {
+        "spec": {
+            "containers": [container],
+            "tolerations": TOLERATE,
+            "nodeSelector": {"gangsched.io/node-kind": kind},
+            "terminationGracePeriodSeconds": 0,
+        }
+    }
     policy = spec.pop("restart", "Never")
     role = {"replicas": 1, "restartPolicy": policy, "template": template}
     roles = {"Master": copy.deepcopy(role)} if master else {}
     if workers:
         roles["Worker"] = copy.deepcopy(role) | {"replicas": workers}
-    return {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob",
-            "metadata": {"name": name, **spec.pop("metadata", {})},
-            "spec": {"pytorchReplicaSpecs": roles, **spec}}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": name, **spec.pop("metadata", {})},
+        "spec": {"pytorchReplicaSpecs": roles, **spec},
+    }
 
 
 def shell(text: str) -> list[str]:
@@ -64,7 +73,9 @@ def test_pods_services_and_labels(cluster, namespace):
             "training.kubeflow.org/job-name": "j",
             "training.kubeflow.org/replica-type": kind,
             "training.kubeflow.org/replica-index": index,
-            "job-name": "j", "replica-type": kind, "replica-index": index,
+            "job-name": "j",
+            "replica-type": kind,
+            "replica-index": index,
             "group-name": "kubeflow.org",
         }
         if kind == "master":
@@ -89,10 +100,13 @@ def test_the_state_column_and_scale_subresource(cluster, namespace):
     table = cluster.kubectl("get", "pytorchjobs", "-n", namespace)
     assert table.split()[:3] == ["NAME", "STATE", "AGE"]
     assert table.split()[4] == "Running"
-    scale = json.loads(cluster.kubectl(
-        "get", "--raw",
-        f"/apis/kubeflow.org/v1/namespaces/{namespace}/pytorchjobs/j/scale",
-    ))
+    scale = json.loads(
+        cluster.kubectl(
+            "get",
+            "--raw",
+            f"/apis/kubeflow.org/v1/namespaces/{namespace}/pytorchjobs/j/scale",
+        )
+    )
     assert scale["spec"]["replicas"] == scale["status"]["replicas"] == 3
     assert "training.kubeflow.org/replica-type=worker" in scale["status"]["selector"]
     cluster.kubectl("scale", "-n", namespace, "pytorchjob/j", "--replicas=2")
@@ -105,16 +119,29 @@ def test_the_state_column_and_scale_subresource(cluster, namespace):
 ENVIRONMENTS = {
     "master and workers": (
         {},
-        {"j-master-0": {"MASTER_ADDR": "j-master-0", "MASTER_PORT": "23456", "WORLD_SIZE": "3",
-                        "RANK": "0", "PET_NODE_RANK": "0", "PET_NNODES": "3",
-                        "PET_MASTER_ADDR": "j-master-0", "PET_MASTER_PORT": "23456",
-                        "PYTHONUNBUFFERED": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"},
-         "j-worker-1": {"MASTER_ADDR": "j-master-0", "RANK": "2", "PET_NODE_RANK": "2"}},
+        {
+            "j-master-0": {
+                "MASTER_ADDR": "j-master-0",
+                "MASTER_PORT": "23456",
+                "WORLD_SIZE": "3",
+                "RANK": "0",
+                "PET_NODE_RANK": "0",
+                "PET_NNODES": "3",
+                "PET_MASTER_ADDR": "j-master-0",
+                "PET_MASTER_PORT": "23456",
+                "PYTHONUNBUFFERED": "1",
+                "LOCAL_RANK": "0",
+                "LOCAL_WORLD_SIZE": "1",
+            },
+            "j-worker-1": {"MASTER_ADDR": "j-master-0", "RANK": "2", "PET_NODE_RANK": "2"},
+        },
     ),
     "workers only": (
         {"master": False},
-        {"j-worker-0": {"MASTER_ADDR": "j-worker-0", "RANK": "0", "WORLD_SIZE": "2"},
-         "j-worker-1": {"MASTER_ADDR": "j-worker-0", "RANK": "1"}},
+        {
+            "j-worker-0": {"MASTER_ADDR": "j-worker-0", "RANK": "0", "WORLD_SIZE": "2"},
+            "j-worker-1": {"MASTER_ADDR": "j-worker-0", "RANK": "1"},
+        },
     ),
     "processes per node": (
         {"nprocPerNode": "4"},
@@ -125,13 +152,27 @@ ENVIRONMENTS = {
         {"j-worker-0": {"WORLD_SIZE": "3", "PET_NPROC_PER_NODE": "auto"}},
     ),
     "elastic": (
-        {"master": False,
-         "elasticPolicy": {"minReplicas": 1, "maxReplicas": 2, "rdzvBackend": "c10d",
-                           "maxRestarts": 10, "standalone": True,
-                           "rdzvConf": [{"key": "timeout", "value": "60"}]}},
-        {"j-worker-0": {"PET_NNODES": "1:2", "PET_RDZV_BACKEND": "c10d", "PET_MAX_RESTARTS": "10",
-                        "PET_RDZV_ENDPOINT": "j-worker-0:23456", "PET_RDZV_CONF": "timeout=60",
-                        "PET_STANDALONE": "1"}},
+        {
+            "master": False,
+            "elasticPolicy": {
+                "minReplicas": 1,
+                "maxReplicas": 2,
+                "rdzvBackend": "c10d",
+                "maxRestarts": 10,
+                "standalone": True,
+                "rdzvConf": [{"key": "timeout", "value": "60"}],
+            },
+        },
+        {
+            "j-worker-0": {
+                "PET_NNODES": "1:2",
+                "PET_RDZV_BACKEND": "c10d",
+                "PET_MAX_RESTARTS": "10",
+                "PET_RDZV_ENDPOINT": "j-worker-0:23456",
+                "PET_RDZV_CONF": "timeout=60",
+                "PET_STANDALONE": "1",
+            }
+        },
     ),
 }
 
@@ -173,16 +214,25 @@ def test_success_is_the_masters(cluster, namespace):
     assert status["replicaStatuses"]["Master"]["succeeded"] == 1
     assert "Failed" not in conditions
     reasons = {reason for reason, _ in cluster.events(namespace, "j")}
-    assert {"PyTorchJobCreated", "PyTorchJobRunning", "PyTorchJobSucceeded",
-            "SuccessfulCreatePod"} <= reasons
+    assert {
+        "PyTorchJobCreated",
+        "PyTorchJobRunning",
+        "PyTorchJobSucceeded",
+        "SuccessfulCreatePod",
+    } <= reasons
 
 
 def test_without_a_master_all_workers_must_succeed(cluster, namespace):
     script = 'case "$HOSTNAME" in *-0) exit 0;; *) sleep 2; exit 0;; esac'
     cluster.create_job(namespace, job(master=False, command=shell(script)))
     cluster.wait(
-        lambda: ((cluster.job(namespace, "j").get("status") or {}).get("replicaStatuses") or {})
-        .get("Worker", {}).get("succeeded") == 1, "the first worker",
+        lambda: (
+            ((cluster.job(namespace, "j").get("status") or {}).get("replicaStatuses") or {})
+            .get("Worker", {})
+            .get("succeeded")
+            == 1
+        ),
+        "the first worker",
     )
     assert not cluster.is_true(namespace, "j", "Succeeded")
     wait_true(cluster, namespace, "Succeeded")
@@ -216,8 +266,11 @@ def test_exit_code_of_128_and_more_is_tried_again(cluster, namespace):
         lambda: any(r == "ExitedWithCode" for r, _ in cluster.events(namespace, "j")), "a retry"
     )
     cluster.wait(
-        lambda: cluster.conditions(namespace, "j").get("Restarting") is not None
-        or cluster.is_true(namespace, "j", "Running"), "the restart",
+        lambda: (
+            cluster.conditions(namespace, "j").get("Restarting") is not None
+            or cluster.is_true(namespace, "j", "Running")
+        ),
+        "the restart",
     )
     assert not cluster.is_true(namespace, "j", "Failed")
     uid = cluster.core.read_namespaced_pod("j-master-0", namespace).metadata.uid
@@ -230,8 +283,12 @@ def _uid(cluster, namespace):
 
 
 def test_backoff_limit(cluster, namespace):
-    body = job(workers=0, restart="OnFailure", command=shell("sleep 0.5; exit 1"),
-               runPolicy={"backoffLimit": 2})
+    body = job(
+        workers=0,
+        restart="OnFailure",
+        command=shell("sleep 0.5; exit 1"),
+        runPolicy={"backoffLimit": 2},
+    )
     cluster.create_job(namespace, body)
     wait_true(cluster, namespace, "Failed", timeout_s=60)
     assert "backoff limit" in cluster.conditions(namespace, "j")["Failed"]["message"]
@@ -241,14 +298,21 @@ def test_a_crash_loop_is_told(cluster, namespace):
     body = job(workers=0, restart="OnFailure", command=shell("sleep 0.5; exit 9"))
     cluster.create_job(namespace, body)
     cluster.wait(
-        lambda: any(r == "CrashLooping" and "last exit code 9" in m
-                    for r, m in cluster.events(namespace, "j")), "the Event", 60,
+        lambda: any(
+            r == "CrashLooping" and "last exit code 9" in m
+            for r, m in cluster.events(namespace, "j")
+        ),
+        "the Event",
+        60,
     )
 
 
 def test_active_deadline(cluster, namespace):
-    body = job(workers=1, command=shell("sleep 100"),
-               runPolicy={"activeDeadlineSeconds": 2, "cleanPodPolicy": "Running"})
+    body = job(
+        workers=1,
+        command=shell("sleep 100"),
+        runPolicy={"activeDeadlineSeconds": 2, "cleanPodPolicy": "Running"},
+    )
     cluster.create_job(namespace, body)
     wait_true(cluster, namespace, "Failed")
     assert "deadline" in cluster.conditions(namespace, "j")["Failed"]["message"]
@@ -261,8 +325,9 @@ CLEAN = {"None": 2, "Running": 1, "All": 0}
 @pytest.mark.parametrize("policy", CLEAN)
 def test_clean_pod_policy(cluster, namespace, policy):
     script = 'case "$HOSTNAME" in *master*) exit 0;; *) sleep 100;; esac'
-    cluster.create_job(namespace, job(workers=1, command=shell(script),
-                                      runPolicy={"cleanPodPolicy": policy}))
+    cluster.create_job(
+        namespace, job(workers=1, command=shell(script), runPolicy={"cleanPodPolicy": policy})
+    )
     wait_true(cluster, namespace, "Succeeded")
     cluster.wait(
         lambda: len(cluster.core.list_namespaced_pod(namespace).items) == CLEAN[policy],
@@ -318,24 +383,39 @@ def test_scheduling_policy_becomes_the_group(cluster, namespace):
 def test_a_job_that_does_not_fit_costs_no_pods_and_says_why(cluster, namespace):
     body = job(workers=40)
     cluster.create_job(namespace, body)
-    cluster.wait(lambda: cluster.condition(namespace, "j").get("reason") == "LargerThanCluster",
-                 "the reason")
+    cluster.wait(
+        lambda: cluster.condition(namespace, "j").get("reason") == "LargerThanCluster", "the reason"
+    )
     assert not cluster.core.list_namespaced_pod(namespace).items
     assert cluster.is_true(namespace, "j", "Created")
     assert not cluster.is_true(namespace, "j", "Running")
 
 
 def test_whole_gang_restart_with_a_cap(cluster, namespace):
-    body = job(workers=1, restart="OnFailure", command=shell("sleep 100"),
-               metadata={"annotations": {"gangsched.io/gang-restarts": "1"}})
+    body = job(
+        workers=1,
+        restart="OnFailure",
+        command=shell("sleep 100"),
+        metadata={"annotations": {"gangsched.io/gang-restarts": "1"}},
+    )
     cluster.create_job(namespace, body)
     wait_true(cluster, namespace, "Running")
     uids = {p.metadata.uid for p in cluster.core.list_namespaced_pod(namespace).items}
     cluster.core.delete_namespaced_pod("j-worker-0", namespace)
     cluster.wait(
-        lambda: len(now := {p.metadata.uid for p in cluster.core.list_namespaced_pod(namespace).items
-                            if p.spec.node_name}) == 2 and not now & uids,
-        "every pod to be new", 60,
+        lambda: (
+            len(
+                now := {
+                    p.metadata.uid
+                    for p in cluster.core.list_namespaced_pod(namespace).items
+                    if p.spec.node_name
+                }
+            )
+            == 2
+            and not now & uids
+        ),
+        "every pod to be new",
+        60,
     )
     wait_true(cluster, namespace, "Running")
     assert cluster.job(namespace, "j")["status"]["gangRestarts"] == 1
@@ -350,8 +430,11 @@ def test_a_lost_worker_is_replaced(cluster, namespace):
     uid = cluster.core.read_namespaced_pod("j-worker-1", namespace).metadata.uid
     cluster.core.delete_namespaced_pod("j-worker-1", namespace, grace_period_seconds=0)
     cluster.wait(
-        lambda: any(p.metadata.name == "j-worker-1" and p.metadata.uid != uid and p.spec.node_name
-                    for p in cluster.core.list_namespaced_pod(namespace).items), "a new worker-1",
+        lambda: any(
+            p.metadata.name == "j-worker-1" and p.metadata.uid != uid and p.spec.node_name
+            for p in cluster.core.list_namespaced_pod(namespace).items
+        ),
+        "a new worker-1",
     )
 
 
@@ -404,6 +487,8 @@ def test_a_template_the_api_refuses_is_told(cluster, namespace):
     container["imagePullPolicy"] = "Sometimes"
     cluster.create_job(namespace, body)
     cluster.wait(
-        lambda: any(r == "FailedCreatePod" and "Sometimes" in m
-                    for r, m in cluster.events(namespace, "j")), "the Event",
+        lambda: any(
+            r == "FailedCreatePod" and "Sometimes" in m for r, m in cluster.events(namespace, "j")
+        ),
+        "the Event",
     )

@@ -118,7 +118,7 @@ class EngineMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.there) < len(NODES))
     @rule()
     def a_node_returns(self):
-        name = sorted(set(NODES) - self.there)[0]
+        name = min(set(NODES) - self.there)
         self.there.add(name)
         self.tell(f.NodeSeen(node(name, GPUS)))
 
@@ -182,7 +182,7 @@ class EngineMachine(RuleBasedStateMachine):
     @invariant()
     def usage_is_the_sum_of_what_is_known(self):
         cluster = self.engine.cluster
-        total = {name: 0 for name in cluster.rows}
+        total = dict.fromkeys(cluster.rows, 0)
         for place, wants in cluster.charges().values():
             if place in total:
                 total[place] += dict(wants.requests)[GPU]

@@ -37,8 +37,11 @@ def test_the_same_seed_gives_the_same_orders_under_another_hash_seed():
     )
     said = {
         subprocess.run(
-            [sys.executable, "-c", program], env={"PYTHONHASHSEED": seed},
-            capture_output=True, text=True, check=True,
+            [sys.executable, "-c", program],
+            env={"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
         for seed in ("1", "2")
     }
@@ -78,6 +81,9 @@ class ForgetsReservations(Engine):
 
 @pytest.mark.parametrize("bug", [ReleasesTooEarly, SkipsTheBarrier, ForgetsReservations])
 def test_the_checkers_catch_planted_bugs(bug):
-    with pytest.raises(ViolationError):
+    def many_seeds() -> None:
         for seed in range(20):
             World(seed, Policies(Fifo(), Pack()), faults=UNKIND, engine=bug).run(5_000.0)
+
+    with pytest.raises(ViolationError):
+        many_seeds()

@@ -26,9 +26,7 @@ def finished(status: Json) -> bool:
     return any(holds(status, kind) for kind in FINAL)
 
 
-def put(
-    status: Json, kind: str, reason: str, message: str, now: str, *, true: bool = True
-) -> bool:
+def put(status: Json, kind: str, reason: str, message: str, now: str, *, true: bool = True) -> bool:
     """Set a condition; return whether that says anything new."""
     value = "True" if true else "False"
     current = get(status, kind)

@@ -120,8 +120,11 @@ def service(job: Job, role: JobRole, index: int) -> Json:
                 key: value for key, value in found.items() if key.startswith(f"{_PREFIX}/")
             },
             "ports": [
-                {"name": port["name"], "port": port["containerPort"],
-                 "targetPort": port["containerPort"]}
+                {
+                    "name": port["name"],
+                    "port": port["containerPort"],
+                    "targetPort": port["containerPort"],
+                }
                 for port in ports
                 if port.get("name") and port.get("protocol", "TCP") == "TCP"
             ],

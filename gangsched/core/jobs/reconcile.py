@@ -7,10 +7,7 @@ reserved node. A pod that has to be replaced later is created gated, and planned
 """
 
 import copy
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from gangsched.core.jobs import conditions, pytorch
 from gangsched.core.jobs.model import (
@@ -22,6 +19,8 @@ from gangsched.core.jobs.model import (
     Observed,
     PodView,
 )
+from gangsched.core.jobs.parts import covers, pin, scheduling_part
+from gangsched.core.jobs.times import parse_time
 
 KIND = "PyTorchJob"
 API_VERSION = "kubeflow.org/v1"
@@ -94,7 +93,7 @@ class _Step:
                 self.actions.put_group = self._group()
             return
         wanted = self._group()
-        if not _covers(group.spec, wanted["spec"]) and group.phase in ("", "Gathering", "Pending"):
+        if not covers(group.spec, wanted["spec"]) and group.phase in ("", "Gathering", "Pending"):
             self.actions.put_group = wanted
         there = {pod.name for pod in self.seen.pods}
         for role in self.job.roles:
@@ -124,8 +123,10 @@ class _Step:
         template = pytorch.pod_template(self.job, role, index)
         metadata, spec = template["metadata"], template["spec"]
         metadata["name"] = self.job.pod_name(role, index)
-        metadata["labels"] |= {"gangsched.io/pod-group": self.job.name,
-                               "gangsched.io/role": role.type}
+        metadata["labels"] |= {
+            "gangsched.io/pod-group": self.job.name,
+            "gangsched.io/role": role.type,
+        }
         if spec["schedulerName"] != self.job.scheduler:
             return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
         if node is None:
@@ -134,7 +135,7 @@ class _Step:
             metadata["annotations"] = (metadata.get("annotations") or {}) | {
                 "gangsched.io/pinned": node
             }
-            _pin(spec, node)
+            pin(spec, node)
         return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
     def _group(self) -> Json:
@@ -146,8 +147,14 @@ class _Step:
             least = min(role.replicas, left)
             left -= least
             template = pytorch.pod_template(job, role, 0)
-            roles.append({"name": role.type, "count": role.replicas, "minCount": least,
-                          "template": {"spec": _scheduling_part(template["spec"])}})
+            roles.append(
+                {
+                    "name": role.type,
+                    "count": role.replicas,
+                    "minCount": least,
+                    "template": {"spec": scheduling_part(template["spec"])},
+                }
+            )
         spec: Json = {
             "minMember": minimum,
             "roles": roles,
@@ -190,9 +197,7 @@ class _Step:
             self._finish("Failed", failed)
             return
         if any(s["failed"] for s in statuses.values()):
-            self._say(
-                "Restarting", f"{KIND} {self.job.name} is restarting because a pod failed."
-            )
+            self._say("Restarting", f"{KIND} {self.job.name} is restarting because a pod failed.")
         elif decisive["active"] > 0:
             self.status.setdefault("startTime", self.clock.now)
             self._say("Running", f"{KIND} {self.job.name} is running.")
@@ -297,8 +302,11 @@ class _Step:
             )
             return True
         self.status["gangRestarts"] = done + 1
-        self._say("Restarting", f"{KIND} {self.job.name} restarts as a whole: {lost[0].name} "
-                                f"was lost (restart {done + 1} of {limit}).")
+        self._say(
+            "Restarting",
+            f"{KIND} {self.job.name} restarts as a whole: {lost[0].name} "
+            f"was lost (restart {done + 1} of {limit}).",
+        )
         self._delete([pod for pod in self.seen.pods if not pod.terminating])
         self.actions.delete_group = True
         return True
@@ -353,8 +361,9 @@ class _Step:
         word = kind if true or kind != "Suspended" else "Resumed"
         reason = f"{KIND}{word}"
         if conditions.put(self.status, kind, reason, message, self.clock.now, true=true):
-            self._event("Warning" if kind in ("Failed", "Restarting") else "Normal",
-                        reason, message)
+            self._event(
+                "Warning" if kind in ("Failed", "Restarting") else "Normal", reason, message
+            )
 
     def _event(self, kind: str, reason: str, message: str) -> None:
         self.actions.events.append(JobEvent(kind, reason, message))
@@ -377,62 +386,8 @@ class _Step:
         return parse_time(self.status["startTime"])
 
 
-def parse_time(text: str) -> float:
-    """Return an API timestamp (UTC, whole seconds) as seconds since the epoch.
-
-    Written out here since the core may not import a clock module (the days are those of
-    the proleptic Gregorian calendar; algorithm: H. Hinnant, days_from_civil).
-    """
-    date, _, clock = text.partition("T")
-    year, month, day = (int(part) for part in date.split("-"))
-    hours, minutes, seconds = clock.rstrip("Z").split(":")
-    year -= month <= 2
-    era, year_of_era = divmod(year, 400)
-    day_of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
-    day_of_era = year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year
-    days = era * 146097 + day_of_era - 719468
-    return days * 86400 + int(hours) * 3600 + int(minutes) * 60 + float(seconds)
-
-
 def _retriable(pod: PodView, role: JobRole) -> bool:
     """ExitCode: 128 and above is the machine's fault, below is the program's."""
     if role.restart_policy != "ExitCode":
         return True
     return pod.exit_code is None or pod.exit_code >= _RETRIABLE_EXIT
-
-
-_SCHEDULING_FIELDS = (
-    "nodeSelector", "affinity", "tolerations", "priorityClassName", "overhead", "resources",
-    "topologySpreadConstraints", "resourceClaims", "hostNetwork", "schedulerName",
-)
-
-
-def _scheduling_part(spec: Json) -> Json:
-    """Return what a scheduler reads of a pod spec; the rest would only fatten the PodGroup."""
-    part: Json = {key: spec[key] for key in _SCHEDULING_FIELDS if key in spec}
-    for field in ("containers", "initContainers"):
-        if spec.get(field):
-            part[field] = [
-                {key: c[key] for key in ("name", "resources", "ports", "restartPolicy") if key in c}
-                for c in spec[field]
-            ]
-    kinds = ("persistentVolumeClaim", "ephemeral", "csi")
-    volumes = [v for v in spec.get("volumes", []) if any(kind in v for kind in kinds)]
-    return part | ({"volumes": volumes} if volumes else {})
-
-
-def _pin(spec: Json, node: str) -> None:
-    """Require the node by name, beside whatever the pod requires already."""
-    here = {"key": "metadata.name", "operator": "In", "values": [node]}
-    affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
-    required = affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
-    terms = required.get("nodeSelectorTerms") or [{}]
-    required["nodeSelectorTerms"] = [
-        term | {"matchFields": [*term.get("matchFields", []), here]} for term in terms
-    ]
-
-
-def _covers(current: Mapping[str, Any], wanted: Json) -> bool:
-    """Tell whether every wanted field is there with its value (the API adds defaults)."""
-    text = json.dumps({key: current.get(key) for key in wanted}, sort_keys=True)
-    return text == json.dumps(wanted, sort_keys=True)

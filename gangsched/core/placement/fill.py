@@ -59,9 +59,9 @@ def _minimum(waiting: Waiting, kinds: dict[Kind, list[Member]]) -> dict[Kind, in
     left = waiting.minimum
     wanted = dict.fromkeys(kinds, 0)
     for role, minimum in waiting.role_minimum:
-        for kind in kinds:
+        for kind, members in kinds.items():
             if kind[0] == role:
-                take = min(minimum, len(kinds[kind]))
+                take = min(minimum, len(members))
                 wanted[kind] += take
                 minimum -= take  # noqa: PLW2901 -- the rest comes from the role's other kinds
                 left -= take

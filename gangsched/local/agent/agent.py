@@ -1,6 +1,7 @@
 """Registers process nodes, keeps them alive, and gives every pod bound to one a worker."""
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -83,10 +84,8 @@ class Agent(Reporter):
             "nodeInfo": _node_info(self.sandboxes.mode),
             "conditions": _conditions(),
         }
-        try:
+        with contextlib.suppress(Conflict):
             await self.client.create("/api/v1/nodes", manifest)
-        except Conflict:
-            pass
         await self.client.patch(f"/api/v1/nodes/{name}/status", {"status": manifest["status"]})
 
     async def _heartbeats(self) -> None:
@@ -252,8 +251,10 @@ class Agent(Reporter):
         namespace = pod["metadata"]["namespace"]
         account = pod["spec"].get("serviceAccountName", "default")
         reference = {
-            "apiVersion": "v1", "kind": "Pod",
-            "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"],
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "name": pod["metadata"]["name"],
+            "uid": pod["metadata"]["uid"],
         }
         body = {
             "apiVersion": "authentication.k8s.io/v1",
@@ -327,20 +328,27 @@ def _node_info(isolation: str) -> Json:
         "kubeProxyVersion": "",
         "operatingSystem": "linux",
         "architecture": "amd64" if machine.machine == "x86_64" else machine.machine,
-        "machineID": "", "systemUUID": "", "bootID": "",
+        "machineID": "",
+        "systemUUID": "",
+        "bootID": "",
     }
 
 
 def _conditions() -> list[Json]:
     now = timestamp()
     return [
-        {"type": kind, "status": status, "reason": "Agent", "message": "",
-         "lastHeartbeatTime": now, "lastTransitionTime": now}
+        {
+            "type": kind,
+            "status": status,
+            "reason": "Agent",
+            "message": "",
+            "lastHeartbeatTime": now,
+            "lastTransitionTime": now,
+        }
         for kind, status in (
-            ("Ready", "True"), ("MemoryPressure", "False"),
-            ("DiskPressure", "False"), ("PIDPressure", "False"),
+            ("Ready", "True"),
+            ("MemoryPressure", "False"),
+            ("DiskPressure", "False"),
+            ("PIDPressure", "False"),
         )
     ]
-
-
-

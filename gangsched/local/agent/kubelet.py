@@ -29,8 +29,10 @@ class Kubelet:
         context.verify_mode = ssl.CERT_REQUIRED
         app = web.Application()
         app.add_routes(
-            [web.get("/containerLogs/{namespace}/{pod}/{container}", self._logs),
-             web.get("/healthz", _healthy)]
+            [
+                web.get("/containerLogs/{namespace}/{pod}/{container}", self._logs),
+                web.get("/healthz", _healthy),
+            ]
         )
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
@@ -61,9 +63,13 @@ class Kubelet:
                     sent += len(data)
                     if limit is not None and sent >= limit:
                         break
-                elif request.query.get("follow") == "true" and not previous and (
-                    worker.running(container)
-                    and worker.log_path(container, previous=False) == path
+                elif (
+                    request.query.get("follow") == "true"
+                    and not previous
+                    and (
+                        worker.running(container)
+                        and worker.log_path(container, previous=False) == path
+                    )
                 ):
                     await asyncio.sleep(_POLL_S)
                 else:
@@ -91,8 +97,9 @@ def _tail_offset(path: Path, lines: int) -> int:
 
 
 def _stamped(chunk: bytes, path: Path) -> bytes:
-    """Put a time before each line. Output goes straight to the file, so the time of the last
-    write stands for all lines of the chunk.
+    """Put a time before each line.
+
+    Output goes straight to the file, so the time of the last write stands for all lines.
     """
     when = datetime.fromtimestamp(path.stat().st_mtime, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     return b"".join(f"{when} ".encode() + line for line in chunk.splitlines(keepends=True))

@@ -72,9 +72,7 @@ class Sandboxes(Protocol):
 
     mode: Mode
 
-    async def make(
-        self, pod: PodPlace, mounts: list[Mount]
-    ) -> Pod:
+    async def make(self, pod: PodPlace, mounts: list[Mount]) -> Pod:
         """Make the place for one pod."""
 
     def address(self) -> str:
@@ -124,7 +122,9 @@ class Namespaces:
         own = ["--user", "--map-root-user"] if mode == "user" else []
         self._holder = subprocess.Popen(
             ["unshare", *own, "--net", "--mount", "--fork", "--kill-child", "sleep", "infinity"],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
         )
         try:
             self._pid = _child(self._holder)
@@ -158,9 +158,7 @@ class Namespaces:
         self._next += 1
         return f"{_NETWORK}.{self._next // 256}.{self._next % 256}"
 
-    async def make(
-        self, pod: PodPlace, mounts: list[Mount]
-    ) -> "NamespacedPod":
+    async def make(self, pod: PodPlace, mounts: list[Mount]) -> "NamespacedPod":
         """Make namespaces, network and root for one pod."""
         host_network = pod.ip == self.host_address()
         root = pod.folder / "root"
@@ -180,8 +178,9 @@ class Namespaces:
         return made
 
     def _name_switch(self) -> Path:
-        """Names come from /etc/hosts alone: the machine's name server is out of a pod's reach,
-        and every look-up that asked it would wait for seconds.
+        """Return the file by which names come from /etc/hosts alone.
+
+        The machine's name server is out of a pod's reach: a look-up would wait for seconds.
         """
         path = self._folder / "nsswitch.conf"
         if not path.exists():
@@ -194,9 +193,22 @@ class Namespaces:
     def _pause(self, *, host_network: bool) -> "subprocess.Popen[bytes]":
         network = [] if host_network else ["--net"]
         return subprocess.Popen(
-            [*self._enter(self._pid, pid_namespace=False), "unshare", *network, "--mount",
-             "--pid", "--uts", "--ipc", "--fork", "--kill-child", "sleep", "infinity"],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            [
+                *self._enter(self._pid, pid_namespace=False),
+                "unshare",
+                *network,
+                "--mount",
+                "--pid",
+                "--uts",
+                "--ipc",
+                "--fork",
+                "--kill-child",
+                "sleep",
+                "infinity",
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
         )
 
     def _connect(self, pid: int, ip: str) -> None:
@@ -285,15 +297,17 @@ def _root_script(root: Path, name: str, mounts: list[Mount]) -> str:
     for top in sorted(Path("/").iterdir()):
         name = shlex.quote(top.name)
         if top.is_symlink():
-            lines.append(f"ln -s {shlex.quote(os.readlink(top))} {target}/{name}")
+            lines.append(f"ln -s {shlex.quote(str(top.readlink()))} {target}/{name}")
         elif top.is_dir():
             lines.append(f"mkdir {target}/{name}")
             if top.name not in ("proc", "sys", "dev"):
                 options = f"lowerdir=/{name},upperdir={base}/u/{name},workdir={base}/w/{name}"
                 lines += [
                     f"mkdir {base}/u/{name} {base}/w/{name}",
-                    f"mount -t overlay overlay -o {options},userxattr {target}/{name} 2>/dev/null "
-                    f"|| mount --rbind /{name} {target}/{name}",
+                    (
+                        f"mount -t overlay overlay -o {options},userxattr {target}/{name} "
+                        f"2>/dev/null || mount --rbind /{name} {target}/{name}"
+                    ),
                 ]
     lines += [f"mount --rbind {shlex.quote(m)} {target}{shlex.quote(m)}" for m in _host_mounts()]
     lines += [
@@ -385,7 +399,9 @@ class SharedPod:
         }
         rewritten |= {key: str(self._port) for key in _PORTS if key in environment}
         work = Path(self._place(folder)) if folder else self._folder
-        return [self._place(part) for part in command], rewritten, work
+        # By way of a shell: a program that does not exist then ends with 127, as in a container.
+        parts = ["sh", "-c", 'exec "$0" "$@"', *(self._place(part) for part in command)]
+        return parts, rewritten, work
 
     def _place(self, text: str) -> str:
         for mount in self._mounts:

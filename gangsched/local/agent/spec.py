@@ -240,5 +240,5 @@ def unsupported_volumes(pod: Json) -> list[str]:
     for volume in pod["spec"].get("volumes", []):
         kinds = set(volume) - {"name"}
         if not kinds <= known:
-            found.append(f"{sorted(kinds - known)[0]} {volume['name']!r}")
+            found.append(f"{min(kinds - known)} {volume['name']!r}")
     return found

@@ -16,7 +16,7 @@ from typing import Any
 
 from gangsched.local.agent import spec as pods
 from gangsched.local.agent.container import Ended, Run, timestamp
-from gangsched.local.agent.sandbox import Mount, Pod, PodPlace, Sandboxes, SandboxError
+from gangsched.local.agent.sandbox import Mount, Pod, PodPlace, SandboxError, Sandboxes
 from gangsched.local.agent.spec import Json, Objects, PodError
 
 log = logging.getLogger(__name__)
@@ -238,9 +238,7 @@ class Worker:
         metadata = self.pod["metadata"]
         name = self.pod["spec"].get("hostname") or metadata["name"]
         job = (metadata.get("labels") or {}).get("training.kubeflow.org/job-name") or name
-        place = PodPlace(
-            name, self.folder, self.ip, self.hosts, f"{metadata['namespace']}/{job}"
-        )
+        place = PodPlace(name, self.folder, self.ip, self.hosts, f"{metadata['namespace']}/{job}")
         self._sandbox = await self.sandboxes.make(place, mounts)
 
     async def _volume(self, volume: Json) -> Path:
@@ -300,7 +298,8 @@ class Worker:
                 await self._report(self._phase())
                 return ended.code == 0
             container.waiting = (
-                "CrashLoopBackOff", f"back-off {pause_s:g}s restarting failed container"
+                "CrashLoopBackOff",
+                f"back-off {pause_s:g}s restarting failed container",
             )
             await self._report(self._phase())
             await asyncio.sleep(pause_s)

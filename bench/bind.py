@@ -1,0 +1,452 @@
+"""Bind throughput: raw bindings, direct, extender, and kube-scheduler's own gang scheduling.
+
+One control plane, one run, the same load for each path: 32 workers create groups and their pods
+while the scheduler runs. A pod counts as bound when a watch shows spec.nodeName. Raw is the
+limit: the load client binds each pod itself as soon as it is created, and nobody schedules.
+"""
+
+import asyncio
+import json
+import sys
+import time
+import urllib.request
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import psutil
+
+from gangsched.kube.client import KubeClient
+from gangsched.kube.errors import Conflict, KubeError
+from gangsched.kube.watch import Watch
+from gangsched.local import components
+from gangsched.local.nodes import NodeFile, NodeGroup
+from gangsched.local.plane import Options, Plane, _answers, _free_ports
+
+GPU = "nvidia.com/gpu"
+NAMESPACE = "default"
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+GATES = "GenericWorkload=true,GangScheduling=true"
+NATIVE = "scheduling.k8s.io/v1alpha2"
+WORKERS = 32
+TIMEOUT_S = 240.0
+
+
+@dataclass(frozen=True)
+class Load:
+    """How many gangs of how many pods, on nodes of eight GPUs."""
+
+    name: str
+    gangs: int
+    pods: int
+    gpus: int
+
+
+LOADS = (Load("200x20", 200, 20, 1), Load("1x1000", 1, 1000, 4))
+
+
+class _Meta(msgspec.Struct):
+    name: str
+    resourceVersion: str = ""  # noqa: N815 -- the API's name
+
+
+class _Spec(msgspec.Struct):
+    nodeName: str = ""  # noqa: N815
+
+
+class _Pod(msgspec.Struct):
+    metadata: _Meta
+    spec: _Spec
+
+
+_decode = msgspec.json.Decoder(_Pod).decode
+
+
+@dataclass
+class Seen:
+    """A receiver of the watch: when each pod was first seen bound, and where."""
+
+    bound_s: dict[str, float] = field(default_factory=dict)
+    nodes: dict[str, str] = field(default_factory=dict)
+
+    def seen(self, raw: bytes) -> None:
+        """Note the moment at which a pod is bound."""
+        pod = _decode(raw)
+        if pod.spec.nodeName and pod.metadata.name not in self.bound_s:
+            self.bound_s[pod.metadata.name] = time.monotonic()
+            self.nodes[pod.metadata.name] = pod.spec.nodeName
+
+    def gone(self, uid: str, raw: bytes | None) -> None:
+        """Deletions are the clean-up's."""
+
+
+def pod(name: str, load: Load, scheduler: str, **extra: Any) -> dict[str, Any]:
+    """Return a pod of the load."""
+    amounts = {"cpu": "1", "memory": "4Gi", GPU: str(load.gpus)}
+    metadata = {
+        "name": name,
+        "labels": extra.pop("labels", {}),
+        "annotations": extra.pop("annotations", {}),
+    }
+    container = {
+        "name": "c",
+        "image": "x",
+        "resources": {"requests": amounts, "limits": {GPU: str(load.gpus)}},
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {
+            "schedulerName": scheduler,
+            "automountServiceAccountToken": False,
+            "containers": [container],
+            **extra,
+        },
+    }
+
+
+# -- the paths ----------------------------------------------------------------------------------
+
+
+async def raw_gang(client: KubeClient, load: Load, gang: int) -> None:
+    """Create each pod and bind it at once."""
+    names = [f"g{gang}-{index}" for index in range(load.pods)]
+    per_node = 8 // load.gpus
+    slots = asyncio.Semaphore(2 if load.gangs > 1 else 64)
+
+    async def one(index: int, name: str) -> None:
+        async with slots:
+            await client.create(PODS, pod(name, load, "nobody"))
+            node = f"n-{(gang * load.pods + index) // per_node:03}"
+            target = {"apiVersion": "v1", "kind": "Node", "name": node}
+            await client.create(
+                f"{PODS}/{name}/binding",
+                {
+                    "apiVersion": "v1",
+                    "kind": "Binding",
+                    "metadata": {"name": name},
+                    "target": target,
+                },
+            )
+
+    await asyncio.gather(*(one(i, n) for i, n in enumerate(names)))
+
+
+async def ours_gang(client: KubeClient, load: Load, gang: int) -> None:
+    """Create a PodGroup, then its pods, as anybody would."""
+    await client.create(
+        f"/apis/gangsched.io/v1alpha1/namespaces/{NAMESPACE}/podgroups",
+        {
+            "apiVersion": "gangsched.io/v1alpha1",
+            "kind": "PodGroup",
+            "metadata": {"name": f"g{gang}"},
+            "spec": {"minMember": load.pods},
+        },
+    )
+    labels = {"gangsched.io/pod-group": f"g{gang}"}
+    await create_pods(client, load, gang, lambda n: pod(n, load, "gangsched", labels=labels))
+
+
+async def planned_gang(client: KubeClient, load: Load, gang: int) -> None:
+    """Do as our job controller: declare the gang, wait for its nodes, create its pods pinned."""
+    groups = f"/apis/gangsched.io/v1alpha1/namespaces/{NAMESPACE}/podgroups"
+    template = {"spec": pod("x", load, "gangsched")["spec"]}
+    await client.create(
+        groups,
+        {
+            "apiVersion": "gangsched.io/v1alpha1",
+            "kind": "PodGroup",
+            "metadata": {"name": f"g{gang}"},
+            "spec": {"roles": [{"name": "w", "count": load.pods, "template": template}]},
+        },
+    )
+    params = {"watch": "1", "fieldSelector": f"metadata.name=g{gang}", "timeoutSeconds": "200"}
+    places: dict[str, str] = {}
+    async for lines in client.stream(groups, params):
+        for line in lines:
+            status = json.loads(line)["object"].get("status") or {}
+            places = {a["pod"]: a["node"] for a in status.get("assignments") or []}
+        if places:
+            break
+
+    def pinned(name: str) -> dict[str, Any]:
+        node = places[f"g{gang}-w-{name.rsplit('-', 1)[1]}"]
+        here = {"key": "metadata.name", "operator": "In", "values": [node]}
+        required = {"nodeSelectorTerms": [{"matchFields": [here]}]}
+        return pod(
+            f"g{gang}-w-{name.rsplit('-', 1)[1]}",
+            load,
+            "gangsched",
+            labels={"gangsched.io/pod-group": f"g{gang}"},
+            annotations={"gangsched.io/pinned": node},
+            affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}},
+        )
+
+    await create_pods(client, load, gang, pinned)
+
+
+async def native_gang(client: KubeClient, load: Load, gang: int) -> None:
+    """Create upstream's PodGroup and pods that name it."""
+    await client.create(
+        f"/apis/{NATIVE}/namespaces/{NAMESPACE}/podgroups",
+        {
+            "apiVersion": NATIVE,
+            "kind": "PodGroup",
+            "metadata": {"name": f"g{gang}"},
+            "spec": {"schedulingPolicy": {"gang": {"minCount": load.pods}}},
+        },
+    )
+    group = {"podGroupName": f"g{gang}"}
+    await create_pods(
+        client, load, gang, lambda n: pod(n, load, "default-scheduler", schedulingGroup=group)
+    )
+
+
+async def create_pods(client: KubeClient, load: Load, gang: int, make: Any) -> None:
+    """Create a gang's pods: one after another in a crowd of gangs, else many at once."""
+    slots = asyncio.Semaphore(2 if load.gangs > 1 else 64)
+
+    async def one(index: int) -> None:
+        async with slots:
+            await client.create(PODS, make(f"g{gang}-{index}"))
+
+    await asyncio.gather(*(one(index) for index in range(load.pods)))
+
+
+@dataclass(frozen=True)
+class Path:
+    """One way of getting pods bound, and the programs that do it."""
+
+    name: str
+    gang: Any
+    binding: str = ""
+    native: bool = False
+
+
+PATHS = (
+    Path("raw", raw_gang),
+    Path("direct", ours_gang, "direct"),
+    Path("direct_planned", planned_gang, "direct"),
+    Path("extender", planned_gang, "extender"),
+    Path("extender_gated", ours_gang, "extender"),
+    Path("native", native_gang, native=True),
+)
+
+
+# -- measuring ----------------------------------------------------------------------------------
+
+
+def writes(plane: Plane) -> float:
+    """Return the API server's count of writes so far, leases apart."""
+    from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415
+
+    text = _get(plane, "/metrics")
+    total = 0.0
+    for family in text_string_to_metric_families(text):
+        if family.name == "apiserver_request":
+            total += sum(
+                s.value
+                for s in family.samples
+                if s.labels.get("verb") in ("POST", "PUT", "PATCH", "DELETE", "APPLY")
+                and s.labels.get("resource") != "leases"
+                and s.labels["code"].startswith("2")
+                and s.labels.get("resource") not in ("tokenreviews", "subjectaccessreviews")
+            )
+    return total
+
+
+def _get(plane: Plane, path: str) -> str:
+    import ssl  # noqa: PLC0415
+
+    pki = plane.folder / "pki"
+    context = ssl.create_default_context(cafile=str(pki / "ca.crt"))
+    context.load_cert_chain(str(pki / "admin.crt"), str(pki / "admin.key"))
+    server = plane.info()["server"]
+    with urllib.request.urlopen(server + path, timeout=30, context=context) as answer:  # noqa: S310
+        return str(answer.read().decode())
+
+
+def cpu(plane: Plane) -> dict[str, tuple[float, float]]:
+    """Return CPU seconds and resident MiB of each process."""
+    found = {}
+    for program in plane.programs.all():
+        if program.alive():
+            process = psutil.Process(program.pid)
+            times = process.cpu_times()
+            found[program.name] = (times.user + times.system, process.memory_info().rss / 2**20)
+    return found
+
+
+async def measure(plane: Plane, path: Path, load: Load) -> dict[str, float]:
+    """Run the load once and return the figures."""
+    async with KubeClient(plane.kubeconfig) as client:
+        seen = Seen()
+        watch = Watch(client, PODS, seen)  # resumes when the API server drops it under load
+        watching = asyncio.create_task(watch.run())
+        await watch.synced.wait()
+        before, wrote = cpu(plane), writes(plane)
+        started_s = time.monotonic()
+        gangs: asyncio.Queue[int] = asyncio.Queue()
+        for gang in range(load.gangs):
+            gangs.put_nowait(gang)
+
+        async def work() -> None:
+            while not gangs.empty():
+                await path.gang(client, load, gangs.get_nowait())
+
+        await asyncio.gather(*(work() for _ in range(min(WORKERS, load.gangs))))
+        total = load.gangs * load.pods
+        while len(seen.bound_s) < total and time.monotonic() - started_s < TIMEOUT_S:
+            await asyncio.sleep(0.05)
+        after, wrote_now = cpu(plane), writes(plane)
+        watching.cancel()
+        judge(path, load, seen)
+        times = sorted(seen.bound_s.values())
+        waits = gang_waits(load, seen, started_s)
+        await clean(client)
+        result = {
+            "pods_per_s": total / (times[-1] - started_s),
+            "bound_pods_per_s": total / max(times[-1] - times[0], 1e-9),
+            "writes_per_pod": (wrote_now - wrote) / total,
+            "gang_p50_s": waits[len(waits) // 2],
+            "gang_p99_s": waits[int(len(waits) * 0.99)],
+        }
+        for name, (seconds, memory) in after.items():
+            result[f"cpu_s.{name}"] = seconds - before.get(name, (0.0, 0.0))[0]
+            result[f"rss_mib.{name}"] = memory
+        return result
+
+
+def gang_waits(load: Load, seen: Seen, started_s: float) -> list[float]:
+    """Return, sorted, when each gang had its last member bound, from the start of the load."""
+    last: dict[str, float] = {}
+    for name, at_s in seen.bound_s.items():
+        gang = name.split("-")[0]
+        last[gang] = max(last.get(gang, 0.0), at_s)
+    return sorted(at_s - started_s for at_s in last.values())
+
+
+def judge(path: Path, load: Load, seen: Seen) -> None:
+    """Refuse figures of a run that was wrong: pods missing, or nodes over-committed."""
+    total = load.gangs * load.pods
+    if len(seen.bound_s) < total:
+        raise SystemExit(
+            f"{path.name} {load.name}: {len(seen.bound_s)} of {total} pods bound "
+            f"within {TIMEOUT_S:g} s"
+        )
+    used: dict[str, int] = {}
+    for node in seen.nodes.values():
+        used[node] = used.get(node, 0) + load.gpus
+    over = [node for node, gpus in used.items() if gpus > 8]
+    if over:
+        raise SystemExit(f"{path.name} {load.name}: over-committed {over[:3]}")
+
+
+async def clean(client: KubeClient) -> None:
+    """Delete everything the run made, and wait until it is gone."""
+    for collection in (
+        f"/apis/gangsched.io/v1alpha1/namespaces/{NAMESPACE}/podgroups",
+        f"/apis/{NATIVE}/namespaces/{NAMESPACE}/podgroups",
+        f"/api/v1/namespaces/{NAMESPACE}/events",
+    ):
+        try:
+            await client.delete(collection)
+        except KubeError as error:
+            print(f"  cleaning {collection}: {error}", file=sys.stderr)
+    for _ in range(20):
+        await client.request("DELETE", PODS, params={"gracePeriodSeconds": "0"}, timeout_s=300)
+        if not json.loads(await client.get(PODS, limit="1"))["items"]:
+            return
+        await asyncio.sleep(1.0)
+
+
+# -- programs -----------------------------------------------------------------------------------
+
+
+def start(plane: Plane, path: Path) -> list[str]:
+    """Start what a path needs; return the names of the programs."""
+    binaries = components.cache() / "bin" / components._key()
+    if path.native:
+        plane._scheduler(binaries, "native", _free_ports(1)[0], f"--feature-gates={GATES}")
+        time.sleep(3)
+        return ["native"]
+    if not path.binding:
+        return []
+    extender, metrics, port = _free_ports(3)
+    plane._gangsched(Options(binding=path.binding, operators=False), extender, metrics)  # type: ignore[arg-type]
+    while not _answers(f"http://127.0.0.1:{metrics}/readyz"):
+        time.sleep(0.1)
+    if path.binding == "direct":
+        return ["gangsched"]
+    config = plane._scheduler_config(extender)
+    plane._scheduler(binaries, "kube-scheduler-gangsched", port, f"--config={config}", config)
+    asyncio.run(gate(plane, on=True))
+    time.sleep(3)
+    return ["gangsched", "kube-scheduler-gangsched"]
+
+
+async def gate(plane: Plane, *, on: bool) -> None:
+    """Put the admission policy that gates foreign pods in place, or take it away."""
+    from gangsched.local.bootstrap import apply, shipped  # noqa: PLC0415
+
+    async with KubeClient(plane.kubeconfig) as client:
+        root = "/apis/admissionregistration.k8s.io/v1"
+        for document in shipped("manifests/gate"):
+            if on:
+                await apply(client, document)
+            else:
+                plural = (
+                    "mutatingadmissionpolicies"
+                    if document["kind"].endswith("Policy")
+                    else ("mutatingadmissionpolicybindings")
+                )
+                try:
+                    await client.delete(f"{root}/{plural}/{document['metadata']['name']}")
+                except (KubeError, Conflict):
+                    return
+
+
+def run() -> dict[str, float]:
+    """Run every path and load; return flat figures."""
+    plane = Plane("bench-bind")
+    plane.down()
+    nodes = NodeFile(
+        nodes=(NodeGroup(name="n", count=500, gpus=8, pods=256, taints=(), rack_size=16),)
+    )
+    flags = (("kube-apiserver", f"--feature-gates={GATES} --runtime-config={NATIVE}=true"),)
+    plane.up(
+        nodes, Options(binding="off", flags=flags), lambda line: print(f"  {line}", flush=True)
+    )
+    figures: dict[str, float] = {}
+    try:
+        plane.programs.stop("kube-scheduler")
+        for load in LOADS:
+            for path in PATHS:
+                programs = start(plane, path)
+                result = asyncio.run(measure(plane, path, load))
+                for name in programs:
+                    plane.programs.stop(name, hard=True)
+                if path.binding == "extender":
+                    asyncio.run(gate(plane, on=False))
+                suffix = "" if load.name == "200x20" else f"_{load.name}"
+                figures |= {f"{path.name}_{key}{suffix}": value for key, value in result.items()}
+                print(
+                    f"  {load.name} {path.name}: {result['pods_per_s']:.0f} pods/s, "
+                    f"{result['writes_per_pod']:.2f} writes a pod",
+                    flush=True,
+                )
+    finally:
+        plane.down()
+    for suffix in ("", "_1x1000"):
+        raw = figures[f"raw_pods_per_s{suffix}"]
+        native = figures[f"native_pods_per_s{suffix}"]
+        figures[f"direct_vs_raw{suffix}"] = figures[f"direct_pods_per_s{suffix}"] / raw
+        figures[f"direct_planned_vs_raw{suffix}"] = (
+            figures[f"direct_planned_pods_per_s{suffix}"] / raw
+        )
+        figures[f"extender_vs_native{suffix}"] = figures[f"extender_pods_per_s{suffix}"] / native
+        figures[f"extender_gated_vs_native{suffix}"] = (
+            figures[f"extender_gated_pods_per_s{suffix}"] / native
+        )
+    return figures

@@ -1,0 +1,51 @@
+"""Parts of pods and groups the reconcile builds: what a scheduler reads, the pin, comparison."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from gangsched.core.jobs.model import Json
+
+_SCHEDULING_FIELDS = (
+    "nodeSelector",
+    "affinity",
+    "tolerations",
+    "priorityClassName",
+    "overhead",
+    "resources",
+    "topologySpreadConstraints",
+    "resourceClaims",
+    "hostNetwork",
+    "schedulerName",
+)
+
+
+def scheduling_part(spec: Json) -> Json:
+    """Return what a scheduler reads of a pod spec; the rest would only fatten the PodGroup."""
+    part: Json = {key: spec[key] for key in _SCHEDULING_FIELDS if key in spec}
+    for field in ("containers", "initContainers"):
+        if spec.get(field):
+            part[field] = [
+                {key: c[key] for key in ("name", "resources", "ports", "restartPolicy") if key in c}
+                for c in spec[field]
+            ]
+    kinds = ("persistentVolumeClaim", "ephemeral", "csi")
+    volumes = [v for v in spec.get("volumes", []) if any(kind in v for kind in kinds)]
+    return part | ({"volumes": volumes} if volumes else {})
+
+
+def pin(spec: Json, node: str) -> None:
+    """Require the node by name, beside whatever the pod requires already."""
+    here = {"key": "metadata.name", "operator": "In", "values": [node]}
+    affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
+    required = affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
+    terms = required.get("nodeSelectorTerms") or [{}]
+    required["nodeSelectorTerms"] = [
+        term | {"matchFields": [*term.get("matchFields", []), here]} for term in terms
+    ]
+
+
+def covers(current: Mapping[str, Any], wanted: Json) -> bool:
+    """Tell whether every wanted field is there with its value (the API adds defaults)."""
+    text = json.dumps({key: current.get(key) for key in wanted}, sort_keys=True)
+    return text == json.dumps(wanted, sort_keys=True)

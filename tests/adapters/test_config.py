@@ -1,0 +1,59 @@
+"""Settings and node files: one clear sentence for whatever is wrong."""
+
+import pytest
+
+from gangsched.config import ConfigError, SchedulerConfig, load_config
+from gangsched.local.nodes import load_nodes
+from gangsched.wiring import load_policies
+
+BAD_CONFIG = {
+    "binds_in_flight: 0": "binds_in_flight: input should be greater than or equal to 1 (got 0)",
+    "colour: red": "colour: extra inputs are not permitted",
+    "- a": "must be a mapping of fields, not list",
+    "a: [": "while parsing",
+}
+
+
+@pytest.mark.parametrize("text", BAD_CONFIG)
+def test_a_wrong_setting_is_named(tmp_path, text):
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as error:
+        load_config(path)
+    assert str(error.value).startswith(str(path))
+    assert BAD_CONFIG[text] in str(error.value)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(ConfigError, match="No such file"):
+        load_config(tmp_path / "absent.yaml")
+
+
+def test_flags_win_over_the_file(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text("placer: spread\nmetrics_port: 1\n")
+    config = load_config(path, metrics_port=2, extender_port=None)
+    assert (config.placer, config.metrics_port) == ("spread", 2)
+
+
+def test_policies_are_found_by_entry_point_and_the_nearest_is_named():
+    assert type(load_policies(SchedulerConfig(placer="spread")).placer).__name__ == "Spread"
+    with pytest.raises(ConfigError, match=r"no policy 'sprad'; there are: pack, spread; did you "):
+        load_policies(SchedulerConfig(placer="sprad"))
+
+
+BAD_NODES = {
+    "nodes: [{name: a, gpus: -1}]": "nodes.0.gpus: input should be greater than or equal to 0",
+    "nodes: [{name: A}]": "nodes.0.name",
+    "nodes: [{name: a}, {name: a}]": "two groups are named 'a'",
+    "nodes: [{name: a, kind: cloud}]": "nodes.0.kind",
+}
+
+
+@pytest.mark.parametrize("text", BAD_NODES)
+def test_a_wrong_node_file_is_named(tmp_path, text):
+    path = tmp_path / "nodes.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as error:
+        load_nodes(path)
+    assert BAD_NODES[text] in str(error.value)

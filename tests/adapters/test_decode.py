@@ -1,0 +1,147 @@
+"""Kubernetes JSON to facts: requests, groups, and what cannot be read."""
+
+import json
+
+import pytest
+
+from gangsched.core.model import GangId
+from gangsched.kube import decode
+
+GI = 2**30
+
+
+def spec(containers, **more):
+    """Return a decoded PodSpec."""
+    raw = {
+        "metadata": {"name": "p", "namespace": "ns", "uid": "u"},
+        "spec": {"containers": containers, "schedulerName": "gangsched", **more},
+    }
+    return decode.decode_pod(json.dumps(raw).encode()).spec
+
+
+def c(cpu="0", limits=None, **more):
+    """Return a container that requests so much CPU."""
+    return {"name": "c", "resources": {"requests": {"cpu": cpu}, "limits": limits or {}}, **more}
+
+
+REQUESTS = {
+    "containers add up": (spec([c("1"), c("500m")]), {"cpu": 1500}),
+    "limits stand for absent requests": (
+        spec([{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "2"}}}]),
+        {"nvidia.com/gpu": 2},
+    ),
+    "a large init container counts": (spec([c("1")], initContainers=[c("3")]), {"cpu": 3000}),
+    "init containers do not add up": (
+        spec([c("1")], initContainers=[c("3"), c("2")]),
+        {"cpu": 3000},
+    ),
+    "a sidecar adds to the containers": (
+        spec([c("1")], initContainers=[c("2", restartPolicy="Always")]),
+        {"cpu": 3000},
+    ),
+    "an init container after a sidecar runs beside it": (
+        spec([c("1")], initContainers=[c("1", restartPolicy="Always"), c("4")]),
+        {"cpu": 5000},
+    ),
+    "overhead": (spec([c("1")], overhead={"cpu": "250m"}), {"cpu": 1250}),
+    "pod level wins": (
+        spec([c("1"), c("1")], resources={"requests": {"cpu": "5"}}),
+        {"cpu": 5000},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REQUESTS)
+def test_requests(case):
+    given, expected = REQUESTS[case]
+    assert dict(decode.requests(given)) == expected
+
+
+QUANTITIES = {
+    ("cpu", "1"): 1000,
+    ("cpu", "100m"): 100,
+    ("cpu", "1.5"): 1500,
+    ("cpu", 2): 2000,
+    ("cpu", "1n"): 1,
+    ("memory", "1Gi"): GI,
+    ("memory", "1.5Gi"): 3 * GI // 2,
+    ("memory", "1G"): 10**9,
+    ("memory", "1e3"): 1000,
+    ("memory", "100m"): 1,
+    ("nvidia.com/gpu", "8"): 8,
+}
+
+
+@pytest.mark.parametrize(("resource", "value"), QUANTITIES)
+def test_quantities(resource, value):
+    assert decode.quantity(resource, value) == QUANTITIES[resource, value]
+
+
+@pytest.mark.parametrize("value", ["lots", "-1", "1GB", ""])
+def test_bad_quantities_are_named(value):
+    with pytest.raises(decode.DecodeError, match="cpu: "):
+        decode.quantity("cpu", value)
+
+
+def test_what_the_planner_does_not_model_is_named():
+    wants = decode.needs(
+        spec(
+            [c()],
+            volumes=[
+                {"name": "d", "persistentVolumeClaim": {"claimName": "x"}},
+                {"name": "e", "emptyDir": {}},
+            ],
+            affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": []}},
+            topologySpreadConstraints=[{"maxSkew": 1}],
+        )
+    )
+    assert wants.beyond == (
+        "PersistentVolumeClaim d",
+        "pod anti-affinity",
+        "topology spread constraints",
+    )
+
+
+GROUPS = {
+    "our label": ({"gangsched.io/pod-group": "g"}, "ns/g"),
+    "coscheduling": ({"scheduling.x-k8s.io/pod-group": "g"}, "ns/scheduling.x-k8s.io:g"),
+    "ours before others": (
+        {"gangsched.io/pod-group": "a", "scheduling.x-k8s.io/pod-group": "b"},
+        "ns/a",
+    ),
+    "alone": ({}, "ns/pod:p"),
+}
+
+
+@pytest.mark.parametrize("case", GROUPS)
+def test_grouping(case):
+    labels, expected = GROUPS[case]
+    raw = {
+        "metadata": {"name": "p", "namespace": "ns", "uid": "u", "labels": labels},
+        "spec": {"containers": [], "schedulerName": "gangsched"},
+    }
+    pod = decode.decode_pod(json.dumps(raw).encode())
+    assert decode.pod_fact(pod, "gangsched").gang == GangId(expected)
+    assert decode.pod_fact(pod, "other").gang is None
+
+
+@pytest.mark.parametrize("raw", [b"", b"[]", b'{"metadata": 7, "spec": {}}', b"{", b"\xff"])
+def test_malformed_objects_raise_one_kind_of_error(raw):
+    for read in (decode.decode_pod, decode.node_fact):
+        with pytest.raises(decode.DecodeError):
+            read(raw)
+
+
+def test_a_role_template_that_cannot_be_read_is_named():
+    container = {"name": "c", "resources": {"requests": {"memory": "big"}}}
+    template = {"spec": {"containers": [container]}}
+    raw = {
+        "metadata": {"name": "g", "namespace": "ns"},
+        "spec": {"roles": [{"name": "w", "count": 1, "template": template}]},
+    }
+    with pytest.raises(decode.DecodeError) as error:
+        decode.pod_group(json.dumps(raw).encode(), {})
+    assert str(error.value) == (
+        "PodGroup ns/g: spec.roles[w].template.spec: memory: 'big' is no quantity such as 2, "
+        "500m or 4Gi"
+    )

@@ -1,0 +1,129 @@
+"""The reconcile of a PyTorchJob as a pure function: settled steps, and time."""
+
+from dataclasses import replace
+
+from gangsched.core.jobs.model import (
+    GangPolicy,
+    GroupView,
+    Job,
+    JobRole,
+    Observed,
+    PodView,
+    RunLimits,
+)
+from gangsched.core.jobs.reconcile import Clock, reconcile
+from gangsched.core.jobs.times import parse_time
+
+CLOCK = Clock(1_700_000_000.0, "2023-11-14T22:13:20Z")
+TEMPLATE = {"spec": {"containers": [{"name": "pytorch", "image": "x"}]}}
+
+
+def job(**more) -> Job:
+    """Return a job of one Master and one Worker."""
+    fields = {
+        "namespace": "ns",
+        "name": "j",
+        "uid": "u",
+        "roles": (
+            JobRole("Master", 1, "OnFailure", TEMPLATE),
+            JobRole("Worker", 1, "OnFailure", TEMPLATE),
+        ),
+        "limits": RunLimits(),
+        "gang": GangPolicy(),
+        "scheduler": "gangsched",
+    }
+    return Job(**fields | more)
+
+
+def pod(name: str, phase="Running", **more) -> PodView:
+    """Return a pod of the job."""
+    return PodView(name, f"uid-{name}", name.split("-")[1], phase, **more)
+
+
+def group(phase="Reserved", **more) -> GroupView:
+    """Return the job's group with both pods placed."""
+    return GroupView("g", phase, "", {"j-master-0": "n1", "j-worker-0": "n2"}, **more)
+
+
+def test_a_new_job_declares_its_gang_and_nothing_else():
+    actions = reconcile(job(), Observed(), CLOCK)
+    assert actions.put_group["spec"]["minMember"] == 2
+    assert not actions.create_pods
+    assert not actions.create_services
+
+
+def test_pods_are_created_pinned_once_the_gang_is_reserved():
+    wanted = reconcile(job(), Observed(), CLOCK).put_group["spec"]
+    actions = reconcile(job(), Observed(group=group(spec=wanted)), CLOCK)
+    assert [p["metadata"]["name"] for p in actions.create_pods] == ["j-master-0", "j-worker-0"]
+    terms = actions.create_pods[0]["spec"]["affinity"]["nodeAffinity"][
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ]["nodeSelectorTerms"]
+    assert terms == [
+        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
+    ]
+    assert actions.put_group is None
+
+
+def test_a_pod_replaced_later_is_gated_instead():
+    seen = Observed((pod("j-master-0"),), frozenset({"j-master-0"}), group("Placed"))
+    (made,) = reconcile(job(), seen, CLOCK).create_pods
+    assert made["spec"]["schedulingGates"] == [{"name": "gangsched.io/gang"}]
+    assert "affinity" not in made["spec"]
+
+
+def test_a_settled_job_asks_for_nothing():
+    seen = Observed(
+        (pod("j-master-0"), pod("j-worker-0")),
+        frozenset({"j-master-0", "j-worker-0"}),
+        group("Placed"),
+    )
+    first = reconcile(job(), seen, CLOCK)
+    again = reconcile(job(status=first.status), seen, Clock(CLOCK.now_s + 9, "later"))
+    assert again.status is None
+    assert not (again.events)
+    assert not (again.create_pods)
+    assert not (again.delete_pods)
+    assert not (again.put_group)
+
+
+def test_a_new_gang_waits_for_the_last_pod_of_the_old():
+    seen = Observed((pod("j-worker-0", terminating=True),))
+    assert reconcile(job(), seen, CLOCK).put_group is None
+
+
+def test_the_deadline_is_looked_at_again_in_time():
+    status = {"startTime": "2023-11-14T22:13:10Z"}
+    limits = RunLimits(deadline_s=30)
+    seen = Observed((pod("j-master-0"),), group=group("Placed"))
+    assert reconcile(job(limits=limits, status=status), seen, CLOCK).again_in_s == 20.0
+    late = Clock(CLOCK.now_s + 20, "2023-11-14T22:13:40Z")
+    failed = reconcile(job(limits=limits, status=status), seen, late)
+    assert failed.status["conditions"][-1]["type"] == "Failed"
+
+
+def test_replicas_beyond_the_wanted_are_deleted_highest_first():
+    pods = tuple(pod(f"j-worker-{i}") for i in range(3))
+    actions = reconcile(job(), Observed((pod("j-master-0"), *pods), group=group("Placed")), CLOCK)
+    assert [p.name for p in actions.delete_pods] == ["j-worker-2", "j-worker-1"]
+
+
+def test_an_other_scheduler_in_the_template_is_kept():
+    template = {"spec": TEMPLATE["spec"] | {"schedulerName": "custom"}}
+    roles = (JobRole("Master", 1, "Never", template),)
+    seen = Observed(group=replace(group(), assignments={"j-master-0": "n1"}))
+    (made,) = reconcile(job(roles=roles), seen, CLOCK).create_pods
+    assert made["spec"]["schedulerName"] == "custom"
+    assert "affinity" not in made["spec"]
+
+
+def test_minimum_below_total_asks_the_master_first():
+    policy = GangPolicy(minimum=1)
+    roles = reconcile(job(gang=policy), Observed(), CLOCK).put_group["spec"]["roles"]
+    assert [(r["name"], r["minCount"]) for r in roles] == [("Master", 1), ("Worker", 0)]
+
+
+def test_times_are_read_as_the_api_writes_them():
+    assert parse_time("1970-01-01T00:00:00Z") == 0
+    assert parse_time("2000-02-29T12:00:01Z") == 951_825_601
+    assert parse_time("2023-11-14T22:13:20Z") == CLOCK.now_s
