@@ -196,7 +196,8 @@ class Engine:
     def _reserve(self, gang: GangState, planned: Planned, now_s: float) -> None:
         for name, node in planned.placement.nodes:
             member = gang.members[name]
-            member.node, member.stage = node, Stage.RESERVED
+            member.node = node
+            gang.move(member, Stage.RESERVED)
             self.cluster.charge((gang.id, name), node, member.needs)
         if gang.state is State.PENDING:
             gang.state = State.RESERVED
@@ -241,7 +242,11 @@ class Engine:
         if member.pod == fact.uid and member.bound and member.stage is not None:
             self._settle_member(gang, member)
             changed = True
-        if changed:
+        if not changed:
+            return
+        if gang.state is State.RESERVED and member.stage is Stage.RESERVED:
+            self._prepare(gang, member)  # the others have not moved: no need to look at them
+        elif gang.state is not State.BINDING or gang.in_progress() == 0:
             self._refresh(gang, now_s)
 
     def _pod_gone(self, uid: PodUid, now_s: float) -> None:
@@ -278,8 +283,9 @@ class Engine:
                     o.Refuse(gang.id, uid, member.name, f"{node} is not reserved for this pod")
                 )
             return
-        member.stage = Stage.PREPARED
-        self._advance(gang, now_s)
+        gang.move(member, Stage.PREPARED)
+        if gang.before_barrier() == 0 or gang.state is State.PLACED:
+            self._advance(gang, now_s)
 
     def _refused(self, uid: PodUid, node: NodeName, reason: str, now_s: float) -> None:
         """Settle a member that was refused for good: it is not bound and will not be."""
@@ -308,7 +314,7 @@ class Engine:
 
     def _settle_member(self, gang: GangState, member: MemberState) -> None:
         self.cluster.discharge((gang.id, member.name))
-        member.stage = None
+        gang.move(member, None)
         member.node = None
 
     def _member(self, uid: PodUid) -> tuple[GangState, MemberState] | None:
@@ -413,12 +419,8 @@ class Engine:
         """Move reserved members towards the barrier, and all of them through it together."""
         reserved = [m for m in gang.members.values() if m.stage is not None]
         for member in reserved:
-            if member.stage is Stage.RESERVED and member.pod is not None:
-                member.stage = Stage.PREPARING
-                fact = self._pods[member.pod]
-                self._orders.append(
-                    o.Prepare(gang.id, fact.uid, member.name, _node(member), fact.gated)
-                )
+            if member.stage is Stage.RESERVED:
+                self._prepare(gang, member)
         if gang.state is State.PLACED:
             ready = [m for m in reserved if m.stage is Stage.PREPARED]
         elif all(m.stage in (Stage.PREPARED, Stage.BINDING) for m in reserved):
@@ -428,16 +430,23 @@ class Engine:
         else:
             ready = []
         for member in ready:
-            member.stage = Stage.BINDING
+            gang.move(member, Stage.BINDING)
             self._orders.append(o.Bind(gang.id, _uid(member), member.name, _node(member)))
         placed = gang.bound_count() + gang.ended_count()
-        done = not any(m.stage is not None for m in gang.members.values())
+        done = gang.in_progress() == 0
         if gang.state in (State.RESERVED, State.BINDING) and done and placed >= gang.minimum():
             self._placed(gang)
         elif gang.state in (State.RESERVED, State.BINDING) and done:
             self._break(gang, "fewer members than its minimum were bound", now_s)
         if gang.state is State.PLACED and done and gang.below_since_s is None:
             gang.deadline_s = None  # its late members have all arrived
+
+    def _prepare(self, gang: GangState, member: MemberState) -> None:
+        if member.pod is None:
+            return  # not created yet
+        gang.move(member, Stage.PREPARING)
+        gated = self._pods[member.pod].gated
+        self._orders.append(o.Prepare(gang.id, member.pod, member.name, _node(member), gated))
 
     def _placed(self, gang: GangState) -> None:
         gang.state = State.PLACED

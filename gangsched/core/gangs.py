@@ -75,6 +75,16 @@ class MemberState:
     declared: bool = False
     started: bool = False
 
+    @property
+    def runs(self) -> bool:
+        """True while its pod is bound and has not ended."""
+        return self.bound is not None and not self.ended
+
+    @property
+    def done(self) -> bool:
+        """True once its work is done."""
+        return self.ended and not self.failed
+
 
 @dataclass(slots=True)
 class GangState:
@@ -95,6 +105,11 @@ class GangState:
     avoid: dict[NodeName, float] = field(default_factory=dict)
     most_per_node: int | None = None
     most_until_s: float | None = None
+    # Counted as members change: a gang of n members hears of 3n happenings, and looking through
+    # all members at each of them would cost n * n.
+    _runs: int = 0
+    _done: int = 0
+    _stages: dict[Stage, int] = field(default_factory=lambda: dict.fromkeys(Stage, 0))
 
     # -- what changes it ----------------------------------------------------------------------
 
@@ -117,6 +132,7 @@ class GangState:
                 member.role, member.needs = role_name, needs
         for name, member in list(self.members.items()):
             if member.declared and name not in wanted and not member.pod and member.stage is None:
+                self._count(member, -1)
                 del self.members[name]
         return True
 
@@ -134,6 +150,7 @@ class GangState:
             if fact.terminating or fact.ended:
                 return False  # a late word about a predecessor
             member.evicted = False
+        self._count(member, -1)
         before = (member.pod, member.bound, member.ended, member.terminating, self.pod_priority)
         member.pod = fact.uid
         member.bound = fact.node
@@ -144,6 +161,7 @@ class GangState:
         if member.stage is None:
             member.needs = fact.needs
             member.role = fact.role or member.role
+        self._count(member, 1)
         self.pod_priority = max(self.pod_priority, fact.priority)
         if self.since_s is None and fact.created_s:
             self.since_s = fact.created_s
@@ -159,12 +177,15 @@ class GangState:
         if self.spec is not None and self.spec.started:
             self.spec = replace(self.spec, started=False)
         for member in self.members.values():
+            self._count(member, -1)
             member.started = member.evicted = False
             member.ended = member.ended and member.pod is not None
+            self._count(member, 1)
 
     def pod_gone(self, member: MemberState) -> None:
         """Take note that a member's pod no longer exists."""
         self.version += 1
+        self._count(member, -1)
         if member.ended and not member.failed and self.state is State.PLACED:
             # Its work is done: cleaning the pod up does not make the gang incomplete.
             member.pod, member.bound, member.terminating = None, None, False
@@ -173,6 +194,20 @@ class GangState:
             member.failed = member.terminating = member.evicted = False
         else:
             del self.members[member.name]
+            return
+        self._count(member, 1)
+
+    def move(self, member: MemberState, stage: Stage | None) -> None:
+        """Set how far a member's reservation has come."""
+        if member.stage is not None:
+            self._stages[member.stage] -= 1
+        if stage is not None:
+            self._stages[stage] += 1
+        member.stage = stage
+
+    def _count(self, member: MemberState, sign: int) -> None:
+        self._runs += sign * member.runs
+        self._done += sign * member.done
 
     # -- questions ----------------------------------------------------------------------------
 
@@ -186,15 +221,19 @@ class GangState:
 
     def bound_count(self) -> int:
         """Return how many members are bound and not ended."""
-        return sum(1 for m in self.members.values() if m.bound and not m.ended)
+        return self._runs
 
     def ended_count(self) -> int:
         """Return how many members have done their work."""
-        return sum(1 for m in self.members.values() if m.ended and not m.failed)
+        return self._done
 
     def in_progress(self) -> int:
         """Return how many members are reserved and not yet bound."""
-        return sum(1 for m in self.members.values() if m.stage is not None)
+        return sum(self._stages.values())
+
+    def before_barrier(self) -> int:
+        """Return how many reserved members have not come to the barrier yet."""
+        return self._stages[Stage.RESERVED] + self._stages[Stage.PREPARING]
 
     def open_members(self) -> list[MemberState]:
         """Return the members that want a node and have none reserved."""

@@ -206,4 +206,3 @@ def _path(name: PodName) -> str:
 
 def _name(name: PodName) -> str:
     return name.split("/", 1)[1]
-

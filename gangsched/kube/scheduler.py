@@ -16,10 +16,12 @@ from gangsched.core.engine import Engine, Limits, Stage, State
 from gangsched.core.model import GangId, NodeName, PodName, PodNeeds, PodUid
 from gangsched.core.planner import make_plan
 from gangsched.core.policy import Policies
-from gangsched.kube import decode
+from gangsched.kube import decode, groups
 from gangsched.kube.binding import Binding, Pods
 from gangsched.kube.client import KubeClient
+from gangsched.kube.quantities import DecodeError
 from gangsched.kube.status import Status, Subject
+from gangsched.kube.structs import Pod
 from gangsched.kube.watch import Watch
 from gangsched.metrics import Metrics
 
@@ -192,7 +194,7 @@ class _Receiver:
     def seen(self, raw: bytes) -> None:
         try:
             self.take(raw)
-        except decode.DecodeError as error:
+        except DecodeError as error:
             self.scheduler.metrics.malformed.labels(self.kind).inc()
             log.warning("skipped: %s", error)
             self.malformed(raw, str(error))
@@ -211,7 +213,7 @@ class _PriorityClasses(_Receiver):
     kind = "PriorityClass"
 
     def take(self, raw: bytes) -> None:
-        name, value = decode.priority_class(raw)
+        name, value = groups.priority_class(raw)
         self.scheduler.priorities[name] = value
 
     def gone(self, uid: str, raw: bytes | None) -> None:
@@ -226,12 +228,12 @@ class _Nodes(_Receiver):
         self._names: dict[str, str] = {}
 
     def take(self, raw: bytes) -> None:
-        fact = decode.node_fact(raw)
-        self._names[decode.group_key(raw)[2]] = fact.node.name
+        fact = groups.node_fact(raw)
+        self._names[groups.group_key(raw)[2]] = fact.node.name
         self.scheduler.observe(fact)
 
     def malformed(self, raw: bytes, message: str) -> None:
-        self.scheduler.observe(f.NodeGone(decode.node_name(raw)))  # never place on what is unknown
+        self.scheduler.observe(f.NodeGone(groups.node_name(raw)))  # never place on what is unknown
 
     def gone(self, uid: str, raw: bytes | None) -> None:
         name = self._names.pop(uid, None)
@@ -260,7 +262,7 @@ class _Pods(_Receiver):
         scheduler.observe(fact)
         self._judge(pod, fact)
 
-    def _declare(self, pod: decode.Pod, gang_id: GangId) -> None:
+    def _declare(self, pod: Pod, gang_id: GangId) -> None:
         metadata = pod.metadata
         subject = Subject("v1", "Pod", metadata.namespace, metadata.name, metadata.uid)
         gang = decode.implicit_gang(pod)
@@ -268,7 +270,7 @@ class _Pods(_Receiver):
         if gang is not None:
             self.scheduler.observe(f.GangSeen(gang))
 
-    def _judge(self, pod: decode.Pod, fact: f.PodSeen) -> None:
+    def _judge(self, pod: Pod, fact: f.PodSeen) -> None:
         """Take kube-scheduler's own word that a reserved pod cannot go to its node."""
         if fact.gang is None or fact.node is not None:
             return
@@ -299,7 +301,7 @@ class _PodGroups(_Receiver):
 
     def take(self, raw: bytes) -> None:
         scheduler = self.scheduler
-        gang, status, uid = decode.pod_group(raw, scheduler.priorities)
+        gang, status, uid = groups.pod_group(raw, scheduler.priorities)
         new = uid not in self._ids
         self._remember(raw, gang.id)
         scheduler.observe(f.GangSeen(gang))
@@ -312,7 +314,7 @@ class _PodGroups(_Receiver):
             scheduler.observe(f.ReservationSeen(gang.id, places))
 
     def malformed(self, raw: bytes, message: str) -> None:
-        namespace, name, _ = decode.group_key(raw)
+        namespace, name, _ = groups.group_key(raw)
         gang_id = GangId(f"{namespace}/{name}")
         known = gang_id in self._ids.values()
         self._remember(raw, gang_id)
@@ -320,7 +322,7 @@ class _PodGroups(_Receiver):
             self.scheduler.status.invalid(gang_id, message)
 
     def _remember(self, raw: bytes, gang_id: GangId) -> None:
-        namespace, name, uid = decode.group_key(raw)
+        namespace, name, uid = groups.group_key(raw)
         self._ids[uid] = gang_id
         subject = Subject(
             f"{names.GROUP}/{names.VERSION}", "PodGroup", namespace, name, uid, has_status=True
@@ -342,9 +344,9 @@ class _Coscheduling(_Receiver):
         self._ids: dict[str, GangId] = {}
 
     def take(self, raw: bytes) -> None:
-        gang, uid = decode.coscheduling_group(raw)
+        gang, uid = groups.coscheduling_group(raw)
         self._ids[uid] = gang.id
-        namespace, name, _ = decode.group_key(raw)
+        namespace, name, _ = groups.group_key(raw)
         subject = Subject("scheduling.x-k8s.io/v1alpha1", "PodGroup", namespace, name, uid)
         self.scheduler.status.subject(gang.id, subject)
         self.scheduler.observe(f.GangSeen(gang))

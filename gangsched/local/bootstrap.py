@@ -25,6 +25,7 @@ async def _bootstrap(kubeconfig: Path, nodes: NodeFile, *, gate: bool) -> None:
         documents = [*shipped("crds"), *shipped("crds/foreign"), *shipped("manifests/base")]
         if gate:
             documents += shipped("manifests/gate")
+        documents.sort(key=lambda document: document["kind"] != "Namespace")
         for document in documents:
             await apply(client, document)
         slots = asyncio.Semaphore(_AT_ONCE)

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import platformdirs
 import yaml
 
-from gangsched.local import components, pki
+from gangsched.local import commands, components, pki
 from gangsched.local.nodes import NodeFile
 from gangsched.local.processes import Program, Programs
 
@@ -130,26 +130,26 @@ class Plane:
         server = f"https://127.0.0.1:{secure}"
         self._kubeconfigs(authority, server)
         progress("starting etcd and kube-apiserver")
-        self._etcd(binaries, etcd, peer)
-        self._apiserver(binaries, authority, etcd, secure, flags.get("kube-apiserver", ""))
+        program = self._spawn("etcd", commands.etcd(binaries, self.folder, etcd, peer))
+        self._wait(program, lambda: _answers(f"http://127.0.0.1:{etcd}/health"), "etcd's health")
+        extra = flags.get("kube-apiserver", "")
+        program = self._spawn(
+            "kube-apiserver", commands.apiserver(binaries, authority, etcd, secure, extra)
+        )
+        admin = self.folder / "pki" / "admin"
+        self._wait(
+            program,
+            lambda: _answers(f"{server}/readyz", authority.ca, admin),
+            "kube-apiserver to be ready",
+        )
         progress("starting controllers and schedulers")
-        self._manager(binaries, authority, manager)
+        self._spawn(
+            "kube-controller-manager",
+            commands.manager(binaries, authority, self.folder, manager),
+        )
         self._scheduler(binaries, "kube-scheduler", scheduler, flags.get("kube-scheduler", ""))
         if nodes.of_kind("kwok"):
-            self._spawn(
-                "kwok",
-                [
-                    str(binaries / "kwok"),
-                    "--kubeconfig",
-                    str(self.folder / "kwok.kubeconfig"),
-                    "--config",
-                    str(binaries / components.STAGES),
-                    "--manage-nodes-with-annotation-selector",
-                    "kwok.x-k8s.io/node=fake",
-                    "--node-lease-duration-seconds",
-                    "40",
-                ],
-            )
+            self._spawn("kwok", commands.kwok(binaries, components.STAGES, self.folder))
         info = {
             "server": server,
             "extender": f"http://127.0.0.1:{extender}",
@@ -182,132 +182,10 @@ class Plane:
             "kwok": ("kwok", "system:masters"),
             "agent": ("gangsched-agent", "system:masters"),
             "gangsched": ("system:serviceaccount:gangsched-system:gangsched", ""),
+            "own-scheduler": ("system:serviceaccount:gangsched-system:kube-scheduler", ""),
         }
         for name, (user, group) in users.items():
             authority.kubeconfig(self.folder / f"{name}.kubeconfig", server, user, group or "none")
-
-    def _etcd(self, binaries: Path, port: int, peer: int) -> None:
-        client, other = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer}"
-        program = self._spawn(
-            "etcd",
-            [
-                str(binaries / "etcd"),
-                "--data-dir",
-                str(self.folder / "etcd"),
-                "--listen-client-urls",
-                client,
-                "--advertise-client-urls",
-                client,
-                "--listen-peer-urls",
-                other,
-                "--initial-advertise-peer-urls",
-                other,
-                "--initial-cluster",
-                f"default={other}",
-                "--unsafe-no-fsync",
-                "--quota-backend-bytes",
-                str(4 * 2**30),
-                "--log-level",
-                "warn",
-            ],
-        )
-        self._wait(program, lambda: _answers(f"{client}/health"), "etcd to be healthy")
-
-    def _apiserver(
-        self, binaries: Path, authority: pki.Authority, etcd: int, port: int, flags: str
-    ) -> None:
-        certificate, key = authority.server(
-            "kube-apiserver",
-            "127.0.0.1",
-            "localhost",
-            "kubernetes",
-            "kubernetes.default",
-            "kubernetes.default.svc",
-            pki.SERVICE_IP,
-        )
-        kubelet_certificate, kubelet_key = authority.client(
-            "kubelet-client", "kube-apiserver-kubelet-client", "system:masters"
-        )
-        private, public = authority.service_account_keys()
-        program = self._spawn(
-            "kube-apiserver",
-            [
-                str(binaries / "kube-apiserver"),
-                "--etcd-servers",
-                f"http://127.0.0.1:{etcd}",
-                "--bind-address",
-                "127.0.0.1",
-                "--secure-port",
-                str(port),
-                "--advertise-address",
-                "127.0.0.1",
-                "--endpoint-reconciler-type",
-                "none",
-                "--tls-cert-file",
-                str(certificate),
-                "--tls-private-key-file",
-                str(key),
-                "--client-ca-file",
-                str(authority.ca),
-                "--kubelet-certificate-authority",
-                str(authority.ca),
-                "--kubelet-client-certificate",
-                str(kubelet_certificate),
-                "--kubelet-client-key",
-                str(kubelet_key),
-                "--kubelet-preferred-address-types",
-                "InternalIP",
-                "--service-account-issuer",
-                "https://kubernetes.default.svc",
-                "--service-account-signing-key-file",
-                str(private),
-                "--service-account-key-file",
-                str(public),
-                "--service-cluster-ip-range",
-                "10.96.0.0/16",
-                "--authorization-mode",
-                "RBAC",
-                "--allow-privileged",
-                # One small machine is its own admission control: no fair queueing between clients.
-                "--enable-priority-and-fairness=false",
-                "--max-requests-inflight",
-                "4000",
-                "--max-mutating-requests-inflight",
-                "2000",
-                "--watch-cache=true",
-                *flags.split(),
-            ],
-        )
-        server = f"https://127.0.0.1:{port}"
-        self._wait(
-            program,
-            lambda: _answers(f"{server}/readyz", authority.ca, self.folder / "pki" / "admin"),
-            "kube-apiserver to be ready",
-        )
-
-    def _manager(self, binaries: Path, authority: pki.Authority, port: int) -> None:
-        self._spawn(
-            "kube-controller-manager",
-            [
-                str(binaries / "kube-controller-manager"),
-                "--kubeconfig",
-                str(self.folder / "manager.kubeconfig"),
-                "--bind-address",
-                "127.0.0.1",
-                "--secure-port",
-                str(port),
-                "--leader-elect=false",
-                "--root-ca-file",
-                str(authority.ca),
-                "--service-account-private-key-file",
-                str(self.folder / "pki" / "sa.key"),
-                "--use-service-account-credentials=false",
-                "--kube-api-qps",
-                "500",
-                "--kube-api-burst",
-                "1000",
-            ],
-        )
 
     def _scheduler(
         self, binaries: Path, name: str, port: int, flags: str, config: Path | None = None
@@ -342,7 +220,7 @@ class Plane:
         """Write the configuration of the kube-scheduler that asks our extender."""
         source = Path(__file__).parent / "kube-scheduler.yaml"
         document = yaml.safe_load(source.read_text())
-        document["clientConnection"]["kubeconfig"] = str(self.folder / "scheduler.kubeconfig")
+        document["clientConnection"]["kubeconfig"] = str(self.folder / "own-scheduler.kubeconfig")
         document["extenders"][0]["urlPrefix"] = f"http://127.0.0.1:{extender_port}"
         path = self.folder / "kube-scheduler.yaml"
         path.write_text(yaml.safe_dump(document, sort_keys=False))

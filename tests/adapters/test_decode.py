@@ -5,7 +5,8 @@ import json
 import pytest
 
 from gangsched.core.model import GangId
-from gangsched.kube import decode
+from gangsched.kube import decode, groups
+from gangsched.kube.quantities import DecodeError, quantity
 
 GI = 2**30
 
@@ -74,13 +75,13 @@ QUANTITIES = {
 
 @pytest.mark.parametrize(("resource", "value"), QUANTITIES)
 def test_quantities(resource, value):
-    assert decode.quantity(resource, value) == QUANTITIES[resource, value]
+    assert quantity(resource, value) == QUANTITIES[resource, value]
 
 
 @pytest.mark.parametrize("value", ["lots", "-1", "1GB", ""])
 def test_bad_quantities_are_named(value):
-    with pytest.raises(decode.DecodeError, match="cpu: "):
-        decode.quantity("cpu", value)
+    with pytest.raises(DecodeError, match="cpu: "):
+        quantity("cpu", value)
 
 
 def test_what_the_planner_does_not_model_is_named():
@@ -127,8 +128,8 @@ def test_grouping(case):
 
 @pytest.mark.parametrize("raw", [b"", b"[]", b'{"metadata": 7, "spec": {}}', b"{", b"\xff"])
 def test_malformed_objects_raise_one_kind_of_error(raw):
-    for read in (decode.decode_pod, decode.node_fact):
-        with pytest.raises(decode.DecodeError):
+    for read in (decode.decode_pod, groups.node_fact):
+        with pytest.raises(DecodeError):
             read(raw)
 
 
@@ -139,8 +140,8 @@ def test_a_role_template_that_cannot_be_read_is_named():
         "metadata": {"name": "g", "namespace": "ns"},
         "spec": {"roles": [{"name": "w", "count": 1, "template": template}]},
     }
-    with pytest.raises(decode.DecodeError) as error:
-        decode.pod_group(json.dumps(raw).encode(), {})
+    with pytest.raises(DecodeError) as error:
+        groups.pod_group(json.dumps(raw).encode(), {})
     assert str(error.value) == (
         "PodGroup ns/g: spec.roles[w].template.spec: memory: 'big' is no quantity such as 2, "
         "500m or 4Gi"

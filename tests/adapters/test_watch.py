@@ -50,8 +50,9 @@ class Server:
             if isinstance(answer, int):
                 return web.json_response({"message": "no"}, status=answer)
             version, items = answer
-            return web.json_response({"metadata": {"resourceVersion": str(version)},
-                                      "items": items})
+            return web.json_response(
+                {"metadata": {"resourceVersion": str(version)}, "items": items}
+            )
         self.asked.append(request.query["resourceVersion"])
         response = web.StreamResponse()
         await response.prepare(request)
@@ -73,12 +74,16 @@ async def connect(tmp_path):
         server = TestServer(app)
         await server.start_server()
         path = tmp_path / "kubeconfig"
-        path.write_text(yaml.safe_dump({
-            "clusters": [{"name": "c", "cluster": {"server": str(server.make_url(""))}}],
-            "users": [{"name": "u", "user": {}}],
-            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-            "current-context": "x",
-        }))
+        path.write_text(
+            yaml.safe_dump(
+                {
+                    "clusters": [{"name": "c", "cluster": {"server": str(server.make_url(""))}}],
+                    "users": [{"name": "u", "user": {}}],
+                    "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+                    "current-context": "x",
+                }
+            )
+        )
         client = KubeClient(path)
         await client.__aenter__()
         opened.append((client, server))
@@ -103,10 +108,13 @@ async def watched(client, until) -> tuple[Receiver, Watch]:
 
 
 async def test_list_then_watch_then_resume_where_it_broke(connect):
-    server = Server([(5, [item("a", 5)])], [
-        [event("ADDED", item("b", 6)), event("BOOKMARK", item("", 9))],
-        [event("DELETED", item("a", 10))],
-    ])
+    server = Server(
+        [(5, [item("a", 5)])],
+        [
+            [event("ADDED", item("b", 6)), event("BOOKMARK", item("", 9))],
+            [event("DELETED", item("a", 10))],
+        ],
+    )
     client = await connect(server.handle)
     receiver, _ = await watched(client, lambda r: r.there.keys() == {"b"})
     assert server.asked[:2] == ["5", "9"], "resumed from the bookmark"

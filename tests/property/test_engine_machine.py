@@ -190,6 +190,14 @@ class EngineMachine(RuleBasedStateMachine):
         assert total == {n: int(cluster.used[row, column]) for n, row in cluster.rows.items()}
 
     @invariant()
+    def members_are_counted_right(self):
+        for state in self.engine.gangs.values():
+            members = state.members.values()
+            assert state.bound_count() == sum(m.runs for m in members)
+            assert state.ended_count() == sum(m.done for m in members)
+            assert state.in_progress() == sum(m.stage is not None for m in members)
+
+    @invariant()
     def binds_go_out_for_whole_gangs_only(self):
         """While a bind is in flight, every other member is bound or in flight as well."""
         for state in self.engine.gangs.values():

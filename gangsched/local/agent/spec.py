@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gangsched.kube.decode import quantity
+from gangsched.kube.quantities import quantity
 
 Json = dict[str, Any]
 

@@ -16,7 +16,8 @@ from typing import Any
 
 from gangsched.local.agent import spec as pods
 from gangsched.local.agent.container import Ended, Run, timestamp
-from gangsched.local.agent.sandbox import Mount, Pod, PodPlace, SandboxError, Sandboxes
+from gangsched.local.agent.root import Mount
+from gangsched.local.agent.sandbox import Pod, PodPlace, SandboxError, Sandboxes
 from gangsched.local.agent.spec import Json, Objects, PodError
 
 log = logging.getLogger(__name__)

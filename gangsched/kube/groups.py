@@ -1,0 +1,166 @@
+"""JSON of nodes, priority classes and groups to facts."""
+
+from typing import Any
+
+import msgspec
+from pydantic import ValidationError
+
+from gangsched.api.podgroup import CoschedulingSpec, PodGroupSpec, PodGroupStatus
+from gangsched.config import one_sentence
+from gangsched.core import facts as f
+from gangsched.core.model import Gang, GangId, Node, NodeName, PodNeeds, Role, Taint
+from gangsched.kube.decode import coscheduling_id, needs
+from gangsched.kube.quantities import DecodeError, amounts, seconds
+from gangsched.kube.structs import (
+    GroupObject,
+    PodSpec,
+    group_decoder,
+    node_decoder,
+    priority_class_decoder,
+)
+
+
+def node_fact(raw: bytes) -> f.NodeSeen:
+    """Turn a node into its fact.
+
+    Raises:
+        DecodeError: it is not understood.
+
+    """
+    try:
+        node = node_decoder.decode(raw)
+        allocatable = amounts(node.status.allocatable)
+    except msgspec.DecodeError as error:
+        raise DecodeError(f"node: {error}") from error
+    except DecodeError as error:
+        raise DecodeError(f"node {node.metadata.name}: status.allocatable: {error}") from error
+    return f.NodeSeen(
+        Node(
+            name=NodeName(node.metadata.name),
+            allocatable=tuple(sorted(allocatable.items())),
+            labels=node.metadata.labels,
+            taints=tuple(Taint(t.key, t.value, t.effect) for t in node.spec.taints),
+            unschedulable=node.spec.unschedulable,
+        )
+    )
+
+
+def node_name(raw: bytes) -> NodeName:
+    """Return the name of a node whatever else is wrong with it."""
+    return NodeName(node_decoder.decode(raw).metadata.name)
+
+
+def priority_class(raw: bytes) -> tuple[str, int]:
+    """Return a PriorityClass's name and value."""
+    decoded = priority_class_decoder.decode(raw)
+    return decoded.metadata.name, decoded.value
+
+
+def pod_group(raw: bytes, priorities: dict[str, int]) -> tuple[Gang, PodGroupStatus, str]:
+    """Read a PodGroup of ours: the gang, its written status and its uid.
+
+    Raises:
+        DecodeError: it is not understood; `gang` of the error tells which group.
+
+    """
+    group = _decode_group(raw)
+    key = f"{group.metadata.namespace}/{group.metadata.name}"
+    try:
+        spec = PodGroupSpec.model_validate(group.spec)
+        roles = tuple(
+            Role(
+                role.name,
+                role.count,
+                role.count if role.minCount is None else role.minCount,
+                None if role.template is None else _template_needs(role.name, role.template),
+            )
+            for role in spec.roles
+        )
+    except ValidationError as error:
+        raise DecodeError(one_sentence(error, f"PodGroup {key}: spec")) from error
+    except DecodeError as error:
+        raise DecodeError(f"PodGroup {key}: {error}") from error
+    status = _status(group.status)
+    minimum = spec.minMember or sum(role.min_count for role in roles) or 1
+    total = sum(role.count for role in roles)
+    if roles and minimum > total:
+        raise DecodeError(
+            f"PodGroup {key}: spec.minMember is {minimum}, above the {total} pods of its roles"
+        )
+    priority = priorities.get(spec.priorityClassName)
+    if spec.priorityClassName and priority is None:
+        known = ", ".join(sorted(priorities)) or "none"
+        raise DecodeError(
+            f"PodGroup {key}: spec.priorityClassName {spec.priorityClassName!r} does not exist; "
+            f"the classes are: {known}"
+        )
+    gang = Gang(
+        GangId(key),
+        minimum,
+        roles,
+        queue=spec.queue,
+        priority=priority,
+        created_s=seconds(group.metadata.creation_timestamp),
+        expected_runtime_s=spec.expectedRuntimeSeconds,
+        schedule_timeout_s=spec.scheduleTimeoutSeconds,
+        started=status.phase == "Placed",
+    )
+    return gang, status, group.metadata.uid
+
+
+def coscheduling_group(raw: bytes) -> tuple[Gang, str]:
+    """Read a PodGroup of scheduling.x-k8s.io, and its uid.
+
+    Raises:
+        DecodeError: it is not understood.
+
+    """
+    group = _decode_group(raw)
+    metadata = group.metadata
+    try:
+        spec = CoschedulingSpec.model_validate(group.spec)
+    except ValidationError as error:
+        subject = f"PodGroup.scheduling.x-k8s.io {metadata.namespace}/{metadata.name}: spec"
+        raise DecodeError(one_sentence(error, subject)) from error
+    return (
+        Gang(
+            coscheduling_id(metadata.namespace, metadata.name),
+            spec.minMember,
+            created_s=seconds(metadata.creation_timestamp),
+            schedule_timeout_s=spec.scheduleTimeoutSeconds or 60.0,
+        ),
+        metadata.uid,
+    )
+
+
+def group_key(raw: bytes) -> tuple[str, str, str]:
+    """Return namespace, name and uid of any object."""
+    metadata = _decode_group(raw).metadata
+    return metadata.namespace, metadata.name, metadata.uid
+
+
+def _decode_group(raw: bytes) -> GroupObject:
+    try:
+        return group_decoder.decode(raw)
+    except msgspec.DecodeError as error:
+        raise DecodeError(f"PodGroup: {error}") from error
+
+
+def _status(values: dict[str, Any]) -> PodGroupStatus:
+    try:
+        return PodGroupStatus.model_validate(values)
+    except ValidationError:
+        return PodGroupStatus.model_validate(
+            {}
+        )  # ours alone: a foreign scribble is overwritten by the next write
+
+
+def _template_needs(role: str, template: dict[str, Any]) -> PodNeeds:
+    try:
+        spec = msgspec.convert(template.get("spec", {}), PodSpec)
+    except msgspec.ValidationError as error:
+        raise DecodeError(f"spec.roles[{role}].template.spec: {error}") from error
+    try:
+        return needs(spec)
+    except DecodeError as error:
+        raise DecodeError(f"spec.roles[{role}].template.spec: {error}") from error

@@ -1,0 +1,46 @@
+"""Quantities of the Kubernetes API in the core's units, and the error of whatever is unreadable."""
+
+import math
+from datetime import datetime
+from functools import lru_cache
+
+from kubernetes.utils.quantity import parse_quantity
+
+
+class DecodeError(Exception):
+    """An object cannot be understood; the message names object, field and value."""
+
+
+@lru_cache(maxsize=4096)
+def quantity(resource: str, value: str | float) -> int:
+    """Return a quantity in the core's unit: thousandths for cpu, else whole units, rounded up.
+
+    Raises:
+        DecodeError: it is no quantity, or it is negative.
+
+    """
+    try:
+        exact = parse_quantity(value)
+    except (ValueError, TypeError, ArithmeticError) as error:
+        raise DecodeError(f"{resource}: {value!r} is no quantity such as 2, 500m or 4Gi") from error
+    if exact < 0:
+        raise DecodeError(f"{resource}: {value!r} is negative")
+    return int(math.ceil(exact * 1000) if resource == "cpu" else math.ceil(exact))
+
+
+def amounts(values: dict[str, str | int | float]) -> dict[str, int]:
+    """Return every quantity of a resource list.
+
+    Raises:
+        DecodeError: one of them is wrong.
+
+    """
+    return {resource: quantity(resource, value) for resource, value in values.items()}
+
+
+@lru_cache(maxsize=4096)
+def seconds(timestamp: str) -> float:
+    """Return an RFC 3339 timestamp as seconds since the epoch; 0 when there is none."""
+    if not timestamp:
+        return 0.0
+    return datetime.fromisoformat(timestamp).timestamp()

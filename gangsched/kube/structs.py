@@ -1,0 +1,208 @@
+"""The fields of Kubernetes objects that a scheduler reads, as msgspec structs.
+
+The hot path of the watch: whatever is not named here is skipped without being built. Names are
+the API's, in snake case.
+"""
+
+from typing import Any
+
+import msgspec
+
+
+class Struct(msgspec.Struct, rename="camel", omit_defaults=True):
+    """A part of an API object; absent fields have the API's defaults."""
+
+
+class Metadata(Struct):
+    """The API's Metadata."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    generation: int = 0
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    creation_timestamp: str = ""
+    deletion_timestamp: str | None = None
+
+
+Amounts = dict[str, str | int | float]
+
+
+class Resources(Struct):
+    """The API's Resources."""
+
+    requests: Amounts = {}
+    limits: Amounts = {}
+
+
+class Port(Struct):
+    """The API's Port."""
+
+    host_port: int = 0
+    protocol: str = "TCP"
+    host_ip: str = msgspec.field(default="", name="hostIP")
+
+
+class Container(Struct):
+    """The API's Container."""
+
+    resources: Resources = msgspec.field(default_factory=Resources)
+    ports: list[Port] = []
+    restart_policy: str = ""
+
+
+class Requirement(Struct):
+    """The API's Requirement."""
+
+    key: str
+    operator: str
+    values: list[str] = []
+
+
+class SelectorTerm(Struct):
+    """The API's SelectorTerm."""
+
+    match_expressions: list[Requirement] = []
+    match_fields: list[Requirement] = []
+
+
+class NodeSelector(Struct):
+    """The API's NodeSelector."""
+
+    node_selector_terms: list[SelectorTerm] = []
+
+
+class Preferred(Struct):
+    """The API's Preferred."""
+
+    weight: int
+    preference: SelectorTerm
+
+
+class NodeAffinity(Struct):
+    """The API's NodeAffinity."""
+
+    required: NodeSelector | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    preferred: list[Preferred] = msgspec.field(
+        default=[], name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class Affinity(Struct):
+    """The API's Affinity."""
+
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: dict[str, Any] | None = None
+    pod_anti_affinity: dict[str, Any] | None = None
+
+
+class TolerationSpec(Struct):
+    """The API's Toleration."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class Gate(Struct):
+    """The API's Gate."""
+
+    name: str
+
+
+class PodSpec(Struct):
+    """The part of a PodSpec that decides where a pod may go."""
+
+    containers: list[Container] = []
+    init_containers: list[Container] = []
+    overhead: Amounts = {}
+    resources: Resources | None = None
+    node_name: str = ""
+    scheduler_name: str = ""
+    node_selector: dict[str, str] = {}
+    affinity: Affinity | None = None
+    tolerations: list[TolerationSpec] = []
+    priority: int = 0
+    scheduling_gates: list[Gate] = []
+    host_network: bool = False
+    volumes: list[dict[str, Any]] = []
+    topology_spread_constraints: list[dict[str, Any]] = []
+    resource_claims: list[dict[str, Any]] = []
+
+
+class PodCondition(Struct):
+    """The API's PodCondition."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+
+
+class PodStatus(Struct):
+    """The API's PodStatus."""
+
+    phase: str = ""
+    conditions: list[PodCondition] = []
+
+
+class Pod(Struct):
+    """A pod as a scheduler reads it."""
+
+    metadata: Metadata
+    spec: PodSpec
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+
+class TaintSpec(Struct):
+    """The API's Taint."""
+
+    key: str
+    effect: str
+    value: str = ""
+
+
+class NodeSpec(Struct):
+    """The API's NodeSpec."""
+
+    taints: list[TaintSpec] = []
+    unschedulable: bool = False
+
+
+class NodeStatus(Struct):
+    """The API's NodeStatus."""
+
+    allocatable: Amounts = {}
+
+
+class NodeObject(Struct):
+    """The API's Node."""
+
+    metadata: Metadata
+    spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
+    status: NodeStatus = msgspec.field(default_factory=NodeStatus)
+
+
+class GroupObject(Struct):
+    """The API's Group."""
+
+    metadata: Metadata
+    spec: dict[str, Any] = {}
+    status: dict[str, Any] = {}
+
+
+class PriorityClass(Struct):
+    """The API's PriorityClass."""
+
+    metadata: Metadata
+    value: int = 0
+
+
+pod_decoder = msgspec.json.Decoder(Pod)
+node_decoder = msgspec.json.Decoder(NodeObject)
+group_decoder = msgspec.json.Decoder(GroupObject)
+priority_class_decoder = msgspec.json.Decoder(PriorityClass)

@@ -1,0 +1,76 @@
+"""The root folder of a namespaced pod, as the shell script that mounts it."""
+
+import os
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A folder or file that appears at a path inside the pod."""
+
+    source: Path
+    target: str
+    read_only: bool = False
+
+
+def root_script(root: Path, name: str, mounts: list[Mount]) -> str:
+    """Return the shell script that builds a pod's root folder at `root/r`.
+
+    Each top folder of the machine is covered by an overlay, so that writes stay in the pod. (One
+    overlay of / would do for root; inside a user namespace the kernel refuses to stack on a tree
+    with locked mounts, and such a folder is then bound as it is.)
+    """
+    base, target = shlex.quote(str(root)), shlex.quote(str(root / "r"))
+    lines = [
+        "mount --make-rprivate /",
+        f"hostname {shlex.quote(name)}",
+        f"mount -t tmpfs -o mode=755 tmpfs {base}",
+        f"mkdir {base}/u {base}/w {base}/r",
+    ]
+    for top in sorted(Path("/").iterdir()):
+        name = shlex.quote(top.name)
+        if top.is_symlink():
+            lines.append(f"ln -s {shlex.quote(str(top.readlink()))} {target}/{name}")
+        elif top.is_dir():
+            lines.append(f"mkdir {target}/{name}")
+            if top.name not in ("proc", "sys", "dev"):
+                options = f"lowerdir=/{name},upperdir={base}/u/{name},workdir={base}/w/{name}"
+                lines += [
+                    f"mkdir {base}/u/{name} {base}/w/{name}",
+                    (
+                        f"mount -t overlay overlay -o {options},userxattr {target}/{name} "
+                        f"2>/dev/null || mount --rbind /{name} {target}/{name}"
+                    ),
+                ]
+    lines += [f"mount --rbind {shlex.quote(m)} {target}{shlex.quote(m)}" for m in _host_mounts()]
+    lines += [
+        f"mount -t proc proc {target}/proc",
+        f"mount --rbind /dev {target}/dev",
+        f"mount --rbind /sys {target}/sys",
+        f"mount -t tmpfs -o mode=1777 tmpfs {target}/dev/shm",
+    ]
+    for one in sorted(mounts, key=lambda m: m.target):
+        # A link such as /var/run -> /run would lead out of the new root: follow it here.
+        real = os.path.realpath(one.target)
+        source, place = shlex.quote(str(one.source)), f"{target}{shlex.quote(real)}"
+        if one.source.is_file():
+            lines.append(f"mkdir -p $(dirname {place}) && touch {place}")
+        else:
+            lines.append(f"mkdir -p {place}")
+        lines.append(f"mount --bind {source} {place}")
+        if one.read_only:
+            lines.append(f"mount -o remount,bind,ro {place}")
+    return "\n".join(lines)
+
+
+def _host_mounts() -> list[str]:
+    """Return mounted file systems that an overlay of / does not show."""
+    found = []
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        _, target, kind = line.split()[:3]
+        real = kind in ("ext4", "xfs", "btrfs", "overlay", "virtiofs", "9p", "nfs", "nfs4", "zfs")
+        if real and target != "/" and Path(target).is_dir():
+            found.append(target)
+    return sorted(found)

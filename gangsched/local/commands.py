@@ -1,0 +1,98 @@
+"""The command lines of the control plane's programs."""
+
+from pathlib import Path
+
+from gangsched.local import pki
+
+
+def etcd(binaries: Path, folder: Path, port: int, peer: int) -> list[str]:
+    """Return etcd's: one member, no fsync, since nothing here has to survive a power cut."""
+    client, other = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer}"
+    return _line(
+        binaries / "etcd",
+        f"--data-dir={folder / 'etcd'}",
+        f"--listen-client-urls={client}",
+        f"--advertise-client-urls={client}",
+        f"--listen-peer-urls={other}",
+        f"--initial-advertise-peer-urls={other}",
+        f"--initial-cluster=default={other}",
+        "--unsafe-no-fsync",
+        f"--quota-backend-bytes={4 * 2**30}",
+        "--log-level=warn",
+    )
+
+
+def apiserver(
+    binaries: Path, authority: pki.Authority, etcd_port: int, port: int, flags: str
+) -> list[str]:
+    """Return kube-apiserver's: RBAC on, loopback only."""
+    certificate, key = authority.server(
+        "kube-apiserver",
+        "127.0.0.1",
+        "localhost",
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        pki.SERVICE_IP,
+    )
+    kubelet_certificate, kubelet_key = authority.client(
+        "kubelet-client", "kube-apiserver-kubelet-client", "system:masters"
+    )
+    private, public = authority.service_account_keys()
+    return _line(
+        binaries / "kube-apiserver",
+        f"--etcd-servers=http://127.0.0.1:{etcd_port}",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={port}",
+        "--advertise-address=127.0.0.1",
+        "--endpoint-reconciler-type=none",
+        f"--tls-cert-file={certificate}",
+        f"--tls-private-key-file={key}",
+        f"--client-ca-file={authority.ca}",
+        f"--kubelet-certificate-authority={authority.ca}",
+        f"--kubelet-client-certificate={kubelet_certificate}",
+        f"--kubelet-client-key={kubelet_key}",
+        "--kubelet-preferred-address-types=InternalIP",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--service-account-signing-key-file={private}",
+        f"--service-account-key-file={public}",
+        "--service-cluster-ip-range=10.96.0.0/16",
+        "--authorization-mode=RBAC",
+        "--allow-privileged",
+        # One small machine is its own admission control: no fair queueing between clients.
+        "--enable-priority-and-fairness=false",
+        "--max-requests-inflight=4000",
+        "--max-mutating-requests-inflight=2000",
+        *flags.split(),
+    )
+
+
+def manager(binaries: Path, authority: pki.Authority, folder: Path, port: int) -> list[str]:
+    """Return kube-controller-manager's."""
+    return _line(
+        binaries / "kube-controller-manager",
+        f"--kubeconfig={folder / 'manager.kubeconfig'}",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={port}",
+        "--leader-elect=false",
+        f"--root-ca-file={authority.ca}",
+        f"--service-account-private-key-file={folder / 'pki' / 'sa.key'}",
+        "--use-service-account-credentials=false",
+        "--kube-api-qps=500",
+        "--kube-api-burst=1000",
+    )
+
+
+def kwok(binaries: Path, stages: str, folder: Path) -> list[str]:
+    """Return KWOK's: it plays the nodes that carry its own annotation."""
+    return _line(
+        binaries / "kwok",
+        f"--kubeconfig={folder / 'kwok.kubeconfig'}",
+        f"--config={binaries / stages}",
+        "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
+        "--node-lease-duration-seconds=40",
+    )
+
+
+def _line(program: Path, *flags: str) -> list[str]:
+    return [str(program), *flags]
