@@ -126,7 +126,9 @@ class Scheduler:
                     self._count(order)
                     self.status.take(order)
                 case o.Reserve() | o.Release():
-                    self.status.take(order)
+                    gang = self.engine.gangs.get(order.gang)
+                    if gang is None or gang.spec is None or gang.spec.planned_before_creation:
+                        self.status.take(order)  # others have pods: nobody waits for their places
 
     def _count(self, report: o.Report) -> None:
         log.info("%s: %s: %s", report.gang, report.reason, report.message)

@@ -25,6 +25,11 @@ _WARNINGS = frozenset({"Broken", "BelowMinimum", "Invalid"})
 _QUIET = frozenset({"Reserved", "BackingOff"})
 """Said in the status alone: an Event more for every gang would be a write more."""
 
+_PASSING = frozenset({"TooFewPods", "Reserved"})
+"""States most gangs pass within moments: told only if they last, or every pod of a large gang
+would cost a status write and an Event."""
+
+_PASSING_S = 0.5
 _EVENTS_MAX = 8
 
 
@@ -91,11 +96,25 @@ class Status:
             case Report(state=state, reason=reason, message=message):
                 word.state, word.reason = state, reason
                 word.message = message[:1].upper() + message[1:][:_MESSAGE_MAX]
-                event = (reason, word.message)
-                last = word.events[-1] if word.events else word.said
-                if reason not in _QUIET and event != last:
-                    word.events = [*word.events[1 - _EVENTS_MAX :], event]
+                if reason in _PASSING:
+                    asyncio.get_running_loop().call_later(
+                        _PASSING_S, self._if_it_lasts, order.gang, reason
+                    )
+                    return
+                self._event(word)
         self._changed(order.gang, word)
+
+    def _if_it_lasts(self, gang: GangId, reason: str) -> None:
+        word = self._words.get(gang)
+        if word is not None and word.reason == reason:
+            self._event(word)
+            self._changed(gang, word)
+
+    def _event(self, word: _Word) -> None:
+        event = (word.reason, word.message)
+        last = word.events[-1] if word.events else word.said
+        if word.reason not in _QUIET and event != last:
+            word.events = [*word.events[1 - _EVENTS_MAX :], event]
 
     def invalid(self, gang: GangId, message: str) -> None:
         """Tell that a group's declaration cannot be understood."""
