@@ -26,7 +26,7 @@ def explain(
             return Refusal(
                 waiting.gang.id,
                 Reason.TOO_LARGE,
-                f"{_who(roles)} needs {plural(count, 'pod')} of {describe(needs)} at once, and "
+                f"{_who(roles)} {plural(count, 'pod')} of {describe(needs)} at once, and "
                 f"the whole cluster holds {ever} even when empty.",
                 role=roles[0],
                 wanted=count,
@@ -69,8 +69,11 @@ def describe(needs: PodNeeds) -> str:
 
 
 def _who(roles: Roles) -> str:
+    """Write who needs something, verb included: `role A needs`, `roles A and B need`."""
     named = [role for role in roles if role]
-    return f"role {' and '.join(named)}" if named else "the gang"
+    if not named:
+        return "the gang needs"
+    return f"role {named[0]} needs" if len(named) == 1 else f"roles {' and '.join(named)} need"
 
 
 def _no_node(
@@ -95,7 +98,7 @@ def _no_node(
     return Refusal(
         waiting.gang.id,
         Reason.UNSATISFIABLE,
-        f"{_who(roles)}: {sentence}",
+        f"{_who(roles).rsplit(' ', 1)[0]}: {sentence}",
         role=roles[0],
         wanted=count,
         near_miss=miss,
@@ -114,7 +117,7 @@ def _no_room(
     return Refusal(
         waiting.gang.id,
         Reason.NO_ROOM,
-        f"{_who(roles)} needs {plural(count, 'pod')} of {describe(needs)} at once, and there is "
+        f"{_who(roles)} {plural(count, 'pod')} of {describe(needs)} at once, and there is "
         f"room for {room} now.{closest}",
         role=roles[0],
         wanted=count,
