@@ -240,7 +240,11 @@ def run() -> dict[str, float]:
     nodes = NodeFile(
         nodes=(NodeGroup(name="n", count=500, gpus=8, pods=256, taints=(), rack_size=16),)
     )
-    flags = (("kube-apiserver", f"--feature-gates={GATES} --runtime-config={NATIVE}=true"),)
+    gates = f"--feature-gates={GATES}"
+    flags = (
+        ("kube-apiserver", f"{gates} --runtime-config={NATIVE}=true"),
+        ("kube-controller-manager", gates),  # it releases upstream's PodGroups when deleted
+    )
     plane.up(
         nodes, Options(binding="off", flags=flags), lambda line: print(f"  {line}", flush=True)
     )

@@ -67,7 +67,9 @@ def apiserver(
     )
 
 
-def manager(binaries: Path, authority: pki.Authority, folder: Path, port: int) -> list[str]:
+def manager(
+    binaries: Path, authority: pki.Authority, folder: Path, port: int, flags: str
+) -> list[str]:
     """Return kube-controller-manager's."""
     return _line(
         binaries / "kube-controller-manager",
@@ -80,6 +82,7 @@ def manager(binaries: Path, authority: pki.Authority, folder: Path, port: int) -
         "--use-service-account-credentials=false",
         "--kube-api-qps=500",
         "--kube-api-burst=1000",
+        *flags.split(),
     )
 
 

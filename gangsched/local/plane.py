@@ -145,7 +145,13 @@ class Plane:
         progress("starting controllers and schedulers")
         self._spawn(
             "kube-controller-manager",
-            commands.manager(binaries, authority, self.folder, manager),
+            commands.manager(
+                binaries,
+                authority,
+                self.folder,
+                manager,
+                flags.get("kube-controller-manager", ""),
+            ),
         )
         self._scheduler(binaries, "kube-scheduler", scheduler, flags.get("kube-scheduler", ""))
         if nodes.of_kind("kwok"):
