@@ -1,6 +1,6 @@
 """The PodGroup of gangsched.io/v1alpha1: what a gang is, and where it stands."""
 
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -106,6 +106,3 @@ class CoschedulingSpec(ApiModel):
 
     minMember: int = Field(1, ge=1)  # noqa: N815
     scheduleTimeoutSeconds: int | None = Field(None, ge=1)  # noqa: N815
-
-
-PodGroupName = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)]

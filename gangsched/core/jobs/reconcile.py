@@ -82,7 +82,7 @@ class _Step:
         self._read_state()
         if conditions.finished(self.status):
             return
-        self._replace(lost)
+        self._replace()
         self._bring_about()
 
     def _bring_about(self) -> None:
@@ -232,7 +232,7 @@ class _Step:
                 )
                 break
 
-    def _replace(self, lost: list[PodView]) -> None:
+    def _replace(self) -> None:
         """Delete failed pods that are to be made anew."""
         again = [p for p in self.seen.pods if p.phase == "Failed" and not p.terminating]
         for pod in again:
@@ -243,7 +243,6 @@ class _Step:
                     f"Pod: {self.job.namespace}.{pod.name} exited with code {pod.exit_code}",
                 )
         self._delete(again)
-        del lost
 
     # -- limits -------------------------------------------------------------------------------
 
