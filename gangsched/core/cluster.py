@@ -1,30 +1,59 @@
-"""The cluster as arrays: one row a node, one column a resource or a label key.
+"""The cluster as arrays: one row a node, one column a resource, and what is taken.
 
 The engine owns one `Cluster` and changes it with every fact; planners get a copy. Copies share
-the static columns (labels, taints, allocatable) until the owner writes them again.
+the static columns (labels, taints, allocatable, topology) until the owner writes them again.
+
+Capacities are aggregates kept up to date: how many pods of a kind each node can take is counted
+once, and after that only for the nodes whose usage changed since.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gangsched.core.devices import Devices, Shared, share_milli
+from gangsched.core.filters import Filters, clash
 from gangsched.core.model import (
+    GPU,
+    MILLI,
     PODS,
-    Expression,
+    GangId,
     HostPort,
     Node,
     NodeName,
-    NodeTerm,
     PodNeeds,
-    Taint,
+    Requests,
 )
+from gangsched.core.topology import Topology, Tree
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+Rows = Ints | slice
 
-UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 _GROWTH = 64
+_COUNTS_KEPT = 256
+_TOUCHED_KEPT = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What one key holds on one node."""
+
+    node: NodeName
+    needs: PodNeeds
+    holder: GangId | None
+    devices: Devices = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """Capacities for one kind of pod, true up to a position in the list of touched rows."""
+
+    counts: Ints
+    position: int
 
 
 class Cluster:
@@ -35,65 +64,82 @@ class Cluster:
     """
 
     def __init__(self) -> None:
-        self.rows: dict[NodeName, int] = {}
         self.names: list[NodeName] = []
-        self.resources: list[str] = [PODS, "cpu", "memory"]
+        self.resources: list[str] = [PODS, "cpu", "memory", GPU]
         self.live: Mask = np.zeros(0, dtype=np.bool_)
-        self.allocatable: Ints = np.zeros((0, 3), dtype=np.int64)
-        self.used: Ints = np.zeros((0, 3), dtype=np.int64)
-        self.nodes: list[Node | None] = []
+        self.allocatable: Ints = np.zeros((0, len(self.resources)), dtype=np.int64)
+        self.used: Ints = np.zeros((0, len(self.resources)), dtype=np.int64)
+        self.trees: dict[str, Tree] = {}
+        self.filters = Filters()
+        self.shared = Shared()
+        self.exclusive: dict[GangId, tuple[str, int]] = {}
         self._columns: dict[str, int] = {name: i for i, name in enumerate(self.resources)}
         self._free_rows: list[int] = []
-        self._labels: dict[str, Ints] = {}
-        self._label_codes: dict[str, dict[str, int]] = {}
-        self._taints: Ints = np.zeros(0, dtype=np.int64)
-        self._taint_codes: dict[tuple[Taint, ...], int] = {}
-        self._shared = False
+        self._static_shared = False
         self._eligible: dict[PodNeeds, Mask] = {}
         self._vectors: dict[PodNeeds, Ints] = {}
-        self._charges: dict[Hashable, tuple[NodeName, PodNeeds]] = {}
-        self._on_node: dict[NodeName, dict[Hashable, PodNeeds]] = {}
+        self._counts: dict[PodNeeds, _Counted] = {}
+        self._touched: list[int] = []
+        self._charges: dict[Hashable, Charge] = {}
+        self._on_node: dict[NodeName, dict[Hashable, Charge]] = {}
         self._ports: dict[int, dict[HostPort, int]] = {}
+        self.holders: dict[int, dict[GangId, int]] = {}
+        self.shapes: dict[PodNeeds, int] = {}
+
+    @property
+    def rows(self) -> dict[NodeName, int]:
+        """Return the slot of each node."""
+        return self.filters.rows
+
+    @property
+    def nodes(self) -> list[Node | None]:
+        """Return the node in each slot."""
+        return self.filters.nodes
 
     # -- copies -------------------------------------------------------------------------------
 
     def copy(self) -> "Cluster":
         """Return a copy whose usage may be changed freely; it knows nothing of charges."""
-        self._shared = True
+        self._static_shared = True
         other = Cluster.__new__(Cluster)
         other.__dict__.update(
             self.__dict__,
             used=self.used.copy(),
+            shared=self.shared.copy(),
+            exclusive=dict(self.exclusive),
+            shapes=dict(self.shapes),
+            filters=self.filters.reader(),
             _charges={},
             _on_node={},
-            _ports={row: dict(ports) for row, ports in self._ports.items()},
+            # Their inner dicts are replaced, never written.
+            _ports=dict(self._ports),
+            holders=dict(self.holders),
             # Caches are filled while reading, and a planner may read in another thread.
             _eligible=dict(self._eligible),
             _vectors=dict(self._vectors),
-            _labels=dict(self._labels),
-            _label_codes={key: dict(codes) for key, codes in self._label_codes.items()},
+            _counts=dict(self._counts),
+            _touched=list(self._touched),
         )
         return other
 
     def _own(self) -> None:
         """Stop sharing the static columns with earlier copies, before they are written."""
         self._eligible = {}
-        if not self._shared:
+        self._counts = {}
+        self._touched = []
+        if not self._static_shared:
             return
-        self._shared = False
-        self.rows = dict(self.rows)
+        self._static_shared = False
+        self.filters = self.filters.reader()
+        self.filters.own()
         self.names = list(self.names)
-        self.nodes = list(self.nodes)
         self.resources = list(self.resources)
+        self.trees = {name: tree.copy() for name, tree in self.trees.items()}
         self._columns = dict(self._columns)
         self._free_rows = list(self._free_rows)
         self._vectors = {}
         self.live = self.live.copy()
         self.allocatable = self.allocatable.copy()
-        self._taints = self._taints.copy()
-        self._taint_codes = dict(self._taint_codes)
-        self._labels = {key: column.copy() for key, column in self._labels.items()}
-        self._label_codes = {key: dict(codes) for key, codes in self._label_codes.items()}
 
     # -- nodes --------------------------------------------------------------------------------
 
@@ -105,18 +151,14 @@ class Cluster:
         self._own()
         if row is None:
             row = self._new_row(node.name)
-        self.nodes[row] = node
         for name, _ in node.allocatable:
             self._column(name)
         self.allocatable[row] = 0
         for name, quantity in node.allocatable:
             self.allocatable[row, self._columns[name]] = quantity
-        for key in self._labels:
-            self._labels[key][row] = self._label_code(key, node.labels.get(key))
-        taints = node.taints
-        if node.unschedulable and UNSCHEDULABLE not in taints:
-            taints = (*taints, UNSCHEDULABLE)
-        self._taints[row] = self._taint_codes.setdefault(taints, len(self._taint_codes))
+        self.filters.put(row, node)
+        for tree in self.trees.values():
+            tree.put(row, node)
         return True
 
     def remove_node(self, name: NodeName) -> bool:
@@ -129,30 +171,50 @@ class Cluster:
         self.nodes[row] = None
         self.allocatable[row] = 0
         self.used[row] = 0
+        self.shared.forget(row)
         self._ports.pop(row, None)
+        self.holders.pop(row, None)
+        for tree in self.trees.values():
+            tree.remove(row)
         self._free_rows.append(row)
         return True
+
+    def set_topologies(self, topologies: tuple[Topology, ...]) -> None:
+        """Replace the topologies; the order tells which is the default (the first)."""
+        self._own()
+        self.trees = {one.name: Tree(one, len(self.names)) for one in topologies}
+        for name in sorted(self.rows):
+            row = self.rows[name]
+            node = self.nodes[row]
+            for tree in self.trees.values():
+                if node is not None:
+                    tree.put(row, node)
+
+    def tree(self, topology: str = "") -> Tree | None:
+        """Return a topology's tree; "" for the default one, which a cluster need not have."""
+        if topology:
+            return self.trees.get(topology)
+        return next(iter(self.trees.values()), None)
 
     def _new_row(self, name: NodeName) -> int:
         if not self._free_rows:
             size = len(self.names)
             grown = max(_GROWTH, size)
             self.names.extend([NodeName("")] * grown)
-            self.nodes.extend([None] * grown)
             self.live = np.concatenate([self.live, np.zeros(grown, dtype=np.bool_)])
             empty = np.zeros((grown, len(self.resources)), dtype=np.int64)
             self.allocatable = np.concatenate([self.allocatable, empty])
             self.used = np.concatenate([self.used, empty])
-            self._taints = np.concatenate([self._taints, np.zeros(grown, dtype=np.int64)])
-            for key, column in self._labels.items():
-                self._labels[key] = np.concatenate([column, np.full(grown, -1, dtype=np.int64)])
+            self.filters.grow(grown)
+            for tree in self.trees.values():
+                tree.grow(size + grown)
             self._free_rows.extend(range(size + grown - 1, size - 1, -1))
         row = self._free_rows.pop()
         self.rows[name] = row
         self.names[row] = name
         self.live[row] = True
-        for needs in self._on_node.get(name, {}).values():
-            self.take(row, needs)
+        for key, charge in self._on_node.get(name, {}).items():
+            self._charges[key] = self._on_node[name][key] = self._count_charge(row, charge)
         return row
 
     def _column(self, resource: str) -> int:
@@ -169,51 +231,107 @@ class Cluster:
 
     # -- usage --------------------------------------------------------------------------------
 
-    def charge(self, key: Hashable, node: NodeName, needs: PodNeeds) -> None:
-        """Count `needs` against `node` under `key`, in place of what the key was charged before."""
-        if self._charges.get(key) == (node, needs):
-            return
+    def charge(
+        self,
+        key: Hashable,
+        node: NodeName,
+        needs: PodNeeds,
+        holder: GangId | None = None,
+        devices: Devices = (),
+    ) -> Devices:
+        """Count `needs` against `node` under `key`, in place of what the key was charged before.
+
+        `holder` is the gang it is for. Returns the GPUs chosen for a share.
+        """
+        known = self._charges.get(key)
+        if known is not None and known == Charge(node, needs, holder, devices or known.devices):
+            return known.devices
         self.discharge(key)
-        self._charges[key] = (node, needs)
-        self._on_node.setdefault(node, {})[key] = needs
+        charge = Charge(node, needs, holder, devices)
         row = self.rows.get(node)
         if row is not None:
-            self.take(row, needs)
+            charge = self._count_charge(row, charge)
+        self._charges[key] = charge
+        self._on_node.setdefault(node, {})[key] = charge
+        self.shapes[needs] = self.shapes.get(needs, 0) + 1
+        return charge.devices
+
+    def _count_charge(self, row: int, charge: Charge) -> Charge:
+        chosen = self.take(row, charge.needs, 1, charge.holder, charge.devices)
+        devices = chosen[0] if chosen else ()
+        return Charge(charge.node, charge.needs, charge.holder, devices)
 
     def discharge(self, key: Hashable) -> bool:
         """Give back what the key was charged; return whether there was anything."""
-        charged = self._charges.pop(key, None)
-        if charged is None:
+        charge = self._charges.pop(key, None)
+        if charge is None:
             return False
-        node, needs = charged
-        on_node = self._on_node[node]
+        self.shapes[charge.needs] -= 1
+        if not self.shapes[charge.needs]:
+            del self.shapes[charge.needs]
+        on_node = self._on_node[charge.node]
         del on_node[key]
         if not on_node:
-            del self._on_node[node]
-        row = self.rows.get(node)
+            del self._on_node[charge.node]
+        row = self.rows.get(charge.node)
         if row is not None:
-            self.give(row, needs)
+            self.give(row, charge.needs, 1, charge.holder, (charge.devices,))
         return True
 
-    def charges(self) -> dict[Hashable, tuple[NodeName, PodNeeds]]:
+    def charges(self) -> dict[Hashable, Charge]:
         """Return every charge, for checkers."""
         return dict(self._charges)
 
-    def take(self, row: int, needs: PodNeeds, times: int = 1) -> None:
-        """Count `times` pods of these needs on a row (also used to try things out on a copy)."""
-        vector = self.vector(needs)
-        self.used[row] += vector * times
+    def take(
+        self,
+        row: int,
+        needs: PodNeeds,
+        times: int = 1,
+        holder: GangId | None = None,
+        devices: Devices = (),
+    ) -> tuple[Devices, ...]:
+        """Count `times` pods of these needs on a row (also used to try things out on a copy).
+
+        Returns the GPUs each of them shares; nothing for needs without a share.
+        """
+        self._count(row, needs, times, holder)
+        if needs.share is None:
+            return ()
+        milli = share_milli(self.nodes[row], needs.share) or MILLI
+        chosen = []
+        for _ in range(times):
+            on = devices or self.shared.choose(row, milli, needs.share.devices)
+            self.used[row, self._columns[GPU]] += self.shared.take(row, milli, on)
+            chosen.append(on)
+        return tuple(chosen)
+
+    def give(
+        self,
+        row: int,
+        needs: PodNeeds,
+        times: int = 1,
+        holder: GangId | None = None,
+        devices: tuple[Devices, ...] = (),
+    ) -> None:
+        """Undo `take`, which told the devices."""
+        self._count(row, needs, -times, holder)
+        if needs.share is not None:
+            milli = share_milli(self.nodes[row], needs.share) or MILLI
+            for on in devices:
+                self.used[row, self._columns[GPU]] -= self.shared.give(row, milli, on)
+
+    def _count(self, row: int, needs: PodNeeds, times: int, holder: GangId | None) -> None:
+        self.used[row] += self.vector(needs) * times
+        self._touched.append(row)
         if needs.host_ports:
-            ports = self._ports.setdefault(row, {})
+            ports = dict(self._ports.get(row, {}))
             for port in needs.host_ports:
                 ports[port] = ports.get(port, 0) + times
-
-    def give(self, row: int, needs: PodNeeds, times: int = 1) -> None:
-        """Undo `take`."""
-        self.take(row, needs, -times)
-        if needs.host_ports:
-            ports = self._ports[row]
             self._ports[row] = {port: n for port, n in ports.items() if n > 0}
+        if holder is not None:
+            held = dict(self.holders.get(row, {}))
+            held[holder] = held.get(holder, 0) + times
+            self.holders[row] = {gang: n for gang, n in held.items() if n > 0}
 
     def vector(self, needs: PodNeeds) -> Ints:
         """Return one pod's requests, shape (resources,), with its one of `pods`."""
@@ -228,128 +346,121 @@ class Cluster:
             self._vectors[needs] = vector
         return vector
 
+    @contextmanager
+    def offering(self, changes: Mapping[NodeName, tuple[Requests, Requests]]) -> Iterator[None]:
+        """Look at the cluster as if nodes offered other resources: (less, more) by node."""
+        if not changes:
+            yield
+            return
+        for requests in (part for change in changes.values() for part in change):
+            for name, _ in requests:
+                self._column(name)
+        kept = self.allocatable
+        self.allocatable = self.allocatable.copy()
+        self._counts, self._touched = {}, []
+        for node, (less, more) in changes.items():
+            for sign, requests in ((-1, less), (1, more)):
+                for name, quantity in requests:
+                    self.allocatable[self.rows[node], self._columns[name]] += sign * quantity
+        try:
+            yield
+        finally:
+            self._counts, self._touched = {}, []
+            self.allocatable = kept
+
+    @contextmanager
+    def emptied(self) -> Iterator[None]:
+        """Look at the cluster as if nothing ran there."""
+        names = ("used", "shared", "holders", "_ports", "_counts", "_touched")
+        kept = {name: getattr(self, name) for name in names}
+        self.used = np.zeros_like(self.used)
+        self.shared, self.holders, self._ports = Shared(), {}, {}
+        self._counts, self._touched = {}, []
+        try:
+            yield
+        finally:
+            if self.used.shape != kept["used"].shape:  # a resource nobody has was asked for
+                more = self.used.shape[1] - kept["used"].shape[1]
+                kept["used"] = np.pad(kept["used"], ((0, 0), (0, more)))
+                kept["_counts"] = {}
+                kept["_touched"] = []
+            self.__dict__.update(kept)
+
     # -- questions ----------------------------------------------------------------------------
 
     def free(self) -> Ints:
         """Return what is free, shape (slots, resources); negative where a node shrank."""
         return self.allocatable - self.used
 
+    def capacity(self, needs: PodNeeds) -> Ints:
+        """Return how many more such pods each slot takes now, every filter included; read-only."""
+        self.vector(needs)  # may bring a new resource, which empties the caches
+        known = self._counts.get(needs)
+        if len(self._touched) > _TOUCHED_KEPT:
+            self._counts, self._touched, known = {}, [], None
+        if known is None:
+            counts = self.count(needs, slice(None), self.used)
+        elif known.position == len(self._touched):
+            return known.counts
+        else:
+            rows = np.unique(np.array(self._touched[known.position :], dtype=np.int64))
+            counts = known.counts.copy()
+            counts[rows] = self.count(needs, rows, self.used[rows])
+        counts.flags.writeable = False
+        if len(self._counts) >= _COUNTS_KEPT:
+            self._counts.clear()
+        self._counts[needs] = _Counted(counts, len(self._touched))
+        return counts
+
+    def capacity_when_empty(self, needs: PodNeeds) -> Ints:
+        """Return how many such pods each slot would take if nothing else ran there."""
+        self.vector(needs)
+        return self.count(needs, slice(None), None)
+
+    def count(self, needs: PodNeeds, rows: Rows, used: Ints | None) -> Ints:
+        """Count from scratch; `used` None stands for an empty cluster."""
+        vector = self.vector(needs)
+        columns = np.flatnonzero(vector)
+        room = self.allocatable[rows][:, columns]
+        if used is not None:
+            room = room - used[:, columns]
+        counts: Ints = np.min(room // vector[columns], axis=1)
+        np.maximum(counts, 0, out=counts)
+        counts[~self.eligible(needs)[rows]] = 0
+        if needs.share is not None:
+            gpu = self._columns[GPU]
+            idle = self.allocatable[rows][:, gpu] - (used[:, gpu] if used is not None else 0)
+            shared = self.shared if used is not None else Shared()
+            slots = np.arange(len(self.names))[rows]
+            np.minimum(counts, shared.capacities(slots, idle, self.nodes, needs.share), out=counts)
+        if needs.host_ports:  # two pods of one kind never share a host port
+            free = self.ports_free(needs.host_ports)[rows] if used is not None else 1
+            np.minimum(counts, free, out=counts)
+        return counts
+
     def eligible(self, needs: PodNeeds) -> Mask:
         """Return which slots pass every filter but free room: labels, names, taints."""
         mask = self._eligible.get(needs)
         if mask is None:
-            mask = self.live & self._tolerated(needs)
-            for expression in needs.selector:
-                mask &= self._matches(expression)
-            if needs.required:
-                any_term = np.zeros_like(mask)
-                for term in needs.required:
-                    any_term |= self.matches_term(term)
-                mask &= any_term
+            mask = self.filters.eligible(self.live, needs)
             mask.flags.writeable = False
             self._eligible[needs] = mask
-        return mask
-
-    def matches_term(self, term: NodeTerm) -> Mask:
-        """Return which slots match every condition of a term; an empty term matches none."""
-        if not term.labels and not term.names:
-            return np.zeros_like(self.live)
-        mask = self.live.copy()
-        for expression in term.labels:
-            mask &= self._matches(expression)
-        for expression in term.names:
-            named = np.zeros_like(mask)
-            for value in expression.values:
-                row = self.rows.get(NodeName(value))
-                if row is not None:
-                    named[row] = True
-            mask &= named if expression.operator == "In" else ~named
         return mask
 
     def ports_free(self, ports: tuple[HostPort, ...]) -> Mask:
         """Return which slots have all these host ports free."""
         mask = np.ones(len(self.names), dtype=np.bool_)
         for row, taken in self._ports.items():
-            if any(_clash(port, other) for port in ports for other in taken):
+            if any(clash(port, other) for port in ports for other in taken):
                 mask[row] = False
         return mask
 
     def fits(self, row: int, needs: PodNeeds) -> bool:
         """Tell whether one more pod fits on the row now, every filter included."""
-        vector = self.vector(needs)
-        room = self.allocatable[row] - self.used[row]
-        if not self.eligible(needs)[row] or bool(np.any((vector > 0) & (vector > room))):
-            return False
-        return not needs.host_ports or bool(self.ports_free(needs.host_ports)[row])
+        rows = np.array([row], dtype=np.int64)
+        return bool(self.count(needs, rows, self.used[rows])[0])
 
     def overcommitted(self) -> list[NodeName]:
         """Return the nodes that hold more than they have."""
         bad = np.flatnonzero(np.any(self.used > self.allocatable, axis=1) & self.live)
         return [self.names[row] for row in bad]
-
-    # -- labels and taints --------------------------------------------------------------------
-
-    def _label_code(self, key: str, value: str | None) -> int:
-        if value is None:
-            return -1
-        codes = self._label_codes[key]
-        return codes.setdefault(value, len(codes))
-
-    def _label_column(self, key: str) -> Ints:
-        column = self._labels.get(key)
-        if column is None:
-            self._label_codes[key] = {}
-            values = (None if node is None else node.labels.get(key) for node in self.nodes)
-            codes = [self._label_code(key, value) for value in values]
-            column = self._labels[key] = np.array(codes, dtype=np.int64)
-        return column
-
-    def _matches(self, expression: Expression) -> Mask:
-        column = self._label_column(expression.key)
-        codes = self._label_codes[expression.key]
-        match expression.operator:
-            case "Exists":
-                return column >= 0
-            case "DoesNotExist":
-                return column < 0
-            case "In" | "NotIn":
-                wanted = [codes[value] for value in expression.values if value in codes]
-                inside = np.isin(column, wanted)
-                return inside if expression.operator == "In" else ~inside
-            case "Gt" | "Lt":
-                good = list(_beyond(codes, expression))
-                return np.isin(column, good)
-        return np.zeros_like(self.live)
-
-    def _tolerated(self, needs: PodNeeds) -> Mask:
-        good = [
-            code
-            for taints, code in self._taint_codes.items()
-            if all(
-                taint.effect == "PreferNoSchedule"
-                or any(toleration.tolerates(taint) for toleration in needs.tolerations)
-                for taint in taints
-            )
-        ]
-        return np.isin(self._taints, good)
-
-
-def _clash(port: HostPort, other: HostPort) -> bool:
-    """Two host ports clash on one protocol and port, when either listens on every address."""
-    same = port[0] == other[0] and port[2] == other[2]
-    return same and (port[1] == other[1] or "0.0.0.0" in (port[1], other[1]))
-
-
-def _beyond(codes: dict[str, int], expression: Expression) -> Iterable[int]:
-    """Yield the codes of label values above (Gt) or below (Lt) the expression's number."""
-    try:
-        limit = int(expression.values[0])
-    except (IndexError, ValueError):
-        return
-    for value, code in codes.items():
-        try:
-            number = int(value)
-        except ValueError:
-            continue
-        if (number > limit) if expression.operator == "Gt" else (number < limit):
-            yield code

@@ -30,11 +30,13 @@ from gangsched.core import facts as f
 from gangsched.core import orders as o
 from gangsched.core.cluster import Cluster
 from gangsched.core.gangs import GangState, Limits, MemberState, Stage, State
-from gangsched.core.model import GangId, NodeName, PodNeeds, PodUid
+from gangsched.core.model import GangId, Node, NodeName, PodNeeds, PodUid
 from gangsched.core.planner import Plan, Planned
-from gangsched.core.policy import Placement
+from gangsched.core.policy import Placement, Repartition
+from gangsched.core.recheck import holds
 from gangsched.core.refusal import Reason, Refusal, plural
-from gangsched.core.snapshot import Snapshot
+from gangsched.core.snapshot import Running, Snapshot
+from gangsched.core.topology import Topology
 
 
 class Engine:
@@ -48,6 +50,7 @@ class Engine:
         self.refusals: dict[GangId, Refusal] = {}
         self.beyond_is_judged = True
         self.stale_plans = 0
+        self.topologies: dict[str, Topology] = {}
         self._pods: dict[PodUid, f.PodSeen] = {}
         self._orders: list[o.Order] = []
         # Ordered sets (dicts without values): iterating a real set would depend on the hash seed.
@@ -77,8 +80,13 @@ class Engine:
             case f.NodeSeen(node=seen):
                 if self.cluster.put_node(seen):
                     self._room_grew = True
+                    self._gpus_cut(seen, now_s)
             case f.NodeGone(name):
                 self._node_gone(name, now_s)
+            case f.TopologySeen(topology):
+                self._topologies({**self.topologies, topology.name: topology})
+            case f.TopologyGone(name):
+                self._topologies({k: v for k, v in self.topologies.items() if k != name})
             case f.GangSeen(gang):
                 state = self._gang(gang.id)
                 if state.declare(gang):
@@ -118,15 +126,18 @@ class Engine:
         del waiting[limit:]
         for item in waiting:
             for needs in {id(m.needs): m.needs for m in item.members}.values():
-                self.cluster.vector(needs)
-                self.cluster.eligible(needs)  # computed once here, kept for later snapshots
+                self.cluster.capacity(needs)  # counted here and kept up to date from now on
         return Snapshot(self.cluster.copy(), tuple(waiting), self.queues, self.beyond_is_judged)
 
     def accept(self, plan: Plan, now_s: float) -> tuple[o.Order, ...]:
         """Check every placement on the current state, and reserve those that still hold."""
         for planned in plan.placements:
             gang = self.gangs.get(planned.gang)
-            if gang is None or gang.version != planned.version or not self._holds(gang, planned):
+            if (
+                gang is None
+                or gang.version != planned.version
+                or not holds(self.cluster, gang, planned)
+            ):
                 self.stale_plans += 1
                 continue
             self._reserve(gang, planned, now_s)
@@ -142,6 +153,10 @@ class Engine:
         """Return the node a pod may go to now, for a driver's look-up."""
         found = self._member(uid)
         return found[1].node if found is not None and found[1].stage is not None else None
+
+    def running(self) -> tuple[Running, ...]:
+        """Return every gang that runs whole, for advice."""
+        return tuple(gang.running() for gang in self.gangs.values() if gang.state is State.PLACED)
 
     def pod(self, uid: PodUid) -> f.PodSeen | None:
         """Return the latest fact about a pod."""
@@ -169,51 +184,86 @@ class Engine:
         self._refused_now.pop(gang.id, None)
         self._to_plan[gang.id] = None
 
-    def _holds(self, gang: GangState, planned: Planned) -> bool:
-        """Check a placement on the current cluster, counting pods of one kind together."""
-        groups: dict[tuple[NodeName, PodNeeds], int] = {}
-        for name, node in planned.placement.nodes:
-            key = (node, gang.members[name].needs)
-            groups[key] = groups.get(key, 0) + 1
-        taken: list[tuple[int, PodNeeds, int]] = []
-        try:
-            for (node, needs), times in groups.items():
-                row = self.cluster.rows.get(node)
-                if row is None:
-                    return False
-                if times > 1:
-                    self.cluster.take(row, needs, times - 1)
-                    taken.append((row, needs, times - 1))
-                if not self.cluster.fits(row, needs):
-                    return False
-                self.cluster.take(row, needs)
-                taken.append((row, needs, 1))
-            return True
-        finally:
-            for row, needs, times in reversed(taken):
-                self.cluster.give(row, needs, times)
-
     def _reserve(self, gang: GangState, planned: Planned, now_s: float) -> None:
+        devices = dict(planned.placement.devices)
+        self._claim_domains(gang)
         for name, node in planned.placement.nodes:
             member = gang.members[name]
             member.node = node
             gang.move(member, Stage.RESERVED)
-            self.cluster.charge((gang.id, name), node, member.needs)
+            chosen = devices.get(name, ())
+            key = (gang.id, name)
+            member.devices = self.cluster.charge(key, node, member.needs, gang.id, chosen)
         if gang.state is State.PENDING:
             gang.state = State.RESERVED
         gang.version += 1
         gang.deadline_s = now_s + gang.timeout_s(self.limits)
         self._timed[gang.id] = None
         self.refusals.pop(gang.id, None)
+        if planned.placement.repartitions:
+            self._cut_gpus(gang, planned.placement.repartitions, now_s)
+        else:
+            self._reserved(gang, now_s)
+
+    def _reserved(self, gang: GangState, now_s: float) -> None:
+        """Let a reserved gang's pods come, now that all its room exists."""
         self._orders.append(o.Reserve(gang.id, gang.assignments()))
-        nodes = len({node for _, node in planned.placement.nodes})
+        nodes = len({member.node for member in gang.members.values() if member.stage})
         self._report(
             gang,
             "Reserved",
-            f"room for {plural(len(planned.placement.nodes), 'pod')} is reserved on "
-            f"{plural(nodes, 'node')}.",
+            f"room for {plural(gang.in_progress(), 'pod')} is reserved on {plural(nodes, 'node')}.",
         )
         self._advance(gang, now_s)
+
+    def _claim_domains(self, gang: GangState) -> None:
+        """Keep other gangs out of the domains of a gang that wants them for itself."""
+        asked = gang.constraints()
+        tree = self.cluster.tree(asked.topology)
+        if asked.exclusive is None:
+            return
+        level = tree.topology.index(asked.exclusive) if tree is not None else 0
+        if level is not None:
+            self.cluster.exclusive[gang.id] = (asked.topology, level)
+
+    # -- GPUs that are cut anew ---------------------------------------------------------------
+
+    def _cut_gpus(self, gang: GangState, cuts: tuple[Repartition, ...], now_s: float) -> None:
+        """Order the cuts; the GPUs concerned stay held until their node shows the new layout."""
+        for cut in cuts:
+            gang.awaits[cut.node] = cut
+            self.cluster.charge((gang.id, "cut", cut.node), cut.node, PodNeeds(cut.held))
+            self._orders.append(o.CutGpus(gang.id, cut.node, cut.layouts))
+        gang.deadline_s = now_s + self.limits.repartition_s
+        named = ", ".join(cut.node for cut in cuts[:3]) + (" and others" if len(cuts) > 3 else "")
+        self._report(
+            gang, Reason.REPARTITIONING.value, f"idle GPUs of {named} are being cut for the gang."
+        )
+
+    def _gpus_cut(self, node: Node, now_s: float) -> None:
+        """Take note of a node's new layout, or of its failure to take it on."""
+        for gang in [one for one in self.gangs.values() if node.name in one.awaits]:
+            if node.mig_failed:
+                self._break(gang, f"node {node.name} could not cut its GPUs anew", now_s)
+                self._refresh(gang, now_s)
+            elif node.layouts == gang.awaits[node.name].layouts:
+                self._stop_waiting(gang, node.name)
+                if not gang.awaits:
+                    gang.deadline_s = now_s + gang.timeout_s(self.limits)
+                    self._reserved(gang, now_s)
+
+    def _stop_waiting(self, gang: GangState, node: NodeName) -> None:
+        del gang.awaits[node]
+        self.cluster.discharge((gang.id, "cut", node))
+        self._room_grew = True
+
+    def _topologies(self, topologies: dict[str, Topology]) -> None:
+        """Take the topologies over; one called "default" is the default, else the first by name."""
+        if topologies != self.topologies:
+            self.topologies = topologies
+            order = sorted(topologies.values(), key=lambda one: (one.name != "default", one.name))
+            self.cluster.set_topologies(tuple(order))
+            self._room_grew = True
 
     def _refuse(self, gang: GangState, refusal: Refusal) -> None:
         if self.refusals.get(gang.id) == refusal:
@@ -231,7 +281,7 @@ class Engine:
             return
         self._pods[fact.uid] = fact
         if fact.node is not None and not fact.ended:
-            self.cluster.charge(fact.uid, fact.node, fact.needs)
+            self.cluster.charge(fact.uid, fact.node, fact.needs, fact.gang, fact.devices)
         elif self.cluster.discharge(fact.uid):
             self._room_grew = True
         if fact.gang is None:
@@ -244,7 +294,7 @@ class Engine:
             changed = True
         if not changed:
             return
-        if gang.state is State.RESERVED and member.stage is Stage.RESERVED:
+        if gang.state is State.RESERVED and member.stage is Stage.RESERVED and not gang.awaits:
             self._prepare(gang, member)  # the others have not moved: no need to look at them
         elif gang.state is not State.BINDING or gang.in_progress() == 0:
             self._refresh(gang, now_s)
@@ -365,6 +415,7 @@ class Engine:
         for member in gang.members.values():
             self.cluster.discharge((gang.id, member.name))
         del self.gangs[gang.id]
+        self.cluster.exclusive.pop(gang.id, None)
         self.refusals.pop(gang.id, None)
         for group in (self._to_plan, self._refused_now, self._timed):
             group.pop(gang.id, None)
@@ -377,7 +428,7 @@ class Engine:
         known = tuple((n, node) for n, node in fact.assignments if n in gang.members)
         open_places = tuple((n, node) for n, node in known if not gang.members[n].bound)
         planned = Planned(gang.id, gang.version, Placement(open_places))
-        if len(known) >= gang.minimum() and open_places and self._holds(gang, planned):
+        if len(known) >= gang.minimum() and open_places and holds(self.cluster, gang, planned):
             self._reserve(gang, planned, now_s)
         elif len(known) < len(fact.assignments) or open_places:
             self._orders.append(o.Release(gang.id))
@@ -400,7 +451,7 @@ class Engine:
     def _gather(self, gang: GangState, now_s: float) -> None:
         settled = gang.bound_count() + gang.ended_count()
         if gang.spec is not None and (gang.spec.started or settled >= gang.minimum()) and settled:
-            self._placed(gang)
+            self._placed(gang, now_s)
             return
         missing = gang.missing()
         if missing is not None:
@@ -417,6 +468,8 @@ class Engine:
 
     def _advance(self, gang: GangState, now_s: float) -> None:
         """Move reserved members towards the barrier, and all of them through it together."""
+        if gang.awaits:
+            return
         reserved = [m for m in gang.members.values() if m.stage is not None]
         for member in reserved:
             if member.stage is Stage.RESERVED:
@@ -431,15 +484,18 @@ class Engine:
             ready = []
         for member in ready:
             gang.move(member, Stage.BINDING)
-            self._orders.append(o.Bind(gang.id, _uid(member), member.name, _node(member)))
+            self._orders.append(self._bind(gang, member))
         placed = gang.bound_count() + gang.ended_count()
         done = gang.in_progress() == 0
         if gang.state in (State.RESERVED, State.BINDING) and done and placed >= gang.minimum():
-            self._placed(gang)
+            self._placed(gang, now_s)
         elif gang.state in (State.RESERVED, State.BINDING) and done:
             self._break(gang, "fewer members than its minimum were bound", now_s)
         if gang.state is State.PLACED and done and gang.below_since_s is None:
             gang.deadline_s = None  # its late members have all arrived
+
+    def _bind(self, gang: GangState, member: MemberState) -> o.Bind:
+        return o.Bind(gang.id, _uid(member), member.name, _node(member), member.devices)
 
     def _prepare(self, gang: GangState, member: MemberState) -> None:
         if member.pod is None:
@@ -448,8 +504,10 @@ class Engine:
         gated = self._pods[member.pod].gated
         self._orders.append(o.Prepare(gang.id, member.pod, member.name, _node(member), gated))
 
-    def _placed(self, gang: GangState) -> None:
+    def _placed(self, gang: GangState, now_s: float) -> None:
         gang.state = State.PLACED
+        gang.placed_s = now_s
+        self._claim_domains(gang)
         gang.attempts = 0
         gang.avoid.clear()
         gang.most_per_node = gang.most_until_s = None
@@ -504,7 +562,11 @@ class Engine:
             gang.version += 1
         if gang.deadline_s is not None and now_s >= gang.deadline_s:
             gang.deadline_s = None
-            if gang.state is State.RESERVED:
+            if gang.awaits:
+                self._break(
+                    gang, f"the GPUs of {', '.join(gang.awaits)} were not cut in time", now_s
+                )
+            elif gang.state is State.RESERVED:
                 late = [m.name for m in gang.members.values() if m.stage and m.stage.before_barrier]
                 named = ", ".join(late[:3]) + (" and others" if len(late) > 3 else "")
                 self._break(
@@ -535,6 +597,8 @@ class Engine:
         gang.below_since_s = gang.deadline_s = None
         self._report(gang, "Broken", f"{reason}. The gang is stopped and will be planned again.")
         self._orders.append(o.Release(gang.id))
+        for node in list(gang.awaits):
+            self._stop_waiting(gang, node)
         pinned = gang.spec is not None and gang.spec.planned_before_creation
         for member in gang.members.values():
             in_flight = member.stage is Stage.BINDING

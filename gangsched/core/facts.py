@@ -5,7 +5,18 @@ Facts may come late, twice or out of order; the engine folds each in constant ti
 
 from dataclasses import dataclass
 
-from gangsched.core.model import Gang, GangId, Node, NodeName, PodName, PodNeeds, PodUid
+from gangsched.core.model import (
+    NO_CONSTRAINTS,
+    Constraints,
+    Gang,
+    GangId,
+    Node,
+    NodeName,
+    PodName,
+    PodNeeds,
+    PodUid,
+)
+from gangsched.core.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +31,20 @@ class NodeGone:
     """A node no longer exists."""
 
     name: NodeName
+
+
+@dataclass(frozen=True, slots=True)
+class TopologySeen:
+    """A topology was declared or changed."""
+
+    topology: Topology
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyGone:
+    """A topology's declaration was deleted."""
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +65,8 @@ class GangGone:
 class PodSeen:
     """A pod exists. `gang` is None when it is not ours and only takes room on its node.
 
+    `rank` is its place in its role where a label says so, `constraints` what its annotations ask
+    of its gang, and `devices` the GPUs it shares as they were chosen for it.
     `ended` is true once its containers have ended for good (phase Succeeded or Failed); with
     `failed` its work was not done.
     """
@@ -56,6 +83,9 @@ class PodSeen:
     gated: bool = False
     priority: int = 0
     created_s: float = 0.0
+    rank: int | None = None
+    constraints: Constraints = NO_CONSTRAINTS
+    devices: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +140,8 @@ class BindFailed:
 Fact = (
     NodeSeen
     | NodeGone
+    | TopologySeen
+    | TopologyGone
     | GangSeen
     | GangGone
     | PodSeen

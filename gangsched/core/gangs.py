@@ -5,16 +5,21 @@ from enum import StrEnum
 
 from gangsched.core.facts import PodSeen
 from gangsched.core.model import (
+    Constraints,
     Gang,
     GangId,
     Member,
+    Near,
     NodeName,
     PodName,
     PodNeeds,
     PodUid,
+    Seated,
     Waiting,
 )
+from gangsched.core.policy import Repartition
 from gangsched.core.refusal import Reason, Refusal
+from gangsched.core.snapshot import Running
 
 
 class State(StrEnum):
@@ -48,13 +53,15 @@ class Limits:
 
     `barrier_s` bounds the time from reservation to the barrier when the gang sets none;
     `backoff_s` doubles with each break up to `backoff_max_s`; `avoid_s` is how long a gang stays
-    away from a node that refused one of its members.
+    away from a node that refused one of its members; `repartition_s` bounds the wait for GPUs to
+    be cut anew.
     """
 
     barrier_s: float = 60.0
     backoff_s: float = 1.0
     backoff_max_s: float = 60.0
     avoid_s: float = 60.0
+    repartition_s: float = 600.0
 
 
 @dataclass(slots=True)
@@ -74,6 +81,8 @@ class MemberState:
     evicted: bool = False
     declared: bool = False
     started: bool = False
+    rank: int | None = None
+    devices: tuple[int, ...] = ()
 
     @property
     def runs(self) -> bool:
@@ -105,6 +114,9 @@ class GangState:
     avoid: dict[NodeName, float] = field(default_factory=dict)
     most_per_node: int | None = None
     most_until_s: float | None = None
+    awaits: dict[NodeName, Repartition] = field(default_factory=dict)
+    pod_constraints: dict[str, Constraints] = field(default_factory=dict)
+    placed_s: float | None = None
     # Counted as members change: a gang of n members hears of 3n happenings, and looking through
     # all members at each of them would cost n * n.
     _runs: int = 0
@@ -161,6 +173,9 @@ class GangState:
         if member.stage is None:
             member.needs = fact.needs
             member.role = fact.role or member.role
+        member.rank = fact.rank
+        if fact.constraints != Constraints() and fact.role not in self.pod_constraints:
+            self.pod_constraints[fact.role] = fact.constraints
         self._count(member, 1)
         self.pod_priority = max(self.pod_priority, fact.priority)
         if self.since_s is None and fact.created_s:
@@ -304,10 +319,19 @@ class GangState:
         )
         if self.state is State.PLACED:  # the gang runs: each late member is welcome alone
             minimum, role_minimum = 1, ()
+        ranks = self._ranks()
+        constraints, near_role = self._constraints()
         return Waiting(
             gang=spec,
             version=self.version,
-            members=tuple(Member(m.name, m.role, m.needs) for m in members),
+            members=tuple(Member(m.name, m.role, m.needs, ranks[m.name]) for m in members),
+            constraints=constraints,
+            near_role=near_role,
+            seated=tuple(
+                Seated(m.role, ranks[m.name], node)
+                for m in self.members.values()
+                if (node := m.node or (m.bound if m.runs else None)) is not None
+            ),
             minimum=min(max(minimum, 1), len(members)),
             role_minimum=role_minimum,
             priority=spec.priority if spec.priority is not None else self.pod_priority,
@@ -315,6 +339,47 @@ class GangState:
             avoid=tuple(self.avoid),
             most_per_node=self.most_per_node,
         )
+
+    def constraints(self) -> Constraints:
+        """Return what the gang asks of the topology as a whole."""
+        return self._constraints()[0] if self.spec is not None else Constraints()
+
+    def running(self) -> Running:
+        """Return the gang as advice sees it while it runs."""
+        assert self.spec is not None, "only declared gangs run as gangs"  # noqa: S101
+        started_s = self.placed_s or 0.0
+        runtime_s = self.spec.expected_runtime_s
+        return Running(
+            gang=self.spec,
+            places=tuple((m.name, m.bound, m.needs) for m in self.members.values() if m.bound),
+            started_s=started_s,
+            end_s=None if runtime_s is None else started_s + runtime_s,
+            lost_since_s=max(started_s, self.spec.checkpoint_s or 0.0),
+            movable=self.spec.movable,
+        )
+
+    def _ranks(self) -> dict[PodName, int]:
+        """Return every member's place in rank order: by role, then by index."""
+        roles = {role.name: at for at, role in enumerate(self.spec.roles if self.spec else ())}
+
+        def key(member: MemberState) -> tuple[int, str, int, str]:
+            index = member.rank if member.rank is not None else _trailing_number(member.name)
+            return roles.get(member.role, len(roles)), member.role, index, member.name
+
+        return {m.name: rank for rank, m in enumerate(sorted(self.members.values(), key=key))}
+
+    def _constraints(self) -> tuple[Constraints, tuple[tuple[str, Near], ...]]:
+        """Return what the declaration asks of the topology, or else what the pods ask."""
+        assert self.spec is not None, "only declared gangs are planned"  # noqa: S101
+        near_role = {role.name: role.near for role in self.spec.roles if role.near != Near()}
+        constraints = self.spec.constraints
+        for role, asked in self.pod_constraints.items():
+            if role and asked.near != Near():
+                near_role.setdefault(role, asked.near)
+                asked = replace(asked, near=Near())  # noqa: PLW2901 -- the rest is the gang's
+            if constraints == Constraints():
+                constraints = asked
+        return constraints, tuple(near_role.items())
 
     def _settled(self, role: str) -> int:
         return sum(
@@ -333,3 +398,8 @@ class GangState:
         if self.members and any(m.pod or m.stage for m in self.members.values()):
             return False
         return self.spec is None or self.spec.implicit
+
+
+def _trailing_number(name: str) -> int:
+    digits = len(name) - len(name.rstrip("0123456789"))
+    return int(name[-digits:]) if 0 < digits <= 18 else 0

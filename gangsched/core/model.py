@@ -25,6 +25,12 @@ HostPort = tuple[str, str, int]
 PODS = "pods"
 """Every pod takes one of this resource, which is how a node's pod count is kept."""
 
+GPU = "nvidia.com/gpu"
+"""Whole GPUs. A GPU that is shared counts as one taken, whoever shares it."""
+
+MILLI = 1000
+"""Thousandths of one GPU."""
+
 
 @dataclass(frozen=True, slots=True)
 class Expression:
@@ -75,6 +81,18 @@ class Toleration:
         return bool(self.key) and self.value == taint.value
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A part of each of `devices` GPUs: thousandths, or memory (MiB) where that is what was asked.
+
+    These are KAI's gpu-fraction, gpu-memory and gpu-fraction-num-devices.
+    """
+
+    milli: int = 0
+    memory_mib: int = 0
+    devices: int = 1
+
+
 @dataclass(frozen=True, eq=False)
 class PodNeeds:
     """What one pod asks of the node that takes it.
@@ -91,6 +109,7 @@ class PodNeeds:
     tolerations: tuple[Toleration, ...] = ()
     host_ports: tuple[HostPort, ...] = ()
     beyond: tuple[str, ...] = ()
+    share: Share | None = None
     _key: tuple[object, ...] = field(init=False, repr=False)
     _hash: int = field(init=False, repr=False)
 
@@ -104,6 +123,7 @@ class PodNeeds:
             self.tolerations,
             self.host_ports,
             self.beyond,
+            self.share,
         )
         object.__setattr__(self, "_key", key)
         object.__setattr__(self, "_hash", hash(key))
@@ -115,15 +135,83 @@ class PodNeeds:
         return self._hash
 
 
+Layout = tuple[tuple[str, int], ...]
+"""The MIG instances one GPU is cut into: profile and count, sorted; empty for a whole GPU."""
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node as the scheduler sees it."""
+    """A node as the scheduler sees it.
+
+    `gpu_model` is the product its labels name. `layouts` holds one entry a GPU where the node's
+    MIG configuration is known, and is empty where it is not: such a node is counts alone, and its
+    GPUs are never repartitioned.
+    """
 
     name: NodeName
     allocatable: Requests
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
+    gpu_model: str = ""
+    gpu_memory_mib: int = 0
+    layouts: tuple[Layout, ...] = ()
+    mig_failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """Every `size` pods in rank order share one domain of a level."""
+
+    level: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """At most `most` pods of the gang in one domain of a level."""
+
+    level: str
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """How near pods must and should be: levels by name or node label.
+
+    `slices` go from the coarsest level to the finest; each size divides the one before.
+    """
+
+    required: str | None = None
+    preferred: str | None = None
+    slices: tuple[Slices, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Constraints:
+    """What a gang asks of the topology as a whole.
+
+    `topology` is "" for the cluster's default one. `fabric` names a fabric that must
+    (`fabric_required`) or should connect all pods. `exclusive` is a level: domains the gang uses
+    hold no other gang. `gpu_kinds` are parts of GPU product names in order of preference; the
+    whole gang gets one of them. `avoid` are nodes it must not use.
+    """
+
+    topology: str = ""
+    near: Near = Near()
+    fabric: str | None = None
+    fabric_required: bool = False
+    spread: tuple[Spread, ...] = ()
+    exclusive: str | None = None
+    gpu_kinds: tuple[str, ...] = ()
+    avoid: tuple[NodeName, ...] = ()
+
+    def demanding(self) -> bool:
+        """Tell whether anything here can make a placement invalid."""
+        return self != Constraints(topology=self.topology)
+
+
+NO_CONSTRAINTS = Constraints()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +226,7 @@ class Role:
     count: int
     min_count: int
     needs: PodNeeds | None = None
+    near: Near = Near()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +235,8 @@ class Gang:
 
     `implicit` gangs are read off their pods (a label, a bare pod) and vanish with the last of
     them. `priority` None means: that of its pods. `started` tells that the gang was placed whole
-    before this process began.
+    before this process began. `checkpoint_s` is when its work was last saved. `movable` gangs may
+    be stopped and started elsewhere, once they ran for `min_runtime_s`.
     """
 
     id: GangId
@@ -159,6 +249,10 @@ class Gang:
     schedule_timeout_s: float = 60.0
     implicit: bool = False
     started: bool = False
+    constraints: Constraints = NO_CONSTRAINTS
+    checkpoint_s: float | None = None
+    movable: bool = False
+    min_runtime_s: float = 0.0
 
     @property
     def planned_before_creation(self) -> bool:
@@ -173,11 +267,24 @@ class Gang:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One place of a gang that still wants a node."""
+    """One place of a gang that still wants a node.
+
+    `rank` counts the gang's members in rank order, those that have a node included.
+    """
 
     name: PodName
     role: str
     needs: PodNeeds
+    rank: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Seated:
+    """A member that has its node: what is added later must keep the constraints with it."""
+
+    role: str
+    rank: int
+    node: NodeName
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +293,8 @@ class Waiting:
 
     `minimum` of `members` must be placed together (and `role_minimum` of each role), or none.
     `version` lets the engine tell whether the gang changed since the snapshot. `avoid` and
-    `most_per_node` are what refusals of its members have taught.
+    `most_per_node` are what refusals of its members have taught. `constraints` and
+    `near_role` come from the declaration, or else from the pods; `seated` members have a node.
     """
 
     gang: Gang
@@ -198,3 +306,6 @@ class Waiting:
     since_s: float
     avoid: tuple[NodeName, ...] = ()
     most_per_node: int | None = None
+    constraints: Constraints = NO_CONSTRAINTS
+    near_role: tuple[tuple[str, Near], ...] = ()
+    seated: tuple[Seated, ...] = ()

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from gangsched.core.model import GangId, NodeName, PodName, PodUid
+from gangsched.core.model import GangId, Layout, NodeName, PodName, PodUid
 
 Assignments = tuple[tuple[PodName, NodeName], ...]
 
@@ -23,6 +23,18 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
+class CutGpus:
+    """Have idle GPUs of a node cut anew; `layouts` says how each of its GPUs shall be.
+
+    Answered by NodeSeen with these layouts, or with `mig_failed`.
+    """
+
+    gang: GangId
+    node: NodeName
+    layouts: tuple[Layout, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Prepare:
     """Bring the pod to the barrier: ungate it, let every other judge check it.
 
@@ -38,12 +50,16 @@ class Prepare:
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """Bind the pod. Answered by Bound or BindFailed, and only by a definite answer."""
+    """Bind the pod. Answered by Bound or BindFailed, and only by a definite answer.
+
+    `devices` are the GPUs it shares, to be written on the pod.
+    """
 
     gang: GangId
     uid: PodUid
     name: PodName
     node: NodeName
+    devices: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,4 +92,4 @@ class Report:
     message: str
 
 
-Order = Reserve | Release | Prepare | Bind | Refuse | Evict | Report
+Order = Reserve | Release | CutGpus | Prepare | Bind | Refuse | Evict | Report

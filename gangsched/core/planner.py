@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gangsched.core.model import GangId, Waiting
+from gangsched.core.cluster import Cluster
+from gangsched.core.model import GPU, GangId, PodNeeds, Waiting
+from gangsched.core.placement.repartition import with_cut_gpus
 from gangsched.core.policy import Placement, Policies
 from gangsched.core.refusal import Reason, Refusal
 from gangsched.core.snapshot import Snapshot, Trial
@@ -50,6 +52,7 @@ def make_plan(snapshot: Snapshot, policies: Policies, now_s: float) -> Plan:
                 refusals.append((waiting.version, result))
                 continue
             verify(waiting, result, snapshot, trial)
+            claim(waiting, snapshot)
             placements.append(Planned(waiting.gang.id, waiting.version, result))
     return Plan(tuple(placements), tuple(refusals))
 
@@ -71,7 +74,20 @@ def _plan_one(waiting: Waiting, snapshot: Snapshot, policies: Policies) -> Place
                     f"pod {member.name} asks for {', '.join(member.needs.beyond)}, which direct "
                     f"binding does not check; run gangsched with --binding extender for it.",
                 )
-    return policies.placer.place(waiting, snapshot)
+    result = policies.placer.place(waiting, snapshot)
+    if isinstance(result, Refusal) and result.reason is not Reason.MISCONFIGURED:
+        return with_cut_gpus(waiting, snapshot, policies.placer) or result
+    return result
+
+
+def claim(waiting: Waiting, snapshot: Snapshot) -> None:
+    """Keep the gangs planned after this one out of domains it has for itself."""
+    asked = waiting.constraints
+    tree = snapshot.cluster.tree(asked.topology)
+    if asked.exclusive is not None:
+        level = tree.topology.index(asked.exclusive) if tree is not None else 0
+        if level is not None:
+            snapshot.cluster.exclusive[waiting.gang.id] = (asked.topology, level)
 
 
 def verify(waiting: Waiting, placement: Placement, snapshot: Snapshot, trial: Trial) -> None:
@@ -92,6 +108,14 @@ def verify(waiting: Waiting, placement: Placement, snapshot: Snapshot, trial: Tr
     short = [role for role, least in waiting.role_minimum if roles.get(role, 0) < least]
     if len(placed) < waiting.minimum or short:
         raise PolicyError(f"{waiting.gang.id}: {len(placed)} placed, fewer than its minimum")
+    with cluster.offering({cut.node: (cut.held, cut.gained) for cut in placement.repartitions}):
+        _charge(waiting, placement, cluster, trial)
+    for cut in placement.repartitions:
+        trial.take(cluster.rows[cut.node], PodNeeds(cut.held))
+
+
+def _charge(waiting: Waiting, placement: Placement, cluster: Cluster, trial: Trial) -> None:
+    members = {member.name: member for member in waiting.members}
     groups: dict[tuple[int, int], int] = {}
     needs_of = {id(member.needs): member.needs for member in waiting.members}
     for name, node in placement.nodes:
@@ -107,8 +131,10 @@ def verify(waiting: Waiting, placement: Placement, snapshot: Snapshot, trial: Tr
         )
         if crowded or not cluster.eligible(needs)[row]:
             raise PolicyError(f"{waiting.gang.id}: {cluster.names[row]} does not admit it")
-        trial.take(row, needs, times)
+        trial.take(row, needs, times, waiting.gang.id)
         vector = cluster.vector(needs)
+        if needs.share is not None:
+            vector = vector + (np.array(cluster.resources) == GPU)
         over = cluster.used[row] > cluster.allocatable[row]
         if bool(np.any(over & (vector > 0))):
             raise PolicyError(f"{waiting.gang.id}: {cluster.names[row]} would be over-committed")

@@ -5,18 +5,53 @@ whatever a policy returns, so a wrong policy can waste a cycle but never over-co
 """
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
-from gangsched.core.model import NodeName, PodName, Waiting
+from gangsched.core.model import Layout, NodeName, PodName, Requests, Waiting
 from gangsched.core.refusal import Refusal
 from gangsched.core.snapshot import Snapshot
 
 
+class Proof(StrEnum):
+    """How good an answer is known to be."""
+
+    PROVED = "proved"
+    GAP = "gap"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Repartition:
+    """Idle GPUs of a node to be cut anew: the layout every GPU of the node shall have.
+
+    `held` are the resources of the GPUs that change, as the node offers them until it happens;
+    `gained` is what it will offer beyond the present.
+    """
+
+    node: NodeName
+    layouts: tuple[Layout, ...]
+    held: Requests
+    gained: Requests
+
+
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where the members of one gang go."""
+    """Where the members of one gang go.
+
+    `devices` names GPUs for members that share one, where the policy cares which.
+    `repartitions` must have happened before the members on those nodes can be bound. `proof` says
+    whether no better placement exists by the placer's objectives; with GAP, `cost` is what was
+    reached and `bound` what no placement can be below.
+    """
 
     nodes: tuple[tuple[PodName, NodeName], ...]
+    devices: tuple[tuple[PodName, tuple[int, ...]], ...] = ()
+    repartitions: tuple[Repartition, ...] = ()
+    gpu_kind: str = ""
+    proof: Proof = Proof.UNKNOWN
+    cost: tuple[int, ...] = ()
+    bound: tuple[int, ...] = ()
 
 
 class QueueOrder(Protocol):

@@ -15,6 +15,9 @@ class Reason(StrEnum):
     UNSATISFIABLE = "NoNodeQualifies"
     TOO_LARGE = "LargerThanCluster"
     NO_ROOM = "NotEnoughFree"
+    TOPOLOGY = "TopologyDoesNotFit"
+    MISCONFIGURED = "Misconfigured"
+    REPARTITIONING = "Repartitioning"
     BEYOND_PLANNER = "BeyondPlanner"
     BACKING_OFF = "BackingOff"
 
@@ -25,6 +28,19 @@ class NearMiss:
 
     node: str
     lacks: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """A change that would let the gang run now, or the moment it will by itself.
+
+    Each was checked by planning the gang with it. `kind` is machine-readable: level, members,
+    spread, exclusive, gpu-kind, avoid, wait, repartition, move. `at_s` is set where time helps.
+    """
+
+    kind: str
+    message: str
+    at_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +59,7 @@ class Refusal:
     possible: int = 0
     near_miss: NearMiss | None = None
     proved: bool = True
+    remedies: tuple[Remedy, ...] = ()
 
 
 def amount(resource: str, quantity: int) -> str:

@@ -5,7 +5,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from gangsched.core.cluster import Cluster
-from gangsched.core.model import PodNeeds, Waiting
+from gangsched.core.devices import Devices
+from gangsched.core.model import Gang, GangId, NodeName, PodName, PodNeeds, Waiting
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A gang that runs: where, since when and until when, and what moving it would lose.
+
+    `places` are the node and needs of each member. `end_s` is expected, None where nobody said.
+    `lost_since_s` is its last checkpoint or its start. `movable` tells that its owner allows it.
+    """
+
+    gang: Gang
+    places: tuple[tuple[PodName, NodeName, PodNeeds], ...]
+    started_s: float
+    end_s: float | None = None
+    lost_since_s: float = 0.0
+    movable: bool = False
 
 
 @dataclass(frozen=True)
@@ -21,6 +38,7 @@ class Snapshot:
     waiting: tuple[Waiting, ...]
     queues: frozenset[str]
     beyond_is_judged: bool = True
+    running: tuple[Running, ...] = ()
 
     @contextmanager
     def trial(self) -> Iterator["Trial"]:
@@ -31,18 +49,24 @@ class Snapshot:
         finally:
             trial.undo()
 
+    @contextmanager
+    def emptied(self) -> Iterator[None]:
+        """Look at the cluster as if nothing ran; leaving the block restores the usage."""
+        with self.cluster.emptied():
+            yield
+
 
 class Trial:
     """A list of charges that can be taken back in one go."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._taken: list[tuple[int, PodNeeds, int]] = []
+        self._taken: list[tuple[int, PodNeeds, int, GangId | None, tuple[Devices, ...]]] = []
 
-    def take(self, row: int, needs: PodNeeds, times: int = 1) -> None:
+    def take(self, row: int, needs: PodNeeds, times: int = 1, holder: GangId | None = None) -> None:
         """Charge the row, to be undone at the end of the trial."""
-        self._cluster.take(row, needs, times)
-        self._taken.append((row, needs, times))
+        devices = self._cluster.take(row, needs, times, holder)
+        self._taken.append((row, needs, times, holder, devices))
 
     def undo(self) -> None:
         """Give everything back, last first."""

@@ -16,7 +16,6 @@ from gangsched.core.model import (
     Taint,
     Toleration,
 )
-from gangsched.core.placement.capacity import capacity
 from gangsched.core.policy import Placement
 from gangsched.core.refusal import Reason, Refusal
 from gangsched.core.snapshot import Snapshot
@@ -34,7 +33,7 @@ def cluster(*nodes: Node) -> Cluster:
 
 def room(made: Cluster, wants) -> dict[str, int]:
     """Return capacity by node name."""
-    counts = capacity(made, wants)
+    counts = made.capacity(wants)
     return {name: int(counts[row]) for name, row in made.rows.items()}
 
 

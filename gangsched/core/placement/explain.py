@@ -1,27 +1,37 @@
 """Turning a misfit into its reason: what is short, by how much, and which node came closest."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from gangsched.core.cluster import Cluster
 from gangsched.core.model import PODS, PodNeeds, Waiting
-from gangsched.core.placement.capacity import capacity, capacity_when_empty
+from gangsched.core.placement.demand import Kind, kinds_of
+from gangsched.core.placement.relax import Relaxed, relaxations, without_constraints
+from gangsched.core.placement.scope import Scope
 from gangsched.core.refusal import NearMiss, Reason, Refusal, amount, plural
+from gangsched.core.snapshot import Snapshot
+from gangsched.core.topology import UNKNOWN
+
+Fits = Callable[[Waiting], bool]
+Roles = tuple[str, ...]
+Wanted = dict[PodNeeds, tuple[Roles, int]]
 
 
-def explain(
-    waiting: Waiting, cluster: Cluster, minimum: dict[tuple[str, PodNeeds], int]
-) -> Refusal:
+def explain(waiting: Waiting, snapshot: Snapshot, scope: Scope, fits: Fits) -> Refusal:
     """Say why the smallest gang that may start does not fit, worst obstacle first.
 
-    A kind that no node could ever take comes first, then one that the empty cluster cannot
-    hold, then one that lacks free room now.
+    A kind that no node could ever take comes first, then what the empty cluster cannot hold,
+    then what lacks free room now, then the constraint that binds. `fits` plans a changed gang.
     """
-    wanted = _by_needs(minimum)
+    cluster = snapshot.cluster
+    kinds = kinds_of(waiting, scope, cluster)
+    wanted = _by_needs(kinds)
     for needs, (roles, count) in wanted.items():
-        if not capacity_when_empty(cluster, needs).any():
+        if not cluster.capacity_when_empty(needs).any():
             return _no_node(waiting, cluster, roles, needs, count)
     for needs, (roles, count) in wanted.items():
-        ever = int(capacity_when_empty(cluster, needs).sum())
+        ever = int(cluster.capacity_when_empty(needs).sum())
         if ever < count:
             return Refusal(
                 waiting.gang.id,
@@ -32,10 +42,15 @@ def explain(
                 wanted=count,
                 possible=ever,
             )
+    constrained = _constrained(waiting)
+    if constrained and not _fits_when_empty(waiting, snapshot, fits):
+        return _binding(waiting, snapshot, scope, kinds, fits, empty=True)
     for needs, (roles, count) in wanted.items():
-        room = int(capacity(cluster, needs, waiting.avoid).sum())
-        if room < count:
+        room = int((cluster.capacity(needs) * scope.allowed).sum())
+        if room < count and not (constrained and int(cluster.capacity(needs).sum()) >= count):
             return _no_room(waiting, cluster, roles, needs, count, room)
+    if constrained:
+        return _binding(waiting, snapshot, scope, kinds, fits, empty=False)
     total = sum(count for _, count in wanted.values())
     apart = waiting.most_per_node
     learnt = "" if apart is None else f" with at most {apart} on one node, as refusals demand"
@@ -49,23 +64,100 @@ def explain(
     )
 
 
-Roles = tuple[str, ...]
+def _constrained(waiting: Waiting) -> bool:
+    return (
+        waiting.constraints.demanding()
+        or bool(waiting.avoid)
+        or any(near.required or near.slices for _, near in waiting.near_role)
+    )
 
 
-def _by_needs(minimum: dict[tuple[str, PodNeeds], int]) -> dict[PodNeeds, tuple[Roles, int]]:
+def _fits_when_empty(waiting: Waiting, snapshot: Snapshot, fits: Fits) -> bool:
+    """Tell whether the gang would fit if nothing else ran."""
+    with snapshot.emptied():
+        return fits(waiting)
+
+
+def _binding(
+    waiting: Waiting,
+    snapshot: Snapshot,
+    scope: Scope,
+    kinds: list[Kind],
+    fits: Fits,
+    *,
+    empty: bool,
+) -> Refusal:
+    """Name the constraint that binds: the one that would have to go for the gang to fit."""
+    binding: Relaxed | None = None
+    domain = ""
+    if empty:
+        with snapshot.emptied():
+            binding = next((one for one in relaxations(waiting, scope) if fits(one.waiting)), None)
+            domain = _best_domain(snapshot.cluster, scope, kinds)
+    else:
+        binding = next((one for one in relaxations(waiting, scope) if fits(one.waiting)), None)
+        domain = _best_domain(snapshot.cluster, scope, kinds)
+    total = sum(kind.least for kind in kinds)
+    asks = " and ".join(f"{kind.least} of {describe(kind.needs)}" for kind in kinds)
+    when = "even in an empty cluster" if empty else "now"
+    if binding is None:
+        alone = fits(without_constraints(waiting))
+        what = "its constraints taken together" if alone else "its roles taken together"
+        sentence = f"it needs {plural(total, 'pod')} ({asks}), and {what} leave no place {when}"
+    else:
+        sentence = (
+            f"it needs {plural(total, 'pod')} ({asks}) with {binding.binding}, which no place "
+            f"offers {when}"
+        )
+    return Refusal(
+        waiting.gang.id,
+        Reason.TOO_LARGE if empty else Reason.TOPOLOGY,
+        f"{sentence}{domain}.",
+        wanted=total,
+        proved=len(kinds) == 1,
+    )
+
+
+def _best_domain(cluster: Cluster, scope: Scope, kinds: list[Kind]) -> str:
+    """Say which domain of the required level has most room, and how much there is in all."""
+    level = scope.rules.required
+    if level is None:
+        level = next((at for kind in kinds for at, _ in kind.rules.slices), None)
+    if level is None:
+        return ""
+    kind = max(kinds, key=lambda one: one.least)
+    room = cluster.capacity(kind.needs) * scope.allowed
+    codes = scope.codes(level, len(room))
+    known = codes != UNKNOWN
+    totals = np.bincount(codes[known], weights=room[known]).astype(np.int64)
+    if not len(totals) or not totals.any():
+        return ""
+    best = int(np.argmax(totals))
+    return (
+        f"; the {scope.level_name(level)} with most room, {scope.name(level, best, cluster)}, "
+        f"takes {totals[best]}, the whole cluster {int(room.sum())}"
+    )
+
+
+def _by_needs(kinds: list[Kind]) -> Wanted:
     """Count pods of equal needs together, whatever their roles: they compete for one room."""
-    found: dict[PodNeeds, tuple[Roles, int]] = {}
-    for (role, needs), count in minimum.items():
-        if count > 0:
-            roles, total = found.get(needs, ((), 0))
-            found[needs] = ((*roles, role), total + count)
+    found: Wanted = {}
+    for kind in kinds:
+        if kind.least > 0:
+            roles, total = found.get(kind.needs, ((), 0))
+            found[kind.needs] = ((*roles, *kind.roles), total + kind.least)
     return found
 
 
 def describe(needs: PodNeeds) -> str:
     """Write what one pod asks, rarest resource first."""
     order = sorted(needs.requests, key=lambda item: (item[0] in ("cpu", "memory"), item[0]))
-    return ", ".join(amount(name, quantity) for name, quantity in order) or "no resources"
+    parts = [amount(name, quantity) for name, quantity in order]
+    if needs.share is not None:
+        share = needs.share
+        part = f"{share.memory_mib} MiB" if share.memory_mib else f"{share.milli / 1000:g}"
+        parts.insert(0, f"{part} of {plural(share.devices, 'GPU')}")
+    return ", ".join(parts) or "no resources"
 
 
 def _who(roles: Roles) -> str:
@@ -91,10 +183,8 @@ def _no_node(
     else:
         miss = nearest(cluster, needs, empty=True)
         lacks = " and ".join(amount(name, quantity) for name, quantity in miss.lacks)
-        sentence = (
-            f"no node is large enough for one pod of {describe(needs)}; "
-            f"the closest, {miss.node}, lacks {lacks}."
-        )
+        closest = f"the closest, {miss.node}, lacks {lacks}" if lacks else "none has such GPUs"
+        sentence = f"no node is large enough for one pod of {describe(needs)}; {closest}."
     return Refusal(
         waiting.gang.id,
         Reason.UNSATISFIABLE,

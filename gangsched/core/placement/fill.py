@@ -1,144 +1,392 @@
-"""Filling a gang's roles into nodes, one kind of pod after another, minimum before surplus.
+"""Filling a gang into the tree of domains, by counting.
 
-A placer brings one function, `Chooser`: given how many pods each node can take, how many go
-where. Everything else (members alike are counted together, the hardest kind goes first, all or
-the minimum or nothing, the refusal) is the same for every such placer and lives here.
+A placer brings one function, `Chooser`: given how much each bin can take, how much goes where.
+Bins are nodes, or domains of a level, counted in whole slices. Everything else is the same for
+every such placer and lives here: constraints, all or the minimum or nothing, the hardest kind
+first, rank order, the refusal.
+
+For pods of one kind the counts are exact, so that a refusal is a proof. With several kinds they
+are filled one after the other, which may miss a placement that exists; the refusal says so.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from gangsched.core.cluster import Cluster, Ints
-from gangsched.core.model import Member, NodeName, PodName, PodNeeds, Waiting
-from gangsched.core.placement.capacity import capacity, preference
+from gangsched.core.cluster import Cluster, Ints, Mask
+from gangsched.core.model import NodeName, PodName, Waiting
+from gangsched.core.placement.choosers import Bins, Chooser
+from gangsched.core.placement.cost import Cost, Objective, cost_of
+from gangsched.core.placement.demand import Kind, chosen, kinds_of, seated_mask
 from gangsched.core.placement.explain import explain
+from gangsched.core.placement.scope import MisconfiguredError, Scope, resolve
 from gangsched.core.policy import Placement
-from gangsched.core.refusal import Refusal
-from gangsched.core.snapshot import Snapshot, Trial
+from gangsched.core.refusal import Reason, Refusal
+from gangsched.core.snapshot import Snapshot
+from gangsched.core.topology import UNKNOWN
 
-Chooser = Callable[[Cluster, PodNeeds, Ints, Ints, int], Ints]
-"""`(cluster, needs, capacity, preference, wanted) -> count per slot`, summing to `wanted`."""
+Counts = list[Ints]
+"""How many pods of each kind go to each slot, in the order of the kinds."""
 
-Kind = tuple[str, PodNeeds]
+_LAST = -(10**9)
+"""Preference of nodes whose place in the topology is unknown."""
+
+_DOMAINS_COMPARED = 8
 
 
-def fill(waiting: Waiting, snapshot: Snapshot, choose: Chooser) -> Placement | Refusal:
-    """Place every member if possible, else as many as fit above the minimum, else refuse.
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How a placer fills: its chooser, and whether it goes down the tree level by level.
 
-    A gang of one kind is counted exactly: a refusal is then a proof. With several kinds the
-    kinds are filled hardest first, which may miss a placement that exists; the refusal says so.
+    Without `descend` only levels that constraints name are looked at.
     """
-    kinds = _by_kind(waiting.members)
-    everything = {kind: len(members) for kind, members in kinds.items()}
-    chosen = _fill_counts(waiting, snapshot, everything, choose)
-    if chosen is None and waiting.minimum < len(waiting.members):
-        chosen = _fill_counts(waiting, snapshot, _minimum(waiting, kinds), choose, everything)
-    if chosen is None:
-        return explain(waiting, snapshot.cluster, _minimum(waiting, kinds))
-    nodes: list[tuple[PodName, NodeName]] = []
-    for kind, members in kinds.items():
-        rows = chosen[kind]
-        nodes.extend(
-            (member.name, snapshot.cluster.names[row])
-            for member, row in zip(members, rows, strict=False)
-        )
-    return Placement(tuple(nodes))
+
+    choose: Chooser
+    descend: bool = False
 
 
-def _by_kind(members: tuple[Member, ...]) -> dict[Kind, list[Member]]:
-    kinds: dict[Kind, list[Member]] = {}
-    for member in members:
-        kinds.setdefault((member.role, member.needs), []).append(member)
-    return kinds
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A placement in counts: the kinds, how many of each, where, and on which kind of GPU."""
+
+    kinds: list[Kind]
+    counts: Counts
+    gpu: str
+    mask: Mask
 
 
-def _minimum(waiting: Waiting, kinds: dict[Kind, list[Member]]) -> dict[Kind, int]:
-    """Return how many of each kind make the smallest gang that may start."""
-    left = waiting.minimum
-    wanted = dict.fromkeys(kinds, 0)
-    for role, minimum in waiting.role_minimum:
-        for kind, members in kinds.items():
-            if kind[0] == role:
-                take = min(minimum, len(members))
-                wanted[kind] += take
-                minimum -= take  # noqa: PLW2901 -- the rest comes from the role's other kinds
-                left -= take
-    for kind, members in kinds.items():
-        more = min(max(left, 0), len(members) - wanted[kind])
-        wanted[kind] += more
-        left -= more
+def fill(waiting: Waiting, snapshot: Snapshot, style: Style | Chooser) -> Placement | Refusal:
+    """Place every member if possible, else as many as fit above the minimum, else refuse."""
+    if not isinstance(style, Style):
+        style = Style(style)
+    cluster = snapshot.cluster
+    try:
+        scope = resolve(waiting, cluster)
+    except MisconfiguredError as error:
+        return Refusal(waiting.gang.id, Reason.MISCONFIGURED, str(error))
+    found = search(waiting, snapshot, scope, style)
+    if found is None:
+        return explain(waiting, snapshot, scope, lambda trial: fits(trial, snapshot, style))
+    return placement(waiting, cluster, scope, found)
+
+
+def fits(waiting: Waiting, snapshot: Snapshot, style: Style) -> bool:
+    """Tell whether a gang, changed in some way, would find its place."""
+    try:
+        scope = resolve(waiting, snapshot.cluster)
+    except MisconfiguredError:
+        return False
+    return search(waiting, snapshot, scope, style) is not None
+
+
+def search(waiting: Waiting, snapshot: Snapshot, scope: Scope, style: Style) -> Found | None:
+    """Find counts for as many members as possible, on the first kind of GPU that takes any."""
+    kinds = kinds_of(waiting, scope, snapshot.cluster)
+    if not any(kind.members for kind in kinds):
+        return None
+    for gpu, mask in scope.gpu_masks:
+        filling = Filling(waiting, snapshot, scope, style, kinds)
+        counts = _most(filling, mask & scope.allowed)
+        if counts is not None:
+            return Found(kinds, counts, gpu, mask & scope.allowed)
+    return None
+
+
+def _most(filling: "Filling", mask: Mask) -> Counts | None:
+    """Place everything, or the largest number between minimum and everything that fits."""
+    kinds = filling.kinds
+    everything = [kind.most for kind in kinds]
+    least = [kind.least for kind in kinds]
+    counts = filling.attempt(everything, mask)
+    if counts is not None or everything == least:
+        return counts
+    best = filling.attempt(least, mask)
+    if best is None:
+        return None
+    low, high = 0, sum(everything) - sum(least)
+    while low + 1 < high:  # `low` surplus pods fit, `high` do not
+        middle = (low + high) // 2
+        counts = filling.attempt(_with_surplus(kinds, middle), mask)
+        if counts is None:
+            high = middle
+        else:
+            low, best = middle, counts
+    return best
+
+
+def _with_surplus(kinds: list[Kind], surplus: int) -> list[int]:
+    wanted = []
+    for kind in kinds:
+        unit = kind.rules.unit(0)
+        more = min(surplus, kind.most - kind.least) // unit * unit
+        wanted.append(kind.least + more)
+        surplus -= more
     return wanted
 
 
-def _fill_counts(
-    waiting: Waiting,
-    snapshot: Snapshot,
-    wanted: dict[Kind, int],
-    choose: Chooser,
-    at_most: dict[Kind, int] | None = None,
-) -> dict[Kind, list[int]] | None:
-    """Return the slot of each pod of each kind, or None when `wanted` does not fit.
-
-    With `at_most`, surplus pods are added while there is room.
-    """
-    with snapshot.trial() as trial:
-        filling = _Filling(waiting, snapshot.cluster, trial, choose)
-        rows: dict[Kind, list[int]] = {kind: [] for kind in wanted}
-        for kind in _hardest_first(wanted, snapshot.cluster, waiting.avoid):
-            if not filling.add(rows[kind], kind, wanted[kind]):
-                return None
-        for kind, most in (at_most or {}).items():
-            more = min(most - wanted[kind], int(filling.room(kind).sum()))
-            filling.add(rows[kind], kind, more)
-        return rows
-
-
-def _hardest_first(
-    wanted: dict[Kind, int], cluster: Cluster, avoid: tuple[NodeName, ...]
-) -> list[Kind]:
-    """Order kinds by how much of their own capacity they would use up."""
-    if len(wanted) == 1:
-        return list(wanted)
-
-    def slack(kind: Kind) -> float:
-        total = int(capacity(cluster, kind[1], avoid).sum())
-        return total / max(wanted[kind], 1)
-
-    return sorted(wanted, key=slack)
+def placement(waiting: Waiting, cluster: Cluster, scope: Scope, found: Found) -> Placement:
+    """Give counted places to members: neighbouring ranks get neighbouring nodes."""
+    slots = len(cluster.names)
+    nodes: list[tuple[PodName, NodeName]] = []
+    keys = [scope.codes(level, slots) for level in reversed(range(scope.depth))]
+    for kind, counts in zip(found.kinds, found.counts, strict=True):
+        rows = np.flatnonzero(counts)
+        order = rows[np.lexsort((rows, *(key[rows] for key in keys)))]
+        members = chosen(kind, int(counts.sum()), waiting)
+        places = np.repeat(order, counts[order])
+        nodes.extend(
+            (member.name, cluster.names[row]) for member, row in zip(members, places, strict=True)
+        )
+    return Placement(tuple(nodes), gpu_kind=found.gpu)
 
 
 @dataclass(slots=True)
-class _Filling:
-    """One attempt: what it may use, and how many members each slot holds so far."""
+class Filling:
+    """Attempts to fill one gang; `seated` members count for spread."""
 
     waiting: Waiting
-    cluster: Cluster
-    trial: Trial
-    choose: Chooser
-    _members: Ints | None = None
+    snapshot: Snapshot
+    scope: Scope
+    style: Style
+    kinds: list[Kind]
+    _members: Ints = field(init=False)
 
-    def room(self, kind: Kind) -> Ints:
-        """Return how many more pods of a kind each slot may take."""
-        count = capacity(self.cluster, kind[1], self.waiting.avoid)
+    def attempt(self, wanted: list[int], mask: Mask) -> Counts | None:
+        """Return counts for `wanted` pods of each kind, or None where they were not found."""
+        mask = self._known_places(mask)
+        fixed = seated_mask(self.waiting, self.scope, self.snapshot.cluster, None)
+        if fixed is not None:
+            return self._fill(wanted, mask & fixed)
+        level = self.scope.rules.required
+        if level is None:
+            return self._fill(wanted, mask)
+        best: tuple[Cost, Counts] | None = None
+        compared = 0
+        for domain in self._domains(level, wanted, mask):
+            counts = self._fill(wanted, domain)
+            if counts is None:
+                continue
+            if not self.style.descend:
+                return counts
+            cost = cost_of(counts, self.snapshot.cluster, self.scope, (Objective.DOMAINS,))
+            if best is None or cost < best[0]:
+                best = cost, counts
+            compared += 1
+            if compared == _DOMAINS_COMPARED:
+                break
+        return best[1] if best is not None else None
+
+    def _known_places(self, mask: Mask) -> Mask:
+        """Leave nodes out whose domain is unknown at a level that a constraint names."""
+        for level in self.scope.bounded_levels():
+            mask = mask & (self.scope.codes(level, len(mask)) != UNKNOWN)
+        return mask
+
+    def _domains(self, level: int, wanted: list[int], mask: Mask) -> Iterator[Mask]:
+        """Yield the domains of a level that may hold the gang, the tightest first."""
+        codes = self.scope.codes(level, len(mask))
+        possible: Mask | None = None
+        slack: Ints | None = None
+        for kind, count in zip(self.kinds, wanted, strict=True):
+            if not count:
+                continue
+            room = self.snapshot.cluster.capacity(kind.needs) * mask
+            total = np.bincount(codes[mask], weights=room[mask]).astype(np.int64)
+            enough = total >= count
+            possible = enough if possible is None else possible & enough
+            slack = total - count if slack is None else np.minimum(slack, total - count)
+        if possible is None or slack is None:
+            return
+        for code in sorted(np.flatnonzero(possible), key=lambda code: (slack[code], code)):
+            yield mask & (codes == code)
+
+    def _fill(self, wanted: list[int], mask: Mask) -> Counts | None:
+        """Fill every kind within the mask, the hardest first."""
+        cluster = self.snapshot.cluster
+        counts: Counts = [np.zeros(len(mask), dtype=np.int64) for _ in self.kinds]
+        self._members = _seats(self.waiting, cluster)
+        with self.snapshot.trial() as trial:
+            for index in self._hardest_first(wanted, mask):
+                kind = self.kinds[index]
+                if not wanted[index]:
+                    continue
+                found = self._one_kind(kind, wanted[index], mask)
+                if found is None:
+                    return None
+                counts[index] = found
+                self._members = self._members + found
+                if len(self.kinds) > 1:
+                    for row in np.flatnonzero(found):
+                        trial.take(int(row), kind.needs, int(found[row]))
+        return counts
+
+    def _hardest_first(self, wanted: list[int], mask: Mask) -> list[int]:
+        """Order kinds by how much of their own room they would use up."""
+        if len(wanted) == 1:
+            return [0]
+        slack = []
+        for kind, count in zip(self.kinds, wanted, strict=True):
+            total = int((self.snapshot.cluster.capacity(kind.needs) * mask).sum())
+            slack.append(total / max(count, 1))
+        return sorted(range(len(wanted)), key=lambda index: slack[index])
+
+    def _one_kind(self, kind: Kind, wanted: int, mask: Mask) -> Ints | None:
+        cluster = self.snapshot.cluster
+        if kind.only is not None:
+            mask = mask & kind.only
+        room = cluster.capacity(kind.needs) * mask
         if self.waiting.most_per_node is not None:
-            held = self._members if self._members is not None else np.zeros_like(count)
-            count = np.clip(self.waiting.most_per_node - held, 0, count)
-        return count
+            room = np.clip(self.waiting.most_per_node - self._members, 0, room)
+        descent = Descent(cluster, self.scope, self.style, kind, self._members)
+        fixed = seated_mask(self.waiting, self.scope, cluster, kind)
+        level = kind.rules.required
+        if fixed is not None:
+            return descent.down(room * fixed, wanted)
+        if level is None:
+            return descent.down(room, wanted)
+        codes = self.scope.codes(level, len(mask))
+        totals = descent.capacities(room, level)
+        for code in np.lexsort((np.arange(len(totals)), totals)):
+            if totals[code] >= wanted:
+                found = descent.down(room * (codes == code), wanted)
+                if found is not None:
+                    return found
+        return None
 
-    def add(self, rows: list[int], kind: Kind, wanted: int) -> bool:
-        """Fill `wanted` pods of a kind in, appending the slot of each to `rows`."""
-        if wanted <= 0:
-            return True
-        room = self.room(kind)
-        if int(room.sum()) < wanted:
-            return False
-        needs = kind[1]
-        counts = self.choose(self.cluster, needs, room, preference(self.cluster, needs), wanted)
-        self._members = counts if self._members is None else self._members + counts
-        for row in np.flatnonzero(counts):
-            times = int(counts[row])
-            self.trial.take(int(row), needs, times)
-            rows.extend([int(row)] * times)
-        return True
+
+@dataclass(slots=True)
+class Descent:
+    """One kind of pod going down the tree: room is summed up, then shares are handed down."""
+
+    cluster: Cluster
+    scope: Scope
+    style: Style
+    kind: Kind
+    members: Ints
+    _preference: Ints | None = None
+
+    def down(self, room: Ints, wanted: int) -> Ints | None:
+        """Return counts per slot that sum to `wanted`, or None when there is no room."""
+        levels = self._levels()
+        room = self._capped(room)
+        if not levels:  # only nodes: the common case, kept short
+            if int(room.sum()) < wanted:
+                return None
+            rows = np.flatnonzero(room)
+            room[rows] = self._choose(rows, room[rows], self._preferences()[rows], wanted)
+            return room
+        sums = self._sums(room, levels)
+        if int(sums[levels[0]].sum()) < wanted:
+            return None
+        counts = np.zeros(len(room), dtype=np.int64)
+        self._hand_down(levels, 0, np.flatnonzero(room), sums, room, wanted, counts)
+        return counts
+
+    def capacities(self, room: Ints, level: int) -> Ints:
+        """Return how many pods each domain of a level takes, whole slices and spread counted."""
+        levels = sorted({*self._levels(), level} - {self.scope.depth})
+        room = self._capped(room)
+        if level >= self.scope.depth:
+            return room
+        return self._sums(room, levels)[level]
+
+    def _levels(self) -> list[int]:
+        depth = self.scope.depth
+        levels = set(range(depth)) if self.style.descend else set()
+        levels.update(at for at, _ in self.kind.rules.slices)
+        levels.update(self.scope.spread)
+        return sorted(level for level in levels if level < depth)
+
+    def _capped(self, room: Ints) -> Ints:
+        """Apply spread and slices that name the host itself."""
+        host = self.scope.depth
+        if host in self.scope.spread:
+            room = np.clip(self.scope.spread[host] - self.members, 0, room)
+        unit = self.kind.rules.unit(host)
+        return room // unit * unit if unit > 1 else room
+
+    def _sums(self, room: Ints, levels: list[int]) -> dict[int, Ints]:
+        """Return the capacity of each bin by level.
+
+        Each level is summed from the next finer one, after that was cut to whole slices.
+        """
+        slots = len(room)
+        sums: dict[int, Ints] = {}
+        finer, finer_codes = room, np.arange(slots, dtype=np.int64)
+        for level in reversed(levels):
+            codes = self._bins(level, slots)
+            size = self._domains(level) + slots
+            domain_of = np.zeros(len(finer), dtype=np.int64)
+            domain_of[finer_codes] = codes
+            total = np.bincount(domain_of, weights=finer, minlength=size).astype(np.int64)
+            most = self.scope.spread.get(level)
+            if most is not None:
+                held = np.bincount(codes, weights=self.members, minlength=size).astype(np.int64)
+                total = np.clip(most - held, 0, total)
+            unit = self.kind.rules.unit(level)
+            sums[level] = total // unit * unit
+            finer, finer_codes = sums[level], codes
+        return sums
+
+    def _bins(self, level: int, slots: int) -> Ints:
+        """Return the bin of each slot: its domain, or a bin of its own where that is unknown."""
+        codes = self.scope.codes(level, slots)
+        return np.where(codes == UNKNOWN, self._domains(level) + np.arange(slots), codes)
+
+    def _domains(self, level: int) -> int:
+        return len(self.scope.tree.paths[level]) if self.scope.tree is not None else 0
+
+    def _hand_down(
+        self,
+        levels: list[int],
+        at: int,
+        rows: Ints,
+        sums: dict[int, Ints],
+        room: Ints,
+        wanted: int,
+        counts: Ints,
+    ) -> None:
+        """Give `wanted` pods to the domains (or nodes) under one domain, whose slots are `rows`."""
+        if at == len(levels):
+            unit = self.kind.rules.unit(self.scope.depth)
+            preference = self._preferences()[rows]
+            shares = self._choose(rows, room[rows] // unit, preference, wanted // unit)
+            counts[rows] = shares * unit
+            return
+        level = levels[at]
+        unit = self.kind.rules.unit(level)
+        bins = self._bins(level, len(room))[rows]
+        domains, position = np.unique(bins, return_inverse=True)
+        units = sums[level][domains] // unit
+        liked = np.bincount(position, weights=self._preferences()[rows] * room[rows])
+        of_pod = (liked / np.maximum(np.bincount(position, weights=room[rows]), 1)).astype(np.int64)
+        of_pod[domains >= self._domains(level)] = _LAST
+        shares = self._choose(None, units, of_pod, wanted // unit)
+        for index in np.flatnonzero(shares):
+            inside = rows[position == index]
+            self._hand_down(levels, at + 1, inside, sums, room, int(shares[index]) * unit, counts)
+
+    def _choose(self, rows: Ints | None, room: Ints, preference: Ints, wanted: int) -> Ints:
+        needs = self.kind.needs
+        return self.style.choose(Bins(self.cluster, needs, rows, room, preference, wanted))
+
+    def _preferences(self) -> Ints:
+        """Return the sum of preferred-affinity weights each slot earns."""
+        if self._preference is None:
+            score = np.zeros(len(self.cluster.names), dtype=np.int64)
+            for weight, term in self.kind.needs.preferred:
+                live = self.cluster.live
+                score += weight * self.cluster.filters.matches_term(live, term)
+            self._preference = score
+        return self._preference
+
+
+def _seats(waiting: Waiting, cluster: Cluster) -> Ints:
+    """Return how many members each slot holds already."""
+    seats = np.zeros(len(cluster.names), dtype=np.int64)
+    for seat in waiting.seated:
+        row = cluster.rows.get(seat.node)
+        if row is not None:
+            seats[row] += 1
+    return seats

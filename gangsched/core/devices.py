@@ -1,0 +1,112 @@
+"""GPUs one by one: which of a node's GPUs are shared, and how much of each is taken.
+
+A shared GPU counts as one whole GPU taken (`used` of nvidia.com/gpu), whoever shares it, so that
+whole and shared pods meet in one number. The index of a device is ours; which physical GPU stands
+behind it is the device plugin's choice.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gangsched.core.model import MILLI, Node, Share
+
+Ints = NDArray[np.int64]
+Devices = tuple[int, ...]
+
+
+class Shared:
+    """The shared GPUs of every node: taken thousandths by row and device index."""
+
+    def __init__(self) -> None:
+        self._taken: dict[int, dict[int, int]] = {}
+
+    def copy(self) -> "Shared":
+        """Return an independent copy."""
+        other = Shared()
+        other._taken = dict(self._taken)  # its dicts are replaced, never written
+        return other
+
+    def of(self, row: int) -> dict[int, int]:
+        """Return taken thousandths by device index on a row."""
+        return self._taken.get(row, {})
+
+    def choose(self, row: int, milli: int, devices: int) -> Devices:
+        """Return the devices that fit most tightly, opening new ones only where none has room."""
+        taken = self.of(row)
+        fitting = sorted(
+            (index for index, used in taken.items() if used + milli <= MILLI),
+            key=lambda index: (-taken[index], index),
+        )
+        fresh = (index for index in range(len(taken) + devices) if index not in taken)
+        while len(fitting) < devices:
+            fitting.append(next(fresh))
+        return tuple(fitting[:devices])
+
+    def take(self, row: int, milli: int, devices: Devices) -> int:
+        """Count a share; return how many GPUs became shared by it."""
+        taken = dict(self.of(row))
+        before = len(taken)
+        for index in devices:
+            taken[index] = taken.get(index, 0) + milli
+        self._taken[row] = taken
+        return len(taken) - before
+
+    def give(self, row: int, milli: int, devices: Devices) -> int:
+        """Give a share back; return how many GPUs became whole by it."""
+        taken = dict(self.of(row))
+        before = len(taken)
+        for index in devices:
+            taken[index] -= milli
+            if taken[index] <= 0:
+                del taken[index]
+        if taken:
+            self._taken[row] = taken
+        else:
+            del self._taken[row]
+        return before - len(taken)
+
+    def forget(self, row: int) -> None:
+        """Forget a row whose node is gone."""
+        self._taken.pop(row, None)
+
+    def capacities(self, rows: Ints, idle: Ints, nodes: list[Node | None], share: Share) -> Ints:
+        """Return how many more such shares the GPUs of each row take, shape as `rows`.
+
+        `idle` counts the GPUs of each row that nobody has.
+        """
+        if share.memory_mib:
+            asked = [share_milli(nodes[row], share) or 0 for row in rows]
+            milli = np.array(asked, dtype=np.int64)
+        else:
+            milli = np.full(len(rows), share.milli, dtype=np.int64)
+        each = np.where(milli > 0, MILLI // np.maximum(milli, 1), 0)
+        counts: Ints = np.where(idle >= share.devices, idle * each // share.devices, 0)
+        for position, row in enumerate(rows):
+            if int(row) in self._taken and each[position] and idle[position] >= 0:
+                counts[position] = self._mixed(
+                    int(row), int(idle[position]), int(milli[position]), share.devices
+                )
+        return counts
+
+    def _mixed(self, row: int, idle: int, milli: int, devices: int) -> int:
+        """Count on a row where some GPUs are shared already."""
+        slots = [(MILLI - used) // milli for used in self.of(row).values()]
+        slots += [MILLI // milli] * idle
+        count = sum(slots) // devices
+        # Each pod needs distinct devices, so one device serves at most one share of each pod.
+        while count and sum(min(count, slot) for slot in slots) < count * devices:
+            count -= 1
+        return count
+
+
+def share_milli(node: Node | None, share: Share) -> int | None:
+    """Return the thousandths of one GPU of this node that a share comes to.
+
+    None where it asks for memory and the node does not say how much its GPUs have, or has less.
+    """
+    if share.memory_mib:
+        memory = node.gpu_memory_mib if node is not None else 0
+        milli = -(-share.memory_mib * MILLI // memory) if memory else MILLI + 1
+    else:
+        milli = share.milli
+    return milli if 0 < milli <= MILLI else None

@@ -1,0 +1,177 @@
+"""Node labels and taints as columns of codes, and the questions pods ask of them."""
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gangsched.core.model import (
+    Expression,
+    HostPort,
+    Node,
+    NodeName,
+    NodeTerm,
+    PodNeeds,
+    Taint,
+)
+
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+PRODUCT = "nvidia.com/gpu.product"
+
+
+class Filters:
+    """Label columns (made when first asked for) and taints, one entry a node slot."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node | None] = []
+        self.rows: dict[NodeName, int] = {}
+        self._labels: dict[str, Ints] = {}
+        self._label_codes: dict[str, dict[str, int]] = {}
+        self._taints: Ints = np.zeros(0, dtype=np.int64)
+        self._taint_codes: dict[tuple[Taint, ...], int] = {}
+
+    def reader(self) -> "Filters":
+        """Return a copy to read from: it may fill its own caches, the columns are shared."""
+        other = Filters.__new__(Filters)
+        other.__dict__.update(
+            self.__dict__,
+            _labels=dict(self._labels),
+            _label_codes={key: dict(codes) for key, codes in self._label_codes.items()},
+        )
+        return other
+
+    def own(self) -> None:
+        """Stop sharing with earlier readers, before anything is written."""
+        self.nodes = list(self.nodes)
+        self.rows = dict(self.rows)
+        self._taints = self._taints.copy()
+        self._taint_codes = dict(self._taint_codes)
+        self._labels = {key: column.copy() for key, column in self._labels.items()}
+        self._label_codes = {key: dict(codes) for key, codes in self._label_codes.items()}
+
+    def grow(self, more: int) -> None:
+        """Make room for more slots."""
+        self.nodes.extend([None] * more)
+        self._taints = np.concatenate([self._taints, np.zeros(more, dtype=np.int64)])
+        for key, column in self._labels.items():
+            self._labels[key] = np.concatenate([column, np.full(more, -1, dtype=np.int64)])
+
+    def put(self, row: int, node: Node) -> None:
+        """Take a node's labels and taints over."""
+        self.nodes[row] = node
+        for key in self._labels:
+            self._labels[key][row] = self._code(key, node.labels.get(key))
+        taints = node.taints
+        if node.unschedulable and UNSCHEDULABLE not in taints:
+            taints = (*taints, UNSCHEDULABLE)
+        self._taints[row] = self._taint_codes.setdefault(taints, len(self._taint_codes))
+
+    def eligible(self, live: Mask, needs: PodNeeds) -> Mask:
+        """Return which live slots pass the pod's selector, affinity and tolerations."""
+        mask = live & self._tolerated(needs)
+        for expression in needs.selector:
+            mask &= self._matches(live, expression)
+        if needs.required:
+            any_term = np.zeros_like(mask)
+            for term in needs.required:
+                any_term |= self.matches_term(live, term)
+            mask &= any_term
+        return mask
+
+    def matches_term(self, live: Mask, term: NodeTerm) -> Mask:
+        """Return which slots match every condition of a term; an empty term matches none."""
+        if not term.labels and not term.names:
+            return np.zeros_like(live)
+        mask = live.copy()
+        for expression in term.labels:
+            mask &= self._matches(live, expression)
+        for expression in term.names:
+            named = np.zeros_like(mask)
+            for value in expression.values:
+                row = self.rows.get(NodeName(value))
+                if row is not None:
+                    named[row] = True
+            mask &= named if expression.operator == "In" else ~named
+        return mask
+
+    def of_gpu_kind(self, kind: str) -> Mask:
+        """Return which slots have a GPU whose product name contains `kind`, in any case."""
+        column = self._column(PRODUCT)
+        wanted = [
+            code
+            for value, code in self._label_codes[PRODUCT].items()
+            if kind.lower() in value.lower()
+        ]
+        return np.isin(column, wanted)
+
+    def has_label(self, key: str) -> bool:
+        """Tell whether any node carries the label."""
+        return bool((self._column(key) >= 0).any())
+
+    def _code(self, key: str, value: str | None) -> int:
+        if value is None:
+            return -1
+        codes = self._label_codes[key]
+        return codes.setdefault(value, len(codes))
+
+    def _column(self, key: str) -> Ints:
+        column = self._labels.get(key)
+        if column is None:
+            self._label_codes[key] = {}
+            values = (None if node is None else node.labels.get(key) for node in self.nodes)
+            codes = [self._code(key, value) for value in values]
+            column = self._labels[key] = np.array(codes, dtype=np.int64)
+        return column
+
+    def _matches(self, live: Mask, expression: Expression) -> Mask:
+        column = self._column(expression.key)
+        codes = self._label_codes[expression.key]
+        match expression.operator:
+            case "Exists":
+                return column >= 0
+            case "DoesNotExist":
+                return column < 0
+            case "In" | "NotIn":
+                wanted = [codes[value] for value in expression.values if value in codes]
+                inside = np.isin(column, wanted)
+                return inside if expression.operator == "In" else ~inside
+            case "Gt" | "Lt":
+                good = list(_beyond(codes, expression))
+                return np.isin(column, good)
+        return np.zeros_like(live)
+
+    def _tolerated(self, needs: PodNeeds) -> Mask:
+        good = [
+            code
+            for taints, code in self._taint_codes.items()
+            if all(
+                taint.effect == "PreferNoSchedule"
+                or any(toleration.tolerates(taint) for toleration in needs.tolerations)
+                for taint in taints
+            )
+        ]
+        return np.isin(self._taints, good)
+
+
+def clash(port: HostPort, other: HostPort) -> bool:
+    """Two host ports clash on one protocol and port, when either listens on every address."""
+    same = port[0] == other[0] and port[2] == other[2]
+    return same and (port[1] == other[1] or "0.0.0.0" in (port[1], other[1]))
+
+
+def _beyond(codes: dict[str, int], expression: Expression) -> Iterable[int]:
+    """Yield the codes of label values above (Gt) or below (Lt) the expression's number."""
+    try:
+        limit = int(expression.values[0])
+    except (IndexError, ValueError):
+        return
+    for value, code in codes.items():
+        try:
+            number = int(value)
+        except ValueError:
+            continue
+        if (number > limit) if expression.operator == "Gt" else (number < limit):
+            yield code

@@ -1,0 +1,200 @@
+"""Cutting idle GPUs anew (MIG), where that is what a gang lacks.
+
+A GPU in use is never touched. Which of a node's GPUs a pod has is the kubelet's secret, so GPUs
+of one layout count as idle only when none of the resources they offer is in use on that node.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from ortools.sat.python import cp_model
+
+from gangsched.core.cluster import Cluster, Mask
+from gangsched.core.mig import RESOURCE, Model, maximal, model_of, offers
+from gangsched.core.model import GPU, Layout, Node, NodeName, Waiting
+from gangsched.core.placement.demand import kinds_of
+from gangsched.core.placement.scope import MisconfiguredError, Scope, resolve
+from gangsched.core.policy import Placement, Placer, Repartition
+from gangsched.core.refusal import Refusal
+from gangsched.core.snapshot import Snapshot
+from gangsched.core.topology import UNKNOWN
+
+_SECONDS = 1.0
+"""Deterministic seconds for one choice of cuts; the models have tens of integers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Idle GPUs of one node and one layout: their indices, and what each offers now."""
+
+    node: NodeName
+    model: Model
+    layout: Layout
+    indices: tuple[int, ...]
+
+
+def with_cut_gpus(waiting: Waiting, snapshot: Snapshot, placer: Placer) -> Placement | None:
+    """Place a gang by cutting the fewest idle GPUs anew, or return None where that cannot help."""
+    cluster = snapshot.cluster
+    wanted = _wanted(waiting)
+    if not wanted:
+        return None
+    pools = list(_pools(cluster))
+    if not pools:
+        return None
+    try:
+        scope = resolve(waiting, cluster)
+    except MisconfiguredError:
+        return None
+    for mask in _masks(waiting, scope, cluster):
+        cuts = _choose(wanted, cluster, pools, mask)
+        if cuts is None:
+            continue
+        with cluster.offering({cut.node: (cut.held, cut.gained) for cut in cuts}):
+            result = placer.place(waiting, snapshot)
+        if isinstance(result, Refusal):
+            continue
+        used = {node for _, node in result.nodes}
+        return Placement(
+            nodes=result.nodes,
+            devices=result.devices,
+            repartitions=tuple(cut for cut in cuts if cut.node in used),
+            gpu_kind=result.gpu_kind,
+        )
+    return None
+
+
+def _wanted(waiting: Waiting) -> dict[str, int]:
+    """Return how many MIG instances and whole GPUs the smallest gang needs."""
+    found: dict[str, int] = {}
+    for member in sorted(waiting.members, key=lambda one: one.rank)[: waiting.minimum]:
+        for name, quantity in member.needs.requests:
+            if name == GPU or name.startswith(RESOURCE):
+                found[name] = found.get(name, 0) + quantity
+    return found
+
+
+def _pools(cluster: Cluster) -> Iterator[Pool]:
+    """Yield the idle GPUs of every node whose layout is known."""
+    for name, row in cluster.rows.items():
+        node = cluster.nodes[row]
+        if node is None or not node.layouts:
+            continue
+        model = model_of(node.gpu_model, node.gpu_memory_mib)
+        if model is None:
+            continue
+        for layout in sorted(set(node.layouts)):
+            if _idle(cluster, row, layout):
+                indices = tuple(i for i, one in enumerate(node.layouts) if one == layout)
+                yield Pool(name, model, layout, indices)
+
+
+def _idle(cluster: Cluster, row: int, layout: Layout) -> bool:
+    columns = [
+        cluster.resources.index(name) for name in offers(layout) if name in cluster.resources
+    ]
+    return not cluster.used[row, columns].any()
+
+
+def _masks(waiting: Waiting, scope: Scope, cluster: Cluster) -> Iterator[Mask]:
+    """Yield where the cuts may be: each domain of the required level, or everywhere."""
+    level = scope.rules.required
+    if level is None:
+        for _, mask in scope.gpu_masks:
+            yield mask & scope.allowed
+        return
+    codes = scope.codes(level, len(cluster.names))
+    kinds = kinds_of(waiting, scope, cluster)
+    for _, mask in scope.gpu_masks:
+        inside = mask & scope.allowed & (codes != UNKNOWN)
+        for kind in kinds[:1]:
+            inside = inside & cluster.eligible(kind.needs)
+        for code in np.unique(codes[inside]):
+            yield inside & (codes == code)
+
+
+def _choose(
+    wanted: dict[str, int], cluster: Cluster, pools: list[Pool], mask: Mask
+) -> list[Repartition] | None:
+    """Choose the fewest GPUs to cut, as counts of maximal layouts per node (CP-SAT)."""
+    inside = [pool for pool in pools if mask[cluster.rows[pool.node]]]
+    short = {
+        name: quantity - _free(cluster, name, mask)
+        for name, quantity in wanted.items()
+        if quantity > _free(cluster, name, mask)
+    }
+    if not short or not inside:
+        return None
+    model = cp_model.CpModel()
+    cut: dict[tuple[int, Layout], cp_model.IntVar] = {}
+    gains: dict[str, list[cp_model.LinearExprT]] = {name: [] for name in short}
+    touched: list[cp_model.IntVar] = []
+    for index, pool in enumerate(inside):
+        targets = [one for one in _targets(pool.model, short) if one != pool.layout]
+        here = [model.new_int_var(0, len(pool.indices), "") for _ in targets]
+        model.add(sum(here) <= len(pool.indices))
+        used = model.new_bool_var("")
+        model.add(sum(here) <= len(pool.indices) * used)
+        touched.append(used)
+        for target, variable in zip(targets, here, strict=True):
+            cut[index, target] = variable
+            offered = offers(target)
+            for name in short:
+                gains[name].append(variable * offered.get(name, 0))
+        lost = offers(pool.layout)
+        for name in short:
+            if name in lost:
+                gains[name].append(-lost[name] * sum(here))
+    for name, missing in short.items():
+        model.add(sum(gains[name]) >= missing)
+    # Fewest GPUs, then fewest nodes.
+    model.minimize(sum(cut.values()) * (len(inside) + 1) + sum(touched))
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.random_seed = 0
+    solver.parameters.max_deterministic_time = _SECONDS
+    if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return None
+    chosen: dict[NodeName, list[tuple[Pool, Layout, int]]] = {}
+    for (index, target), variable in cut.items():
+        if count := solver.value(variable):
+            chosen.setdefault(inside[index].node, []).append((inside[index], target, count))
+    return [_repartition(cluster, node, parts) for node, parts in chosen.items()]
+
+
+def _targets(model: Model, short: dict[str, int]) -> list[Layout]:
+    """Return the layouts worth cutting to: a whole GPU, and maximal ones that offer what lacks."""
+    useful = [layout for layout in maximal(model) if any(name in offers(layout) for name in short)]
+    return [(), *useful] if GPU in short else useful
+
+
+def _free(cluster: Cluster, name: str, mask: Mask) -> int:
+    if name not in cluster.resources:
+        return 0
+    column = cluster.resources.index(name)
+    free = cluster.allocatable[:, column] - cluster.used[:, column]
+    return int(np.maximum(free, 0)[mask].sum())
+
+
+def _repartition(
+    cluster: Cluster, name: NodeName, parts: list[tuple[Pool, Layout, int]]
+) -> Repartition:
+    node = cluster.nodes[cluster.rows[name]]
+    assert isinstance(node, Node), "pools are of live nodes"  # noqa: S101
+    layouts = list(node.layouts)
+    held: dict[str, int] = {}
+    gained: dict[str, int] = {}
+    taken: dict[Layout, int] = {}
+    for pool, target, count in parts:
+        first = taken.get(pool.layout, 0)
+        taken[pool.layout] = first + count
+        for index in pool.indices[first : first + count]:
+            layouts[index] = target
+            for resource, quantity in offers(pool.layout).items():
+                held[resource] = held.get(resource, 0) + quantity
+            for resource, quantity in offers(target).items():
+                gained[resource] = gained.get(resource, 0) + quantity
+    return Repartition(
+        name, tuple(layouts), tuple(sorted(held.items())), tuple(sorted(gained.items()))
+    )

@@ -1,0 +1,36 @@
+"""Best fit: the node that will have least left. Node by node, as bin packing does it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gangsched.core.cluster import Ints
+from gangsched.core.model import GPU, Waiting
+from gangsched.core.placement.choosers import Bins, in_order
+from gangsched.core.placement.fill import fill
+from gangsched.core.policy import Placement
+from gangsched.core.refusal import Refusal
+from gangsched.core.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class BestFit:
+    """Least free CPU and GPUs after placing, each as a share of the largest node, weighted alike.
+
+    This is BestFit of the FGD paper's artifact. A node that takes a pod becomes tighter still, so
+    filling nodes in the order of their score equals choosing anew for every pod.
+    """
+
+    def place(self, waiting: Waiting, snapshot: Snapshot) -> Placement | Refusal:
+        """Place the gang on the tightest nodes."""
+        return fill(waiting, snapshot, _choose)
+
+
+def _choose(bins: Bins) -> Ints:
+    if bins.rows is None:  # domains: the tightest first
+        return in_order(bins, np.argsort(bins.room, kind="stable"))
+    cluster = bins.cluster
+    columns = [cluster.resources.index("cpu"), cluster.resources.index(GPU)]
+    largest = np.maximum(cluster.allocatable[:, columns].max(axis=0), 1)
+    left = (cluster.free()[bins.rows][:, columns] / largest).sum(axis=1)
+    return in_order(bins, np.argsort(left, kind="stable"))

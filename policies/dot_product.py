@@ -1,0 +1,37 @@
+"""Dot product: the node whose free vector is least aligned with the pod's (Tetris's opposite).
+
+The form of the FGD paper's artifact: score 1 - mean(free * requested / largest squared).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gangsched.core.cluster import Ints
+from gangsched.core.model import GPU, Waiting
+from gangsched.core.placement.choosers import Bins, in_order
+from gangsched.core.placement.fill import fill
+from gangsched.core.policy import Placement
+from gangsched.core.refusal import Refusal
+from gangsched.core.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class DotProduct:
+    """Smallest product of what is free and what is asked, CPU and GPUs alike."""
+
+    def place(self, waiting: Waiting, snapshot: Snapshot) -> Placement | Refusal:
+        """Place the gang on the nodes of smallest product."""
+        return fill(waiting, snapshot, _choose)
+
+
+def _choose(bins: Bins) -> Ints:
+    if bins.rows is None:  # domains: the tightest first
+        return in_order(bins, np.argsort(bins.room, kind="stable"))
+    cluster = bins.cluster
+    columns = [cluster.resources.index("cpu"), cluster.resources.index(GPU)]
+    largest = np.maximum(cluster.allocatable[:, columns].max(axis=0), 1).astype(np.float64)
+    product = (
+        cluster.free()[bins.rows][:, columns] * cluster.vector(bins.needs)[columns] / largest**2
+    ).sum(axis=1)
+    return in_order(bins, np.argsort(product, kind="stable"))

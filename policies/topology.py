@@ -1,0 +1,19 @@
+"""Topology: close together. The fewest domains at every level, the tightest that fit."""
+
+from dataclasses import dataclass
+
+from gangsched.core.model import Waiting
+from gangsched.core.placement.choosers import fewest
+from gangsched.core.placement.fill import Style, fill
+from gangsched.core.policy import Placement
+from gangsched.core.refusal import Refusal
+from gangsched.core.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Goes down the tree level by level, using few domains at each (Kueue's BestFit, KEP-2724)."""
+
+    def place(self, waiting: Waiting, snapshot: Snapshot) -> Placement | Refusal:
+        """Place the gang on few domains of each level."""
+        return fill(waiting, snapshot, Style(fewest, descend=True))
