@@ -183,7 +183,8 @@ class EngineMachine(RuleBasedStateMachine):
     def usage_is_the_sum_of_what_is_known(self):
         cluster = self.engine.cluster
         total = dict.fromkeys(cluster.rows, 0)
-        for place, wants in cluster.charges().values():
+        for charge in cluster.charges().values():
+            place, wants = charge.node, charge.needs
             if place in total:
                 total[place] += dict(wants.requests)[GPU]
         column = cluster.resources.index(GPU)

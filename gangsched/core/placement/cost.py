@@ -55,12 +55,12 @@ def cost_of(
     scope: Scope,
     objectives: tuple[Objective, ...] = DEFAULT,
     needs: list[PodNeeds] | None = None,
-    fragmentation: Ints | None = None,
+    growth: list[Ints] | None = None,
 ) -> Cost:
     """Return the cost of counted places.
 
     `needs` are those of each entry of `counts`; without them preferences and leftovers cost 0.
-    `fragmentation` is the total growth per slot that the placement makes, where it is asked for.
+    `growth` is what one pod of each entry adds to the fragmentation of each slot.
     """
     used = np.flatnonzero(sum(counts))
     cost: list[int] = []
@@ -74,7 +74,8 @@ def cost_of(
             case Objective.LEFTOVER:
                 cost.append(_leftover(used, needs or [], cluster, scope))
             case Objective.FRAGMENTATION:
-                cost.append(0 if fragmentation is None else int(fragmentation[used].sum()))
+                pairs = zip(counts, growth or [], strict=False)
+                cost.append(sum(int((count * grows).sum()) for count, grows in pairs))
     return tuple(cost)
 
 

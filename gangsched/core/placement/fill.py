@@ -154,7 +154,7 @@ class Filling:
 
     def attempt(self, wanted: list[int], mask: Mask) -> Counts | None:
         """Return counts for `wanted` pods of each kind, or None where they were not found."""
-        mask = self._known_places(mask)
+        mask = mask & self.scope.known(len(mask))
         fixed = seated_mask(self.waiting, self.scope, self.snapshot.cluster, None)
         if fixed is not None:
             return self._fill(wanted, mask & fixed)
@@ -176,12 +176,6 @@ class Filling:
             if compared == _DOMAINS_COMPARED:
                 break
         return best[1] if best is not None else None
-
-    def _known_places(self, mask: Mask) -> Mask:
-        """Leave nodes out whose domain is unknown at a level that a constraint names."""
-        for level in self.scope.bounded_levels():
-            mask = mask & (self.scope.codes(level, len(mask)) != UNKNOWN)
-        return mask
 
     def _domains(self, level: int, wanted: list[int], mask: Mask) -> Iterator[Mask]:
         """Yield the domains of a level that may hold the gang, the tightest first."""
@@ -233,6 +227,7 @@ class Filling:
 
     def _one_kind(self, kind: Kind, wanted: int, mask: Mask) -> Ints | None:
         cluster = self.snapshot.cluster
+        mask = mask & self.scope.known(len(mask), kind.rules)
         if kind.only is not None:
             mask = mask & kind.only
         room = cluster.capacity(kind.needs) * mask
@@ -243,12 +238,22 @@ class Filling:
         level = kind.rules.required
         if fixed is not None:
             return descent.down(room * fixed, wanted)
+        if level is None and kind.rules.preferred is not None:
+            found = self._in_one_domain(descent, room, wanted, kind.rules.preferred)
+            if found is not None:
+                return found
         if level is None:
             return descent.down(room, wanted)
-        codes = self.scope.codes(level, len(mask))
+        return self._in_one_domain(descent, room, wanted, level)
+
+    def _in_one_domain(
+        self, descent: "Descent", room: Ints, wanted: int, level: int
+    ) -> Ints | None:
+        """Place all pods of a kind in one domain, the tightest that takes them."""
+        codes = self.scope.codes(level, len(room))
         totals = descent.capacities(room, level)
         for code in np.lexsort((np.arange(len(totals)), totals)):
-            if totals[code] >= wanted:
+            if totals[code] >= wanted and code <= codes.max(initial=-1):
                 found = descent.down(room * (codes == code), wanted)
                 if found is not None:
                     return found
@@ -273,9 +278,9 @@ class Descent:
         if not levels:  # only nodes: the common case, kept short
             if int(room.sum()) < wanted:
                 return None
-            rows = np.flatnonzero(room)
-            room[rows] = self._choose(rows, room[rows], self._preferences()[rows], wanted)
-            return room
+            counts = np.zeros(len(room), dtype=np.int64)
+            self._on_hosts(np.flatnonzero(room), room, wanted, counts)
+            return counts
         sums = self._sums(room, levels)
         if int(sums[levels[0]].sum()) < wanted:
             return None
@@ -349,10 +354,7 @@ class Descent:
     ) -> None:
         """Give `wanted` pods to the domains (or nodes) under one domain, whose slots are `rows`."""
         if at == len(levels):
-            unit = self.kind.rules.unit(self.scope.depth)
-            preference = self._preferences()[rows]
-            shares = self._choose(rows, room[rows] // unit, preference, wanted // unit)
-            counts[rows] = shares * unit
+            self._on_hosts(rows, room, wanted, counts)
             return
         level = levels[at]
         unit = self.kind.rules.unit(level)
@@ -366,6 +368,11 @@ class Descent:
         for index in np.flatnonzero(shares):
             inside = rows[position == index]
             self._hand_down(levels, at + 1, inside, sums, room, int(shares[index]) * unit, counts)
+
+    def _on_hosts(self, rows: Ints, room: Ints, wanted: int, counts: Ints) -> None:
+        unit = self.kind.rules.unit(self.scope.depth)
+        preference = self._preferences()[rows]
+        counts[rows] = self._choose(rows, room[rows] // unit, preference, wanted // unit) * unit
 
     def _choose(self, rows: Ints | None, room: Ints, preference: Ints, wanted: int) -> Ints:
         needs = self.kind.needs

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from gangsched.core.model import Constraints, Near, Waiting
 from gangsched.core.placement.scope import Scope
+from gangsched.core.refusal import plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,8 @@ def relaxations(waiting: Waiting, scope: Scope) -> Iterator[Relaxed]:
         rest = tuple(other for other in asked.spread if other != one)
         yield Relaxed(
             "spread",
-            f"more than {one.most} pods in one {one.level}",
-            f"at most {one.most} pods in one {one.level}",
+            f"more than {plural(one.most, 'pod')} in one {one.level}",
+            f"at most {plural(one.most, 'pod')} in one {one.level}",
             _with(waiting, replace(asked, spread=rest)),
         )
     if asked.avoid or waiting.avoid:

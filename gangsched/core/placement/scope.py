@@ -18,10 +18,12 @@ class MisconfiguredError(Exception):
 class Rules:
     """Constraints on the pods of one kind, as levels (the host is the last).
 
-    `slices` are (level, size), coarsest first.
+    `slices` are (level, size), coarsest first. `preferred` is tried like a required level, and
+    let go.
     """
 
     required: int | None = None
+    preferred: int | None = None
     slices: tuple[tuple[int, int], ...] = ()
 
     def unit(self, level: int) -> int:
@@ -68,20 +70,20 @@ class Scope:
         """Return a level's name for users."""
         return "host" if self.tree is None else self.tree.topology.level_name(level)
 
-    def bounded_levels(self) -> set[int]:
-        """Return the levels at which every node used must have a known domain."""
-        levels = {
-            level for rules in (self.rules, *self.roles.values()) for level, _ in rules.slices
-        }
-        levels.update(self.spread)
-        levels.update(
-            rules.required
-            for rules in (self.rules, *self.roles.values())
-            if rules.required is not None
-        )
-        if self.exclusive is not None:
-            levels.add(self.exclusive)
-        return levels
+    def known(self, slots: int, rules: Rules | None = None) -> Mask:
+        """Return which slots have a known domain wherever the gang's constraints need one.
+
+        With `rules` those of one kind are meant, else those of the whole gang.
+        """
+        if rules is None:
+            levels = {*self.spread, self.rules.required, self.exclusive}
+        else:
+            levels = {rules.required, *(level for level, _ in rules.slices)}
+        mask = np.ones(slots, dtype=np.bool_)
+        for level in levels - {None}:
+            assert level is not None  # noqa: S101
+            mask &= self.codes(level, slots) != UNKNOWN
+        return mask
 
 
 def resolve(waiting: Waiting, cluster: Cluster) -> Scope:
@@ -106,10 +108,11 @@ def resolve(waiting: Waiting, cluster: Cluster) -> Scope:
             required = level if required is None else max(required, level)
         elif preferred is None:
             preferred = level
-    rules = Rules(required, _slices(names, near, _counts(waiting, gang=True)))
+    rules = Rules(required, None, _slices(names, near, _counts(waiting, gang=True)))
     roles = {
         role: Rules(
             names.level(one.required, f"required level of role {role}"),
+            names.level(one.preferred, f"preferred level of role {role}"),
             _slices(names, one, _counts(waiting, role=role)) or rules.slices,
         )
         for role, one in waiting.near_role
@@ -217,6 +220,12 @@ def _alike(waiting: Waiting, rules: Rules) -> None:
     if not rules.slices:
         return
     own = {name for name, near in waiting.near_role if near.slices}
+    for name, near in waiting.near_role:
+        if not near.slices and (near.required or near.preferred):
+            raise MisconfiguredError(
+                f"slices of the whole gang cannot be combined with a level of role {name} alone; "
+                f"give the slices on the roles."
+            )
     kinds = {member.needs for member in waiting.members if member.role not in own}
     if len(kinds) > 1:
         names = " and ".join(sorted({m.role for m in waiting.members if m.role not in own}))
@@ -247,7 +256,7 @@ def _barred(waiting: Waiting, cluster: Cluster, exclusive: int | None) -> Mask:
                 continue
             if other in cluster.exclusive:
                 barred |= _domain_of(cluster, row, *cluster.exclusive[other])
-            if exclusive is not None and not barred[row]:
+            if exclusive is not None:
                 barred |= _domain_of(cluster, row, topology, exclusive)
     return barred
 

@@ -1,0 +1,236 @@
+"""The best placement of one gang, with a proof where there is one.
+
+1. Counting finds a placement (the topology heuristic, and a flat one), or shows there is none.
+2. Counting bounds what any placement in each domain can cost. If the best found meets the lowest
+   bound, it is proved without a solver; this is the usual case.
+3. Else CP-SAT solves the most promising domains, with the best found as hint and floor, until the
+   next bound is no better or the budget is spent.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gangsched.core.cluster import Ints
+from gangsched.core.model import Waiting
+from gangsched.core.placement.bounds import Candidate, candidates
+from gangsched.core.placement.choosers import fewest
+from gangsched.core.placement.cost import DEFAULT, Cost, Objective, cost_of
+from gangsched.core.placement.demand import Kind, kinds_of
+from gangsched.core.placement.explain import explain
+from gangsched.core.placement.fill import Filling, Found, Style, placement, search
+from gangsched.core.placement.formulate import Request, TooLargeError, formulate
+from gangsched.core.placement.fragmentation import Typical, growth
+from gangsched.core.placement.scope import MisconfiguredError, Scope, resolve
+from gangsched.core.placement.solver import Outcome, solve
+from gangsched.core.policy import Placement, Proof
+from gangsched.core.refusal import Reason, Refusal
+from gangsched.core.snapshot import Snapshot
+
+_TOPOLOGY = Style(fewest, descend=True)
+_FLAT = Style(fewest)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Objectives in order, and deterministic seconds of CP-SAT for one gang.
+
+    `typical` is the workload that FRAGMENTATION is measured by.
+    """
+
+    objectives: tuple[Objective, ...] = DEFAULT
+    budget: float = 0.5
+    typical: tuple[Typical, ...] = ()
+
+
+@dataclass(slots=True)
+class Best:
+    """The best counts so far, and what is known of how good they are."""
+
+    cost: Cost
+    counts: list[Ints] | None
+    open_bound: Cost | None = None
+    undecided: bool = False
+
+    def offer(self, cost: Cost, counts: list[Ints]) -> None:
+        """Take counts over if they are better."""
+        if self.counts is None or cost < self.cost:
+            self.cost, self.counts = cost, counts
+
+    def leave_open(self, bound: Cost) -> None:
+        """Note that something no dearer than `bound` could not be ruled out."""
+        self.undecided = True
+        if self.open_bound is None or bound < self.open_bound:
+            self.open_bound = bound
+
+
+def optimise(waiting: Waiting, snapshot: Snapshot, options: Options) -> Placement | Refusal:
+    """Place a gang as well as the budget allows; see the module for how."""
+    cluster = snapshot.cluster
+    try:
+        scope = resolve(waiting, cluster)
+    except MisconfiguredError as error:
+        return Refusal(waiting.gang.id, Reason.MISCONFIGURED, str(error))
+    undecided = False
+    for gpu, mask in scope.gpu_masks:
+        only = replace(scope, gpu_masks=((gpu, mask),))
+        found, best = _on_one_kind(waiting, snapshot, only, options)
+        undecided |= best is not None and best.undecided
+        if found is None or best is None or best.counts is None:
+            continue
+        result = placement(waiting, cluster, only, replace(found, counts=best.counts))
+        proof = Proof.GAP if best.undecided else Proof.PROVED
+        bound = best.open_bound if best.open_bound is not None else best.cost
+        return replace(result, proof=proof, cost=best.cost, bound=min(bound, best.cost))
+    refusal = explain(waiting, snapshot, scope, lambda trial: _feasible(trial, snapshot, options))
+    return replace(refusal, proved=not undecided)
+
+
+def _feasible(waiting: Waiting, snapshot: Snapshot, options: Options) -> bool:
+    """Tell whether a changed gang would find its place."""
+    try:
+        scope = resolve(waiting, snapshot.cluster)
+    except MisconfiguredError:
+        return False
+    if search(waiting, snapshot, scope, _FLAT) is not None:
+        return True
+    quick = replace(options, objectives=())
+    for gpu, mask in scope.gpu_masks:
+        only = replace(scope, gpu_masks=((gpu, mask),))
+        found, best = _on_one_kind(waiting, snapshot, only, quick)
+        if found is not None and best is not None and best.counts is not None:
+            return True
+    return False
+
+
+def _on_one_kind(
+    waiting: Waiting, snapshot: Snapshot, scope: Scope, options: Options
+) -> tuple[Found | None, Best | None]:
+    """Place on one kind of GPU: (how many of what, the best counts)."""
+    cluster = snapshot.cluster
+    found = search(waiting, snapshot, scope, _TOPOLOGY)
+    mask = scope.gpu_masks[0][1] & scope.allowed
+    if found is None:
+        kinds = kinds_of(waiting, scope, cluster)
+        if _counting_is_exact(kinds):
+            return None, None
+        found = Found(kinds, [], scope.gpu_masks[0][0], mask)
+        wanted = [kind.least for kind in kinds]
+    else:
+        wanted = [int(count.sum()) for count in found.counts]
+    if waiting.seated or any(kind.needs.share is not None for kind in found.kinds):
+        # Late members of a running gang, and shares of one GPU, are left to counting.
+        cost = cost_of(found.counts, cluster, scope, options.objectives) if found.counts else ()
+        best = Best(cost, found.counts or None)
+        best.leave_open(cost)
+        return found, best
+    request = _request(waiting, snapshot, scope, found, wanted, options)
+    best = Best((), None)
+    if found.counts:
+        best.offer(_cost(request, found.counts), found.counts)
+    _improve(request, snapshot, best, options)
+    if best.undecided:  # the one heuristic that may beat going down the tree
+        flat = search(waiting, snapshot, scope, _FLAT)
+        if flat is not None and [int(count.sum()) for count in flat.counts] == wanted:
+            best.offer(_cost(request, flat.counts), flat.counts)
+    return found, best
+
+
+def _counting_is_exact(kinds: list[Kind]) -> bool:
+    """Tell whether filling that found no place proves that there is none."""
+    return len([kind for kind in kinds if kind.least]) <= 1
+
+
+def _request(
+    waiting: Waiting,
+    snapshot: Snapshot,
+    scope: Scope,
+    found: Found,
+    wanted: list[int],
+    options: Options,
+) -> Request:
+    cluster = snapshot.cluster
+    mask = found.mask & scope.known(len(found.mask))
+    grows = None
+    if Objective.FRAGMENTATION in options.objectives:
+        rows = np.flatnonzero(cluster.live)
+        grows = []
+        for kind in found.kinds:
+            column = np.zeros(len(mask), dtype=np.int64)
+            values, _ = growth(cluster, rows, kind.needs, options.typical)
+            column[rows] = np.rint(np.where(np.isfinite(values), values, 0)).astype(np.int64)
+            grows.append(column)
+    return Request(waiting, cluster, scope, found.kinds, wanted, mask, options.objectives, grows)
+
+
+def _cost(request: Request, counts: list[Ints]) -> Cost:
+    needs = [kind.needs for kind in request.kinds]
+    return cost_of(
+        counts, request.cluster, request.scope, request.objectives, needs, request.growth
+    )
+
+
+def _improve(request: Request, snapshot: Snapshot, best: Best, options: Options) -> None:
+    """Look for better counts, from the finest level that could hold the gang to the coarsest."""
+    scope = request.scope
+    top = scope.rules.required
+    levels: list[int | None] = [top]
+    if request.objectives[:1] == (Objective.DOMAINS,):
+        finest = scope.depth - 1
+        if scope.order == tuple(range(scope.depth)):
+            levels = [*range(finest, -1 if top is None else top, -1), top]
+        elif top is None or top < finest:  # the preferred level counts before coarser ones
+            levels = [finest, top]
+    budget = options.budget
+    for level in levels:
+        for candidate in candidates(request, level):
+            if best.counts is not None and candidate.bound >= best.cost:
+                break
+            if budget <= 0:
+                best.leave_open(candidate.bound)
+                break
+            budget -= _solve_in(request, snapshot, candidate, best, budget)
+            if not request.objectives and best.counts is not None:
+                return
+        if best.counts is not None and (level == top or _single(best, scope, level)):
+            return
+
+
+def _single(best: Best, scope: Scope, level: int | None) -> bool:
+    """Tell whether no coarser level can do better: the best uses one domain of this one."""
+    return level is None or level >= scope.depth or best.cost[scope.order.index(level)] == 1
+
+
+def _solve_in(
+    request: Request, snapshot: Snapshot, candidate: Candidate, best: Best, budget: float
+) -> float:
+    """Search one domain; return the deterministic seconds spent (a little for counting alone)."""
+    inside = replace(request, mask=request.mask & candidate.mask)
+    filling = Filling(request.waiting, snapshot, request.scope, _TOPOLOGY, request.kinds)
+    counts = filling.attempt(request.wanted, inside.mask)
+    if counts is not None:
+        cost = _cost(request, counts)
+        best.offer(cost, counts)
+        if cost <= candidate.bound or not request.objectives:
+            return 0.0005
+    try:
+        program = formulate(inside)
+    except TooLargeError:
+        best.leave_open(candidate.bound)
+        return 0.001
+    hint = None
+    if best.counts is not None and not any((c * ~inside.mask).any() for c in best.counts):
+        hint = program.values(best.counts)
+    elif counts is not None:
+        hint = program.values(counts)
+    solved = solve(program.linear, hint, budget, candidate.bound)
+    if solved.outcome in (Outcome.OPTIMAL, Outcome.FEASIBLE):
+        better = program.counts(solved.values, len(inside.mask))
+        best.offer(_cost(request, better), better)
+    if solved.outcome is Outcome.FEASIBLE:
+        bound = max(candidate.bound, solved.bound)
+        if bound < best.cost:
+            best.leave_open(bound)
+    elif solved.outcome is Outcome.UNKNOWN:
+        best.leave_open(candidate.bound)
+    return max(solved.spent, 0.001)

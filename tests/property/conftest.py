@@ -1,0 +1,6 @@
+"""Property tests share their generators."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
