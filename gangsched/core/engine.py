@@ -28,11 +28,14 @@ from dataclasses import replace
 
 from gangsched.core import facts as f
 from gangsched.core import orders as o
+from gangsched.core.backlog import Backlog
 from gangsched.core.cluster import Cluster
 from gangsched.core.gangs import GangState, Limits, MemberState, Stage, State
-from gangsched.core.model import GangId, Node, NodeName, PodNeeds, PodUid
+from gangsched.core.holding import Holding
+from gangsched.core.model import GangId, Node, NodeName, PodUid, Waiting
+from gangsched.core.placement.advise import without
 from gangsched.core.planner import Plan, Planned
-from gangsched.core.policy import Placement, Repartition
+from gangsched.core.policy import Placement
 from gangsched.core.recheck import holds
 from gangsched.core.refusal import Reason, Refusal, plural
 from gangsched.core.snapshot import Running, Snapshot
@@ -47,17 +50,14 @@ class Engine:
         self.queues = queues
         self.cluster = Cluster()
         self.gangs: dict[GangId, GangState] = {}
-        self.refusals: dict[GangId, Refusal] = {}
         self.beyond_is_judged = True
         self.stale_plans = 0
         self.topologies: dict[str, Topology] = {}
+        self._holding = Holding(self.cluster)
+        self._backlog = Backlog(self.gangs)
         self._pods: dict[PodUid, f.PodSeen] = {}
         self._orders: list[o.Order] = []
-        # Ordered sets (dicts without values): iterating a real set would depend on the hash seed.
-        self._to_plan: dict[GangId, None] = {}
-        self._refused_now: dict[GangId, None] = {}
         self._timed: dict[GangId, None] = {}
-        self._room_grew = False
         self._births = 0
 
     # -- facts --------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ class Engine:
                 self._refused(uid, node, reason, now_s)
             case f.NodeSeen(node=seen):
                 if self.cluster.put_node(seen):
-                    self._room_grew = True
+                    self._backlog.room_grew = True
                     self._gpus_cut(seen, now_s)
             case f.NodeGone(name):
                 self._node_gone(name, now_s)
@@ -95,6 +95,8 @@ class Engine:
                 self._gang_gone(gang_id, now_s)
             case f.ReservationSeen():
                 self._adopt(fact, now_s)
+        if self._backlog.room_grew and self._holding.any():
+            self._room_came(now_s)
         return self._take_orders()
 
     def tick(self, now_s: float) -> tuple[o.Order, ...]:
@@ -117,17 +119,26 @@ class Engine:
 
     def wants_plan(self) -> bool:
         """Tell whether a gang waits that was not refused on the present room already."""
-        return bool(self._plannable())
+        return bool(self._backlog.plannable())
 
-    def snapshot(self, limit: int = 1000) -> Snapshot:
-        """Return a frozen view with at most `limit` gangs, highest priority and oldest first."""
-        waiting = [gang.waiting() for gang in self._plannable()]
+    def snapshot(self, limit: int = 1000, *, running: bool = False) -> Snapshot:
+        """Return a frozen view with at most `limit` gangs, highest priority and oldest first.
+
+        Advice needs the running gangs too; plain planning does not pay for them.
+        """
+        waiting = [gang.waiting() for gang in self._backlog.plannable()]
         waiting.sort(key=lambda item: (-item.priority, item.since_s, item.gang.id))
         del waiting[limit:]
         for item in waiting:
             for needs in {id(m.needs): m.needs for m in item.members}.values():
                 self.cluster.capacity(needs)  # counted here and kept up to date from now on
-        return Snapshot(self.cluster.copy(), tuple(waiting), self.queues, self.beyond_is_judged)
+        return Snapshot(
+            self.cluster.copy(),
+            tuple(waiting),
+            self.queues,
+            self.beyond_is_judged,
+            self.running() if running else (),
+        )
 
     def accept(self, plan: Plan, now_s: float) -> tuple[o.Order, ...]:
         """Check every placement on the current state, and reserve those that still hold."""
@@ -136,16 +147,17 @@ class Engine:
             if (
                 gang is None
                 or gang.version != planned.version
-                or not holds(self.cluster, gang, planned)
+                or not self._still_holds(gang, planned)
             ):
                 self.stale_plans += 1
                 continue
+            for victim in planned.placement.evicts:
+                self._break(self.gangs[victim], f"moved to make room for {gang.id}", now_s)
             self._reserve(gang, planned, now_s)
         for version, refusal in plan.refusals:
             gang = self.gangs.get(refusal.gang)
             if gang is not None and gang.version == version:
-                self._to_plan.pop(gang.id, None)
-                self._refused_now[gang.id] = None
+                self._backlog.refused(gang.id)
                 self._refuse(gang, refusal)
         return self._take_orders()
 
@@ -153,6 +165,16 @@ class Engine:
         """Return the node a pod may go to now, for a driver's look-up."""
         found = self._member(uid)
         return found[1].node if found is not None and found[1].stage is not None else None
+
+    def unadvised(self, limit: int, now_s: float) -> tuple[tuple[Waiting, Refusal], ...]:
+        """Return refused gangs to think about, at most `limit`; they count as advised now."""
+        due = self._backlog.unadvised(limit, now_s, self.limits.advice_s)
+        return tuple((gang.waiting(), refusal) for gang, refusal in due)
+
+    @property
+    def refusals(self) -> dict[GangId, Refusal]:
+        """Return why each waiting gang does not start."""
+        return self._backlog.refusals
 
     def running(self) -> tuple[Running, ...]:
         """Return every gang that runs whole, for advice."""
@@ -165,24 +187,6 @@ class Engine:
     def pods(self) -> tuple[f.PodSeen, ...]:
         """Return the latest fact about every pod, for checkers."""
         return tuple(self._pods.values())
-
-    def _plannable(self) -> list[GangState]:
-        if self._room_grew:  # whoever was refused on the old room may fit now
-            self._to_plan.update(self._refused_now)
-            self._refused_now.clear()
-            self._room_grew = False
-        ready = []
-        for gang_id in list(self._to_plan):
-            gang = self.gangs.get(gang_id)
-            if gang is None or not gang.plannable():
-                del self._to_plan[gang_id]
-            else:
-                ready.append(gang)
-        return ready
-
-    def _want_plan(self, gang: GangState) -> None:
-        self._refused_now.pop(gang.id, None)
-        self._to_plan[gang.id] = None
 
     def _reserve(self, gang: GangState, planned: Planned, now_s: float) -> None:
         devices = dict(planned.placement.devices)
@@ -200,8 +204,8 @@ class Engine:
         gang.deadline_s = now_s + gang.timeout_s(self.limits)
         self._timed[gang.id] = None
         self.refusals.pop(gang.id, None)
-        if planned.placement.repartitions:
-            self._cut_gpus(gang, planned.placement.repartitions, now_s)
+        if planned.placement.repartitions or planned.placement.evicts:
+            self._hold(gang, planned.placement, now_s)
         else:
             self._reserved(gang, now_s)
 
@@ -226,36 +230,37 @@ class Engine:
         if level is not None:
             self.cluster.exclusive[gang.id] = (asked.topology, level)
 
-    # -- GPUs that are cut anew ---------------------------------------------------------------
+    # -- room that does not exist yet ---------------------------------------------------------
 
-    def _cut_gpus(self, gang: GangState, cuts: tuple[Repartition, ...], now_s: float) -> None:
-        """Order the cuts; the GPUs concerned stay held until their node shows the new layout."""
-        for cut in cuts:
-            gang.awaits[cut.node] = cut
-            self.cluster.charge((gang.id, "cut", cut.node), cut.node, PodNeeds(cut.held))
-            self._orders.append(o.CutGpus(gang.id, cut.node, cut.layouts))
+    def _hold(self, gang: GangState, placement: Placement, now_s: float) -> None:
+        """Have the room made, and hold the gang back until it is there."""
+        self._orders.extend(self._holding.hold(gang, placement.repartitions))
         gang.deadline_s = now_s + self.limits.repartition_s
-        named = ", ".join(cut.node for cut in cuts[:3]) + (" and others" if len(cuts) > 3 else "")
-        self._report(
-            gang, Reason.REPARTITIONING.value, f"idle GPUs of {named} are being cut for the gang."
-        )
+        cut = ", ".join(one.node for one in placement.repartitions)
+        gone = ", ".join(placement.evicts)
+        parts = [f"idle GPUs of {cut} are being cut anew"] * bool(cut)
+        parts += [f"{gone} is being moved"] * bool(gone)
+        self._report(gang, Reason.MAKING_ROOM.value, f"{' and '.join(parts)} to make room.")
 
     def _gpus_cut(self, node: Node, now_s: float) -> None:
-        """Take note of a node's new layout, or of its failure to take it on."""
-        for gang in [one for one in self.gangs.values() if node.name in one.awaits]:
-            if node.mig_failed:
-                self._break(gang, f"node {node.name} could not cut its GPUs anew", now_s)
-                self._refresh(gang, now_s)
-            elif node.layouts == gang.awaits[node.name].layouts:
-                self._stop_waiting(gang, node.name)
-                if not gang.awaits:
-                    gang.deadline_s = now_s + gang.timeout_s(self.limits)
-                    self._reserved(gang, now_s)
+        for gang in self._holding.node_seen(node):
+            self._break(gang, f"node {node.name} could not cut its GPUs anew", now_s)
+            self._refresh(gang, now_s)
 
-    def _stop_waiting(self, gang: GangState, node: NodeName) -> None:
-        del gang.awaits[node]
-        self.cluster.discharge((gang.id, "cut", node))
-        self._room_grew = True
+    def _room_came(self, now_s: float) -> None:
+        for gang in self._holding.ready():
+            gang.deadline_s = now_s + gang.timeout_s(self.limits)
+            self._reserved(gang, now_s)
+
+    def _still_holds(self, gang: GangState, planned: Planned) -> bool:
+        """Tell whether a placement still fits, on what the gangs it stops leave behind."""
+        victims = [self.gangs.get(victim) for victim in planned.placement.evicts]
+        if not victims:
+            return holds(self.cluster, gang, planned)
+        running = [one.running() for one in victims if one and one.state is State.PLACED]
+        snapshot = Snapshot(self.cluster, (), self.queues)
+        emptied = without(snapshot, tuple(running)).cluster
+        return len(running) == len(victims) and holds(emptied, gang, planned)
 
     def _topologies(self, topologies: dict[str, Topology]) -> None:
         """Take the topologies over; one called "default" is the default, else the first by name."""
@@ -263,13 +268,14 @@ class Engine:
             self.topologies = topologies
             order = sorted(topologies.values(), key=lambda one: (one.name != "default", one.name))
             self.cluster.set_topologies(tuple(order))
-            self._room_grew = True
+            self._backlog.room_grew = True
 
     def _refuse(self, gang: GangState, refusal: Refusal) -> None:
-        if self.refusals.get(gang.id) == refusal:
+        if not self._backlog.say(gang.id, refusal):
             return
-        self.refusals[gang.id] = refusal
-        self._report(gang, refusal.reason.value, refusal.message)
+        self._orders.append(
+            o.Report(gang.id, gang.state.value, refusal.reason.value, refusal.message, refusal)
+        )
 
     # -- pods ---------------------------------------------------------------------------------
 
@@ -283,7 +289,7 @@ class Engine:
         if fact.node is not None and not fact.ended:
             self.cluster.charge(fact.uid, fact.node, fact.needs, fact.gang, fact.devices)
         elif self.cluster.discharge(fact.uid):
-            self._room_grew = True
+            self._backlog.room_grew = True
         if fact.gang is None:
             return
         gang = self._gang(fact.gang)
@@ -294,7 +300,8 @@ class Engine:
             changed = True
         if not changed:
             return
-        if gang.state is State.RESERVED and member.stage is Stage.RESERVED and not gang.awaits:
+        waits = gang.held_back or member.stage is not Stage.RESERVED
+        if gang.state is State.RESERVED and not waits:
             self._prepare(gang, member)  # the others have not moved: no need to look at them
         elif gang.state is not State.BINDING or gang.in_progress() == 0:
             self._refresh(gang, now_s)
@@ -304,7 +311,7 @@ class Engine:
         if known is None:
             return
         if self.cluster.discharge(uid):
-            self._room_grew = True
+            self._backlog.room_grew = True
         if known.gang is None:
             return
         gang = self.gangs.get(known.gang)
@@ -314,7 +321,7 @@ class Engine:
         lost_reserved = member.stage is not None
         if lost_reserved:
             self._settle_member(gang, member)
-            self._room_grew = True
+            self._backlog.room_grew = True
         gang.pod_gone(member)
         if lost_reserved and gang.state in (State.RESERVED, State.BINDING):
             self._break(gang, f"pod {known.name} left before the gang had started", now_s)
@@ -347,7 +354,7 @@ class Engine:
             return
         together = sum(1 for m in gang.members.values() if node in (m.node, m.bound))
         self._settle_member(gang, member)
-        self._room_grew = True
+        self._backlog.room_grew = True
         if together > 1 and gang.state in (State.RESERVED, State.BINDING):
             # Perhaps the members repel each other (pod anti-affinity): first try fewer a node.
             gang.most_per_node = together - 1
@@ -416,9 +423,9 @@ class Engine:
             self.cluster.discharge((gang.id, member.name))
         del self.gangs[gang.id]
         self.cluster.exclusive.pop(gang.id, None)
-        self.refusals.pop(gang.id, None)
-        for group in (self._to_plan, self._refused_now, self._timed):
-            group.pop(gang.id, None)
+        self._holding.drop(gang)
+        self._backlog.forget(gang.id)
+        self._timed.pop(gang.id, None)
 
     def _adopt(self, fact: f.ReservationSeen, now_s: float) -> None:
         """Take over a reservation an earlier process wrote, if it still holds whole."""
@@ -446,7 +453,7 @@ class Engine:
         if gang.state in (State.GATHERING, State.PENDING, State.PLACED):
             self._watch_minimum(gang, now_s)
         if gang.plannable():
-            self._want_plan(gang)
+            self._backlog.want(gang.id)
 
     def _gather(self, gang: GangState, now_s: float) -> None:
         settled = gang.bound_count() + gang.ended_count()
@@ -468,7 +475,7 @@ class Engine:
 
     def _advance(self, gang: GangState, now_s: float) -> None:
         """Move reserved members towards the barrier, and all of them through it together."""
-        if gang.awaits:
+        if gang.held_back:
             return
         reserved = [m for m in gang.members.values() if m.stage is not None]
         for member in reserved:
@@ -548,7 +555,7 @@ class Engine:
     def _back_off(self, gang: GangState, until_s: float) -> None:
         gang.not_before_s = until_s
         self._timed[gang.id] = None
-        self._to_plan.pop(gang.id, None)
+        self._backlog.pause(gang.id)
 
     def _due(self, gang: GangState, now_s: float) -> None:
         """Act on a gang whose time has come."""
@@ -562,10 +569,8 @@ class Engine:
             gang.version += 1
         if gang.deadline_s is not None and now_s >= gang.deadline_s:
             gang.deadline_s = None
-            if gang.awaits:
-                self._break(
-                    gang, f"the GPUs of {', '.join(gang.awaits)} were not cut in time", now_s
-                )
+            if gang.held_back:
+                self._break(gang, "the room it was promised did not come in time", now_s)
             elif gang.state is State.RESERVED:
                 late = [m.name for m in gang.members.values() if m.stage and m.stage.before_barrier]
                 named = ", ".join(late[:3]) + (" and others" if len(late) > 3 else "")
@@ -597,8 +602,7 @@ class Engine:
         gang.below_since_s = gang.deadline_s = None
         self._report(gang, "Broken", f"{reason}. The gang is stopped and will be planned again.")
         self._orders.append(o.Release(gang.id))
-        for node in list(gang.awaits):
-            self._stop_waiting(gang, node)
+        self._holding.drop(gang)
         pinned = gang.spec is not None and gang.spec.planned_before_creation
         for member in gang.members.values():
             in_flight = member.stage is Stage.BINDING
@@ -613,7 +617,7 @@ class Engine:
     def _withdraw(self, gang: GangState, member: MemberState, reason: str) -> None:
         stage = member.stage
         self._settle_member(gang, member)
-        self._room_grew = True
+        self._backlog.room_grew = True
         if member.pod is not None and stage in (Stage.PREPARING, Stage.PREPARED):
             self._orders.append(o.Refuse(gang.id, member.pod, member.name, reason))
 

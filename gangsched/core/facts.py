@@ -86,6 +86,7 @@ class PodSeen:
     rank: int | None = None
     constraints: Constraints = NO_CONSTRAINTS
     devices: tuple[int, ...] = ()
+    started_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from gangsched.core.model import (
 )
 from gangsched.core.policy import Repartition
 from gangsched.core.refusal import Reason, Refusal
-from gangsched.core.snapshot import Running
+from gangsched.core.snapshot import Place, Running
 
 
 class State(StrEnum):
@@ -54,7 +54,7 @@ class Limits:
     `barrier_s` bounds the time from reservation to the barrier when the gang sets none;
     `backoff_s` doubles with each break up to `backoff_max_s`; `avoid_s` is how long a gang stays
     away from a node that refused one of its members; `repartition_s` bounds the wait for GPUs to
-    be cut anew.
+    be cut anew, and `advice_s` is how long advice is believed.
     """
 
     barrier_s: float = 60.0
@@ -62,6 +62,7 @@ class Limits:
     backoff_max_s: float = 60.0
     avoid_s: float = 60.0
     repartition_s: float = 600.0
+    advice_s: float = 30.0
 
 
 @dataclass(slots=True)
@@ -83,6 +84,7 @@ class MemberState:
     started: bool = False
     rank: int | None = None
     devices: tuple[int, ...] = ()
+    started_s: float | None = None
 
     @property
     def runs(self) -> bool:
@@ -115,8 +117,10 @@ class GangState:
     most_per_node: int | None = None
     most_until_s: float | None = None
     awaits: dict[NodeName, Repartition] = field(default_factory=dict)
+    held_back: bool = False
     pod_constraints: dict[str, Constraints] = field(default_factory=dict)
     placed_s: float | None = None
+    advised: tuple[str, float] | None = None
     # Counted as members change: a gang of n members hears of 3n happenings, and looking through
     # all members at each of them would cost n * n.
     _runs: int = 0
@@ -174,6 +178,8 @@ class GangState:
             member.needs = fact.needs
             member.role = fact.role or member.role
         member.rank = fact.rank
+        member.devices = fact.devices or member.devices
+        member.started_s = fact.started_s
         if fact.constraints != Constraints() and fact.role not in self.pod_constraints:
             self.pod_constraints[fact.role] = fact.constraints
         self._count(member, 1)
@@ -347,11 +353,20 @@ class GangState:
     def running(self) -> Running:
         """Return the gang as advice sees it while it runs."""
         assert self.spec is not None, "only declared gangs run as gangs"  # noqa: S101
-        started_s = self.placed_s or 0.0
+        starts = [m.started_s for m in self.members.values() if m.runs and m.started_s is not None]
+        started_s = min(starts, default=self.placed_s or 0.0)
+        constraints, near_role = self._constraints()
+        ranks = self._ranks()
         runtime_s = self.spec.expected_runtime_s
         return Running(
             gang=self.spec,
-            places=tuple((m.name, m.bound, m.needs) for m in self.members.values() if m.bound),
+            places=tuple(
+                Place(m.name, m.role, m.bound, m.needs, m.devices)
+                for m in sorted(self.members.values(), key=lambda m: ranks[m.name])
+                if m.bound is not None and not m.ended
+            ),
+            constraints=constraints,
+            near_role=near_role,
             started_s=started_s,
             end_s=None if runtime_s is None else started_s + runtime_s,
             lost_since_s=max(started_s, self.spec.checkpoint_s or 0.0),

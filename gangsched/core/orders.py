@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from gangsched.core.model import GangId, Layout, NodeName, PodName, PodUid
+from gangsched.core.refusal import Refusal
 
 Assignments = tuple[tuple[PodName, NodeName], ...]
 
@@ -84,12 +85,16 @@ class Evict:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Tell the user where the gang stands: a state of the engine, a reason and a sentence."""
+    """Tell the user where the gang stands: a state of the engine, a reason and a sentence.
+
+    `refusal` is the same as data, while the gang is refused.
+    """
 
     gang: GangId
     state: str
     reason: str
     message: str
+    refusal: Refusal | None = None
 
 
 Order = Reserve | Release | CutGpus | Prepare | Bind | Refuse | Evict | Report

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from gangsched.core.model import Layout, NodeName, PodName, Requests, Waiting
+from gangsched.core.model import GangId, Layout, NodeName, PodName, Requests, Waiting
 from gangsched.core.refusal import Refusal
 from gangsched.core.snapshot import Snapshot
 
@@ -40,6 +40,7 @@ class Placement:
     """Where the members of one gang go.
 
     `devices` names GPUs for members that share one, where the policy cares which.
+    `evicts` are gangs to stop first: the room they free belongs to this one.
     `repartitions` must have happened before the members on those nodes can be bound. `proof` says
     whether no better placement exists by the placer's objectives; with GAP, `cost` is what was
     reached and `bound` what no placement can be below.
@@ -48,6 +49,7 @@ class Placement:
     nodes: tuple[tuple[PodName, NodeName], ...]
     devices: tuple[tuple[PodName, tuple[int, ...]], ...] = ()
     repartitions: tuple[Repartition, ...] = ()
+    evicts: tuple[GangId, ...] = ()
     gpu_kind: str = ""
     proof: Proof = Proof.UNKNOWN
     cost: tuple[int, ...] = ()

@@ -17,7 +17,7 @@ class Reason(StrEnum):
     NO_ROOM = "NotEnoughFree"
     TOPOLOGY = "TopologyDoesNotFit"
     MISCONFIGURED = "Misconfigured"
-    REPARTITIONING = "Repartitioning"
+    MAKING_ROOM = "MakingRoom"
     BEYOND_PLANNER = "BeyondPlanner"
     BACKING_OFF = "BackingOff"
 

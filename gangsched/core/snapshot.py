@@ -6,23 +6,46 @@ from dataclasses import dataclass
 
 from gangsched.core.cluster import Cluster
 from gangsched.core.devices import Devices
-from gangsched.core.model import Gang, GangId, NodeName, PodName, PodNeeds, Waiting
+from gangsched.core.model import (
+    NO_CONSTRAINTS,
+    Constraints,
+    Gang,
+    GangId,
+    Near,
+    NodeName,
+    PodName,
+    PodNeeds,
+    Waiting,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one member of a running gang is."""
+
+    name: PodName
+    role: str
+    node: NodeName
+    needs: PodNeeds
+    devices: Devices = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
     """A gang that runs: where, since when and until when, and what moving it would lose.
 
-    `places` are the node and needs of each member. `end_s` is expected, None where nobody said.
+    `end_s` is expected, None where nobody said.
     `lost_since_s` is its last checkpoint or its start. `movable` tells that its owner allows it.
     """
 
     gang: Gang
-    places: tuple[tuple[PodName, NodeName, PodNeeds], ...]
+    places: tuple[Place, ...]
     started_s: float
     end_s: float | None = None
     lost_since_s: float = 0.0
     movable: bool = False
+    constraints: Constraints = NO_CONSTRAINTS
+    near_role: tuple[tuple[str, Near], ...] = ()
 
 
 @dataclass(frozen=True)

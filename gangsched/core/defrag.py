@@ -1,0 +1,221 @@
+"""Defragmentation: which running gangs to move, so that a gang or a whole domain gets its room.
+
+Moving a gang means stopping it, giving its place away, and starting it somewhere else; it loses
+the work since its last checkpoint. A plan is made only of gangs whose owner allows it, that ran
+for their minimum time and that no PodDisruptionBudget protects; every one of them has a new place
+in the plan, or there is no plan.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from gangsched.core.cluster import Cluster, Mask
+from gangsched.core.model import GPU, GangId, Member, NodeName, Waiting
+from gangsched.core.placement.advise import without
+from gangsched.core.placement.scope import MisconfiguredError, resolve
+from gangsched.core.policy import Placement, Placer
+from gangsched.core.refusal import Refusal
+from gangsched.core.snapshot import Running, Snapshot
+from gangsched.core.topology import UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What moving may cost: lost GPU-seconds in all, and how many gangs."""
+
+    gpu_s: float = float("inf")
+    gangs: int = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One gang that is stopped and started elsewhere, and the GPU-seconds it loses."""
+
+    gang: GangId
+    source: tuple[NodeName, ...]
+    target: tuple[NodeName, ...]
+    lost_gpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Defragmentation:
+    """The moves in their order, what they cost, and what they make room for.
+
+    `placement` is that of the gang it is for; `domain` the name of the domain that becomes free.
+    """
+
+    moves: tuple[Move, ...]
+    placement: Placement | None = None
+    domain: str = ""
+
+    @property
+    def lost_gpu_s(self) -> float:
+        """Return the GPU-seconds all moves lose."""
+        return sum(move.lost_gpu_s for move in self.moves)
+
+
+@dataclass(slots=True)
+class Mover:
+    """Plans moves on one snapshot; `protected` gangs stay (disruption budgets), as do others."""
+
+    snapshot: Snapshot
+    placer: Placer
+    now_s: float
+    budget: Budget = field(default_factory=Budget)
+    protected: frozenset[GangId] = frozenset()
+
+    def make_room(self, waiting: Waiting) -> Defragmentation | None:
+        """Find the cheapest set of gangs whose move lets a waiting gang start, or None."""
+        best: Defragmentation | None = None
+        for group in self._groups_for(waiting):
+            found = self._smallest(group, lambda gone: self._around(waiting, gone))
+            if found is not None and (best is None or found.lost_gpu_s < best.lost_gpu_s):
+                best = found
+        return best
+
+    def free_domain(self, topology: str, level: int) -> Defragmentation | None:
+        """Find the domain of a level that is cheapest to empty of gangs, or None."""
+        cluster = self.snapshot.cluster
+        tree = cluster.tree(topology)
+        if tree is None or level >= len(tree.codes):
+            return None
+        best: Defragmentation | None = None
+        for code in np.unique(tree.codes[level][tree.codes[level] != UNKNOWN]):
+            inside = tree.codes[level] == code
+            gone = self._inside(inside)
+            if not gone or not self._allowed(gone):
+                continue
+            found = self._elsewhere(gone, inside)
+            if found is not None and (best is None or found.lost_gpu_s < best.lost_gpu_s):
+                best = replace(found, domain=tree.name(level, int(code)))
+        return best
+
+    def lost_gpu_s(self, gang: Running) -> float:
+        """Return the GPU-seconds a gang loses when it is stopped now."""
+        gpus = sum(dict(place.needs.requests).get(GPU, 0) for place in gang.places)
+        return max(self.now_s - gang.lost_since_s, 0.0) * gpus
+
+    def _groups_for(self, waiting: Waiting) -> Iterator[tuple[Running, ...]]:
+        """Yield sets of gangs worth trying: the movable ones of each domain, then all of them."""
+        movable = tuple(gang for gang in self.snapshot.running if self._movable(gang))
+        movable = tuple(sorted(movable, key=lambda gang: (self.lost_gpu_s(gang), gang.gang.id)))
+        cluster = self.snapshot.cluster
+        try:
+            scope = resolve(waiting, cluster)
+        except MisconfiguredError:
+            return
+        level = scope.rules.required
+        if level is not None:
+            codes = scope.codes(level, len(cluster.names))
+            for code in np.unique(codes[(codes != UNKNOWN) & cluster.live]):
+                inside = codes == code
+                group = tuple(gang for gang in movable if _touches(gang, inside, cluster))
+                if group:
+                    yield group
+        if movable:
+            yield movable
+
+    def _smallest(
+        self,
+        group: tuple[Running, ...],
+        attempt: Callable[[tuple[Running, ...]], Defragmentation | None],
+    ) -> Defragmentation | None:
+        """Grow a set from the cheapest gang until it works, then drop what is not needed."""
+        for count in range(1, min(len(group), self.budget.gangs) + 1):
+            gone = group[:count]
+            if attempt(gone) is None:
+                continue
+            for gang in sorted(gone, key=self.lost_gpu_s, reverse=True):
+                fewer = tuple(other for other in gone if other is not gang)
+                if fewer and attempt(fewer) is not None:
+                    gone = fewer
+            return attempt(gone) if self._allowed(gone) else None
+        return None
+
+    def _around(self, waiting: Waiting, gone: tuple[Running, ...]) -> Defragmentation | None:
+        """Place the waiting gang where others were, and those elsewhere."""
+        snapshot = without(self.snapshot, gone)
+        placed = self.placer.place(waiting, snapshot)
+        if isinstance(placed, Refusal):
+            return None
+        needs = {member.name: member.needs for member in waiting.members}
+        for name, node in placed.nodes:
+            snapshot.cluster.take(snapshot.cluster.rows[node], needs[name], 1, waiting.gang.id)
+        moves = self._placed_again(gone, snapshot)
+        return None if moves is None else Defragmentation(moves, placement=placed)
+
+    def _elsewhere(self, gone: tuple[Running, ...], inside: Mask) -> Defragmentation | None:
+        """Place gangs again, outside a domain that shall be free."""
+        snapshot = without(self.snapshot, gone)
+        names = snapshot.cluster.names
+        barred = tuple(names[row] for row in np.flatnonzero(inside & snapshot.cluster.live))
+        moves = self._placed_again(gone, snapshot, barred)
+        return None if moves is None else Defragmentation(moves)
+
+    def _placed_again(
+        self, gone: tuple[Running, ...], snapshot: Snapshot, avoid: tuple[NodeName, ...] = ()
+    ) -> tuple[Move, ...] | None:
+        moves = []
+        for gang in sorted(gone, key=lambda one: (-len(one.places), one.gang.id)):
+            waiting = as_waiting(gang, avoid)
+            placed = self.placer.place(waiting, snapshot)
+            if isinstance(placed, Refusal):
+                return None
+            needs = {member.name: member.needs for member in waiting.members}
+            for name, node in placed.nodes:
+                row = snapshot.cluster.rows[node]
+                snapshot.cluster.take(row, needs[name], 1, gang.gang.id)
+            moves.append(
+                Move(
+                    gang.gang.id,
+                    tuple(sorted({place.node for place in gang.places})),
+                    tuple(sorted({node for _, node in placed.nodes})),
+                    self.lost_gpu_s(gang),
+                )
+            )
+        return tuple(moves)
+
+    def _inside(self, inside: Mask) -> tuple[Running, ...]:
+        cluster = self.snapshot.cluster
+        return tuple(gang for gang in self.snapshot.running if _touches(gang, inside, cluster))
+
+    def _movable(self, gang: Running) -> bool:
+        ran_s = self.now_s - gang.started_s
+        return (
+            gang.movable and ran_s >= gang.gang.min_runtime_s and gang.gang.id not in self.protected
+        )
+
+    def _allowed(self, gone: Iterable[Running]) -> bool:
+        group = tuple(gone)
+        within = sum(self.lost_gpu_s(gang) for gang in group) <= self.budget.gpu_s
+        return (
+            within
+            and len(group) <= self.budget.gangs
+            and all(self._movable(gang) for gang in group)
+        )
+
+
+def as_waiting(gang: Running, avoid: tuple[NodeName, ...] = ()) -> Waiting:
+    """Return a running gang as if it had to be placed again."""
+    members = tuple(
+        Member(place.name, place.role, place.needs, rank) for rank, place in enumerate(gang.places)
+    )
+    return Waiting(
+        gang=gang.gang,
+        version=0,
+        members=members,
+        minimum=len(members),
+        role_minimum=(),
+        priority=gang.gang.priority or 0,
+        since_s=gang.started_s,
+        avoid=avoid,
+        constraints=gang.constraints,
+        near_role=gang.near_role,
+    )
+
+
+def _touches(gang: Running, inside: Mask, cluster: Cluster) -> bool:
+    rows = (cluster.rows.get(place.node) for place in gang.places)
+    return any(row is not None and inside[row] for row in rows)
