@@ -1,6 +1,7 @@
 """Settings, read once and frozen; each field says its unit and the reason for its default."""
 
 from pathlib import Path
+from typing import Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -24,8 +25,9 @@ class SchedulerConfig(BaseModel):
     order: str = "fifo"
     """Entry point in `gangsched.orders`: who is next."""
 
-    placer: str = "pack"
-    """Entry point in `gangsched.placers`: where a gang goes."""
+    placer: str = "cpsat"
+    """Entry point in `gangsched.placers`: where a gang goes. The default counts first, and solves
+    only what counting cannot prove."""
 
     barrier_s: float = Field(60.0, gt=0)
     """Seconds from reservation to the barrier where the gang sets none; a job controller creates
@@ -39,6 +41,28 @@ class SchedulerConfig(BaseModel):
 
     avoid_s: float = Field(60.0, gt=0)
     """Seconds a gang stays away from a node that refused one of its members."""
+
+    repartition_s: float = Field(600.0, gt=0)
+    """Seconds a gang waits for GPUs to be cut anew (a mig-manager may restart the node's clients)
+    or for moved gangs to leave, before it is planned again."""
+
+    mig_config_map: str = Field("gpu-operator/gangsched-mig-config", pattern=r"^[^/]+/[^/]+$")
+    """Namespace and name of the ConfigMap that NVIDIA's mig-manager reads its layouts from."""
+
+    advice_s: float = Field(30.0, gt=0)
+    """Seconds until advice to a refused gang is found anew: the world has moved."""
+
+    advice_interval_s: float = Field(0.5, gt=0)
+    """Pause between rounds of advice, which share the machine with planning."""
+
+    defragment: Literal["off", "advise", "apply"] = "advise"
+    """Whether moving other gangs is considered for a refused one: never, as advice, or done."""
+
+    defragment_gpu_s: float = Field(36_000.0, ge=0)
+    """GPU-seconds of work that one defragmentation may lose; ten GPU-hours."""
+
+    defragment_gangs: int = Field(4, ge=1, le=64)
+    """Gangs that one defragmentation may move."""
 
     binds_in_flight: int = Field(64, ge=1, le=1024)
     """Bindings posted at once. On two cores 64 gave more than 32, and 128 no more than 64."""

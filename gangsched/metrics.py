@@ -31,6 +31,12 @@ class Metrics:
             buckets=_PLAN_BUCKETS,
             registry=reg,
         )
+        self.advice_seconds = Histogram(
+            "gangsched_advice_seconds",
+            "Time to find what would help one refused gang.",
+            buckets=_PLAN_BUCKETS,
+            registry=reg,
+        )
         self.plans_stale = Gauge(
             "gangsched_plans_stale", "Placements dropped by the second check.", registry=reg
         )

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from gangsched.api import names
 from gangsched.api.podgroup import CoschedulingSpec, PodGroupSpec, PodGroupStatus
 from gangsched.api.pytorchjob import PyTorchJobSpec
+from gangsched.api.topology import TopologySpec, TopologyStatus
 
 Schema = dict[str, Any]
 
@@ -61,6 +62,7 @@ class Crd:
     tweak: Callable[[Schema], None] | None = None
     scale: Schema | None = None
     annotations: dict[str, str] = field(default_factory=dict)
+    scope: str = "Namespaced"
 
 
 def _role_rules(schema: Schema) -> None:
@@ -110,6 +112,32 @@ CRDS = (
             ),
         ),
         tweak=_role_rules,
+    ),
+    Crd(
+        group=names.GROUP,
+        version=names.VERSION,
+        kind="Topology",
+        plural="topologies",
+        short=(),
+        spec=TopologySpec,
+        status=TopologyStatus,
+        scope="Cluster",
+        columns=(
+            ("Nodes", "integer", ".status.nodes"),
+            ("Misplaced", "integer", ".status.misplacedCount"),
+            ("Message", "string", ".status.message"),
+            ("Age", "date", ".metadata.creationTimestamp"),
+        ),
+        spec_rules=(
+            (
+                "self.levels.all(a, self.levels.filter(b, b.nodeLabel == a.nodeLabel).size() == 1)",
+                "a node label names only one level, or the levels would be a circle",
+            ),
+            (
+                "self.levels.all(a, a.nodeLabel != 'kubernetes.io/hostname')",
+                "the host is always the last level and must not be listed",
+            ),
+        ),
     ),
     Crd(
         group="kubeflow.org",
@@ -174,7 +202,7 @@ def manifest(crd: Crd) -> Schema:
         | ({"annotations": crd.annotations} if crd.annotations else {}),
         "spec": {
             "group": crd.group,
-            "scope": "Namespaced",
+            "scope": crd.scope,
             "names": {
                 "kind": crd.kind,
                 "listKind": f"{crd.kind}List",

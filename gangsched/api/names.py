@@ -16,5 +16,23 @@ NODE_ANNOTATION = "gangsched.io/node"
 NO_GATE_ANNOTATION = "gangsched.io/pinned"
 """On pods created by our controllers for a reserved node: the admission policy adds no gate."""
 
+DEVICES_ANNOTATION = "gangsched.io/gpu-devices"
+"""Written by us when a pod that shares GPUs is bound: their indices on its node."""
+
+MIG_LABEL = "gangsched.io/mig"
+MIG_DYNAMIC = "dynamic"
+"""On a node: gangsched may have its idle GPUs cut anew (MIG)."""
+
+MIG_LAYOUT_ANNOTATION = "gangsched.io/mig-layout"
+"""Written by us on a node whose GPUs we had cut: the layout behind its nvidia.com/mig.config."""
+
+INDEX_LABELS = (
+    "gangsched.io/rank",
+    "training.kubeflow.org/replica-index",
+    "batch.kubernetes.io/job-completion-index",
+    "apps.kubernetes.io/pod-index",
+)
+"""Pod labels that tell a pod's index within its role."""
+
 COSCHEDULING_LABEL = "scheduling.x-k8s.io/pod-group"
 REPORTER = "gangsched"

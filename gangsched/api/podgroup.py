@@ -2,15 +2,12 @@
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from gangsched.api.base import ApiModel, Condition
+from gangsched.api.topology import NearSpec, TopologyRequest
 
 Quantity = int | str
-
-
-class ApiModel(BaseModel):
-    """A part of an API object; unknown fields are the API server's business, not ours."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
 
 class RoleSpec(ApiModel):
@@ -32,6 +29,7 @@ class RoleSpec(ApiModel):
         "then created as <podgroup>-<role in lower case>-<index>, pinned to their node.",
         json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
     )
+    topology: NearSpec | None = Field(None, description="How near this role's pods are.")
 
 
 class PodGroupSpec(ApiModel):
@@ -65,6 +63,30 @@ class PodGroupSpec(ApiModel):
         description="How long the gang may take from reservation to start, and run incomplete, "
         "before it is stopped as a whole and planned again.",
     )
+    topology: TopologyRequest | None = Field(
+        None, description="What the gang asks of the topology."
+    )
+    gpuKinds: list[str] = Field(  # noqa: N815
+        default_factory=list,
+        max_length=16,
+        description="Parts of GPU product names in order of preference (H100, A100); the whole "
+        "gang gets one of them.",
+    )
+    avoidNodes: list[str] = Field(  # noqa: N815
+        default_factory=list, max_length=1000, description="Nodes it must not use."
+    )
+    movable: bool = Field(
+        default=False,
+        description="It may be stopped and started elsewhere to make room for others.",
+    )
+    minRuntimeSeconds: int = Field(  # noqa: N815
+        0, ge=0, description="How long it runs undisturbed before it may be moved."
+    )
+    checkpointAt: str | None = Field(  # noqa: N815
+        None,
+        description="When its work was last saved; moving it loses what came after.",
+        json_schema_extra={"format": "date-time"},
+    )
 
 
 class Assignment(ApiModel):
@@ -74,15 +96,25 @@ class Assignment(ApiModel):
     node: str
 
 
-class Condition(ApiModel):
-    """A condition as metav1.Condition has it."""
+class RemedyStatus(ApiModel):
+    """A change that was tried and would let the gang run."""
 
-    type: str
-    status: str
+    kind: str = Field(description="level, members, spread, exclusive, gpu-kind, node, wait, move.")
+    message: str
+    at: str | None = Field(None, json_schema_extra={"format": "date-time"})
+
+
+class RefusalStatus(ApiModel):
+    """Why the gang does not start, as data."""
+
     reason: str
-    message: str = ""
-    lastTransitionTime: str = Field(json_schema_extra={"format": "date-time"})  # noqa: N815
-    observedGeneration: int = 0  # noqa: N815
+    role: str = ""
+    wanted: int = 0
+    possible: int = 0
+    proved: bool = Field(default=True, description="There is no placement; false: none was found.")
+    nearestNode: str = ""  # noqa: N815
+    lacks: dict[str, int] = Field(default_factory=dict)
+    remedies: list[RemedyStatus] = Field(default_factory=list)
 
 
 class PodGroupStatus(ApiModel):
@@ -95,6 +127,10 @@ class PodGroupStatus(ApiModel):
         max_length=100_000,
         description="The node reserved for each pod, while the gang is reserved or placed.",
     )
+    proof: str = Field(
+        "", description="proved: no better placement exists; gap: none was found in time."
+    )
+    refusal: RefusalStatus | None = Field(None, description="While it waits: why.")
     conditions: list[Condition] = Field(
         default_factory=list,
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from gangsched.api.podgroup import ApiModel
+from gangsched.api.base import ApiModel
 
 _OPEN: dict[str, Any] = {"x-kubernetes-preserve-unknown-fields": True}
 

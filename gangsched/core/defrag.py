@@ -197,6 +197,12 @@ class Mover:
         )
 
 
+def describe_moves(plan: Defragmentation) -> str:
+    """Write the moves for a user: which gangs, and what is lost."""
+    names = ", ".join(move.gang for move in plan.moves)
+    return f"{names} elsewhere, which loses {plan.lost_gpu_s / 3600:.3g} GPU-hours of work"
+
+
 def as_waiting(gang: Running, avoid: tuple[NodeName, ...] = ()) -> Waiting:
     """Return a running gang as if it had to be placed again."""
     members = tuple(

@@ -164,7 +164,9 @@ class Engine:
     def reservation(self, uid: PodUid) -> NodeName | None:
         """Return the node a pod may go to now, for a driver's look-up."""
         found = self._member(uid)
-        return found[1].node if found is not None and found[1].stage is not None else None
+        if found is None or found[0].held_back or found[1].stage is None:
+            return None
+        return found[1].node
 
     def unadvised(self, limit: int, now_s: float) -> tuple[tuple[Waiting, Refusal], ...]:
         """Return refused gangs to think about, at most `limit`; they count as advised now."""
@@ -190,6 +192,7 @@ class Engine:
 
     def _reserve(self, gang: GangState, planned: Planned, now_s: float) -> None:
         devices = dict(planned.placement.devices)
+        gang.proof = planned.placement.proof.value
         self._claim_domains(gang)
         for name, node in planned.placement.nodes:
             member = gang.members[name]
@@ -597,6 +600,7 @@ class Engine:
         """Stop a gang as a whole; its room is freed member by member, as the world answers."""
         gang.state = State.BROKEN
         gang.broken_reason = reason
+        gang.proof = ""
         gang.attempts += 1
         gang.version += 1
         gang.below_since_s = gang.deadline_s = None
@@ -647,7 +651,8 @@ class Engine:
     # -- small helpers ------------------------------------------------------------------------
 
     def _report(self, gang: GangState, reason: str, message: str) -> None:
-        self._orders.append(o.Report(gang.id, gang.state.value, reason, message))
+        state = gang.state.value
+        self._orders.append(o.Report(gang.id, state, reason, message, proof=gang.proof))
 
     def _take_orders(self) -> tuple[o.Order, ...]:
         if not self._orders:

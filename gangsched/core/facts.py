@@ -66,7 +66,8 @@ class PodSeen:
     """A pod exists. `gang` is None when it is not ours and only takes room on its node.
 
     `rank` is its place in its role where a label says so, `constraints` what its annotations ask
-    of its gang, and `devices` the GPUs it shares as they were chosen for it.
+    of its gang, and `devices` the GPUs it shares as they were chosen for it. `invalid` says what
+    is wrong with its annotations: it takes room like any pod, but its gang is not planned.
     `ended` is true once its containers have ended for good (phase Succeeded or Failed); with
     `failed` its work was not done.
     """
@@ -87,6 +88,7 @@ class PodSeen:
     constraints: Constraints = NO_CONSTRAINTS
     devices: tuple[int, ...] = ()
     started_s: float | None = None
+    invalid: str = ""
 
 
 @dataclass(frozen=True, slots=True)

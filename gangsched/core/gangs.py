@@ -85,6 +85,7 @@ class MemberState:
     rank: int | None = None
     devices: tuple[int, ...] = ()
     started_s: float | None = None
+    invalid: str = ""
 
     @property
     def runs(self) -> bool:
@@ -118,6 +119,7 @@ class GangState:
     most_until_s: float | None = None
     awaits: dict[NodeName, Repartition] = field(default_factory=dict)
     held_back: bool = False
+    proof: str = ""
     pod_constraints: dict[str, Constraints] = field(default_factory=dict)
     placed_s: float | None = None
     advised: tuple[str, float] | None = None
@@ -180,6 +182,7 @@ class GangState:
         member.rank = fact.rank
         member.devices = fact.devices or member.devices
         member.started_s = fact.started_s
+        member.invalid = fact.invalid
         if fact.constraints != Constraints() and fact.role not in self.pod_constraints:
             self.pod_constraints[fact.role] = fact.constraints
         self._count(member, 1)
@@ -278,6 +281,9 @@ class GangState:
                 Reason.NO_GROUP,
                 f"the pods name PodGroup {name}, which does not exist in their namespace.",
             )
+        wrong = next((m.invalid for m in self.members.values() if m.invalid), "")
+        if wrong:
+            return Refusal(self.id, Reason.MISCONFIGURED, f"{wrong}.")
         there = len(self.open_members()) + self.bound_count() + self.ended_count()
         if there < self.spec.min_member:
             return Refusal(

@@ -87,7 +87,8 @@ class Evict:
 class Report:
     """Tell the user where the gang stands: a state of the engine, a reason and a sentence.
 
-    `refusal` is the same as data, while the gang is refused.
+    `refusal` is the same as data, while the gang is refused; `proof` says how good the placement
+    it has is known to be.
     """
 
     gang: GangId
@@ -95,6 +96,7 @@ class Report:
     reason: str
     message: str
     refusal: Refusal | None = None
+    proof: str = ""
 
 
 Order = Reserve | Release | CutGpus | Prepare | Bind | Refuse | Evict | Report

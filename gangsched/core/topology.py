@@ -18,6 +18,9 @@ Path = tuple[str, ...]
 
 HOST = "host"
 HOST_LABEL = "kubernetes.io/hostname"
+TIER = "tier-"
+"""Volcano counts levels as tiers from the finest, which is tier 1."""
+
 UNKNOWN = -1
 """The domain code of a node whose labels do not say where it is."""
 
@@ -51,6 +54,9 @@ class Topology:
         """Return which level is meant by a level's name or label, or None; the host comes last."""
         if wanted in (HOST, HOST_LABEL):
             return len(self.levels)
+        if wanted.startswith(TIER) and wanted.removeprefix(TIER).isdecimal():
+            index = len(self.levels) - int(wanted.removeprefix(TIER))
+            return index if 0 <= index < len(self.levels) else None
         for index, level in enumerate(self.levels):
             if wanted in (level.name, level.label):
                 return index

@@ -16,7 +16,8 @@ from aiohttp import web
 from gangsched.core import facts as f
 from gangsched.core import orders as o
 from gangsched.core.model import NodeName, PodUid
-from gangsched.kube.scheduler import OUR_MARK, Scheduler
+from gangsched.kube.receivers import OUR_MARK
+from gangsched.kube.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
 

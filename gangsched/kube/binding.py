@@ -74,7 +74,12 @@ class Pods:
         body = {
             "apiVersion": "v1",
             "kind": "Binding",
-            "metadata": {"name": _name(order.name), "uid": order.uid},
+            "metadata": {
+                "name": _name(order.name),
+                "uid": order.uid,
+                # The API server copies a binding's annotations to the pod: no write of its own.
+                "annotations": _devices(order.devices),
+            },
             "target": {"kind": "Node", "name": order.node},
         }
         while True:
@@ -202,6 +207,10 @@ class Direct:
 def _path(name: PodName) -> str:
     namespace, pod = name.split("/", 1)
     return f"/api/v1/namespaces/{namespace}/pods/{pod}"
+
+
+def _devices(devices: tuple[int, ...]) -> dict[str, str]:
+    return {names.DEVICES_ANNOTATION: ",".join(map(str, devices))} if devices else {}
 
 
 def _name(name: PodName) -> str:

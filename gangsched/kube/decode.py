@@ -3,11 +3,14 @@
 Whatever cannot be read raises `DecodeError` with one sentence; the caller reports it and goes on.
 """
 
+from collections.abc import Mapping
+
 import msgspec
 
 from gangsched.api import names
 from gangsched.core import facts as f
 from gangsched.core.model import (
+    NO_CONSTRAINTS,
     Expression,
     Gang,
     GangId,
@@ -20,6 +23,7 @@ from gangsched.core.model import (
     Requests,
     Toleration,
 )
+from gangsched.kube.constraints import of_pod, share
 from gangsched.kube.quantities import DecodeError, amounts, seconds
 from gangsched.kube.structs import (
     Container,
@@ -30,6 +34,8 @@ from gangsched.kube.structs import (
     SelectorTerm,
     pod_decoder,
 )
+
+_NOTHING: Mapping[str, str] = {}
 
 _BEYOND_VOLUMES = {
     "persistentVolumeClaim": "PersistentVolumeClaim",
@@ -121,8 +127,13 @@ def _host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
     )
 
 
-def needs(spec: PodSpec) -> PodNeeds:
-    """Return what a pod asks of its node."""
+def needs(spec: PodSpec, annotations: Mapping[str, str] = _NOTHING) -> PodNeeds:
+    """Return what a pod asks of its node.
+
+    Raises:
+        DecodeError: a quantity or an annotation about GPUs is wrong.
+
+    """
     required: tuple[NodeTerm, ...] = ()
     preferred: tuple[tuple[int, NodeTerm], ...] = ()
     if spec.affinity is not None and spec.affinity.node_affinity is not None:
@@ -142,6 +153,7 @@ def needs(spec: PodSpec) -> PodNeeds:
         ),
         host_ports=_host_ports(spec),
         beyond=_beyond(spec),
+        share=share(annotations),
     )
 
 
@@ -172,6 +184,18 @@ def pod_fact(pod: Pod, scheduler_name: str, known: PodNeeds | None = None) -> f.
     except DecodeError as error:
         raise DecodeError(f"pod {key}: {error}") from error
     ours = spec.scheduler_name == scheduler_name
+    asked, invalid = NO_CONSTRAINTS, ""
+    devices: tuple[int, ...] = ()
+    if metadata.annotations:
+        # A pod with a wrong annotation takes room all the same: it must not be overlooked.
+        try:
+            devices = _devices(metadata.annotations)
+            if known is None:
+                wants = needs(spec, metadata.annotations)
+            if ours:
+                asked = of_pod(metadata.annotations, f"pod {key}")
+        except DecodeError as error:
+            invalid = str(error) if str(error).startswith("pod ") else f"pod {key}: {error}"
     return f.PodSeen(
         uid=PodUid(metadata.uid),
         name=PodName(key),
@@ -185,7 +209,33 @@ def pod_fact(pod: Pod, scheduler_name: str, known: PodNeeds | None = None) -> f.
         gated=bool(spec.scheduling_gates),
         priority=spec.priority,
         created_s=seconds(metadata.creation_timestamp),
+        rank=_rank(metadata.labels),
+        constraints=asked,
+        devices=devices,
+        started_s=seconds(pod.status.start_time) or None,
+        invalid=invalid if ours else "",
     )
+
+
+def _rank(labels: Mapping[str, str]) -> int | None:
+    """Return a pod's index in its role where its controller labels it."""
+    for key in names.INDEX_LABELS:
+        text = labels.get(key, "")
+        if text.isdecimal():
+            return int(text)
+    return None
+
+
+def _devices(annotations: Mapping[str, str]) -> tuple[int, ...]:
+    text = annotations.get(names.DEVICES_ANNOTATION)
+    if text is None:
+        return ()
+    parts = text.split(",")
+    if not all(part.isdecimal() for part in parts):
+        raise DecodeError(
+            f"annotation {names.DEVICES_ANNOTATION} is {text!r}; it must be GPU indices"
+        )
+    return tuple(int(part) for part in parts)
 
 
 def gang_of(metadata: Metadata) -> GangId:

@@ -6,9 +6,12 @@ import msgspec
 from pydantic import ValidationError
 
 from gangsched.api.podgroup import CoschedulingSpec, PodGroupSpec, PodGroupStatus
+from gangsched.api.topology import TopologySpec
 from gangsched.config import one_sentence
 from gangsched.core import facts as f
 from gangsched.core.model import Gang, GangId, Node, NodeName, PodNeeds, Role, Taint
+from gangsched.core.topology import Topology
+from gangsched.kube import constraints, mig
 from gangsched.kube.decode import coscheduling_id, needs
 from gangsched.kube.quantities import DecodeError, amounts, seconds
 from gangsched.kube.structs import (
@@ -34,15 +37,36 @@ def node_fact(raw: bytes) -> f.NodeSeen:
         raise DecodeError(f"node: {error}") from error
     except DecodeError as error:
         raise DecodeError(f"node {node.metadata.name}: status.allocatable: {error}") from error
+    labels = node.metadata.labels
+    memory = labels.get("nvidia.com/gpu.memory", "")
     return f.NodeSeen(
         Node(
             name=NodeName(node.metadata.name),
             allocatable=tuple(sorted(allocatable.items())),
-            labels=node.metadata.labels,
+            labels=labels,
             taints=tuple(Taint(t.key, t.value, t.effect) for t in node.spec.taints),
             unschedulable=node.spec.unschedulable,
+            gpu_model=labels.get("nvidia.com/gpu.product", ""),
+            gpu_memory_mib=int(memory) if memory.isdecimal() else 0,
+            layouts=mig.layouts(labels, node.metadata.annotations, allocatable),
+            mig_failed=mig.failed(labels),
         )
     )
+
+
+def topology(raw: bytes) -> Topology:
+    """Read a Topology.
+
+    Raises:
+        DecodeError: it is not understood.
+
+    """
+    group = _decode_group(raw)
+    try:
+        spec = TopologySpec.model_validate(group.spec)
+    except ValidationError as error:
+        raise DecodeError(one_sentence(error, f"Topology {group.metadata.name}: spec")) from error
+    return spec.topology(group.metadata.name)
 
 
 def node_name(raw: bytes) -> NodeName:
@@ -66,19 +90,33 @@ def pod_group(raw: bytes, priorities: dict[str, int]) -> tuple[Gang, PodGroupSta
     group = _decode_group(raw)
     key = f"{group.metadata.namespace}/{group.metadata.name}"
     try:
-        spec = PodGroupSpec.model_validate(group.spec)
+        subject = f"PodGroup {key}"
+        asked = constraints.merged(group.spec, group.metadata.annotations, subject)
+        spec = PodGroupSpec.model_validate(asked)
         roles = tuple(
             Role(
                 role.name,
                 role.count,
                 role.count if role.minCount is None else role.minCount,
                 None if role.template is None else _template_needs(role.name, role.template),
+                constraints.role_near(
+                    role.topology,
+                    _annotations(role.template or {}),
+                    f"{subject}: spec.roles[{role.name}].template",
+                ),
             )
             for role in spec.roles
         )
-    except ValidationError as error:
-        raise DecodeError(one_sentence(error, f"PodGroup {key}: spec")) from error
+        checkpoint_s = seconds(spec.checkpointAt or "") or None
+    except ValueError as error:
+        if isinstance(error, ValidationError):
+            raise DecodeError(one_sentence(error, f"PodGroup {key}: spec")) from error
+        raise DecodeError(
+            f"PodGroup {key}: spec.checkpointAt: {spec.checkpointAt!r} is no RFC 3339 time"
+        ) from error
     except DecodeError as error:
+        if str(error).startswith("PodGroup "):
+            raise
         raise DecodeError(f"PodGroup {key}: {error}") from error
     status = _status(group.status)
     minimum = spec.minMember or sum(role.min_count for role in roles) or 1
@@ -104,6 +142,10 @@ def pod_group(raw: bytes, priorities: dict[str, int]) -> tuple[Gang, PodGroupSta
         expected_runtime_s=spec.expectedRuntimeSeconds,
         schedule_timeout_s=spec.scheduleTimeoutSeconds,
         started=status.phase == "Placed",
+        constraints=constraints.constraints(spec),
+        checkpoint_s=checkpoint_s,
+        movable=spec.movable,
+        min_runtime_s=spec.minRuntimeSeconds,
     )
     return gang, status, group.metadata.uid
 
@@ -161,6 +203,11 @@ def _template_needs(role: str, template: dict[str, Any]) -> PodNeeds:
     except msgspec.ValidationError as error:
         raise DecodeError(f"spec.roles[{role}].template.spec: {error}") from error
     try:
-        return needs(spec)
+        return needs(spec, _annotations(template))
     except DecodeError as error:
         raise DecodeError(f"spec.roles[{role}].template.spec: {error}") from error
+
+
+def _annotations(template: dict[str, Any]) -> dict[str, str]:
+    found = (template.get("metadata") or {}).get("annotations") or {}
+    return {str(key): str(value) for key, value in found.items()}

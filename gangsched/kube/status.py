@@ -14,6 +14,7 @@ from typing import Any
 from gangsched.api import names
 from gangsched.core.model import GangId, NodeName, PodName
 from gangsched.core.orders import Release, Report, Reserve
+from gangsched.core.refusal import Reason, Refusal
 from gangsched.kube.client import KubeClient
 from gangsched.kube.errors import KubeError, NotFound
 
@@ -53,6 +54,8 @@ class _Word:
     reason: str = ""
     message: str = ""
     assignments: tuple[tuple[PodName, NodeName], ...] = ()
+    proof: str = ""
+    refusal: Refusal | None = None
     since: str = ""
     scheduled: str = ""
     events: list[tuple[str, str]] = field(default_factory=list)
@@ -67,6 +70,7 @@ class Status:
     client: KubeClient
     _subjects: dict[GangId, Subject] = field(default_factory=dict)
     _words: dict[GangId, _Word] = field(default_factory=dict)
+    _invalid: dict[GangId, str] = field(default_factory=dict)
     _queue: "asyncio.Queue[GangId]" = field(default_factory=asyncio.Queue)
 
     def subject(self, gang: GangId, subject: Subject) -> None:
@@ -84,18 +88,26 @@ class Status:
         """Forget a gang whose object is gone."""
         self._subjects.pop(gang, None)
         self._words.pop(gang, None)
+        self._invalid.pop(gang, None)
 
     def take(self, order: Reserve | Release | Report) -> None:
         """Take an order that only has to be told."""
         word = self._words.setdefault(order.gang, _Word())
+        if isinstance(order, Report) and order.reason == Reason.NO_GROUP:
+            wrong = self._invalid.get(order.gang)
+            if wrong is not None:  # it is there, but cannot be understood
+                order = Report(order.gang, order.state, "Invalid", wrong)
         match order:
             case Reserve(assignments=assignments):
                 word.assignments = assignments
             case Release():
                 word.assignments = ()
-            case Report(state=state, reason=reason, message=message):
-                word.state, word.reason = state, reason
-                word.message = message[:1].upper() + message[1:][:_MESSAGE_MAX]
+            case Report(state=state, reason=reason, message=message, refusal=refusal):
+                word.state, word.reason, word.refusal = state, reason, refusal
+                word.proof = order.proof
+                if refusal is not None:
+                    message += remedies(refusal)
+                word.message = message[:1].upper() + message[1:][: _MESSAGE_MAX - 1]
                 if reason in _PASSING:
                     asyncio.get_running_loop().call_later(
                         _PASSING_S, self._if_it_lasts, order.gang, reason
@@ -118,7 +130,12 @@ class Status:
 
     def invalid(self, gang: GangId, message: str) -> None:
         """Tell that a group's declaration cannot be understood."""
+        self._invalid[gang] = message
         self.take(Report(gang, "Pending", "Invalid", message))
+
+    def valid(self, gang: GangId) -> None:
+        """Learn that a group's declaration is understood (again)."""
+        self._invalid.pop(gang, None)
 
     async def run(self) -> None:
         """Write until cancelled."""
@@ -161,6 +178,8 @@ class Status:
             "status": {
                 "phase": word.state,
                 "message": word.message,
+                "proof": word.proof,
+                "refusal": None if word.refusal is None else as_data(word.refusal),
                 "assignments": [
                     {"pod": pod.split("/", 1)[1], "node": node} for pod, node in word.assignments
                 ],
@@ -215,5 +234,41 @@ async def post_event(
     await client.create(f"/api/v1/namespaces/{subject.namespace}/events", event)
 
 
+def remedies(refusal: Refusal) -> str:
+    """Write what would help, as the end of the sentence that says why."""
+    changes = [one.message for one in refusal.remedies if one.kind not in ("wait", "move")]
+    said = f" It would start now with {'; or '.join(changes)}." if changes else ""
+    for one in refusal.remedies:
+        if one.kind == "wait":
+            when = f" (expected at {_stamp(one.at_s)})" if one.at_s is not None else ""
+            said += f" It starts by itself when {one.message}{when}."
+        elif one.kind == "move":
+            said += f" It would start after {one.message}."
+    return said
+
+
+def as_data(refusal: Refusal) -> dict[str, Any]:
+    """Return a refusal as the PodGroup's status has it."""
+    miss = refusal.near_miss
+    return {
+        "reason": refusal.reason.value,
+        "role": refusal.role,
+        "wanted": refusal.wanted,
+        "possible": refusal.possible,
+        "proved": refusal.proved,
+        "nearestNode": miss.node if miss is not None else "",
+        "lacks": dict(miss.lacks) if miss is not None else {},
+        "remedies": [
+            {"kind": one.kind, "message": one.message}
+            | ({"at": _stamp(one.at_s)} if one.at_s is not None else {})
+            for one in refusal.remedies
+        ],
+    }
+
+
 def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _stamp(datetime.now(UTC).timestamp())
+
+
+def _stamp(at_s: float) -> str:
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -148,6 +148,7 @@ class PodStatus(Struct):
 
     phase: str = ""
     conditions: list[PodCondition] = []
+    start_time: str = ""
 
 
 class Pod(Struct):

@@ -4,8 +4,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gangsched.api import names
+from gangsched.api import dialects, names
+from gangsched.api.base import ApiModel
+from gangsched.api.podgroup import PodGroupSpec
 from gangsched.api.pytorchjob import ElasticPolicy, PyTorchJobSpec, RunPolicy
+from gangsched.api.topology import NearSpec
 from gangsched.config import one_sentence
 from gangsched.core.jobs.model import (
     Elastic,
@@ -66,6 +69,7 @@ def parse(body: Json, scheduler: str) -> Job:
             priority_class=(policy.priorityClass if policy else None) or "",
             timeout_s=(policy.scheduleTimeoutSeconds if policy else None) or 60,
             gang_restarts=_gang_restarts(metadata, subject),
+            asked=_asked(metadata, subject, PodGroupSpec),
         ),
         scheduler=spec.schedulerName or scheduler,
         nproc_per_node=None if spec.nprocPerNode is None else str(spec.nprocPerNode),
@@ -94,7 +98,14 @@ def _roles(spec: PyTorchJobSpec, subject: str) -> tuple[JobRole, ...]:
                 f"{where}.template.spec.containers: one must be named {CONTAINER!r}; "
                 f"there are: {named}"
             )
-        found[kind] = JobRole(kind, replicas, replica.restartPolicy or "OnFailure", template)
+        asked = _asked(template.get("metadata") or {}, f"{where}.template", RoleTopology)
+        found[kind] = JobRole(
+            kind,
+            replicas,
+            replica.restartPolicy or "OnFailure",
+            template,
+            asked.get("topology"),
+        )
     if not found:
         raise InvalidJobError(f"{subject}: spec.pytorchReplicaSpecs needs a Master or a Worker")
     return tuple(found[kind] for kind in _TYPES.values() if kind in found)
@@ -146,6 +157,24 @@ def _gang_restarts(metadata: Json, subject: str) -> int:
             f"{subject}: annotation {GANG_RESTARTS} is {text!r}; it must be a whole number"
         )
     return int(text)
+
+
+class RoleTopology(ApiModel):
+    """What a role's template can ask: how near its pods are."""
+
+    topology: NearSpec | None = None
+
+
+def _asked(metadata: dict[str, Any], subject: str, model: type[ApiModel]) -> Json:
+    """Return what annotations ask, as fields of a PodGroup or of one of its roles."""
+    try:
+        asked = dialects.from_annotations(metadata.get("annotations") or {}, subject)
+        model.model_validate(asked)
+    except dialects.DialectError as error:
+        raise InvalidJobError(str(error)) from error
+    except ValidationError as error:
+        raise InvalidJobError(one_sentence(error, f"{subject}: annotations")) from error
+    return asked
 
 
 def _first(*values: int | None) -> int | None:

@@ -11,7 +11,8 @@ from gangsched.config import SchedulerConfig
 from gangsched.core import facts as f
 from gangsched.core.model import PodUid
 from gangsched.extender.server import Extender
-from gangsched.kube.scheduler import OUR_MARK, Scheduler
+from gangsched.kube.receivers import OUR_MARK
+from gangsched.kube.scheduler import Scheduler
 from gangsched.metrics import Metrics
 
 

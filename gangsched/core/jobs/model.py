@@ -9,12 +9,16 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class JobRole:
-    """One replica type. `restart_policy` is Always, OnFailure, Never or ExitCode."""
+    """One replica type. `restart_policy` is Always, OnFailure, Never or ExitCode.
+
+    `topology` says how near its pods are to be, as the PodGroup's role does.
+    """
 
     type: str
     replicas: int
     restart_policy: str
     template: Json
+    topology: Json | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +43,17 @@ class RunLimits:
 
 @dataclass(frozen=True, slots=True)
 class GangPolicy:
-    """How the job's gang is queued; `gang_restarts` above zero restarts it whole that often."""
+    """How the job's gang is queued; `gang_restarts` above zero restarts it whole that often.
+
+    `asked` are further fields of the PodGroup's spec: where the gang shall go.
+    """
 
     minimum: int | None = None
     queue: str = "default"
     priority_class: str = ""
     timeout_s: int = 60
     gang_restarts: int = 0
+    asked: Json = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

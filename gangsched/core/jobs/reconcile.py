@@ -147,13 +147,22 @@ class _Step:
             least = min(role.replicas, left)
             left -= least
             template = pytorch.pod_template(job, role, 0)
+            part: Json = {"spec": scheduling_part(template["spec"])}
+            shares = {
+                key: value
+                for key, value in (template["metadata"].get("annotations") or {}).items()
+                if key.startswith("gpu-")
+            }
+            if shares:
+                part["metadata"] = {"annotations": shares}
             roles.append(
                 {
                     "name": role.type,
                     "count": role.replicas,
                     "minCount": least,
-                    "template": {"spec": scheduling_part(template["spec"])},
+                    "template": part,
                 }
+                | ({"topology": role.topology} if role.topology else {})
             )
         spec: Json = {
             "minMember": minimum,
@@ -161,6 +170,7 @@ class _Step:
             "queue": job.gang.queue,
             "scheduleTimeoutSeconds": job.gang.timeout_s,
         }
+        spec |= job.gang.asked
         if job.gang.priority_class:
             spec["priorityClassName"] = job.gang.priority_class
         if job.limits.deadline_s:

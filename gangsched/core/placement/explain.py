@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from gangsched.core import mig
 from gangsched.core.cluster import Cluster
 from gangsched.core.model import PODS, PodNeeds, Waiting
 from gangsched.core.placement.demand import Kind, kinds_of
@@ -98,17 +99,16 @@ def _binding(
         binding = next((one for one in relaxations(waiting, scope) if fits(one.waiting)), None)
         domain = _best_domain(snapshot.cluster, scope, kinds)
     total = sum(kind.least for kind in kinds)
-    asks = " and ".join(f"{kind.least} of {describe(kind.needs)}" for kind in kinds)
+    asks = " and ".join(
+        f"{plural(kind.least, 'pod')} of {describe(kind.needs)}" for kind in kinds if kind.least
+    )
     when = "even in an empty cluster" if empty else "now"
     if binding is None:
         alone = fits(without_constraints(waiting))
         what = "its constraints taken together" if alone else "its roles taken together"
-        sentence = f"it needs {plural(total, 'pod')} ({asks}), and {what} leave no place {when}"
+        sentence = f"it needs {asks}, and {what} leave no place {when}"
     else:
-        sentence = (
-            f"it needs {plural(total, 'pod')} ({asks}) with {binding.binding}, which no place "
-            f"offers {when}"
-        )
+        sentence = f"it needs {asks} {binding.binding}, which no place offers {when}"
     return Refusal(
         waiting.gang.id,
         Reason.TOO_LARGE if empty else Reason.TOPOLOGY,
@@ -173,7 +173,10 @@ def _no_node(
 ) -> Refusal:
     eligible = cluster.eligible(needs)
     nodes = int(cluster.live.sum())
-    if not nodes:
+    cannot = _cannot_be_cut(cluster, needs)
+    if cannot:
+        sentence, miss = cannot, None
+    elif not nodes:
         sentence, miss = "the cluster has no nodes.", None
     elif not eligible.any():
         sentence, miss = (
@@ -193,6 +196,28 @@ def _no_node(
         wanted=count,
         near_miss=miss,
     )
+
+
+def _cannot_be_cut(cluster: Cluster, needs: PodNeeds) -> str:
+    """Say so where a MIG profile is asked for that no GPU model here has."""
+    for name, _ in needs.requests:
+        profile = mig.profile_of(name)
+        if profile is None or (
+            name in cluster.resources
+            and cluster.allocatable[:, cluster.resources.index(name)].any()
+        ):
+            continue
+        nodes = [node for node in cluster.nodes if node is not None and node.gpu_model]
+        found = {mig.model_of(node.gpu_model, node.gpu_memory_mib) for node in nodes}
+        models = sorted((model for model in found if model is not None), key=lambda one: one.name)
+        if any(model.shape(profile) for model in models):
+            continue
+        known = any(model.shape(profile) for model in mig.MODELS.values())
+        has = "; ".join(f"{model.name} has {model.names()}" for model in models)
+        what = "" if known else " (no GPU model has such a MIG profile)"
+        there = has or "no node here names a GPU model that has MIG"
+        return f"no GPU of this cluster can be cut into {profile}{what}; {there}."
+    return ""
 
 
 def _no_room(

@@ -28,7 +28,7 @@ def relaxations(waiting: Waiting, scope: Scope) -> Iterator[Relaxed]:
         yield Relaxed(
             "gpu-kind",
             "any kind of GPU",
-            f"GPUs of kind {' or '.join(asked.gpu_kinds)}",
+            f"on GPUs of kind {' or '.join(asked.gpu_kinds)}",
             _with(waiting, replace(asked, gpu_kinds=())),
         )
     if asked.exclusive is not None:
@@ -36,7 +36,7 @@ def relaxations(waiting: Waiting, scope: Scope) -> Iterator[Relaxed]:
         yield Relaxed(
             "exclusive",
             f"sharing its {level}s with other gangs",
-            f"a {level} without other gangs",
+            f"in {level}s without other gangs",
             _with(waiting, replace(asked, exclusive=None)),
         )
     yield from _nearer(waiting, scope)
@@ -46,7 +46,7 @@ def relaxations(waiting: Waiting, scope: Scope) -> Iterator[Relaxed]:
         yield Relaxed(
             "spread",
             f"more than {plural(one.most, 'pod')} in one {one.level}",
-            f"at most {plural(one.most, 'pod')} in one {one.level}",
+            f"with at most {plural(one.most, 'pod')} in one {one.level}",
             _with(waiting, replace(asked, spread=rest)),
         )
     if asked.avoid or waiting.avoid:
@@ -54,7 +54,7 @@ def relaxations(waiting: Waiting, scope: Scope) -> Iterator[Relaxed]:
         yield Relaxed(
             "avoid",
             f"use of {names}",
-            f"avoiding {names}",
+            f"without {names}",
             replace(waiting, avoid=(), constraints=replace(asked, avoid=())),
         )
 
@@ -69,14 +69,14 @@ def _nearer(waiting: Waiting, scope: Scope) -> Iterator[Relaxed]:
             yield Relaxed(
                 "level",
                 f"{_name(scope, wider)} instead of {tight}",
-                f"one {tight}",
+                f"in one {tight}",
                 _with(waiting, replace(asked, near=near, fabric_required=False)),
             )
         near = replace(asked.near, required=None)
         yield Relaxed(
             "level",
             f"more than one {tight}",
-            f"one {tight}",
+            f"in one {tight}",
             _with(waiting, replace(asked, near=near, fabric_required=False)),
         )
     for role, near in waiting.near_role:
@@ -84,7 +84,7 @@ def _nearer(waiting: Waiting, scope: Scope) -> Iterator[Relaxed]:
             yield Relaxed(
                 "level",
                 f"more than one {near.required} for role {role}",
-                f"one {near.required} for role {role}",
+                f"with role {role} in one {near.required}",
                 _with_role(waiting, role, replace(near, required=None)),
             )
 
@@ -96,7 +96,7 @@ def _slices(waiting: Waiting, scope: Scope) -> Iterator[Relaxed]:
         yield Relaxed(
             "level",
             f"slices of {one.size} across {one.level}s",
-            f"every {one.size} pods in one {one.level}",
+            f"with every {one.size} pods in one {one.level}",
             _with(waiting, replace(asked, near=replace(asked.near, slices=fewer))),
         )
     for role, near in waiting.near_role:
@@ -105,7 +105,7 @@ def _slices(waiting: Waiting, scope: Scope) -> Iterator[Relaxed]:
             yield Relaxed(
                 "level",
                 f"slices of {one.size} across {one.level}s for role {role}",
-                f"every {one.size} pods of role {role} in one {one.level}",
+                f"with every {one.size} pods of role {role} in one {one.level}",
                 _with_role(waiting, role, replace(near, slices=fewer)),
             )
 

@@ -1,0 +1,253 @@
+"""The ways peers and we say where a gang shall go, as fields of our PodGroup's spec.
+
+Each dialect is a function from annotations (or a part of the peer's own object) to claims: a field
+of ours, its value, and the key it was said with. Two claims that differ on one field are an error
+that names both keys.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from gangsched.api import names
+
+Fields = dict[str, Any]
+Claim = tuple[str, Any, str]
+"""Field of our spec (dotted), value, and the key it was said with."""
+
+
+class DialectError(Exception):
+    """What was asked cannot be understood; the message is the whole sentence."""
+
+
+OURS = f"{names.GROUP}/"
+KUEUE = "kueue.x-k8s.io/"
+KAI = "kai.scheduler/"
+VOLCANO = "volcano.sh/"
+JOBSET = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+
+
+def from_annotations(annotations: Mapping[str, str], subject: str) -> Fields:
+    """Translate every dialect found in annotations into fields of our PodGroup's spec.
+
+    Raises:
+        DialectError: a value is wrong, or two dialects disagree.
+
+    """
+    claims: list[Claim] = []
+    for dialect in (_ours, _kueue, _kai, _volcano, _jobset):
+        claims.extend(dialect(annotations, subject))
+    return settle(claims, subject)
+
+
+def from_kai(constraint: Mapping[str, Any], subject: str) -> Fields:
+    """Translate topologyConstraint of scheduling.run.ai/v2alpha2."""
+    pairs = {
+        "topology.name": "topology",
+        "topology.required": "requiredTopologyLevel",
+        "topology.preferred": "preferredTopologyLevel",
+    }
+    return settle(
+        [
+            (field, constraint[key], f"topologyConstraint.{key}")
+            for field, key in pairs.items()
+            if constraint.get(key)
+        ],
+        subject,
+    )
+
+
+def from_volcano(constraint: Mapping[str, Any], subject: str) -> Fields:
+    """Translate networkTopology of scheduling.volcano.sh/v1beta1; tier 1 is the finest level."""
+    field = (
+        "topology.required" if constraint.get("mode", "hard") == "hard" else "topology.preferred"
+    )
+    level = constraint.get("highestTierName")
+    if level is None and constraint.get("highestTierAllowed") is not None:
+        level = f"tier-{constraint['highestTierAllowed']}"
+    return settle([(field, level, "networkTopology")] if level else [], subject)
+
+
+def from_upstream(constraints: Mapping[str, Any], subject: str) -> Fields:
+    """Translate schedulingConstraints of scheduling.k8s.io: exactly one required key."""
+    keys = [one["key"] for one in constraints.get("topology", [])]
+    if len(keys) > 1:
+        raise DialectError(f"{subject}: schedulingConstraints.topology has {len(keys)} keys, not 1")
+    return settle(
+        [("topology.required", key, "schedulingConstraints.topology") for key in keys], subject
+    )
+
+
+def merge(spec: Mapping[str, Any], asked: Fields, subject: str) -> Fields:
+    """Add what annotations ask to a spec.
+
+    Raises:
+        DialectError: the spec says something else.
+
+    """
+    claims = [(field, value, "spec") for field, value in _flat(spec, asked)]
+    claims += [(field, value, "an annotation") for field, value in _flat(asked, asked)]
+    return {**spec, **settle(claims, subject, whole=spec)}
+
+
+def settle(claims: Iterable[Claim], subject: str, whole: Mapping[str, Any] | None = None) -> Fields:
+    """Bring claims together; `whole` is what a nested field is added to.
+
+    Raises:
+        DialectError: two of them differ.
+
+    """
+    said: dict[str, tuple[Any, str]] = {}
+    for field, value, key in claims:
+        known = said.setdefault(field, (value, key))
+        if known[0] != value:
+            raise DialectError(
+                f"{subject}: {known[1]} asks for {field} {known[0]!r}, and {key} for {value!r}; "
+                f"they must agree"
+            )
+    found: Fields = {}
+    for field, (value, _) in said.items():
+        head, _, rest = field.partition(".")
+        if rest:
+            found.setdefault(head, dict((whole or {}).get(head) or {}))[rest] = value
+        else:
+            found[head] = value
+    return found
+
+
+def _flat(values: Mapping[str, Any], like: Fields) -> Iterator[tuple[str, Any]]:
+    """Yield the dotted fields of `values` that `like` has too."""
+    for head, wanted in like.items():
+        here = values.get(head)
+        if isinstance(wanted, dict):
+            for field in wanted:
+                if isinstance(here, Mapping) and here.get(field) not in (None, [], ""):
+                    yield f"{head}.{field}", here[field]
+        elif here not in (None, [], ""):
+            yield head, here
+
+
+# -- dialects ------------------------------------------------------------------------------------
+
+
+def _ours(annotations: Mapping[str, str], subject: str) -> Iterator[Claim]:
+    readers: dict[str, tuple[str, Callable[[str, str], Any]]] = {
+        "topology": ("topology.name", _text),
+        "topology-required": ("topology.required", _text),
+        "topology-preferred": ("topology.preferred", _text),
+        "slices": ("topology.slices", _slices),
+        "fabric-required": ("topology.requiredFabric", _text),
+        "fabric-preferred": ("topology.preferredFabric", _text),
+        "spread": ("topology.spread", _spread),
+        "exclusive-topology": ("topology.exclusive", _text),
+        "gpu-kinds": ("gpuKinds", _list),
+        "avoid-nodes": ("avoidNodes", _list),
+        "movable": ("movable", _flag),
+        "min-runtime-seconds": ("minRuntimeSeconds", _number),
+        "checkpoint-at": ("checkpointAt", _text),
+    }
+    for name, (field, reader) in readers.items():
+        key = OURS + name
+        if key in annotations:
+            yield field, reader(annotations[key], f"{subject}: annotation {key}"), key
+
+
+def _kueue(annotations: Mapping[str, str], subject: str) -> Iterator[Claim]:
+    """Kueue's topology-aware scheduling (KEP-2724)."""
+    for name in ("required", "preferred"):
+        key = f"{KUEUE}podset-{name}-topology"
+        if key in annotations:
+            yield f"topology.{name}", annotations[key], key
+    level, size = f"{KUEUE}podset-slice-required-topology", f"{KUEUE}podset-slice-size"
+    if level in annotations or size in annotations:
+        yield _pair(annotations, level, size, subject)
+    layers = f"{KUEUE}podset-slice-required-topology-constraints"
+    if layers in annotations:
+        where = f"{subject}: annotation {layers}"
+        found = _slices(annotations[layers], where, level="topology")
+        yield "topology.slices", found, layers
+
+
+def _kai(annotations: Mapping[str, str], subject: str) -> Iterator[Claim]:
+    pairs = {
+        "topology": "topology.name",
+        "topology-required-placement": "topology.required",
+        "topology-preferred-placement": "topology.preferred",
+    }
+    for name, field in pairs.items():
+        if KAI + name in annotations:
+            yield field, annotations[KAI + name], KAI + name
+    level, size = f"{KAI}segment-topology-required-placement", f"{KAI}segment-size"
+    if level in annotations:
+        yield _pair(annotations, level, size, subject)
+
+
+def _volcano(annotations: Mapping[str, str], subject: str) -> Iterator[Claim]:
+    mode, tier = f"{VOLCANO}network-topology-mode", f"{VOLCANO}network-topology-highest-tier"
+    if mode not in annotations and tier not in annotations:
+        return
+    said = annotations.get(mode, "hard")
+    if said not in ("hard", "soft"):
+        raise DialectError(f"{subject}: annotation {mode} is {said!r}; it must be hard or soft")
+    if tier in annotations:
+        number = _number(annotations[tier], f"{subject}: annotation {tier}")
+        yield f"topology.{'required' if said == 'hard' else 'preferred'}", f"tier-{number}", tier
+
+
+def _jobset(annotations: Mapping[str, str], subject: str) -> Iterator[Claim]:
+    if JOBSET in annotations:
+        yield "topology.required", annotations[JOBSET], JOBSET
+        yield "topology.exclusive", annotations[JOBSET], JOBSET
+
+
+def _pair(annotations: Mapping[str, str], level: str, size: str, subject: str) -> Claim:
+    for key, other in ((level, size), (size, level)):
+        if key not in annotations:
+            raise DialectError(f"{subject}: annotation {other} needs {key} beside it")
+    number = _number(annotations[size], f"{subject}: annotation {size}")
+    return "topology.slices", [{"level": annotations[level], "size": number}], level
+
+
+# -- values --------------------------------------------------------------------------------------
+
+
+def _text(value: str, where: str) -> str:
+    if not value:
+        raise DialectError(f"{where} is empty")
+    return value
+
+
+def _list(value: str, where: str) -> list[str]:
+    found = [part.strip() for part in value.split(",")]
+    if not all(found):
+        raise DialectError(f"{where} is {value!r}; it must be names with commas between")
+    return found
+
+
+def _number(value: str, where: str) -> int:
+    if not value.isdecimal() or int(value) < 1:
+        raise DialectError(f"{where} is {value!r}; it must be a whole number of at least 1")
+    return int(value)
+
+
+def _flag(value: str, where: str) -> bool:
+    if value not in ("true", "false"):
+        raise DialectError(f"{where} is {value!r}; it must be true or false")
+    return value == "true"
+
+
+def _spread(value: str, where: str) -> list[Fields]:
+    found = []
+    for part in _list(value, where):
+        level, _, most = part.partition("=")
+        found.append({"level": level, "maxPods": _number(most, f"{where}: {level}")})
+    return found
+
+
+def _slices(value: str, where: str, level: str = "level") -> list[Fields]:
+    example = json.dumps([{level: "rack", "size": 4}])
+    try:
+        layers = json.loads(value)
+        return [{"level": str(one[level]), "size": int(one["size"])} for one in layers]
+    except (ValueError, TypeError, KeyError) as error:
+        raise DialectError(f"{where} is {value!r}; it must be JSON such as {example}") from error

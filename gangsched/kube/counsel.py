@@ -1,0 +1,53 @@
+"""Thinking about refused gangs on the live cluster: remedies, and moving others where allowed."""
+
+from dataclasses import replace
+
+from gangsched.config import SchedulerConfig
+from gangsched.core.defrag import Budget, Mover, describe_moves
+from gangsched.core.engine import Engine
+from gangsched.core.model import GangId, Waiting
+from gangsched.core.placement.advise import advise
+from gangsched.core.planner import Plan, Planned
+from gangsched.core.policy import Placer
+from gangsched.core.refusal import Reason, Refusal, Remedy
+from gangsched.core.snapshot import Snapshot
+from gangsched.kube import disruption
+from gangsched.kube.client import KubeClient
+
+
+class Counsel:
+    """Looks at the cluster, then advises gang after gang on that view."""
+
+    def __init__(self, client: KubeClient, config: SchedulerConfig, placer: Placer) -> None:
+        self._client = client
+        self._mode = config.defragment
+        self._budget = Budget(config.defragment_gpu_s, config.defragment_gangs)
+        self._placer = placer
+        self._snapshot: Snapshot | None = None
+        self._protected: frozenset[GangId] = frozenset()
+        self._now_s = 0.0
+
+    async def look(self, engine: Engine, now_s: float) -> None:
+        """Take a view to advise on."""
+        if self._mode != "off":
+            self._protected = await disruption.protected(self._client, engine)
+        self._snapshot = engine.snapshot(0, running=True)
+        self._now_s = now_s
+
+    def advise(self, waiting: Waiting, refusal: Refusal) -> Plan:
+        """Return the refusal with remedies, or the placement that moving others makes room for."""
+        snapshot = self._snapshot
+        assert snapshot is not None, "look comes first"  # noqa: S101
+        advised = advise(waiting, snapshot, refusal)
+        if self._mode == "off" or refusal.reason not in (Reason.NO_ROOM, Reason.TOPOLOGY):
+            return Plan((), ((waiting.version, advised),))
+        mover = Mover(snapshot, self._placer, self._now_s, self._budget, self._protected)
+        moves = mover.make_room(waiting)
+        if moves is None or moves.placement is None:
+            return Plan((), ((waiting.version, advised),))
+        if self._mode == "apply":
+            placement = replace(moves.placement, evicts=tuple(move.gang for move in moves.moves))
+            return Plan((Planned(waiting.gang.id, waiting.version, placement),))
+        remedy = Remedy("move", f"moving {describe_moves(moves)}")
+        advised = replace(advised, remedies=(*advised.remedies, remedy))
+        return Plan((), ((waiting.version, advised),))

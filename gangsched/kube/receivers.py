@@ -1,0 +1,249 @@
+"""What each watch does with an object: facts for the engine, subjects for the status writer."""
+
+import logging
+from typing import TYPE_CHECKING
+
+from gangsched.api import names
+from gangsched.core import facts as f
+from gangsched.core.gangs import Stage
+from gangsched.core.model import GangId, NodeName, PodName, PodNeeds, PodUid
+from gangsched.kube import decode, groups
+from gangsched.kube.quantities import DecodeError
+from gangsched.kube.status import Subject
+from gangsched.kube.structs import Pod
+
+if TYPE_CHECKING:
+    from gangsched.kube.scheduler import Scheduler
+
+log = logging.getLogger(__name__)
+
+OUR_MARK = "gangsched:"
+"""Begins every refusal of the extender, so that its echo in a pod's condition is known as ours."""
+
+
+class Receiver:
+    """Common to all kinds: a malformed object is counted, told and skipped."""
+
+    kind = ""
+
+    def __init__(self, scheduler: "Scheduler") -> None:
+        self.scheduler = scheduler
+
+    def seen(self, raw: bytes) -> None:
+        """Take an object as the API wrote it."""
+        try:
+            self.take(raw)
+        except DecodeError as error:
+            self.scheduler.metrics.malformed.labels(self.kind).inc()
+            log.warning("skipped: %s", error)
+            self.malformed(raw, str(error))
+
+    def take(self, raw: bytes) -> None:
+        """Turn an object into facts."""
+        raise NotImplementedError
+
+    def malformed(self, raw: bytes, message: str) -> None:
+        """Tell the object's owner, where there is a place for it."""
+
+    def gone(self, uid: str, raw: bytes | None) -> None:
+        """Take note that an object was deleted."""
+        raise NotImplementedError
+
+
+class PriorityClasses(Receiver):
+    """PriorityClasses: what a group's class name is worth."""
+
+    kind = "PriorityClass"
+
+    def take(self, raw: bytes) -> None:
+        """Turn an object into facts."""
+        name, value = groups.priority_class(raw)
+        self.scheduler.priorities[name] = value
+
+    def gone(self, uid: str, raw: bytes | None) -> None:
+        """Groups that name it keep the value they were read with."""
+
+
+class Nodes(Receiver):
+    """Nodes: what there is to give."""
+
+    kind = "Node"
+
+    def __init__(self, scheduler: "Scheduler") -> None:
+        super().__init__(scheduler)
+        self._names: dict[str, str] = {}
+
+    def take(self, raw: bytes) -> None:
+        """Turn an object into facts."""
+        fact = groups.node_fact(raw)
+        self._names[groups.group_key(raw)[2]] = fact.node.name
+        self.scheduler.observe(fact)
+
+    def malformed(self, raw: bytes, message: str) -> None:
+        """Tell the object's owner, where there is a place for it."""
+        self.scheduler.observe(f.NodeGone(groups.node_name(raw)))  # never place on what is unknown
+
+    def gone(self, uid: str, raw: bytes | None) -> None:
+        """Take note that an object was deleted."""
+        name = self._names.pop(uid, None)
+        if name is not None:
+            self.scheduler.observe(f.NodeGone(NodeName(name)))
+
+
+class PodsSeen(Receiver):
+    """Pods, ours and others'."""
+
+    kind = "Pod"
+
+    def __init__(self, scheduler: "Scheduler") -> None:
+        super().__init__(scheduler)
+        self._needs: dict[str, tuple[int, PodNeeds]] = {}
+
+    def take(self, raw: bytes) -> None:
+        """Turn an object into facts."""
+        scheduler = self.scheduler
+        pod = decode.decode_pod(raw)
+        known = self._needs.get(pod.metadata.uid)
+        wants = known[1] if known is not None and known[0] == pod.metadata.generation else None
+        fact = decode.pod_fact(pod, scheduler.name, wants)
+        self._needs[fact.uid] = (pod.metadata.generation, fact.needs)
+        if fact.gang is None and fact.node is None:
+            return  # another scheduler's pod, and it takes no room yet
+        if fact.gang is not None and (known is None or fact.gang not in scheduler.engine.gangs):
+            self._declare(pod, fact.gang)
+        scheduler.observe(fact)
+        self._judge(pod, fact)
+
+    def _declare(self, pod: Pod, gang_id: GangId) -> None:
+        metadata = pod.metadata
+        subject = Subject("v1", "Pod", metadata.namespace, metadata.name, metadata.uid)
+        gang = decode.implicit_gang(pod)
+        self.scheduler.status.subject(gang_id, subject)
+        if gang is not None:
+            self.scheduler.observe(f.GangSeen(gang))
+
+    def _judge(self, pod: Pod, fact: f.PodSeen) -> None:
+        """Take kube-scheduler's own word that a reserved pod cannot go to its node."""
+        if fact.gang is None or fact.node is not None:
+            return
+        message = decode.unschedulable_message(pod)
+        if message is None or OUR_MARK in message:
+            return
+        gang = self.scheduler.engine.gangs.get(fact.gang)
+        member = gang.members.get(fact.name) if gang is not None else None
+        if member is not None and member.stage is Stage.PREPARING and member.node is not None:
+            self.scheduler.observe(f.PrepareFailed(fact.uid, member.node, message))
+
+    def gone(self, uid: str, raw: bytes | None) -> None:
+        """Take note that an object was deleted."""
+        self._needs.pop(uid, None)
+        if self.scheduler.binding is not None:
+            self.scheduler.binding.forget(PodUid(uid))
+        pod = self.scheduler.engine.pod(PodUid(uid))
+        self.scheduler.observe(f.PodGone(PodUid(uid)))
+        if pod is not None and pod.gang is not None and pod.gang not in self.scheduler.engine.gangs:
+            self.scheduler.status.forget(pod.gang)
+
+
+class PodGroups(Receiver):
+    """Our own PodGroups."""
+
+    kind = "PodGroup"
+
+    def __init__(self, scheduler: "Scheduler") -> None:
+        super().__init__(scheduler)
+        self._ids: dict[str, GangId] = {}
+
+    def take(self, raw: bytes) -> None:
+        """Turn an object into facts."""
+        scheduler = self.scheduler
+        gang, status, uid = groups.pod_group(raw, scheduler.priorities)
+        new = uid not in self._ids
+        self._remember(raw, gang.id)
+        scheduler.status.valid(gang.id)
+        scheduler.observe(f.GangSeen(gang))
+        if new and status.assignments and status.phase in ("Reserved", "Binding"):
+            namespace = gang.id.split("/", 1)[0]
+            places = tuple(
+                (PodName(f"{namespace}/{place.pod}"), NodeName(place.node))
+                for place in status.assignments
+            )
+            scheduler.observe(f.ReservationSeen(gang.id, places))
+
+    def malformed(self, raw: bytes, message: str) -> None:
+        """Tell the object's owner, where there is a place for it."""
+        namespace, name, _ = groups.group_key(raw)
+        gang_id = GangId(f"{namespace}/{name}")
+        known = gang_id in self._ids.values()
+        self._remember(raw, gang_id)
+        if not known:  # a gang that ran keeps its last valid declaration
+            self.scheduler.status.invalid(gang_id, message)
+
+    def _remember(self, raw: bytes, gang_id: GangId) -> None:
+        namespace, name, uid = groups.group_key(raw)
+        self._ids[uid] = gang_id
+        subject = Subject(
+            f"{names.GROUP}/{names.VERSION}", "PodGroup", namespace, name, uid, has_status=True
+        )
+        self.scheduler.status.subject(gang_id, subject)
+
+    def gone(self, uid: str, raw: bytes | None) -> None:
+        """Take note that an object was deleted."""
+        gang_id = self._ids.pop(uid, None)
+        if gang_id is not None and gang_id not in self._ids.values():
+            self.scheduler.status.forget(gang_id)
+            self.scheduler.observe(f.GangGone(gang_id))
+
+
+class Coscheduling(Receiver):
+    """PodGroups of scheduler-plugins."""
+
+    kind = "PodGroup.scheduling.x-k8s.io"
+
+    def __init__(self, scheduler: "Scheduler") -> None:
+        super().__init__(scheduler)
+        self._ids: dict[str, GangId] = {}
+
+    def take(self, raw: bytes) -> None:
+        """Turn an object into facts."""
+        gang, uid = groups.coscheduling_group(raw)
+        self._ids[uid] = gang.id
+        namespace, name, _ = groups.group_key(raw)
+        subject = Subject("scheduling.x-k8s.io/v1alpha1", "PodGroup", namespace, name, uid)
+        self.scheduler.status.subject(gang.id, subject)
+        self.scheduler.observe(f.GangSeen(gang))
+
+    def gone(self, uid: str, raw: bytes | None) -> None:
+        """Take note that an object was deleted."""
+        gang_id = self._ids.pop(uid, None)
+        if gang_id is not None:
+            self.scheduler.status.forget(gang_id)
+            self.scheduler.observe(f.GangGone(gang_id))
+
+
+class Topologies(Receiver):
+    """Our own Topologies."""
+
+    kind = "Topology"
+
+    def __init__(self, scheduler: "Scheduler") -> None:
+        super().__init__(scheduler)
+        self._names: dict[str, str] = {}
+
+    def take(self, raw: bytes) -> None:
+        """Turn an object into facts."""
+        topology = groups.topology(raw)
+        self._names[groups.group_key(raw)[2]] = topology.name
+        self.scheduler.topologies.problem(topology.name, None)
+        self.scheduler.observe(f.TopologySeen(topology))
+
+    def malformed(self, raw: bytes, message: str) -> None:
+        """Tell the object's owner; the last valid declaration stays."""
+        self.scheduler.topologies.problem(groups.group_key(raw)[1], message)
+
+    def gone(self, uid: str, raw: bytes | None) -> None:
+        """Take note that an object was deleted."""
+        name = self._names.pop(uid, None)
+        if name is not None and name not in self._names.values():
+            self.scheduler.topologies.forget(name)
+            self.scheduler.observe(f.TopologyGone(name))

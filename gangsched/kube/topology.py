@@ -1,0 +1,104 @@
+"""The status of Topologies: how many nodes have their place, and what is wrong with the others."""
+
+import asyncio
+import logging
+from datetime import UTC, datetime
+from typing import Any
+
+from gangsched.api import names
+from gangsched.core.cluster import Cluster
+from gangsched.core.topology import Tree
+from gangsched.kube.client import KubeClient
+from gangsched.kube.errors import KubeError, NotFound
+
+log = logging.getLogger(__name__)
+
+_EVERY_S = 2.0
+_NAMED = 20
+
+
+class TopologyStatusWriter:
+    """Writes a status when it changed; a whole cluster that starts costs a few writes."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+        self._written: dict[str, dict[str, Any]] = {}
+        self._problems: dict[str, str] = {}
+
+    def problem(self, name: str, message: str | None) -> None:
+        """Learn that a Topology is malformed, or that it is not any more (None)."""
+        if message is None:
+            self._problems.pop(name, None)
+        else:
+            self._problems[name] = message
+
+    def forget(self, name: str) -> None:
+        """Forget a Topology that was deleted."""
+        self._written.pop(name, None)
+        self._problems.pop(name, None)
+
+    async def run(self, cluster: Cluster) -> None:
+        """Write until cancelled."""
+        while True:
+            for name in {*cluster.trees, *self._problems}:
+                status = self._status(name, cluster)
+                if self._written.get(name) != status:
+                    await self._write(name, status)
+            await asyncio.sleep(_EVERY_S)
+
+    def _status(self, name: str, cluster: Cluster) -> dict[str, Any]:
+        tree = cluster.trees.get(name)
+        status = describe(tree, cluster) if tree is not None else {}
+        if name in self._problems:
+            status["message"] = self._problems[name]
+        return status
+
+    async def _write(self, name: str, status: dict[str, Any]) -> None:
+        path = f"/apis/{names.GROUP}/{names.VERSION}/topologies/{name}/status"
+        ready = status.get("misplacedCount") == 0 and name not in self._problems
+        condition = {
+            "type": "Ready",
+            "status": "True" if ready else "False",
+            "reason": "EveryNodePlaced" if ready else "NodesMisplaced",
+            "message": status.get("message", ""),
+            "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        if name in self._problems:
+            condition["reason"] = "Invalid"
+        try:
+            await self._client.patch(path, {"status": {**status, "conditions": [condition]}})
+        except NotFound:
+            self.forget(name)
+            return
+        except KubeError as error:
+            log.warning("status of Topology %s: %s", name, error)
+            return
+        self._written[name] = status
+
+
+def describe(tree: Tree, cluster: Cluster) -> dict[str, Any]:
+    """Return the status of a Topology as its CRD has it."""
+    placed, misplaced = 0, []
+    for name, row in sorted(cluster.rows.items()):
+        problem = tree.lacking(row)
+        if problem is None:
+            placed += 1
+        else:
+            misplaced.append({"node": name, "problem": problem})
+    domains = [len({int(code) for code in codes[cluster.live]} - {-1}) for codes in tree.codes]
+    levels = tree.topology.levels
+    counts = ", ".join(f"{n} {level.name}" for n, level in zip(domains, levels, strict=True))
+    message = f"{placed} of {placed + len(misplaced)} nodes have their place: {counts}."
+    empty = [level for n, level in zip(domains, levels, strict=True) if not n]
+    if empty:
+        named = ", ".join(f"{level.name} ({level.label})" for level in empty)
+        message += f" No node has the label of level {named}."
+    return {
+        "nodes": placed,
+        "misplacedCount": len(misplaced),
+        "message": message,
+        "levels": [
+            {"name": level.name, "domains": n} for n, level in zip(domains, levels, strict=True)
+        ],
+        "misplaced": misplaced[:_NAMED],
+    }

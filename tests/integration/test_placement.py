@@ -1,0 +1,312 @@
+"""Placement on a real API server: topology, slices, ranks, MIG, shared GPUs, explanations."""
+
+import json
+from itertools import pairwise
+
+import pytest
+from cluster import GPU, Cluster
+from conftest import a_plane
+from kubernetes.client.exceptions import ApiException
+from mig_manager import MigManager
+
+from gangsched.local.nodes import NodeFile, NodeGroup
+from gangsched.local.plane import Options
+
+A100 = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB", "nvidia.com/gpu.memory": "40960"}
+TOPOLOGY = """
+apiVersion: gangsched.io/v1alpha1
+kind: Topology
+metadata: {name: default}
+spec:
+  levels:
+  - {nodeLabel: example.com/block, name: block, fabric: infiniband}
+  - {nodeLabel: example.com/rack, name: rack}
+"""
+
+
+def rack(block: str, number: int) -> NodeGroup:
+    """Two nodes of four GPUs; rack names repeat in every block, as they do in real clusters."""
+    labels = {"example.com/block": block, "example.com/rack": f"r{number}"}
+    return NodeGroup(name=f"{block}{number}", count=2, gpus=4, labels=labels, taints=())
+
+
+NODES = NodeFile(
+    nodes=(
+        *(rack(block, number) for block in "ab" for number in (0, 1)),
+        NodeGroup(
+            name="cut",
+            count=2,
+            gpus=2,
+            taints=(),
+            labels={
+                **A100,
+                "gangsched.io/mig": "dynamic",
+                "nvidia.com/mig.config": "all-disabled",
+                "nvidia.com/mig.config.state": "success",
+            },
+        ),
+    )
+)
+
+
+@pytest.fixture(scope="module", params=["direct", "extender"])
+def racks(request):
+    """Two blocks of two racks of two nodes with four GPUs, and two nodes with MIG."""
+    with a_plane(f"test-placement-{request.param}", NODES, Options(binding=request.param)) as plane:
+        cluster = Cluster(plane, request.param)
+        cluster.kubectl("apply", "-f", "-", stdin=TOPOLOGY)
+        yield cluster
+
+
+@pytest.fixture
+def space(racks):
+    """A namespace of the test's own."""
+    name = racks.new_namespace()
+    yield name
+    racks.remove_namespace(name)
+
+
+def worker(gpus: int, annotations=None, **resources) -> dict:
+    """Return a pod template."""
+    amounts = ({GPU: str(gpus)} if gpus else {}) | resources
+    return {
+        "metadata": {"annotations": annotations or {}},
+        "spec": {
+            "schedulerName": "gangsched",
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{"name": "main", "image": "none", "resources": {"limits": amounts}}],
+        },
+    }
+
+
+def submit(racks, space, name, count, gpus, *, pods=True, annotations=None, **spec) -> None:
+    """Create a PodGroup whose pods exist already, labelled as a job controller would."""
+    body = {
+        "apiVersion": "gangsched.io/v1alpha1",
+        "kind": "PodGroup",
+        "metadata": {"name": name, "annotations": annotations or {}},
+        "spec": {"minMember": count, **spec},
+    }
+    racks.custom.create_namespaced_custom_object(
+        "gangsched.io", "v1alpha1", space, "podgroups", body
+    )
+    for index in range(count if pods else 0):
+        template = worker(gpus)
+        template["metadata"] = {
+            "name": f"{name}-{index}",
+            "labels": {"gangsched.io/pod-group": name, "gangsched.io/rank": str(index)},
+        }
+        racks.core.create_namespaced_pod(space, template)
+
+
+def message(racks, space, name, word) -> str:
+    """Wait until the group's message has a word in it."""
+    return racks.wait(
+        lambda: (
+            (text := racks.group_status(space, name).get("message", ""))
+            and word.lower() in text.lower()
+            and text
+        ),
+        f"{word!r} in the message of {name}: {racks.group_status(space, name)}",
+    )
+
+
+def in_rack(node: str) -> str:
+    return node.rsplit("-", 1)[0]
+
+
+def test_slices_share_a_rack_and_ranks_follow(racks, space):
+    submit(racks, space, "g", 8, 2, topology={"slices": [{"level": "rack", "size": 4}]})
+    nodes = racks.wait_placed(space, "g-", 8)
+    slices = [{in_rack(nodes[f"g-{i}"]) for i in range(start, start + 4)} for start in (0, 4)]
+    assert [len(one) for one in slices] == [1, 1]
+    order = [nodes[f"g-{i}"] for i in range(8)]
+    assert len(set(order)) == sum(a != b for a, b in pairwise(order)) + 1
+    status = racks.wait(
+        lambda: (s := racks.group_status(space, "g")).get("phase") == "Placed" and s, "Placed"
+    )
+    assert status["proof"] == "proved"
+
+
+def test_a_gang_that_needs_one_rack_waits_for_it_and_says_what_would_help(racks, space):
+    for block in "ab":
+        for number in (0, 1):
+            name = f"fill-{block}{number}"
+            racks.pod(
+                space, name, gpus=4, nodeSelector={"kubernetes.io/hostname": f"{block}{number}-0"}
+            )
+    racks.wait_placed(space, "fill-", 4)
+    submit(racks, space, "g", 8, 1, topology={"required": "rack"})
+    text = message(racks, space, "g", "It would start now")
+    assert "8 pods of 1 nvidia.com/gpu in one rack, which no place offers now" in text
+    assert "the rack with most room, a/r0, takes 4, the whole cluster 20" in text
+    assert "block instead of rack" in text
+    assert "4 pods instead of 8" in text
+    assert "It starts by itself when 4 GPUs of gang" in text
+    assert not racks.bound(space, "g-")
+    refusal = racks.group_status(space, "g")["refusal"]
+    assert refusal["reason"] == "TopologyDoesNotFit"
+    assert refusal["proved"] is True
+    assert {one["kind"] for one in refusal["remedies"]} == {"level", "members", "wait"}
+    racks.core.delete_namespaced_pod("fill-b1", space)
+    nodes = racks.wait_placed(space, "g-", 8)
+    assert {in_rack(node) for node in nodes.values()} == {"b1"}
+
+
+def test_a_job_says_it_in_the_words_of_kueue(racks, space):
+    template = worker(4, {"kueue.x-k8s.io/podset-required-topology": "example.com/block"})
+    template["spec"]["containers"][0]["name"] = "pytorch"
+    body = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": "job"},
+        "spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 3, "template": template}}},
+    }
+    racks.create_job(space, body)
+    nodes = racks.wait_placed(space, "job-worker-", 3)
+    assert len({node[0] for node in nodes.values()}) == 1
+
+
+def test_pods_without_a_group_object_ask_by_annotation(racks, space):
+    for index in range(4):
+        template = worker(4, {"kai.scheduler/topology-required-placement": "block"})
+        template["metadata"] |= {
+            "name": f"p-{index}",
+            "labels": {"gangsched.io/pod-group": "p", "gangsched.io/min-member": "4"},
+        }
+        racks.core.create_namespaced_pod(space, template)
+    nodes = racks.wait_placed(space, "p-", 4)
+    assert len({node[0] for node in nodes.values()}) == 1
+
+
+def test_wrong_requests_get_one_sentence_and_disturb_nobody(racks, space):
+    wrong = {
+        "level": ({"topology": {"required": "planet"}}, {}, "'planet' is no level of topology"),
+        "slice": (
+            {"topology": {"slices": [{"level": "rack", "size": 3}]}},
+            {},
+            "slice size 3 does not divide the 4 pods of the gang.",
+        ),
+        "clash": (
+            {},
+            {
+                "kueue.x-k8s.io/podset-required-topology": "example.com/rack",
+                "kai.scheduler/topology-required-placement": "block",
+            },
+            "they must agree",
+        ),
+        "name": ({"topology": {"name": "moon", "required": "rack"}}, {}, "'moon' does not exist"),
+        "kind": ({"gpuKinds": ["TPU"]}, {}, "No node has a GPU of kind TPU."),
+        "large": ({"topology": {"required": "host"}}, {}, "even in an empty cluster"),
+    }
+    for name, (spec, annotations, _) in wrong.items():
+        submit(racks, space, name, 4, 4, annotations=annotations, **spec)
+    for name, (_, _, word) in wrong.items():
+        message(racks, space, name, word)
+    submit(racks, space, "good", 2, 4)
+    racks.wait_placed(space, "good-", 2)
+    assert not [pod for pod in racks.bound(space) if not pod.startswith("good-")]
+
+
+def test_a_topology_that_makes_no_sense_is_refused_by_the_api(racks, space):
+    for levels in ([], [{"nodeLabel": "a"}, {"nodeLabel": "b"}, {"nodeLabel": "a"}]):
+        body = {
+            "apiVersion": "gangsched.io/v1alpha1",
+            "kind": "Topology",
+            "metadata": {"name": "wrong"},
+            "spec": {"levels": levels},
+        }
+        with pytest.raises(ApiException) as error:
+            racks.custom.create_cluster_custom_object(
+                "gangsched.io", "v1alpha1", "topologies", body
+            )
+        assert error.value.status == 422
+
+
+def test_nodes_without_their_labels_are_reported(racks, space):
+    status = racks.wait(
+        lambda: (
+            (racks.json("get", "topology", "default").get("status") or {}).get("nodes") == 8
+            and racks.json("get", "topology", "default")["status"]
+        ),
+        "the topology's status",
+    )
+    assert status["misplacedCount"] == 2
+    assert status["misplaced"][0] == {
+        "node": "cut-0",
+        "problem": "has no label example.com/block",
+    }
+    assert [(one["name"], one["domains"]) for one in status["levels"]] == [
+        ("block", 2),
+        ("rack", 4),
+    ]
+
+
+def test_gpu_fractions_share_one_gpu(racks, space):
+    for index, fraction in enumerate(("0.5", "0.5", "0.4")):
+        template = worker(0, {"gpu-fraction": fraction})
+        template["metadata"]["name"] = f"s-{index}"
+        template["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "a0-0"}
+        racks.core.create_namespaced_pod(space, template)
+        racks.wait_placed(space, f"s-{index}", 1)
+    pods = racks.core.list_namespaced_pod(space).items
+    devices = [pod.metadata.annotations["gangsched.io/gpu-devices"] for pod in pods]
+    assert devices == ["0", "0", "1"]
+    selector = {"kubernetes.io/hostname": "a0-0"}
+    racks.pod(space, "whole", gpus=3, nodeSelector=selector)
+    racks.wait(
+        lambda: any("lacks 1 nvidia.com/gpu" in text for _, text in racks.events(space, "whole")),
+        "the whole pod to be refused: two GPUs are shared",
+    )
+
+
+def test_a_mig_gang_has_idle_gpus_cut_and_then_runs(racks, space):
+    manager = MigManager(racks.api)
+    manager.start()
+    try:
+        racks.pod(space, "busy", gpus=1, nodeSelector={"kubernetes.io/hostname": "cut-0"})
+        racks.wait_placed(space, "busy", 1)
+        racks.group(
+            space,
+            "m",
+            roles=[
+                {
+                    "name": "w",
+                    "count": 9,
+                    "template": worker(0, **{"nvidia.com/mig-1g.5gb": "1"}),
+                }
+            ],
+        )
+        assignments = racks.wait(
+            lambda: racks.group_status(space, "m").get("assignments"), "the reservation"
+        )
+        assert {one["node"] for one in assignments} == {"cut-1"}  # cut-0 has a GPU in use
+        assert [node for node, _ in manager.cuts] == ["cut-1"]
+        offered = racks.core.read_node("cut-1").status.allocatable
+        assert int(offered["nvidia.com/mig-1g.5gb"]) >= 9
+        for one in assignments:
+            template = worker(0, **{"nvidia.com/mig-1g.5gb": "1"})
+            template["metadata"] = {"name": one["pod"], "labels": {"gangsched.io/pod-group": "m"}}
+            racks.core.create_namespaced_pod(space, template)
+        racks.wait_placed(space, "m-", 9)
+        assert not manager.errors
+        assert racks.bound(space, "busy")
+    finally:
+        manager.stop.set()
+        manager.join()
+
+
+def test_an_unknown_mig_profile_is_told_at_once(racks, space):
+    template = worker(0, **{"nvidia.com/mig-1g.18gb": "1"})
+    racks.group(space, "m", roles=[{"name": "w", "count": 1, "template": template}])
+    text = message(racks, space, "m", "can be cut")
+    assert "no GPU of this cluster can be cut into 1g.18gb" in text
+    assert "A100-40GB has 1g.5gb" in text
+
+
+def test_the_layout_is_written_as_mig_parted_reads_it(racks, space):
+    found = racks.core.read_namespaced_config_map("gangsched-mig-config", "gpu-operator")
+    node = racks.core.read_node("cut-1")
+    written = json.loads(node.metadata.annotations["gangsched.io/mig-layout"])
+    assert written["config"] == node.metadata.labels["nvidia.com/mig.config"]
+    assert f"{written['config']}:" in found.data["config.yaml"]
