@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-NAMES = ("plan", "bind")
+NAMES = ("plan", "placement", "bind")
 
 
 def main() -> None:

@@ -41,6 +41,7 @@ class Placement:
 
     `devices` names GPUs for members that share one, where the policy cares which.
     `evicts` are gangs to stop first: the room they free belongs to this one.
+    `spent` are the deterministic seconds a solver took; zero means that counting alone decided.
     `repartitions` must have happened before the members on those nodes can be bound. `proof` says
     whether no better placement exists by the placer's objectives; with GAP, `cost` is what was
     reached and `bound` what no placement can be below.
@@ -54,6 +55,7 @@ class Placement:
     proof: Proof = Proof.UNKNOWN
     cost: tuple[int, ...] = ()
     bound: tuple[int, ...] = ()
+    spent: float = 0.0
 
 
 class QueueOrder(Protocol):

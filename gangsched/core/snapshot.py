@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gangsched.core.cluster import Cluster
 from gangsched.core.devices import Devices
@@ -48,13 +48,21 @@ class Running:
     near_role: tuple[tuple[str, Near], ...] = ()
 
 
+@dataclass(slots=True)
+class Allowance:
+    """Deterministic seconds of solving that are left for one planning cycle."""
+
+    left: float = 4.0
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """The cluster and the waiting gangs at one moment.
 
     The cluster is a copy: planning may charge it, and `trial` takes such charges back.
     `beyond_is_judged` tells that somebody checks what the planner does not model before a pod
-    is bound (kube-scheduler, when it stands between plan and binding).
+    is bound (kube-scheduler, when it stands between plan and binding). `solving` is shared by all
+    gangs planned on it: once it is spent, counting alone decides.
     """
 
     cluster: Cluster
@@ -62,6 +70,7 @@ class Snapshot:
     queues: frozenset[str]
     beyond_is_judged: bool = True
     running: tuple[Running, ...] = ()
+    solving: Allowance = field(default_factory=Allowance)
 
     @contextmanager
     def trial(self) -> Iterator["Trial"]:

@@ -4,6 +4,7 @@ For pods of one kind the number of domains is exact (the largest capacities firs
 kinds it is the largest of their bounds, and of the bound their main resource gives.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from gangsched.core.cluster import Ints, Mask
 from gangsched.core.placement.choosers import fewest
-from gangsched.core.placement.cost import Objective, free_main, main_resource
+from gangsched.core.placement.cost import Objective
 from gangsched.core.placement.fill import Descent, Style
 from gangsched.core.placement.formulate import Request
 from gangsched.core.topology import UNKNOWN
@@ -29,8 +30,8 @@ class Candidate:
     bound: tuple[int, ...]
 
 
-def candidates(request: Request, level: int | None) -> list[Candidate]:
-    """Return the domains of a level that counting does not rule out, the cheapest bound first.
+def candidates(request: Request, level: int | None) -> Iterator[Candidate]:
+    """Yield the domains of a level that counting does not rule out, the cheapest bound first.
 
     `level` None stands for the whole cluster as one domain.
     """
@@ -41,22 +42,19 @@ def candidates(request: Request, level: int | None) -> list[Candidate]:
     codes = np.where(request.mask, codes, UNKNOWN)
     size = int(codes.max(initial=-1)) + 1
     if size == 0:
-        return []
+        return
     table = np.stack(_components(request, level, codes, size), axis=1)
     possible = np.flatnonzero(np.all(table < IMPOSSIBLE, axis=1))
     order = possible[np.lexsort(table[possible].T[::-1])]
-    return [Candidate(codes == code, tuple(int(value) for value in table[code])) for code in order]
+    for code in order:
+        yield Candidate(codes == code, tuple(int(value) for value in table[code]))
 
 
 def _components(request: Request, level: int | None, codes: Ints, size: int) -> list[Ints]:
     """Return one array a cost component, with a bound for each candidate domain."""
-    scope, cluster = request.scope, request.cluster
-    needs = [kind.needs for kind in request.kinds]
-    main = main_resource(needs)
-    free = free_main(cluster, main) * (codes != UNKNOWN)
-    weight = [dict(one.requests).get(main, 0) for one in needs]
+    scope, prices = request.scope, request.prices
+    weight = [dict(kind.needs.requests).get(prices.main, 0) for kind in request.kinds]
     demand = sum(w * n for w, n in zip(weight, request.wanted, strict=True))
-    inside = len(cluster.names) if level is None else level
     found: list[Ints] = []
     for objective in request.objectives:
         match objective:
@@ -64,26 +62,29 @@ def _components(request: Request, level: int | None, codes: Ints, size: int) -> 
                 found.extend(
                     np.ones(size, dtype=np.int64)
                     if level is not None and at <= level
-                    else _fewest(request, at, codes, size, free, demand)
+                    else _fewest(request, at, codes, size, demand)
                     for at in scope.order
                 )
-                found.append(_fewest(request, scope.depth, codes, size, free, demand))
+                found.append(_fewest(request, scope.depth, codes, size, demand))
             case Objective.PREFERENCE:
                 found.append(np.full(size, -_most_liked(request), dtype=np.int64))
             case Objective.LEFTOVER:
                 total = np.full(size, demand * (scope.depth + 1), dtype=np.int64)
                 for at in range(scope.depth):
-                    if inside < len(cluster.names) and at <= inside:
-                        total += _free_around(request, at, codes, size) - demand
+                    if level is not None and at <= level:
+                        around = np.zeros(size, dtype=np.int64)
+                        inside = codes != UNKNOWN
+                        around[codes[inside]] = prices.around(at)[inside]
+                        total += around - demand
                 found.append(total)
             case Objective.FRAGMENTATION:
                 found.append(np.full(size, _least_growth(request), dtype=np.int64))
     if not found:
-        found.append(_fewest(request, scope.depth, codes, size, free, demand))
+        found.append(_fewest(request, scope.depth, codes, size, demand))
     return found
 
 
-def _fewest(request: Request, level: int, codes: Ints, size: int, free: Ints, demand: int) -> Ints:
+def _fewest(request: Request, level: int, codes: Ints, size: int, demand: int) -> Ints:
     """Return how many domains of a level are needed at least inside each candidate."""
     best = np.zeros(size, dtype=np.int64)
     slots = len(codes)
@@ -96,7 +97,8 @@ def _fewest(request: Request, level: int, codes: Ints, size: int, free: Ints, de
         descent = Descent(request.cluster, request.scope, Style(fewest), kind, members)
         capacity = descent.capacities(room, level)
         best = np.maximum(best, _prefix(_owners(at, codes, capacity), capacity, wanted, size))
-    if demand:
+    if demand and len(request.kinds) > 1:  # kinds compete for it; a single one was counted exactly
+        free = request.prices.free * (codes != UNKNOWN)
         total = free if level >= request.scope.depth else _sums(at, free)
         best = np.maximum(best, _prefix(_owners(at, codes, total), total, demand, size))
     return best
@@ -154,21 +156,8 @@ def _most_liked(request: Request) -> int:
 def _least_growth(request: Request) -> int:
     total = 0
     for grows, kind, wanted in zip(
-        request.growth or [], request.kinds, request.wanted, strict=False
+        request.prices.growth or [], request.kinds, request.wanted, strict=False
     ):
         there = (request.cluster.capacity(kind.needs) > 0) & request.mask
         total += wanted * int(grows[there].min(initial=0))
     return total
-
-
-def _free_around(request: Request, level: int, codes: Ints, size: int) -> Ints:
-    """Return what is free of the main resource in the domain of a level around each candidate."""
-    slots = len(codes)
-    free = free_main(request.cluster, main_resource([kind.needs for kind in request.kinds]))
-    at = request.scope.codes(level, slots)
-    sums = _sums(at, free)
-    at = _domains(at)
-    result = np.zeros(size, dtype=np.int64)
-    inside = codes != UNKNOWN
-    result[codes[inside]] = sums[at[inside]]
-    return result

@@ -40,67 +40,97 @@ def main_resource(needs: list[PodNeeds]) -> str:
     return extended[0] if extended else "cpu"
 
 
-def free_main(cluster: Cluster, resource: str) -> Ints:
-    """Return what is free of one resource, shape (slots,), never negative."""
+class Prices:
+    """Costs of placements of one gang: what many of them need is worked out once.
+
+    `free` is what is free of the main resource, shape (slots,), never negative; `around` the same
+    summed over the domain each slot is in (the slot itself where that is unknown), one per level.
+    `growth` is what one pod of each kind adds to the fragmentation of each slot.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        scope: Scope,
+        needs: list[PodNeeds],
+        objectives: tuple[Objective, ...] = DEFAULT,
+        growth: list[Ints] | None = None,
+    ) -> None:
+        self.cluster = cluster
+        self.scope = scope
+        self.needs = needs
+        self.objectives = objectives
+        self.growth = growth
+        self.main = main_resource(needs)
+        self.free = _free(cluster, self.main)
+        self._around: dict[int, Ints] = {}
+        self._liked: list[Ints] | None = None
+
+    def around(self, level: int) -> Ints:
+        """Return what is free in the domain of a level around each slot."""
+        found = self._around.get(level)
+        if found is None:
+            codes = self.scope.codes(level, len(self.free))
+            known = codes != UNKNOWN
+            sums = np.bincount(codes[known], weights=self.free[known]).astype(np.int64)
+            found = self.free.copy()
+            found[known] = sums[codes[known]]
+            self._around[level] = found
+        return found
+
+    def liked(self) -> list[Ints]:
+        """Return the preference each slot earns, for each kind."""
+        if self._liked is None:
+            self._liked = [self._score(one) for one in self.needs]
+        return self._liked
+
+    def _score(self, needs: PodNeeds) -> Ints:
+        score = np.zeros(len(self.free), dtype=np.int64)
+        for weight, term in needs.preferred:
+            score += weight * self.cluster.filters.matches_term(self.cluster.live, term)
+        return score
+
+    def cost(self, counts: list[Ints]) -> Cost:
+        """Return the cost of pods per kind and slot."""
+        used = np.flatnonzero(counts[0] if len(counts) == 1 else sum(counts))
+        cost: list[int] = []
+        for objective in self.objectives:
+            match objective:
+                case Objective.DOMAINS:
+                    cost.extend(len(self._domains(level, used)) for level in self.scope.order)
+                    cost.append(len(used))
+                case Objective.PREFERENCE:
+                    cost.append(-self._preference(counts))
+                case Objective.LEFTOVER:
+                    cost.append(self._leftover(used))
+                case Objective.FRAGMENTATION:
+                    pairs = zip(counts, self.growth or [], strict=False)
+                    cost.append(sum(int((count * grows).sum()) for count, grows in pairs))
+        return tuple(cost)
+
+    def _domains(self, level: int, rows: Ints) -> Ints:
+        """Return one slot of each domain used; a node of unknown place is a domain of its own."""
+        codes = self.scope.codes(level, len(self.free))[rows]
+        codes = np.where(codes == UNKNOWN, -2 - rows, codes)
+        _, first = np.unique(codes, return_index=True)
+        return rows[first]
+
+    def _preference(self, counts: list[Ints]) -> int:
+        if not any(one.preferred for one in self.needs):
+            return 0
+        pairs = zip(counts, self.liked(), strict=True)
+        return sum(int((count * score).sum()) for count, score in pairs)
+
+    def _leftover(self, rows: Ints) -> int:
+        total = int(self.free[rows].sum())
+        for level in range(self.scope.depth):
+            total += int(self.around(level)[self._domains(level, rows)].sum())
+        return total
+
+
+def _free(cluster: Cluster, resource: str) -> Ints:
     if resource not in cluster.resources:
         return np.zeros(len(cluster.names), dtype=np.int64)
     column = cluster.resources.index(resource)
     free: Ints = np.maximum(cluster.allocatable[:, column] - cluster.used[:, column], 0)
     return free
-
-
-def cost_of(
-    counts: list[Ints],
-    cluster: Cluster,
-    scope: Scope,
-    objectives: tuple[Objective, ...] = DEFAULT,
-    needs: list[PodNeeds] | None = None,
-    growth: list[Ints] | None = None,
-) -> Cost:
-    """Return the cost of counted places.
-
-    `needs` are those of each entry of `counts`; without them preferences and leftovers cost 0.
-    `growth` is what one pod of each entry adds to the fragmentation of each slot.
-    """
-    used = np.flatnonzero(sum(counts))
-    cost: list[int] = []
-    for objective in objectives:
-        match objective:
-            case Objective.DOMAINS:
-                cost.extend(_domains(scope, level, used, cluster) for level in scope.order)
-                cost.append(len(used))
-            case Objective.PREFERENCE:
-                cost.append(-_preference(counts, needs or [], cluster))
-            case Objective.LEFTOVER:
-                cost.append(_leftover(used, needs or [], cluster, scope))
-            case Objective.FRAGMENTATION:
-                pairs = zip(counts, growth or [], strict=False)
-                cost.append(sum(int((count * grows).sum()) for count, grows in pairs))
-    return tuple(cost)
-
-
-def _domains(scope: Scope, level: int, rows: Ints, cluster: Cluster) -> int:
-    """Count domains; every node of unknown place is a domain of its own."""
-    codes = scope.codes(level, len(cluster.names))[rows]
-    return len(np.unique(codes[codes != UNKNOWN])) + int((codes == UNKNOWN).sum())
-
-
-def _preference(counts: list[Ints], needs: list[PodNeeds], cluster: Cluster) -> int:
-    total = 0
-    for count, one in zip(counts, needs, strict=False):
-        for weight, term in one.preferred:
-            total += weight * int((count * cluster.filters.matches_term(cluster.live, term)).sum())
-    return total
-
-
-def _leftover(rows: Ints, needs: list[PodNeeds], cluster: Cluster, scope: Scope) -> int:
-    if not needs:
-        return 0
-    free = free_main(cluster, main_resource(needs))
-    total = int(free[rows].sum())
-    for level in range(scope.depth):
-        codes = scope.codes(level, len(free))
-        touched = np.unique(codes[rows])
-        total += int(free[np.isin(codes, touched[touched != UNKNOWN])].sum())
-        total += int(free[rows][codes[rows] == UNKNOWN].sum())
-    return total

@@ -17,7 +17,7 @@ import numpy as np
 from gangsched.core.cluster import Cluster, Ints, Mask
 from gangsched.core.model import NodeName, PodName, Waiting
 from gangsched.core.placement.choosers import Bins, Chooser
-from gangsched.core.placement.cost import Cost, Objective, cost_of
+from gangsched.core.placement.cost import Cost, Objective, Prices
 from gangsched.core.placement.demand import Kind, chosen, kinds_of, seated_mask
 from gangsched.core.placement.explain import explain
 from gangsched.core.placement.scope import MisconfiguredError, Scope, resolve
@@ -162,6 +162,8 @@ class Filling:
         if level is None:
             return self._fill(wanted, mask)
         best: tuple[Cost, Counts] | None = None
+        needs = [kind.needs for kind in self.kinds]
+        prices = Prices(self.snapshot.cluster, self.scope, needs, (Objective.DOMAINS,))
         compared = 0
         for domain in self._domains(level, wanted, mask):
             counts = self._fill(wanted, domain)
@@ -169,7 +171,7 @@ class Filling:
                 continue
             if not self.style.descend:
                 return counts
-            cost = cost_of(counts, self.snapshot.cluster, self.scope, (Objective.DOMAINS,))
+            cost = prices.cost(counts)
             if best is None or cost < best[0]:
                 best = cost, counts
             compared += 1

@@ -14,7 +14,7 @@ import numpy as np
 
 from gangsched.core.cluster import Cluster, Ints, Mask
 from gangsched.core.model import Waiting
-from gangsched.core.placement.cost import Objective, free_main, main_resource
+from gangsched.core.placement.cost import Objective, Prices
 from gangsched.core.placement.demand import Kind
 from gangsched.core.placement.linear import Linear, Terms
 from gangsched.core.placement.scope import Scope
@@ -110,9 +110,12 @@ class Request:
     kinds: list[Kind]
     wanted: list[int]
     mask: Mask
-    objectives: tuple[Objective, ...]
-    growth: list[Ints] | None = None
-    """For FRAGMENTATION: what one more pod of each kind adds, per slot, in thousandths."""
+    prices: Prices
+
+    @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """Return what is to be small, in order."""
+        return self.prices.objectives
 
     def room(self, index: int) -> Ints:
         """Return how many pods of a kind each slot may take, whole slices and limits counted."""
@@ -171,11 +174,11 @@ def _classes(request: Request) -> Iterator[tuple[Ints, list[Pattern], tuple[int,
     for level in range(scope.depth):
         codes = scope.codes(level, slots)[usable]
         columns.append(np.where(codes == UNKNOWN, -2 - usable, codes))
-    free = free_main(cluster, main_resource([kind.needs for kind in request.kinds]))
-    columns.append(free[usable])
-    columns.extend(_preference(request, index)[usable] for index in range(len(request.kinds)))
-    if request.growth is not None:
-        columns.extend(growth[usable] for growth in request.growth)
+    columns.append(request.prices.free[usable])
+    if any(kind.needs.preferred for kind in request.kinds):
+        columns.extend(liked[usable] for liked in request.prices.liked())
+    if request.prices.growth is not None:
+        columns.extend(growth[usable] for growth in request.prices.growth)
     if len(request.kinds) > 1:  # kinds compete on a node: everything they ask for tells it apart
         asked = np.flatnonzero(sum(cluster.vector(kind.needs) for kind in request.kinds))
         columns.extend(cluster.free()[usable][:, asked].T)
@@ -236,19 +239,11 @@ def _add_class(
         linear.add(terms, None, 0)
     if len(hosts) > 1:
         linear.add([(variable, 1) for variable in hosts], None, count)
-    row = int(rows[0])
-    free = free_main(request.cluster, main_resource([kind.needs for kind in request.kinds]))
-    growth = [int(one[row]) for one in request.growth] if request.growth is not None else []
-    liked = tuple(int(_preference(request, i)[row]) for i in range(len(request.kinds)))
-    program.classes.append(Class(rows, patterns, path, hosts, pods, liked, int(free[row]), growth))
-
-
-def _preference(request: Request, index: int) -> Ints:
-    score = np.zeros(len(request.mask), dtype=np.int64)
-    for weight, term in request.kinds[index].needs.preferred:
-        live = request.cluster.live
-        score += weight * request.cluster.filters.matches_term(live, term)
-    return score
+    row, prices = int(rows[0]), request.prices
+    growth = [int(one[row]) for one in prices.growth] if prices.growth is not None else []
+    liked = tuple(int(one[row]) for one in prices.liked())
+    free = int(prices.free[row])
+    program.classes.append(Class(rows, patterns, path, hosts, pods, liked, free, growth))
 
 
 def _members(program: Program) -> dict[Domain, list[Class]]:
@@ -389,13 +384,8 @@ def _add_objectives(program: Program, request: Request) -> None:
 
 def _free(program: Program, request: Request) -> dict[Domain, int]:
     """Return how much of the main resource is free in each domain, full nodes included."""
-    free = free_main(request.cluster, main_resource([kind.needs for kind in request.kinds]))
-    sums: dict[int, Ints] = {}
-    for level in range(request.scope.depth):
-        codes = request.scope.codes(level, len(free))
-        known = codes != UNKNOWN
-        sums[level] = np.bincount(codes[known], weights=free[known]).astype(np.int64)
     return {
-        (level, code): int(sums[level][code] if code >= 0 else free[-2 - code])
-        for level, code in program.used
+        (level, group.path[level]): int(request.prices.around(level)[group.rows[0]])
+        for group in program.classes
+        for level in range(len(group.path))
     }

@@ -11,16 +11,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gangsched.core.cluster import Ints
+from gangsched.core.cluster import Cluster, Ints
 from gangsched.core.model import Waiting
 from gangsched.core.placement.bounds import Candidate, candidates
 from gangsched.core.placement.choosers import fewest
-from gangsched.core.placement.cost import DEFAULT, Cost, Objective, cost_of
+from gangsched.core.placement.cost import DEFAULT, Cost, Objective, Prices
 from gangsched.core.placement.demand import Kind, kinds_of
 from gangsched.core.placement.explain import explain
 from gangsched.core.placement.fill import Filling, Found, Style, placement, search
 from gangsched.core.placement.formulate import Request, TooLargeError, formulate
 from gangsched.core.placement.fragmentation import Typical, growth
+from gangsched.core.placement.knapsack import tightest
 from gangsched.core.placement.scope import MisconfiguredError, Scope, resolve
 from gangsched.core.placement.solver import Outcome, solve
 from gangsched.core.policy import Placement, Proof
@@ -35,11 +36,13 @@ _FLAT = Style(fewest)
 class Options:
     """Objectives in order, and deterministic seconds of CP-SAT for one gang.
 
+    Gangs of more than `solved_pods` pods are placed by counting: their answer has to be quick.
     `typical` is the workload that FRAGMENTATION is measured by.
     """
 
     objectives: tuple[Objective, ...] = DEFAULT
-    budget: float = 0.5
+    budget: float = 1.0
+    solved_pods: int = 512
     typical: tuple[Typical, ...] = ()
 
 
@@ -51,6 +54,7 @@ class Best:
     counts: list[Ints] | None
     open_bound: Cost | None = None
     undecided: bool = False
+    spent: float = 0.0
 
     def offer(self, cost: Cost, counts: list[Ints]) -> None:
         """Take counts over if they are better."""
@@ -73,7 +77,7 @@ def optimise(waiting: Waiting, snapshot: Snapshot, options: Options) -> Placemen
         return Refusal(waiting.gang.id, Reason.MISCONFIGURED, str(error))
     undecided = False
     for gpu, mask in scope.gpu_masks:
-        only = replace(scope, gpu_masks=((gpu, mask),))
+        only = scope if len(scope.gpu_masks) == 1 else replace(scope, gpu_masks=((gpu, mask),))
         found, best = _on_one_kind(waiting, snapshot, only, options)
         undecided |= best is not None and best.undecided
         if found is None or best is None or best.counts is None:
@@ -81,7 +85,8 @@ def optimise(waiting: Waiting, snapshot: Snapshot, options: Options) -> Placemen
         result = placement(waiting, cluster, only, replace(found, counts=best.counts))
         proof = Proof.GAP if best.undecided else Proof.PROVED
         bound = best.open_bound if best.open_bound is not None else best.cost
-        return replace(result, proof=proof, cost=best.cost, bound=min(bound, best.cost))
+        bound = min(bound, best.cost)
+        return replace(result, proof=proof, cost=best.cost, bound=bound, spent=best.spent)
     refusal = explain(waiting, snapshot, scope, lambda trial: _feasible(trial, snapshot, options))
     return replace(refusal, proved=not undecided)
 
@@ -108,31 +113,39 @@ def _on_one_kind(
 ) -> tuple[Found | None, Best | None]:
     """Place on one kind of GPU: (how many of what, the best counts)."""
     cluster = snapshot.cluster
-    found = search(waiting, snapshot, scope, _TOPOLOGY)
-    mask = scope.gpu_masks[0][1] & scope.allowed
-    if found is None:
-        kinds = kinds_of(waiting, scope, cluster)
-        if _counting_is_exact(kinds):
+    gpu, allowed = scope.gpu_masks[0]
+    mask = allowed & scope.allowed
+    kinds = kinds_of(waiting, scope, cluster)
+    by_counting = waiting.seated or any(kind.needs.share is not None for kind in kinds)
+    rigid = all(kind.least == kind.most for kind in kinds)
+    counts: list[Ints] = []
+    wanted = [kind.least for kind in kinds]
+    if by_counting or not rigid or not _counting_is_exact(kinds):
+        # How many of what, and a first answer. (Rigid gangs of one kind are counted below.)
+        found = search(waiting, snapshot, scope, _TOPOLOGY)
+        if found is not None:
+            counts, kinds = found.counts, found.kinds
+            wanted = [int(count.sum()) for count in counts]
+        elif by_counting or _counting_is_exact(kinds):
             return None, None
-        found = Found(kinds, [], scope.gpu_masks[0][0], mask)
-        wanted = [kind.least for kind in kinds]
-    else:
-        wanted = [int(count.sum()) for count in found.counts]
-    if waiting.seated or any(kind.needs.share is not None for kind in found.kinds):
-        # Late members of a running gang, and shares of one GPU, are left to counting.
-        cost = cost_of(found.counts, cluster, scope, options.objectives) if found.counts else ()
-        best = Best(cost, found.counts or None)
-        best.leave_open(cost)
-        return found, best
-    request = _request(waiting, snapshot, scope, found, wanted, options)
+    elif not any(wanted):
+        return None, None
+    found = Found(kinds, counts, gpu, mask)
+    prices = _prices(cluster, scope, kinds, options)
     best = Best((), None)
-    if found.counts:
-        best.offer(_cost(request, found.counts), found.counts)
-    _improve(request, snapshot, best, options)
+    if counts:
+        best.offer(prices.cost(counts), counts)
+    if by_counting:  # late members of a running gang, and shares of GPUs, have no program
+        best.leave_open(best.cost)
+        return found, best
+    known = mask & scope.known(len(mask))
+    _improve(
+        Request(waiting, cluster, scope, kinds, wanted, known, prices), snapshot, best, options
+    )
     if best.undecided:  # the one heuristic that may beat going down the tree
         flat = search(waiting, snapshot, scope, _FLAT)
         if flat is not None and [int(count.sum()) for count in flat.counts] == wanted:
-            best.offer(_cost(request, flat.counts), flat.counts)
+            best.offer(prices.cost(flat.counts), flat.counts)
     return found, best
 
 
@@ -141,33 +154,18 @@ def _counting_is_exact(kinds: list[Kind]) -> bool:
     return len([kind for kind in kinds if kind.least]) <= 1
 
 
-def _request(
-    waiting: Waiting,
-    snapshot: Snapshot,
-    scope: Scope,
-    found: Found,
-    wanted: list[int],
-    options: Options,
-) -> Request:
-    cluster = snapshot.cluster
-    mask = found.mask & scope.known(len(found.mask))
-    grows = None
-    if Objective.FRAGMENTATION in options.objectives:
-        rows = np.flatnonzero(cluster.live)
-        grows = []
-        for kind in found.kinds:
-            column = np.zeros(len(mask), dtype=np.int64)
-            values, _ = growth(cluster, rows, kind.needs, options.typical)
-            column[rows] = np.rint(np.where(np.isfinite(values), values, 0)).astype(np.int64)
-            grows.append(column)
-    return Request(waiting, cluster, scope, found.kinds, wanted, mask, options.objectives, grows)
-
-
-def _cost(request: Request, counts: list[Ints]) -> Cost:
-    needs = [kind.needs for kind in request.kinds]
-    return cost_of(
-        counts, request.cluster, request.scope, request.objectives, needs, request.growth
-    )
+def _prices(cluster: Cluster, scope: Scope, kinds: list[Kind], options: Options) -> Prices:
+    needs = [kind.needs for kind in kinds]
+    if Objective.FRAGMENTATION not in options.objectives:
+        return Prices(cluster, scope, needs, options.objectives)
+    rows = np.flatnonzero(cluster.live)
+    grows = []
+    for one in needs:
+        column = np.zeros(len(cluster.names), dtype=np.int64)
+        values, _ = growth(cluster, rows, one, options.typical)
+        column[rows] = np.rint(np.where(np.isfinite(values), values, 0)).astype(np.int64)
+        grows.append(column)
+    return Prices(cluster, scope, needs, options.objectives, grows)
 
 
 def _improve(request: Request, snapshot: Snapshot, best: Best, options: Options) -> None:
@@ -181,15 +179,17 @@ def _improve(request: Request, snapshot: Snapshot, best: Best, options: Options)
             levels = [*range(finest, -1 if top is None else top, -1), top]
         elif top is None or top < finest:  # the preferred level counts before coarser ones
             levels = [finest, top]
-    budget = options.budget
+    budget = min(options.budget, snapshot.solving.left)
+    if sum(request.wanted) > options.solved_pods:
+        budget = 0.0
     for level in levels:
         for candidate in candidates(request, level):
             if best.counts is not None and candidate.bound >= best.cost:
                 break
-            if budget <= 0:
-                best.leave_open(candidate.bound)
-                break
-            budget -= _solve_in(request, snapshot, candidate, best, budget)
+            before = best.spent
+            _solve_in(request, snapshot, candidate, best, budget)
+            budget -= best.spent - before
+            snapshot.solving.left -= best.spent - before
             if not request.objectives and best.counts is not None:
                 return
         if best.counts is not None and (level == top or _single(best, scope, level)):
@@ -203,34 +203,59 @@ def _single(best: Best, scope: Scope, level: int | None) -> bool:
 
 def _solve_in(
     request: Request, snapshot: Snapshot, candidate: Candidate, best: Best, budget: float
-) -> float:
-    """Search one domain; return the deterministic seconds spent (a little for counting alone)."""
+) -> None:
+    """Search one domain: by counting, and where that proves nothing and budget is left, CP-SAT."""
     inside = replace(request, mask=request.mask & candidate.mask)
     filling = Filling(request.waiting, snapshot, request.scope, _TOPOLOGY, request.kinds)
     counts = filling.attempt(request.wanted, inside.mask)
+    if counts is None and _counting_is_exact(request.kinds):
+        return
     if counts is not None:
-        cost = _cost(request, counts)
+        cost = request.prices.cost(counts)
         best.offer(cost, counts)
         if cost <= candidate.bound or not request.objectives:
-            return 0.0005
+            return
+        exact = _tightest(inside, counts, cost)
+        if exact is not None:
+            best.offer(request.prices.cost([exact]), [exact])
+            return
+    if budget <= 0:
+        best.leave_open(candidate.bound)
+        return
     try:
         program = formulate(inside)
     except TooLargeError:
         best.leave_open(candidate.bound)
-        return 0.001
+        return
     hint = None
     if best.counts is not None and not any((c * ~inside.mask).any() for c in best.counts):
         hint = program.values(best.counts)
     elif counts is not None:
         hint = program.values(counts)
     solved = solve(program.linear, hint, budget, candidate.bound)
+    best.spent += solved.spent
     if solved.outcome in (Outcome.OPTIMAL, Outcome.FEASIBLE):
         better = program.counts(solved.values, len(inside.mask))
-        best.offer(_cost(request, better), better)
+        best.offer(request.prices.cost(better), better)
     if solved.outcome is Outcome.FEASIBLE:
         bound = max(candidate.bound, solved.bound)
         if bound < best.cost:
             best.leave_open(bound)
     elif solved.outcome is Outcome.UNKNOWN:
         best.leave_open(candidate.bound)
-    return max(solved.spent, 0.001)
+
+
+def _tightest(request: Request, counts: list[Ints], cost: Cost) -> Ints | None:
+    """Choose the hosts of one finest domain exactly, for pods of one kind; None for other cases."""
+    scope, prices = request.scope, request.prices
+    if (
+        len(counts) > 1
+        or prices.objectives != DEFAULT
+        or request.kinds[0].needs.preferred
+        or any(cost[level] > 1 for level in range(scope.depth))
+        or scope.spread
+        or request.host_unit(0) > 1
+    ):
+        return None
+    hosts = int((counts[0] > 0).sum())  # filling the largest first used as few as possible
+    return tightest(request.room(0), prices.free, request.wanted[0], hosts)

@@ -1,0 +1,403 @@
+"""Placement on generated instances: time, proofs, and quality against heuristics and a MILP.
+
+Every instance is a cluster (100 to 10,000 nodes in blocks of racks, three levels of occupancy) and
+one gang: homogeneous, of two roles, sliced, or asking for MIG instances. All of it is seeded.
+"""
+
+import contextlib
+import math
+import os
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from ortools.linear_solver.python import model_builder
+from rich.progress import track
+
+from gangsched.core.cluster import Cluster, Ints
+from gangsched.core.facts import PodSeen
+from gangsched.core.model import (
+    GPU,
+    NO_CONSTRAINTS,
+    Constraints,
+    Gang,
+    GangId,
+    Member,
+    Near,
+    Node,
+    NodeName,
+    PodName,
+    PodNeeds,
+    PodUid,
+    Role,
+    Slices,
+    Waiting,
+)
+from gangsched.core.placement.cost import Cost, Prices
+from gangsched.core.placement.demand import kinds_of
+from gangsched.core.placement.formulate import Program, Request, TooLargeError, formulate
+from gangsched.core.placement.scope import resolve
+from gangsched.core.policy import Placement, Placer, Proof
+from gangsched.core.refusal import Refusal
+from gangsched.core.snapshot import Snapshot
+from gangsched.core.topology import Fabric, Level, Topology
+from policies.best_fit import BestFit
+from policies.cpsat import Cpsat
+from policies.dot_product import DotProduct
+from policies.fgd import Fgd
+from policies.first_fit import FirstFit
+from policies.pack import Pack
+from policies.random_fit import RandomFit
+from policies.spread import Spread
+from policies.topology import Topology as TopologyPolicy
+
+TREE = Topology(
+    "default", (Level("block", "block", Fabric.INFINIBAND), Level("rack", "rack", Fabric.ETHERNET))
+)
+MIG = "nvidia.com/mig-1g.10gb"
+NODES = (100, 500, 2000, 5000, 10_000)
+OCCUPIED = (0.3, 0.6, 0.85)
+KINDS = ("homogeneous", "two-role", "sliced", "mig")
+SIZES = (2, 4, 8, 16, 32, 64, 128, 256, 512)
+HEURISTICS: dict[str, Placer] = {
+    "pack": Pack(),
+    "spread": Spread(),
+    "topology": TopologyPolicy(),
+    "best_fit": BestFit(),
+    "first_fit": FirstFit(),
+    "dot_product": DotProduct(),
+    "random": RandomFit(),
+    "fgd": Fgd(),
+}
+EACH = 3
+"""Gangs for each cluster and kind."""
+
+_MILP_S = 2.0
+_MILP_NODES = 2000
+"""HiGHS gets the whole cluster in one model, without our decomposition; larger ones time out."""
+
+
+def a_cluster(count: int, occupied: float, seed: int) -> Cluster:
+    """Return a cluster of racks of 8 to 32 nodes, eight racks a block, partly occupied."""
+    rng = random.Random(seed)
+    cluster = Cluster()
+    cluster.set_topologies((TREE,))
+    size = rng.choice((8, 16, 32))
+    for index in range(count):
+        rack = index // size
+        labels = {"block": f"b{rack // 8}", "rack": f"r{rack}"}
+        amounts = {"cpu": 96_000, "memory": 2**40, "pods": 110}
+        if index % 10 == 9:
+            amounts[MIG] = 28
+        else:
+            amounts[GPU] = 8
+        cluster.put_node(Node(NodeName(f"n{index:05}"), tuple(sorted(amounts.items())), labels))
+    for index in range(count):
+        mig = index % 10 == 9
+        resource, most = (MIG, 28) if mig else (GPU, 8)
+        left = most
+        number = 0
+        while left > 0 and rng.random() < occupied:
+            taken = min(rng.choice((1, 2, 4, 8, 8)), left)
+            needs = PodNeeds((("cpu", 4000 * taken if not mig else 1000), (resource, taken)))
+            cluster.charge((index, number), NodeName(f"n{index:05}"), needs)
+            left -= taken
+            number += 1
+    return cluster
+
+
+def a_gang(kind: str, size: int, rng: random.Random) -> Waiting:
+    """Return a waiting gang of a kind."""
+    gpus = rng.choice((1, 2, 4, 8))
+    worker = PodNeeds((("cpu", 4000), ("memory", 2**33), (GPU, gpus)))
+    near = Near(required=rng.choice((None, None, "block")))
+    roles = [Role("worker", size, size, worker)]
+    if kind == "two-role":
+        server = PodNeeds((("cpu", 24_000), ("memory", 2**36), (GPU, rng.choice((1, 2)))))
+        few = max(size // 4, 1)
+        roles = [Role("server", few, few, server), Role("worker", size - few, size - few, worker)]
+    elif kind == "sliced":
+        near = replace(near, slices=(Slices("rack", min(size, rng.choice((2, 4, 8)))),))
+    elif kind == "mig":
+        needs = PodNeeds((("cpu", 2000), ("memory", 2**33), (MIG, rng.choice((1, 2)))))
+        roles = [Role("worker", size, size, needs)]
+    constraints = replace(NO_CONSTRAINTS, near=near)
+    return waiting(roles, constraints)
+
+
+def waiting(roles: list[Role], constraints: Constraints) -> Waiting:
+    """Return a gang of roles as a planner sees it."""
+    total = sum(role.count for role in roles)
+    gang = Gang(GangId("b/g"), total, tuple(roles), constraints=constraints)
+    members = []
+    for role in roles:
+        assert role.needs is not None
+        for name in gang.member_names(role):
+            members.append(Member(name, role.name, role.needs, len(members)))
+    minimum = tuple((role.name, role.count) for role in roles)
+    return Waiting(gang, 1, tuple(members), total, minimum, 0, 0.0, constraints=constraints)
+
+
+@dataclass
+class Found:
+    """One answer: how long it took, and what it costs (None: refused)."""
+
+    ms: float
+    result: Placement | Refusal
+    cost: Cost | None
+
+
+def place(placer: Placer, gang: Waiting, cluster: Cluster) -> Found:
+    """Place once and measure."""
+    snapshot = Snapshot(cluster, (), frozenset({"default"}))
+    started_s = time.perf_counter()
+    result = placer.place(gang, snapshot)
+    ms = (time.perf_counter() - started_s) * 1000
+    if isinstance(result, Refusal):
+        return Found(ms, result, None)
+    return Found(ms, result, cost(result, gang, cluster))
+
+
+def cost(result: Placement, gang: Waiting, cluster: Cluster) -> Cost:
+    """Return the cost of any policy's placement by the default objectives."""
+    scope = resolve(gang, cluster)
+    kinds = kinds_of(gang, scope, cluster)
+    kind_of = {member.name: at for at, kind in enumerate(kinds) for member in kind.members}
+    counts: list[Ints] = [np.zeros(len(cluster.names), dtype=np.int64) for _ in kinds]
+    for name, node in result.nodes:
+        counts[kind_of[name]][cluster.rows[node]] += 1
+    return Prices(cluster, scope, [kind.needs for kind in kinds]).cost(counts)
+
+
+def milp(gang: Waiting, cluster: Cluster) -> tuple[Cost | None, bool]:
+    """Solve the same model, whole, with HiGHS: (cost, proved)."""
+    scope = resolve(gang, cluster)
+    kinds = kinds_of(gang, scope, cluster)
+    wanted = [len(kind.members) for kind in kinds]
+    mask = scope.allowed & scope.known(len(cluster.names))
+    try:
+        prices = Prices(cluster, scope, [kind.needs for kind in kinds])
+        program = formulate(Request(gang, cluster, scope, kinds, wanted, mask, prices))
+    except TooLargeError:
+        return None, False
+    return _highs(program)
+
+
+def _highs(program: Program) -> tuple[Cost | None, bool]:
+    linear = program.linear
+    model = model_builder.Model()
+    columns = [model.new_int_var(low, high, "") for low, high in linear.bounds]
+    for terms, low, high in linear.constraints:
+        floor = -math.inf if low is None else low
+        model.add_linear_constraint(_sum(columns, terms), floor, math.inf if high is None else high)
+    cost: list[int] = []
+    for terms in linear.objectives:
+        model.minimize(_sum(columns, terms))
+        solver = model_builder.Solver("highs")
+        solver.enable_output(False)  # noqa: FBT003 -- the solver's own signature
+        solver.set_time_limit_in_seconds(_MILP_S)
+        with _quiet():
+            status = solver.solve(model)
+        if status != model_builder.SolveStatus.OPTIMAL:
+            return None, status == model_builder.SolveStatus.INFEASIBLE
+        cost.append(round(solver.objective_value))
+        if terms:
+            model.add_linear_constraint(_sum(columns, terms), -math.inf, cost[-1])
+    return tuple(cost), True
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """HiGHS greets on the process's own standard output, whatever it is told."""
+    sys.stdout.flush()
+    kept, nothing = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nothing)
+
+
+def _sum(columns: list[Any], terms: list[tuple[int, int]]) -> Any:
+    chosen = [columns[variable] for variable, _ in terms]
+    return model_builder.LinearExpr.weighted_sum(chosen, [factor for _, factor in terms])
+
+
+def percentile(values: list[float], share: float) -> float:
+    """Return a percentile of unsorted values; 0 without any."""
+    ordered = sorted(values)
+    return ordered[min(int(len(ordered) * share), len(ordered) - 1)] if ordered else 0.0
+
+
+class Tally:
+    """Everything that is counted over all instances."""
+
+    def __init__(self) -> None:
+        self.ms: dict[str, list[float]] = {}
+        self.proved = self.placed = self.worse = self.refused = self.refusal_proved = 0
+        self.solved = 0
+        self.milp_done = self.milp_equal = self.milp_better = self.milp_worse = 0
+        self.better: dict[str, int] = dict.fromkeys(HEURISTICS, 0)
+        self.missed: dict[str, int] = dict.fromkeys(HEURISTICS, 0)
+
+    def add(self, kind: str, count: int, gang: Waiting, cluster: Cluster) -> None:
+        """Place one gang with every policy."""
+        solved = place(Cpsat(), gang, cluster)
+        self.ms.setdefault("solver", []).append(solved.ms)
+        self.ms.setdefault(f"solver_{kind}", []).append(solved.ms)
+        self.ms.setdefault(f"solver_{count}", []).append(solved.ms)
+        others = {name: place(placer, gang, cluster) for name, placer in HEURISTICS.items()}
+        for name, other in others.items():
+            self.ms.setdefault(name, []).append(other.ms)
+        if solved.cost is None:
+            self.refused += 1
+            assert isinstance(solved.result, Refusal)
+            self.refusal_proved += solved.result.proved
+            self.worse += any(other.cost is not None for other in others.values())
+            return
+        assert isinstance(solved.result, Placement)
+        self.placed += 1
+        self.proved += solved.result.proof is Proof.PROVED
+        if solved.result.proof is Proof.PROVED and not solved.result.spent:
+            self.ms.setdefault("exact", []).append(solved.ms)
+        costs = {name: other.cost for name, other in others.items()}
+        self.worse += any(cost is not None and cost < solved.cost for cost in costs.values())
+        for name, cost in costs.items():
+            self.missed[name] += cost is None
+            self.better[name] += cost is not None and solved.cost < cost
+        if count <= _MILP_NODES:
+            self._against_milp(solved.cost, gang, cluster)
+
+    def _against_milp(self, reached: Cost, gang: Waiting, cluster: Cluster) -> None:
+        self.solved += 1
+        started_s = time.perf_counter()
+        other, proved = milp(gang, cluster)
+        self.ms.setdefault("milp", []).append((time.perf_counter() - started_s) * 1000)
+        if other is None or not proved:
+            return
+        self.milp_done += 1
+        self.milp_equal += other == reached
+        self.milp_better += other < reached
+        self.milp_worse += other > reached
+
+    def figures(self) -> dict[str, float]:
+        """Return flat figures."""
+        found: dict[str, float] = {}
+        for name, values in self.ms.items():
+            found[f"{name}_p50_ms"] = percentile(values, 0.5)
+            found[f"{name}_p99_ms"] = percentile(values, 0.99)
+        found["instances"] = self.placed + self.refused
+        found["solver_placed_count"] = self.placed
+        found["solver_proved_share"] = self.proved / max(self.placed, 1)
+        found["solver_refusal_proved_share"] = self.refusal_proved / max(self.refused, 1)
+        found["solver_worse_than_heuristic_count"] = self.worse
+        for name in HEURISTICS:
+            found[f"solver_better_than_{name}_share"] = self.better[name] / max(self.placed, 1)
+            found[f"missed_by_{name}_count"] = self.missed[name]
+        found["milp_finished_share"] = self.milp_done / max(self.solved, 1)
+        found["milp_equal_count"] = self.milp_equal
+        found["milp_better_count"] = self.milp_better
+        found["milp_worse_count"] = self.milp_worse
+        return found
+
+
+def infeasible() -> dict[str, float]:
+    """Measure refusals with their reason at 5,000 nodes."""
+    found: dict[str, list[float]] = {}
+    cluster = a_cluster(5000, 0.85, 7)
+    rng = random.Random(5)
+    big = PodNeeds((("cpu", 4000), (GPU, 8)))
+    for index in range(20):
+        size = rng.choice((64, 256, 512))
+        server = PodNeeds((("cpu", 90_000), (GPU, 5)))
+        gangs = {
+            "count": waiting([Role("w", 6000, 6000, big)], NO_CONSTRAINTS),
+            "rack": waiting(
+                [Role("w", size, size, big)], replace(NO_CONSTRAINTS, near=Near(required="rack"))
+            ),
+            "two_role": waiting(
+                [Role("s", 40 + index, 40 + index, server), Role("w", size, size, big)],
+                replace(NO_CONSTRAINTS, near=Near(required="block")),
+            ),
+            "slices": waiting(
+                [Role("w", 512, 512, big)],
+                replace(NO_CONSTRAINTS, near=Near(slices=(Slices("rack", 32),))),
+            ),
+        }
+        for name, gang in gangs.items():
+            answer = place(Cpsat(), gang, cluster)
+            if answer.cost is None:
+                found.setdefault(name, []).append(answer.ms)
+    every = [ms for values in found.values() for ms in values]
+    figures = {f"infeasible_{name}_p99_ms": percentile(ms, 0.99) for name, ms in found.items()}
+    return figures | {"infeasible_p99_ms": percentile(every, 0.99), "infeasible_count": len(every)}
+
+
+def facts() -> dict[str, float]:
+    """Measure what one fact costs at 10,000 nodes, capacities kept up to date included."""
+    from gangsched.core.engine import Engine, Limits  # noqa: PLC0415 -- beside its only use
+    from gangsched.core.facts import NodeSeen, TopologySeen  # noqa: PLC0415
+
+    engine = Engine(Limits())
+    engine.observe(TopologySeen(TREE), 0.0)
+    source = a_cluster(10_000, 0.0, 1)
+    for node in source.nodes:
+        if node is not None:
+            engine.observe(NodeSeen(node), 0.0)
+    kinds = [PodNeeds((("cpu", 1000 * n), (GPU, n))) for n in (1, 2, 4, 8)]
+    for needs in kinds:
+        engine.cluster.capacity(needs)
+    rng = random.Random(3)
+    took: list[float] = []
+    for index in range(5000):
+        needs, node = rng.choice(kinds), NodeName(f"n{rng.randrange(10_000):05}")
+        fact = PodSeen(PodUid(str(index)), PodName(f"x/p{index}"), needs, node=node)
+        started_s = time.perf_counter()
+        engine.observe(fact, 0.0)
+        took.append((time.perf_counter() - started_s) * 1e6)
+    started_s = time.perf_counter()
+    for needs in kinds:
+        engine.cluster.capacity(needs)
+    refreshed = (time.perf_counter() - started_s) * 1e6 / 5000 / len(kinds)
+    return {
+        "fact_p50_us": percentile(took, 0.5),
+        "fact_p99_us": percentile(took, 0.99),
+        "fact_refresh_us": refreshed,
+    }
+
+
+def large() -> dict[str, float]:
+    """Measure 1,024 pods at 10,000 nodes."""
+    cluster = a_cluster(10_000, 0.6, 11)
+    needs = [PodNeeds((("cpu", 4000), (GPU, gpus))) for gpus in (1, 2, 4, 8)]
+    took: list[float] = []
+    for index in range(20):
+        gang = waiting([Role("w", 1024, 1024, needs[index % 4])], NO_CONSTRAINTS)
+        took.append(place(Cpsat(), gang, cluster).ms)
+    return {
+        "gang_1024_at_10000_p50_ms": percentile(took, 0.5),
+        "gang_1024_at_10000_p99_ms": max(took),
+    }
+
+
+def run() -> dict[str, float]:
+    """Return flat figures."""
+    tally = Tally()
+    clusters: list[tuple[int, float, Callable[[], Cluster]]] = [
+        (count, occupied, lambda c=count, o=occupied, i=index: a_cluster(c, o, i))
+        for index, (count, occupied) in enumerate((c, o) for c in NODES for o in OCCUPIED)
+    ]
+    for number, (count, _, make) in enumerate(track(clusters, "placing", transient=True)):
+        cluster = make()
+        rng = random.Random(number)
+        for kind in KINDS:
+            for _ in range(EACH):
+                sizes = [size for size in SIZES if size <= count]
+                tally.add(kind, count, a_gang(kind, rng.choice(sizes), rng), cluster)
+    return tally.figures() | infeasible() | facts() | large()
