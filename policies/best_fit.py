@@ -6,7 +6,7 @@ import numpy as np
 
 from gangsched.core.cluster import Ints
 from gangsched.core.model import GPU, Waiting
-from gangsched.core.placement.choosers import Bins, in_order
+from gangsched.core.placement.choosers import Bins, in_order, tightest
 from gangsched.core.placement.fill import fill
 from gangsched.core.policy import Placement
 from gangsched.core.refusal import Refusal
@@ -28,7 +28,7 @@ class BestFit:
 
 def _choose(bins: Bins) -> Ints:
     if bins.rows is None:  # domains: the tightest first
-        return in_order(bins, np.argsort(bins.room, kind="stable"))
+        return tightest(bins)
     cluster = bins.cluster
     columns = [cluster.resources.index("cpu"), cluster.resources.index(GPU)]
     largest = np.maximum(cluster.allocatable[:, columns].max(axis=0), 1)

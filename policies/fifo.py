@@ -13,3 +13,7 @@ class Fifo:
         """Return the sort key; the present time plays no part."""
         del now_s
         return (-waiting.priority, waiting.since_s, waiting.gang.id)
+
+    def peers(self, first: Waiting, other: Waiting) -> bool:
+        """Nobody is passed over for the sake of a better fit."""
+        return False

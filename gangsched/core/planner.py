@@ -3,12 +3,14 @@
 Every answer of a policy is verified here before it becomes part of the plan.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from gangsched.core.cluster import Cluster
 from gangsched.core.model import GPU, GangId, PodNeeds, Waiting
+from gangsched.core.placement.joint import BATCH_MAX, Outcome, better
 from gangsched.core.placement.repartition import with_cut_gpus
 from gangsched.core.policy import Placement, Policies
 from gangsched.core.refusal import Reason, Refusal
@@ -46,15 +48,52 @@ def make_plan(snapshot: Snapshot, policies: Policies, now_s: float) -> Plan:
     refusals: list[tuple[int, Refusal]] = []
     order = sorted(snapshot.waiting, key=lambda waiting: policies.order.key(waiting, now_s))
     with snapshot.trial() as trial:
-        for waiting in order:
-            result = _plan_one(waiting, snapshot, policies)
-            if isinstance(result, Refusal):
-                refusals.append((waiting.version, result))
-                continue
-            verify(waiting, result, snapshot, trial)
-            claim(waiting, snapshot)
-            placements.append(Planned(waiting.gang.id, waiting.version, result))
+        for batch in _batches(order, policies):
+            outcome = _plan_batch(batch, snapshot, policies)
+            for waiting, result in outcome:
+                if isinstance(result, Refusal):
+                    refusals.append((waiting.version, result))
+                    continue
+                verify(waiting, result, snapshot, trial)
+                claim(waiting, snapshot)
+                placements.append(Planned(waiting.gang.id, waiting.version, result))
     return Plan(tuple(placements), tuple(refusals))
+
+
+def _batches(order: list[Waiting], policies: Policies) -> Iterator[list[Waiting]]:
+    """Split the order into gangs that may be looked at together."""
+    batch: list[Waiting] = []
+    for waiting in order:
+        full = len(batch) == BATCH_MAX
+        if batch and (full or not policies.order.peers(batch[0], waiting)):
+            yield batch
+            batch = []
+        batch.append(waiting)
+    if batch:
+        yield batch
+
+
+def _plan_batch(batch: list[Waiting], snapshot: Snapshot, policies: Policies) -> Outcome:
+    if len(batch) == 1:
+        return [(batch[0], _plan_one(batch[0], snapshot, policies))]
+
+    def in_order(gangs: list[Waiting]) -> Outcome:
+        found: Outcome = []
+        claims = dict(snapshot.cluster.exclusive)
+        with snapshot.trial() as trial:
+            for waiting in gangs:
+                result = _plan_one(waiting, snapshot, policies)
+                if isinstance(result, Placement):
+                    verify(waiting, result, snapshot, trial)
+                    claim(waiting, snapshot)
+                found.append((waiting, result))
+        snapshot.cluster.exclusive = claims
+        return found
+
+    outcome = in_order(batch)
+    if all(isinstance(result, Placement) for _, result in outcome):
+        return outcome
+    return better(batch, snapshot, outcome, in_order)
 
 
 def _plan_one(waiting: Waiting, snapshot: Snapshot, policies: Policies) -> Placement | Refusal:

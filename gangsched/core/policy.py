@@ -65,6 +65,13 @@ class QueueOrder(Protocol):
         """Return the sort key of a gang; the smallest goes first. Ties must not exist."""
         ...
 
+    def peers(self, first: Waiting, other: Waiting) -> bool:
+        """Tell whether a gang may be looked at together with one before it in the order.
+
+        Among peers the set that uses most GPU-hours starts, whoever of them came first.
+        """
+        ...
+
 
 class Placer(Protocol):
     """Where a gang goes."""

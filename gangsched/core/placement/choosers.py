@@ -67,6 +67,16 @@ def even(bins: Bins) -> Ints:
     return counts
 
 
+def first(bins: Bins) -> Ints:
+    """Fill bins in the order in which they became known (first fit)."""
+    return in_order(bins, np.arange(len(bins.room)))
+
+
+def tightest(bins: Bins) -> Ints:
+    """Fill the bins with least room first (best fit, node by node)."""
+    return in_order(bins, np.argsort(bins.room, kind="stable"))
+
+
 def in_order(bins: Bins, order: Ints) -> Ints:
     """Fill bins one after the other in the order given."""
     counts = np.zeros_like(bins.room)

@@ -23,7 +23,7 @@ from gangsched.core.topology import UNKNOWN
 PATTERNS_MAX = 64
 """Patterns of one class of nodes; beyond it the program would be too large to be worth it."""
 
-VARIABLES_MAX = 6000
+VARIABLES_MAX = 12_000
 
 
 class TooLargeError(Exception):

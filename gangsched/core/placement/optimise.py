@@ -13,8 +13,9 @@ import numpy as np
 
 from gangsched.core.cluster import Cluster, Ints
 from gangsched.core.model import Waiting
+from gangsched.core.placement import choosers
 from gangsched.core.placement.bounds import Candidate, candidates
-from gangsched.core.placement.choosers import fewest
+from gangsched.core.placement.choosers import fewest, first
 from gangsched.core.placement.cost import DEFAULT, Cost, Objective, Prices
 from gangsched.core.placement.demand import Kind, kinds_of
 from gangsched.core.placement.explain import explain
@@ -30,6 +31,14 @@ from gangsched.core.snapshot import Snapshot
 
 _TOPOLOGY = Style(fewest, descend=True)
 _FLAT = Style(fewest)
+_RIVALS = (
+    _FLAT,
+    Style(first),
+    Style(first, descend=True),
+    Style(choosers.tightest),
+    Style(choosers.tightest, descend=True),
+)
+"""Asked when nothing was proved: now and then one of them is luckier than going down the tree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +151,10 @@ def _on_one_kind(
     _improve(
         Request(waiting, cluster, scope, kinds, wanted, known, prices), snapshot, best, options
     )
-    if best.undecided:  # the one heuristic that may beat going down the tree
-        flat = search(waiting, snapshot, scope, _FLAT)
-        if flat is not None and [int(count.sum()) for count in flat.counts] == wanted:
-            best.offer(prices.cost(flat.counts), flat.counts)
+    for style in _RIVALS if best.undecided else ():
+        other = search(waiting, snapshot, scope, style)
+        if other is not None and [int(count.sum()) for count in other.counts] == wanted:
+            best.offer(prices.cost(other.counts), other.counts)
     return found, best
 
 

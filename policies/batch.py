@@ -1,0 +1,24 @@
+"""Batch: gangs that came at about the same time are chosen together, for most GPU-hours."""
+
+from dataclasses import dataclass
+
+from gangsched.core.model import Waiting
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """First in, first out within a priority, but arrivals within `window_s` are peers.
+
+    The window bounds what a gang can lose to those who came a little later.
+    """
+
+    window_s: float = 60.0
+
+    def key(self, waiting: Waiting, now_s: float) -> tuple[float | str, ...]:
+        """Return the sort key: higher priority first, then the longest waiting."""
+        return (-waiting.priority, waiting.since_s, waiting.gang.id)
+
+    def peers(self, first: Waiting, other: Waiting) -> bool:
+        """Tell whether two gangs of one priority came within the window."""
+        same = first.priority == other.priority
+        return same and other.since_s - first.since_s <= self.window_s
