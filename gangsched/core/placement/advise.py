@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from gangsched.core.model import GPU, NodeName, Waiting
 from gangsched.core.placement.choosers import fewest
+from gangsched.core.placement.cost import main_resource
 from gangsched.core.placement.demand import kinds_of
 from gangsched.core.placement.fill import Style, fits
 from gangsched.core.placement.relax import relaxations, with_fewer
@@ -68,9 +69,10 @@ def _fewer(waiting: Waiting, snapshot: Snapshot) -> Remedy | None:
 
 
 def _one_node(waiting: Waiting, snapshot: Snapshot, refusal: Refusal) -> Remedy | None:
-    """Try what the closest node lacks: it may be all that is missing."""
+    """Try what the closest node lacks beside GPUs: it may be all that is missing."""
     miss = refusal.near_miss
-    if miss is None or not miss.lacks:
+    main = main_resource([member.needs for member in waiting.members])
+    if miss is None or not miss.lacks or main in dict(miss.lacks):
         return None
     cluster = snapshot.cluster
     lacks = tuple(

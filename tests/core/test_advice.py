@@ -1,0 +1,166 @@
+"""What would help a refused gang: each remedy is true, and the smallest of its kind."""
+
+from builders import GPU, POLICIES, an_engine, gang, needs, node, plan, pod, templated
+
+from gangsched.core.facts import GangSeen, TopologySeen
+from gangsched.core.model import Constraints, GangId, Near, NodeName, PodNeeds, Role, Slices, Spread
+from gangsched.core.placement.advise import advise
+from gangsched.core.topology import Fabric, Level, Topology
+
+TREE = Topology("default", (Level("block", "block", Fabric.INFINIBAND), Level("rack", "rack")))
+G = GangId("ns/g")
+
+
+def cluster(count=8, **more):
+    """Four racks of two nodes with eight GPUs, in two blocks."""
+    engine = an_engine()
+    engine.observe(TopologySeen(TREE), 0.0)
+    from gangsched.core.facts import NodeSeen
+
+    for index in range(count):
+        labels = {"block": "ab"[index // 4], "rack": f"r{index // 2}"}
+        engine.observe(NodeSeen(node(f"n{index}", labels=labels, **more)), 0.0)
+    return engine
+
+
+def remedies(engine, wanted, now_s=0.0) -> dict[str, list[str]]:
+    """Refuse a gang, and return what would help by kind."""
+    engine.observe(GangSeen(wanted), now_s)
+    plan(engine, now_s)
+    waiting = engine.gangs[G].waiting()
+    refusal = advise(waiting, engine.snapshot(0, running=True), engine.refusals[G])
+    found: dict[str, list[str]] = {}
+    for remedy in refusal.remedies:
+        found.setdefault(remedy.kind, []).append(remedy.message)
+    return found
+
+
+def test_one_level_up():
+    near = Constraints(near=Near(required="rack"))
+    found = remedies(cluster(), templated("g", 4, needs(8), constraints=near))
+    assert found == {"level": ["block instead of rack"], "members": ["2 pods instead of 4"]}
+
+
+def test_two_levels_up_only_where_one_is_not_enough():
+    near = Constraints(near=Near(required="rack"))
+    found = remedies(cluster(), templated("g", 6, needs(8), constraints=near))
+    assert found["level"] == ["more than one rack"]
+
+
+def test_a_fabric_that_is_too_small():
+    near = Constraints(fabric="infiniband", fabric_required=True)
+    found = remedies(cluster(), templated("g", 6, needs(8), constraints=near))
+    assert found["level"] == ["more than one block"]
+    assert found["members"] == ["4 pods instead of 6"]
+
+
+def test_slices_and_spread():
+    near = Constraints(near=Near(slices=(Slices("rack", 4),)))
+    assert remedies(cluster(), templated("g", 4, needs(8), constraints=near)) == {
+        "level": ["slices of 4 across racks"]
+    }
+    apart = Constraints(spread=(Spread("rack", 1),))
+    assert remedies(cluster(), templated("g", 5, constraints=apart)) == {
+        "spread": ["more than 1 pod in one rack"],
+        "members": ["4 pods instead of 5"],
+    }
+
+
+def test_kinds_of_gpu_and_nodes_to_avoid():
+    engine = cluster(2)
+    from gangsched.core.facts import NodeSeen
+
+    labels = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+    engine.observe(NodeSeen(node("h", gpus=1, labels=labels)), 0.0)
+    asked = Constraints(gpu_kinds=("H100",), avoid=(NodeName("n0"),))
+    found = remedies(engine, templated("g", 4, constraints=asked))
+    assert found["gpu-kind"] == ["any kind of GPU"]
+    assert found["members"] == ["1 pod instead of 4"]
+
+
+def test_one_hca_more_on_one_node():
+    hca = "rdma/hca"
+    engine = an_engine(node("a"), node("b"))
+    from dataclasses import replace
+
+    from gangsched.core.facts import NodeSeen
+
+    for name, count in (("a", 1), ("b", 0)):
+        plain = node(name)
+        amounts = tuple(sorted((*plain.allocatable, (hca, count))))
+        engine.observe(NodeSeen(replace(plain, allocatable=amounts)), 0.0)
+    engine.observe(pod("busy", "other", PodNeeds(((hca, 1),)), node=NodeName("a")), 0.0)
+    wants = PodNeeds((("cpu", 1000), (GPU, 8), (hca, 1)))
+    found = remedies(engine, templated("g", 1, wants))
+    assert found["node"] == ["1 rdma/hca more on node a"]
+
+
+def test_gangs_that_end_soon_enough():
+    engine = cluster(2)
+    for name, runtime_s, place in (("late", 900.0, "n0"), ("soon", 300.0, "n1")):
+        engine.observe(GangSeen(gang(name, 1, expected_runtime_s=runtime_s)), 0.0)
+        fact = pod(f"{name}-0", name, needs(8), node=NodeName(place), started_s=100.0)
+        engine.observe(fact, 100.0)
+    engine.observe(GangSeen(templated("g", 1, needs(8))), 200.0)
+    plan(engine, 200.0)
+    waiting = engine.gangs[G].waiting()
+    snapshot = engine.snapshot(0, running=True)
+    (one,) = advise(waiting, snapshot, engine.refusals[G]).remedies
+    assert (one.kind, one.message, one.at_s) == ("wait", "8 GPUs of gang ns/soon end", 400.0)
+    engine.observe(GangSeen(templated("g", 2, needs(8))), 201.0)
+    plan(engine, 201.0)
+    waiting = engine.gangs[G].waiting()
+    (one,) = advise(waiting, snapshot, engine.refusals[G]).remedies
+    assert one.message == "8 GPUs of gang ns/late end and 1 other gang before it"
+    assert one.at_s == 1000.0
+
+
+def test_advice_is_given_once_and_again_when_it_is_old():
+    engine = cluster(2)
+    engine.observe(GangSeen(templated("g", 5, needs(8))), 0.0)
+    plan(engine)
+    ((waiting, refusal),) = engine.unadvised(8, 1.0)
+    assert not engine.unadvised(8, 2.0)
+    advised = advise(waiting, engine.snapshot(0, running=True), refusal)
+    from gangsched.core.planner import Plan
+
+    (report,) = engine.accept(Plan((), ((waiting.version, advised),)), 2.0)
+    assert report.refusal == advised
+    engine.observe(GangSeen(templated("other", 1)), 3.0)
+    assert not [o for o in plan(engine, 3.0) if getattr(o, "gang", "") == G]  # nothing new to say
+    assert engine.unadvised(8, 40.0)
+
+
+def test_the_binding_constraint_is_named():
+    engine = cluster()
+    for index in range(0, 8, 2):
+        engine.observe(pod(f"busy{index}", "x", needs(8), node=NodeName(f"n{index}")), 0.0)
+    near = Constraints(near=Near(required="rack"))
+    engine.observe(GangSeen(templated("g", 12, needs(1), constraints=near)), 0.0)
+    plan(engine)
+    assert engine.refusals[G].message == (
+        "it needs 12 pods of 1 nvidia.com/gpu, 1 cpu in one rack, which no place offers now; the "
+        "rack with most room, a/r0, takes 8, the whole cluster 32."
+    )
+    assert engine.refusals[G].proved
+
+
+def test_a_required_level_that_can_never_hold_the_gang_is_told_at_once():
+    near = Constraints(near=Near(required="rack"))
+    engine = cluster()
+    engine.observe(GangSeen(templated("g", 3, needs(8), constraints=near)), 0.0)
+    plan(engine)
+    assert engine.refusals[G].reason == "LargerThanCluster"
+    assert (
+        "in one rack, which no place offers even in an empty cluster" in engine.refusals[G].message
+    )
+
+
+def test_roles_with_their_own_levels():
+    roles = (
+        Role("server", 1, 1, needs(1)),
+        Role("worker", 4, 4, needs(8), Near(required="rack")),
+    )
+    found = remedies(cluster(), gang("g", 5, roles=roles))
+    assert "more than one rack for role worker" in found["level"]
+    assert POLICIES.placer is not None

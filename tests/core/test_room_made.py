@@ -1,0 +1,240 @@
+"""Gangs whose room has to be made first: GPUs cut anew, other gangs moved away."""
+
+from builders import GPU, POLICIES, an_engine, gang, needs, node, plan, pod, templated
+
+from gangsched.core.defrag import Budget, Mover
+from gangsched.core.engine import State
+from gangsched.core.facts import GangSeen, NodeSeen, PodGone, TopologySeen
+from gangsched.core.model import Constraints, GangId, Near, Node, NodeName, PodNeeds, PodUid
+from gangsched.core.orders import Bind, CutGpus, Evict, Prepare, Report, Reserve
+from gangsched.core.planner import Plan, Planned
+from gangsched.core.topology import Level, Topology
+from policies.pack import Pack
+from simulator.checkers import Running, check_no_overcommit
+
+MIG = "nvidia.com/mig-1g.5gb"
+SEVEN = (("1g.5gb", 7),)
+SLICE = PodNeeds((("cpu", 100), (MIG, 1)))
+RACKS = Topology("default", (Level("rack", "rack"),))
+
+
+def a100(name: str, layouts, **offers) -> Node:
+    """Return a node of A100-40 GPUs with these layouts."""
+    amounts = {"cpu": 64_000, "memory": 2**40, "pods": 110} | offers
+    return Node(
+        NodeName(name),
+        tuple(sorted(amounts.items())),
+        {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB"},
+        gpu_model="NVIDIA-A100-SXM4-40GB",
+        layouts=layouts,
+    )
+
+
+def of(orders, kind):
+    return [order for order in orders if isinstance(order, kind)]
+
+
+def test_idle_gpus_are_cut_and_nothing_comes_before_they_are():
+    engine = an_engine(a100("n", ((), (), ()), **{GPU: 3}))
+    engine.observe(GangSeen(templated("g", 9, SLICE)), 0.0)
+    orders = plan(engine)
+    (cut,) = of(orders, CutGpus)
+    assert sorted(cut.layouts, key=len) == [(), SEVEN, SEVEN]  # two of three GPUs are enough
+    assert not of(orders, Reserve)
+    assert of(orders, Report)[-1].reason == "MakingRoom"
+    assert engine.gangs[GangId("ns/g")].state is State.RESERVED
+    # The GPUs being cut belong to nobody meanwhile.
+    engine.observe(GangSeen(templated("whole", 2, needs(1))), 1.0)
+    plan(engine, 1.0)
+    assert engine.gangs[GangId("ns/whole")].state is State.PENDING
+    between = a100("n", (), **{GPU: 1})
+    assert not of(engine.observe(NodeSeen(between), 2.0), Reserve)
+    done = a100("n", cut.layouts, **{GPU: 1, MIG: 14})
+    orders = engine.observe(NodeSeen(done), 3.0)
+    assert len(of(orders, Reserve)[0].assignments) == 9
+    orders = [o for i in range(9) for o in engine.observe(pod(f"g-worker-{i}", "g", SLICE), 4.0)]
+    assert len(of(orders, Prepare)) == 9
+
+
+def test_a_gpu_in_use_is_never_cut():
+    engine = an_engine(a100("n", ((), ()), **{GPU: 2}))
+    engine.observe(pod("busy", "other", needs(1), node=NodeName("n")), 0.0)
+    engine.observe(GangSeen(templated("g", 1, SLICE)), 0.0)
+    assert not of(plan(engine), CutGpus)
+    assert "no node is large enough" in engine.refusals[GangId("ns/g")].message
+
+
+def test_pools_of_one_node_are_judged_apart():
+    layouts = (SEVEN, ())
+    engine = an_engine(a100("n", layouts, **{GPU: 1, MIG: 7}))
+    engine.observe(pod("busy", "other", SLICE, node=NodeName("n")), 0.0)
+    engine.observe(GangSeen(templated("g", 9, SLICE)), 0.0)
+    (cut,) = of(plan(engine), CutGpus)
+    assert cut.layouts == (SEVEN, SEVEN)
+
+
+def test_mig_gpus_become_whole_again():
+    engine = an_engine(a100("n", (SEVEN, SEVEN), **{MIG: 14}))
+    engine.observe(GangSeen(templated("g", 2, needs(1, 100))), 0.0)
+    (cut,) = of(plan(engine), CutGpus)
+    assert cut.layouts == ((), ())
+
+
+def test_two_profiles_share_the_fewest_gpus():
+    wants = PodNeeds((("cpu", 100), ("nvidia.com/mig-2g.10gb", 1), ("nvidia.com/mig-3g.20gb", 1)))
+    engine = an_engine(a100("n", ((), (), ()), **{GPU: 3}))
+    engine.observe(GangSeen(templated("g", 2, wants)), 0.0)
+    (cut,) = of(plan(engine), CutGpus)
+    assert cut.layouts.count(()) == 1
+
+
+def test_a_node_that_cannot_be_cut_breaks_the_gang_and_frees_its_gpus():
+    engine = an_engine(a100("n", ((), ()), **{GPU: 2}))
+    engine.observe(GangSeen(templated("g", 2, SLICE)), 0.0)
+    plan(engine)
+    failed = Node(
+        NodeName("n"),
+        a100("n", (), **{GPU: 2}).allocatable,
+        gpu_model="NVIDIA-A100-SXM4-40GB",
+        mig_failed=True,
+    )
+    orders = engine.observe(NodeSeen(failed), 1.0)
+    assert "could not cut its GPUs anew" in of(orders, Report)[0].message
+    engine.observe(GangSeen(templated("whole", 2, needs(1))), 2.0)
+    assert of(plan(engine, 2.0), Reserve)
+
+
+def test_a_cut_that_never_comes_is_given_up():
+    engine = an_engine(a100("n", ((),), **{GPU: 1}), repartition_s=60.0)
+    engine.observe(GangSeen(templated("g", 2, SLICE)), 0.0)
+    plan(engine)
+    orders = engine.tick(61.0)
+    assert "did not come in time" in of(orders, Report)[0].message
+    assert not engine.cluster.used[engine.cluster.rows[NodeName("n")]].any()
+
+
+def in_rack(name: str, rack: str) -> Node:
+    return node(name, labels={"rack": rack})
+
+
+def fragmented(*, movable=True):
+    """Two racks of two nodes; a small gang sits in each, so no rack is whole."""
+    nodes = (in_rack("a0", "a"), in_rack("a1", "a"), in_rack("b0", "b"), in_rack("b1", "b"))
+    engine = an_engine(*nodes)
+    engine.observe(TopologySeen(RACKS), 0.0)
+    for name, place in (("x", "a0"), ("y", "b0")):
+        engine.observe(GangSeen(gang(name, 1, movable=movable)), 0.0)
+        engine.observe(
+            pod(f"{name}-0", name, needs(4), node=NodeName(place), started_s=100.0), 100.0
+        )
+    constraints = Constraints(near=Near(required="rack"))
+    engine.observe(GangSeen(templated("big", 2, needs(8), constraints=constraints)), 200.0)
+    plan(engine, 200.0)
+    return engine
+
+
+def moves_for(engine, now_s=400.0, budget=None, protected=frozenset()):
+    waiting = engine.gangs[GangId("ns/big")].waiting()
+    snapshot = engine.snapshot(0, running=True)
+    mover = Mover(snapshot, Pack(), now_s, budget or Budget(), protected)
+    return waiting, mover.make_room(waiting)
+
+
+def test_the_cheapest_move_makes_room():
+    engine = fragmented()
+    assert engine.refusals[GangId("ns/big")].reason == "TopologyDoesNotFit"
+    _, moves = moves_for(engine)
+    assert [move.gang for move in moves.moves] == ["ns/x"]
+    assert moves.moves[0].target == ("b0",)
+    assert moves.lost_gpu_s == 4 * 300.0
+
+
+def test_what_may_not_move_stays():
+    assert moves_for(fragmented(movable=False))[1] is None
+    assert moves_for(fragmented(), budget=Budget(gpu_s=100.0))[1] is None
+    both = frozenset({GangId("ns/x"), GangId("ns/y")})
+    assert moves_for(fragmented(), protected=both)[1] is None
+    _, other = moves_for(fragmented(), protected=frozenset({GangId("ns/x")}))
+    assert [move.gang for move in other.moves] == ["ns/y"]
+
+
+def test_a_whole_domain_can_be_freed():
+    engine = fragmented()
+    mover = Mover(engine.snapshot(0, running=True), Pack(), 400.0)
+    freed = mover.free_domain("", 0)
+    assert freed.domain == "a"
+    assert [move.gang for move in freed.moves] == ["ns/x"]
+
+
+def test_moved_gangs_leave_before_the_other_comes():
+    engine = fragmented()
+    waiting, moves = moves_for(engine)
+    from dataclasses import replace
+
+    placement = replace(moves.placement, evicts=(GangId("ns/x"),))
+    orders = engine.accept(Plan((Planned(waiting.gang.id, waiting.version, placement),)), 400.0)
+    assert [order.name for order in of(orders, Evict)] == ["ns/x-0"]
+    assert not of(orders, Reserve)
+    assert not of(orders, Bind)
+    orders = engine.observe(PodGone(PodUid("x-0")), 401.0)
+    assert len(of(orders, Reserve)[0].assignments) == 2
+    # The moved gang is queued again, and lands where there is room.
+    orders = engine.observe(pod("x-0", "x", needs(4), uid="x-0b"), 402.0)
+    engine.tick(410.0)
+    plan(engine, 410.0)
+    assert engine.reservation(PodUid("x-0b")) == "b0"
+    held = [
+        Running(name[1], charge.holder, charge.node, charge.needs)
+        for name, charge in engine.cluster.charges().items()
+        if isinstance(name, tuple)
+    ]
+    allocatable = {n: dict(in_rack(n, "").allocatable) for n in ("a0", "a1", "b0", "b1")}
+    check_no_overcommit(allocatable, held, 410.0)
+
+
+def test_a_stale_move_stops_nobody():
+    engine = fragmented()
+    waiting, moves = moves_for(engine)
+    from dataclasses import replace
+
+    engine.observe(PodGone(PodUid("x-0")), 401.0)  # the victim ended by itself
+    engine.observe(pod("z", "z", needs(8), node=NodeName("a1")), 401.0)
+    placement = replace(moves.placement, evicts=(GangId("ns/x"),))
+    orders = engine.accept(Plan((Planned(waiting.gang.id, waiting.version, placement),)), 402.0)
+    assert not of(orders, Evict)
+    assert engine.stale_plans == 1
+
+
+def test_exclusive_domains_are_kept_between_gangs():
+    nodes = (in_rack("a0", "a"), in_rack("a1", "a"), in_rack("b0", "b"))
+    engine = an_engine(*nodes)
+    engine.observe(TopologySeen(RACKS), 0.0)
+    alone = Constraints(exclusive="rack", near=Near(required="rack"))
+    engine.observe(GangSeen(templated("mine", 1, needs(1), constraints=alone)), 0.0)
+    engine.observe(GangSeen(templated("other", 1, needs(8))), 1.0)
+    orders = plan(engine, 1.0)
+    racks = {order.gang: order.assignments[0][1][0] for order in of(orders, Reserve)}
+    assert set(racks.values()) == {"a", "b"}
+    engine.observe(GangSeen(templated("third", 1, needs(8))), 2.0)
+    plan(engine, 2.0)
+    third = engine.gangs[GangId("ns/third")]
+    assert (third.state is State.RESERVED) == (racks["ns/mine"] == "b")
+
+
+def test_a_lost_member_comes_back_into_its_slice():
+    from gangsched.core.model import Slices
+
+    nodes = [in_rack(f"{rack}{i}", rack) for rack in "abc" for i in range(2)]
+    engine = an_engine(*nodes)
+    engine.observe(TopologySeen(RACKS), 0.0)
+    near = Constraints(near=Near(slices=(Slices("rack", 2),)))
+    engine.observe(GangSeen(gang("g", 4, constraints=near)), 0.0)
+    places = ("a0", "a1", "b0", "b1")
+    for index, place in enumerate(places):
+        fact = pod(f"g-{index}", "g", needs(8), node=NodeName(place), rank=index)
+        engine.observe(fact, 1.0)
+    engine.observe(PodGone(PodUid("g-2")), 2.0)
+    engine.observe(pod("g-2", "g", needs(8), uid="g-2b", rank=2), 3.0)
+    plan(engine, 3.0)
+    assert engine.reservation(PodUid("g-2b")) == "b0"
+    assert POLICIES.order.peers is not None
