@@ -15,20 +15,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from instances import TREE, a_cluster, a_gang, waiting
 from ortools.linear_solver.python import model_builder
 from rich.progress import track
 
-from gangsched.core.cluster import Cluster, Ints
+from gangsched.core.cluster import Cluster
 from gangsched.core.facts import PodSeen
 from gangsched.core.model import (
     GPU,
     NO_CONSTRAINTS,
-    Constraints,
-    Gang,
-    GangId,
-    Member,
     Near,
-    Node,
     NodeName,
     PodName,
     PodNeeds,
@@ -37,6 +33,7 @@ from gangsched.core.model import (
     Slices,
     Waiting,
 )
+from gangsched.core.nodes import Ints
 from gangsched.core.placement.cost import Cost, Prices
 from gangsched.core.placement.demand import kinds_of
 from gangsched.core.placement.formulate import Program, Request, TooLargeError, formulate
@@ -44,7 +41,6 @@ from gangsched.core.placement.scope import resolve
 from gangsched.core.policy import Placement, Placer, Proof
 from gangsched.core.refusal import Refusal
 from gangsched.core.snapshot import Snapshot
-from gangsched.core.topology import Fabric, Level, Topology
 from policies.best_fit import BestFit
 from policies.cpsat import Cpsat
 from policies.dot_product import DotProduct
@@ -55,10 +51,6 @@ from policies.random_fit import RandomFit
 from policies.spread import Spread
 from policies.topology import Topology as TopologyPolicy
 
-TREE = Topology(
-    "default", (Level("block", "block", Fabric.INFINIBAND), Level("rack", "rack", Fabric.ETHERNET))
-)
-MIG = "nvidia.com/mig-1g.10gb"
 NODES = (100, 500, 2000, 5000, 10_000)
 OCCUPIED = (0.3, 0.6, 0.85)
 KINDS = ("homogeneous", "two-role", "sliced", "mig")
@@ -79,67 +71,6 @@ EACH = 3
 _MILP_S = 2.0
 _MILP_NODES = 2000
 """HiGHS gets the whole cluster in one model, without our decomposition; larger ones time out."""
-
-
-def a_cluster(count: int, occupied: float, seed: int) -> Cluster:
-    """Return a cluster of racks of 8 to 32 nodes, eight racks a block, partly occupied."""
-    rng = random.Random(seed)
-    cluster = Cluster()
-    cluster.set_topologies((TREE,))
-    size = rng.choice((8, 16, 32))
-    for index in range(count):
-        rack = index // size
-        labels = {"block": f"b{rack // 8}", "rack": f"r{rack}"}
-        amounts = {"cpu": 96_000, "memory": 2**40, "pods": 110}
-        if index % 10 == 9:
-            amounts[MIG] = 28
-        else:
-            amounts[GPU] = 8
-        cluster.put_node(Node(NodeName(f"n{index:05}"), tuple(sorted(amounts.items())), labels))
-    for index in range(count):
-        mig = index % 10 == 9
-        resource, most = (MIG, 28) if mig else (GPU, 8)
-        left = most
-        number = 0
-        while left > 0 and rng.random() < occupied:
-            taken = min(rng.choice((1, 2, 4, 8, 8)), left)
-            needs = PodNeeds((("cpu", 4000 * taken if not mig else 1000), (resource, taken)))
-            cluster.charge((index, number), NodeName(f"n{index:05}"), needs)
-            left -= taken
-            number += 1
-    return cluster
-
-
-def a_gang(kind: str, size: int, rng: random.Random) -> Waiting:
-    """Return a waiting gang of a kind."""
-    gpus = rng.choice((1, 2, 4, 8))
-    worker = PodNeeds((("cpu", 4000), ("memory", 2**33), (GPU, gpus)))
-    near = Near(required=rng.choice((None, None, "block")))
-    roles = [Role("worker", size, size, worker)]
-    if kind == "two-role":
-        server = PodNeeds((("cpu", 24_000), ("memory", 2**36), (GPU, rng.choice((1, 2)))))
-        few = max(size // 4, 1)
-        roles = [Role("server", few, few, server), Role("worker", size - few, size - few, worker)]
-    elif kind == "sliced":
-        near = replace(near, slices=(Slices("rack", min(size, rng.choice((2, 4, 8)))),))
-    elif kind == "mig":
-        needs = PodNeeds((("cpu", 2000), ("memory", 2**33), (MIG, rng.choice((1, 2)))))
-        roles = [Role("worker", size, size, needs)]
-    constraints = replace(NO_CONSTRAINTS, near=near)
-    return waiting(roles, constraints)
-
-
-def waiting(roles: list[Role], constraints: Constraints) -> Waiting:
-    """Return a gang of roles as a planner sees it."""
-    total = sum(role.count for role in roles)
-    gang = Gang(GangId("b/g"), total, tuple(roles), constraints=constraints)
-    members = []
-    for role in roles:
-        assert role.needs is not None
-        for name in gang.member_names(role):
-            members.append(Member(name, role.name, role.needs, len(members)))
-    minimum = tuple((role.name, role.count) for role in roles)
-    return Waiting(gang, 1, tuple(members), total, minimum, 0, 0.0, constraints=constraints)
 
 
 @dataclass

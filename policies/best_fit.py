@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gangsched.core.cluster import Ints
 from gangsched.core.model import GPU, Waiting
+from gangsched.core.nodes import Ints
 from gangsched.core.placement.choosers import Bins, in_order, tightest
 from gangsched.core.placement.fill import fill
 from gangsched.core.policy import Placement

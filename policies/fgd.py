@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gangsched.core.cluster import Ints
 from gangsched.core.model import PodNeeds, Waiting
+from gangsched.core.nodes import Ints
 from gangsched.core.placement.choosers import Bins, fewest
 from gangsched.core.placement.fill import fill
 from gangsched.core.placement.fragmentation import Typical, growth

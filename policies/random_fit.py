@@ -5,8 +5,8 @@ from zlib import crc32
 
 import numpy as np
 
-from gangsched.core.cluster import Ints
 from gangsched.core.model import Waiting
+from gangsched.core.nodes import Ints
 from gangsched.core.placement.choosers import Bins
 from gangsched.core.placement.fill import fill
 from gangsched.core.policy import Placement

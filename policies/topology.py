@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from gangsched.core.model import Waiting
 from gangsched.core.placement.choosers import fewest
-from gangsched.core.placement.fill import Style, fill
+from gangsched.core.placement.descent import Style
+from gangsched.core.placement.fill import fill
 from gangsched.core.policy import Placement
 from gangsched.core.refusal import Refusal
 from gangsched.core.snapshot import Snapshot

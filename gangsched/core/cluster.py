@@ -12,28 +12,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gangsched.core.devices import Devices, Shared, share_milli
-from gangsched.core.filters import Filters, clash
+from gangsched.core.filters import clash
 from gangsched.core.model import (
     GPU,
     MILLI,
-    PODS,
     GangId,
     HostPort,
-    Node,
     NodeName,
     PodNeeds,
     Requests,
 )
-from gangsched.core.topology import Topology, Tree
+from gangsched.core.nodes import Ints, Mask, Nodes
 
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 Rows = Ints | slice
 
-_GROWTH = 64
 _COUNTS_KEPT = 256
 _TOUCHED_KEPT = 8192
 
@@ -56,45 +50,25 @@ class _Counted:
     position: int
 
 
-class Cluster:
-    """Nodes, what they have, what is taken and by whom.
+class Cluster(Nodes):
+    """Nodes, what is taken of them and by whom.
 
-    Arrays have one row a slot; `live` tells which slots hold a node. `used` counts observed pods
-    and reservations alike, each under its own key, so that nothing is counted twice.
+    `used` counts observed pods and reservations alike, each under its own key, so that nothing is
+    counted twice. `holders` counts the members of each gang by slot, `shapes` pods by needs.
     """
 
     def __init__(self) -> None:
-        self.names: list[NodeName] = []
-        self.resources: list[str] = [PODS, "cpu", "memory", GPU]
-        self.live: Mask = np.zeros(0, dtype=np.bool_)
-        self.allocatable: Ints = np.zeros((0, len(self.resources)), dtype=np.int64)
+        super().__init__()
         self.used: Ints = np.zeros((0, len(self.resources)), dtype=np.int64)
-        self.trees: dict[str, Tree] = {}
-        self.filters = Filters()
         self.shared = Shared()
         self.exclusive: dict[GangId, tuple[str, int]] = {}
-        self._columns: dict[str, int] = {name: i for i, name in enumerate(self.resources)}
-        self._free_rows: list[int] = []
-        self._static_shared = False
-        self._eligible: dict[PodNeeds, Mask] = {}
-        self._vectors: dict[PodNeeds, Ints] = {}
+        self.holders: dict[int, dict[GangId, int]] = {}
+        self.shapes: dict[PodNeeds, int] = {}
         self._counts: dict[PodNeeds, _Counted] = {}
         self._touched: list[int] = []
         self._charges: dict[Hashable, Charge] = {}
         self._on_node: dict[NodeName, dict[Hashable, Charge]] = {}
         self._ports: dict[int, dict[HostPort, int]] = {}
-        self.holders: dict[int, dict[GangId, int]] = {}
-        self.shapes: dict[PodNeeds, int] = {}
-
-    @property
-    def rows(self) -> dict[NodeName, int]:
-        """Return the slot of each node."""
-        return self.filters.rows
-
-    @property
-    def nodes(self) -> list[Node | None]:
-        """Return the node in each slot."""
-        return self.filters.nodes
 
     # -- copies -------------------------------------------------------------------------------
 
@@ -122,112 +96,27 @@ class Cluster:
         )
         return other
 
-    def _own(self) -> None:
-        """Stop sharing the static columns with earlier copies, before they are written."""
-        self._eligible = {}
+    def _on_change(self) -> None:
         self._counts = {}
         self._touched = []
-        if not self._static_shared:
-            return
-        self._static_shared = False
-        self.filters = self.filters.reader()
-        self.filters.own()
-        self.names = list(self.names)
-        self.resources = list(self.resources)
-        self.trees = {name: tree.copy() for name, tree in self.trees.items()}
-        self._columns = dict(self._columns)
-        self._free_rows = list(self._free_rows)
-        self._vectors = {}
-        self.live = self.live.copy()
-        self.allocatable = self.allocatable.copy()
 
-    # -- nodes --------------------------------------------------------------------------------
+    def _on_grown(self, more: int) -> None:
+        blank = np.zeros((more, self.used.shape[1]), dtype=np.int64)
+        self.used = np.concatenate([self.used, blank])
 
-    def put_node(self, node: Node) -> bool:
-        """Add or replace a node; return whether anything a planner reads changed."""
-        row = self.rows.get(node.name)
-        if row is not None and self.nodes[row] == node:
-            return False
-        self._own()
-        if row is None:
-            row = self._new_row(node.name)
-        for name, _ in node.allocatable:
-            self._column(name)
-        self.allocatable[row] = 0
-        for name, quantity in node.allocatable:
-            self.allocatable[row, self._columns[name]] = quantity
-        self.filters.put(row, node)
-        for tree in self.trees.values():
-            tree.put(row, node)
-        return True
+    def _on_new_resource(self) -> None:
+        blank = np.zeros((len(self.names), 1), dtype=np.int64)
+        self.used = np.concatenate([self.used, blank], axis=1)
 
-    def remove_node(self, name: NodeName) -> bool:
-        """Forget a node; what was charged to it is remembered in case it returns."""
-        if name not in self.rows:
-            return False
-        self._own()
-        row = self.rows.pop(name)
-        self.live[row] = False
-        self.nodes[row] = None
-        self.allocatable[row] = 0
+    def _on_arrival(self, row: int, name: NodeName) -> None:
+        for key, charge in self._on_node.get(name, {}).items():
+            self._charges[key] = self._on_node[name][key] = self._count_charge(row, charge)
+
+    def _on_leaving(self, row: int) -> None:
         self.used[row] = 0
         self.shared.forget(row)
         self._ports.pop(row, None)
         self.holders.pop(row, None)
-        for tree in self.trees.values():
-            tree.remove(row)
-        self._free_rows.append(row)
-        return True
-
-    def set_topologies(self, topologies: tuple[Topology, ...]) -> None:
-        """Replace the topologies; the order tells which is the default (the first)."""
-        self._own()
-        self.trees = {one.name: Tree(one, len(self.names)) for one in topologies}
-        for name in sorted(self.rows):
-            row = self.rows[name]
-            node = self.nodes[row]
-            for tree in self.trees.values():
-                if node is not None:
-                    tree.put(row, node)
-
-    def tree(self, topology: str = "") -> Tree | None:
-        """Return a topology's tree; "" for the default one, which a cluster need not have."""
-        if topology:
-            return self.trees.get(topology)
-        return next(iter(self.trees.values()), None)
-
-    def _new_row(self, name: NodeName) -> int:
-        if not self._free_rows:
-            size = len(self.names)
-            grown = max(_GROWTH, size)
-            self.names.extend([NodeName("")] * grown)
-            self.live = np.concatenate([self.live, np.zeros(grown, dtype=np.bool_)])
-            empty = np.zeros((grown, len(self.resources)), dtype=np.int64)
-            self.allocatable = np.concatenate([self.allocatable, empty])
-            self.used = np.concatenate([self.used, empty])
-            self.filters.grow(grown)
-            for tree in self.trees.values():
-                tree.grow(size + grown)
-            self._free_rows.extend(range(size + grown - 1, size - 1, -1))
-        row = self._free_rows.pop()
-        self.rows[name] = row
-        self.names[row] = name
-        self.live[row] = True
-        for key, charge in self._on_node.get(name, {}).items():
-            self._charges[key] = self._on_node[name][key] = self._count_charge(row, charge)
-        return row
-
-    def _column(self, resource: str) -> int:
-        column = self._columns.get(resource)
-        if column is None:
-            self._own()
-            column = self._columns[resource] = len(self.resources)
-            self.resources.append(resource)
-            blank = np.zeros((len(self.names), 1), dtype=np.int64)
-            self.allocatable = np.concatenate([self.allocatable, blank], axis=1)
-            self.used = np.concatenate([self.used, blank], axis=1)
-            self._vectors = {}
-        return column
 
     # -- usage --------------------------------------------------------------------------------
 
@@ -333,19 +222,6 @@ class Cluster:
             held[holder] = held.get(holder, 0) + times
             self.holders[row] = {gang: n for gang, n in held.items() if n > 0}
 
-    def vector(self, needs: PodNeeds) -> Ints:
-        """Return one pod's requests, shape (resources,), with its one of `pods`."""
-        vector = self._vectors.get(needs)
-        if vector is None or len(vector) != len(self.resources):
-            for name, _ in needs.requests:
-                self._column(name)
-            vector = np.zeros(len(self.resources), dtype=np.int64)
-            for name, quantity in needs.requests:
-                vector[self._columns[name]] = quantity
-            vector[0] = 1
-            self._vectors[needs] = vector
-        return vector
-
     @contextmanager
     def offering(self, changes: Mapping[NodeName, tuple[Requests, Requests]]) -> Iterator[None]:
         """Look at the cluster as if nodes offered other resources: (less, more) by node."""
@@ -437,15 +313,6 @@ class Cluster:
             free = self.ports_free(needs.host_ports)[rows] if used is not None else 1
             np.minimum(counts, free, out=counts)
         return counts
-
-    def eligible(self, needs: PodNeeds) -> Mask:
-        """Return which slots pass every filter but free room: labels, names, taints."""
-        mask = self._eligible.get(needs)
-        if mask is None:
-            mask = self.filters.eligible(self.live, needs)
-            mask.flags.writeable = False
-            self._eligible[needs] = mask
-        return mask
 
     def ports_free(self, ports: tuple[HostPort, ...]) -> Mask:
         """Return which slots have all these host ports free."""

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from gangsched.core.cluster import Cluster, Mask
+from gangsched.core.cluster import Cluster
 from gangsched.core.model import GPU, GangId, Member, NodeName, Waiting
+from gangsched.core.nodes import Mask
 from gangsched.core.placement.advise import without
 from gangsched.core.placement.scope import MisconfiguredError, resolve
 from gangsched.core.policy import Placement, Placer

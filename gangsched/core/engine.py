@@ -32,17 +32,18 @@ from gangsched.core.backlog import Backlog
 from gangsched.core.cluster import Cluster
 from gangsched.core.gangs import GangState, Limits, MemberState, Stage, State
 from gangsched.core.holding import Holding
-from gangsched.core.model import GangId, Node, NodeName, PodUid, Waiting
+from gangsched.core.model import GangId, Node, NodeName, PodUid
 from gangsched.core.placement.advise import without
 from gangsched.core.planner import Plan, Planned
 from gangsched.core.policy import Placement
 from gangsched.core.recheck import holds
 from gangsched.core.refusal import Reason, Refusal, plural
-from gangsched.core.snapshot import Running, Snapshot
+from gangsched.core.snapshot import Snapshot
 from gangsched.core.topology import Topology
+from gangsched.core.views import Views
 
 
-class Engine:
+class Engine(Views):
     """All state of the scheduler. One task owns it; see the module's drawing."""
 
     def __init__(self, limits: Limits, queues: frozenset[str] = frozenset({"default"})) -> None:
@@ -110,35 +111,7 @@ class Engine:
                 self._due(gang, now_s)
         return self._take_orders()
 
-    def next_due_s(self) -> float | None:
-        """Return when `tick` has something to do next, or None."""
-        due = (self.gangs[gang_id].due_s() for gang_id in self._timed if gang_id in self.gangs)
-        return min((at for at in due if at is not None), default=None)
-
     # -- planning -----------------------------------------------------------------------------
-
-    def wants_plan(self) -> bool:
-        """Tell whether a gang waits that was not refused on the present room already."""
-        return bool(self._backlog.plannable())
-
-    def snapshot(self, limit: int = 1000, *, running: bool = False) -> Snapshot:
-        """Return a frozen view with at most `limit` gangs, highest priority and oldest first.
-
-        Advice needs the running gangs too; plain planning does not pay for them.
-        """
-        waiting = [gang.waiting() for gang in self._backlog.plannable()]
-        waiting.sort(key=lambda item: (-item.priority, item.since_s, item.gang.id))
-        del waiting[limit:]
-        for item in waiting:
-            for needs in {id(m.needs): m.needs for m in item.members}.values():
-                self.cluster.capacity(needs)  # counted here and kept up to date from now on
-        return Snapshot(
-            self.cluster.copy(),
-            tuple(waiting),
-            self.queues,
-            self.beyond_is_judged,
-            self.running() if running else (),
-        )
 
     def accept(self, plan: Plan, now_s: float) -> tuple[o.Order, ...]:
         """Check every placement on the current state, and reserve those that still hold."""
@@ -160,35 +133,6 @@ class Engine:
                 self._backlog.refused(gang.id)
                 self._refuse(gang, refusal)
         return self._take_orders()
-
-    def reservation(self, uid: PodUid) -> NodeName | None:
-        """Return the node a pod may go to now, for a driver's look-up."""
-        found = self._member(uid)
-        if found is None or found[0].held_back or found[1].stage is None:
-            return None
-        return found[1].node
-
-    def unadvised(self, limit: int, now_s: float) -> tuple[tuple[Waiting, Refusal], ...]:
-        """Return refused gangs to think about, at most `limit`; they count as advised now."""
-        due = self._backlog.unadvised(limit, now_s, self.limits.advice_s)
-        return tuple((gang.waiting(), refusal) for gang, refusal in due)
-
-    @property
-    def refusals(self) -> dict[GangId, Refusal]:
-        """Return why each waiting gang does not start."""
-        return self._backlog.refusals
-
-    def running(self) -> tuple[Running, ...]:
-        """Return every gang that runs whole, for advice."""
-        return tuple(gang.running() for gang in self.gangs.values() if gang.state is State.PLACED)
-
-    def pod(self, uid: PodUid) -> f.PodSeen | None:
-        """Return the latest fact about a pod."""
-        return self._pods.get(uid)
-
-    def pods(self) -> tuple[f.PodSeen, ...]:
-        """Return the latest fact about every pod, for checkers."""
-        return tuple(self._pods.values())
 
     def _reserve(self, gang: GangState, planned: Planned, now_s: float) -> None:
         devices = dict(planned.placement.devices)
@@ -376,14 +320,6 @@ class Engine:
         self.cluster.discharge((gang.id, member.name))
         gang.move(member, None)
         member.node = None
-
-    def _member(self, uid: PodUid) -> tuple[GangState, MemberState] | None:
-        pod = self._pods.get(uid)
-        gang = self.gangs.get(pod.gang) if pod is not None and pod.gang else None
-        if pod is None or gang is None:
-            return None
-        member = gang.members.get(pod.name)
-        return (gang, member) if member is not None and member.pod == uid else None
 
     # -- nodes and gangs ----------------------------------------------------------------------
 

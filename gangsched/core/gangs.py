@@ -1,9 +1,9 @@
 """The state of one gang inside the engine: its members, and the questions asked of them."""
 
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 
 from gangsched.core.facts import PodSeen
+from gangsched.core.members import Limits, MemberState, Stage, State
 from gangsched.core.model import (
     Constraints,
     Gang,
@@ -13,89 +13,12 @@ from gangsched.core.model import (
     NodeName,
     PodName,
     PodNeeds,
-    PodUid,
     Seated,
     Waiting,
 )
 from gangsched.core.policy import Repartition
 from gangsched.core.refusal import Reason, Refusal
 from gangsched.core.snapshot import Place, Running
-
-
-class State(StrEnum):
-    """States of a gang; `engine.py` draws the ways between them."""
-
-    GATHERING = "Gathering"
-    PENDING = "Pending"
-    RESERVED = "Reserved"
-    BINDING = "Binding"
-    PLACED = "Placed"
-    BROKEN = "Broken"
-
-
-class Stage(StrEnum):
-    """How far a reserved member has come."""
-
-    RESERVED = "reserved"
-    PREPARING = "preparing"
-    PREPARED = "prepared"
-    BINDING = "binding"
-
-    @property
-    def before_barrier(self) -> bool:
-        """True until the member waits at the barrier."""
-        return self in (Stage.RESERVED, Stage.PREPARING)
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Bounds of the engine, in seconds.
-
-    `barrier_s` bounds the time from reservation to the barrier when the gang sets none;
-    `backoff_s` doubles with each break up to `backoff_max_s`; `avoid_s` is how long a gang stays
-    away from a node that refused one of its members; `repartition_s` bounds the wait for GPUs to
-    be cut anew, and `advice_s` is how long advice is believed.
-    """
-
-    barrier_s: float = 60.0
-    backoff_s: float = 1.0
-    backoff_max_s: float = 60.0
-    avoid_s: float = 60.0
-    repartition_s: float = 600.0
-    advice_s: float = 30.0
-
-
-@dataclass(slots=True)
-class MemberState:
-    """One place of a gang: the pod that fills it, and how far it is reserved or bound."""
-
-    name: PodName
-    role: str
-    needs: PodNeeds
-    pod: PodUid | None = None
-    node: NodeName | None = None
-    stage: Stage | None = None
-    bound: NodeName | None = None
-    ended: bool = False
-    failed: bool = False
-    terminating: bool = False
-    evicted: bool = False
-    declared: bool = False
-    started: bool = False
-    rank: int | None = None
-    devices: tuple[int, ...] = ()
-    started_s: float | None = None
-    invalid: str = ""
-
-    @property
-    def runs(self) -> bool:
-        """True while its pod is bound and has not ended."""
-        return self.bound is not None and not self.ended
-
-    @property
-    def done(self) -> bool:
-        """True once its work is done."""
-        return self.ended and not self.failed
 
 
 @dataclass(slots=True)
@@ -424,3 +347,6 @@ class GangState:
 def _trailing_number(name: str) -> int:
     digits = len(name) - len(name.rstrip("0123456789"))
     return int(name[-digits:]) if 0 < digits <= 18 else 0
+
+
+__all__ = ["GangState", "Limits", "MemberState", "Stage", "State"]

@@ -34,6 +34,17 @@ def scheduling_part(spec: Json) -> Json:
     return part | ({"volumes": volumes} if volumes else {})
 
 
+def gang_role(name: str, count: int, least: int, template: Json, topology: Json | None) -> Json:
+    """Return one role of a PodGroup's spec: what a scheduler reads of its pods."""
+    part: Json = {"spec": scheduling_part(template["spec"])}
+    annotations = template["metadata"].get("annotations") or {}
+    shares = {key: value for key, value in annotations.items() if key.startswith("gpu-")}
+    if shares:
+        part["metadata"] = {"annotations": shares}
+    role = {"name": name, "count": count, "minCount": least, "template": part}
+    return role | ({"topology": topology} if topology else {})
+
+
 def pin(spec: Json, node: str) -> None:
     """Require the node by name, beside whatever the pod requires already."""
     here = {"key": "metadata.name", "operator": "In", "values": [node]}

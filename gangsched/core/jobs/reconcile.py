@@ -19,7 +19,7 @@ from gangsched.core.jobs.model import (
     Observed,
     PodView,
 )
-from gangsched.core.jobs.parts import covers, pin, scheduling_part
+from gangsched.core.jobs.parts import covers, gang_role, pin
 from gangsched.core.jobs.times import parse_time
 
 KIND = "PyTorchJob"
@@ -147,23 +147,7 @@ class _Step:
             least = min(role.replicas, left)
             left -= least
             template = pytorch.pod_template(job, role, 0)
-            part: Json = {"spec": scheduling_part(template["spec"])}
-            shares = {
-                key: value
-                for key, value in (template["metadata"].get("annotations") or {}).items()
-                if key.startswith("gpu-")
-            }
-            if shares:
-                part["metadata"] = {"annotations": shares}
-            roles.append(
-                {
-                    "name": role.type,
-                    "count": role.replicas,
-                    "minCount": least,
-                    "template": part,
-                }
-                | ({"topology": role.topology} if role.topology else {})
-            )
+            roles.append(gang_role(role.type, role.replicas, least, template, role.topology))
         spec: Json = {
             "minMember": minimum,
             "roles": roles,

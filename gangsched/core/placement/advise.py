@@ -7,7 +7,8 @@ from gangsched.core.model import GPU, NodeName, Waiting
 from gangsched.core.placement.choosers import fewest
 from gangsched.core.placement.cost import main_resource
 from gangsched.core.placement.demand import kinds_of
-from gangsched.core.placement.fill import Style, fits
+from gangsched.core.placement.descent import Style
+from gangsched.core.placement.fill import fits
 from gangsched.core.placement.relax import relaxations, with_fewer
 from gangsched.core.placement.scope import MisconfiguredError, resolve
 from gangsched.core.refusal import Reason, Refusal, Remedy, amount, plural

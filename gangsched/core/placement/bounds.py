@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gangsched.core.cluster import Ints, Mask
+from gangsched.core.nodes import Ints, Mask
 from gangsched.core.placement.choosers import fewest
 from gangsched.core.placement.cost import Objective
-from gangsched.core.placement.fill import Descent, Style
+from gangsched.core.placement.descent import Descent, Style
 from gangsched.core.placement.formulate import Request
 from gangsched.core.topology import UNKNOWN
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gangsched.core.cluster import Cluster, Ints
+from gangsched.core.cluster import Cluster
 from gangsched.core.model import PodNeeds
+from gangsched.core.nodes import Ints
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,9 @@ from enum import StrEnum
 
 import numpy as np
 
-from gangsched.core.cluster import Cluster, Ints
+from gangsched.core.cluster import Cluster
 from gangsched.core.model import GPU, PodNeeds
+from gangsched.core.nodes import Ints
 from gangsched.core.placement.scope import Scope
 from gangsched.core.topology import UNKNOWN
 

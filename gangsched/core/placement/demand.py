@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gangsched.core.cluster import Cluster, Mask
+from gangsched.core.cluster import Cluster
 from gangsched.core.model import Member, PodNeeds, Waiting
+from gangsched.core.nodes import Mask
 from gangsched.core.placement.scope import Rules, Scope
 from gangsched.core.topology import UNKNOWN
 

@@ -12,8 +12,9 @@ from itertools import pairwise, product
 
 import numpy as np
 
-from gangsched.core.cluster import Cluster, Ints, Mask
+from gangsched.core.cluster import Cluster
 from gangsched.core.model import Waiting
+from gangsched.core.nodes import Ints, Mask
 from gangsched.core.placement.cost import Objective, Prices
 from gangsched.core.placement.demand import Kind
 from gangsched.core.placement.linear import Linear, Terms

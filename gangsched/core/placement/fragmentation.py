@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gangsched.core.cluster import Cluster, Ints
+from gangsched.core.cluster import Cluster
 from gangsched.core.devices import share_milli
 from gangsched.core.model import GPU, MILLI, PodNeeds
+from gangsched.core.nodes import Ints
 
 Floats = NDArray[np.float64]
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from ortools.sat.python import cp_model
 
-from gangsched.core.cluster import Ints
 from gangsched.core.model import GPU, Waiting
+from gangsched.core.nodes import Ints
 from gangsched.core.placement.demand import Kind, kinds_of
 from gangsched.core.placement.scope import MisconfiguredError, Scope, resolve
 from gangsched.core.policy import Placement

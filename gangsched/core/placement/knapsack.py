@@ -7,7 +7,7 @@ hole where two smaller ones would have done.
 
 import numpy as np
 
-from gangsched.core.cluster import Ints
+from gangsched.core.nodes import Ints
 
 _WORK_MAX = 4_000_000
 """Steps (nodes x hosts x pods) up to which this is quicker than asking a solver."""

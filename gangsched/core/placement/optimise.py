@@ -11,15 +11,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gangsched.core.cluster import Cluster, Ints
+from gangsched.core.cluster import Cluster
 from gangsched.core.model import Waiting
+from gangsched.core.nodes import Ints
 from gangsched.core.placement import choosers
 from gangsched.core.placement.bounds import Candidate, candidates
 from gangsched.core.placement.choosers import fewest, first
 from gangsched.core.placement.cost import DEFAULT, Cost, Objective, Prices
 from gangsched.core.placement.demand import Kind, kinds_of
+from gangsched.core.placement.descent import Style
 from gangsched.core.placement.explain import explain
-from gangsched.core.placement.fill import Filling, Found, Style, placement, search
+from gangsched.core.placement.fill import Filling, Found, placement, search
 from gangsched.core.placement.formulate import Request, TooLargeError, formulate
 from gangsched.core.placement.fragmentation import Typical, growth
 from gangsched.core.placement.knapsack import tightest

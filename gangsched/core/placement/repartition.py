@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 from ortools.sat.python import cp_model
 
-from gangsched.core.cluster import Cluster, Mask
+from gangsched.core.cluster import Cluster
 from gangsched.core.mig import RESOURCE, Model, maximal, model_of, offers
 from gangsched.core.model import GPU, Layout, Node, NodeName, Waiting
+from gangsched.core.nodes import Mask
 from gangsched.core.placement.demand import kinds_of
 from gangsched.core.placement.scope import MisconfiguredError, Scope, resolve
 from gangsched.core.policy import Placement, Placer, Repartition

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gangsched.core.cluster import Cluster, Ints, Mask
+from gangsched.core.cluster import Cluster
 from gangsched.core.model import Near, Waiting
+from gangsched.core.nodes import Ints, Mask
 from gangsched.core.topology import UNKNOWN, Fabric, Tree
 
 
