@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 NAME ?= all
 SEEDS ?= 30
 
-.PHONY: demo test check bench crds lock clean
+.PHONY: demo test check bench crds pictures lock clean
 
 demo: $(VENV)/ready  ## Three gangs on a fresh local control plane
 	@$(BIN)/gangsched demo
@@ -20,6 +20,7 @@ check: $(VENV)/ready  ## Format, lint, types, layers, generated files
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m gangsched.api.crdgen build/crds && diff -r build/crds crds
+	$(BIN)/python docs/pictures.py build/pictures && diff -r build/pictures docs/pictures
 
 bench: $(VENV)/ready  ## One benchmark (NAME=bind, NAME=plan) or all
 	@$(BIN)/python -m gangsched local build
@@ -37,6 +38,9 @@ $(VENV)/ready: pyproject.toml requirements-torch.lock
 	  --require-hashes -r requirements-torch.lock
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
 	@touch $@
+
+pictures: $(VENV)/ready  ## Draw the pictures of docs/ anew
+	$(BIN)/python docs/pictures.py docs/pictures
 
 lock: $(VENV)/ready  ## Resolve the dependencies anew
 	for extra in "" "--extra torch"; do \

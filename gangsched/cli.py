@@ -1,6 +1,7 @@
 """The `gangsched` command."""
 
 import asyncio
+import json
 import logging
 import os
 import subprocess
@@ -64,6 +65,34 @@ def run(
             operators=operators,
         )
     )
+
+
+@app.command()
+def defrag(
+    gang: Annotated[str, typer.Option(help="make room for this gang: namespace/name")] = "",
+    level: Annotated[str, typer.Option(help="or free a whole domain of this level")] = "",
+    topology: Annotated[str, typer.Option(help="default: the default one")] = "",
+    config: Annotated[Path | None, typer.Option(help="YAML file of settings")] = None,
+    kubeconfig: Annotated[Path | None, typer.Option(help="default: as kubectl finds it")] = None,
+    output: Annotated[str, typer.Option(help="table or json")] = "table",
+) -> None:
+    """Show which running gangs to move to make room; exit code 1 when there are none."""
+    from gangsched.advice import Wish, as_data, find, show  # noqa: PLC0415 -- the solver is heavy
+    from gangsched.wiring import load_policies  # noqa: PLC0415
+
+    if bool(gang) == bool(level):
+        raise ConfigError("give --gang NAMESPACE/NAME or --level LEVEL, one of them")
+    if output not in ("table", "json"):
+        raise ConfigError(f"--output: {output!r} is not allowed; use table or json")
+    settings = load_config(config)
+    wish = Wish(gang, level, topology)
+    found = asyncio.run(find(kubeconfig, settings, load_policies(settings), wish))
+    if output == "json":
+        typer.echo(json.dumps(as_data(found), indent=2))
+    else:
+        show(found, wish, console)
+    if found is None:
+        raise typer.Exit(1)
 
 
 @app.command()

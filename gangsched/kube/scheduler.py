@@ -45,7 +45,7 @@ _ADVISED_AT_ONCE = 8
 
 
 class Scheduler:
-    """Wires one engine to one cluster."""
+    """Wires one engine to one cluster. With `look_only` it reads and changes nothing."""
 
     def __init__(
         self,
@@ -53,6 +53,8 @@ class Scheduler:
         config: SchedulerConfig,
         policies: Policies,
         metrics: Metrics,
+        *,
+        look_only: bool = False,
     ) -> None:
         limits = Limits(
             barrier_s=config.barrier_s,
@@ -75,6 +77,7 @@ class Scheduler:
         self._client = client
         self._config = config
         self._policies = policies
+        self._look_only = look_only
         self._wake = asyncio.Event()
         self._epoch_s = time.time() - time.monotonic()
         self._created_s: dict[GangId, float] = {}
@@ -132,7 +135,7 @@ class Scheduler:
 
     def execute(self, orders: tuple[o.Order, ...]) -> None:
         """Carry out orders; answers come back through `observe`."""
-        if not orders:
+        if not orders or self._look_only:
             return
         self._wake.set()
         binding = self.binding

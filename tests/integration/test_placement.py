@@ -1,6 +1,9 @@
 """Placement on a real API server: topology, slices, ranks, MIG, shared GPUs, explanations."""
 
 import json
+import os
+import subprocess
+import sys
 from itertools import pairwise
 
 import pytest
@@ -113,6 +116,13 @@ def message(racks, space, name, word) -> str:
 
 def in_rack(node: str) -> str:
     return node.rsplit("-", 1)[0]
+
+
+def likes(node: str) -> dict:
+    """Return a preference for one node, which leaves the others possible."""
+    here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+    term = {"weight": 100, "preference": {"matchExpressions": [here]}}
+    return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
 def test_slices_share_a_rack_and_ranks_follow(racks, space):
@@ -310,3 +320,40 @@ def test_the_layout_is_written_as_mig_parted_reads_it(racks, space):
     written = json.loads(node.metadata.annotations["gangsched.io/mig-layout"])
     assert written["config"] == node.metadata.labels["nvidia.com/mig.config"]
     assert f"{written['config']}:" in found.data["config.yaml"]
+
+
+def test_defrag_shows_which_gang_to_move(racks, space):
+    for name, node in (("x", "a0-0"), ("y", "a1-0"), ("z", "b0-0"), ("w", "b1-0")):
+        racks.group(space, name, 1, movable=name == "x")
+        racks.pod(
+            space,
+            f"{name}-0",
+            gpus=2,
+            labels={"gangsched.io/pod-group": name},
+            affinity=likes(node),
+        )
+    nodes = racks.wait_placed(space, "", 4)
+    assert len({in_rack(one) for one in nodes.values()}) == 4
+    submit(racks, space, "big", 2, 4, topology={"required": "rack"})
+    text = message(racks, space, "big", "It would start after moving")
+    assert f"moving {space}/x elsewhere" in text
+    asked = ("defrag", "--kubeconfig", str(racks.plane.kubeconfig), "--gang", f"{space}/big")
+    done = subprocess.run(
+        [sys.executable, "-m", "gangsched", *asked, "--output", "json"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    (move,) = json.loads(done.stdout)["moves"]
+    assert (move["gang"], move["from"]) == (f"{space}/x", ["a0-0"])
+    table = subprocess.run(
+        [sys.executable, "-m", "gangsched", *asked],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env={**os.environ, "COLUMNS": "80"},
+    ).stdout
+    assert f"then {space}/big starts" in table
+    assert all(len(line) <= 80 for line in table.splitlines())

@@ -10,7 +10,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from instances import GPU, TOPOLOGY, Instance, an_instance
+from placements import GPU, TOPOLOGY, Instance, an_instance
 
 from gangsched.core.policy import Placement, Proof
 from gangsched.core.refusal import Reason, Refusal

@@ -1,0 +1,128 @@
+"""`gangsched defrag`: which gangs to move, asked of the live cluster; nothing is changed."""
+
+import asyncio
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from gangsched.config import ConfigError, SchedulerConfig
+from gangsched.core.defrag import Budget, Defragmentation, Mover
+from gangsched.core.engine import Engine
+from gangsched.core.model import GangId
+from gangsched.core.policy import Policies
+from gangsched.kube import disruption
+from gangsched.kube.client import KubeClient
+from gangsched.kube.scheduler import Scheduler
+from gangsched.metrics import Metrics
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What to make room for: a waiting gang (`namespace/name`), or a whole domain of a level."""
+
+    gang: str = ""
+    level: str = ""
+    topology: str = ""
+
+
+async def find(
+    kubeconfig: Path | None, config: SchedulerConfig, policies: Policies, wish: Wish
+) -> Defragmentation | None:
+    """Read the cluster once and plan the moves.
+
+    Raises:
+        ConfigError: the gang does not wait, or the level does not exist.
+
+    """
+    async with KubeClient(kubeconfig) as client:
+        scheduler = Scheduler(client, config, policies, Metrics(), look_only=True)
+        async with asyncio.TaskGroup() as group:
+            reading = group.create_task(_read(scheduler))
+            await reading
+        protected = await disruption.protected(client, scheduler.engine)
+    engine = scheduler.engine
+    budget = Budget(config.defragment_gpu_s, config.defragment_gangs)
+    snapshot = engine.snapshot(0, running=True)
+    mover = Mover(snapshot, policies.placer, time.time(), budget, protected)
+    if wish.gang:
+        state = engine.gangs.get(GangId(wish.gang))
+        if state is None or not state.plannable():
+            waiting = ", ".join(g.id for g in engine.gangs.values() if g.plannable()) or "none"
+            raise ConfigError(f"--gang: {wish.gang!r} does not wait; waiting are: {waiting}")
+        return mover.make_room(state.waiting())
+    return mover.free_domain(wish.topology, _level(engine, wish))
+
+
+async def _read(scheduler: Scheduler) -> None:
+    """Read everything once, then stop the watches."""
+    done = asyncio.Event()
+
+    async def watch() -> None:
+        async with asyncio.TaskGroup() as group:
+            await scheduler.read(group)
+            done.set()
+
+    task = asyncio.ensure_future(watch())
+    waiter = asyncio.ensure_future(done.wait())
+    await asyncio.wait([task, waiter], return_when=asyncio.FIRST_COMPLETED)
+    waiter.cancel()
+    task.cancel()
+    result = (await asyncio.gather(task, return_exceptions=True))[0]
+    if not done.is_set() and isinstance(result, BaseException):
+        raise result
+
+
+def _level(engine: Engine, wish: Wish) -> int:
+    tree = engine.cluster.tree(wish.topology)
+    if tree is None:
+        known = ", ".join(engine.cluster.trees) or "none"
+        raise ConfigError(f"--topology: {wish.topology!r} does not exist; there are: {known}")
+    level = tree.topology.index(wish.level)
+    if level is None or level >= len(tree.codes):
+        levels = ", ".join(one.name for one in tree.topology.levels)
+        raise ConfigError(f"--level: {wish.level!r} is no level to free; there are: {levels}")
+    return level
+
+
+def as_data(found: Defragmentation | None) -> dict[str, Any]:
+    """Return the moves for --output json."""
+    if found is None:
+        return {"possible": False, "moves": []}
+    return {
+        "possible": True,
+        "domain": found.domain,
+        "lostGpuHours": round(found.lost_gpu_s / 3600, 3),
+        "moves": [
+            {
+                "gang": move.gang,
+                "from": list(move.source),
+                "to": list(move.target),
+                "lostGpuHours": round(move.lost_gpu_s / 3600, 3),
+            }
+            for move in found.moves
+        ],
+    }
+
+
+def show(found: Defragmentation | None, wish: Wish, console: Console) -> None:
+    """Print the moves as a table of 80 columns."""
+    if found is None:
+        what = f"gang {wish.gang}" if wish.gang else f"a whole {wish.level}"
+        console.print(
+            f"no moves within the budget make room for {what}: gangs move only when they are "
+            f"movable, ran for their minimum time, and fit elsewhere"
+        )
+        return
+    table = Table(box=None)
+    for column in ("GANG", "FROM", "TO", "LOSES"):
+        table.add_column(column, overflow="fold")
+    for move in found.moves:
+        loses = f"{move.lost_gpu_s / 3600:.3g} GPU-h"
+        table.add_row(move.gang, ", ".join(move.source), ", ".join(move.target), loses)
+    console.print(table)
+    whom = f"{wish.level} {found.domain} is free" if found.domain else f"{wish.gang} starts"
+    console.print(f"then {whom}; {found.lost_gpu_s / 3600:.3g} GPU-hours of work are lost in all")

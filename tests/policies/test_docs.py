@@ -1,0 +1,48 @@
+"""The policy of docs/policies.md is run as it stands there."""
+
+import re
+import sys
+import types
+from pathlib import Path
+
+from builders import needs, node, templated, waiting
+from placements import an_instance
+
+from gangsched.core.cluster import Cluster
+from gangsched.core.policy import Placement
+from gangsched.core.snapshot import Snapshot
+from simulator.checkers import check_placement
+
+PAGE = Path(__file__).parents[2] / "docs/policies.md"
+
+
+def the_policy():
+    """Return the class of the page, from its first Python block."""
+    (text,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    body = text[text.index("@dataclass") :]
+    assert len([line for line in body.splitlines() if line.strip()]) <= 20
+    module = types.ModuleType("my_policies")
+    sys.modules["my_policies"] = module
+    exec(compile(text, str(PAGE), "exec"), module.__dict__)  # noqa: S102 -- our own page
+    return module.MostCpu()
+
+
+def test_it_does_what_the_page_says():
+    made = Cluster()
+    for name, cpu in (("small", 8_000), ("large", 64_000), ("middle", 16_000)):
+        made.put_node(node(name, cpu=cpu))
+    gang = waiting(templated("g", 9, needs(1)))
+    result = the_policy().place(gang, Snapshot(made, (), frozenset({"default"})))
+    assert [place for _, place in result.nodes].count("large") == 8
+    assert [place for _, place in result.nodes].count("middle") == 1
+
+
+def test_it_passes_the_checker():
+    placed = 0
+    for seed in range(300):
+        instance = an_instance(seed)
+        result = the_policy().place(instance.waiting, instance.snapshot)
+        if isinstance(result, Placement):
+            placed += 1
+            check_placement(instance.waiting, dict(result.nodes), instance.situation)
+    assert placed > 30

@@ -1,6 +1,0 @@
-"""Property tests share their generators."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
