@@ -48,6 +48,12 @@ class Backlog:
         self.refusals[gang] = refusal
         return True
 
+    def stands(self, refusal: Refusal) -> bool:
+        """Tell whether this is still what its gang was refused for."""
+        known = self.refusals.get(refusal.gang)
+        same = known is not None and known.message == refusal.message
+        return same and refusal.gang in self._refused
+
     def plannable(self) -> list[GangState]:
         """Return the gangs to plan now."""
         if self.room_grew:

@@ -187,10 +187,12 @@ class Cluster(Nodes):
         if needs.share is None:
             return ()
         milli = share_milli(self.nodes[row], needs.share) or MILLI
+        gpu = self._columns[GPU]
         chosen = []
         for _ in range(times):
-            on = devices or self.shared.choose(row, milli, needs.share.devices)
-            self.used[row, self._columns[GPU]] += self.shared.take(row, milli, on)
+            idle = int(self.allocatable[row, gpu] - self.used[row, gpu])
+            on = devices or self.shared.choose(row, milli, needs.share.devices, idle)
+            self.used[row, gpu] += self.shared.take(row, milli, on)
             chosen.append(on)
         return tuple(chosen)
 

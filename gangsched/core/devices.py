@@ -30,17 +30,26 @@ class Shared:
         """Return taken thousandths by device index on a row."""
         return self._taken.get(row, {})
 
-    def choose(self, row: int, milli: int, devices: int) -> Devices:
-        """Return the devices that fit most tightly, opening new ones only where none has room."""
+    def choose(self, row: int, milli: int, devices: int, idle: int) -> Devices:
+        """Return the devices that fit most tightly, opening new ones only where none has room.
+
+        A pod with parts of several GPUs gets the emptiest instead, `idle` ones included: its parts
+        need distinct GPUs, and only so do as many such pods fit as `capacities` counts.
+        """
         taken = self.of(row)
+        fresh = (
+            index for index in range(len(taken) + max(idle, 0) + devices) if index not in taken
+        )
         fitting = sorted(
             (index for index, used in taken.items() if used + milli <= MILLI),
             key=lambda index: (-taken[index], index),
         )
-        fresh = (index for index in range(len(taken) + devices) if index not in taken)
+        if devices > 1:
+            opened = [next(fresh) for _ in range(min(max(idle, 0), devices))]
+            fitting = [*opened, *reversed(fitting)]
         while len(fitting) < devices:
             fitting.append(next(fresh))
-        return tuple(fitting[:devices])
+        return tuple(sorted(fitting[:devices]))
 
     def take(self, row: int, milli: int, devices: Devices) -> int:
         """Count a share; return how many GPUs became shared by it."""
@@ -64,6 +73,10 @@ class Shared:
         else:
             del self._taken[row]
         return before - len(taken)
+
+    def overfull(self, row: int) -> bool:
+        """Tell whether a GPU of the row has more taken than it has."""
+        return any(taken > MILLI for taken in self.of(row).values())
 
     def forget(self, row: int) -> None:
         """Forget a row whose node is gone."""

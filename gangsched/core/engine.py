@@ -129,7 +129,12 @@ class Engine(Views):
             self._reserve(gang, planned, now_s)
         for version, refusal in plan.refusals:
             gang = self.gangs.get(refusal.gang)
-            if gang is not None and gang.version == version:
+            if gang is None or gang.version != version:
+                continue
+            if plan.advice:  # it may be in line again meanwhile, and must stay there
+                if self._backlog.stands(refusal):
+                    self._refuse(gang, refusal)
+            else:
                 self._backlog.refused(gang.id)
                 self._refuse(gang, refusal)
         return self._take_orders()

@@ -32,10 +32,14 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to place, in order, and who was refused why (with the version refused)."""
+    """What to place, in order, and who was refused why (with the version refused).
+
+    `advice` only adds remedies to refusals that stand: it says nothing of the room there is now.
+    """
 
     placements: tuple[Planned, ...] = ()
     refusals: tuple[tuple[int, Refusal], ...] = ()
+    advice: bool = False
 
 
 def make_plan(snapshot: Snapshot, policies: Policies, now_s: float) -> Plan:
@@ -155,13 +159,19 @@ def verify(waiting: Waiting, placement: Placement, snapshot: Snapshot, trial: Tr
 
 def _charge(waiting: Waiting, placement: Placement, cluster: Cluster, trial: Trial) -> None:
     members = {member.name: member for member in waiting.members}
+    devices = dict(placement.devices)
     groups: dict[tuple[int, int], int] = {}
     needs_of = {id(member.needs): member.needs for member in waiting.members}
     for name, node in placement.nodes:
         row = cluster.rows.get(node)
         if row is None:
             raise PolicyError(f"{waiting.gang.id}: placed on {node}, which does not exist")
-        key = (row, id(members[name].needs))
+        needs = members[name].needs
+        if needs.share is not None:  # shares fit where they were chosen, one by one
+            trial.take(row, needs, 1, waiting.gang.id, devices.get(name, ()))
+            _check_shares(waiting, cluster, row, needs)
+            continue
+        key = (row, id(needs))
         groups[key] = groups.get(key, 0) + 1
     for (row, needs_id), times in groups.items():
         needs = needs_of[needs_id]
@@ -172,8 +182,16 @@ def _charge(waiting: Waiting, placement: Placement, cluster: Cluster, trial: Tri
             raise PolicyError(f"{waiting.gang.id}: {cluster.names[row]} does not admit it")
         trial.take(row, needs, times, waiting.gang.id)
         vector = cluster.vector(needs)
-        if needs.share is not None:
-            vector = vector + (np.array(cluster.resources) == GPU)
         over = cluster.used[row] > cluster.allocatable[row]
         if bool(np.any(over & (vector > 0))):
             raise PolicyError(f"{waiting.gang.id}: {cluster.names[row]} would be over-committed")
+
+
+def _check_shares(waiting: Waiting, cluster: Cluster, row: int, needs: PodNeeds) -> None:
+    name = cluster.names[row]
+    if not cluster.eligible(needs)[row]:
+        raise PolicyError(f"{waiting.gang.id}: {name} does not admit it")
+    asked = (cluster.vector(needs) > 0) | (np.array(cluster.resources) == GPU)
+    over = bool(np.any((cluster.used[row] > cluster.allocatable[row]) & asked))
+    if over or cluster.shared.overfull(row):
+        raise PolicyError(f"{waiting.gang.id}: {name} would be over-committed")

@@ -20,16 +20,26 @@ def holds(cluster: Cluster, gang: GangState, planned: Planned) -> bool:
 
 
 def _fits(cluster: Cluster, gang: GangState, planned: Planned) -> bool:
+    devices = dict(planned.placement.devices)
     groups: dict[tuple[NodeName, PodNeeds], int] = {}
-    for name, node in planned.placement.nodes:
-        key = (node, gang.members[name].needs)
-        groups[key] = groups.get(key, 0) + 1
     taken: list[tuple[int, PodNeeds, int, tuple[Devices, ...]]] = []
     try:
-        for (node, needs), times in groups.items():
+        for name, node in planned.placement.nodes:
+            needs = gang.members[name].needs
             row = cluster.rows.get(node)
             if row is None:
                 return False
+            if needs.share is None:
+                groups[node, needs] = groups.get((node, needs), 0) + 1
+                continue
+            if not cluster.fits(row, needs):
+                return False
+            chosen = cluster.take(row, needs, 1, None, devices.get(name, ()))
+            taken.append((row, needs, 1, chosen))
+            if cluster.shared.overfull(row):
+                return False
+        for (node, needs), times in groups.items():
+            row = cluster.rows[node]
             if times > 1:
                 taken.append((row, needs, times - 1, cluster.take(row, needs, times - 1)))
             if not cluster.fits(row, needs):
@@ -37,8 +47,8 @@ def _fits(cluster: Cluster, gang: GangState, planned: Planned) -> bool:
             taken.append((row, needs, 1, cluster.take(row, needs)))
         return True
     finally:
-        for row, needs, times, devices in reversed(taken):
-            cluster.give(row, needs, times, None, devices)
+        for row, needs, times, on in reversed(taken):
+            cluster.give(row, needs, times, None, on)
 
 
 def _still_idle(cluster: Cluster, cut: Repartition) -> bool:

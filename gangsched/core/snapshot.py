@@ -95,10 +95,18 @@ class Trial:
         self._cluster = cluster
         self._taken: list[tuple[int, PodNeeds, int, GangId | None, tuple[Devices, ...]]] = []
 
-    def take(self, row: int, needs: PodNeeds, times: int = 1, holder: GangId | None = None) -> None:
-        """Charge the row, to be undone at the end of the trial."""
-        devices = self._cluster.take(row, needs, times, holder)
-        self._taken.append((row, needs, times, holder, devices))
+    def take(
+        self,
+        row: int,
+        needs: PodNeeds,
+        times: int = 1,
+        holder: GangId | None = None,
+        devices: Devices = (),
+    ) -> tuple[Devices, ...]:
+        """Charge the row, to be undone at the end of the trial; return the GPUs of each share."""
+        chosen = self._cluster.take(row, needs, times, holder, devices)
+        self._taken.append((row, needs, times, holder, chosen))
+        return chosen
 
     def undo(self) -> None:
         """Give everything back, last first."""

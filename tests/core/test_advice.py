@@ -2,9 +2,21 @@
 
 from builders import GPU, POLICIES, an_engine, gang, needs, node, plan, pod, templated
 
-from gangsched.core.facts import GangSeen, TopologySeen
-from gangsched.core.model import Constraints, GangId, Near, NodeName, PodNeeds, Role, Slices, Spread
+from gangsched.core.engine import State
+from gangsched.core.facts import GangSeen, NodeSeen, PodGone, TopologySeen
+from gangsched.core.model import (
+    Constraints,
+    GangId,
+    Near,
+    NodeName,
+    PodNeeds,
+    PodUid,
+    Role,
+    Slices,
+    Spread,
+)
 from gangsched.core.placement.advise import advise
+from gangsched.core.planner import Plan
 from gangsched.core.topology import Fabric, Level, Topology
 
 TREE = Topology("default", (Level("block", "block", Fabric.INFINIBAND), Level("rack", "rack")))
@@ -15,8 +27,6 @@ def cluster(count=8, **more):
     """Four racks of two nodes with eight GPUs, in two blocks."""
     engine = an_engine()
     engine.observe(TopologySeen(TREE), 0.0)
-    from gangsched.core.facts import NodeSeen
-
     for index in range(count):
         labels = {"block": "ab"[index // 4], "rack": f"r{index // 2}"}
         engine.observe(NodeSeen(node(f"n{index}", labels=labels, **more)), 0.0)
@@ -68,8 +78,6 @@ def test_slices_and_spread():
 
 def test_kinds_of_gpu_and_nodes_to_avoid():
     engine = cluster(2)
-    from gangsched.core.facts import NodeSeen
-
     labels = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
     engine.observe(NodeSeen(node("h", gpus=1, labels=labels)), 0.0)
     asked = Constraints(gpu_kinds=("H100",), avoid=(NodeName("n0"),))
@@ -82,8 +90,6 @@ def test_one_hca_more_on_one_node():
     hca = "rdma/hca"
     engine = an_engine(node("a"), node("b"))
     from dataclasses import replace
-
-    from gangsched.core.facts import NodeSeen
 
     for name, count in (("a", 1), ("b", 0)):
         plain = node(name)
@@ -122,13 +128,28 @@ def test_advice_is_given_once_and_again_when_it_is_old():
     ((waiting, refusal),) = engine.unadvised(8, 1.0)
     assert not engine.unadvised(8, 2.0)
     advised = advise(waiting, engine.snapshot(0, running=True), refusal)
-    from gangsched.core.planner import Plan
-
-    (report,) = engine.accept(Plan((), ((waiting.version, advised),)), 2.0)
+    (report,) = engine.accept(Plan((), ((waiting.version, advised),), advice=True), 2.0)
     assert report.refusal == advised
     engine.observe(GangSeen(templated("other", 1)), 3.0)
     assert not [o for o in plan(engine, 3.0) if getattr(o, "gang", "") == G]  # nothing new to say
     assert engine.unadvised(8, 40.0)
+
+
+def test_late_advice_takes_no_gang_out_of_line():
+    """Advice on the old room must not undo that more room put its gang in line again."""
+    engine = cluster(2)
+    engine.observe(pod("busy", "x", needs(8), node=NodeName("n0")), 0.0)
+    engine.observe(GangSeen(templated("g", 2, needs(8))), 0.0)
+    plan(engine)
+    ((waiting, refusal),) = engine.unadvised(8, 1.0)
+    advised = advise(waiting, engine.snapshot(0, running=True), refusal)
+    engine.observe(PodGone(PodUid("busy")), 2.0)
+    assert engine.wants_plan()
+    late = Plan((), ((waiting.version, advised),), advice=True)
+    assert not engine.accept(late, 3.0)
+    assert engine.wants_plan()
+    plan(engine, 3.0)
+    assert engine.gangs[G].state is State.RESERVED
 
 
 def test_the_binding_constraint_is_named():

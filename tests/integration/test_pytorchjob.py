@@ -273,7 +273,8 @@ def test_exit_code_of_128_and_more_is_tried_again(cluster, namespace):
         "the restart",
     )
     assert not cluster.is_true(namespace, "j", "Failed")
-    uid = cluster.core.read_namespaced_pod("j-master-0", namespace).metadata.uid
+    pods = cluster.wait(lambda: cluster.core.list_namespaced_pod(namespace).items, "the next pod")
+    uid = pods[0].metadata.uid
     cluster.wait(lambda: _uid(cluster, namespace) not in (None, uid), "a new pod")
 
 

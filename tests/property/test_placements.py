@@ -6,24 +6,29 @@ code with the planner. `PLACEMENT_SEEDS` makes the runs longer.
 
 import os
 from collections import Counter
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
 from placements import GPU, TOPOLOGY, Instance, an_instance
 
-from gangsched.core.policy import Placement, Proof
+from gangsched.core.model import GangId, Near, PodName, Waiting
+from gangsched.core.planner import make_plan
+from gangsched.core.policy import Placement, Policies, Proof
 from gangsched.core.refusal import Reason, Refusal
+from policies.batch import Batch
 from policies.best_fit import BestFit
 from policies.cpsat import Cpsat
 from policies.dot_product import DotProduct
 from policies.fgd import Fgd
+from policies.fifo import Fifo
 from policies.first_fit import FirstFit
 from policies.pack import Pack
 from policies.random_fit import RandomFit
 from policies.spread import Spread
 from policies.topology import Topology
-from simulator.checkers import ViolationError, check_placement
+from simulator.checkers import Running, Situation, ViolationError, check_placement
 
 SEEDS = int(os.environ.get("PLACEMENT_SEEDS", "1500"))
 POLICIES = {
@@ -172,3 +177,82 @@ def test_small_problems_agree_with_brute_force():
             assert best[1:] >= result.bound, f"seed {seed}"
     assert seen[Proof.PROVED] > 0.97 * (seen[Proof.PROVED] + seen[Proof.GAP])
     assert seen["refused"] > SEEDS // 60
+
+
+def renamed(waiting: Waiting, name: str) -> Waiting:
+    """Return the same gang under another name."""
+    group = GangId(f"ns/{name}")
+    members = tuple(
+        replace(member, name=PodName(member.name.replace("ns/new", f"ns/{name}")))
+        for member in waiting.members
+    )
+    return replace(waiting, gang=replace(waiting.gang, id=group), members=members)
+
+
+@pytest.mark.parametrize("order", [Fifo(), Batch()], ids=["fifo", "batch"])
+def test_gangs_planned_together_keep_out_of_each_others_way(order):
+    placed = Counter()
+    for seed in range(SEEDS // 5):
+        first = an_instance(seed, nodes=8)
+        gangs = [renamed(an_instance(seed * 7 + i).waiting, f"g{i}") for i in range(3)]
+        nodes = first.situation.nodes
+        snapshot = replace(first.snapshot, waiting=tuple(gangs))
+        running = list(first.situation.running)
+        exclusive = dict(first.situation.exclusive or {})
+        before = first.snapshot.cluster.used.copy()
+        plan = make_plan(snapshot, Policies(order, Cpsat()), 0.0)
+        assert np.array_equal(before, first.snapshot.cluster.used[:, : before.shape[1]])
+        by_id = {waiting.gang.id: waiting for waiting in gangs}
+        for planned in plan.placements:
+            waiting = by_id[planned.gang]
+            places = dict(planned.placement.nodes)
+            situation = Situation(nodes, tuple(running), TOPOLOGY, exclusive)
+            try:
+                check_placement(waiting, places, situation)
+            except ViolationError as error:
+                pytest.fail(f"seed {seed}, {planned.gang}: {error}")
+            wants = {member.name: member.needs for member in waiting.members}
+            running += [Running(n, planned.gang, node, wants[n]) for n, node in places.items()]
+            if waiting.constraints.exclusive is not None:
+                exclusive[planned.gang] = waiting.constraints.exclusive
+        placed[len(plan.placements)] += 1
+    assert placed[2] + placed[3] > SEEDS // 60
+
+
+@pytest.mark.parametrize("name", ["pack", "topology", "cpsat", "spread"])
+def test_an_elastic_gang_gets_as_many_as_fit(name):
+    partial = 0
+    for seed in range(SEEDS // 4):
+        instance = an_instance(seed, nodes=4, members=5, shares=False)
+        if len({member.needs for member in instance.waiting.members}) > 1:
+            continue
+        if any(role.near != Near() for role in instance.waiting.gang.roles):
+            continue
+        elastic = replace(instance.waiting, minimum=1, role_minimum=())
+        result = place(POLICIES[name], replace(instance, waiting=elastic))
+        if isinstance(result, Refusal):
+            if result.reason is not Reason.MISCONFIGURED:
+                assert most_that_fit(instance, elastic) == 0, f"seed {seed}"
+            continue
+        check_placement(elastic, dict(result.nodes), instance.situation)
+        kinds = instance.waiting.constraints.gpu_kinds
+        if len(kinds) < 2:  # the first kind of GPU is taken even where another had room for more
+            assert len(result.nodes) == most_that_fit(instance, elastic), f"seed {seed}"
+        partial += len(result.nodes) < len(elastic.members)
+    assert partial > 3
+
+
+def most_that_fit(instance: Instance, waiting: Waiting) -> int:
+    """Return the largest number of members for which any valid placement exists."""
+    names = [member.name for member in waiting.members]
+    unit = waiting.constraints.near.slices[0].size if waiting.constraints.near.slices else 1
+    for count in range(len(names), 0, -1):
+        if count % unit:
+            continue
+        for nodes in product(instance.situation.nodes, repeat=count):
+            try:
+                check_placement(waiting, dict(zip(names, nodes, strict=False)), instance.situation)
+            except ViolationError:
+                continue
+            return count
+    return 0

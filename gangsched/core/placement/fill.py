@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gangsched.core.cluster import Cluster
+from gangsched.core.devices import Devices
 from gangsched.core.model import NodeName, PodName, Waiting
 from gangsched.core.nodes import Ints, Mask
 from gangsched.core.placement.choosers import Chooser
@@ -35,12 +36,16 @@ _DOMAINS_COMPARED = 8
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A placement in counts: the kinds, how many of each, where, and on which kind of GPU."""
+    """A placement in counts: the kinds, how many of each, where, and on which kind of GPU.
+
+    `order` is that in which the kinds were filled: shares of GPUs fit in this order.
+    """
 
     kinds: list[Kind]
     counts: Counts
     gpu: str
     mask: Mask
+    order: tuple[int, ...] = ()
 
 
 def fill(waiting: Waiting, snapshot: Snapshot, style: Style | Chooser) -> Placement | Refusal:
@@ -55,7 +60,7 @@ def fill(waiting: Waiting, snapshot: Snapshot, style: Style | Chooser) -> Placem
     found = search(waiting, snapshot, scope, style)
     if found is None:
         return explain(waiting, snapshot, scope, lambda trial: fits(trial, snapshot, style))
-    return placement(waiting, cluster, scope, found)
+    return placement(waiting, snapshot, scope, found)
 
 
 def fits(waiting: Waiting, snapshot: Snapshot, style: Style) -> bool:
@@ -76,7 +81,7 @@ def search(waiting: Waiting, snapshot: Snapshot, scope: Scope, style: Style) -> 
         filling = Filling(waiting, snapshot, scope, style, kinds)
         counts = _most(filling, mask & scope.allowed)
         if counts is not None:
-            return Found(kinds, counts, gpu, mask & scope.allowed)
+            return Found(kinds, counts, gpu, mask & scope.allowed, tuple(filling.order))
     return None
 
 
@@ -112,8 +117,9 @@ def _with_surplus(kinds: list[Kind], surplus: int) -> list[int]:
     return wanted
 
 
-def placement(waiting: Waiting, cluster: Cluster, scope: Scope, found: Found) -> Placement:
+def placement(waiting: Waiting, snapshot: Snapshot, scope: Scope, found: Found) -> Placement:
     """Give counted places to members: neighbouring ranks get neighbouring nodes."""
+    cluster = snapshot.cluster
     slots = len(cluster.names)
     nodes: list[tuple[PodName, NodeName]] = []
     keys = [scope.codes(level, slots) for level in reversed(range(scope.depth))]
@@ -125,7 +131,27 @@ def placement(waiting: Waiting, cluster: Cluster, scope: Scope, found: Found) ->
         nodes.extend(
             (member.name, cluster.names[row]) for member, row in zip(members, places, strict=True)
         )
-    return Placement(tuple(nodes), gpu_kind=found.gpu)
+    devices = _devices(found, nodes, snapshot)
+    return Placement(tuple(nodes), devices=devices, gpu_kind=found.gpu)
+
+
+def _devices(
+    found: Found, nodes: list[tuple[PodName, NodeName]], snapshot: Snapshot
+) -> tuple[tuple[PodName, Devices], ...]:
+    """Choose GPUs for members that share one, in the order in which they were found to fit."""
+    if all(kind.needs.share is None for kind in found.kinds):
+        return ()
+    places = dict(nodes)
+    chosen: list[tuple[PodName, Devices]] = []
+    with snapshot.trial() as trial:
+        for index in found.order or range(len(found.kinds)):
+            kind = found.kinds[index]
+            for member in kind.members:
+                if member.name in places:
+                    row = snapshot.cluster.rows[places[member.name]]
+                    taken = trial.take(row, kind.needs)
+                    chosen.extend((member.name, devices) for devices in taken)
+    return tuple(chosen)
 
 
 @dataclass(slots=True)
@@ -137,6 +163,7 @@ class Filling:
     scope: Scope
     style: Style
     kinds: list[Kind]
+    order: list[int] = field(default_factory=list)
     _members: Ints = field(init=False)
 
     def attempt(self, wanted: list[int], mask: Mask) -> Counts | None:
@@ -190,7 +217,8 @@ class Filling:
         counts: Counts = [np.zeros(len(mask), dtype=np.int64) for _ in self.kinds]
         self._members = _seats(self.waiting, cluster)
         with self.snapshot.trial() as trial:
-            for index in self._hardest_first(wanted, mask):
+            self.order = self._hardest_first(wanted, mask)
+            for index in self.order:
                 kind = self.kinds[index]
                 if not wanted[index]:
                     continue

@@ -93,7 +93,7 @@ def optimise(waiting: Waiting, snapshot: Snapshot, options: Options) -> Placemen
         undecided |= best is not None and best.undecided
         if found is None or best is None or best.counts is None:
             continue
-        result = placement(waiting, cluster, only, replace(found, counts=best.counts))
+        result = placement(waiting, snapshot, only, replace(found, counts=best.counts))
         proof = Proof.GAP if best.undecided else Proof.PROVED
         bound = best.open_bound if best.open_bound is not None else best.cost
         bound = min(bound, best.cost)
