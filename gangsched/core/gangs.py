@@ -304,6 +304,9 @@ class GangState:
 
     def _ranks(self) -> dict[PodName, int]:
         """Return every member's place in rank order: by role, then by index."""
+        planned = self.spec is not None and self.spec.planned_before_creation
+        if planned and all(member.declared for member in self.members.values()):
+            return {name: rank for rank, name in enumerate(self.members)}  # declared in order
         roles = {role.name: at for at, role in enumerate(self.spec.roles if self.spec else ())}
 
         def key(member: MemberState) -> tuple[int, str, int, str]:

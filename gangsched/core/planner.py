@@ -160,8 +160,7 @@ def verify(waiting: Waiting, placement: Placement, snapshot: Snapshot, trial: Tr
 def _charge(waiting: Waiting, placement: Placement, cluster: Cluster, trial: Trial) -> None:
     members = {member.name: member for member in waiting.members}
     devices = dict(placement.devices)
-    groups: dict[tuple[int, int], int] = {}
-    needs_of = {id(member.needs): member.needs for member in waiting.members}
+    groups: dict[PodNeeds, dict[int, int]] = {}
     for name, node in placement.nodes:
         row = cluster.rows.get(node)
         if row is None:
@@ -171,20 +170,16 @@ def _charge(waiting: Waiting, placement: Placement, cluster: Cluster, trial: Tri
             trial.take(row, needs, 1, waiting.gang.id, devices.get(name, ()))
             _check_shares(waiting, cluster, row, needs)
             continue
-        key = (row, id(needs))
-        groups[key] = groups.get(key, 0) + 1
-    for (row, needs_id), times in groups.items():
-        needs = needs_of[needs_id]
-        crowded = bool(needs.host_ports) and (
-            times > 1 or not cluster.ports_free(needs.host_ports)[row]
-        )
-        if crowded or not cluster.eligible(needs)[row]:
-            raise PolicyError(f"{waiting.gang.id}: {cluster.names[row]} does not admit it")
-        trial.take(row, needs, times, waiting.gang.id)
-        vector = cluster.vector(needs)
-        over = cluster.used[row] > cluster.allocatable[row]
-        if bool(np.any(over & (vector > 0))):
-            raise PolicyError(f"{waiting.gang.id}: {cluster.names[row]} would be over-committed")
+        counts = groups.setdefault(needs, {})
+        counts[row] = counts.get(row, 0) + 1
+    for needs, counts in groups.items():
+        room = cluster.capacity(needs)
+        for row, times in counts.items():
+            if room[row] < times:
+                barred = not cluster.eligible(needs)[row]
+                why = "does not admit it" if barred else "would be over-committed"
+                raise PolicyError(f"{waiting.gang.id}: {cluster.names[row]} {why}")
+            trial.take(row, needs, times, waiting.gang.id)
 
 
 def _check_shares(waiting: Waiting, cluster: Cluster, row: int, needs: PodNeeds) -> None:

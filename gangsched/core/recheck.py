@@ -1,9 +1,11 @@
 """The second look at a plan, on the present state, before anything is reserved."""
 
+import numpy as np
+
 from gangsched.core.cluster import Cluster
 from gangsched.core.devices import Devices
 from gangsched.core.gangs import GangState
-from gangsched.core.model import NodeName, PodNeeds
+from gangsched.core.model import PodNeeds
 from gangsched.core.planner import Planned
 from gangsched.core.policy import Repartition
 
@@ -21,7 +23,7 @@ def holds(cluster: Cluster, gang: GangState, planned: Planned) -> bool:
 
 def _fits(cluster: Cluster, gang: GangState, planned: Planned) -> bool:
     devices = dict(planned.placement.devices)
-    groups: dict[tuple[NodeName, PodNeeds], int] = {}
+    groups: dict[PodNeeds, dict[int, int]] = {}
     taken: list[tuple[int, PodNeeds, int, tuple[Devices, ...]]] = []
     try:
         for name, node in planned.placement.nodes:
@@ -30,7 +32,8 @@ def _fits(cluster: Cluster, gang: GangState, planned: Planned) -> bool:
             if row is None:
                 return False
             if needs.share is None:
-                groups[node, needs] = groups.get((node, needs), 0) + 1
+                counts = groups.setdefault(needs, {})
+                counts[row] = counts.get(row, 0) + 1
                 continue
             if not cluster.fits(row, needs):
                 return False
@@ -38,13 +41,13 @@ def _fits(cluster: Cluster, gang: GangState, planned: Planned) -> bool:
             taken.append((row, needs, 1, chosen))
             if cluster.shared.overfull(row):
                 return False
-        for (node, needs), times in groups.items():
-            row = cluster.rows[node]
-            if times > 1:
-                taken.append((row, needs, times - 1, cluster.take(row, needs, times - 1)))
-            if not cluster.fits(row, needs):
+        for needs, counts in groups.items():
+            rows = np.fromiter(counts, dtype=np.int64)
+            if bool((cluster.capacity(needs)[rows] < list(counts.values())).any()):
                 return False
-            taken.append((row, needs, 1, cluster.take(row, needs)))
+            if len(groups) > 1:
+                for row, times in counts.items():
+                    taken.append((row, needs, times, cluster.take(row, needs, times)))
         return True
     finally:
         for row, needs, times, on in reversed(taken):

@@ -5,6 +5,7 @@ keep arriving meanwhile; `accept` checks them again.
 """
 
 import asyncio
+import gc
 import logging
 import time
 
@@ -93,6 +94,10 @@ class Scheduler:
             await self.read(group)
             group.create_task(self.status.run())
             await asyncio.sleep(self._config.settle_s)
+            # What was read lives long: without this, full collections over it pause planning for
+            # a tenth of a second at 10,000 nodes.
+            gc.collect()
+            gc.freeze()
             self.ready.set()
             log.info("scheduling %d nodes", len(self.engine.cluster.rows))
             group.create_task(self._plan_on())

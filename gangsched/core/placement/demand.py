@@ -43,14 +43,19 @@ def kinds_of(waiting: Waiting, scope: Scope, cluster: Cluster) -> list[Kind]:
     """Return the gang's open places by kind, with the least of each."""
     late = _late_in_their_slice(waiting, scope, cluster)
     kinds: dict[object, Kind] = {}
+    seen: dict[tuple[str, int], Kind] = {}  # needs are shared objects: their ids are quick keys
     for member in waiting.members:
-        rules = scope.of_role(member.role)
-        only = late.get(member.rank)
-        if only is not None:
-            rules = Rules(rules.required)
+        if late and member.rank in late:
+            rules = Rules(scope.of_role(member.role).required)
+            only = late[member.rank]
             kinds[member.rank] = Kind(member.needs, rules, [member], only=only)
             continue
-        kind = kinds.setdefault((member.needs, rules), Kind(member.needs, rules, []))
+        quick = member.role, id(member.needs)
+        kind = seen.get(quick)
+        if kind is None:
+            rules = scope.of_role(member.role)
+            kind = kinds.setdefault((member.needs, rules), Kind(member.needs, rules, []))
+            seen[quick] = kind
         kind.members.append(member)
     found = list(kinds.values())
     for kind in found:

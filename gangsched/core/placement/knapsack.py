@@ -15,12 +15,21 @@ _WORK_MAX = 4_000_000
 _NONE = np.iinfo(np.int64).max // 4
 
 
+def _worth_looking_at(room: Ints, free: Ints, hosts: int) -> Ints:
+    """Of nodes with equal room only the `hosts` with least free can be in a best choice."""
+    nodes = np.flatnonzero(room)
+    order = nodes[np.lexsort((nodes, free[nodes], room[nodes]))]
+    _, first = np.unique(room[order], return_index=True)
+    place = np.arange(len(order)) - np.repeat(first, np.diff([*first, len(order)]))
+    return order[place < hosts]
+
+
 def tightest(room: Ints, free: Ints, wanted: int, hosts: int) -> Ints | None:
     """Return pods per node, shape as `room`; None where the problem is too large for this.
 
     `hosts` must be the least number of nodes whose room reaches `wanted`.
     """
-    nodes = np.flatnonzero(room)
+    nodes = _worth_looking_at(room, free, hosts)
     if len(nodes) * hosts * wanted > _WORK_MAX:
         return None
     least = np.full((hosts + 1, wanted + 1), _NONE, dtype=np.int64)
