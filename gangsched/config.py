@@ -1,7 +1,7 @@
 """Settings, read once and frozen; each field says its unit and the reason for its default."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -28,6 +28,10 @@ class SchedulerConfig(BaseModel):
     placer: str = "cpsat"
     """Entry point in `gangsched.placers`: where a gang goes. The default counts first, and solves
     only what counting cannot prove."""
+
+    order_options: dict[str, Any] = {}
+    placer_options: dict[str, Any] = {}
+    """Fields of the policy's class: `{objectives: [domains, leftover], budget: 0.5}` for cpsat."""
 
     barrier_s: float = Field(60.0, gt=0)
     """Seconds from reservation to the barrier where the gang sets none; a job controller creates

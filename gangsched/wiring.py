@@ -4,14 +4,16 @@ import asyncio
 import logging
 import signal
 from contextlib import AsyncExitStack
+from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Literal
 
 from aiohttp import web
+from pydantic import TypeAdapter, ValidationError
 
-from gangsched.config import ConfigError, SchedulerConfig
+from gangsched.config import ConfigError, SchedulerConfig, one_sentence
 from gangsched.core.policy import Policies
 from gangsched.extender.server import Extender, serve
 from gangsched.kube.binding import Direct
@@ -26,23 +28,37 @@ def load_policies(config: SchedulerConfig) -> Policies:
     """Find the policies the configuration names.
 
     Raises:
-        ConfigError: there is none of that name; the message says which there are.
+        ConfigError: there is none of that name, or it has no such option; the message says which
+            there are.
 
     """
     return Policies(
-        order=_policy("gangsched.orders", "order", config.order),
-        placer=_policy("gangsched.placers", "placer", config.placer),
+        order=_policy("gangsched.orders", "order", config.order, config.order_options),
+        placer=_policy("gangsched.placers", "placer", config.placer, config.placer_options),
     )
 
 
-def _policy(group: str, field: str, name: str) -> Any:
+def _policy(group: str, field: str, name: str, options: dict[str, Any]) -> Any:
     found = {point.name: point for point in entry_points(group=group)}
     if name not in found:
         near = get_close_matches(name, found, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         known = ", ".join(sorted(found))
         raise ConfigError(f"{field}: no policy {name!r}; there are: {known}{hint}")
-    return found[name].load()()
+    policy = found[name].load()
+    if not options:
+        return policy()
+    known = [one.name for one in fields(policy)] if is_dataclass(policy) else []
+    for option in options:
+        if option not in known:
+            raise ConfigError(
+                f"{field}_options of {name}: there is no {option!r}; "
+                f"there are: {', '.join(known) or 'none'}"
+            )
+    try:
+        return TypeAdapter(policy).validate_python(options)
+    except ValidationError as error:
+        raise ConfigError(one_sentence(error, f"{field}_options of {name}")) from error
 
 
 async def run(

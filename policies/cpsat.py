@@ -1,8 +1,10 @@
 """Cpsat: the best placement there is, with a proof; counting first, CP-SAT where it must."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from gangsched.core.model import Waiting
+from gangsched.core.placement.cost import DEFAULT, Objective
+from gangsched.core.placement.fragmentation import Typical, workload
 from gangsched.core.placement.optimise import Options, optimise
 from gangsched.core.policy import Placement
 from gangsched.core.refusal import Refusal
@@ -11,10 +13,20 @@ from gangsched.core.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Cpsat:
-    """Minimises the objectives in order, and says whether the result is proved."""
+    """Minimises the objectives in order, and says whether the result is proved.
 
-    options: Options = field(default_factory=Options)
+    `budget` are deterministic seconds of CP-SAT for one gang; gangs of more than `solved_pods` pods
+    are placed by counting.
+    """
+
+    objectives: tuple[Objective, ...] = DEFAULT
+    budget: float = 1.0
+    solved_pods: int = 512
 
     def place(self, waiting: Waiting, snapshot: Snapshot) -> Placement | Refusal:
         """Place the gang as well as the budget allows."""
-        return optimise(waiting, snapshot, self.options)
+        typical: tuple[Typical, ...] = ()
+        if Objective.FRAGMENTATION in self.objectives:
+            typical = workload(waiting, snapshot)
+        options = Options(self.objectives, self.budget, self.solved_pods, typical)
+        return optimise(waiting, snapshot, options)

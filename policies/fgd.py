@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gangsched.core.model import PodNeeds, Waiting
+from gangsched.core.model import Waiting
 from gangsched.core.nodes import Ints
 from gangsched.core.placement.choosers import Bins, fewest
 from gangsched.core.placement.fill import fill
-from gangsched.core.placement.fragmentation import Typical, growth
+from gangsched.core.placement.fragmentation import Typical, growth, workload
 from gangsched.core.policy import Placement
 from gangsched.core.refusal import Refusal
 from gangsched.core.snapshot import Snapshot
@@ -49,13 +49,3 @@ def _descend(bins: Bins, snapshot: Snapshot, typical: tuple[Typical, ...]) -> In
             else:
                 grows[at] = growth(cluster, rows[at : at + 1], bins.needs, typical)[0][0]
     return counts
-
-
-def workload(waiting: Waiting, snapshot: Snapshot) -> tuple[Typical, ...]:
-    """Return the shapes of all pods in the snapshot with their shares."""
-    seen: dict[PodNeeds, int] = dict(snapshot.cluster.shapes)
-    for gang in (waiting, *snapshot.waiting):
-        for member in gang.members:
-            seen[member.needs] = seen.get(member.needs, 0) + 1
-    total = sum(seen.values())
-    return tuple(Typical(needs, count / total) for needs, count in seen.items())

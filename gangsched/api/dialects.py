@@ -131,22 +131,7 @@ def _flat(values: Mapping[str, Any], like: Fields) -> Iterator[tuple[str, Any]]:
 
 
 def _ours(annotations: Mapping[str, str], subject: str) -> Iterator[Claim]:
-    readers: dict[str, tuple[str, Callable[[str, str], Any]]] = {
-        "topology": ("topology.name", _text),
-        "topology-required": ("topology.required", _text),
-        "topology-preferred": ("topology.preferred", _text),
-        "slices": ("topology.slices", _slices),
-        "fabric-required": ("topology.requiredFabric", _text),
-        "fabric-preferred": ("topology.preferredFabric", _text),
-        "spread": ("topology.spread", _spread),
-        "exclusive-topology": ("topology.exclusive", _text),
-        "gpu-kinds": ("gpuKinds", _list),
-        "avoid-nodes": ("avoidNodes", _list),
-        "movable": ("movable", _flag),
-        "min-runtime-seconds": ("minRuntimeSeconds", _number),
-        "checkpoint-at": ("checkpointAt", _text),
-    }
-    for name, (field, reader) in readers.items():
+    for name, (field, reader) in _OURS.items():
         key = OURS + name
         if key in annotations:
             yield field, reader(annotations[key], f"{subject}: annotation {key}"), key
@@ -251,3 +236,39 @@ def _slices(value: str, where: str, level: str = "level") -> list[Fields]:
         return [{"level": str(one[level]), "size": int(one["size"])} for one in layers]
     except (ValueError, TypeError, KeyError) as error:
         raise DialectError(f"{where} is {value!r}; it must be JSON such as {example}") from error
+
+
+_OURS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
+    "topology": ("topology.name", _text),
+    "topology-required": ("topology.required", _text),
+    "topology-preferred": ("topology.preferred", _text),
+    "slices": ("topology.slices", _slices),
+    "fabric-required": ("topology.requiredFabric", _text),
+    "fabric-preferred": ("topology.preferredFabric", _text),
+    "spread": ("topology.spread", _spread),
+    "exclusive-topology": ("topology.exclusive", _text),
+    "gpu-kinds": ("gpuKinds", _list),
+    "avoid-nodes": ("avoidNodes", _list),
+    "movable": ("movable", _flag),
+    "min-runtime-seconds": ("minRuntimeSeconds", _number),
+    "checkpoint-at": ("checkpointAt", _text),
+}
+
+KEYS = frozenset(
+    {
+        *(OURS + name for name in _OURS),
+        *(f"{KUEUE}podset-{name}" for name in ("required-topology", "preferred-topology")),
+        f"{KUEUE}podset-slice-required-topology",
+        f"{KUEUE}podset-slice-size",
+        f"{KUEUE}podset-slice-required-topology-constraints",
+        f"{KAI}topology",
+        f"{KAI}topology-required-placement",
+        f"{KAI}topology-preferred-placement",
+        f"{KAI}segment-size",
+        f"{KAI}segment-topology-required-placement",
+        f"{VOLCANO}network-topology-mode",
+        f"{VOLCANO}network-topology-highest-tier",
+        JOBSET,
+    }
+)
+"""Every annotation that says where a gang shall go: a quick look tells that a pod has none."""

@@ -18,6 +18,7 @@ from gangsched.core.filters import clash
 from gangsched.core.model import (
     GPU,
     MILLI,
+    Constraints,
     GangId,
     HostPort,
     NodeName,
@@ -166,6 +167,15 @@ class Cluster(Nodes):
         if row is not None:
             self.give(row, charge.needs, 1, charge.holder, (charge.devices,))
         return True
+
+    def claim(self, gang: GangId, asked: Constraints) -> None:
+        """Keep other gangs out of the domains of a gang that wants them for itself."""
+        tree = self.tree(asked.topology)
+        if asked.exclusive is None:
+            return
+        level = tree.topology.index(asked.exclusive) if tree is not None else 0
+        if level is not None:
+            self.exclusive[gang] = (asked.topology, level)
 
     def charges(self) -> dict[Hashable, Charge]:
         """Return every charge, for checkers."""

@@ -142,7 +142,7 @@ class Engine(Views):
     def _reserve(self, gang: GangState, planned: Planned, now_s: float) -> None:
         devices = dict(planned.placement.devices)
         gang.proof = planned.placement.proof.value
-        self._claim_domains(gang)
+        self.cluster.claim(gang.id, gang.constraints())
         for name, node in planned.placement.nodes:
             member = gang.members[name]
             member.node = node
@@ -171,16 +171,6 @@ class Engine(Views):
             f"room for {plural(gang.in_progress(), 'pod')} is reserved on {plural(nodes, 'node')}.",
         )
         self._advance(gang, now_s)
-
-    def _claim_domains(self, gang: GangState) -> None:
-        """Keep other gangs out of the domains of a gang that wants them for itself."""
-        asked = gang.constraints()
-        tree = self.cluster.tree(asked.topology)
-        if asked.exclusive is None:
-            return
-        level = tree.topology.index(asked.exclusive) if tree is not None else 0
-        if level is not None:
-            self.cluster.exclusive[gang.id] = (asked.topology, level)
 
     # -- room that does not exist yet ---------------------------------------------------------
 
@@ -458,7 +448,7 @@ class Engine(Views):
     def _placed(self, gang: GangState, now_s: float) -> None:
         gang.state = State.PLACED
         gang.placed_s = now_s
-        self._claim_domains(gang)
+        self.cluster.claim(gang.id, gang.constraints())
         gang.attempts = 0
         gang.avoid.clear()
         gang.most_per_node = gang.most_until_s = None

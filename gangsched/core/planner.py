@@ -59,7 +59,7 @@ def make_plan(snapshot: Snapshot, policies: Policies, now_s: float) -> Plan:
                     refusals.append((waiting.version, result))
                     continue
                 verify(waiting, result, snapshot, trial)
-                claim(waiting, snapshot)
+                snapshot.cluster.claim(waiting.gang.id, waiting.constraints)
                 placements.append(Planned(waiting.gang.id, waiting.version, result))
     return Plan(tuple(placements), tuple(refusals))
 
@@ -89,7 +89,7 @@ def _plan_batch(batch: list[Waiting], snapshot: Snapshot, policies: Policies) ->
                 result = _plan_one(waiting, snapshot, policies)
                 if isinstance(result, Placement):
                     verify(waiting, result, snapshot, trial)
-                    claim(waiting, snapshot)
+                    snapshot.cluster.claim(waiting.gang.id, waiting.constraints)
                 found.append((waiting, result))
         snapshot.cluster.exclusive = claims
         return found
@@ -121,16 +121,6 @@ def _plan_one(waiting: Waiting, snapshot: Snapshot, policies: Policies) -> Place
     if isinstance(result, Refusal) and result.reason is not Reason.MISCONFIGURED:
         return with_cut_gpus(waiting, snapshot, policies.placer) or result
     return result
-
-
-def claim(waiting: Waiting, snapshot: Snapshot) -> None:
-    """Keep the gangs planned after this one out of domains it has for itself."""
-    asked = waiting.constraints
-    tree = snapshot.cluster.tree(asked.topology)
-    if asked.exclusive is not None:
-        level = tree.topology.index(asked.exclusive) if tree is not None else 0
-        if level is not None:
-            snapshot.cluster.exclusive[waiting.gang.id] = (asked.topology, level)
 
 
 def verify(waiting: Waiting, placement: Placement, snapshot: Snapshot, trial: Trial) -> None:

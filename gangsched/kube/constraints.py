@@ -17,8 +17,6 @@ _MEMORY = "gpu-memory"
 _DEVICES = "gpu-fraction-num-devices"
 """KAI's annotations for a part of a GPU."""
 
-_PREFIXES = (dialects.OURS, dialects.KUEUE, dialects.KAI, dialects.VOLCANO, dialects.JOBSET)
-
 
 def near(spec: NearSpec | None) -> Near:
     """Return how near pods are to be."""
@@ -68,7 +66,7 @@ def role_near(role: NearSpec | None, annotations: Mapping[str, str], subject: st
         DecodeError: an annotation is wrong, or disagrees with the spec.
 
     """
-    if not annotations:
+    if dialects.KEYS.isdisjoint(annotations):
         return near(role)
     spec = {"topology": {} if role is None else role.model_dump()}
     asked = merged(spec, annotations, subject)
@@ -85,7 +83,7 @@ def of_pod(annotations: Mapping[str, str], subject: str) -> Constraints:
         DecodeError: an annotation is wrong, or two dialects disagree.
 
     """
-    if not any(key.startswith(_PREFIXES) for key in annotations):
+    if dialects.KEYS.isdisjoint(annotations):
         return NO_CONSTRAINTS
     asked = merged({}, annotations, subject)
     if not asked:

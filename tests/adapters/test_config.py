@@ -44,6 +44,21 @@ def test_policies_are_found_by_entry_point_and_the_nearest_is_named():
         load_policies(SchedulerConfig(placer="sprad"))
 
 
+def test_policies_take_options():
+    options = {"objectives": ["domains", "fragmentation"], "budget": 0.2}
+    placer = load_policies(SchedulerConfig(placer="cpsat", placer_options=options)).placer
+    assert placer.objectives == ("domains", "fragmentation")
+    assert placer.budget == 0.2
+    wrong = {
+        "objectives": (["cheap"], "'domains', 'preference', 'leftover' or 'fragmentation'"),
+        "bugdet": (1, "there is no 'bugdet'; there are: objectives, budget"),
+    }
+    for name, (value, sentence) in wrong.items():
+        config = SchedulerConfig(placer="cpsat", placer_options={name: value})
+        with pytest.raises(ConfigError, match=f"placer_options of cpsat: .*{sentence}"):
+            load_policies(config)
+
+
 BAD_NODES = {
     "nodes: [{name: a, gpus: -1}]": "nodes.0.gpus: input should be greater than or equal to 0",
     "nodes: [{name: A}]": "nodes.0.name",

@@ -151,6 +151,13 @@ def test_what_makes_no_sense_is_told_in_one_sentence(case):
     assert str(error.value) == sentence
 
 
+def test_every_annotation_that_is_read_is_listed():
+    for annotations, fields in SAID.values():
+        assert bool(fields) == (not dialects.KEYS.isdisjoint(annotations))
+    for annotations, _ in WRONG.values():
+        assert not dialects.KEYS.isdisjoint(annotations)
+
+
 def test_peers_own_objects_are_understood():
     kai = {"topology": "t", "requiredTopologyLevel": "rack", "preferredTopologyLevel": "host"}
     assert dialects.from_kai(kai, "PodGroup a/b") == {

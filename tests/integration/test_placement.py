@@ -357,3 +357,19 @@ def test_defrag_shows_which_gang_to_move(racks, space):
     ).stdout
     assert f"then {space}/big starts" in table
     assert all(len(line) <= 80 for line in table.splitlines())
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "keep"},
+        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"gangsched.io/pod-group": "x"}}},
+    }
+    racks.kubectl("apply", "-n", space, "-f", "-", stdin=json.dumps(budget))
+    kept = subprocess.run(
+        [sys.executable, "-m", "gangsched", *asked],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert kept.returncode == 1
+    assert "no moves within the budget make room" in kept.stdout

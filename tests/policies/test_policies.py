@@ -10,7 +10,6 @@ from gangsched.core.model import GangId, NodeName, PodNeeds, Share
 from gangsched.core.placement.cost import Objective
 from gangsched.core.placement.fragmentation import Typical, growth, measure, state_of
 from gangsched.core.placement.knapsack import tightest
-from gangsched.core.placement.optimise import Options
 from gangsched.core.planner import make_plan
 from gangsched.core.policy import Placement, Policies, Proof
 from gangsched.core.snapshot import Snapshot
@@ -83,15 +82,16 @@ def test_cpsat_finds_what_going_down_the_tree_misses():
 
 def test_cpsat_can_be_told_what_matters_most():
     made = racks(4, 8)
-    fast = Options(objectives=(Objective.LEFTOVER,))
-    assert placed(Cpsat(fast), templated("g", 2), made) == {"n0": 2}
+    snug = Cpsat(objectives=(Objective.LEFTOVER,))
+    assert placed(snug, templated("g", 2), made) == {"n0": 2}
 
 
 def test_cpsat_counts_fragmentation_where_it_is_asked_to():
-    typical = (Typical(needs(4), 1.0),)
-    options = Options(objectives=(Objective.FRAGMENTATION,), typical=typical)
-    made = cluster(node("whole", 8), node("odd", 7))
-    assert placed(Cpsat(options), templated("g", 3, needs(1)), made) == {"odd": 3}
+    made = cluster(node("whole", 8), node("odd", 7), node("busy", 16))
+    for index in range(8):  # the usual pod wants eight GPUs
+        made.charge(index, NodeName("busy"), needs(8))
+    frugal = Cpsat(objectives=(Objective.FRAGMENTATION,))
+    assert placed(frugal, templated("g", 3, needs(1)), made) == {"odd": 3}
 
 
 def test_the_budget_is_shared_by_a_planning_cycle():

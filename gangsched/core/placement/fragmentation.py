@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from gangsched.core.cluster import Cluster
 from gangsched.core.devices import share_milli
-from gangsched.core.model import GPU, MILLI, PodNeeds
+from gangsched.core.model import GPU, MILLI, PodNeeds, Waiting
 from gangsched.core.nodes import Ints
+from gangsched.core.snapshot import Snapshot
 
 Floats = NDArray[np.float64]
 
@@ -101,6 +102,16 @@ def growth(
         device = np.where(value < best, index, device)
         best = np.minimum(best, value)
     return best, device
+
+
+def workload(waiting: Waiting, snapshot: Snapshot) -> tuple[Typical, ...]:
+    """Return the shapes of all pods in the snapshot with their shares."""
+    seen: dict[PodNeeds, int] = dict(snapshot.cluster.shapes)
+    for gang in (waiting, *snapshot.waiting):
+        for member in gang.members:
+            seen[member.needs] = seen.get(member.needs, 0) + 1
+    total = sum(seen.values())
+    return tuple(Typical(needs, count / total) for needs, count in seen.items())
 
 
 def _gpus(cluster: Cluster, needs: PodNeeds, rows: Ints) -> tuple[Ints, Ints]:

@@ -51,9 +51,9 @@ class Options:
     `typical` is the workload that FRAGMENTATION is measured by.
     """
 
-    objectives: tuple[Objective, ...] = DEFAULT
-    budget: float = 1.0
-    solved_pods: int = 512
+    objectives: tuple[Objective, ...]
+    budget: float
+    solved_pods: int
     typical: tuple[Typical, ...] = ()
 
 

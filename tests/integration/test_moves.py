@@ -1,0 +1,74 @@
+"""Moving a gang for another on a real API server: `defragment: apply`."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from cluster import Cluster
+from conftest import a_plane
+from test_placement import TOPOLOGY, likes, rack, worker
+
+from gangsched.local.nodes import NodeFile
+from gangsched.local.plane import Options, environment
+
+NODES = NodeFile(nodes=(rack("a", 0), rack("b", 0)))
+
+
+@pytest.fixture(scope="module")
+def moving(tmp_path_factory):
+    """Two racks of two nodes, and a scheduler that may move gangs."""
+    folder = tmp_path_factory.mktemp("moves")
+    config = folder / "config.yaml"
+    config.write_text("defragment: apply\nadvice_interval_s: 0.2\n")
+    with a_plane("test-moves", NODES, Options(binding="off")) as plane:
+        cluster = Cluster(plane, "direct")
+        cluster.kubectl("apply", "-f", "-", stdin=TOPOLOGY)
+        command = [sys.executable, "-m", "gangsched", "run", "--binding", "direct"]
+        own = plane.folder / "gangsched.kubeconfig"  # least privilege, as it is deployed
+        command += ["--config", str(config), "--kubeconfig", str(own)]
+        with (folder / "log").open("wb") as log:
+            process = subprocess.Popen(
+                command, env={**os.environ, **environment(plane)}, stdout=log, stderr=log
+            )
+            try:
+                yield cluster
+            finally:
+                process.terminate()
+                process.wait(30)
+
+
+def job(name: str, workers: int, gpus: int, annotations: dict[str, str], **spec) -> dict:
+    """Return a PyTorchJob of workers."""
+    template = worker(gpus)
+    template["spec"]["containers"][0]["name"] = "pytorch"
+    template["spec"] |= spec
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": workers, "template": template}}},
+    }
+
+
+def test_a_movable_gang_makes_room_and_runs_again(moving):
+    space = moving.new_namespace()
+    movable = {"gangsched.io/movable": "true"}
+    moving.create_job(space, job("small", 1, 2, movable, affinity=likes("a0-0")))
+    fixed = job("fixed", 1, 2, {}, affinity=likes("b0-0"))
+    moving.create_job(space, fixed)
+    before = moving.wait_placed(space, "", 2)
+    assert before == {"small-worker-0": "a0-0", "fixed-worker-0": "b0-0"}
+    near = {"gangsched.io/topology-required": "rack"}
+    moving.create_job(space, job("big", 2, 4, near))
+    placed = moving.wait_placed(space, "big-worker-", 2, 60)
+    assert sorted(placed.values()) == ["a0-0", "a0-1"]
+    again = moving.wait(
+        lambda: moving.bound(space, "small-worker-"), "the moved gang to run again", 60
+    )
+    assert set(again.values()) <= {"b0-0", "b0-1"}
+    assert moving.bound(space, "fixed-") == {"fixed-worker-0": "b0-0"}
+    assert not moving.overcommitted()
+    told = [text for _, text in moving.events(space)]
+    assert any(f"Moved to make room for {space}/big" in text for text in told)
+    moving.remove_namespace(space)
