@@ -48,12 +48,12 @@ def _policy(group: str, field: str, name: str, options: dict[str, Any]) -> Any:
     policy = found[name].load()
     if not options:
         return policy()
-    known = [one.name for one in fields(policy)] if is_dataclass(policy) else []
+    allowed = [one.name for one in fields(policy)] if is_dataclass(policy) else []
     for option in options:
-        if option not in known:
+        if option not in allowed:
             raise ConfigError(
                 f"{field}_options of {name}: there is no {option!r}; "
-                f"there are: {', '.join(known) or 'none'}"
+                f"there are: {', '.join(allowed) or 'none'}"
             )
     try:
         return TypeAdapter(policy).validate_python(options)
