@@ -99,7 +99,9 @@ class GangState:
         member.ended = fact.ended
         member.failed = fact.failed
         member.terminating = fact.terminating
-        if member.stage is None:
+        if member.stage is None and not member.declared:
+            # A declared place keeps what its role asks: its pod is pinned to one node, and once
+            # that pod is gone the place may be anywhere again.
             member.needs = fact.needs
             member.role = fact.role or member.role
         member.rank = fact.rank

@@ -202,12 +202,15 @@ class Scheduler:
             due = self.engine.unadvised(_ADVISED_AT_ONCE, self.now_s())
             if not due:
                 continue
-            await counsel.look(self.engine, self.now_s())
-            for waiting, refusal in due:
-                started_s = time.monotonic()
-                plan = await asyncio.to_thread(counsel.advise, waiting, refusal)
-                self.metrics.advice_seconds.observe(time.monotonic() - started_s)
-                self.execute(self.engine.accept(plan, self.now_s()))
+            try:
+                await counsel.look(self.engine, self.now_s())
+                for waiting, refusal in due:
+                    started_s = time.monotonic()
+                    plan = await asyncio.to_thread(counsel.advise, waiting, refusal)
+                    self.metrics.advice_seconds.observe(time.monotonic() - started_s)
+                    self.execute(self.engine.accept(plan, self.now_s()))
+            except Exception:  # advice is a courtesy: whatever is wrong with it, gangs still start
+                log.exception("advice failed")
 
     async def _tick_on(self) -> None:
         while True:

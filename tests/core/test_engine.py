@@ -5,7 +5,7 @@ from builders import an_engine, gang, needs, node, plan, pod, templated
 from gangsched.core import facts as f
 from gangsched.core import orders as o
 from gangsched.core.engine import State
-from gangsched.core.model import GangId, NodeName, PodUid
+from gangsched.core.model import Expression, GangId, NodeName, NodeTerm, PodUid
 from gangsched.core.planner import make_plan
 from gangsched.core.policy import Policies
 from policies.fifo import Fifo
@@ -41,6 +41,20 @@ def a_pair(engine):
     engine.observe(pod("a", "g"), 0.0)
     engine.observe(pod("b", "g"), 0.0)
     return prepared(engine, plan(engine))
+
+
+def test_a_lost_pod_s_place_is_not_pinned_to_its_old_node():
+    engine = an_engine(node("a"), node("b"))
+    engine.observe(f.GangSeen(templated("g", 1, needs(8))), 0.0)
+    plan(engine)
+    here = NodeTerm((), (Expression("metadata.name", "In", ("a",)),))
+    pinned = needs(8, required=(here,))
+    engine.observe(pod("g-worker-0", "g", pinned), 1.0)
+    engine.observe(pod("g-worker-0", "g", pinned, node=NodeName("a")), 1.0)
+    engine.observe(pod("other", "x", needs(8), node=NodeName("a"), uid="o"), 2.0)
+    engine.observe(f.PodGone(PodUid("g-worker-0")), 2.0)
+    plan(engine, 3.0)
+    assert [m.node for m in engine.gangs[GangId("ns/g")].members.values()] == ["b"]
 
 
 def test_a_gang_waits_for_its_members():

@@ -5,7 +5,17 @@ from builders import GPU, POLICIES, an_engine, gang, needs, node, plan, pod, tem
 from gangsched.core.defrag import Budget, Mover
 from gangsched.core.engine import State
 from gangsched.core.facts import GangSeen, NodeSeen, PodGone, TopologySeen
-from gangsched.core.model import Constraints, GangId, Near, Node, NodeName, PodNeeds, PodUid
+from gangsched.core.model import (
+    Constraints,
+    Expression,
+    GangId,
+    Near,
+    Node,
+    NodeName,
+    NodeTerm,
+    PodNeeds,
+    PodUid,
+)
 from gangsched.core.orders import Bind, CutGpus, Evict, Prepare, Report, Reserve
 from gangsched.core.planner import Plan, Planned
 from gangsched.core.topology import Level, Topology
@@ -147,6 +157,21 @@ def test_the_cheapest_move_makes_room():
     assert [move.gang for move in moves.moves] == ["ns/x"]
     assert moves.moves[0].target == ("b0",)
     assert moves.lost_gpu_s == 4 * 300.0
+
+
+def test_pods_pinned_to_their_node_can_go_elsewhere():
+    nodes = (in_rack("a0", "a"), in_rack("a1", "a"), in_rack("b0", "b"))
+    engine = an_engine(*nodes)
+    engine.observe(TopologySeen(RACKS), 0.0)
+    engine.observe(GangSeen(templated("x", 1, needs(4), movable=True)), 0.0)
+    here = NodeTerm((), (Expression("metadata.name", "In", ("a0",)),))
+    pinned = needs(4, required=(here,))
+    engine.observe(pod("x-worker-0", "x", pinned, node=NodeName("a0"), role="worker"), 1.0)
+    constraints = Constraints(near=Near(required="rack"))
+    engine.observe(GangSeen(templated("big", 2, needs(8), constraints=constraints)), 2.0)
+    plan(engine, 2.0)
+    _, moves = moves_for(engine)
+    assert moves.moves[0].target == ("b0",)
 
 
 def test_what_may_not_move_stays():

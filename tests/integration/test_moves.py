@@ -27,7 +27,7 @@ def moving(tmp_path_factory):
         command = [sys.executable, "-m", "gangsched", "run", "--binding", "direct"]
         own = plane.folder / "gangsched.kubeconfig"  # least privilege, as it is deployed
         command += ["--config", str(config), "--kubeconfig", str(own)]
-        with (folder / "log").open("wb") as log:
+        with (plane.programs.logs / "gangsched.log").open("wb") as log:
             process = subprocess.Popen(
                 command, env={**os.environ, **environment(plane)}, stdout=log, stderr=log
             )
