@@ -7,7 +7,7 @@ import sys
 import pytest
 from cluster import Cluster
 from conftest import a_plane
-from test_placement import TOPOLOGY, likes, rack, worker
+from test_racks import TOPOLOGY, likes, rack, worker
 
 from gangsched.local.nodes import NodeFile
 from gangsched.local.plane import Options, environment
