@@ -58,6 +58,8 @@ def main() -> None:
         dist.all_reduce(total)
         if rank == 0:
             print(f"epoch {epoch} loss {total[0] / total[1]:.4f}", flush=True)
+    # Nobody leaves before all have the last sum: a rank that goes early cuts its neighbours off.
+    dist.monitored_barrier()
     dist.destroy_process_group()
 
 
