@@ -10,16 +10,28 @@ from gangsched.core.refusal import Refusal
 class Backlog:
     """Gangs to plan, gangs refused on the present room, and their refusals.
 
-    `room_grew` is set by whoever frees room: those refused before may fit then.
+    `room_grew` is set by whoever frees room: those refused before may fit then. `room` counts how
+    often that was, so that a refusal on older room is known as such.
     """
 
     def __init__(self, gangs: dict[GangId, GangState]) -> None:
         self.refusals: dict[GangId, Refusal] = {}
-        self.room_grew = False
+        self.room = 0
+        self._grew = False
         self._gangs = gangs
         # Ordered sets (dicts without values): iterating a real set would depend on the hash seed.
         self._to_plan: dict[GangId, None] = {}
         self._refused: dict[GangId, None] = {}
+
+    @property
+    def room_grew(self) -> bool:
+        """Tell whether room came free since gangs were last put in line for it."""
+        return self._grew
+
+    @room_grew.setter
+    def room_grew(self, grew: bool) -> None:
+        self._grew = grew
+        self.room += grew  # a plan made before does not know of it
 
     def want(self, gang: GangId) -> None:
         """Have a gang planned."""

@@ -135,7 +135,8 @@ class Engine(Views):
                 if self._backlog.stands(refusal):
                     self._refuse(gang, refusal)
             else:
-                self._backlog.refused(gang.id)
+                if plan.room == self._backlog.room:
+                    self._backlog.refused(gang.id)
                 self._refuse(gang, refusal)
         return self._take_orders()
 

@@ -40,6 +40,7 @@ class Plan:
     placements: tuple[Planned, ...] = ()
     refusals: tuple[tuple[int, Refusal], ...] = ()
     advice: bool = False
+    room: int = 0
 
 
 def make_plan(snapshot: Snapshot, policies: Policies, now_s: float) -> Plan:
@@ -61,7 +62,7 @@ def make_plan(snapshot: Snapshot, policies: Policies, now_s: float) -> Plan:
                 verify(waiting, result, snapshot, trial)
                 snapshot.cluster.claim(waiting.gang.id, waiting.constraints)
                 placements.append(Planned(waiting.gang.id, waiting.version, result))
-    return Plan(tuple(placements), tuple(refusals))
+    return Plan(tuple(placements), tuple(refusals), room=snapshot.room)
 
 
 def _batches(order: list[Waiting], policies: Policies) -> Iterator[list[Waiting]]:

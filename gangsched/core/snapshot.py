@@ -71,6 +71,7 @@ class Snapshot:
     beyond_is_judged: bool = True
     running: tuple[Running, ...] = ()
     solving: Allowance = field(default_factory=Allowance)
+    room: int = 0
 
     @contextmanager
     def trial(self) -> Iterator["Trial"]:

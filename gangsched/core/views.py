@@ -36,7 +36,7 @@ class Views:
 
         Advice needs the running gangs too; plain planning does not pay for them.
         """
-        waiting = [gang.waiting() for gang in self._backlog.plannable()]
+        waiting = [gang.waiting() for gang in self._backlog.plannable()] if limit else []
         waiting.sort(key=lambda item: (-item.priority, item.since_s, item.gang.id))
         del waiting[limit:]
         for item in waiting:
@@ -48,6 +48,7 @@ class Views:
             self.queues,
             self.beyond_is_judged,
             self.running() if running else (),
+            room=self._backlog.room,
         )
 
     def reservation(self, uid: PodUid) -> NodeName | None:

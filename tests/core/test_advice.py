@@ -16,7 +16,7 @@ from gangsched.core.model import (
     Spread,
 )
 from gangsched.core.placement.advise import advise
-from gangsched.core.planner import Plan
+from gangsched.core.planner import Plan, make_plan
 from gangsched.core.topology import Fabric, Level, Topology
 
 TREE = Topology("default", (Level("block", "block", Fabric.INFINIBAND), Level("rack", "rack")))
@@ -147,6 +147,20 @@ def test_late_advice_takes_no_gang_out_of_line():
     assert engine.wants_plan()
     late = Plan((), ((waiting.version, advised),), advice=True)
     assert not engine.accept(late, 3.0)
+    assert engine.wants_plan()
+    plan(engine, 3.0)
+    assert engine.gangs[G].state is State.RESERVED
+
+
+def test_room_that_comes_free_while_a_plan_is_made_is_not_forgotten():
+    engine = cluster(2)
+    engine.observe(pod("busy", "x", needs(8), node=NodeName("n0")), 0.0)
+    engine.observe(GangSeen(templated("g", 2, needs(8))), 0.0)
+    made = make_plan(engine.snapshot(), POLICIES, 0.0)
+    engine.observe(PodGone(PodUid("busy")), 1.0)
+    engine.snapshot(0, running=True)  # somebody looks at the cluster for advice
+    engine.wants_plan()
+    engine.accept(made, 2.0)
     assert engine.wants_plan()
     plan(engine, 3.0)
     assert engine.gangs[G].state is State.RESERVED
