@@ -61,6 +61,7 @@ class _Word:
     events: list[tuple[str, str]] = field(default_factory=list)
     said: tuple[str, str] | None = None
     changed: bool = False
+    writing: bool = False
 
 
 @dataclass(slots=True)
@@ -153,11 +154,14 @@ class Status:
             gang = await self._queue.get()
             word = self._words.get(gang)
             subject = self._subjects.get(gang)
-            if word is None:
+            if word is None or not word.changed:
                 continue
+            if word.writing:
+                continue  # whoever writes looks again when done, so that words keep their order
             word.changed = False
             if subject is None:
                 continue  # said again as soon as the object is known
+            word.writing = True
             try:
                 if subject.has_status:
                     await self._write_status(subject, word)
@@ -168,6 +172,10 @@ class Status:
                 continue  # deleted meanwhile
             except KubeError as error:
                 log.warning("status of %s: %s", gang, error)
+            finally:
+                word.writing = False
+                if word.changed:
+                    self._queue.put_nowait(gang)
 
     async def _write_status(self, subject: Subject, word: _Word) -> None:
         placed = word.state == "Placed" and word.reason == "Placed"

@@ -147,6 +147,13 @@ class Cluster:
             if name is None or event.involved_object.name == name
         ]
 
+    def wait_event(self, namespace, reason, message="", name=None) -> None:
+        """Wait for an Event; they are written after the deed they tell of."""
+        self.wait(
+            lambda: any(r == reason and message in m for r, m in self.events(namespace, name)),
+            f"the Event {reason} {message}",
+        )
+
     def create_job(self, namespace, body) -> None:
         self.custom.create_namespaced_custom_object(
             "kubeflow.org", "v1", namespace, "pytorchjobs", body

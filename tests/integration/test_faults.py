@@ -20,7 +20,7 @@ def test_a_gang_larger_than_the_cluster(cluster, namespace):
     cluster.gang(namespace, "g", 5)
     message = wait_reason(cluster, namespace, "LargerThanCluster")
     assert "the whole cluster holds 4 even when empty" in message
-    assert ("LargerThanCluster", message) in cluster.events(namespace, "g")
+    cluster.wait_event(namespace, "LargerThanCluster", message, "g")
 
 
 def test_a_role_that_fits_no_node_names_the_nearest_miss(cluster, namespace):
@@ -122,7 +122,7 @@ def test_a_running_gang_that_loses_a_member_is_stopped_unless_made_whole(cluster
     cluster.wait_placed(namespace, "g-", 3)
     cluster.core.delete_namespaced_pod("g-2", namespace, grace_period_seconds=0)
     cluster.wait(lambda: not cluster.bound(namespace), "the partial gang to be stopped", 20)
-    assert any(r == "Broken" for r, _ in cluster.events(namespace, "g"))
+    cluster.wait_event(namespace, "Broken", name="g")
 
 
 def test_volumes_the_planner_does_not_model(cluster, namespace):

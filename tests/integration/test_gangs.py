@@ -10,7 +10,7 @@ def test_all_members_start_together(cluster, namespace):
     cluster.wait_placed(namespace, "g-", 4)
     cluster.wait(lambda: cluster.condition(namespace, "g").get("status") == "True", "Scheduled")
     assert cluster.group_status(namespace, "g")["phase"] == "Placed"
-    assert ("Placed", "All 4 pods of the gang are bound, to 4 nodes.") in cluster.events(namespace)
+    cluster.wait_event(namespace, "Placed", "All 4 pods of the gang are bound, to 4 nodes.")
 
 
 def test_none_starts_before_the_last_member_exists(cluster, namespace):
@@ -73,10 +73,7 @@ def test_a_planned_group_is_reserved_before_its_pods_exist(cluster, namespace):
         "the reservation",
     )
     assert [place["pod"] for place in status["assignments"]] == [f"g-worker-{i}" for i in range(3)]
-    cluster.wait(
-        lambda: "Broken" in [r for r, _ in cluster.events(namespace, "g")],
-        "the reservation to end, since nobody made the pods",
-    )
+    cluster.wait_event(namespace, "Broken", name="g")  # nobody made the pods
 
 
 @pytest.mark.parametrize("round_", range(5))

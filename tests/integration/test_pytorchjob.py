@@ -213,13 +213,9 @@ def test_success_is_the_masters(cluster, namespace):
     assert {"startTime", "completionTime", "lastReconcileTime"} <= status.keys()
     assert status["replicaStatuses"]["Master"]["succeeded"] == 1
     assert "Failed" not in conditions
-    reasons = {reason for reason, _ in cluster.events(namespace, "j")}
-    assert {
-        "PyTorchJobCreated",
-        "PyTorchJobRunning",
-        "PyTorchJobSucceeded",
-        "SuccessfulCreatePod",
-    } <= reasons
+    told = "PyTorchJobCreated", "PyTorchJobRunning", "PyTorchJobSucceeded", "SuccessfulCreatePod"
+    for reason in told:
+        cluster.wait_event(namespace, reason, name="j")
 
 
 def test_without_a_master_all_workers_must_succeed(cluster, namespace):
@@ -478,7 +474,7 @@ def test_bad_input_is_told_on_the_job(cluster, namespace, case):
     failed = cluster.conditions(namespace, "j")["Failed"]
     assert failed["reason"] == "PyTorchJobFailedValidation"
     assert message in failed["message"]
-    assert ("PyTorchJobFailedValidation", failed["message"]) in cluster.events(namespace, "j")
+    cluster.wait_event(namespace, "PyTorchJobFailedValidation", failed["message"], "j")
     assert not cluster.core.list_namespaced_pod(namespace).items
 
 
