@@ -84,7 +84,7 @@ class Found:
 
 def place(placer: Placer, gang: Waiting, cluster: Cluster) -> Found:
     """Place once and measure."""
-    snapshot = Snapshot(cluster, (), frozenset({"default"}))
+    snapshot = Snapshot(cluster, ())
     started_s = time.perf_counter()
     result = placer.place(gang, snapshot)
     ms = (time.perf_counter() - started_s) * 1000

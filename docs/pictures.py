@@ -63,7 +63,7 @@ def gang(count: int, gpus: int, constraints: Constraints = NO_CONSTRAINTS, **mor
 
 def place(placer: Placer, waiting: Waiting, made: Cluster) -> Placement | Refusal:
     """Place a gang."""
-    return placer.place(waiting, Snapshot(made, (), frozenset({"default"})))
+    return placer.place(waiting, Snapshot(made, ()))
 
 
 def scene(title: str, placer: Placer, waiting: Waiting, made: Cluster) -> Scene:
@@ -105,7 +105,7 @@ def explained() -> Refusal:
     made, waiting = scattered()
     refusal = place(Cpsat(), waiting, made)
     assert isinstance(refusal, Refusal)
-    return advise(waiting, Snapshot(made, (), frozenset({"default"})), refusal)
+    return advise(waiting, Snapshot(made, ()), refusal)
 
 
 def mig() -> tuple[Node, Placement]:
@@ -117,7 +117,7 @@ def mig() -> tuple[Node, Placement]:
     made.put_node(node)
     made.charge("x", node.name, PodNeeds((("nvidia.com/mig-1g.5gb", 2),)))
     waiting = gang(4, 0, **{MIG: 1})
-    result = with_cut_gpus(waiting, Snapshot(made, (), frozenset({"default"})), Pack())
+    result = with_cut_gpus(waiting, Snapshot(made, ()), Pack())
     assert result is not None
     return node, result
 

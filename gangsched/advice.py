@@ -46,7 +46,7 @@ async def find(
         protected = await disruption.protected(client, scheduler.engine)
     engine = scheduler.engine
     budget = Budget(config.defragment_gpu_s, config.defragment_gangs)
-    snapshot = engine.snapshot(0, running=True)
+    snapshot = engine.snapshot(0, time.time())
     mover = Mover(snapshot, policies.placer, time.time(), budget, protected)
     if wish.gang:
         state = engine.gangs.get(GangId(wish.gang))

@@ -19,9 +19,6 @@ class SchedulerConfig(BaseModel):
     scheduler_name: str = Field("gangsched", min_length=1)
     """Pods with this `spec.schedulerName` are ours."""
 
-    queues: tuple[str, ...] = ("default",)
-    """Names a PodGroup may give as its queue."""
-
     order: str = "fifo"
     """Entry point in `gangsched.orders`: who is next."""
 
@@ -71,8 +68,8 @@ class SchedulerConfig(BaseModel):
     binds_in_flight: int = Field(64, ge=1, le=1024)
     """Bindings posted at once. On two cores 64 gave more than 32, and 128 no more than 64."""
 
-    gangs_per_plan: int = Field(1000, ge=1)
-    """Gangs looked at in one planning cycle; bounds how stale a plan can get."""
+    gangs_per_plan: int = Field(20_000, ge=1)
+    """Gangs looked at in one planning cycle, oldest first; those alike cost next to nothing."""
 
     plan_interval_s: float = Field(0.02, ge=0)
     """Pause between planning cycles, so that gangs arriving together are planned together."""

@@ -72,7 +72,7 @@ def an_instance(seed: int, *, nodes: int = 6, members: int = 6, shares: bool = T
                 cluster.exclusive = {gang: ("", TOPOLOGY.index(level))}
     waiting = _gang(rng, members, [node.name for node in made], shares=shares)
     situation = Situation({node.name: node for node in made}, tuple(running), TOPOLOGY, exclusive)
-    return Instance(waiting, situation, Snapshot(cluster, (), frozenset({"default"})))
+    return Instance(waiting, situation, Snapshot(cluster, ()))
 
 
 def _node(rng: random.Random, index: int) -> Node:

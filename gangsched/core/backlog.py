@@ -42,6 +42,11 @@ class Backlog:
         """Do not plan a gang until it is wanted again."""
         self._to_plan.pop(gang, None)
 
+    def again(self) -> None:
+        """Have all refused gangs planned again."""
+        if self._refused:
+            self.room_grew = True
+
     def refused(self, gang: GangId) -> None:
         """Do not plan a gang again before there is more room."""
         self._to_plan.pop(gang, None)

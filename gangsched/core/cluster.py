@@ -234,6 +234,39 @@ class Cluster(Nodes):
             held[holder] = held.get(holder, 0) + times
             self.holders[row] = {gang: n for gang, n in held.items() if n > 0}
 
+    def gpu_model(self, row: int) -> str:
+        """Return the GPU product of a row's node, "" where it is not known."""
+        node = self.nodes[row]
+        return node.gpu_model if node is not None else ""
+
+    def footprint(self, needs: PodNeeds, sign: int = 1) -> Ints:
+        """Return what a pod takes in whole amounts.
+
+        A share is believed to take its GPUs for itself, and to leave them in use when it goes.
+        """
+        vector = self.vector(needs)
+        if needs.share is not None and sign > 0:
+            vector = vector.copy()
+            vector[self._columns[GPU]] += needs.share.devices
+        return vector
+
+    def with_used(self, used: Ints) -> "Cluster":
+        """Return a copy in which something else is used."""
+        other = self.copy()
+        other.used = used
+        other._counts, other._touched = {}, []
+        return other
+
+    def put_used(self, rows: list[int], used: Ints) -> None:
+        """Set what is used on some rows of a copy."""
+        self.used[rows] = used
+        self._touched.extend(rows)
+
+    def release(self, rows: Ints, amounts: Ints) -> None:
+        """Give back amounts, shape (n, resources), on n rows of a copy in one go."""
+        np.subtract.at(self.used, rows, amounts)
+        self._touched.extend(rows.tolist())
+
     @contextmanager
     def offering(self, changes: Mapping[NodeName, tuple[Requests, Requests]]) -> Iterator[None]:
         """Look at the cluster as if nodes offered other resources: (less, more) by node."""

@@ -28,27 +28,28 @@ from dataclasses import replace
 
 from gangsched.core import facts as f
 from gangsched.core import orders as o
+from gangsched.core.accounts.ledger import Ledger
 from gangsched.core.backlog import Backlog
 from gangsched.core.cluster import Cluster
+from gangsched.core.custody import Custody
 from gangsched.core.gangs import GangState, Limits, MemberState, Stage, State
 from gangsched.core.holding import Holding
-from gangsched.core.model import GangId, Node, NodeName, PodUid
+from gangsched.core.model import GangId, Node, NodeName, PodUid, Waiting
 from gangsched.core.placement.advise import without
 from gangsched.core.planner import Plan, Planned
-from gangsched.core.policy import Placement
+from gangsched.core.policy import Eviction, Placement
 from gangsched.core.recheck import holds
 from gangsched.core.refusal import Reason, Refusal, plural
-from gangsched.core.snapshot import Snapshot
+from gangsched.core.snapshot import Running, Snapshot
 from gangsched.core.topology import Topology
-from gangsched.core.views import Views
 
 
-class Engine(Views):
+class Engine(Custody):
     """All state of the scheduler. One task owns it; see the module's drawing."""
 
-    def __init__(self, limits: Limits, queues: frozenset[str] = frozenset({"default"})) -> None:
+    def __init__(self, limits: Limits, ledger: Ledger | None = None) -> None:
+        super().__init__(ledger)
         self.limits = limits
-        self.queues = queues
         self.cluster = Cluster()
         self.gangs: dict[GangId, GangState] = {}
         self.beyond_is_judged = True
@@ -57,14 +58,18 @@ class Engine(Views):
         self._holding = Holding(self.cluster)
         self._backlog = Backlog(self.gangs)
         self._pods: dict[PodUid, f.PodSeen] = {}
-        self._orders: list[o.Order] = []
         self._timed: dict[GangId, None] = {}
+        self._leavers: dict[GangId, None] = {}
+        self._waiting_known: dict[GangId, tuple[tuple[int, int], Waiting]] = {}
+        self._running_known: dict[GangId, tuple[tuple[int, int], Running]] = {}
         self._births = 0
+        self._replanned_s = 0.0
 
     # -- facts --------------------------------------------------------------------------------
 
     def observe(self, fact: f.Fact, now_s: float) -> tuple[o.Order, ...]:
         """Fold one fact in; return what has to be done because of it."""
+        self._now_s = max(now_s, self._now_s)
         match fact:
             case f.PodSeen():
                 self._pod_seen(fact, now_s)
@@ -90,18 +95,27 @@ class Engine(Views):
                 self._topologies({k: v for k, v in self.topologies.items() if k != name})
             case f.GangSeen(gang):
                 state = self._gang(gang.id)
+                before = self._account(gang.id)
                 if state.declare(gang):
+                    if self._account(gang.id) != before:
+                        self.ledger.move(gang.id, gang.queue, gang.user, self._now_s)
                     self._refresh(state, now_s)
             case f.GangGone(gang_id):
                 self._gang_gone(gang_id, now_s)
             case f.ReservationSeen():
                 self._adopt(fact, now_s)
+            case _:
+                self._queue_fact(fact)
         if self._backlog.room_grew and self._holding.any():
             self._room_came(now_s)
         return self._take_orders()
 
     def tick(self, now_s: float) -> tuple[o.Order, ...]:
         """Let time pass: break what is overdue, and let what backed off try again."""
+        self._now_s = max(now_s, self._now_s)
+        if now_s - self._replanned_s >= self.limits.replan_s:
+            self._replanned_s = now_s
+            self._backlog.again()
         for gang_id in list(self._timed):
             gang = self.gangs.get(gang_id)
             due_s = None if gang is None else gang.due_s()
@@ -115,6 +129,7 @@ class Engine(Views):
 
     def accept(self, plan: Plan, now_s: float) -> tuple[o.Order, ...]:
         """Check every placement on the current state, and reserve those that still hold."""
+        self._now_s = max(now_s, self._now_s)
         for planned in plan.placements:
             gang = self.gangs.get(planned.gang)
             if (
@@ -124,9 +139,11 @@ class Engine(Views):
             ):
                 self.stale_plans += 1
                 continue
-            for victim in planned.placement.evicts:
-                self._break(self.gangs[victim], f"moved to make room for {gang.id}", now_s)
+            for eviction in planned.placement.evicts:
+                self._stop(self.gangs[eviction.gang], eviction, gang, now_s)
             self._reserve(gang, planned, now_s)
+        if not plan.advice:
+            self.reserved = {one.gang: one for one in plan.reserved}
         for version, refusal in plan.refusals:
             gang = self.gangs.get(refusal.gang)
             if gang is None or gang.version != version:
@@ -150,7 +167,7 @@ class Engine(Views):
             gang.move(member, Stage.RESERVED)
             chosen = devices.get(name, ())
             key = (gang.id, name)
-            member.devices = self.cluster.charge(key, node, member.needs, gang.id, chosen)
+            member.devices = self._charge(key, node, member.needs, gang.id, chosen)
         if gang.state is State.PENDING:
             gang.state = State.RESERVED
         gang.version += 1
@@ -180,9 +197,9 @@ class Engine(Views):
         self._orders.extend(self._holding.hold(gang, placement.repartitions))
         gang.deadline_s = now_s + self.limits.repartition_s
         cut = ", ".join(one.node for one in placement.repartitions)
-        gone = ", ".join(placement.evicts)
+        gone = ", ".join(eviction.gang for eviction in placement.evicts)
         parts = [f"idle GPUs of {cut} are being cut anew"] * bool(cut)
-        parts += [f"{gone} is being moved"] * bool(gone)
+        parts += [f"{gone} is being stopped"] * bool(gone)
         self._report(gang, Reason.MAKING_ROOM.value, f"{' and '.join(parts)} to make room.")
 
     def _gpus_cut(self, node: Node, now_s: float) -> None:
@@ -197,13 +214,22 @@ class Engine(Views):
 
     def _still_holds(self, gang: GangState, planned: Planned) -> bool:
         """Tell whether a placement still fits, on what the gangs it stops leave behind."""
-        victims = [self.gangs.get(victim) for victim in planned.placement.evicts]
-        if not victims:
+        evictions = planned.placement.evicts
+        if not evictions:
             return holds(self.cluster, gang, planned)
-        running = [one.running() for one in victims if one and one.state is State.PLACED]
-        snapshot = Snapshot(self.cluster, (), self.queues)
-        emptied = without(snapshot, tuple(running)).cluster
-        return len(running) == len(victims) and holds(emptied, gang, planned)
+        running: list[Running] = list(self.leaving())
+        for eviction in evictions:
+            victim = self.gangs.get(eviction.gang)
+            if victim is None or victim.state is not State.PLACED:
+                return False
+            whole = victim.running()
+            going = {place.name for place in whole.places} & set(eviction.pods)
+            if len(going) != len(eviction.pods):
+                return False
+            places = tuple(p for p in whole.places if not going or p.name in going)
+            running.append(replace(whole, places=places))
+        emptied = without(Snapshot(self.cluster, ()), tuple(running)).cluster
+        return holds(emptied, gang, planned)
 
     def _topologies(self, topologies: dict[str, Topology]) -> None:
         """Take the topologies over; one called "default" is the default, else the first by name."""
@@ -230,8 +256,8 @@ class Engine(Views):
             return
         self._pods[fact.uid] = fact
         if fact.node is not None and not fact.ended:
-            self.cluster.charge(fact.uid, fact.node, fact.needs, fact.gang, fact.devices)
-        elif self.cluster.discharge(fact.uid):
+            self._charge(fact.uid, fact.node, fact.needs, fact.gang, fact.devices)
+        elif self._discharge(fact.uid):
             self._backlog.room_grew = True
         if fact.gang is None:
             return
@@ -253,7 +279,7 @@ class Engine(Views):
         known = self._pods.pop(uid, None)
         if known is None:
             return
-        if self.cluster.discharge(uid):
+        if self._discharge(uid):
             self._backlog.room_grew = True
         if known.gang is None:
             return
@@ -266,6 +292,8 @@ class Engine(Views):
             self._settle_member(gang, member)
             self._backlog.room_grew = True
         gang.pod_gone(member)
+        if gang.id in self._leavers and gang.leaving() is None:
+            del self._leavers[gang.id]
         if lost_reserved and gang.state in (State.RESERVED, State.BINDING):
             self._break(gang, f"pod {known.name} left before the gang had started", now_s)
         self._refresh(gang, now_s)
@@ -313,7 +341,7 @@ class Engine(Views):
         self._refresh(gang, now_s)
 
     def _settle_member(self, gang: GangState, member: MemberState) -> None:
-        self.cluster.discharge((gang.id, member.name))
+        self._discharge((gang.id, member.name))
         gang.move(member, None)
         member.node = None
 
@@ -346,6 +374,8 @@ class Engine(Views):
         gang = self.gangs.get(gang_id)
         if gang is None or gang.spec is None:
             return
+        if gang.state is State.PLACED:
+            self._learn(gang)
         gang.undeclare()
         if gang.state in (State.RESERVED, State.BINDING):
             self._break(gang, "its PodGroup was deleted before the gang had started", now_s)
@@ -355,12 +385,14 @@ class Engine(Views):
 
     def _forget(self, gang: GangState) -> None:
         for member in gang.members.values():
-            self.cluster.discharge((gang.id, member.name))
+            self._discharge((gang.id, member.name))
         del self.gangs[gang.id]
         self.cluster.exclusive.pop(gang.id, None)
         self._holding.drop(gang)
         self._backlog.forget(gang.id)
         self._timed.pop(gang.id, None)
+        for known in (self._leavers, self._waiting_known, self._running_known):
+            known.pop(gang.id, None)
 
     def _adopt(self, fact: f.ReservationSeen, now_s: float) -> None:
         """Take over a reservation an earlier process wrote, if it still holds whole."""
@@ -387,6 +419,8 @@ class Engine(Views):
             self._advance(gang, now_s)
         if gang.state in (State.GATHERING, State.PENDING, State.PLACED):
             self._watch_minimum(gang, now_s)
+        if gang.state is State.PLACED:
+            self._watch_work(gang, now_s)
         if gang.plannable():
             self._backlog.want(gang.id)
 
@@ -449,6 +483,12 @@ class Engine(Views):
     def _placed(self, gang: GangState, now_s: float) -> None:
         gang.state = State.PLACED
         gang.placed_s = now_s
+        gang.stopped_by = ""
+        gang.learnt = False
+        limit_s = self._limit_s(gang)
+        if limit_s is not None:
+            gang.end_by_s = gang.running().started_s + limit_s
+            self._timed[gang.id] = None
         self.cluster.claim(gang.id, gang.constraints())
         gang.attempts = 0
         gang.avoid.clear()
@@ -487,6 +527,37 @@ class Engine(Views):
                 f"queued again unless it is whole within {gang.timeout_s(self.limits):g} s.",
             )
 
+    def _watch_work(self, gang: GangState, now_s: float) -> None:
+        """A gang that is placed becomes ready in time, ends in time, and teaches how long it ran."""
+        if self.finished(gang):
+            self._learn(gang)
+            gang.ready_by_s = gang.end_by_s = None
+            return
+        spec = gang.spec
+        if spec is None or spec.ready_timeout_s is None or not gang.unready():
+            if gang.ready_by_s is not None:
+                gang.ready_by_s, gang.unready_tries = None, 0
+        elif gang.ready_by_s is None:
+            gang.ready_by_s = now_s + spec.ready_timeout_s
+            self._timed[gang.id] = None
+
+    def _overdue(self, gang: GangState, now_s: float) -> None:
+        """Stop a gang that is not ready in time, or runs for longer than it may."""
+        if gang.ready_by_s is not None and now_s >= gang.ready_by_s:
+            gang.ready_by_s = None
+            lacking = plural(gang.unready(), "pod")
+            gang.unready_tries += 1
+            if gang.unready_tries >= self.limits.ready_tries:
+                gang.given_up = (
+                    f"it did not become ready in {gang.unready_tries} tries; change its spec or "
+                    f"create it anew to have it tried again"
+                )
+            self._break(gang, f"{lacking} did not become ready in time", now_s)
+        elif gang.end_by_s is not None and now_s >= gang.end_by_s:
+            gang.end_by_s = None
+            gang.given_up = f"it ran for the {self._limit_s(gang) or 0:g} s it may"
+            self._break(gang, gang.given_up, now_s)
+
     def _back_off(self, gang: GangState, until_s: float) -> None:
         gang.not_before_s = until_s
         self._timed[gang.id] = None
@@ -502,6 +573,8 @@ class Engine(Views):
         if gang.most_until_s is not None and now_s >= gang.most_until_s:
             gang.most_per_node = gang.most_until_s = None
             gang.version += 1
+        if gang.state is State.PLACED:
+            self._overdue(gang, now_s)
         if gang.deadline_s is not None and now_s >= gang.deadline_s:
             gang.deadline_s = None
             if gang.held_back:
@@ -528,15 +601,32 @@ class Engine(Views):
                 self._withdraw(gang, member, "the pod did not come to the barrier in time")
                 gang.version += 1
 
-    def _break(self, gang: GangState, reason: str, now_s: float) -> None:
+    def _stop(self, gang: GangState, eviction: Eviction, by: GangState, now_s: float) -> None:
+        """Stop a gang for another, or take its surplus members back; it keeps its turn."""
+        reason = self._preempted(gang, eviction, by)
+        if not eviction.pods:
+            gang.stopped_by = by.id
+            gang.attained_s += max(now_s - gang.running().started_s, 0.0)
+            self._break(gang, reason, now_s, word="Preempted")
+            return
+        gang.version += 1
+        for name in eviction.pods:
+            self._evict(gang, gang.members[name], reason, preempted=True)
+        self._report(gang, "Shrunk", f"{plural(len(eviction.pods), 'surplus pod')} {reason}.")
+
+    def _break(
+        self, gang: GangState, reason: str, now_s: float, *, word: str = "Broken"
+    ) -> None:
         """Stop a gang as a whole; its room is freed member by member, as the world answers."""
+        preempted = word != "Broken"
         gang.state = State.BROKEN
         gang.broken_reason = reason
         gang.proof = ""
-        gang.attempts += 1
+        gang.attempts += not preempted
         gang.version += 1
-        gang.below_since_s = gang.deadline_s = None
-        self._report(gang, "Broken", f"{reason}. The gang is stopped and will be planned again.")
+        gang.below_since_s = gang.deadline_s = gang.ready_by_s = gang.end_by_s = None
+        again = "" if gang.given_up else " and will be planned again"
+        self._report(gang, word, f"{reason}. The gang is stopped{again}.")
         self._orders.append(o.Release(gang.id))
         self._holding.drop(gang)
         pinned = gang.spec is not None and gang.spec.planned_before_creation
@@ -546,9 +636,17 @@ class Engine(Views):
                 self._withdraw(gang, member, reason)
             # A pod created pinned to a node cannot be planned again: it has to be made anew.
             if member.pod and not member.ended and (member.bound or (pinned and not in_flight)):
-                member.evicted = True
-                self._orders.append(o.Evict(gang.id, member.pod, member.name, reason))
+                self._evict(gang, member, reason, preempted=preempted)
         self._settle_broken(gang, now_s)
+
+    def _evict(
+        self, gang: GangState, member: MemberState, reason: str, *, preempted: bool = False
+    ) -> None:
+        if member.pod is None or member.evicted:
+            return
+        member.evicted = True
+        self._leavers[gang.id] = None
+        self._orders.append(o.Evict(gang.id, member.pod, member.name, reason, preempted))
 
     def _withdraw(self, gang: GangState, member: MemberState, reason: str) -> None:
         stage = member.stage
@@ -562,9 +660,7 @@ class Engine(Views):
         for member in gang.members.values():
             late = member.bound or (pinned and member.stage is None)
             if late and member.pod and not member.ended and not member.evicted:
-                member.evicted = True
-                reason = gang.broken_reason
-                self._orders.append(o.Evict(gang.id, member.pod, member.name, reason))
+                self._evict(gang, member, gang.broken_reason)
         if any(
             member.stage is Stage.BINDING
             or (member.pod and not member.ended and (member.bound or pinned))
@@ -573,6 +669,14 @@ class Engine(Views):
             return
         gang.state = State.GATHERING
         gang.start_over()
+        self._leavers.pop(gang.id, None)
+        if gang.given_up:
+            self._gather(gang, now_s)
+            self._refuse(gang, Refusal(gang.id, Reason.GIVEN_UP, f"{gang.given_up}."))
+            return
+        if not gang.attempts:  # stopped for another: it stays in line
+            self._gather(gang, now_s)
+            return
         wait_s = min(self.limits.backoff_s * 2 ** (gang.attempts - 1), self.limits.backoff_max_s)
         self._back_off(gang, now_s + wait_s)
         self._gather(gang, now_s)

@@ -16,6 +16,7 @@ from gangsched.core.model import (
     PodNeeds,
     PodUid,
 )
+from gangsched.core.queues import Booking, Queue
 from gangsched.core.topology import Topology
 
 
@@ -48,6 +49,48 @@ class TopologyGone:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueSeen:
+    """A queue was declared or changed."""
+
+    queue: Queue
+
+
+@dataclass(frozen=True, slots=True)
+class QueueGone:
+    """A queue's declaration was deleted; gangs may still name it."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class BookingSeen:
+    """Room was booked in advance, or a booking changed."""
+
+    booking: Booking
+
+
+@dataclass(frozen=True, slots=True)
+class BookingGone:
+    """A booking was deleted."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class GpuTimeSeen:
+    """GPU time that an earlier process had counted for a queue, or for one user of it (restart).
+
+    `spent` are (period, number of the period, GPU-seconds).
+    """
+
+    queue: str
+    user: str
+    at_s: float
+    decayed: float
+    spent: tuple[tuple[float, int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class GangSeen:
     """A group was declared or changed its declaration."""
 
@@ -68,6 +111,7 @@ class PodSeen:
     `rank` is its place in its role where a label says so, `constraints` what its annotations ask
     of its gang, and `devices` the GPUs it shares as they were chosen for it. `invalid` says what
     is wrong with its annotations: it takes room like any pod, but its gang is not planned.
+    `ready` is its own word that it does its work.
     `ended` is true once its containers have ended for good (phase Succeeded or Failed); with
     `failed` its work was not done.
     """
@@ -89,6 +133,7 @@ class PodSeen:
     devices: tuple[int, ...] = ()
     started_s: float | None = None
     invalid: str = ""
+    ready: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +190,11 @@ Fact = (
     | NodeGone
     | TopologySeen
     | TopologyGone
+    | QueueSeen
+    | QueueGone
+    | BookingSeen
+    | BookingGone
+    | GpuTimeSeen
     | GangSeen
     | GangGone
     | PodSeen

@@ -1,5 +1,6 @@
 """The state of one gang inside the engine: its members, and the questions asked of them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from gangsched.core.facts import PodSeen
@@ -17,6 +18,7 @@ from gangsched.core.model import (
     Waiting,
 )
 from gangsched.core.policy import Repartition
+from gangsched.core.queues import added
 from gangsched.core.refusal import Reason, Refusal
 from gangsched.core.snapshot import Place, Running
 
@@ -46,6 +48,13 @@ class GangState:
     pod_constraints: dict[str, Constraints] = field(default_factory=dict)
     placed_s: float | None = None
     advised: tuple[str, float] | None = None
+    learnt: bool = False
+    attained_s: float = 0.0
+    stopped_by: str = ""
+    ready_by_s: float | None = None
+    unready_tries: int = 0
+    end_by_s: float | None = None
+    given_up: str = ""
     # Counted as members change: a gang of n members hears of 3n happenings, and looking through
     # all members at each of them would cost n * n.
     _runs: int = 0
@@ -60,6 +69,7 @@ class GangState:
             return False
         self.spec = gang
         self.version += 1
+        self.given_up = ""
         wanted: dict[PodName, tuple[str, PodNeeds]] = {}
         for role in gang.roles:
             if role.needs is not None:
@@ -92,7 +102,7 @@ class GangState:
                 return False  # a late word about a predecessor
             member.evicted = False
         self._count(member, -1)
-        before = (member.pod, member.bound, member.ended, member.terminating, self.pod_priority)
+        before = (*member.word(), self.pod_priority)
         member.pod = fact.uid
         member.bound = fact.node
         member.started = member.started or fact.node is not None
@@ -108,13 +118,14 @@ class GangState:
         member.devices = fact.devices or member.devices
         member.started_s = fact.started_s
         member.invalid = fact.invalid
+        member.ready = fact.ready
         if fact.constraints != Constraints() and fact.role not in self.pod_constraints:
             self.pod_constraints[fact.role] = fact.constraints
         self._count(member, 1)
         self.pod_priority = max(self.pod_priority, fact.priority)
         if self.since_s is None and fact.created_s:
             self.since_s = fact.created_s
-        after = (member.pod, member.bound, member.ended, member.terminating, self.pod_priority)
+        after = (*member.word(), self.pod_priority)
         if before == after:
             return False
         self.version += 1
@@ -236,11 +247,18 @@ class GangState:
     def plannable(self) -> bool:
         """Tell whether a planner should look at the gang now."""
         ready = self.state in (State.PENDING, State.PLACED) and self.not_before_s is None
+        ready = ready and not self.given_up
         return ready and self.spec is not None and bool(self.open_members())
 
     def due_s(self) -> float | None:
         """Return the next moment at which time alone changes something for the gang."""
-        single = (self.deadline_s, self.not_before_s, self.most_until_s)
+        single = (
+            self.deadline_s,
+            self.not_before_s,
+            self.most_until_s,
+            self.ready_by_s,
+            self.end_by_s,
+        )
         times = [at for at in single if at is not None]
         return min([*times, *self.avoid.values()], default=None)
 
@@ -271,30 +289,60 @@ class GangState:
             ),
             minimum=min(max(minimum, 1), len(members)),
             role_minimum=role_minimum,
-            priority=spec.priority if spec.priority is not None else self.pod_priority,
+            priority=self.priority(),
             since_s=self.since_s if self.since_s is not None else spec.created_s,
             avoid=tuple(self.avoid),
             most_per_node=self.most_per_node,
+            repair=self.state is State.PLACED and self._lacks(),
+            surplus=self.state is State.PLACED and not self._lacks(),
+            attained_s=self.attained_s,
         )
+
+    def _lacks(self) -> bool:
+        """Tell whether a running gang has fewer members than it needs."""
+        spec = self.spec
+        assert spec is not None, "only declared gangs run as gangs"  # noqa: S101
+        below = any(self._settled(role.name) < role.min_count for role in spec.roles)
+        return below or self.bound_count() + self.ended_count() < spec.min_member
+
+    def unready(self) -> int:
+        """Return how many more members must become ready for the gang to do its work."""
+        ready = sum(1 for m in self.members.values() if (m.runs and m.ready) or m.done)
+        return max(self.minimum() - ready, 0)
 
     def constraints(self) -> Constraints:
         """Return what the gang asks of the topology as a whole."""
         return self._constraints()[0] if self.spec is not None else Constraints()
 
     def running(self) -> Running:
-        """Return the gang as advice sees it while it runs."""
+        """Return the gang as it runs; members that were told to leave are not among its places."""
+        return self._running(lambda member: not member.evicted)
+
+    def leaving(self) -> Running | None:
+        """Return the part of the gang that was told to leave and still takes room, or None."""
+        if self.spec is None or not any(m.runs and m.evicted for m in self.members.values()):
+            return None
+        return replace(self._running(lambda member: member.evicted), leaving=True, spare=())
+
+    def _running(self, wanted: Callable[[MemberState], bool]) -> Running:
         assert self.spec is not None, "only declared gangs run as gangs"  # noqa: S101
         starts = [m.started_s for m in self.members.values() if m.runs and m.started_s is not None]
         started_s = min(starts, default=self.placed_s or 0.0)
         constraints, near_role = self._constraints()
         ranks = self._ranks()
         runtime_s = self.spec.expected_runtime_s
+        members = [
+            m
+            for m in sorted(self.members.values(), key=lambda m: ranks[m.name])
+            if m.bound is not None and not m.ended and wanted(m)
+        ]
+        counts: dict[PodNeeds, int] = {}
+        for member in members:
+            counts[member.needs] = counts.get(member.needs, 0) + 1
         return Running(
             gang=self.spec,
             places=tuple(
-                Place(m.name, m.role, m.bound, m.needs, m.devices)
-                for m in sorted(self.members.values(), key=lambda m: ranks[m.name])
-                if m.bound is not None and not m.ended
+                Place(m.name, m.role, m.bound, m.needs, m.devices) for m in members if m.bound
             ),
             constraints=constraints,
             near_role=near_role,
@@ -302,7 +350,35 @@ class GangState:
             end_s=None if runtime_s is None else started_s + runtime_s,
             lost_since_s=max(started_s, self.spec.checkpoint_s or 0.0),
             movable=self.spec.movable,
+            priority=self.priority(),
+            spare=self._spare(members),
+            since_s=self.since_s if self.since_s is not None else self.spec.created_s,
+            charge=added(counts),
         )
+
+    def _spare(self, members: list[MemberState]) -> tuple[PodName, ...]:
+        """Return members beyond the minimum, highest rank first: they can go, the gang stays."""
+        spec = self.spec
+        assert spec is not None, "only declared gangs run as gangs"  # noqa: S101
+        left = len(members) + self.ended_count() - spec.min_member
+        roles = {role.name: role.min_count for role in spec.roles}
+        have = {name: self._settled(name) for name in roles}
+        spare: list[PodName] = []
+        for member in reversed(members):
+            if left <= 0:
+                break
+            if member.role in roles and have[member.role] <= roles[member.role]:
+                continue
+            if member.role in roles:
+                have[member.role] -= 1
+            left -= 1
+            spare.append(member.name)
+        return tuple(spare)
+
+    def priority(self) -> int:
+        """Return the gang's priority: its own, or the highest of its pods."""
+        given = self.spec.priority if self.spec is not None else None
+        return given if given is not None else self.pod_priority
 
     def _ranks(self) -> dict[PodName, int]:
         """Return every member's place in rank order: by role, then by index."""

@@ -38,7 +38,9 @@ class Limits:
     `barrier_s` bounds the time from reservation to the barrier when the gang sets none;
     `backoff_s` doubles with each break up to `backoff_max_s`; `avoid_s` is how long a gang stays
     away from a node that refused one of its members; `repartition_s` bounds the wait for GPUs to
-    be cut anew, and `advice_s` is how long advice is believed.
+    be cut anew, and `advice_s` is how long advice is believed. Refused gangs are planned again
+    after `replan_s` even if no room came: time alone may let them stop others. A gang that does
+    not become ready is given up after `ready_tries`.
     """
 
     barrier_s: float = 60.0
@@ -47,6 +49,8 @@ class Limits:
     avoid_s: float = 60.0
     repartition_s: float = 600.0
     advice_s: float = 30.0
+    replan_s: float = 10.0
+    ready_tries: int = 5
 
 
 @dataclass(slots=True)
@@ -70,6 +74,11 @@ class MemberState:
     devices: tuple[int, ...] = ()
     started_s: float | None = None
     invalid: str = ""
+    ready: bool = True
+
+    def word(self) -> tuple[object, ...]:
+        """Return what a planner reads of its pod."""
+        return self.pod, self.bound, self.ended, self.terminating, self.ready, self.started_s
 
     @property
     def runs(self) -> bool:

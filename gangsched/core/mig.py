@@ -202,3 +202,17 @@ def full(model: Model, profile: str) -> Layout | None:
     """Return the layout with as many instances of one profile as fit (mig-parted's all-...)."""
     shape = model.shape(profile)
     return None if shape is None else ((profile, shape.most),)
+
+
+_FRACTIONS = {"1g": 143, "2g": 286, "3g": 500, "4g": 571, "7g": 1000}
+_QUARTERS = {"1g.6gb": 250, "2g.12gb": 500, "4g.24gb": 1000}
+
+
+def profile_share_milli(profile: str) -> int:
+    """Return what part of a GPU an instance is, in thousandths, for quotas.
+
+    The larger of its compute and memory fractions, as far as the name tells; 1000 for a name that
+    is not known.
+    """
+    bare = profile.split(MEDIA)[0].split(".me")[0]
+    return _QUARTERS.get(bare) or _FRACTIONS.get(bare.split(".")[0], 1000)

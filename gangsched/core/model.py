@@ -233,6 +233,9 @@ class Role:
 class Gang:
     """Pods that start together or not at all.
 
+    `user` is who asked for it. `preemptible` gangs may be stopped for others. `ready_timeout_s`
+    bounds the time from the last binding until all pods are ready. `max_runtime_s` ends it.
+
     `implicit` gangs are read off their pods (a label, a bare pod) and vanish with the last of
     them. `priority` None means: that of its pods. `started` tells that the gang was placed whole
     before this process began. `checkpoint_s` is when its work was last saved. `movable` gangs may
@@ -253,6 +256,10 @@ class Gang:
     checkpoint_s: float | None = None
     movable: bool = False
     min_runtime_s: float = 0.0
+    user: str = ""
+    preemptible: bool = True
+    ready_timeout_s: float | None = None
+    max_runtime_s: float | None = None
 
     @property
     def planned_before_creation(self) -> bool:
@@ -295,6 +302,10 @@ class Waiting:
     `version` lets the engine tell whether the gang changed since the snapshot. `avoid` and
     `most_per_node` are what refusals of its members have taught. `constraints` and
     `near_role` come from the declaration, or else from the pods; `seated` members have a node.
+    `repair` gangs run and lack members they need; `surplus` gangs run and could have more.
+    `attained_s` is how long the gang ran before it was stopped. `charge` is what its minimum
+    takes of a quota (`queues.Amounts`; empty: not worked out yet). Gangs of one
+    `shape` ask for the same (0: not worked out).
     """
 
     gang: Gang
@@ -309,3 +320,8 @@ class Waiting:
     constraints: Constraints = NO_CONSTRAINTS
     near_role: tuple[tuple[str, Near], ...] = ()
     seated: tuple[Seated, ...] = ()
+    repair: bool = False
+    surplus: bool = False
+    attained_s: float = 0.0
+    charge: tuple[tuple[tuple[str, str], int], ...] = ()
+    shape: int = 0

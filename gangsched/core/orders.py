@@ -75,12 +75,28 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """Delete the pod, because its gang is broken. Answered by PodGone."""
+    """Delete the pod, because its gang is broken or stopped for another. Answered by PodGone."""
 
     gang: GangId
     uid: PodUid
     name: PodName
     reason: str
+    preempted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Preempt:
+    """Tell that a gang (or its surplus `pods`) is stopped for another; the evictions follow.
+
+    `ground` is why it may be; `loop` that the two had stopped each other before.
+    """
+
+    gang: GangId
+    by: GangId
+    pods: tuple[PodName, ...]
+    ground: str
+    lost_gpu_s: float
+    loop: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,4 +115,4 @@ class Report:
     proof: str = ""
 
 
-Order = Reserve | Release | CutGpus | Prepare | Bind | Refuse | Evict | Report
+Order = Reserve | Release | CutGpus | Prepare | Bind | Refuse | Evict | Preempt | Report

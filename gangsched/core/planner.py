@@ -3,17 +3,16 @@
 Every answer of a policy is verified here before it becomes part of the plan.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from gangsched.core.cluster import Cluster
 from gangsched.core.model import GPU, GangId, PodNeeds, Waiting
-from gangsched.core.placement.joint import BATCH_MAX, Outcome, better
-from gangsched.core.placement.repartition import with_cut_gpus
 from gangsched.core.policy import Placement, Policies
-from gangsched.core.refusal import Reason, Refusal
+from gangsched.core.queueing.cycle import Cycle
+from gangsched.core.queueing.horizon import Reserved
+from gangsched.core.refusal import Refusal
 from gangsched.core.snapshot import Snapshot, Trial
 
 
@@ -34,94 +33,35 @@ class Planned:
 class Plan:
     """What to place, in order, and who was refused why (with the version refused).
 
-    `advice` only adds remedies to refusals that stand: it says nothing of the room there is now.
+    `reserved` is room kept in time for some of the refused. `advice` only adds remedies to refusals that stand: it says nothing of the room there is now.
     """
 
     placements: tuple[Planned, ...] = ()
     refusals: tuple[tuple[int, Refusal], ...] = ()
     advice: bool = False
     room: int = 0
+    reserved: tuple[Reserved, ...] = ()
 
 
 def make_plan(snapshot: Snapshot, policies: Policies, now_s: float) -> Plan:
-    """Plan every waiting gang of the snapshot, in the order the policy gives.
+    """Plan every waiting gang of the snapshot, in turn; see `queueing/cycle.py`.
 
-    Each placement is charged before the next gang is looked at. A gang that does not fit is
-    passed over (best effort); policies that hold others back are a matter of the queue order.
+    Each placement is charged before the next gang is looked at.
     """
+    cycle = Cycle(snapshot, policies, now_s, verify)
+    with snapshot.trial() as trial:
+        decisions = cycle.run(trial)
     placements: list[Planned] = []
     refusals: list[tuple[int, Refusal]] = []
-    order = sorted(snapshot.waiting, key=lambda waiting: policies.order.key(waiting, now_s))
-    with snapshot.trial() as trial:
-        for batch in _batches(order, policies):
-            outcome = _plan_batch(batch, snapshot, policies)
-            for waiting, result in outcome:
-                if isinstance(result, Refusal):
-                    refusals.append((waiting.version, result))
-                    continue
-                verify(waiting, result, snapshot, trial)
-                snapshot.cluster.claim(waiting.gang.id, waiting.constraints)
-                placements.append(Planned(waiting.gang.id, waiting.version, result))
-    return Plan(tuple(placements), tuple(refusals), room=snapshot.room)
-
-
-def _batches(order: list[Waiting], policies: Policies) -> Iterator[list[Waiting]]:
-    """Split the order into gangs that may be looked at together."""
-    batch: list[Waiting] = []
-    for waiting in order:
-        full = len(batch) == BATCH_MAX
-        if batch and (full or not policies.order.peers(batch[0], waiting)):
-            yield batch
-            batch = []
-        batch.append(waiting)
-    if batch:
-        yield batch
-
-
-def _plan_batch(batch: list[Waiting], snapshot: Snapshot, policies: Policies) -> Outcome:
-    if len(batch) == 1:
-        return [(batch[0], _plan_one(batch[0], snapshot, policies))]
-
-    def in_order(gangs: list[Waiting]) -> Outcome:
-        found: Outcome = []
-        claims = dict(snapshot.cluster.exclusive)
-        with snapshot.trial() as trial:
-            for waiting in gangs:
-                result = _plan_one(waiting, snapshot, policies)
-                if isinstance(result, Placement):
-                    verify(waiting, result, snapshot, trial)
-                    snapshot.cluster.claim(waiting.gang.id, waiting.constraints)
-                found.append((waiting, result))
-        snapshot.cluster.exclusive = claims
-        return found
-
-    outcome = in_order(batch)
-    if all(isinstance(result, Placement) for _, result in outcome):
-        return outcome
-    return better(batch, snapshot, outcome, in_order)
-
-
-def _plan_one(waiting: Waiting, snapshot: Snapshot, policies: Policies) -> Placement | Refusal:
-    if waiting.gang.queue not in snapshot.queues:
-        known = ", ".join(sorted(snapshot.queues))
-        return Refusal(
-            waiting.gang.id,
-            Reason.UNKNOWN_QUEUE,
-            f"queue {waiting.gang.queue!r} does not exist; the queues are: {known}.",
-        )
-    if not snapshot.beyond_is_judged:
-        for member in waiting.members:
-            if member.needs.beyond:
-                return Refusal(
-                    waiting.gang.id,
-                    Reason.BEYOND_PLANNER,
-                    f"pod {member.name} asks for {', '.join(member.needs.beyond)}, which direct "
-                    f"binding does not check; run gangsched with --binding extender for it.",
-                )
-    result = policies.placer.place(waiting, snapshot)
-    if isinstance(result, Refusal) and result.reason is not Reason.MISCONFIGURED:
-        return with_cut_gpus(waiting, snapshot, policies.placer) or result
-    return result
+    for decision in decisions:
+        waiting, result = decision.waiting, decision.result
+        if isinstance(result, Refusal):
+            refusals.append((waiting.version, result))
+        else:
+            placements.append(Planned(waiting.gang.id, waiting.version, result))
+    return Plan(
+        tuple(placements), tuple(refusals), room=snapshot.room, reserved=tuple(cycle.reserved)
+    )
 
 
 def verify(waiting: Waiting, placement: Placement, snapshot: Snapshot, trial: Trial) -> None:

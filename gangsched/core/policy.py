@@ -4,13 +4,16 @@ A policy is one class in one file of `policies/`, named by an entry point. The p
 whatever a policy returns, so a wrong policy can waste a cycle but never over-commit a node.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
 from gangsched.core.model import GangId, Layout, NodeName, PodName, Requests, Waiting
+from gangsched.core.accounts.usage import Usage
+from gangsched.core.queues import Amounts, Queue
 from gangsched.core.refusal import Refusal
-from gangsched.core.snapshot import Snapshot
+from gangsched.core.snapshot import Running, Snapshot
 
 
 class Proof(StrEnum):
@@ -50,7 +53,7 @@ class Placement:
     nodes: tuple[tuple[PodName, NodeName], ...]
     devices: tuple[tuple[PodName, tuple[int, ...]], ...] = ()
     repartitions: tuple[Repartition, ...] = ()
-    evicts: tuple[GangId, ...] = ()
+    evicts: tuple["Eviction", ...] = ()
     gpu_kind: str = ""
     proof: Proof = Proof.UNKNOWN
     cost: tuple[int, ...] = ()
@@ -58,8 +61,31 @@ class Placement:
     spent: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """A running gang to stop, or the surplus members it shall give back (`pods`)."""
+
+    gang: GangId
+    pods: tuple[PodName, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueView:
+    """A queue as a sharing policy sees it, with what a gang at its head would add.
+
+    `share` is the dominant share over the weight; `decayed` are past GPU-seconds over the weight.
+    `beyond` tells that the queue would run on borrowed quota.
+    """
+
+    queue: Queue
+    share: float
+    decayed: float
+    beyond: bool
+
+
 class QueueOrder(Protocol):
-    """Who is next."""
+    """Who is next inside a queue."""
 
     def key(self, waiting: Waiting, now_s: float) -> tuple[float | str, ...]:
         """Return the sort key of a gang; the smallest goes first. Ties must not exist."""
@@ -69,6 +95,25 @@ class QueueOrder(Protocol):
         """Tell whether a gang may be looked at together with one before it in the order.
 
         Among peers the set that uses most GPU-hours starts, whoever of them came first.
+        """
+        ...
+
+
+class Sharing(Protocol):
+    """Which queue is next, at each level of the tree."""
+
+    def key(self, view: QueueView) -> tuple[float, ...]:
+        """Return the sort key of a queue; the smallest goes first, then the smallest name."""
+        ...
+
+
+class Backfill(Protocol):
+    """Who may start while an earlier gang waits for room."""
+
+    def reserves(self, made: int) -> bool:
+        """Tell whether a gang that does not fit gets room reserved in time, after `made` others.
+
+        Nothing that starts later may delay such a gang.
         """
         ...
 
@@ -84,9 +129,58 @@ class Placer(Protocol):
         ...
 
 
+class Ground(StrEnum):
+    """Why a gang may be stopped."""
+
+    PRIORITY = "InQueuePriority"
+    RECLAIM = "Reclaim"
+    FAIR = "FairShare"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A gang that may be stopped, on a ground."""
+
+    running: Running
+    ground: Ground
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A gang that does not fit, and those who may be stopped for it.
+
+    `charge` is what it takes of its queue's quota. `usage` may be charged, and is to be left as
+    it was.
+    """
+
+    waiting: Waiting
+    snapshot: Snapshot
+    usage: Usage
+    charge: Amounts
+    candidates: tuple[Candidate, ...]
+    placer: Placer
+    now_s: float
+
+
+class Preemptor(Protocol):
+    """Whom to stop for a gang that does not fit."""
+
+    def choose(self, request: Request) -> Placement | None:
+        """Return a placement that names them in `evicts`, or None where stopping does not help."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """The policies of one planning cycle."""
+    """The policies of one planning cycle.
+
+    Without `sharing` all queues are one line; without `backfill` whoever fits passes; without
+    `preemptor` nobody is stopped. `orders` are those queues name for themselves.
+    """
 
     order: QueueOrder
     placer: Placer
+    sharing: "Sharing | None" = None
+    backfill: "Backfill | None" = None
+    preemptor: "Preemptor | None" = None
+    orders: Mapping[str, QueueOrder] = field(default_factory=dict)

@@ -20,6 +20,17 @@ class Reason(StrEnum):
     MAKING_ROOM = "MakingRoom"
     BEYOND_PLANNER = "BeyondPlanner"
     BACKING_OFF = "BackingOff"
+    QUEUE_INVALID = "QueueInvalid"
+    QUEUE_STOPPED = "QueueStopped"
+    NOT_PERMITTED = "NotPermitted"
+    OVER_QUOTA = "QuotaInUse"
+    BEYOND_QUOTA = "LargerThanQuota"
+    USER_LIMIT = "UserLimit"
+    BUDGET = "BudgetSpent"
+    BOOKED = "Booked"
+    BEHIND = "BehindReservation"
+    BLOCKED = "BehindHead"
+    GIVEN_UP = "GivenUp"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +60,7 @@ class Refusal:
 
     `wanted` and `possible` count members of `role` (or of the gang when it is empty). `proved`
     says that counting shows there is no placement now, not merely that none was found.
+    `starts_s` is when room is reserved for it.
     """
 
     gang: GangId
@@ -60,6 +72,7 @@ class Refusal:
     near_miss: NearMiss | None = None
     proved: bool = True
     remedies: tuple[Remedy, ...] = ()
+    starts_s: float | None = None
 
 
 def amount(resource: str, quantity: int) -> str:

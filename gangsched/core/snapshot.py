@@ -1,9 +1,12 @@
 """A frozen view to plan on, with what-if: `with snapshot.trial():` undoes usage on exit."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from gangsched.core.accounts.estimate import Estimate
+from gangsched.core.accounts.tree import Tree
+from gangsched.core.accounts.usage import Usage
 from gangsched.core.cluster import Cluster
 from gangsched.core.devices import Devices
 from gangsched.core.model import (
@@ -17,6 +20,7 @@ from gangsched.core.model import (
     PodNeeds,
     Waiting,
 )
+from gangsched.core.queues import Amounts, Booking, Kinds, QuotaKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +38,10 @@ class Place:
 class Running:
     """A gang that runs: where, since when and until when, and what moving it would lose.
 
-    `end_s` is expected, None where nobody said.
+    `end_s` is expected, None where nobody said; `estimate` always says something.
     `lost_since_s` is its last checkpoint or its start. `movable` tells that its owner allows it.
+    `spare` are members beyond its minimum, the first to give back first. `leaving` gangs have
+    been told to stop.
     """
 
     gang: Gang
@@ -46,6 +52,33 @@ class Running:
     movable: bool = False
     constraints: Constraints = NO_CONSTRAINTS
     near_role: tuple[tuple[str, Near], ...] = ()
+    priority: int = 0
+    spare: tuple[PodName, ...] = ()
+    estimate: Estimate | None = None
+    leaving: bool = False
+    since_s: float = 0.0
+    charge: Amounts = ()
+
+    def free_s(self, now_s: float) -> float:
+        """Return when its room is believed to come free."""
+        if self.estimate is None:
+            return self.end_s if self.end_s is not None else float("inf")
+        return now_s + self.estimate.left_s(now_s - self.started_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What queues say beside quotas, for one planning cycle.
+
+    `users` maps queue and user to what the user holds there; `spent` are GPU-seconds of budgets
+    by queue, user ("" for all) and period. `estimates` tell how long waiting gangs will run.
+    """
+
+    users: Mapping[tuple[str, str], Mapping[QuotaKey, int]] = field(default_factory=dict)
+    spent: Mapping[tuple[str, str, float], float] = field(default_factory=dict)
+    estimates: Mapping[GangId, Estimate] = field(default_factory=dict)
+    bookings: tuple[Booking, ...] = ()
+    kinds: Kinds = field(default_factory=Kinds)
 
 
 @dataclass(slots=True)
@@ -67,11 +100,13 @@ class Snapshot:
 
     cluster: Cluster
     waiting: tuple[Waiting, ...]
-    queues: frozenset[str]
+    usage: Usage = field(default_factory=lambda: Usage(Tree()))
     beyond_is_judged: bool = True
     running: tuple[Running, ...] = ()
+    leaving: tuple[Running, ...] = ()
     solving: Allowance = field(default_factory=Allowance)
     room: int = 0
+    rules: Rules = field(default_factory=Rules)
 
     @contextmanager
     def trial(self) -> Iterator["Trial"]:
@@ -94,6 +129,7 @@ class Trial:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._given: list[tuple[int, PodNeeds, GangId, Devices]] = []
         self._taken: list[tuple[int, PodNeeds, int, GangId | None, tuple[Devices, ...]]] = []
 
     def take(
@@ -109,7 +145,15 @@ class Trial:
         self._taken.append((row, needs, times, holder, chosen))
         return chosen
 
+    def release(self, row: int, needs: PodNeeds, holder: GangId, devices: Devices) -> None:
+        """Take a running pod's room back, to be charged again at the end of the trial."""
+        self._cluster.give(row, needs, 1, holder, (devices,))
+        self._given.append((row, needs, holder, devices))
+
     def undo(self) -> None:
         """Give everything back, last first."""
         while self._taken:
             self._cluster.give(*self._taken.pop())
+        while self._given:
+            row, needs, holder, devices = self._given.pop()
+            self._cluster.take(row, needs, 1, holder, devices)

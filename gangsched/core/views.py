@@ -1,26 +1,45 @@
-"""What others may ask of the engine. Nothing here changes it."""
+"""What others may ask of the engine; the answers change nothing about any gang."""
+
+from collections.abc import Mapping
+from dataclasses import replace
 
 from gangsched.core import facts as f
+from gangsched.core.accounts.estimate import History
+from gangsched.core.accounts.ledger import Ledger
 from gangsched.core.backlog import Backlog
 from gangsched.core.cluster import Cluster
 from gangsched.core.gangs import GangState
 from gangsched.core.members import Limits, MemberState, State
-from gangsched.core.model import GangId, NodeName, PodUid, Waiting
+from gangsched.core.model import GangId, NodeName, PodNeeds, PodUid, Waiting
+from gangsched.core.queueing.admission import charge_of
+from gangsched.core.queueing.horizon import Reserved
+from gangsched.core.queues import Booking, QuotaKey
 from gangsched.core.refusal import Refusal
-from gangsched.core.snapshot import Running, Snapshot
+from gangsched.core.snapshot import Rules, Running, Snapshot
 
 
 class Views:
     """The questions; the engine sets the attributes."""
 
     limits: Limits
-    queues: frozenset[str]
+    ledger: Ledger
+    history: History
+    bookings: dict[str, Booking]
+    reserved: Mapping[GangId, Reserved]
     cluster: Cluster
     gangs: dict[GangId, GangState]
     beyond_is_judged: bool
     _pods: dict[PodUid, f.PodSeen]
     _timed: dict[GangId, None]
     _backlog: Backlog
+    _leavers: dict[GangId, None]
+    _tree_stamp: int
+    _waiting_known: dict[GangId, tuple[tuple[int, int], Waiting]]
+    _running_known: dict[GangId, tuple[tuple[int, int], Running]]
+
+    def capacity(self) -> dict[QuotaKey, int]:
+        """Return what the whole cluster has, in the units of quotas."""
+        raise NotImplementedError
 
     def next_due_s(self) -> float | None:
         """Return when `tick` has something to do next, or None."""
@@ -31,25 +50,84 @@ class Views:
         """Tell whether a gang waits that was not refused on the present room already."""
         return bool(self._backlog.plannable())
 
-    def snapshot(self, limit: int = 1000, *, running: bool = False) -> Snapshot:
-        """Return a frozen view with at most `limit` gangs, highest priority and oldest first.
+    def snapshot(self, limit: int = 20_000, now_s: float = 0.0) -> Snapshot:
+        """Return a frozen view with at most `limit` waiting gangs, oldest first.
 
-        Advice needs the running gangs too; plain planning does not pay for them.
+        Gangs refused on the present room are left out, but for those that have room reserved in
+        time: whoever is planned must know of them.
         """
-        waiting = [gang.waiting() for gang in self._backlog.plannable()] if limit else []
+        waiting = [self._waiting(gang) for gang in self._backlog.plannable()] if limit else []
+        if waiting:
+            heads = [self.gangs[one] for one in self.reserved if one in self.gangs]
+            known = {one.gang.id for one in waiting}
+            waiting += [
+                self._waiting(gang)
+                for gang in heads
+                if gang.id not in known and gang.plannable()
+            ]
         waiting.sort(key=lambda item: (-item.priority, item.since_s, item.gang.id))
         del waiting[limit:]
-        for item in waiting:
-            for needs in {id(m.needs): m.needs for m in item.members}.values():
-                self.cluster.capacity(needs)  # counted here and kept up to date from now on
+        for needs in {id(m.needs): m.needs for item in waiting for m in item.members}.values():
+            self.cluster.capacity(needs)  # counted here and kept up to date from now on
+        usage = self.ledger.usage
+        usage.capacity = self.capacity()
+        usage.decayed = self.ledger.decayed(now_s)
         return Snapshot(
             self.cluster.copy(),
             tuple(waiting),
-            self.queues,
+            usage.copy(),
             self.beyond_is_judged,
-            self.running() if running else (),
+            self.running(),
+            self.leaving(),
             room=self._backlog.room,
+            rules=self._rules(waiting, now_s),
         )
+
+    def _rules(self, waiting: list[Waiting], now_s: float) -> Rules:
+        tree, ledger = self.ledger.usage.tree, self.ledger
+        spent: dict[tuple[str, str, float], float] = {}
+        for queue in tree.queues.values():
+            for budget in queue.budgets:
+                users = {one.gang.user for one in waiting if one.gang.queue == queue.name}
+                for user in users if budget.per_user else ("",):
+                    account = (queue.name, user)
+                    spent[(*account, budget.period_s)] = ledger.spent(account, budget, now_s)
+        limited = {name for name, queue in tree.queues.items() if queue.user_limits}
+        return Rules(
+            users={key: dict(held) for key, held in ledger.users.items() if key[0] in limited},
+            spent=spent,
+            estimates={
+                one.gang.id: self.history.estimate(one.gang, tree.queues.get(one.gang.queue))
+                for one in waiting
+            },
+            bookings=tuple(self.bookings[name] for name in sorted(self.bookings)),
+            kinds=ledger.kinds,
+        )
+
+    def _waiting(self, gang: GangState) -> Waiting:
+        """Return a waiting gang with what its queue adds; worked out once for each version."""
+        known = self._waiting_known.get(gang.id)
+        stamp = (gang.version, self._tree_stamp)
+        if known is not None and known[0] == stamp:
+            return known[1]
+        made = gang.waiting()
+        queue = self.ledger.usage.tree.queues.get(made.gang.queue)
+        if made.gang.priority is None and not made.priority and queue is not None:
+            made = replace(made, priority=queue.default_priority or 0)
+        counts: dict[PodNeeds, int] = {}
+        for member in made.members:
+            counts[member.needs] = counts.get(member.needs, 0) + 1
+        namespace = gang.id.split("/", 1)[0]
+        shape = hash(
+            (
+                (namespace, made.gang.queue, made.gang.user, made.minimum, made.role_minimum),
+                (made.constraints, made.near_role, made.seated, made.avoid, made.most_per_node),
+                (tuple(counts.items()), made.repair, made.surplus),
+            )
+        )
+        made = replace(made, charge=charge_of(made), shape=shape or 1)
+        self._waiting_known[gang.id] = (stamp, made)
+        return made
 
     def reservation(self, uid: PodUid) -> NodeName | None:
         """Return the node a pod may go to now, for a driver's look-up."""
@@ -61,7 +139,7 @@ class Views:
     def unadvised(self, limit: int, now_s: float) -> tuple[tuple[Waiting, Refusal], ...]:
         """Return refused gangs to think about, at most `limit`; they count as advised now."""
         due = self._backlog.unadvised(limit, now_s, self.limits.advice_s)
-        return tuple((gang.waiting(), refusal) for gang, refusal in due)
+        return tuple((self._waiting(gang), refusal) for gang, refusal in due)
 
     @property
     def refusals(self) -> dict[GangId, Refusal]:
@@ -69,8 +147,28 @@ class Views:
         return self._backlog.refusals
 
     def running(self) -> tuple[Running, ...]:
-        """Return every gang that runs whole, for advice."""
-        return tuple(gang.running() for gang in self.gangs.values() if gang.state is State.PLACED)
+        """Return every gang that runs whole, with an estimate of how long."""
+        found = []
+        for gang in self.gangs.values():
+            if gang.state is not State.PLACED or gang.spec is None:
+                continue
+            stamp = (gang.version, self._tree_stamp)
+            known = self._running_known.get(gang.id)
+            if known is None or known[0] != stamp:
+                made = gang.running()
+                queue = self.ledger.usage.tree.queues.get(made.gang.queue)
+                if made.gang.priority is None and not made.priority and queue is not None:
+                    made = replace(made, priority=queue.default_priority or 0)
+                made = replace(made, estimate=self.history.estimate(made.gang, queue))
+                known = self._running_known[gang.id] = (stamp, made)
+            if known[1].places:
+                found.append(known[1])
+        return tuple(found)
+
+    def leaving(self) -> tuple[Running, ...]:
+        """Return what was told to leave and still takes room."""
+        parts = (self.gangs[gang].leaving() for gang in self._leavers if gang in self.gangs)
+        return tuple(part for part in parts if part is not None)
 
     def pod(self, uid: PodUid) -> f.PodSeen | None:
         """Return the latest fact about a pod."""

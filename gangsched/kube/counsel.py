@@ -8,7 +8,7 @@ from gangsched.core.engine import Engine
 from gangsched.core.model import GangId, Waiting
 from gangsched.core.placement.advise import advise
 from gangsched.core.planner import Plan, Planned
-from gangsched.core.policy import Placer
+from gangsched.core.policy import Eviction, Placer
 from gangsched.core.refusal import Reason, Refusal, Remedy
 from gangsched.core.snapshot import Snapshot
 from gangsched.kube import disruption
@@ -31,7 +31,7 @@ class Counsel:
         """Take a view to advise on."""
         if self._mode != "off":
             self._protected = await disruption.protected(self._client, engine)
-        self._snapshot = engine.snapshot(0, running=True)
+        self._snapshot = engine.snapshot(0, now_s)
         self._now_s = now_s
 
     def advise(self, waiting: Waiting, refusal: Refusal) -> Plan:
@@ -46,7 +46,7 @@ class Counsel:
         if moves is None or moves.placement is None:
             return Plan((), ((waiting.version, advised),), advice=True)
         if self._mode == "apply":
-            placement = replace(moves.placement, evicts=tuple(move.gang for move in moves.moves))
+            placement = replace(moves.placement, evicts=tuple(Eviction(move.gang, (), "Moved") for move in moves.moves))
             return Plan((Planned(waiting.gang.id, waiting.version, placement),), advice=True)
         remedy = Remedy("move", f"moving {describe_moves(moves)}")
         advised = replace(advised, remedies=(*advised.remedies, remedy))

@@ -65,7 +65,7 @@ class Scheduler:
             repartition_s=config.repartition_s,
             advice_s=config.advice_s,
         )
-        self.engine = Engine(limits, frozenset(config.queues))
+        self.engine = Engine(limits)
         self.name = config.scheduler_name
         self.metrics = metrics
         self.status = Status(client)
@@ -186,7 +186,7 @@ class Scheduler:
             self._wake.clear()
             if not self.engine.wants_plan():
                 continue
-            snapshot = self.engine.snapshot(self._config.gangs_per_plan)
+            snapshot = self.engine.snapshot(self._config.gangs_per_plan, self.now_s())
             started_s = time.monotonic()
             plan = await asyncio.to_thread(make_plan, snapshot, self._policies, self.now_s())
             self.metrics.plan_seconds.observe(time.monotonic() - started_s)

@@ -40,7 +40,7 @@ def room(made: Cluster, wants) -> dict[str, int]:
 def placed(placer, group, *nodes: Node, **more) -> dict[str, int] | Refusal:
     """Place a gang and count its members by node."""
     result = placer.place(
-        waiting(group, **more), Snapshot(cluster(*nodes), (), frozenset({"default"}))
+        waiting(group, **more), Snapshot(cluster(*nodes), ())
     )
     if isinstance(result, Refusal):
         return result
@@ -192,7 +192,7 @@ def test_surplus_is_placed_as_far_as_it_fits():
 def test_the_snapshot_is_left_as_it_was():
     made = cluster(node("a"), node("b"))
     before = made.used.copy()
-    Pack().place(waiting(templated("g", 9)), Snapshot(made, (), frozenset({"default"})))
+    Pack().place(waiting(templated("g", 9)), Snapshot(made, ()))
     assert np.array_equal(before, made.used)
 
 
@@ -218,7 +218,7 @@ def test_no_room_now_names_what_is_short():
     made = cluster(node("a", 8))
     made.charge("x", NodeName("a"), needs(7))
     result = Pack().place(
-        waiting(templated("g", 1, needs(3))), Snapshot(made, (), frozenset({"default"}))
+        waiting(templated("g", 1, needs(3))), Snapshot(made, ())
     )
     assert isinstance(result, Refusal)
     assert result.reason is Reason.NO_ROOM
@@ -247,7 +247,7 @@ def test_usage_survives_a_node_that_leaves_and_returns():
 
 def test_result_is_a_placement_of_every_member():
     result = Pack().place(
-        waiting(templated("g", 3)), Snapshot(cluster(node("a")), (), frozenset({"default"}))
+        waiting(templated("g", 3)), Snapshot(cluster(node("a")), ())
     )
     assert isinstance(result, Placement)
     assert [name for name, _ in result.nodes] == [f"ns/g-worker-{i}" for i in range(3)]

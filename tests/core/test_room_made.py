@@ -18,6 +18,7 @@ from gangsched.core.model import (
 )
 from gangsched.core.orders import Bind, CutGpus, Evict, Prepare, Report, Reserve
 from gangsched.core.planner import Plan, Planned
+from gangsched.core.policy import Eviction
 from gangsched.core.topology import Level, Topology
 from policies.pack import Pack
 from simulator.checkers import Running, check_no_overcommit
@@ -145,7 +146,7 @@ def fragmented(*, movable=True):
 
 def moves_for(engine, now_s=400.0, budget=None, protected=frozenset()):
     waiting = engine.gangs[GangId("ns/big")].waiting()
-    snapshot = engine.snapshot(0, running=True)
+    snapshot = engine.snapshot(0)
     mover = Mover(snapshot, Pack(), now_s, budget or Budget(), protected)
     return waiting, mover.make_room(waiting)
 
@@ -185,7 +186,7 @@ def test_what_may_not_move_stays():
 
 def test_a_whole_domain_can_be_freed():
     engine = fragmented()
-    mover = Mover(engine.snapshot(0, running=True), Pack(), 400.0)
+    mover = Mover(engine.snapshot(0), Pack(), 400.0)
     freed = mover.free_domain("", 0)
     assert freed.domain == "a"
     assert [move.gang for move in freed.moves] == ["ns/x"]
@@ -196,7 +197,7 @@ def test_moved_gangs_leave_before_the_other_comes():
     waiting, moves = moves_for(engine)
     from dataclasses import replace
 
-    placement = replace(moves.placement, evicts=(GangId("ns/x"),))
+    placement = replace(moves.placement, evicts=(Eviction(GangId("ns/x")),))
     orders = engine.accept(Plan((Planned(waiting.gang.id, waiting.version, placement),)), 400.0)
     assert [order.name for order in of(orders, Evict)] == ["ns/x-0"]
     assert not of(orders, Reserve)
@@ -224,7 +225,7 @@ def test_a_stale_move_stops_nobody():
 
     engine.observe(PodGone(PodUid("x-0")), 401.0)  # the victim ended by itself
     engine.observe(pod("z", "z", needs(8), node=NodeName("a1")), 401.0)
-    placement = replace(moves.placement, evicts=(GangId("ns/x"),))
+    placement = replace(moves.placement, evicts=(Eviction(GangId("ns/x")),))
     orders = engine.accept(Plan((Planned(waiting.gang.id, waiting.version, placement),)), 402.0)
     assert not of(orders, Evict)
     assert engine.stale_plans == 1

@@ -32,7 +32,7 @@ def test_it_does_what_the_page_says():
     for name, cpu in (("small", 8_000), ("large", 64_000), ("middle", 16_000)):
         made.put_node(node(name, cpu=cpu))
     gang = waiting(templated("g", 9, needs(1)))
-    result = the_policy().place(gang, Snapshot(made, (), frozenset({"default"})))
+    result = the_policy().place(gang, Snapshot(made, ()))
     assert [place for _, place in result.nodes].count("large") == 8
     assert [place for _, place in result.nodes].count("middle") == 1
 

@@ -39,7 +39,7 @@ def cluster(*nodes, tree=None) -> Cluster:
 
 def placed(policy, group, made) -> dict[str, int]:
     """Return members by node."""
-    result = policy.place(waiting(group), Snapshot(made, (), frozenset({"default"})))
+    result = policy.place(waiting(group), Snapshot(made, ()))
     assert isinstance(result, Placement), result
     counts: dict[str, int] = {}
     for _, name in result.nodes:
@@ -75,7 +75,7 @@ def test_cpsat_finds_what_going_down_the_tree_misses():
     made = racks(6, 6, 8, 3, 7, 4)
     counts = placed(Cpsat(), templated("g", 11), made)
     assert counts == {"n2": 8, "n3": 3}
-    result = Cpsat().place(waiting(templated("g", 11)), Snapshot(made, (), frozenset({"default"})))
+    result = Cpsat().place(waiting(templated("g", 11)), Snapshot(made, ()))
     assert result.proof is Proof.PROVED
     assert result.cost == result.bound == (1, 2, 2, 0, 33)
 
@@ -96,7 +96,7 @@ def test_cpsat_counts_fragmentation_where_it_is_asked_to():
 
 def test_the_budget_is_shared_by_a_planning_cycle():
     made = racks(8, 8)
-    snapshot = Snapshot(made, (), frozenset({"default"}))
+    snapshot = Snapshot(made, ())
     snapshot.solving.left = 0.0
     result = Cpsat().place(waiting(templated("g", 9)), snapshot)
     assert isinstance(result, Placement)

@@ -1,0 +1,86 @@
+"""How long a gang will run: what its owner said, else what its like did before, else a default."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import StrEnum
+from statistics import quantiles
+
+from gangsched.core.model import Gang, GangId
+from gangsched.core.queues import Queue
+
+ASSUMED_S = 3600.0
+"""Believed of a gang of which nothing is known; said so wherever it is used."""
+
+_KEPT = 20
+_NEEDED = 2
+_GROWTH = 1.5
+_SPREAD = {"declared": (0.5, 1.0), "queue": (0.25, 2.0), "assumed": (0.1, 3.0)}
+"""Where the 10th and 90th percentile lie, as factors, when there is no history to tell.
+Owners declare too much rather than too little (Mu'alem and Feitelson, TPDS 2001)."""
+
+
+class Source(StrEnum):
+    """Where an estimate comes from."""
+
+    DECLARED = "declared"
+    LEARNT = "learnt"
+    QUEUE = "queue"
+    ASSUMED = "assumed"
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A run time in seconds, its 10th and 90th percentile, and where they come from."""
+
+    runtime_s: float
+    low_s: float
+    high_s: float
+    source: Source
+
+    def left_s(self, elapsed_s: float) -> float:
+        """Return what is left; a gang that outlived its estimate is believed half as long again."""
+        if elapsed_s < self.runtime_s:
+            return self.runtime_s - elapsed_s
+        return max(elapsed_s * (_GROWTH - 1), 1.0)
+
+
+def stem(gang: GangId) -> str:
+    """Return a gang's name without what tells its runs apart: trailing numbers and hashes."""
+    namespace, name = gang.split("/", 1)
+    parts = name.split("-")
+    while len(parts) > 1 and (parts[-1].isdigit() or _hash(parts[-1])):
+        parts.pop()
+    return f"{namespace}/{'-'.join(parts).rstrip('0123456789')}"
+
+
+def _hash(part: str) -> bool:
+    return len(part) >= 5 and any(c.isdigit() for c in part) and part.isalnum()
+
+
+@dataclass(slots=True)
+class History:
+    """Run times of gangs that ended, by user and name."""
+
+    runs: dict[tuple[str, str], deque[float]] = field(default_factory=dict)
+
+    def ended(self, gang: Gang, runtime_s: float) -> None:
+        """Learn from a gang whose work is done."""
+        key = (gang.user, stem(gang.id))
+        self.runs.setdefault(key, deque(maxlen=_KEPT)).append(max(runtime_s, 0.0))
+
+    def estimate(self, gang: Gang, queue: Queue | None = None) -> Estimate:
+        """Say how long a gang will run, and how that is known."""
+        if gang.expected_runtime_s is not None:
+            return _spread(gang.expected_runtime_s, Source.DECLARED)
+        known = self.runs.get((gang.user, stem(gang.id)))
+        if known is not None and len(known) >= _NEEDED:
+            cuts = quantiles(known, n=10, method="inclusive")
+            return Estimate(max(cuts[4], 1.0), max(cuts[0], 1.0), max(cuts[8], 1.0), Source.LEARNT)
+        if queue is not None and queue.default_runtime_s is not None:
+            return _spread(queue.default_runtime_s, Source.QUEUE)
+        return _spread(ASSUMED_S, Source.ASSUMED)
+
+
+def _spread(runtime_s: float, source: Source) -> Estimate:
+    low, high = _SPREAD[source.value]
+    return Estimate(runtime_s, runtime_s * low, runtime_s * high, source)

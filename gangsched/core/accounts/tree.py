@@ -1,0 +1,145 @@
+"""The tree of queues: what is wrong with it, and how much each queue may use.
+
+The arithmetic of guarantees and loans is Kueue's (KEP-79): a queue keeps for itself what it does
+not lend, the rest of its guarantee lies in its parent's pool, and its use beyond what it kept is
+counted there. Other than in Kueue, a parent's nominal quota is that of its whole subtree, so that
+an administrator can read the guarantee of a department off one line.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from gangsched.core.model import GPU, MILLI
+from gangsched.core.queues import DEFAULT_QUEUE, Queue, Quota, QuotaKey
+
+UNLIMITED = 1 << 62
+DEPTH_MAX = 16
+
+
+class Tree:
+    """Queues by name, immutable once made. `problems` says what is wrong with which."""
+
+    def __init__(self, queues: Iterable[Queue] = ()) -> None:
+        self.queues: dict[str, Queue] = {queue.name: queue for queue in queues}
+        self.queues.setdefault(DEFAULT_QUEUE, Queue(DEFAULT_QUEUE))
+        self.problems: dict[str, str] = {}
+        self.children: dict[str, list[str]] = {}
+        self._paths: dict[str, tuple[str, ...]] = {}
+        for name in self.queues:
+            path = self._climb(name)
+            if path is not None:
+                self._paths[name] = path
+        for name in sorted(self._paths):
+            self.children.setdefault(self.queues[name].parent, []).append(name)
+        self._nominal: dict[str, dict[QuotaKey, int]] = {}
+        self._kept: dict[str, dict[QuotaKey, int]] = {}
+        self._declared: dict[str, dict[QuotaKey, Quota]] = {}
+        for name in sorted(self._paths, key=lambda name: -len(self._paths[name])):
+            self._sum_up(name)
+        self._limits: dict[str, tuple[QuotaKey, ...]] = {}
+
+    def _climb(self, name: str) -> tuple[str, ...] | None:
+        """Return the queue and its ancestors up to the root, or note why there is no such way."""
+        path = [name]
+        while (parent := self.queues[path[-1]].parent) != "":
+            if parent in path:
+                circle = " > ".join([*path[path.index(parent) :], parent])
+                self.problems[name] = f"spec.parent: the parents are a circle: {circle}"
+                return None
+            if parent not in self.queues:
+                self.problems[name] = (
+                    f"spec.parent: {parent!r}, parent of {path[-1]!r}, does not exist"
+                )
+                return None
+            path.append(parent)
+            if len(path) > DEPTH_MAX:
+                self.problems[name] = f"spec.parent: more than {DEPTH_MAX} queues above each other"
+                return None
+        return tuple(path)
+
+    def _sum_up(self, name: str) -> None:
+        """Work out guarantees from the leaves upwards."""
+        declared = {quota.key: quota for quota in self.queues[name].quotas}
+        below: dict[QuotaKey, int] = {}
+        for child in self.children.get(name, ()):
+            for key, quantity in self._nominal[child].items():
+                below[key] = below.get(key, 0) + quantity
+        nominal = dict(below)
+        for key, quota in declared.items():
+            nominal[key] = max(quota.nominal, below.get(key, 0))
+            if below.get(key, 0) > quota.nominal and name not in self.problems:
+                self.problems[name] = (
+                    f"spec.quotas[{label(key)}].nominal: {shown(key, quota.nominal)} is less than "
+                    f"the {shown(key, below[key])} its children are guaranteed"
+                )
+        self._declared[name] = declared
+        self._nominal[name] = nominal
+        self._kept[name] = {
+            key: max(nominal[key] - quota.lending, 0)
+            for key, quota in declared.items()
+            if quota.lending is not None
+        }
+
+    # -- questions ----------------------------------------------------------------------------
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._paths
+
+    def path(self, name: str) -> tuple[str, ...]:
+        """Return the queue and its ancestors, nearest first."""
+        return self._paths[name]
+
+    def nominal(self, name: str, key: QuotaKey) -> int | None:
+        """Return what a queue is guaranteed, or None where nobody above it has such a quota."""
+        own = self._nominal[name].get(key)
+        if own is not None:
+            return own
+        return 0 if key in self.limited(name) else None
+
+    def nominals(self, name: str) -> Mapping[QuotaKey, int]:
+        """Return every guarantee of a queue's subtree."""
+        return self._nominal[name]
+
+    def quota(self, name: str, key: QuotaKey) -> Quota | None:
+        """Return what the queue itself declares for a resource."""
+        return self._declared[name].get(key)
+
+    def kept(self, name: str, key: QuotaKey) -> int:
+        """Return the part of a guarantee that is not lent."""
+        return self._kept[name].get(key, 0)
+
+    def limited(self, name: str) -> tuple[QuotaKey, ...]:
+        """Return the resources for which this queue or one above it has a quota."""
+        known = self._limits.get(name)
+        if known is None:
+            keys = {key for one in self._paths[name] for key in self._nominal[one]}
+            known = self._limits[name] = tuple(sorted(keys))
+        return known
+
+    def kinds(self, name: str) -> tuple[str, ...]:
+        """Return the GPU kinds that have quotas of their own for this queue."""
+        return tuple(kind for _, kind in self.limited(name) if kind)
+
+    def leaves(self) -> Iterator[str]:
+        """Yield the queues without children, in name order."""
+        return (name for name in sorted(self._paths) if name not in self.children)
+
+
+def label(key: QuotaKey) -> str:
+    """Name a resource, with the GPU kind where there is one."""
+    resource, kind = key
+    return f"{resource} ({kind})" if kind else resource
+
+
+def number(key: QuotaKey, quantity: int) -> str:
+    """Write a quantity of a quota without its resource."""
+    resource, _ = key
+    if resource in (GPU, "cpu"):
+        return f"{quantity / MILLI:g}"
+    if resource in ("memory", "ephemeral-storage"):
+        return f"{quantity / 2**30:.3g} GiB"
+    return str(quantity)
+
+
+def shown(key: QuotaKey, quantity: int) -> str:
+    """Write a quantity of a quota as its user would."""
+    return f"{number(key, quantity)} {label(key)}"

@@ -1,0 +1,181 @@
+"""What the queues use: guarantees, loans and shares, with what-if.
+
+Usage is counted twice, for two questions. `loans` follow the tree's arithmetic: a queue's use
+beyond what it keeps for itself counts in its parent. `held` is what the subtree really has, for
+shares.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from gangsched.core.accounts.tree import UNLIMITED, Tree, number, shown
+from gangsched.core.queues import Amounts, QuotaKey
+
+Totals = dict[QuotaKey, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """A queue on the way to the root that lacks quota for a charge."""
+
+    queue: str
+    key: QuotaKey
+    wanted: int
+    room: int
+
+
+class Usage:
+    """Usage of every queue; planners get a copy.
+
+    `capacity` is what the whole cluster has, against which shares are measured. `decayed` holds
+    GPU-seconds of the past at their present weight, by queue, where the ledger keeps them.
+    """
+
+    def __init__(self, tree: Tree, capacity: Mapping[QuotaKey, int] | None = None) -> None:
+        self.tree = tree
+        self.capacity = dict(capacity or {})
+        self.held: dict[str, Totals] = {}
+        self.decayed: dict[str, float] = {}
+        self._loans: dict[str, Totals] = {}
+
+    def copy(self) -> "Usage":
+        """Return a copy that may be charged freely."""
+        other = Usage(self.tree, self.capacity)
+        other.held = {name: dict(totals) for name, totals in self.held.items()}
+        other._loans = {name: dict(totals) for name, totals in self._loans.items()}
+        other.decayed = self.decayed
+        return other
+
+    def charge(self, queue: str, amounts: Amounts, times: int = 1) -> None:
+        """Count amounts against a queue and those above it; negative times give them back."""
+        if queue not in self.tree:
+            return
+        path = self.tree.path(queue)
+        for key, quantity in amounts:
+            change = quantity * times
+            for name in path:
+                held = self.held.setdefault(name, {})
+                held[key] = held.get(key, 0) + change
+            for name in path:
+                loans = self._loans.setdefault(name, {})
+                kept = self.tree.kept(name, key)
+                before = max(loans.get(key, 0) - kept, 0)
+                loans[key] = loans.get(key, 0) + change
+                change = max(loans[key] - kept, 0) - before
+                if not change:
+                    break
+
+    @contextmanager
+    def without(self, queue: str, amounts: Amounts) -> Iterator[None]:
+        """Look at usage as if a queue had less."""
+        self.charge(queue, amounts, -1)
+        try:
+            yield
+        finally:
+            self.charge(queue, amounts)
+
+    # -- questions ----------------------------------------------------------------------------
+
+    def used(self, queue: str, key: QuotaKey) -> int:
+        """Return what a queue's subtree holds."""
+        return self.held.get(queue, {}).get(key, 0)
+
+    def room(self, queue: str, key: QuotaKey) -> int:
+        """Return how much more a queue may take, loans included."""
+        return self._room(self.tree.path(queue), key)[0]
+
+    def _room(self, path: tuple[str, ...], key: QuotaKey) -> tuple[int, str]:
+        """Return the room and the queue that bounds it."""
+        name, above = path[0], path[1:]
+        nominal = self.tree.nominal(name, key)
+        if nominal is None:
+            return UNLIMITED, ""
+        used = self._loans.get(name, {}).get(key, 0)
+        quota = self.tree.quota(name, key)
+        if not above:
+            return nominal - used, name
+        kept = self.tree.kept(name, key)
+        own = max(kept - used, 0)
+        room, bound_by = self._room(above, key)
+        if quota is not None and quota.borrowing is not None:
+            most = (nominal - kept) - max(used - kept, 0) + quota.borrowing
+            if most < room:
+                room, bound_by = most, name
+        return own + room, bound_by
+
+    def shortfalls(self, queue: str, amounts: Amounts) -> list[Shortfall]:
+        """Return what a charge would lack; empty when it may be admitted."""
+        limited = self.tree.limited(queue)
+        if not limited:
+            return []
+        path = self.tree.path(queue)
+        found = []
+        for key, quantity in amounts:
+            if key in limited:
+                room, name = self._room(path, key)
+                if room < quantity:
+                    found.append(Shortfall(name, key, quantity, max(room, 0)))
+        return found
+
+    def fits(self, queue: str, amounts: Amounts) -> bool:
+        """Tell whether a charge may be admitted."""
+        limited = self.tree.limited(queue)
+        if not limited:
+            return True
+        path = self.tree.path(queue)
+        return all(
+            key not in limited or self._room(path, key)[0] >= quantity for key, quantity in amounts
+        )
+
+    def most(self, queue: str, key: QuotaKey) -> int:
+        """Return the most a queue can ever have, when nobody else has anything."""
+        empty = Usage(self.tree)
+        return empty.room(queue, key)
+
+    def beyond(self, queue: str, amounts: Amounts = ()) -> bool:
+        """Tell whether a queue holds more than its guarantee, with a charge added."""
+        more = dict(amounts)
+        for key in self.tree.limited(queue):
+            nominal = self.tree.nominal(queue, key)
+            used = self.used(queue, key) + more.get(key, 0)
+            if nominal is not None and used > nominal and (not more or more.get(key, 0)):
+                return True
+        return False
+
+    def borrowed(self, queue: str) -> Totals:
+        """Return what a queue holds beyond its guarantees."""
+        found = {}
+        for key in self.tree.limited(queue):
+            more = self.used(queue, key) - (self.tree.nominal(queue, key) or 0)
+            if more > 0:
+                found[key] = more
+        return found
+
+    def share(self, queue: str, amounts: Amounts = ()) -> float:
+        """Return the dominant share of a queue over its weight (DRF, NSDI'11), charge included."""
+        held, more = self.held.get(queue, _NONE), dict(amounts)
+        most = 0.0
+        for key, has in self.capacity.items():
+            used = held.get(key, 0) + more.get(key, 0)
+            if used > 0 and has > 0:
+                most = max(most, used / has)
+        return most / self.tree.queues[queue].weight
+
+
+_NONE: Totals = {}
+
+
+def describe(short: Shortfall, queue: str, usage: Usage) -> str:
+    """Write what a queue lacks in one sentence."""
+    key, tree = short.key, usage.tree
+    nominal = tree.nominal(short.queue, key) or 0
+    quota = tree.quota(short.queue, key)
+    whose = f"queue {queue}" if short.queue == queue else f"queue {short.queue}, above {queue},"
+    bound = shown(key, nominal)
+    if quota is not None and quota.borrowing is not None and len(tree.path(short.queue)) > 1:
+        bound += f" and may borrow {number(key, quota.borrowing)}"
+    return (
+        f"{whose} has {bound}; {number(key, usage.used(short.queue, key))} are in use, "
+        f"and the gang needs {number(key, short.wanted)}"
+    )

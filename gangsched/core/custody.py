@@ -1,0 +1,213 @@
+"""What the engine keeps for its queues: the tree, the ledger, histories, and what they ask for.
+
+Every charge of the cluster goes through here, so that a queue's usage and a node's room are two
+sums over the same keys.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+from gangsched.core import facts as f
+from gangsched.core import orders as o
+from gangsched.core.accounts.estimate import History
+from gangsched.core.accounts.ledger import Holding as Held
+from gangsched.core.accounts.ledger import Ledger
+from gangsched.core.accounts.tree import Tree
+from gangsched.core.devices import Devices
+from gangsched.core.gangs import GangState
+from gangsched.core.members import State
+from gangsched.core.model import GPU, MILLI, GangId, NodeName, PodNeeds
+from gangsched.core.policy import Eviction
+from gangsched.core.queueing.horizon import Reserved
+from gangsched.core.queues import CREDITS, DEFAULT_QUEUE, Booking, Queue, QuotaKey, amounts
+from gangsched.core.views import Views
+
+_LOOP_S = 3600.0
+
+
+@dataclass(slots=True)
+class Loops:
+    """Detects gangs that stop each other in turn. The rules forbid it; this watches the rules."""
+
+    seen: int = 0
+    _stopped: dict[tuple[GangId, GangId], float] = field(default_factory=dict)
+
+    def stopped(self, victim: GangId, by: GangId, now_s: float) -> bool:
+        """Take note; return whether the victim had itself stopped the other a short time ago."""
+        for pair in [pair for pair, at in self._stopped.items() if now_s - at > _LOOP_S]:
+            del self._stopped[pair]
+        self._stopped[(victim, by)] = now_s
+        loop = (by, victim) in self._stopped
+        self.seen += loop
+        return loop
+
+
+class Custody(Views):
+    """The engine's books. The engine sets the time before anything is booked."""
+
+    def __init__(self, ledger: Ledger | None) -> None:
+        self.ledger = ledger or Ledger()
+        self.history = History()
+        self.queues: dict[str, Queue] = {}
+        self.bookings: dict[str, Booking] = {}
+        self.reserved: dict[GangId, Reserved] = {}
+        self.loops = Loops()
+        self.drift = 0
+        self._now_s = 0.0
+        self._tree_stamp = 0
+        self._orders: list[o.Order] = []
+
+    # -- facts about queues -------------------------------------------------------------------
+
+    def _queue_fact(self, fact: f.Fact) -> None:
+        """Fold a fact about queues, bookings or GPU time in."""
+        match fact:
+            case f.QueueSeen(queue):
+                if self.queues.get(queue.name) != queue:
+                    self.queues[queue.name] = queue
+                    self._declare()
+            case f.QueueGone(name):
+                if self.queues.pop(name, None) is not None:
+                    self._declare()
+            case f.BookingSeen(booking):
+                self.bookings[booking.name] = booking
+                self._backlog.room_grew = True
+            case f.BookingGone(name):
+                if self.bookings.pop(name, None) is not None:
+                    self._backlog.room_grew = True
+            case f.GpuTimeSeen():
+                self._remember(fact)
+            case _:
+                pass
+
+    def _declare(self) -> None:
+        """Count everything anew in a changed tree."""
+        self._tree_stamp += 1
+        self.ledger.declare(Tree(self.queues.values()), self._now_s)
+        self._backlog.room_grew = True
+
+    def _remember(self, fact: f.GpuTimeSeen) -> None:
+        """Take over what an earlier process had counted, unless this one counted already."""
+        time = self.ledger.account((fact.queue, fact.user))
+        if time.decayed:
+            return
+        time.advance(self._now_s, self.ledger.half_life_s)
+        passed_s = max(self._now_s - fact.at_s, 0.0)
+        time.decayed += fact.decayed * 0.5 ** (passed_s / self.ledger.half_life_s)
+        for period_s, number, spent in fact.spent:
+            if number == int(self._now_s // period_s):
+                known = time.periods.get(period_s, (number, 0.0))[1]
+                time.periods[period_s] = (number, known + spent)
+
+    def capacity(self) -> dict[QuotaKey, int]:
+        """Return what the whole cluster has, in the units of quotas."""
+        total = self.cluster.allocatable[self.cluster.live].sum(axis=0)
+        found: dict[QuotaKey, int] = {}
+        for resource, quantity in zip(self.cluster.resources, total, strict=True):
+            if resource == GPU:
+                found[(GPU, "")] = int(quantity) * MILLI
+            elif resource in ("cpu", "memory"):
+                found[(resource, "")] = int(quantity)
+        if self.ledger.rates.worth:
+            found[CREDITS] = round(self._worth())
+            found.pop((GPU, ""), None)
+        return found
+
+    def _worth(self) -> float:
+        worth = 0.0
+        for node in self.cluster.nodes:
+            if node is not None:
+                gpus = dict(node.allocatable).get(GPU, 0)
+                worth += gpus * MILLI * self.ledger.rates.of(node.gpu_model)
+        return worth
+
+    # -- charges ------------------------------------------------------------------------------
+
+    def _charge(
+        self,
+        key: Hashable,
+        node: NodeName,
+        needs: PodNeeds,
+        gang: GangId | None,
+        devices: Devices = (),
+    ) -> Devices:
+        """Charge a node, and the queue of the gang it is for."""
+        if gang is not None:
+            queue, user = self._account(gang)
+            held = Held(gang, queue, user, amounts(needs), self._model(node))
+            self.ledger.charge(key, held, self._now_s)
+        return self.cluster.charge(key, node, needs, gang, devices)
+
+    def _discharge(self, key: Hashable) -> bool:
+        self.ledger.discharge(key, self._now_s)
+        return self.cluster.discharge(key)
+
+    def _account(self, gang: GangId) -> tuple[str, str]:
+        state = self.gangs.get(gang)
+        spec = state.spec if state is not None else None
+        return (spec.queue, spec.user) if spec is not None else (DEFAULT_QUEUE, "")
+
+    def _model(self, node: NodeName) -> str:
+        row = self.cluster.rows.get(node)
+        return self.cluster.gpu_model(row) if row is not None else ""
+
+    def audit(self, now_s: float) -> dict[str, int]:
+        """Compare the books with the pods and places that exist; heal, and return differences."""
+        self._now_s = max(now_s, self._now_s)
+        truth: dict[Hashable, Held] = {}
+        for pod in self._pods.values():
+            if pod.gang is not None and pod.node is not None and not pod.ended:
+                truth[pod.uid] = self._held(pod.uid, pod.gang, pod.node, pod.needs)
+        for gang in self.gangs.values():
+            for member in gang.members.values():
+                if member.stage is not None and member.node is not None:
+                    key = (gang.id, member.name)
+                    truth[key] = self._held(key, gang.id, member.node, member.needs)
+        wrong = self.ledger.audit(truth, self._now_s)
+        self.drift += sum(wrong.values())
+        return wrong
+
+    def _held(self, key: Hashable, gang: GangId, node: NodeName, needs: PodNeeds) -> Held:
+        known = self.ledger.holding(key)
+        model = self._model(node) or (known.model if known is not None else "")
+        return Held(gang, *self._account(gang), amounts(needs), model)
+
+    # -- gangs that come and go ---------------------------------------------------------------
+
+    def _learn(self, gang: GangState) -> None:
+        """Learn the run time of a gang that ended."""
+        if gang.spec is None or gang.learnt or gang.placed_s is None:
+            return
+        gang.learnt = True
+        self.history.ended(gang.spec, self._now_s - gang.running().started_s)
+
+    def _preempted(self, victim: GangState, eviction: Eviction, by: GangState) -> str:
+        """Note who is stopped for whom; return the sentence its owner is told."""
+        running = victim.running()
+        gpus = sum(
+            dict(place.needs.requests).get(GPU, 0)
+            for place in running.places
+            if not eviction.pods or place.name in eviction.pods
+        )
+        lost_s = 0.0 if eviction.pods else max(self._now_s - running.lost_since_s, 0.0)
+        loop = self.loops.stopped(victim.id, by.id, self._now_s)
+        self._orders.append(
+            o.Preempt(victim.id, by.id, eviction.pods, eviction.reason, lost_s * gpus, loop)
+        )
+        queue = by.spec.queue if by.spec is not None else DEFAULT_QUEUE
+        lost = f"; {lost_s * gpus / 3600:.3g} GPU-hours since its last checkpoint are lost"
+        return f"stopped for {by.id} of queue {queue}{lost if lost_s * gpus >= 1 else ''}"
+
+    def _limit_s(self, gang: GangState) -> float | None:
+        """Return how long a gang may run, by its own word and its queues'."""
+        spec, tree = gang.spec, self.ledger.usage.tree
+        if spec is None:
+            return None
+        path = tree.path(spec.queue) if spec.queue in tree else ()
+        limits = [spec.max_runtime_s, *(tree.queues[name].max_runtime_s for name in path)]
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    def finished(self, gang: GangState) -> bool:
+        """Tell whether a gang's work is done."""
+        done = gang.state is State.PLACED and gang.bound_count() == 0 and gang.in_progress() == 0
+        return done and gang.ended_count() >= gang.minimum()

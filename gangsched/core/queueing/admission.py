@@ -1,0 +1,179 @@
+"""Whether a gang's queue lets it start now, and with how many members: before any place is sought.
+
+The cheap questions come first; each answers with one sentence.
+"""
+
+from dataclasses import replace
+
+from gangsched.core.accounts.tree import number, shown
+from gangsched.core.accounts.usage import Usage, describe
+from gangsched.core.model import GPU, Member, PodNeeds, Waiting
+from gangsched.core.queues import Amounts, GpuBudget, Queue, QuotaKey, Stop, added
+from gangsched.core.refusal import Reason, Refusal
+from gangsched.core.snapshot import Snapshot
+
+
+def charge_of(waiting: Waiting) -> Amounts:
+    """Return what the gang's minimum charges."""
+    return waiting.charge or charge_for(split(waiting)[0])
+
+
+def charge_for(members: tuple[Member, ...]) -> Amounts:
+    """Return what members charge, whatever GPUs they get."""
+    counts: dict[PodNeeds, int] = {}
+    for member in members:
+        counts[member.needs] = counts.get(member.needs, 0) + 1
+    return added(counts)
+
+
+def split(waiting: Waiting) -> tuple[tuple[Member, ...], tuple[Member, ...]]:
+    """Return the members that must start, lowest ranks first, and those that may."""
+    if waiting.minimum >= len(waiting.members):
+        return waiting.members, ()
+    left = dict(waiting.role_minimum)
+    must: set[int] = set()
+    for at, member in enumerate(waiting.members):
+        if left.get(member.role, 0) > 0:
+            left[member.role] -= 1
+            must.add(at)
+    for at in range(len(waiting.members)):
+        if len(must) >= waiting.minimum:
+            break
+        must.add(at)
+    chosen = tuple(member for at, member in enumerate(waiting.members) if at in must)
+    return chosen, tuple(m for at, m in enumerate(waiting.members) if at not in must)
+
+
+def barred(waiting: Waiting, snapshot: Snapshot, usage: Usage, now_s: float) -> Refusal | None:
+    """Return why the queue admits nothing of this gang whatever is free, or None."""
+    gang, tree = waiting.gang, usage.tree
+    if gang.queue not in tree:
+        if gang.queue in tree.queues:
+            problem = f"queue {gang.queue} cannot be used: {tree.problems[gang.queue]}."
+            return Refusal(gang.id, Reason.QUEUE_INVALID, problem)
+        known = ", ".join(sorted(tree.queues)[:10])
+        return Refusal(
+            gang.id,
+            Reason.UNKNOWN_QUEUE,
+            f"queue {gang.queue!r} does not exist; the queues are: {known}.",
+        )
+    if waiting.repair:
+        return None  # it was admitted as a whole
+    namespace = gang.id.split("/", 1)[0]
+    for name in tree.path(gang.queue):
+        queue = tree.queues[name]
+        if queue.stop is not Stop.NONE:
+            return Refusal(gang.id, Reason.QUEUE_STOPPED, f"queue {name} is on hold.")
+        if not queue.admits(namespace):
+            allowed = ", ".join(sorted(queue.namespaces)[:10]) or "none"
+            message = f"namespace {namespace} may not use queue {name}; allowed are: {allowed}."
+            return Refusal(gang.id, Reason.NOT_PERMITTED, message)
+        refusal = _budget(waiting, queue, snapshot, now_s)
+        if refusal is not None:
+            return refusal
+    return _user_limit(waiting, tree.queues[gang.queue], snapshot)
+
+
+def _budget(waiting: Waiting, queue: Queue, snapshot: Snapshot, now_s: float) -> Refusal | None:
+    gang = waiting.gang
+    if not queue.budgets or not dict(charge_of(waiting)).get((GPU, "")):
+        return None
+    for budget in queue.budgets:
+        if budget.per_user and (not gang.user or queue.name != gang.queue):
+            continue
+        user = gang.user if budget.per_user else ""
+        spent = snapshot.rules.spent.get((queue.name, user, budget.period_s), 0.0)
+        if spent < budget.gpu_s:
+            continue
+        whose = f"user {user} in queue {queue.name}" if user else f"queue {queue.name}"
+        return Refusal(
+            gang.id,
+            Reason.BUDGET,
+            f"{whose} has spent {spent / 3600:.3g} of {budget.gpu_s / 3600:.3g} GPU-hours; the "
+            f"next period of {_period(budget)} begins in {_left(budget, now_s)}.",
+        )
+    return None
+
+
+def _period(budget: GpuBudget) -> str:
+    days = budget.period_s / 86_400
+    return f"{days:g} days" if days >= 1 else f"{budget.period_s / 3600:g} hours"
+
+
+def _left(budget: GpuBudget, now_s: float) -> str:
+    left_s = budget.period_s - now_s % budget.period_s
+    return f"{left_s / 86_400:.1f} days" if left_s > 86_400 else f"{left_s / 3600:.1f} hours"
+
+
+def _user_limit(waiting: Waiting, queue: Queue, snapshot: Snapshot) -> Refusal | None:
+    user = waiting.gang.user
+    if not queue.user_limits or not user:
+        return None
+    held = snapshot.rules.users.get((queue.name, user), {})
+    asked = dict(charge_of(waiting))
+    for resource, most in queue.user_limits:
+        key: QuotaKey = (resource, "")
+        wanted = asked.get(key, 0)
+        if wanted and held.get(key, 0) + wanted > most:
+            return Refusal(
+                waiting.gang.id,
+                Reason.USER_LIMIT,
+                f"user {user} may have {shown(key, most)} in queue {queue.name} and has "
+                f"{number(key, held.get(key, 0))}; the gang needs {number(key, wanted)}.",
+            )
+    return None
+
+
+def kinds_to_try(waiting: Waiting, usage: Usage) -> tuple[str, ...]:
+    """Return the GPU kinds to try one after the other; ("",) where kinds play no part."""
+    declared = usage.tree.kinds(waiting.gang.queue)
+    if not declared or not dict(charge_of(waiting)).get((GPU, "")):
+        return ("",)
+    return waiting.constraints.gpu_kinds or declared
+
+
+def of_kind(waiting: Waiting, kind: str) -> Waiting:
+    """Return the gang bound to one kind of GPU."""
+    if not kind or waiting.constraints.gpu_kinds == (kind,):
+        return waiting
+    return replace(waiting, constraints=replace(waiting.constraints, gpu_kinds=(kind,)))
+
+
+def over_quota(waiting: Waiting, usage: Usage, charge: Amounts) -> Refusal | None:
+    """Return which queue on the way to the root lacks quota for a charge, or None."""
+    short = usage.shortfalls(waiting.gang.queue, charge)
+    if not short:
+        return None
+    first, tree = short[0], usage.tree
+    never = Usage(tree).shortfalls(waiting.gang.queue, charge)
+    if never:
+        said = never[0]
+        most = number(said.key, said.room)
+        message = (
+            f"queue {waiting.gang.queue} can never have more than {most} {said.key[0]}, loans "
+            f"included; the gang needs {number(said.key, said.wanted)}."
+        )
+        return Refusal(waiting.gang.id, Reason.BEYOND_QUOTA, message)
+    message = f"{describe(first, waiting.gang.queue, usage)}."
+    return Refusal(waiting.gang.id, Reason.OVER_QUOTA, message)
+
+
+def trimmed(waiting: Waiting, usage: Usage, kind: str, snapshot: Snapshot) -> Waiting:
+    """Return the gang with as many members above its minimum as its queue has quota for."""
+    must, may = split(waiting)
+    if not may:
+        return waiting
+    kinds = snapshot.rules.kinds
+
+    def admitted(count: int) -> bool:
+        charge = kinds.counted(charge_for((*must, *may[:count])), kind)
+        return usage.fits(waiting.gang.queue, charge)
+
+    if admitted(len(may)):
+        return waiting
+    low, high = 0, len(may)
+    while low + 1 < high:
+        middle = (low + high) // 2
+        low, high = (middle, high) if admitted(middle) else (low, middle)
+    kept = {member.name for member in (*must, *may[:low])}
+    return replace(waiting, members=tuple(m for m in waiting.members if m.name in kept))

@@ -1,0 +1,126 @@
+"""Whom a gang may stop, by the rules of the queues.
+
+Three grounds, each of which is a strict order, so that no two gangs can ever stop each other in
+turn: a lower priority (or the same and a later arrival) in the same queue; quota lent to others
+that its owner wants back; a share that stays above one's own. A gang that runs on its queue's own
+guarantee is stopped on the first ground alone.
+"""
+
+from collections.abc import Iterator
+
+from gangsched.core.accounts.usage import Usage
+from gangsched.core.model import Waiting
+from gangsched.core.policy import Candidate, Ground
+from gangsched.core.queues import Amounts, Reclaim, Stop, Within
+from gangsched.core.snapshot import Running
+
+
+def candidates(
+    waiting: Waiting, running: tuple[Running, ...], usage: Usage, charge: Amounts, now_s: float
+) -> Iterator[Candidate]:
+    """Yield the gangs that may be stopped for one with this charge."""
+    tree = usage.tree
+    if waiting.surplus or waiting.gang.queue not in tree:
+        return
+    rules = tree.queues[waiting.gang.queue].preemption
+    if now_s - waiting.since_s < rules.delay_s:
+        return
+    for one in running:
+        queue = one.gang.queue
+        if one.leaving or not one.gang.preemptible or queue not in tree:
+            continue
+        if one.gang.id == waiting.gang.id or _protected(one, usage, now_s):
+            continue
+        if queue == waiting.gang.queue:
+            if _outranks(waiting, one, rules.within):
+                yield Candidate(one, Ground.PRIORITY)
+            continue
+        ground = across(waiting, one, usage, charge)
+        if ground is not None:
+            yield Candidate(one, ground)
+
+
+def _protected(one: Running, usage: Usage, now_s: float) -> bool:
+    """Tell whether a gang still has its minimum run time before it."""
+    tree = usage.tree
+    least_s = max(tree.queues[name].min_runtime_s for name in tree.path(one.gang.queue))
+    return now_s - one.started_s < max(least_s, one.gang.min_runtime_s)
+
+
+def _outranks(waiting: Waiting, one: Running, within: Within) -> bool:
+    if within is Within.NEVER:
+        return False
+    if one.priority != waiting.priority:
+        return one.priority < waiting.priority
+    return within is Within.NEWER and (one.since_s, one.gang.id) > (
+        waiting.since_s,
+        waiting.gang.id,
+    )
+
+
+def across(waiting: Waiting, one: Running, usage: Usage, charge: Amounts) -> Ground | None:
+    """Return on which ground a gang of another queue may be stopped, or None."""
+    tree = usage.tree
+    rules = tree.queues[waiting.gang.queue].preemption
+    ours, theirs = branches(usage, waiting.gang.queue, one.gang.queue)
+    wanted = tuple(key for key, _ in charge)
+    lower = rules.reclaim is Reclaim.ANY or (
+        rules.reclaim is Reclaim.LOWER and one.priority < waiting.priority
+    )
+    if lower and within_guarantee(usage, ours, charge):
+        if all(beyond_guarantee(usage, name, wanted) for name in theirs):
+            return Ground.RECLAIM
+        return None
+    if not rules.fair or not theirs or not ours:
+        return None
+    if not all(beyond_guarantee(usage, name, wanted) for name in theirs):
+        return None
+    freed = tuple((key, -quantity) for key, quantity in one.charge)
+    # Strictly: or the two would take from each other for ever.
+    if usage.share(ours[-1], charge) < usage.share(theirs[-1], freed):
+        return Ground.FAIR
+    return None
+
+
+def branches(usage: Usage, ours: str, theirs: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the two ways up to, and without, the nearest common ancestor."""
+    mine, other = usage.tree.path(ours), usage.tree.path(theirs)
+    common = next((name for name in mine if name in other), None)
+    if common is None:
+        return mine, other
+    return mine[: mine.index(common)], other[: other.index(common)]
+
+
+def within_guarantee(usage: Usage, branch: tuple[str, ...], charge: Amounts) -> bool:
+    """Tell whether a charge stays within what the top of a branch is guaranteed."""
+    if not branch:
+        return False
+    name = branch[-1]
+    limited = usage.tree.limited(name)
+    counted = [(key, quantity) for key, quantity in charge if key in limited]
+    return bool(counted) and all(
+        usage.used(name, key) + quantity <= (usage.tree.nominal(name, key) or 0)
+        for key, quantity in counted
+    )
+
+
+def beyond_guarantee(usage: Usage, name: str, wanted: tuple[tuple[str, str], ...]) -> bool:
+    """Tell whether a queue holds more than its guarantee of anything that is wanted."""
+    return any(
+        usage.used(name, key) > (usage.tree.nominal(name, key) or 0)
+        for key in wanted
+        if usage.used(name, key) > 0 and key[0] != "pods"
+    )
+
+
+def draining(running: tuple[Running, ...], usage: Usage) -> list[Running]:
+    """Return the gangs that run in queues that are being drained."""
+    tree = usage.tree
+    stopped = {name for name, queue in tree.queues.items() if queue.stop is Stop.DRAIN}
+    if not stopped:
+        return []
+    return [
+        one
+        for one in running
+        if one.gang.queue in tree and stopped.intersection(tree.path(one.gang.queue))
+    ]

@@ -1,0 +1,116 @@
+"""The cheapest set to stop, as a program: which gangs go, how many pods each node then takes.
+
+For gangs whose pods are all alike. Nodes that nobody leaves are one constant; where all pods need
+one domain of a level, exactly one domain is chosen. Quota is judged by the caller.
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from ortools.sat.python import cp_model
+
+from gangsched.core.cluster import Cluster
+from gangsched.core.model import Waiting
+from gangsched.core.nodes import Ints
+from gangsched.core.placement.scope import MisconfiguredError, resolve
+from gangsched.core.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from gangsched.core.queueing.victims import Option
+
+_BUDGET = 0.2
+
+
+def cheaper(
+    waiting: Waiting,
+    snapshot: Snapshot,
+    options: list["Option"],
+    limit: int,
+    ruled_out: list[list["Option"]],
+) -> list["Option"] | None:
+    """Return a set that costs less than `limit` and makes room, or None."""
+    kinds = {member.needs for member in waiting.members}
+    (needs,) = kinds if len(kinds) == 1 else (None,)
+    if needs is None or needs.share is not None or needs.host_ports:
+        return None
+    cluster = snapshot.cluster
+    try:
+        scope = resolve(waiting, cluster)
+    except MisconfiguredError:
+        return None
+    domains = np.zeros(len(cluster.names), dtype=np.int64)
+    if scope.rules.required is not None:
+        domains = scope.codes(scope.rules.required, len(cluster.names))
+    room = cluster.capacity(needs) * (scope.allowed & scope.gpu_masks[0][1])
+    vector = cluster.vector(needs)
+    free = cluster.free()
+    model = cp_model.CpModel()
+    gone = [model.new_bool_var("") for _ in options]
+    freed = _freed(options, cluster)
+    eligible = cluster.eligible(needs) & scope.allowed & scope.gpu_masks[0][1]
+    counts: dict[int, list[cp_model.LinearExprT]] = {}
+    touched = np.zeros(len(cluster.names), dtype=np.bool_)
+    for row, leaving in freed.items():
+        touched[row] = True
+        if not eligible[row]:
+            continue
+        most = free[row] + np.sum([amounts for _, amounts in leaving], axis=0)
+        columns = np.flatnonzero(vector)
+        bound = int(np.min(most[columns] // vector[columns]))
+        if bound <= 0:
+            continue
+        count = model.new_int_var(0, min(bound, waiting.minimum), "")
+        counts.setdefault(int(domains[row]), []).append(count)
+        for column in columns:
+            model.add(
+                count * int(vector[column])
+                <= int(free[row, column])
+                + sum(gone[at] * int(amounts[column]) for at, amounts in leaving)
+            )
+    chosen = []
+    for code in sorted({*counts, *(int(c) for c in np.unique(domains[room > 0]))}):
+        here = model.new_bool_var("")
+        chosen.append(here)
+        constant = int(room[(domains == code) & ~touched].sum())
+        lacking = waiting.minimum - constant
+        if lacking > 0:
+            model.add(sum(counts.get(code, [])) >= lacking * here)
+    model.add_exactly_one(chosen)
+    for group in ruled_out:
+        ids = {id(option) for option in group}
+        model.add(sum(g for g, one in zip(gone, options, strict=True) if id(one) not in ids) >= 1)
+    _one_of_each(model, options, gone)
+    cost = sum(g * option.cost for g, option in zip(gone, options, strict=True))
+    model.add(cost <= limit - 1)
+    model.minimize(cost)
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.random_seed = 0
+    solver.parameters.max_deterministic_time = _BUDGET
+    if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return None
+    return [option for option, g in zip(options, gone, strict=True) if solver.value(g)]
+
+
+def _freed(options: list["Option"], cluster: Cluster) -> dict[int, list[tuple[int, Ints]]]:
+    """Return, by row, what each option frees there."""
+    found: dict[int, dict[int, Ints]] = {}
+    for at, option in enumerate(options):
+        for place in option.places:
+            row = cluster.rows.get(place.node)
+            if row is not None:
+                here = found.setdefault(row, {})
+                here[at] = here.get(at, 0) + cluster.footprint(place.needs, -1)
+    return {row: list(here.items()) for row, here in found.items()}
+
+
+def _one_of_each(
+    model: cp_model.CpModel, options: list["Option"], gone: list[cp_model.IntVar]
+) -> None:
+    """A gang goes whole, or gives its spare members back, or stays."""
+    of_gang: dict[str, list[cp_model.IntVar]] = {}
+    for option, variable in zip(options, gone, strict=True):
+        of_gang.setdefault(option.candidate.running.gang.id, []).append(variable)
+    for variables in of_gang.values():
+        if len(variables) > 1:
+            model.add_at_most_one(variables)

@@ -1,0 +1,304 @@
+"""Whom to stop: the cheapest set of gangs whose going frees both the quota and a place.
+
+What stopping a gang costs is the GPU time it loses since its last checkpoint, plus what starting
+again costs. Gangs of higher priority are touched only where stopping lower ones is not enough, and
+members a gang can do without go before whole gangs. The set grows from the cheapest until the gang
+fits, shrinks to what is needed, and then CP-SAT looks for a cheaper one.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from gangsched.core.accounts.usage import Usage
+from gangsched.core.model import GPU, GangId, Waiting
+from gangsched.core.nodes import Ints
+from gangsched.core.placement.choosers import fewest
+from gangsched.core.placement.descent import Style
+from gangsched.core.placement.fill import fits
+from gangsched.core.policy import Candidate, Eviction, Ground, Placement, Request
+from gangsched.core.queueing.candidates import beyond_guarantee, branches
+from gangsched.core.queueing.cheapest import cheaper
+from gangsched.core.queues import Amounts, added
+from gangsched.core.refusal import Refusal
+from gangsched.core.snapshot import Place, Running, Snapshot
+
+_STYLE = Style(fewest, descend=True)
+_DOMAINS = 8
+_SOLVED = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What stopping costs beside the lost work: GPU-seconds to start again, and for each gang."""
+
+    restart_s: float = 60.0
+    gang: float = 60.0
+    fairness: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One thing that can be given up: a whole gang, or its spare members."""
+
+    candidate: Candidate
+    places: tuple[Place, ...]
+    whole: bool
+    cost: int
+    charge: Amounts
+
+    @property
+    def tier(self) -> tuple[int, int]:
+        """Return what is given up first: lower priorities, then spare members."""
+        return (self.candidate.running.priority, self.whole)
+
+
+@dataclass(slots=True)
+class Search:
+    """Looks for the cheapest options that let one gang start; the request is left as it was.
+
+    With `youngest` the latest to start go first, whatever they cost.
+    """
+
+    request: Request
+    prices: Prices = field(default_factory=Prices)
+    solve: bool = True
+    youngest: bool = False
+
+    @property
+    def waiting(self) -> Waiting:
+        """Return the gang that would start."""
+        return self.request.waiting
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """Return the view it is planned on."""
+        return self.request.snapshot
+
+    @property
+    def usage(self) -> Usage:
+        """Return what the queues use."""
+        return self.request.usage
+
+    def cheapest(self) -> Placement | None:
+        """Return the placement and whom it evicts, or None where stopping does not help."""
+        options = sorted(
+            (option for one in self.request.candidates for option in self._options(one)),
+            key=self._rank,
+        )
+        options = self._touching(options)
+        if not options or not self._enough(options):
+            return None
+        tiers = sorted({option.candidate.running.priority for option in options})
+        for priority in tiers:
+            below = [one for one in options if one.candidate.running.priority <= priority]
+            if priority != tiers[-1] and not self._enough(below):
+                continue
+            chosen = self._smallest(below)
+            if chosen is not None and self.solve:
+                chosen = self._cheaper(below, chosen)
+            if chosen is not None:
+                placed = self._placed(chosen)
+                if placed is not None:
+                    return placed
+        return None
+
+    def _rank(self, option: Option) -> tuple[float | str, ...]:
+        running = option.candidate.running
+        first = -running.started_s if self.youngest else option.cost
+        return (*option.tier, first, running.gang.id)
+
+    # -- options ------------------------------------------------------------------------------
+
+    def _options(self, one: Candidate) -> Iterator[Option]:
+        running = one.running
+        spare = [place for place in running.places if place.name in set(running.spare)]
+        if spare and len(spare) < len(running.places):
+            yield self._option(one, tuple(spare), whole=False)
+        yield self._option(one, running.places, whole=True)
+
+    def _option(self, one: Candidate, places: tuple[Place, ...], *, whole: bool) -> Option:
+        running = one.running
+        counts: dict[object, int] = {}
+        for place in places:
+            counts[place.needs] = counts.get(place.needs, 0) + 1
+        charge = running.charge if whole and running.charge else added(counts)  # type: ignore[arg-type]
+        gpus = sum(dict(place.needs.requests).get(GPU, 0) for place in places)
+        lost_s = max(self.request.now_s - running.lost_since_s, 0.0) if whole else 0.0
+        price = (lost_s + self.prices.restart_s) * max(gpus, 1) + self.prices.gang
+        if not whole:
+            price = self.prices.gang  # an elastic gang goes on without them
+        return Option(one, places, whole, round(price * self._mercy(one)), charge)
+
+    def _mercy(self, one: Candidate) -> float:
+        """Stopping gangs of the queue that is furthest beyond its share costs less."""
+        if one.ground is Ground.PRIORITY:
+            return 1.0
+        share = self.usage.share(one.running.gang.queue)
+        return 1.0 + self.prices.fairness / (1.0 + share)
+
+    def _touching(self, options: list[Option]) -> list[Option]:
+        """Drop what frees nothing the gang could use."""
+        wanted = {name for member in self.waiting.members for name, _ in member.needs.requests}
+        short = self.usage.shortfalls(self.waiting.gang.queue, self.request.charge)
+        return [
+            option
+            for option in options
+            if short
+            or any(name in wanted for place in option.places for name, _ in place.needs.requests)
+        ]
+
+    # -- sets ---------------------------------------------------------------------------------
+
+    def _enough(self, chosen: Iterable[Option]) -> bool:
+        """Tell whether the gang fits once these are gone, by quota and by room."""
+        kept = self._lawful(chosen)
+        if kept is None:
+            return False
+        return fits(self.waiting, self._without(kept), _STYLE)
+
+    def _lawful(self, chosen: Iterable[Option]) -> list[Option] | None:
+        """Return the options the rules allow one after the other, or None if quota lacks then.
+
+        A queue is never pushed below its guarantee by more than its last gang.
+        """
+        kept: list[Option] = []
+        gone: dict[GangId, bool] = {}
+        wanted = tuple(key for key, _ in self.request.charge)
+        try:
+            for option in chosen:
+                running = option.candidate.running
+                known = gone.get(running.gang.id)
+                if known is not None and not option.whole:
+                    continue
+                queue = running.gang.queue
+                if option.candidate.ground is not Ground.PRIORITY:
+                    _, theirs = branches(self.usage, self.waiting.gang.queue, queue)
+                    if not all(beyond_guarantee(self.usage, name, wanted) for name in theirs):
+                        continue
+                if known is False:  # its spare members were counted; now the whole gang is
+                    spare = next(one for one in kept if one.candidate.running is running)
+                    kept.remove(spare)
+                    self.usage.charge(queue, spare.charge, 1)
+                self.usage.charge(queue, option.charge, -1)
+                kept.append(option)
+                gone[running.gang.id] = option.whole
+            admitted = self.usage.fits(self.waiting.gang.queue, self.request.charge)
+        finally:
+            for option in kept:
+                self.usage.charge(option.candidate.running.gang.queue, option.charge, 1)
+        return kept if admitted else None
+
+    def _smallest(self, options: list[Option]) -> list[Option] | None:
+        """Take the cheapest first until it is enough, in each domain and in all; drop the rest."""
+        best: list[Option] | None = None
+        for group in self._groups(options):
+            count = _first(len(group), partial(self._first_enough, group))
+            if count is None:
+                continue
+            chosen = self._lawful(group[:count]) or []
+            for option in sorted(chosen, key=self._rank, reverse=True):
+                fewer = [one for one in chosen if one is not option]
+                if self._enough(fewer):
+                    chosen = fewer
+            if best is None or _total(chosen) < _total(best):
+                best = chosen
+        return best
+
+    def _first_enough(self, group: list[Option], count: int) -> bool:
+        return self._enough(group[:count])
+
+    def _groups(self, options: list[Option]) -> Iterator[list[Option]]:
+        """Yield the options of each domain the gang must fit into, then all of them."""
+        cluster = self.snapshot.cluster
+        near = self.waiting.constraints.near.required
+        tree = cluster.tree(self.waiting.constraints.topology)
+        level = tree.topology.index(near) if tree is not None and near is not None else None
+        if tree is not None and level is not None and level < len(tree.codes):
+            inside: dict[int, list[Option]] = {}
+            for option in options:
+                rows = {cluster.rows.get(place.node, -1) for place in option.places}
+                for code in {int(tree.codes[level][row]) for row in rows if row >= 0}:
+                    inside.setdefault(code, []).append(option)
+            ranked = sorted(inside.items(), key=lambda item: (_total(item[1]), item[0]))
+            for _, group in ranked[:_DOMAINS]:
+                yield group
+        by_value = sorted(
+            options, key=lambda one: (*one.tier, one.cost / max(len(one.places), 1))
+        )
+        yield options
+        if not self.youngest:
+            yield by_value
+
+    def _cheaper(self, options: list[Option], chosen: list[Option]) -> list[Option]:
+        """Let CP-SAT look for a cheaper set; keep what was found where it finds none."""
+        limit = _total(chosen)
+        useful = [option for option in options if option.cost < limit]
+        if not useful or len(useful) > _SOLVED:
+            return chosen
+        ruled_out: list[list[Option]] = []
+        for _ in range(3):
+            found = cheaper(self.waiting, self.snapshot, useful, limit, ruled_out)
+            if found is None:
+                return chosen
+            if self._enough(found):
+                return self._lawful(found) or chosen
+            ruled_out.append(found)
+        return chosen
+
+    def _placed(self, chosen: list[Option]) -> Placement | None:
+        placed = self.request.placer.place(self.waiting, self._without(chosen))
+        if isinstance(placed, Refusal):
+            return None
+        evicts = tuple(
+            Eviction(
+                option.candidate.running.gang.id,
+                () if option.whole else tuple(place.name for place in option.places),
+                option.candidate.ground.value,
+            )
+            for option in sorted(chosen, key=lambda one: one.candidate.running.gang.id)
+        )
+        return replace(placed, evicts=evicts)
+
+    def _without(self, gone: list[Option]) -> Snapshot:
+        cluster = self.snapshot.cluster.copy()
+        rows: list[int] = []
+        vectors: list[Ints] = []
+        for option in gone:
+            for place in option.places:
+                row = cluster.rows.get(place.node)
+                if row is None:
+                    continue
+                if place.needs.share is not None or place.needs.host_ports or cluster.exclusive:
+                    holder = option.candidate.running.gang.id
+                    cluster.give(row, place.needs, 1, holder, (place.devices,))
+                else:
+                    rows.append(row)
+                    vectors.append(cluster.vector(place.needs))
+        if rows:
+            cluster.release(np.array(rows, dtype=np.int64), np.array(vectors))
+        for option in gone:
+            if option.whole:
+                cluster.exclusive.pop(option.candidate.running.gang.id, None)
+        return replace(self.snapshot, cluster=cluster)
+
+
+def _total(options: Iterable[Option]) -> int:
+    return sum(option.cost for option in options)
+
+
+def _first(most: int, works: Callable[[int], bool]) -> int | None:
+    """Return the smallest count that works, where more never works worse."""
+    high = 1
+    while high < most and not works(high):
+        high *= 2
+    high = min(high, most)
+    if not works(high):
+        return None
+    low = high // 2
+    while low + 1 < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if works(middle) else (middle, high)
+    return high

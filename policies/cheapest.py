@@ -1,0 +1,26 @@
+"""The cheapest victims: least GPU time lost, fewest gangs, chosen together with the place."""
+
+from dataclasses import dataclass
+
+from gangsched.core.policy import Placement, Request
+from gangsched.core.queueing.victims import Prices, Search
+
+
+@dataclass(frozen=True, slots=True)
+class Cheapest:
+    """Stops what costs least; see `core/queueing/victims.py`.
+
+    `restart_s` are seconds of all its GPUs that a stopped gang loses by starting again, `gang`
+    GPU-seconds for each gang that is stopped, and `fairness` how much cheaper it is to stop gangs
+    of the queue furthest beyond its share. `solve` lets CP-SAT improve on what counting found.
+    """
+
+    restart_s: float = 60.0
+    gang: float = 60.0
+    fairness: float = 0.5
+    solve: bool = True
+
+    def choose(self, request: Request) -> Placement | None:
+        """Return a placement and whom it evicts."""
+        prices = Prices(self.restart_s, self.gang, self.fairness)
+        return Search(request, prices, solve=self.solve).cheapest()

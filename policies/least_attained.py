@@ -1,0 +1,32 @@
+"""Least attained service: whoever had least GPU time goes first; needs no estimates (Tiresias)."""
+
+from dataclasses import dataclass
+
+from gangsched.core.model import GPU, Waiting
+
+
+@dataclass(frozen=True, slots=True)
+class LeastAttained:
+    """Two-dimensional LAS with discrete queues (Gu et al., NSDI'19).
+
+    Gangs that had less than `threshold_gpu_s` GPU-seconds go before the others; first in, first
+    out within each, so that equals do not take turns. Who waits for `promote` times what it ran
+    goes to the front queue again, as in the paper.
+    """
+
+    threshold_gpu_s: float = 3_600.0
+    promote: float = 8.0
+
+    def key(self, waiting: Waiting, now_s: float) -> tuple[float | str, ...]:
+        """Return the sort key: the queue by attained service, then arrival."""
+        gpus = max(sum(dict(m.needs.requests).get(GPU, 0) for m in waiting.members), 1)
+        attained = waiting.attained_s * gpus
+        waited_s = now_s - waiting.since_s - waiting.attained_s
+        demoted = attained >= self.threshold_gpu_s
+        if demoted and waited_s > self.promote * waiting.attained_s:
+            demoted = False
+        return (float(demoted), waiting.since_s, waiting.gang.id)
+
+    def peers(self, first: Waiting, other: Waiting) -> bool:
+        """Nobody is passed over for the sake of a better fit."""
+        return False

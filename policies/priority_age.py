@@ -1,0 +1,21 @@
+"""Priority with ageing: whoever waits gains on the others, so that nobody waits for ever."""
+
+from dataclasses import dataclass
+
+from gangsched.core.model import Waiting
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityAge:
+    """A priority point is worth `point_s` seconds of waiting (Slurm's multifactor age, linear)."""
+
+    point_s: float = 600.0
+
+    def key(self, waiting: Waiting, now_s: float) -> tuple[float | str, ...]:
+        """Return the sort key: priority plus age, in points."""
+        age = max(now_s - waiting.since_s, 0.0) / self.point_s
+        return (-(waiting.priority + age), waiting.since_s, waiting.gang.id)
+
+    def peers(self, first: Waiting, other: Waiting) -> bool:
+        """Nobody is passed over for the sake of a better fit."""
+        return False

@@ -1,0 +1,36 @@
+"""Shortest remaining time: the gang that is expected to end first goes first (SRTF, SRSF)."""
+
+from dataclasses import dataclass
+
+from gangsched.core.model import GPU, Waiting
+from gangsched.core.accounts.estimate import ASSUMED_S
+
+
+@dataclass(frozen=True, slots=True)
+class Shortest:
+    """Least remaining run time first; with `service` its product with the GPUs (SRSF).
+
+    Best for the mean waiting time; long gangs starve under load, so `patience_s` bounds it: who
+    waited longer than that goes before all others, the longest first.
+    """
+
+    service: bool = False
+    patience_s: float = 86_400.0
+
+    def key(self, waiting: Waiting, now_s: float) -> tuple[float | str, ...]:
+        """Return the sort key: what is left to run."""
+        waited_s = now_s - waiting.since_s
+        if waited_s > self.patience_s:
+            return (0.0, waiting.since_s, waiting.gang.id)
+        left_s = waiting.gang.expected_runtime_s or ASSUMED_S
+        left_s = max(left_s - waiting.attained_s, 1.0)
+        return (1.0, left_s * gpus(waiting) if self.service else left_s, waiting.gang.id)
+
+    def peers(self, first: Waiting, other: Waiting) -> bool:
+        """Nobody is passed over for the sake of a better fit."""
+        return False
+
+
+def gpus(waiting: Waiting) -> int:
+    """Return the GPUs of all members, at least one."""
+    return max(sum(dict(m.needs.requests).get(GPU, 0) for m in waiting.members), 1)

@@ -1,0 +1,15 @@
+"""The youngest victims: lowest priority, then the latest to start; what most schedulers do."""
+
+from dataclasses import dataclass
+
+from gangsched.core.policy import Placement, Request
+from gangsched.core.queueing.victims import Search
+
+
+@dataclass(frozen=True, slots=True)
+class Youngest:
+    """Kueue's order of candidates, for comparison: it looks at no checkpoint and no size."""
+
+    def choose(self, request: Request) -> Placement | None:
+        """Return a placement and whom it evicts."""
+        return Search(request, solve=False, youngest=True).cheapest()
