@@ -1,7 +1,7 @@
 """Settings, read once and frozen; each field says its unit and the reason for its default."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -26,6 +26,18 @@ class SchedulerConfig(BaseModel):
     """Entry point in `gangsched.placers`: where a gang goes. The default counts first, and solves
     only what counting cannot prove."""
 
+    sharing: str = "drf"
+    """Entry point in `gangsched.sharings`: which queue is next, at each level of their tree."""
+
+    backfill: str = "easy"
+    """Entry point in `gangsched.backfills`: who gets room kept in time when it does not fit."""
+
+    preemptor: str = "cheapest"
+    """Entry point in `gangsched.preemptors`: who is stopped where a queue lets another go first."""
+
+    sharing_options: dict[str, Any] = {}
+    backfill_options: dict[str, Any] = {}
+    preemptor_options: dict[str, Any] = {}
     order_options: dict[str, Any] = {}
     placer_options: dict[str, Any] = {}
     """Fields of the policy's class: `{objectives: [domains, leftover], budget: 0.5}` for cpsat."""
@@ -64,6 +76,31 @@ class SchedulerConfig(BaseModel):
 
     defragment_gangs: int = Field(4, ge=1, le=64)
     """Gangs that one defragmentation may move."""
+
+    gpu_rates: dict[str, Annotated[float, Field(gt=0)]] = {}
+    """What a GPU of a kind is worth for shares and budgets: `{H100: 2, A100: 1}`. A kind is a part
+    of the product's name; GPUs of no kind are worth 1."""
+
+    half_life_s: float = Field(604_800.0, gt=0)
+    """Half-life of the past GPU time that fair shares look at; a week, as in Slurm."""
+
+    replan_s: float = Field(10.0, gt=0)
+    """Seconds until refused gangs are planned again although nothing came free."""
+
+    ready_tries: int = Field(5, ge=1)
+    """Times a gang may fail to become ready before it is given up."""
+
+    forecast_interval_s: float = Field(10.0, gt=0)
+    """Pause between forecasts of start times."""
+
+    forecast_runs: int = Field(5, ge=1, le=101)
+    """Runs of a forecast: their median and range are told."""
+
+    forecast_cycles: int = Field(100, ge=1)
+    """Planning cycles in each run; bounds how far a forecast looks and what it costs."""
+
+    audit_interval_s: float = Field(30.0, gt=0)
+    """Pause between comparisons of what queues are charged with what runs."""
 
     binds_in_flight: int = Field(64, ge=1, le=1024)
     """Bindings posted at once. On two cores 64 gave more than 32, and 128 no more than 64."""

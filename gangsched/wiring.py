@@ -32,9 +32,18 @@ def load_policies(config: SchedulerConfig) -> Policies:
             there are.
 
     """
+
+    def policy(kind: str, group: str) -> Any:
+        return _policy(group, kind, getattr(config, kind), getattr(config, f"{kind}_options"))
+
+    named = entry_points(group="gangsched.orders")
     return Policies(
-        order=_policy("gangsched.orders", "order", config.order, config.order_options),
-        placer=_policy("gangsched.placers", "placer", config.placer, config.placer_options),
+        order=policy("order", "gangsched.orders"),
+        placer=policy("placer", "gangsched.placers"),
+        sharing=policy("sharing", "gangsched.sharings"),
+        backfill=policy("backfill", "gangsched.backfills"),
+        preemptor=policy("preemptor", "gangsched.preemptors"),
+        orders={point.name: point.load()() for point in named},
     )
 
 

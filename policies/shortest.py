@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from gangsched.core.model import GPU, Waiting
 from gangsched.core.accounts.estimate import ASSUMED_S
+from gangsched.core.model import GPU, Waiting
 
 
 @dataclass(frozen=True, slots=True)

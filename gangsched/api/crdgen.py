@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from gangsched.api import names
 from gangsched.api.podgroup import CoschedulingSpec, PodGroupSpec, PodGroupStatus
 from gangsched.api.pytorchjob import PyTorchJobSpec
+from gangsched.api.queue import QueueSpec, QueueStatus, ReservationSpec, ReservationStatus
 from gangsched.api.topology import TopologySpec, TopologyStatus
 
 Schema = dict[str, Any]
@@ -36,6 +37,8 @@ _KEPT = frozenset(
         "maxItems",
         "minimum",
         "maximum",
+        "exclusiveMinimum",
+        "maxProperties",
         "default",
         "additionalProperties",
     }
@@ -136,6 +139,50 @@ CRDS = (
             (
                 "self.levels.all(a, a.nodeLabel != 'kubernetes.io/hostname')",
                 "the host is always the last level and must not be listed",
+            ),
+        ),
+    ),
+    Crd(
+        group=names.GROUP,
+        version=names.VERSION,
+        kind="Queue",
+        plural="queues",
+        short=(),
+        spec=QueueSpec,
+        status=QueueStatus,
+        scope="Cluster",
+        columns=(
+            ("Parent", "string", ".spec.parent"),
+            ("Pending", "integer", ".status.pending"),
+            ("Admitted", "integer", ".status.admitted"),
+            ("Head", "string", ".status.head.gang"),
+            ("Message", "string", ".status.message"),
+            ("Age", "date", ".metadata.creationTimestamp"),
+        ),
+    ),
+    Crd(
+        group=names.GROUP,
+        version=names.VERSION,
+        kind="Reservation",
+        plural="reservations",
+        short=(),
+        spec=ReservationSpec,
+        status=ReservationStatus,
+        scope="Cluster",
+        columns=(
+            ("Phase", "string", ".status.phase"),
+            ("Next", "string", ".status.nextStart"),
+            ("Message", "string", ".status.message"),
+            ("Age", "date", ".metadata.creationTimestamp"),
+        ),
+        spec_rules=(
+            (
+                "(has(self.nodes) && size(self.nodes) > 0) != has(self.count)",
+                "give nodes or count, one of them",
+            ),
+            (
+                "!has(self.everySeconds) || self.everySeconds >= self.durationSeconds",
+                "everySeconds may not be below durationSeconds: it would begin before it ends",
             ),
         ),
     ),
@@ -261,6 +308,9 @@ def _rewrite(schema: Schema, definitions: Schema, where: str) -> Schema:
         raise SchemaError(f"{where}: a structural schema has no {sorted(unknown)}")
     result = {key: value for key, value in schema.items() if key in _KEPT}
     result |= extra
+    if "exclusiveMinimum" in result:  # a flag beside minimum in this dialect of JSON schema
+        result["minimum"] = result["exclusiveMinimum"]
+        result["exclusiveMinimum"] = True
     if "const" in schema:
         result["enum"] = [schema["const"]]
     if result.get("default", 0) is None:

@@ -35,9 +35,18 @@ def from_annotations(annotations: Mapping[str, str], subject: str) -> Fields:
 
     """
     claims: list[Claim] = []
-    for dialect in (_ours, _kueue, _kai, _volcano, _jobset):
+    for dialect in (_ours, _kueue, _kai, _volcano, _jobset, _queueing):
         claims.extend(dialect(annotations, subject))
     return settle(claims, subject)
+
+
+def queue_of(*keys: Mapping[str, str]) -> str | None:
+    """Return the queue that labels or annotations name, ours before the peers'."""
+    for key in names.QUEUE_LABELS:
+        for values in keys:
+            if values.get(key):
+                return values[key]
+    return None
 
 
 def from_kai(constraint: Mapping[str, Any], subject: str) -> Fields:
@@ -185,6 +194,24 @@ def _jobset(annotations: Mapping[str, str], subject: str) -> Iterator[Claim]:
         yield "topology.exclusive", annotations[JOBSET], JOBSET
 
 
+def _queueing(annotations: Mapping[str, str], subject: str) -> Iterator[Claim]:
+    """How long, and whether it may be stopped, in the words of Kueue, KAI and Volcano."""
+    key = f"{KUEUE}max-exec-time-seconds"
+    if key in annotations:
+        yield "maxRuntimeSeconds", _number(annotations[key], f"{subject}: {key}"), key
+    key = f"{KAI}preemptibility"
+    if key in annotations:
+        said = annotations[key]
+        if said not in ("preemptible", "non-preemptible"):
+            raise DialectError(
+                f"{subject}: {key} is {said!r}; it must be preemptible or non-preemptible"
+            )
+        yield "preemptible", said == "preemptible", key
+    key = f"{VOLCANO}preemptable"
+    if key in annotations:
+        yield "preemptible", _flag(annotations[key], f"{subject}: {key}"), key
+
+
 def _pair(annotations: Mapping[str, str], level: str, size: str, subject: str) -> Claim:
     for key, other in ((level, size), (size, level)):
         if key not in annotations:
@@ -252,6 +279,10 @@ _OURS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "movable": ("movable", _flag),
     "min-runtime-seconds": ("minRuntimeSeconds", _number),
     "checkpoint-at": ("checkpointAt", _text),
+    "expected-runtime-seconds": ("expectedRuntimeSeconds", _number),
+    "max-runtime-seconds": ("maxRuntimeSeconds", _number),
+    "ready-timeout-seconds": ("readyTimeoutSeconds", _number),
+    "preemptible": ("preemptible", _flag),
 }
 
 KEYS = frozenset(
@@ -269,6 +300,9 @@ KEYS = frozenset(
         f"{VOLCANO}network-topology-mode",
         f"{VOLCANO}network-topology-highest-tier",
         JOBSET,
+        f"{KUEUE}max-exec-time-seconds",
+        f"{KAI}preemptibility",
+        f"{VOLCANO}preemptable",
     }
 )
 """Every annotation that says where a gang shall go: a quick look tells that a pod has none."""

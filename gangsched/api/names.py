@@ -9,6 +9,26 @@ POD_GROUP_LABEL = "gangsched.io/pod-group"
 MIN_MEMBER_LABEL = "gangsched.io/min-member"
 ROLE_LABEL = "gangsched.io/role"
 QUEUE_LABEL = "gangsched.io/queue-name"
+QUEUE_LABELS = (
+    QUEUE_LABEL,
+    "kueue.x-k8s.io/queue-name",
+    "scheduling.volcano.sh/queue-name",
+    "volcano.sh/queue-name",
+    "kai.scheduler/queue",
+    "runai/queue",
+)
+"""Labels and annotations that name a queue, the first found counts."""
+
+USER_ANNOTATION = "gangsched.io/user"
+"""Who asked for a job. Written by the admission policy from the request, never by users."""
+
+RUNTIME_ANNOTATION = "gangsched.io/expected-runtime-seconds"
+CHECKPOINT_ANNOTATION = "gangsched.io/checkpoint-at"
+"""When a job last saved its work (RFC 3339): preemption prefers those who lose least."""
+
+PREEMPTED_ANNOTATION = "gangsched.io/preempted-at"
+"""Written by us on pods that are stopped for another gang, with the condition DisruptionTarget."""
+
 GATE = "gangsched.io/gang"
 NODE_ANNOTATION = "gangsched.io/node"
 """Written by us on pods sent to kube-scheduler: the node reserved for it."""

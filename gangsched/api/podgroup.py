@@ -48,7 +48,7 @@ class PodGroupSpec(ApiModel):
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     )
     queue: str = Field(
-        "default", min_length=1, max_length=253, description="The queue the gang waits in."
+        "default", min_length=1, max_length=253, description="The Queue the gang waits in."
     )
     priorityClassName: str = Field(  # noqa: N815
         "", max_length=253, description="PriorityClass of the whole gang; default: its pods'."
@@ -74,6 +74,23 @@ class PodGroupSpec(ApiModel):
     )
     avoidNodes: list[str] = Field(  # noqa: N815
         default_factory=list, max_length=1000, description="Nodes it must not use."
+    )
+    maxRuntimeSeconds: float | None = Field(  # noqa: N815
+        None, gt=0, description="It is stopped for good after so long."
+    )
+    readyTimeoutSeconds: float | None = Field(  # noqa: N815
+        None,
+        gt=0,
+        description="How long its pods may take to become ready once bound, before all are "
+        "stopped and planned again; after five tries it is given up.",
+    )
+    preemptible: bool = Field(
+        default=True, description="It may be stopped for gangs that its queue lets go first."
+    )
+    user: str = Field(
+        "",
+        max_length=253,
+        description="Who asked for it; default: the annotation gangsched.io/user.",
     )
     movable: bool = Field(
         default=False,
@@ -117,6 +134,25 @@ class RefusalStatus(ApiModel):
     remedies: list[RemedyStatus] = Field(default_factory=list)
 
 
+class StartStatus(ApiModel):
+    """When a waiting gang is expected to start, by running the scheduler forward."""
+
+    position: int = Field(description="Its place in its queue, from 1.")
+    expected: str | None = Field(None, json_schema_extra={"format": "date-time"})
+    earliest: str | None = Field(None, json_schema_extra={"format": "date-time"})
+    latest: str | None = Field(None, json_schema_extra={"format": "date-time"})
+    reserved: str | None = Field(
+        None,
+        description="Room is kept for it from then on.",
+        json_schema_extra={"format": "date-time"},
+    )
+    basis: str = Field(
+        "",
+        description="Where its own run time is known from: declared, learnt (its predecessors), "
+        "queue (the queue's default) or assumed.",
+    )
+
+
 class PodGroupStatus(ApiModel):
     """Where the gang stands; written by gangsched alone."""
 
@@ -131,6 +167,7 @@ class PodGroupStatus(ApiModel):
         "", description="proved: no better placement exists; gap: none was found in time."
     )
     refusal: RefusalStatus | None = Field(None, description="While it waits: why.")
+    start: StartStatus | None = Field(None, description="While it waits: when it will start.")
     conditions: list[Condition] = Field(
         default_factory=list,
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},

@@ -254,8 +254,12 @@ class Cluster(Nodes):
         """Return a copy in which something else is used."""
         other = self.copy()
         other.used = used
-        other._counts, other._touched = {}, []
+        other.forget_counts()
         return other
+
+    def forget_counts(self) -> None:
+        """Count anew: usage changed in ways that were not noted row by row."""
+        self._counts, self._touched = {}, []
 
     def put_used(self, rows: list[int], used: Ints) -> None:
         """Set what is used on some rows of a copy."""

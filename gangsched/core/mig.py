@@ -214,5 +214,5 @@ def profile_share_milli(profile: str) -> int:
     The larger of its compute and memory fractions, as far as the name tells; 1000 for a name that
     is not known.
     """
-    bare = profile.split(MEDIA)[0].split(".me")[0]
+    bare = profile.split(MEDIA, maxsplit=1)[0].split(".me", maxsplit=1)[0]
     return _QUARTERS.get(bare) or _FRACTIONS.get(bare.split(".")[0], 1000)

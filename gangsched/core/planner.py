@@ -33,7 +33,8 @@ class Planned:
 class Plan:
     """What to place, in order, and who was refused why (with the version refused).
 
-    `reserved` is room kept in time for some of the refused. `advice` only adds remedies to refusals that stand: it says nothing of the room there is now.
+    `reserved` is room kept in time for some of the refused. `advice` only adds remedies to
+    refusals that stand: it says nothing of the room there is now.
     """
 
     placements: tuple[Planned, ...] = ()

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from gangsched.core.model import GangId, Layout, NodeName, PodName, Requests, Waiting
 from gangsched.core.accounts.usage import Usage
+from gangsched.core.model import GangId, Layout, NodeName, PodName, Requests, Waiting
 from gangsched.core.queues import Amounts, Queue
 from gangsched.core.refusal import Refusal
 from gangsched.core.snapshot import Running, Snapshot

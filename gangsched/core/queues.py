@@ -146,7 +146,7 @@ class Booking:
     evicts: bool = False
 
     def window(self, now_s: float) -> tuple[float, float] | None:
-        """Return start and end of the present occurrence, or of the next one; None after the last."""
+        """Return start and end of the present occurrence or of the next; None after the last."""
         start_s, length_s = self.start_s, self.end_s - self.start_s
         if now_s >= self.end_s and self.every_s is not None:
             start_s += self.every_s * ((now_s - self.end_s) // self.every_s + 1)

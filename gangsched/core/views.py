@@ -11,7 +11,7 @@ from gangsched.core.cluster import Cluster
 from gangsched.core.gangs import GangState
 from gangsched.core.members import Limits, MemberState, State
 from gangsched.core.model import GangId, NodeName, PodNeeds, PodUid, Waiting
-from gangsched.core.queueing.admission import charge_of
+from gangsched.core.queueing.admission import charge_at, charge_of
 from gangsched.core.queueing.horizon import Reserved
 from gangsched.core.queues import Booking, QuotaKey
 from gangsched.core.refusal import Refusal
@@ -50,20 +50,24 @@ class Views:
         """Tell whether a gang waits that was not refused on the present room already."""
         return bool(self._backlog.plannable())
 
-    def snapshot(self, limit: int = 20_000, now_s: float = 0.0) -> Snapshot:
+    def snapshot(
+        self, limit: int = 20_000, now_s: float = 0.0, *, everybody: bool = False
+    ) -> Snapshot:
         """Return a frozen view with at most `limit` waiting gangs, oldest first.
 
         Gangs refused on the present room are left out, but for those that have room reserved in
-        time: whoever is planned must know of them.
+        time: whoever is planned must know of them. A forecast wants `everybody`.
         """
-        waiting = [self._waiting(gang) for gang in self._backlog.plannable()] if limit else []
-        if waiting:
+        if everybody:
+            gangs = [gang for gang in self.gangs.values() if gang.plannable()]
+        else:
+            gangs = self._backlog.plannable() if limit else []
+        waiting = [self._waiting(gang) for gang in gangs]
+        if waiting and not everybody:
             heads = [self.gangs[one] for one in self.reserved if one in self.gangs]
             known = {one.gang.id for one in waiting}
             waiting += [
-                self._waiting(gang)
-                for gang in heads
-                if gang.id not in known and gang.plannable()
+                self._waiting(gang) for gang in heads if gang.id not in known and gang.plannable()
             ]
         waiting.sort(key=lambda item: (-item.priority, item.since_s, item.gang.id))
         del waiting[limit:]
@@ -159,7 +163,9 @@ class Views:
                 queue = self.ledger.usage.tree.queues.get(made.gang.queue)
                 if made.gang.priority is None and not made.priority and queue is not None:
                     made = replace(made, priority=queue.default_priority or 0)
-                made = replace(made, estimate=self.history.estimate(made.gang, queue))
+                made = replace(
+                    self._charged(made), estimate=self.history.estimate(made.gang, queue)
+                )
                 known = self._running_known[gang.id] = (stamp, made)
             if known[1].places:
                 found.append(known[1])
@@ -168,7 +174,11 @@ class Views:
     def leaving(self) -> tuple[Running, ...]:
         """Return what was told to leave and still takes room."""
         parts = (self.gangs[gang].leaving() for gang in self._leavers if gang in self.gangs)
-        return tuple(part for part in parts if part is not None)
+        return tuple(self._charged(part) for part in parts if part is not None)
+
+    def _charged(self, running: Running) -> Running:
+        seats = ((place.node, place.needs) for place in running.places)
+        return replace(running, charge=charge_at(self.cluster, self.ledger.kinds, seats))
 
     def pod(self, uid: PodUid) -> f.PodSeen | None:
         """Return the latest fact about a pod."""

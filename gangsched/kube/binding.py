@@ -8,13 +8,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Protocol
 
 from gangsched.api import names
 from gangsched.core import facts as f
 from gangsched.core import orders as o
 from gangsched.core.model import PodName, PodUid
-from gangsched.kube.client import JSON_PATCH, KubeClient
+from gangsched.kube.client import JSON_PATCH, STRATEGIC, KubeClient
 from gangsched.kube.decode import decode_pod
 from gangsched.kube.errors import Conflict, KubeError, NotFound, Throttled, Unavailable
 from gangsched.metrics import Metrics
@@ -159,6 +160,8 @@ class Pods:
             "preconditions": {"uid": order.uid},
         }
         self._metrics.evictions.inc()
+        if order.preempted:
+            await self._mark(order)
         while True:
             try:
                 await self._client.delete(_path(order.name), body)
@@ -168,6 +171,23 @@ class Pods:
                 await asyncio.sleep(_RETRY_S)
                 continue
             return
+
+    async def _mark(self, order: o.Evict) -> None:
+        """Say on the pod why it goes, as kube-scheduler does; whoever restarts it can tell."""
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "PreemptionByScheduler",
+            "message": order.reason,
+            "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        body = {"metadata": {"uid": order.uid}, "status": {"conditions": [condition]}}
+        try:
+            await self._client.request(
+                "PATCH", f"{_path(order.name)}/status", body=body, content_type=STRATEGIC
+            )
+        except KubeError as error:
+            log.warning("condition of %s: %s", order.name, error)
 
 
 class Direct:

@@ -19,6 +19,7 @@ from kubernetes import config as kubernetes_config
 from gangsched.kube.errors import RETRIABLE, KubeError, Unavailable, error_for
 
 MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY = "application/apply-patch+yaml"
 

@@ -46,7 +46,10 @@ class Counsel:
         if moves is None or moves.placement is None:
             return Plan((), ((waiting.version, advised),), advice=True)
         if self._mode == "apply":
-            placement = replace(moves.placement, evicts=tuple(Eviction(move.gang, (), "Moved") for move in moves.moves))
+            placement = replace(
+                moves.placement,
+                evicts=tuple(Eviction(move.gang, (), "Moved") for move in moves.moves),
+            )
             return Plan((Planned(waiting.gang.id, waiting.version, placement),), advice=True)
         remedy = Remedy("move", f"moving {describe_moves(moves)}")
         advised = replace(advised, remedies=(*advised.remedies, remedy))

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from gangsched.api import names
+from gangsched.api.dialects import queue_of
 from gangsched.core import facts as f
 from gangsched.core.model import (
     NO_CONSTRAINTS,
@@ -23,6 +24,7 @@ from gangsched.core.model import (
     Requests,
     Toleration,
 )
+from gangsched.core.queues import DEFAULT_QUEUE
 from gangsched.kube.constraints import of_pod, share
 from gangsched.kube.quantities import DecodeError, amounts, seconds
 from gangsched.kube.structs import (
@@ -213,8 +215,14 @@ def pod_fact(pod: Pod, scheduler_name: str, known: PodNeeds | None = None) -> f.
         constraints=asked,
         devices=devices,
         started_s=seconds(pod.status.start_time) or None,
+        ready=_ready(pod),
         invalid=invalid if ours else "",
     )
+
+
+def _ready(pod: Pod) -> bool:
+    """Tell whether a pod says that it is ready."""
+    return any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions)
 
 
 def _rank(labels: Mapping[str, str]) -> int | None:
@@ -279,7 +287,7 @@ def implicit_gang(pod: Pod) -> Gang | None:
     return Gang(
         gang_id,
         minimum,
-        queue=labels.get(names.QUEUE_LABEL, "default"),
+        queue=queue_of(labels, metadata.annotations) or DEFAULT_QUEUE,
         # Every pod of the group must declare the same gang: nothing here may be the pod's own.
         implicit=True,
     )

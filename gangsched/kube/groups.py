@@ -5,11 +5,13 @@ from typing import Any
 import msgspec
 from pydantic import ValidationError
 
+from gangsched.api import dialects, names
 from gangsched.api.podgroup import CoschedulingSpec, PodGroupSpec, PodGroupStatus
 from gangsched.api.topology import TopologySpec
 from gangsched.config import one_sentence
 from gangsched.core import facts as f
 from gangsched.core.model import Gang, GangId, Node, NodeName, PodNeeds, Role, Taint
+from gangsched.core.queues import DEFAULT_QUEUE
 from gangsched.core.topology import Topology
 from gangsched.kube import constraints, mig
 from gangsched.kube.decode import coscheduling_id, needs
@@ -125,18 +127,12 @@ def pod_group(raw: bytes, priorities: dict[str, int]) -> tuple[Gang, PodGroupSta
         raise DecodeError(
             f"PodGroup {key}: spec.minMember is {minimum}, above the {total} pods of its roles"
         )
-    priority = priorities.get(spec.priorityClassName)
-    if spec.priorityClassName and priority is None:
-        known = ", ".join(sorted(priorities)) or "none"
-        raise DecodeError(
-            f"PodGroup {key}: spec.priorityClassName {spec.priorityClassName!r} does not exist; "
-            f"the classes are: {known}"
-        )
+    priority = _priority(spec, priorities, key)
     gang = Gang(
         GangId(key),
         minimum,
         roles,
-        queue=spec.queue,
+        queue=_queue(group, spec),
         priority=priority,
         created_s=seconds(group.metadata.creation_timestamp),
         expected_runtime_s=spec.expectedRuntimeSeconds,
@@ -146,8 +142,31 @@ def pod_group(raw: bytes, priorities: dict[str, int]) -> tuple[Gang, PodGroupSta
         checkpoint_s=checkpoint_s,
         movable=spec.movable,
         min_runtime_s=spec.minRuntimeSeconds,
+        user=spec.user or group.metadata.annotations.get(names.USER_ANNOTATION, ""),
+        preemptible=spec.preemptible,
+        ready_timeout_s=spec.readyTimeoutSeconds,
+        max_runtime_s=spec.maxRuntimeSeconds,
     )
     return gang, status, group.metadata.uid
+
+
+def _priority(spec: PodGroupSpec, priorities: dict[str, int], key: str) -> int | None:
+    priority = priorities.get(spec.priorityClassName)
+    if spec.priorityClassName and priority is None:
+        known = ", ".join(sorted(priorities)) or "none"
+        raise DecodeError(
+            f"PodGroup {key}: spec.priorityClassName {spec.priorityClassName!r} does not exist; "
+            f"the classes are: {known}"
+        )
+    return priority
+
+
+def _queue(group: GroupObject, spec: PodGroupSpec) -> str:
+    """Return the queue of a group: its own word, else that of its labels."""
+    if "queue" in group.spec and spec.queue != DEFAULT_QUEUE:
+        return spec.queue
+    metadata = group.metadata
+    return dialects.queue_of(metadata.labels, metadata.annotations) or spec.queue
 
 
 def coscheduling_group(raw: bytes) -> tuple[Gang, str]:
@@ -170,6 +189,7 @@ def coscheduling_group(raw: bytes) -> tuple[Gang, str]:
             spec.minMember,
             created_s=seconds(metadata.creation_timestamp),
             schedule_timeout_s=spec.scheduleTimeoutSeconds or 60.0,
+            queue=dialects.queue_of(metadata.labels, metadata.annotations) or DEFAULT_QUEUE,
         ),
         metadata.uid,
     )
@@ -179,6 +199,11 @@ def group_key(raw: bytes) -> tuple[str, str, str]:
     """Return namespace, name and uid of any object."""
     metadata = _decode_group(raw).metadata
     return metadata.namespace, metadata.name, metadata.uid
+
+
+def labels(raw: bytes) -> dict[str, str]:
+    """Return the labels of any object."""
+    return dict(_decode_group(raw).metadata.labels)
 
 
 def _decode_group(raw: bytes) -> GroupObject:

@@ -7,7 +7,7 @@ from gangsched.api import names
 from gangsched.core import facts as f
 from gangsched.core.gangs import Stage
 from gangsched.core.model import GangId, NodeName, PodName, PodNeeds, PodUid
-from gangsched.kube import decode, groups
+from gangsched.kube import decode, groups, queues
 from gangsched.kube.quantities import DecodeError
 from gangsched.kube.status import Subject
 from gangsched.kube.structs import Pod
@@ -219,6 +219,100 @@ class Coscheduling(Receiver):
         if gang_id is not None:
             self.scheduler.status.forget(gang_id)
             self.scheduler.observe(f.GangGone(gang_id))
+
+
+class Namespaces(Receiver):
+    """Namespaces: their labels decide who may use a queue."""
+
+    kind = "Namespace"
+
+    def __init__(self, scheduler: "Scheduler") -> None:
+        super().__init__(scheduler)
+        self._names: dict[str, str] = {}
+
+    def take(self, raw: bytes) -> None:
+        """Turn an object into facts."""
+        _, name, uid = groups.group_key(raw)
+        self._names[uid] = name
+        labels = groups.labels(raw)
+        if self.scheduler.namespaces.get(name) != labels:
+            self.scheduler.namespaces[name] = labels
+            self.scheduler.queues_again()
+
+    def gone(self, uid: str, raw: bytes | None) -> None:
+        """Take note that an object was deleted."""
+        name = self._names.pop(uid, None)
+        if name is not None and self.scheduler.namespaces.pop(name, None) is not None:
+            self.scheduler.queues_again()
+
+
+class Queues(Receiver):
+    """Queues. What another scheduler process had counted of GPU time is taken over once."""
+
+    kind = "Queue"
+
+    def __init__(self, scheduler: "Scheduler") -> None:
+        super().__init__(scheduler)
+        self._raw: dict[str, bytes] = {}
+
+    def take(self, raw: bytes) -> None:
+        """Turn an object into facts."""
+        scheduler = self.scheduler
+        _, name, uid = groups.group_key(raw)
+        new = uid not in self._raw
+        self._raw[uid] = raw
+        found = queues.queue(raw, scheduler.priorities, scheduler.namespaces)
+        scheduler.check_order(found)
+        scheduler.queues.seen("Queue", name, None)
+        scheduler.observe(f.QueueSeen(found))
+        if new:
+            for fact in queues.gpu_time(raw):
+                scheduler.observe(fact)
+
+    def malformed(self, raw: bytes, message: str) -> None:
+        """Tell the object's owner; the last valid declaration stays."""
+        self.scheduler.queues.seen("Queue", groups.group_key(raw)[1], message)
+
+    def again(self) -> None:
+        """Read all queues again: namespaces changed."""
+        for raw in list(self._raw.values()):
+            self.seen(raw)
+
+    def gone(self, uid: str, raw: bytes | None) -> None:
+        """Take note that an object was deleted."""
+        known = self._raw.pop(uid, None)
+        if known is not None:
+            name = groups.group_key(known)[1]
+            self.scheduler.queues.gone("Queue", name)
+            self.scheduler.observe(f.QueueGone(name))
+
+
+class Reservations(Receiver):
+    """Room booked in advance."""
+
+    kind = "Reservation"
+
+    def __init__(self, scheduler: "Scheduler") -> None:
+        super().__init__(scheduler)
+        self._names: dict[str, str] = {}
+
+    def take(self, raw: bytes) -> None:
+        """Turn an object into facts."""
+        booking = queues.reservation(raw)
+        self._names[groups.group_key(raw)[2]] = booking.name
+        self.scheduler.queues.seen("Reservation", booking.name, None)
+        self.scheduler.observe(f.BookingSeen(booking))
+
+    def malformed(self, raw: bytes, message: str) -> None:
+        """Tell the object's owner; the last valid declaration stays."""
+        self.scheduler.queues.seen("Reservation", groups.group_key(raw)[1], message)
+
+    def gone(self, uid: str, raw: bytes | None) -> None:
+        """Take note that an object was deleted."""
+        name = self._names.pop(uid, None)
+        if name is not None and name not in self._names.values():
+            self.scheduler.queues.gone("Reservation", name)
+            self.scheduler.observe(f.BookingGone(name))
 
 
 class Topologies(Receiver):

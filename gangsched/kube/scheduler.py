@@ -13,21 +13,31 @@ from gangsched.api import names
 from gangsched.config import SchedulerConfig
 from gangsched.core import facts as f
 from gangsched.core import orders as o
-from gangsched.core.engine import Engine, Limits, State
+from gangsched.core.accounts.ledger import Ledger
+from gangsched.core.engine import Engine, Limits
+from gangsched.core.forecast import Effort, Prediction, forecast
+from gangsched.core.gangs import GangState
 from gangsched.core.model import GangId
 from gangsched.core.planner import make_plan
 from gangsched.core.policy import Policies
+from gangsched.core.queues import Queue, Rates
 from gangsched.kube.binding import Binding, Pods
 from gangsched.kube.client import KubeClient
 from gangsched.kube.counsel import Counsel
+from gangsched.kube.gauges import refresh
 from gangsched.kube.mig import MigWriter
+from gangsched.kube.quantities import DecodeError
+from gangsched.kube.queue_status import QueueStatusWriter
 from gangsched.kube.receivers import (
     Coscheduling,
+    Namespaces,
     Nodes,
     PodGroups,
     PodsSeen,
     PriorityClasses,
+    Queues,
     Receiver,
+    Reservations,
     Topologies,
 )
 from gangsched.kube.status import Status
@@ -39,6 +49,8 @@ log = logging.getLogger(__name__)
 
 PODGROUPS = f"/apis/{names.GROUP}/{names.VERSION}/podgroups"
 TOPOLOGIES = f"/apis/{names.GROUP}/{names.VERSION}/topologies"
+QUEUES = f"/apis/{names.GROUP}/{names.VERSION}/queues"
+RESERVATIONS = f"/apis/{names.GROUP}/{names.VERSION}/reservations"
 COSCHEDULING = "/apis/scheduling.x-k8s.io/v1alpha1/podgroups"
 
 _ADVISED_AT_ONCE = 8
@@ -64,8 +76,11 @@ class Scheduler:
             avoid_s=config.avoid_s,
             repartition_s=config.repartition_s,
             advice_s=config.advice_s,
+            replan_s=config.replan_s,
+            ready_tries=config.ready_tries,
         )
-        self.engine = Engine(limits)
+        ledger = Ledger(Rates(config.gpu_rates), config.half_life_s)
+        self.engine = Engine(limits, ledger)
         self.name = config.scheduler_name
         self.metrics = metrics
         self.status = Status(client)
@@ -74,7 +89,11 @@ class Scheduler:
         self.ready = asyncio.Event()
         self.mig = MigWriter(client, config.mig_config_map)
         self.topologies = TopologyStatusWriter(client)
+        self.queues = QueueStatusWriter(client, self.now_s)
         self.priorities: dict[str, int] = {}
+        self.namespaces: dict[str, dict[str, str]] = {}
+        self.predictions: dict[GangId, Prediction] = {}
+        self._first_predictions: dict[GangId, float] = {}
         self._client = client
         self._config = config
         self._policies = policies
@@ -83,6 +102,7 @@ class Scheduler:
         self._epoch_s = time.time() - time.monotonic()
         self._created_s: dict[GangId, float] = {}
         self._watches: dict[str, Watch] = {}
+        self._queue_receiver = Queues(self)
 
     def now_s(self) -> float:
         """Return seconds since the epoch on a clock that never steps back."""
@@ -103,6 +123,9 @@ class Scheduler:
             group.create_task(self._plan_on())
             group.create_task(self._tick_on())
             group.create_task(self._advise_on())
+            group.create_task(self._predict_on())
+            group.create_task(self._audit_on())
+            group.create_task(self.queues.run(self.engine, lambda: self.predictions))
             group.create_task(self.topologies.run(self.engine.cluster))
 
     async def read(self, group: asyncio.TaskGroup) -> None:
@@ -113,7 +136,10 @@ class Scheduler:
                 PriorityClasses(self),
                 False,
             ),
+            "Namespace": ("/api/v1/namespaces", Namespaces(self), False),
             "Topology": (TOPOLOGIES, Topologies(self), True),
+            "Queue": (QUEUES, self._queue_receiver, True),
+            "Reservation": (RESERVATIONS, Reservations(self), True),
             "Node": ("/api/v1/nodes", Nodes(self), False),
             "Pod": ("/api/v1/pods", PodsSeen(self), False),
         }
@@ -159,6 +185,8 @@ class Scheduler:
                 case o.CutGpus():
                     log.info("cutting GPUs of %s for %s", order.node, order.gang)
                     self.pods.start(self.mig.cut(order))
+                case o.Preempt():
+                    self._preempted(order)
                 case o.Report():
                     self._count(order)
                     self.status.take(order)
@@ -173,10 +201,46 @@ class Scheduler:
             self.metrics.gangs_placed.inc()
             gang = self.engine.gangs.get(report.gang)
             since_s = gang.since_s if gang is not None else None
-            if since_s:
-                self.metrics.gang_wait_seconds.observe(max(self.now_s() - since_s, 0.0))
+            if gang is not None and since_s:
+                self._waited(gang, max(self.now_s() - since_s, 0.0))
         elif report.reason == "Broken":
             self.metrics.gangs_broken.inc()
+
+    def _waited(self, gang: GangState, wait_s: float) -> None:
+        queue = gang.spec.queue if gang.spec is not None else ""
+        self.metrics.gang_wait_seconds.observe(wait_s)
+        self.metrics.queue_wait.labels(queue).observe(wait_s)
+        if any(one != gang.id for one in self.engine.reserved):
+            self.metrics.backfilled.labels(queue).inc()
+        first = self._first_predictions.pop(gang.id, None)
+        if first is not None:
+            self.metrics.start_error.labels(queue).observe(abs(self.now_s() - first))
+
+    def _preempted(self, order: o.Preempt) -> None:
+        gang = self.engine.gangs.get(order.gang)
+        queue = gang.spec.queue if gang is not None and gang.spec is not None else ""
+        self.metrics.preemptions.labels(queue, order.ground).inc()
+        self.metrics.evicted_gpu_seconds.labels(queue).inc(order.lost_gpu_s)
+        if order.loop:
+            self.metrics.preemption_loops.inc()
+            log.error("%s and %s stop each other in turn", order.gang, order.by)
+
+    def queues_again(self) -> None:
+        """Read the queues again: who may use them may have changed."""
+        self._queue_receiver.again()
+
+    def check_order(self, queue: Queue) -> None:
+        """Refuse a queue whose order policy there is not.
+
+        Raises:
+            DecodeError: there is none of that name.
+
+        """
+        if queue.order and queue.order not in self._policies.orders:
+            known = ", ".join(sorted(self._policies.orders)) or "none"
+            raise DecodeError(
+                f"Queue {queue.name}: spec.order: no policy {queue.order!r}; there are: {known}"
+            )
 
     # -- loops --------------------------------------------------------------------------------
 
@@ -193,6 +257,34 @@ class Scheduler:
             self.execute(self.engine.accept(plan, self.now_s()))
             await asyncio.sleep(self._config.plan_interval_s)
             self._wake.set()  # whatever came meanwhile, or did not fit in one cycle
+
+    async def _predict_on(self) -> None:
+        """Predict when waiting gangs start, again and again, within a bounded effort."""
+        effort = Effort(self._config.forecast_runs, self._config.forecast_cycles)
+        while True:
+            snapshot = self.engine.snapshot(now_s=self.now_s(), everybody=True)
+            if snapshot.waiting:
+                started_s = time.monotonic()
+                found = await asyncio.to_thread(
+                    forecast, snapshot, self._policies, self.now_s(), effort
+                )
+                self.metrics.forecast_seconds.observe(time.monotonic() - started_s)
+                self.predictions = found
+                for gang, one in found.items():
+                    if one.start_s is not None:
+                        self._first_predictions.setdefault(gang, one.start_s)
+                self.status.expect(found, self.engine.reserved)
+            else:
+                self.predictions = {}
+            await asyncio.sleep(self._config.forecast_interval_s)
+
+    async def _audit_on(self) -> None:
+        """Compare what queues are charged with what runs; a difference is healed and counted."""
+        while True:
+            await asyncio.sleep(self._config.audit_interval_s)
+            for queue, count in self.engine.audit(self.now_s()).items():
+                self.metrics.quota_drift.labels(queue).inc(count)
+                log.error("the books of queue %s were wrong in %d places", queue, count)
 
     async def _advise_on(self) -> None:
         """Think about what would help refused gangs, apart from planning."""
@@ -220,21 +312,7 @@ class Scheduler:
 
     def refresh_metrics(self) -> None:
         """Bring the gauges up to date; called when somebody reads them."""
-        counts = dict.fromkeys(State, 0)
-        reserved = 0
-        for gang in self.engine.gangs.values():
-            counts[gang.state] += 1
-            reserved += gang.in_progress()
-        for state, count in counts.items():
-            self.metrics.gangs.labels(state.value).set(count)
-        reasons: dict[str, int] = {}
-        for refusal in self.engine.refusals.values():
-            reasons[refusal.reason.value] = reasons.get(refusal.reason.value, 0) + 1
-        self.metrics.gangs_refused.clear()
-        for reason, count in reasons.items():
-            self.metrics.gangs_refused.labels(reason).set(count)
-        self.metrics.reserved_members.set(reserved)
-        self.metrics.plans_stale.set(self.engine.stale_plans)
+        refresh(self.metrics, self.engine)
         self.metrics.api_writes.set(self._client.writes)
         for kind, watch in self._watches.items():
             self.metrics.watch_restarts.labels(kind).set(watch.restarts)

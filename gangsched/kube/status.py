@@ -7,13 +7,17 @@ for each new reason in between.
 
 import asyncio
 import logging
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from gangsched.api import names
+from gangsched.core.forecast import Prediction
 from gangsched.core.model import GangId, NodeName, PodName
 from gangsched.core.orders import Release, Report, Reserve
+from gangsched.core.queueing.horizon import Reserved
 from gangsched.core.refusal import Reason, Refusal
 from gangsched.kube.client import KubeClient
 from gangsched.kube.errors import KubeError, NotFound
@@ -22,7 +26,7 @@ log = logging.getLogger(__name__)
 
 _WRITERS = 8
 _MESSAGE_MAX = 1024
-_WARNINGS = frozenset({"Broken", "BelowMinimum", "Invalid"})
+_WARNINGS = frozenset({"Broken", "BelowMinimum", "Invalid", "Preempted", "Shrunk", "GivenUp"})
 _QUIET = frozenset({"Reserved", "BackingOff"})
 """Said in the status alone: an Event more for every gang would be a write more."""
 
@@ -32,6 +36,12 @@ would cost a status write and an Event."""
 
 _PASSING_S = 0.5
 _EVENTS_MAX = 8
+
+_AGAIN_S = 5.0
+"""A refusal whose numbers change is written so often at most, or ten thousand waiting gangs would
+cost as many writes with every gang that starts."""
+
+_TOLD_AT_ONCE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +70,18 @@ class _Word:
     scheduled: str = ""
     events: list[tuple[str, str]] = field(default_factory=list)
     said: tuple[str, str] | None = None
+    start: dict[str, Any] | None = None
+    expected_s: float | None = None
     changed: bool = False
     writing: bool = False
+
+
+def _moved(word: _Word, one: Prediction, now_s: float) -> bool:
+    if word.start is None or word.start["position"] != one.position:
+        return True
+    if word.expected_s is None or one.start_s is None:
+        return word.expected_s != one.start_s
+    return abs(one.start_s - word.expected_s) > max(5.0, 0.1 * (one.start_s - now_s))
 
 
 @dataclass(slots=True)
@@ -104,7 +124,10 @@ class Status:
             case Release():
                 word.assignments = ()
             case Report(state=state, reason=reason, message=message, refusal=refusal):
+                again = refusal is not None and reason == word.reason and word.said is not None
                 word.state, word.reason, word.refusal = state, reason, refusal
+                if refusal is None:
+                    word.start = None
                 word.proof = order.proof
                 if refusal is not None:
                     message += remedies(refusal)
@@ -114,8 +137,16 @@ class Status:
                         _PASSING_S, self._if_it_lasts, order.gang, reason
                     )
                     return
+                if again:  # the same with other numbers: whoever reads it now and then is served
+                    asyncio.get_running_loop().call_later(_AGAIN_S, self._said_again, order.gang)
+                    return
                 self._event(word)
         self._changed(order.gang, word)
+
+    def _said_again(self, gang: GangId) -> None:
+        word = self._words.get(gang)
+        if word is not None and word.refusal is not None:
+            self._changed(gang, word)
 
     def _if_it_lasts(self, gang: GangId, reason: str) -> None:
         word = self._words.get(gang)
@@ -128,6 +159,36 @@ class Status:
         last = word.events[-1] if word.events else word.said
         if word.reason not in _QUIET and event != last:
             word.events = [*word.events[1 - _EVENTS_MAX :], event]
+
+    def expect(
+        self, predictions: Mapping[GangId, Prediction], reserved: Mapping[GangId, Reserved]
+    ) -> None:
+        """Tell waiting gangs when they will start, those whose prediction moved most visibly.
+
+        A prediction moves with every run; one that moved by less than a tenth of the wait is not
+        worth a write.
+        """
+        told = 0
+        now_s = time.time()
+        for gang, one in predictions.items():
+            word = self._words.get(gang)
+            subject = self._subjects.get(gang)
+            if word is None or subject is None or not subject.has_status or told >= _TOLD_AT_ONCE:
+                continue
+            kept = reserved.get(gang)
+            if word.start is not None and not _moved(word, one, now_s):
+                continue
+            word.expected_s = one.start_s
+            word.start = {
+                "position": one.position,
+                "expected": _time(one.start_s),
+                "earliest": _time(one.low_s),
+                "latest": _time(one.high_s),
+                "reserved": _time(kept.start_s if kept is not None else None),
+                "basis": one.source.value,
+            }
+            told += 1
+            self._changed(gang, word)
 
     def invalid(self, gang: GangId, message: str) -> None:
         """Tell that a group's declaration cannot be understood."""
@@ -187,6 +248,7 @@ class Status:
                 "phase": word.state,
                 "message": word.message,
                 "proof": word.proof,
+                "start": word.start,
                 "refusal": None if word.refusal is None else as_data(word.refusal),
                 "assignments": [
                     {"pod": pod.split("/", 1)[1], "node": node} for pod, node in word.assignments
@@ -280,3 +342,7 @@ def _now() -> str:
 
 def _stamp(at_s: float) -> str:
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _time(at_s: float | None) -> str | None:
+    return None if at_s is None else _stamp(at_s)

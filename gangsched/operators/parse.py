@@ -25,7 +25,6 @@ from gangsched.core.jobs.pytorch import CONTAINER, PORT, PORT_NAME
 GANG_RESTARTS = "gangsched.io/gang-restarts"
 """Annotation of a job: restart it as a whole, at most so often, when a member is lost."""
 
-_QUEUE_LABELS = (names.QUEUE_LABEL, "kueue.x-k8s.io/queue-name", "volcano.sh/queue-name")
 _TYPES = {"master": "Master", "worker": "Worker"}
 
 
@@ -50,7 +49,8 @@ def parse(body: Json, scheduler: str) -> Job:
     run = spec.runPolicy if isinstance(spec.runPolicy, RunPolicy) else RunPolicy()
     policy = run.schedulingPolicy
     labels = metadata.get("labels") or {}
-    queue = next((labels[key] for key in _QUEUE_LABELS if key in labels), None)
+    annotations = metadata.get("annotations") or {}
+    queue = dialects.queue_of(labels, annotations)
     return Job(
         namespace=metadata["namespace"],
         name=metadata["name"],
@@ -70,6 +70,7 @@ def parse(body: Json, scheduler: str) -> Job:
             timeout_s=(policy.scheduleTimeoutSeconds if policy else None) or 60,
             gang_restarts=_gang_restarts(metadata, subject),
             asked=_asked(metadata, subject, PodGroupSpec),
+            user=annotations.get(names.USER_ANNOTATION, ""),
         ),
         scheduler=spec.schedulerName or scheduler,
         nproc_per_node=None if spec.nprocPerNode is None else str(spec.nprocPerNode),
@@ -168,7 +169,8 @@ class RoleTopology(ApiModel):
 def _asked(metadata: dict[str, Any], subject: str, model: type[ApiModel]) -> Json:
     """Return what annotations ask, as fields of a PodGroup or of one of its roles."""
     try:
-        asked = dialects.from_annotations(metadata.get("annotations") or {}, subject)
+        keys = (metadata.get("labels") or {}) | (metadata.get("annotations") or {})
+        asked = dialects.from_annotations(keys, subject)
         model.model_validate(asked)
     except dialects.DialectError as error:
         raise InvalidJobError(str(error)) from error

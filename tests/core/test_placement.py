@@ -39,9 +39,7 @@ def room(made: Cluster, wants) -> dict[str, int]:
 
 def placed(placer, group, *nodes: Node, **more) -> dict[str, int] | Refusal:
     """Place a gang and count its members by node."""
-    result = placer.place(
-        waiting(group, **more), Snapshot(cluster(*nodes), ())
-    )
+    result = placer.place(waiting(group, **more), Snapshot(cluster(*nodes), ()))
     if isinstance(result, Refusal):
         return result
     counts: dict[str, int] = {}
@@ -217,9 +215,7 @@ def test_a_role_that_fits_no_node_names_the_nearest_miss():
 def test_no_room_now_names_what_is_short():
     made = cluster(node("a", 8))
     made.charge("x", NodeName("a"), needs(7))
-    result = Pack().place(
-        waiting(templated("g", 1, needs(3))), Snapshot(made, ())
-    )
+    result = Pack().place(waiting(templated("g", 1, needs(3))), Snapshot(made, ()))
     assert isinstance(result, Refusal)
     assert result.reason is Reason.NO_ROOM
     assert "The closest node, a, lacks 2 nvidia.com/gpu." in result.message
@@ -246,8 +242,6 @@ def test_usage_survives_a_node_that_leaves_and_returns():
 
 
 def test_result_is_a_placement_of_every_member():
-    result = Pack().place(
-        waiting(templated("g", 3)), Snapshot(cluster(node("a")), ())
-    )
+    result = Pack().place(waiting(templated("g", 3)), Snapshot(cluster(node("a")), ()))
     assert isinstance(result, Placement)
     assert [name for name, _ in result.nodes] == [f"ns/g-worker-{i}" for i in range(3)]

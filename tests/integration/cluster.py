@@ -108,9 +108,9 @@ class Cluster:
             "gangsched.io", "v1alpha1", namespace, "podgroups", body
         )
 
-    def gang(self, namespace, name, members, *, gpus=8, **pod) -> None:
-        """Create a PodGroup and its pods."""
-        self.group(namespace, name, members, scheduleTimeoutSeconds=5)
+    def gang(self, namespace, name, members, *, gpus=8, group=None, **pod) -> None:
+        """Create a PodGroup (`group` are further fields of its spec) and its pods."""
+        self.group(namespace, name, members, scheduleTimeoutSeconds=5, **(group or {}))
         for index in range(members):
             labels = {"gangsched.io/pod-group": name}
             self.pod(namespace, f"{name}-{index}", gpus=gpus, labels=labels, **pod)

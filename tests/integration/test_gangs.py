@@ -116,7 +116,7 @@ def test_priority_goes_first(cluster, namespace):
     client.SchedulingV1Api(cluster.api).create_priority_class(
         {"metadata": {"name": name}, "value": 1000}
     )
-    cluster.gang(namespace, "block", 4)
+    cluster.gang(namespace, "block", 4, group={"preemptible": False})
     cluster.wait_placed(namespace, "block-", 4)
     cluster.gang(namespace, "low", 4)
     cluster.group(namespace, "high", 4, priorityClassName=name)

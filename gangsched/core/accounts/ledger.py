@@ -12,9 +12,9 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from math import log
 
-from gangsched.core.model import GPU, MILLI, GangId
 from gangsched.core.accounts.tree import Tree
 from gangsched.core.accounts.usage import Usage
+from gangsched.core.model import GPU, MILLI, GangId
 from gangsched.core.queues import Amounts, GpuBudget, Kinds, QuotaKey, Rates, kinds_of
 
 Account = tuple[str, str]

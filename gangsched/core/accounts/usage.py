@@ -32,18 +32,23 @@ class Usage:
     GPU-seconds of the past at their present weight, by queue, where the ledger keeps them.
     """
 
-    def __init__(self, tree: Tree, capacity: Mapping[QuotaKey, int] | None = None) -> None:
+    def __init__(
+        self,
+        tree: Tree,
+        capacity: Mapping[QuotaKey, int] | None = None,
+        loans: dict[str, Totals] | None = None,
+    ) -> None:
         self.tree = tree
         self.capacity = dict(capacity or {})
         self.held: dict[str, Totals] = {}
         self.decayed: dict[str, float] = {}
-        self._loans: dict[str, Totals] = {}
+        self._loans = loans or {}
 
     def copy(self) -> "Usage":
         """Return a copy that may be charged freely."""
-        other = Usage(self.tree, self.capacity)
+        loans = {name: dict(totals) for name, totals in self._loans.items()}
+        other = Usage(self.tree, self.capacity, loans)
         other.held = {name: dict(totals) for name, totals in self.held.items()}
-        other._loans = {name: dict(totals) for name, totals in self._loans.items()}
         other.decayed = self.decayed
         return other
 

@@ -158,7 +158,9 @@ class _Step:
         if job.gang.priority_class:
             spec["priorityClassName"] = job.gang.priority_class
         if job.limits.deadline_s:
-            spec["expectedRuntimeSeconds"] = job.limits.deadline_s
+            spec.setdefault("expectedRuntimeSeconds", job.limits.deadline_s)
+        if job.gang.user:
+            spec["user"] = job.gang.user
         return {
             "apiVersion": "gangsched.io/v1alpha1",
             "kind": "PodGroup",

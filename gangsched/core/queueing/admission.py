@@ -3,14 +3,18 @@
 The cheap questions come first; each answers with one sentence.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from gangsched.core.accounts.tree import number, shown
 from gangsched.core.accounts.usage import Usage, describe
-from gangsched.core.model import GPU, Member, PodNeeds, Waiting
-from gangsched.core.queues import Amounts, GpuBudget, Queue, QuotaKey, Stop, added
+from gangsched.core.cluster import Cluster
+from gangsched.core.model import GPU, Member, NodeName, PodNeeds, Waiting
+from gangsched.core.queues import Amounts, GpuBudget, Kinds, Queue, QuotaKey, Stop, added
 from gangsched.core.refusal import Reason, Refusal
 from gangsched.core.snapshot import Snapshot
+
+Seat = tuple[NodeName, PodNeeds]
 
 
 def charge_of(waiting: Waiting) -> Amounts:
@@ -24,6 +28,20 @@ def charge_for(members: tuple[Member, ...]) -> Amounts:
     for member in members:
         counts[member.needs] = counts.get(member.needs, 0) + 1
     return added(counts)
+
+
+def charge_at(cluster: Cluster, kinds: Kinds, seats: Iterable[Seat]) -> Amounts:
+    """Return what pods charge on the GPUs they have, by the kind of their nodes."""
+    models: dict[str, dict[PodNeeds, int]] = {}
+    for node, needs in seats:
+        row = cluster.rows.get(node)
+        here = models.setdefault(cluster.gpu_model(row) if row is not None else "", {})
+        here[needs] = here.get(needs, 0) + 1
+    total: dict[QuotaKey, int] = {}
+    for model, counts in models.items():
+        for key, quantity in kinds.counted(added(counts), model):
+            total[key] = total.get(key, 0) + quantity
+    return tuple(sorted(total.items()))
 
 
 def split(waiting: Waiting) -> tuple[tuple[Member, ...], tuple[Member, ...]]:

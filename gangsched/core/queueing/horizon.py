@@ -96,7 +96,9 @@ class Horizon:
         for view in self._views.values():
             self._refresh(view, sorted(rows))
 
-    def reserve(self, gang: GangId, stay: Stay, nodes: tuple[tuple[PodName, NodeName], ...]) -> None:
+    def reserve(
+        self, gang: GangId, stay: Stay, nodes: tuple[tuple[PodName, NodeName], ...]
+    ) -> None:
         """Keep room for a gang from a moment on."""
         if all(moment.at_s != stay.start_s for moment in self._moments):
             self._moments.append(_Moment(stay.start_s, self._used_at(stay.start_s)))
@@ -162,9 +164,7 @@ class Horizon:
 
     def booked(self, namespace: str, queue: str, end_s: float) -> tuple[Booking, ...]:
         """Return the bookings that keep a gang out if it runs until then."""
-        return tuple(
-            one.booking for one in self._closed_to(namespace, queue, self.now_s, end_s)
-        )
+        return tuple(one.booking for one in self._closed_to(namespace, queue, self.now_s, end_s))
 
     def _closed_to(
         self, namespace: str, queue: str, start_s: float, end_s: float

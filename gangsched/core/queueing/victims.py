@@ -19,11 +19,12 @@ from gangsched.core.placement.choosers import fewest
 from gangsched.core.placement.descent import Style
 from gangsched.core.placement.fill import fits
 from gangsched.core.policy import Candidate, Eviction, Ground, Placement, Request
+from gangsched.core.queueing.admission import charge_at
 from gangsched.core.queueing.candidates import beyond_guarantee, branches
 from gangsched.core.queueing.cheapest import cheaper
-from gangsched.core.queues import Amounts, added
+from gangsched.core.queues import Amounts
 from gangsched.core.refusal import Refusal
-from gangsched.core.snapshot import Place, Running, Snapshot
+from gangsched.core.snapshot import Place, Snapshot
 
 _STYLE = Style(fewest, descend=True)
 _DOMAINS = 8
@@ -121,10 +122,10 @@ class Search:
 
     def _option(self, one: Candidate, places: tuple[Place, ...], *, whole: bool) -> Option:
         running = one.running
-        counts: dict[object, int] = {}
-        for place in places:
-            counts[place.needs] = counts.get(place.needs, 0) + 1
-        charge = running.charge if whole and running.charge else added(counts)  # type: ignore[arg-type]
+        charge = running.charge
+        if not whole or not charge:
+            seats = ((place.node, place.needs) for place in places)
+            charge = charge_at(self.snapshot.cluster, self.snapshot.rules.kinds, seats)
         gpus = sum(dict(place.needs.requests).get(GPU, 0) for place in places)
         lost_s = max(self.request.now_s - running.lost_since_s, 0.0) if whole else 0.0
         price = (lost_s + self.prices.restart_s) * max(gpus, 1) + self.prices.gang
@@ -225,9 +226,7 @@ class Search:
             ranked = sorted(inside.items(), key=lambda item: (_total(item[1]), item[0]))
             for _, group in ranked[:_DOMAINS]:
                 yield group
-        by_value = sorted(
-            options, key=lambda one: (*one.tier, one.cost / max(len(one.places), 1))
-        )
+        by_value = sorted(options, key=lambda one: (*one.tier, one.cost / max(len(one.places), 1)))
         yield options
         if not self.youngest:
             yield by_value

@@ -1,0 +1,216 @@
+"""When waiting gangs will start: the planner itself, run forward over expected run times.
+
+Each run draws a run time for every gang from what is known of it (see `accounts/estimate.py`);
+the first takes the median of each. Counting decides the places: proofs are for the present.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from zlib import crc32
+
+from gangsched.core.accounts.estimate import ASSUMED_S, Estimate, Source
+from gangsched.core.accounts.usage import Usage
+from gangsched.core.cluster import Cluster
+from gangsched.core.defrag import as_waiting
+from gangsched.core.model import GangId, Waiting
+from gangsched.core.planner import make_plan
+from gangsched.core.policy import Eviction, Placement, Policies
+from gangsched.core.queueing.admission import charge_at, charge_of
+from gangsched.core.queueing.turns import Turns
+from gangsched.core.queues import Amounts
+from gangsched.core.snapshot import Allowance, Place, Running, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much to compute: runs with drawn run times, planning cycles in each, gangs looked at."""
+
+    runs: int = 5
+    cycles: int = 200
+    gangs: int = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """When a gang is expected to start: median and range over the runs; None: not within reach.
+
+    `position` counts from 1 in its queue. `source` says what its own run time is known from.
+    """
+
+    gang: GangId
+    position: int
+    start_s: float | None
+    low_s: float | None
+    high_s: float | None
+    source: Source
+
+
+def in_turn(snapshot: Snapshot, policies: Policies, now_s: float) -> list[Waiting]:
+    """Return the waiting gangs in the order in which it is their turn."""
+    turns = Turns(snapshot.waiting, snapshot.usage.copy(), policies, now_s, charge_of)
+    return list(turns)
+
+
+def forecast(
+    snapshot: Snapshot, policies: Policies, now_s: float, effort: Effort | None = None
+) -> dict[GangId, Prediction]:
+    """Predict the start of every waiting gang, as far as the effort allows.
+
+    The snapshot has to hold all waiting gangs, and is left as it was.
+    """
+    effort = effort or Effort()
+    order = in_turn(snapshot, policies, now_s)
+    near = replace(snapshot, waiting=tuple(order[: effort.gangs]))
+    starts: dict[GangId, list[float]] = {}
+    for number in range(effort.runs):
+        run = _Run(near, policies, now_s, number)
+        for gang, start_s in run.forward(effort.cycles).items():
+            starts.setdefault(gang, []).append(start_s)
+    found: dict[GangId, Prediction] = {}
+    positions: dict[str, int] = {}
+    for waiting in order:
+        position = positions[waiting.gang.queue] = positions.get(waiting.gang.queue, 0) + 1
+        drawn = sorted(starts.get(waiting.gang.id, []))
+        known = 2 * len(drawn) > effort.runs  # a start that few runs reach is no median
+        estimate = snapshot.rules.estimates.get(waiting.gang.id)
+        found[waiting.gang.id] = Prediction(
+            waiting.gang.id,
+            position,
+            drawn[len(drawn) // 2] if known else None,
+            drawn[0] if known else None,
+            drawn[-1] if known else None,
+            estimate.source if estimate is not None else Source.ASSUMED,
+        )
+    return found
+
+
+@dataclass(slots=True)
+class _Run:
+    """One run forward, on copies."""
+
+    snapshot: Snapshot
+    policies: Policies
+    now_s: float
+    number: int
+    starts: dict[GangId, float] = field(default_factory=dict)
+    _cluster: Cluster = field(init=False)
+    _usage: Usage = field(init=False)
+    _waiting: dict[GangId, Waiting] = field(init=False)
+    _running: dict[GangId, tuple[float, Running]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._cluster = self.snapshot.cluster.copy()
+        self._usage = self.snapshot.usage.copy()
+        self._waiting = {one.gang.id: one for one in self.snapshot.waiting}
+        self._running = {one.gang.id: (self._end_s(one), one) for one in self.snapshot.running}
+        for one in self.snapshot.leaving:
+            self._gone(one)
+
+    def forward(self, cycles: int) -> dict[GangId, float]:
+        """Plan, let time pass to the next end, and so on; return when each gang started."""
+        at_s = self.now_s
+        for _ in range(cycles):
+            if not self._waiting:
+                break
+            self._plan(at_s)
+            ends = [end_s for end_s, _ in self._running.values()]
+            ends += [w[1] for b in self.snapshot.rules.bookings if (w := b.window(at_s))]
+            ends = [end_s for end_s in ends if end_s > at_s]
+            if not ends:
+                break
+            at_s = min(ends)
+            for gang, (end_s, one) in list(self._running.items()):
+                if end_s <= at_s:
+                    del self._running[gang]
+                    self._gone(one)
+        return self.starts
+
+    def _plan(self, at_s: float) -> None:
+        snapshot = replace(
+            self.snapshot,
+            cluster=self._cluster.copy(),
+            usage=self._usage.copy(),
+            waiting=tuple(self._waiting.values()),
+            running=tuple(one for _, one in self._running.values()),
+            leaving=(),
+            solving=Allowance(0.0),
+        )
+        for planned in make_plan(snapshot, self.policies, at_s).placements:
+            for eviction in planned.placement.evicts:
+                self._stopped(eviction, at_s)
+            self._started(self._waiting.pop(planned.gang), planned.placement, at_s)
+
+    def _started(self, waiting: Waiting, placed: Placement, at_s: float) -> None:
+        self.starts.setdefault(waiting.gang.id, at_s)
+        needs = {member.name: member for member in waiting.members}
+        places = []
+        devices = dict(placed.devices)
+        for name, node in placed.nodes:
+            member = needs[name]
+            row = self._cluster.rows[node]
+            on = devices.get(name, ())
+            chosen = self._cluster.take(row, member.needs, 1, waiting.gang.id, on)
+            on = chosen[0] if chosen else ()
+            places.append(Place(name, member.role, node, member.needs, on))
+        one = Running(
+            gang=waiting.gang,
+            places=tuple(places),
+            started_s=at_s,
+            lost_since_s=at_s,
+            constraints=waiting.constraints,
+            near_role=waiting.near_role,
+            priority=waiting.priority,
+            estimate=self.snapshot.rules.estimates.get(waiting.gang.id),
+            since_s=waiting.since_s,
+            charge=self._counted(places),
+        )
+        self._usage.charge(waiting.gang.queue, self._counted(one.places))
+        self._running[waiting.gang.id] = (self._end_s(one, at_s), one)
+
+    def _stopped(self, eviction: Eviction, at_s: float) -> None:
+        end_s, one = self._running.pop(eviction.gang)
+        if eviction.pods:
+            left = tuple(p for p in one.places if p.name not in eviction.pods)
+            gone = tuple(p for p in one.places if p.name in eviction.pods)
+            self._gone(replace(one, places=gone))
+            one = replace(one, places=left, charge=self._counted(left), spare=())
+            self._running[eviction.gang] = (end_s, one)
+            return
+        self._gone(one)
+        again = as_waiting(one)
+        self._waiting[eviction.gang] = replace(again, since_s=one.since_s, priority=one.priority)
+
+    def _gone(self, one: Running) -> None:
+        for place in one.places:
+            row = self._cluster.rows.get(place.node)
+            if row is not None:
+                self._cluster.give(row, place.needs, 1, one.gang.id, (place.devices,))
+        self._cluster.exclusive.pop(one.gang.id, None)
+        self._usage.charge(one.gang.queue, self._counted(one.places), -1)
+
+    def _counted(self, places: Iterable[Place]) -> Amounts:
+        """Return what pods charge, on the GPUs they have."""
+        seats = ((place.node, place.needs) for place in places)
+        return charge_at(self._cluster, self.snapshot.rules.kinds, seats)
+
+    def _end_s(self, one: Running, at_s: float | None = None) -> float:
+        """Draw when a gang ends; one that runs already ends later than now."""
+        estimate = one.estimate or Estimate(ASSUMED_S, ASSUMED_S, ASSUMED_S, Source.ASSUMED)
+        drawn_s = self._drawn_s(estimate, one.gang.id)
+        if at_s is not None:
+            return at_s + drawn_s
+        ran_s = self.now_s - one.started_s
+        return self.now_s + replace(estimate, runtime_s=drawn_s).left_s(ran_s)
+
+    def _drawn_s(self, estimate: Estimate, gang: GangId) -> float:
+        """Draw a run time: linear between the 10th percentile, the median and the 90th."""
+        if not self.number:
+            return estimate.runtime_s
+        level = 0.1 + 0.8 * (crc32(f"{self.number} {gang}".encode()) / 2**32)
+        if level < 0.5:
+            part = (level - 0.1) / 0.4
+            return estimate.low_s + part * (estimate.runtime_s - estimate.low_s)
+        part = (level - 0.5) / 0.4
+        return estimate.runtime_s + part * (
+            max(estimate.high_s, estimate.runtime_s) - estimate.runtime_s
+        )

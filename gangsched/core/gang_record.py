@@ -1,0 +1,274 @@
+"""What the engine knows of one gang: its declaration and its members, folded from facts."""
+
+from dataclasses import dataclass, field, replace
+
+from gangsched.core.facts import PodSeen
+from gangsched.core.members import Limits, MemberState, Stage, State
+from gangsched.core.model import (
+    Constraints,
+    Gang,
+    GangId,
+    NodeName,
+    PodName,
+    PodNeeds,
+)
+from gangsched.core.policy import Repartition
+from gangsched.core.refusal import Reason, Refusal
+
+
+@dataclass(slots=True)
+class GangRecord:
+    """Everything known of one gang, and how it changes."""
+
+    id: GangId
+    spec: Gang | None = None
+    state: State = State.GATHERING
+    members: dict[PodName, MemberState] = field(default_factory=dict)
+    version: int = 0
+    pod_priority: int = 0
+    since_s: float | None = None
+    attempts: int = 0
+    not_before_s: float | None = None
+    deadline_s: float | None = None
+    below_since_s: float | None = None
+    broken_reason: str = ""
+    avoid: dict[NodeName, float] = field(default_factory=dict)
+    most_per_node: int | None = None
+    most_until_s: float | None = None
+    awaits: dict[NodeName, Repartition] = field(default_factory=dict)
+    held_back: bool = False
+    proof: str = ""
+    pod_constraints: dict[str, Constraints] = field(default_factory=dict)
+    placed_s: float | None = None
+    advised: tuple[str, float] | None = None
+    learnt: bool = False
+    attained_s: float = 0.0
+    stopped_by: str = ""
+    ready_by_s: float | None = None
+    unready_tries: int = 0
+    end_by_s: float | None = None
+    given_up: str = ""
+    # Counted as members change: a gang of n members hears of 3n happenings, and looking through
+    # all members at each of them would cost n * n.
+    _runs: int = 0
+    _done: int = 0
+    _stages: dict[Stage, int] = field(default_factory=lambda: dict.fromkeys(Stage, 0))
+
+    # -- what changes it ----------------------------------------------------------------------
+
+    def declare(self, gang: Gang) -> bool:
+        """Take a declaration over; return whether it says anything new."""
+        if self.spec == gang:
+            return False
+        self.spec = gang
+        self.version += 1
+        self.given_up = ""
+        wanted: dict[PodName, tuple[str, PodNeeds]] = {}
+        for role in gang.roles:
+            if role.needs is not None:
+                for name in gang.member_names(role):
+                    wanted[name] = (role.name, role.needs)
+        for name, (role_name, needs) in wanted.items():
+            member = self.members.get(name)
+            if member is None:
+                self.members[name] = MemberState(name, role_name, needs, declared=True)
+            elif member.pod is None:
+                member.role, member.needs = role_name, needs
+        for name, member in list(self.members.items()):
+            if member.declared and name not in wanted and not member.pod and member.stage is None:
+                self._count(member, -1)
+                del self.members[name]
+        return True
+
+    def undeclare(self) -> None:
+        """Forget the declaration and the places that no pod fills."""
+        self.spec = None
+        self.version += 1
+
+    def pod_seen(self, fact: PodSeen) -> bool:
+        """Take a pod over; return whether anything a planner reads changed."""
+        member = self.members.get(fact.name)
+        if member is None:
+            member = self.members[fact.name] = MemberState(fact.name, fact.role, fact.needs)
+        elif member.pod not in (None, fact.uid):
+            if fact.terminating or fact.ended:
+                return False  # a late word about a predecessor
+            member.evicted = False
+        self._count(member, -1)
+        before = (*member.word(), self.pod_priority)
+        member.pod = fact.uid
+        member.bound = fact.node
+        member.started = member.started or fact.node is not None
+        member.ended = fact.ended
+        member.failed = fact.failed
+        member.terminating = fact.terminating
+        if member.stage is None and not member.declared:
+            # A declared place keeps what its role asks: its pod is pinned to one node, and once
+            # that pod is gone the place may be anywhere again.
+            member.needs = fact.needs
+            member.role = fact.role or member.role
+        member.rank = fact.rank
+        member.devices = fact.devices or member.devices
+        member.started_s = fact.started_s
+        member.invalid = fact.invalid
+        member.ready = fact.ready
+        if fact.constraints != Constraints() and fact.role not in self.pod_constraints:
+            self.pod_constraints[fact.role] = fact.constraints
+        self._count(member, 1)
+        self.pod_priority = max(self.pod_priority, fact.priority)
+        if self.since_s is None and fact.created_s:
+            self.since_s = fact.created_s
+        after = (*member.word(), self.pod_priority)
+        if before == after:
+            return False
+        self.version += 1
+        return True
+
+    def start_over(self) -> None:
+        """Forget that the gang ever ran: every place is open again. It keeps its turn."""
+        self.version += 1
+        if self.spec is not None and self.spec.started:
+            self.spec = replace(self.spec, started=False)
+        for member in self.members.values():
+            self._count(member, -1)
+            member.started = member.evicted = False
+            member.ended = member.ended and member.pod is not None
+            self._count(member, 1)
+
+    def pod_gone(self, member: MemberState) -> None:
+        """Take note that a member's pod no longer exists."""
+        self.version += 1
+        self._count(member, -1)
+        if member.ended and not member.failed and self.state is State.PLACED:
+            # Its work is done: cleaning the pod up does not make the gang incomplete.
+            member.pod, member.bound, member.terminating = None, None, False
+        elif member.declared and self.spec is not None:
+            member.pod, member.bound, member.ended = None, None, False
+            member.failed = member.terminating = member.evicted = False
+        else:
+            del self.members[member.name]
+            return
+        self._count(member, 1)
+
+    def move(self, member: MemberState, stage: Stage | None) -> None:
+        """Set how far a member's reservation has come."""
+        if member.stage is not None:
+            self._stages[member.stage] -= 1
+        if stage is not None:
+            self._stages[stage] += 1
+        member.stage = stage
+
+    def _count(self, member: MemberState, sign: int) -> None:
+        self._runs += sign * member.runs
+        self._done += sign * member.done
+
+    # -- questions ----------------------------------------------------------------------------
+
+    def minimum(self) -> int:
+        """Return how many members must run together."""
+        return self.spec.min_member if self.spec is not None else 1
+
+    def timeout_s(self, limits: Limits) -> float:
+        """Return how long the gang may take from reservation to start, and be incomplete."""
+        return self.spec.schedule_timeout_s if self.spec is not None else limits.barrier_s
+
+    def bound_count(self) -> int:
+        """Return how many members are bound and not ended."""
+        return self._runs
+
+    def ended_count(self) -> int:
+        """Return how many members have done their work."""
+        return self._done
+
+    def in_progress(self) -> int:
+        """Return how many members are reserved and not yet bound."""
+        return sum(self._stages.values())
+
+    def before_barrier(self) -> int:
+        """Return how many reserved members have not come to the barrier yet."""
+        return self._stages[Stage.RESERVED] + self._stages[Stage.PREPARING]
+
+    def open_members(self) -> list[MemberState]:
+        """Return the members that want a node and have none reserved."""
+        before_creation = self.spec is not None and self.spec.planned_before_creation
+        return [
+            m
+            for m in self.members.values()
+            if m.stage is None
+            and not m.bound
+            and not m.ended
+            and not m.terminating
+            and (m.pod is not None or (before_creation and m.declared and not m.started))
+        ]
+
+    def missing(self) -> Refusal | None:
+        """Return why the gang cannot be planned yet, or None when it can."""
+        if self.spec is None:
+            name = self.id.split("/", 1)[1]
+            return Refusal(
+                self.id,
+                Reason.NO_GROUP,
+                f"the pods name PodGroup {name}, which does not exist in their namespace.",
+            )
+        wrong = next((m.invalid for m in self.members.values() if m.invalid), "")
+        if wrong:
+            return Refusal(self.id, Reason.MISCONFIGURED, f"{wrong}.")
+        there = len(self.open_members()) + self.bound_count() + self.ended_count()
+        if there < self.spec.min_member:
+            return Refusal(
+                self.id,
+                Reason.TOO_FEW_PODS,
+                f"{there} of at least {self.spec.min_member} pods exist.",
+                wanted=self.spec.min_member,
+                possible=there,
+            )
+        for role in self.spec.roles:
+            have = sum(
+                1 for m in self.members.values() if m.role == role.name and not m.terminating
+            )
+            if have < role.min_count:
+                return Refusal(
+                    self.id,
+                    Reason.TOO_FEW_PODS,
+                    f"{have} of at least {role.min_count} pods of role {role.name} exist.",
+                    role=role.name,
+                    wanted=role.min_count,
+                    possible=have,
+                )
+        return None
+
+    def plannable(self) -> bool:
+        """Tell whether a planner should look at the gang now."""
+        ready = self.state in (State.PENDING, State.PLACED) and self.not_before_s is None
+        ready = ready and not self.given_up
+        return ready and self.spec is not None and bool(self.open_members())
+
+    def due_s(self) -> float | None:
+        """Return the next moment at which time alone changes something for the gang."""
+        single = (
+            self.deadline_s,
+            self.not_before_s,
+            self.most_until_s,
+            self.ready_by_s,
+            self.end_by_s,
+        )
+        times = [at for at in single if at is not None]
+        return min([*times, *self.avoid.values()], default=None)
+
+    def _settled(self, role: str) -> int:
+        return sum(
+            1
+            for m in self.members.values()
+            if m.role == role and (m.bound or m.ended) and not m.failed
+        )
+
+    def assignments(self) -> tuple[tuple[PodName, NodeName], ...]:
+        """Return where each member is or will be, in member order."""
+        places = ((m.name, m.bound or m.node) for m in self.members.values())
+        return tuple((name, node) for name, node in places if node is not None)
+
+    def vanished(self) -> bool:
+        """Tell whether nothing is left of the gang."""
+        if self.members and any(m.pod or m.stage for m in self.members.values()):
+            return False
+        return self.spec is None or self.spec.implicit

@@ -1,0 +1,331 @@
+"""The life of a gang: its states, and what moves it from one to the next.
+
+The states::
+
+                every member known     plan accepted        every member at the barrier
+     GATHERING -------------------> PENDING ----------> RESERVED ---------------> BINDING
+         ^                          ^     ^                |                         |
+         | a waiting member leaves  |     |   a member refused, gone, late, or       | minimum
+         +--------------------------+     |   its node gone                          | bound
+                                          |                v                         v
+                                          +------------ BROKEN <------------------ PLACED
+                                      every bind in flight        below its minimum for longer
+                                      answered, every bound       than its timeout
+                                      member gone
+
+A gang stopped for another (`_stop`) is broken too, but nobody is to blame: it does not back off and
+keeps its turn.
+"""
+
+from gangsched.core import orders as o
+from gangsched.core.custody import Custody
+from gangsched.core.gangs import GangState, MemberState, Stage, State
+from gangsched.core.holding import Holding
+from gangsched.core.model import NodeName, PodUid
+from gangsched.core.policy import Eviction
+from gangsched.core.refusal import Reason, Refusal, plural
+
+
+class Machine(Custody):
+    """Moves gangs through their states; the engine tells it what happened."""
+
+    _holding: Holding
+
+    def _refresh(self, gang: GangState, now_s: float) -> None:
+        """Bring a gang's state in line with what is known of its members."""
+        if gang.state is State.BROKEN:
+            self._settle_broken(gang, now_s)
+        if gang.state in (State.GATHERING, State.PENDING):
+            self._gather(gang, now_s)
+        if gang.state in (State.RESERVED, State.BINDING, State.PLACED):
+            self._advance(gang, now_s)
+        if gang.state in (State.GATHERING, State.PENDING, State.PLACED):
+            self._watch_minimum(gang, now_s)
+        if gang.state is State.PLACED:
+            self._watch_work(gang, now_s)
+        if gang.plannable():
+            self._backlog.want(gang.id)
+
+    def _gather(self, gang: GangState, now_s: float) -> None:
+        settled = gang.bound_count() + gang.ended_count()
+        if gang.spec is not None and (gang.spec.started or settled >= gang.minimum()) and settled:
+            self._placed(gang, now_s)
+            return
+        missing = gang.missing()
+        if missing is not None:
+            if gang.state is State.PENDING:
+                gang.state = State.GATHERING
+                gang.version += 1
+            if any(not member.ended for member in gang.members.values()):
+                self._refuse(gang, missing)
+        elif gang.state is State.GATHERING:
+            gang.state = State.PENDING
+            gang.since_s = gang.since_s if gang.since_s is not None else now_s
+            gang.version += 1
+            self.refusals.pop(gang.id, None)
+
+    def _advance(self, gang: GangState, now_s: float) -> None:
+        """Move reserved members towards the barrier, and all of them through it together."""
+        if gang.held_back:
+            return
+        reserved = [m for m in gang.members.values() if m.stage is not None]
+        for member in reserved:
+            if member.stage is Stage.RESERVED:
+                self._prepare(gang, member)
+        if gang.state is State.PLACED:
+            ready = [m for m in reserved if m.stage is Stage.PREPARED]
+        elif all(m.stage in (Stage.PREPARED, Stage.BINDING) for m in reserved):
+            ready = [m for m in reserved if m.stage is Stage.PREPARED]
+            if reserved and gang.state is State.RESERVED:
+                gang.state = State.BINDING
+        else:
+            ready = []
+        for member in ready:
+            gang.move(member, Stage.BINDING)
+            self._orders.append(self._bind(gang, member))
+        placed = gang.bound_count() + gang.ended_count()
+        done = gang.in_progress() == 0
+        if gang.state in (State.RESERVED, State.BINDING) and done and placed >= gang.minimum():
+            self._placed(gang, now_s)
+        elif gang.state in (State.RESERVED, State.BINDING) and done:
+            self._break(gang, "fewer members than its minimum were bound", now_s)
+        if gang.state is State.PLACED and done and gang.below_since_s is None:
+            gang.deadline_s = None  # its late members have all arrived
+
+    def _bind(self, gang: GangState, member: MemberState) -> o.Bind:
+        return o.Bind(gang.id, _uid(member), member.name, _node(member), member.devices)
+
+    def _prepare(self, gang: GangState, member: MemberState) -> None:
+        if member.pod is None:
+            return  # not created yet
+        gang.move(member, Stage.PREPARING)
+        gated = self._pods[member.pod].gated
+        self._orders.append(o.Prepare(gang.id, member.pod, member.name, _node(member), gated))
+
+    def _placed(self, gang: GangState, now_s: float) -> None:
+        gang.state = State.PLACED
+        gang.placed_s = now_s
+        gang.stopped_by = ""
+        gang.learnt = False
+        limit_s = self._limit_s(gang)
+        if limit_s is not None:
+            gang.end_by_s = gang.running().started_s + limit_s
+            self._timed[gang.id] = None
+        self.cluster.claim(gang.id, gang.constraints())
+        gang.attempts = 0
+        gang.avoid.clear()
+        gang.most_per_node = gang.most_until_s = None
+        gang.deadline_s = None
+        gang.version += 1
+        self.refusals.pop(gang.id, None)
+        nodes = len({m.bound for m in gang.members.values() if m.bound})
+        self._report(
+            gang,
+            "Placed",
+            f"all {plural(gang.bound_count(), 'pod')} of the gang are bound, "
+            f"to {plural(nodes, 'node')}.",
+        )
+
+    def _watch_minimum(self, gang: GangState, now_s: float) -> None:
+        """A gang that runs below its minimum gets its timeout to be whole again."""
+        bound = gang.bound_count()
+        whole = bound + gang.ended_count() >= gang.minimum()
+        if whole or bound == 0:
+            if gang.below_since_s is not None:
+                gang.below_since_s = gang.deadline_s = None
+            if not whole and gang.state is State.PLACED and gang.in_progress() == 0:
+                gang.state = State.GATHERING  # nobody is left: the gang starts over
+                gang.start_over()
+                self._gather(gang, now_s)
+            return
+        if gang.below_since_s is None:
+            gang.below_since_s = now_s
+            gang.deadline_s = now_s + gang.timeout_s(self.limits)
+            self._timed[gang.id] = None
+            self._report(
+                gang,
+                "BelowMinimum",
+                f"{bound} of at least {gang.minimum()} members run; the gang is stopped and "
+                f"queued again unless it is whole within {gang.timeout_s(self.limits):g} s.",
+            )
+
+    def _watch_work(self, gang: GangState, now_s: float) -> None:
+        """A gang that is placed becomes ready in time, and teaches how long it ran."""
+        if self.finished(gang):
+            self._learn(gang)
+            gang.ready_by_s = gang.end_by_s = None
+            return
+        spec = gang.spec
+        if spec is None or spec.ready_timeout_s is None or not gang.unready():
+            if gang.ready_by_s is not None:
+                gang.ready_by_s, gang.unready_tries = None, 0
+        elif gang.ready_by_s is None:
+            gang.ready_by_s = now_s + spec.ready_timeout_s
+            self._timed[gang.id] = None
+
+    def _overdue(self, gang: GangState, now_s: float) -> None:
+        """Stop a gang that is not ready in time, or runs for longer than it may."""
+        if gang.ready_by_s is not None and now_s >= gang.ready_by_s:
+            gang.ready_by_s = None
+            lacking = plural(gang.unready(), "pod")
+            gang.unready_tries += 1
+            if gang.unready_tries >= self.limits.ready_tries:
+                gang.given_up = (
+                    f"it did not become ready in {gang.unready_tries} tries; change its spec or "
+                    f"create it anew to have it tried again"
+                )
+            self._break(gang, f"{lacking} did not become ready in time", now_s)
+        elif gang.end_by_s is not None and now_s >= gang.end_by_s:
+            gang.end_by_s = None
+            gang.given_up = f"it ran for the {self._limit_s(gang) or 0:g} s it may"
+            self._break(gang, gang.given_up, now_s)
+
+    def _back_off(self, gang: GangState, until_s: float) -> None:
+        gang.not_before_s = until_s
+        self._timed[gang.id] = None
+        self._backlog.pause(gang.id)
+
+    def _due(self, gang: GangState, now_s: float) -> None:
+        """Act on a gang whose time has come."""
+        if gang.not_before_s is not None and now_s >= gang.not_before_s:
+            gang.not_before_s = None
+        if any(until_s <= now_s for until_s in gang.avoid.values()):
+            gang.avoid = {node: until_s for node, until_s in gang.avoid.items() if until_s > now_s}
+            gang.version += 1
+        if gang.most_until_s is not None and now_s >= gang.most_until_s:
+            gang.most_per_node = gang.most_until_s = None
+            gang.version += 1
+        if gang.state is State.PLACED:
+            self._overdue(gang, now_s)
+        if gang.deadline_s is not None and now_s >= gang.deadline_s:
+            gang.deadline_s = None
+            if gang.held_back:
+                self._break(gang, "the room it was promised did not come in time", now_s)
+            elif gang.state is State.RESERVED:
+                late = [m.name for m in gang.members.values() if m.stage and m.stage.before_barrier]
+                named = ", ".join(late[:3]) + (" and others" if len(late) > 3 else "")
+                self._break(
+                    gang,
+                    f"{plural(len(late), 'member')} did not come to the barrier within "
+                    f"{gang.timeout_s(self.limits):g} s: {named}",
+                    now_s,
+                )
+            elif gang.below_since_s is not None:
+                self._break(gang, "it stayed below its minimum for longer than its timeout", now_s)
+            elif gang.state is State.PLACED:
+                self._withdraw_late(gang)
+        self._refresh(gang, now_s)
+
+    def _withdraw_late(self, gang: GangState) -> None:
+        """Give up on late members of a running gang that did not come to the barrier."""
+        for member in gang.members.values():
+            if member.stage is not None and member.stage is not Stage.BINDING:
+                self._withdraw(gang, member, "the pod did not come to the barrier in time")
+                gang.version += 1
+
+    def _stop(self, gang: GangState, eviction: Eviction, by: GangState, now_s: float) -> None:
+        """Stop a gang for another, or take its surplus members back; it keeps its turn."""
+        reason = self._preempted(gang, eviction, by)
+        if not eviction.pods:
+            gang.stopped_by = by.id
+            gang.attained_s += max(now_s - gang.running().started_s, 0.0)
+            self._break(gang, reason, now_s, word="Preempted")
+            return
+        gang.version += 1
+        for name in eviction.pods:
+            self._evict(gang, gang.members[name], reason, preempted=True)
+        self._report(gang, "Shrunk", f"{plural(len(eviction.pods), 'surplus pod')} {reason}.")
+
+    def _break(self, gang: GangState, reason: str, now_s: float, *, word: str = "Broken") -> None:
+        """Stop a gang as a whole; its room is freed member by member, as the world answers."""
+        preempted = word != "Broken"
+        gang.state = State.BROKEN
+        gang.broken_reason = reason
+        gang.proof = ""
+        gang.attempts += not preempted
+        gang.version += 1
+        gang.below_since_s = gang.deadline_s = gang.ready_by_s = gang.end_by_s = None
+        again = "" if gang.given_up else " and will be planned again"
+        self._report(gang, word, f"{reason}. The gang is stopped{again}.")
+        self._orders.append(o.Release(gang.id))
+        self._holding.drop(gang)
+        pinned = gang.spec is not None and gang.spec.planned_before_creation
+        for member in gang.members.values():
+            in_flight = member.stage is Stage.BINDING
+            if member.stage is not None and not in_flight:
+                self._withdraw(gang, member, reason)
+            # A pod created pinned to a node cannot be planned again: it has to be made anew.
+            if member.pod and not member.ended and (member.bound or (pinned and not in_flight)):
+                self._evict(gang, member, reason, preempted=preempted)
+        self._settle_broken(gang, now_s)
+
+    def _evict(
+        self, gang: GangState, member: MemberState, reason: str, *, preempted: bool = False
+    ) -> None:
+        if member.pod is None or member.evicted:
+            return
+        member.evicted = True
+        self._leavers[gang.id] = None
+        self._orders.append(o.Evict(gang.id, member.pod, member.name, reason, preempted))
+
+    def _withdraw(self, gang: GangState, member: MemberState, reason: str) -> None:
+        stage = member.stage
+        self._settle_member(gang, member)
+        self._backlog.room_grew = True
+        if member.pod is not None and stage in (Stage.PREPARING, Stage.PREPARED):
+            self._orders.append(o.Refuse(gang.id, member.pod, member.name, reason))
+
+    def _settle_broken(self, gang: GangState, now_s: float) -> None:
+        pinned = gang.spec is not None and gang.spec.planned_before_creation
+        for member in gang.members.values():
+            late = member.bound or (pinned and member.stage is None)
+            if late and member.pod and not member.ended and not member.evicted:
+                self._evict(gang, member, gang.broken_reason)
+        if any(
+            member.stage is Stage.BINDING
+            or (member.pod and not member.ended and (member.bound or pinned))
+            for member in gang.members.values()
+        ):
+            return
+        gang.state = State.GATHERING
+        gang.start_over()
+        self._leavers.pop(gang.id, None)
+        if gang.given_up:
+            self._gather(gang, now_s)
+            self._refuse(gang, Refusal(gang.id, Reason.GIVEN_UP, f"{gang.given_up}."))
+            return
+        if not gang.attempts:  # stopped for another: it stays in line
+            self._gather(gang, now_s)
+            return
+        wait_s = min(self.limits.backoff_s * 2 ** (gang.attempts - 1), self.limits.backoff_max_s)
+        self._back_off(gang, now_s + wait_s)
+        self._gather(gang, now_s)
+        if gang.state is State.PENDING:
+            message = f"{gang.broken_reason}; trying again in {wait_s:g} s."
+            self._refuse(gang, Refusal(gang.id, Reason.BACKING_OFF, message))
+
+    def _refuse(self, gang: GangState, refusal: Refusal) -> None:
+        if not self._backlog.say(gang.id, refusal):
+            return
+        self._orders.append(
+            o.Report(gang.id, gang.state.value, refusal.reason.value, refusal.message, refusal)
+        )
+
+    def _settle_member(self, gang: GangState, member: MemberState) -> None:
+        self._discharge((gang.id, member.name))
+        gang.move(member, None)
+        member.node = None
+
+    def _report(self, gang: GangState, reason: str, message: str) -> None:
+        state = gang.state.value
+        self._orders.append(o.Report(gang.id, state, reason, message, proof=gang.proof))
+
+
+def _node(member: MemberState) -> NodeName:
+    assert member.node is not None, "a staged member has a node"  # noqa: S101
+    return member.node
+
+
+def _uid(member: MemberState) -> PodUid:
+    assert member.pod is not None, "a member at the barrier has a pod"  # noqa: S101
+    return member.pod

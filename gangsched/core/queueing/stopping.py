@@ -1,0 +1,101 @@
+"""Stopping others for a gang that does not fit, within the rules of the queues."""
+
+from dataclasses import replace
+
+from gangsched.core.model import Waiting
+from gangsched.core.placement.choosers import fewest
+from gangsched.core.placement.descent import Style
+from gangsched.core.placement.fill import fits
+from gangsched.core.policy import Candidate, Placement, Request
+from gangsched.core.queueing.admission import charge_at, charge_of, kinds_to_try, of_kind
+from gangsched.core.queueing.candidates import candidates
+from gangsched.core.queueing.outlook import Outlook, at_least
+from gangsched.core.refusal import Reason, Refusal
+from gangsched.core.snapshot import Running, Snapshot, Trial
+
+_STYLE = Style(fewest, descend=True)
+
+
+def stop_others(outlook: Outlook, waiting: Waiting) -> Placement | Refusal | None:
+    """Find whom to stop; a refusal says that those who leave already are enough."""
+    preemptor = outlook.policies.preemptor
+    if preemptor is None or waiting.surplus:
+        return None
+    leaving = outlook.snapshot.leaving
+    running = tuple(one for one in outlook.running.values() if one.gang.id not in outlook.victims)
+    usage = outlook.usage
+    for one in leaving:
+        usage.charge(one.gang.queue, one.charge, -1)
+    try:
+        for kind in kinds_to_try(waiting, usage):
+            found = _of_kind(outlook, waiting, kind, running, leaving)
+            if found is not None:
+                return found
+        return None
+    finally:
+        for one in leaving:
+            usage.charge(one.gang.queue, one.charge, 1)
+
+
+def _of_kind(
+    outlook: Outlook,
+    waiting: Waiting,
+    kind: str,
+    running: tuple[Running, ...],
+    leaving: tuple[Running, ...],
+) -> Placement | Refusal | None:
+    charge = outlook.snapshot.rules.kinds.counted(charge_of(waiting), kind)
+    found: tuple[Candidate, ...] = tuple(
+        candidates(waiting, running, outlook.usage, charge, outlook.now_s)
+    )
+    if not found and not leaving:
+        return None
+    snapshot = _after(outlook, leaving)
+    least = of_kind(at_least(waiting), kind)
+    admitted = leaving and outlook.usage.fits(waiting.gang.queue, charge)
+    if admitted and fits(least, snapshot, _STYLE):
+        named = ", ".join(one.gang.id for one in leaving[:3])
+        message = f"room comes free as gangs leave that were stopped: {named}."
+        return Refusal(waiting.gang.id, Reason.NO_ROOM, message)
+    if not found:
+        return None
+    request = Request(
+        least, snapshot, outlook.usage, charge, found, outlook.policies.placer, outlook.now_s
+    )
+    preemptor = outlook.policies.preemptor
+    assert preemptor is not None, "asked by _preempt"  # noqa: S101
+    placed = preemptor.choose(request)
+    if placed is None:
+        return None
+    gone = [outlook.stays[one.gang] for one in placed.evicts if not one.pods]
+    if outlook.horizon.delayed(outlook.stay(waiting, placed.nodes), gone):
+        return None
+    return placed
+
+
+def _after(outlook: Outlook, leaving: tuple[Running, ...]) -> Snapshot:
+    """Return the snapshot as it will be once those have left who were told to."""
+    if not leaving:
+        return outlook.snapshot
+    cluster = outlook.snapshot.cluster.copy()
+    for one in leaving:
+        for place in one.places:
+            row = cluster.rows.get(place.node)
+            if row is not None:
+                cluster.give(row, place.needs, 1, one.gang.id, (place.devices,))
+    return replace(outlook.snapshot, cluster=cluster)
+
+
+def take_back(outlook: Outlook, placed: Placement, trial: Trial) -> None:
+    """Take the room and quota of those who are stopped back, for the rest of the cycle."""
+    for eviction in placed.evicts:
+        one = outlook.running[eviction.gang]
+        gone = [p for p in one.places if not eviction.pods or p.name in eviction.pods]
+        for place in gone:
+            row = outlook.snapshot.cluster.rows.get(place.node)
+            if row is not None:
+                trial.release(row, place.needs, one.gang.id, place.devices)
+        cluster, kinds = outlook.snapshot.cluster, outlook.snapshot.rules.kinds
+        charge = charge_at(cluster, kinds, ((place.node, place.needs) for place in gone))
+        outlook.usage.charge(one.gang.queue, charge, -1)
+        outlook.victims.add(eviction.gang)

@@ -1,0 +1,73 @@
+"""The engine's state as gauges, worked out when somebody looks."""
+
+import numpy as np
+
+from gangsched.core.engine import Engine, State
+from gangsched.core.model import GPU, MILLI
+from gangsched.core.queues import QuotaKey
+from gangsched.kube.queue_status import pending_and_admitted
+from gangsched.metrics import Metrics, QueueFigures
+
+
+def refresh(metrics: Metrics, engine: Engine) -> None:
+    """Bring the gauges up to date."""
+    counts = dict.fromkeys(State, 0)
+    reserved = 0
+    for gang in engine.gangs.values():
+        counts[gang.state] += 1
+        reserved += gang.in_progress()
+    for state, count in counts.items():
+        metrics.gangs.labels(state.value).set(count)
+    reasons: dict[str, int] = {}
+    for refusal in engine.refusals.values():
+        reasons[refusal.reason.value] = reasons.get(refusal.reason.value, 0) + 1
+    metrics.gangs_refused.clear()
+    for reason, count in reasons.items():
+        metrics.gangs_refused.labels(reason).set(count)
+    metrics.reserved_members.set(reserved)
+    metrics.plans_stale.set(engine.stale_plans)
+    metrics.queues.figures = figures(engine)
+    metrics.queues.fragmentation = fragmentation(engine)
+
+
+def figures(engine: Engine) -> dict[str, QueueFigures]:
+    """Return what is shown of each queue."""
+    usage = engine.ledger.usage
+    tree = usage.tree
+    usage.capacity = engine.capacity()
+    counts = pending_and_admitted(engine)
+    found = {}
+    for name in tree.queues:
+        pending, admitted, _ = counts.get(name, (0, 0, []))
+        shown = found[name] = QueueFigures(pending, admitted)
+        if name not in tree:
+            continue
+        shown.share = usage.share(name)
+        time = engine.ledger.accounts.get((name, ""))
+        shown.decayed = time.decayed if time is not None else 0.0
+        held = {key for key, amount in usage.held.get(name, {}).items() if amount}
+        for key in sorted({*held, *tree.limited(name)}):
+            nominal = tree.nominal(name, key)
+            used = usage.used(name, key)
+            shown.used[key] = used / unit(key)
+            if nominal is not None:
+                shown.nominal[key] = nominal / unit(key)
+                shown.borrowed[key] = max(used - nominal, 0) / unit(key)
+    return found
+
+
+def unit(key: QuotaKey) -> int:
+    """Return how many of a quota's units are one piece: a GPU, a core, a byte."""
+    return MILLI if key[0] in (GPU, "cpu", "gpu-credits") else 1
+
+
+def fragmentation(engine: Engine) -> float | None:
+    """Return the part of the free GPUs that is on nodes partly in use; None without free GPUs."""
+    cluster = engine.cluster
+    if GPU not in cluster.resources:
+        return None
+    column = list(cluster.resources).index(GPU)
+    has, used = cluster.allocatable[:, column], cluster.used[:, column]
+    free = np.maximum(has - used, 0)[cluster.live]
+    total = int(free.sum())
+    return float(free[used[cluster.live] > 0].sum() / total) if total else None

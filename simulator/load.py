@@ -1,0 +1,323 @@
+"""A load of jobs in virtual time, through the production engine and planner: waiting, not faults.
+
+Pods are bound as soon as their gang is reserved; what can go wrong in between is `world.py`'s
+subject. This is about who starts when: arrivals, run times, queues, preemption with checkpoints,
+and what the owners of the jobs see. The invariants of queues are judged after every event.
+"""
+
+import heapq
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+from gangsched.core import facts as f
+from gangsched.core import orders as o
+from gangsched.core.accounts.ledger import Ledger
+from gangsched.core.engine import Engine, Limits
+from gangsched.core.model import (
+    NO_CONSTRAINTS,
+    Constraints,
+    Gang,
+    GangId,
+    Node,
+    PodName,
+    PodNeeds,
+    PodUid,
+    Role,
+)
+from gangsched.core.planner import make_plan
+from gangsched.core.policy import Policies
+from gangsched.core.queues import Booking, Queue
+from simulator.judge import Judge
+
+GPU = "nvidia.com/gpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a user submits. Times in seconds; `estimate_s` is what the user says of `runtime_s`.
+
+    Of `pods`, at least `minimum` (default: all) must run. Stopped, it loses what it did since the
+    last multiple of `checkpoint_s` (None: everything) and leaves after `grace_s`.
+    """
+
+    name: str
+    at_s: float
+    runtime_s: float
+    pods: int = 1
+    gpus: int = 1
+    queue: str = "default"
+    user: str = ""
+    priority: int = 0
+    estimate_s: float | None = None
+    checkpoint_s: float | None = None
+    minimum: int | None = None
+    preemptible: bool = True
+    min_runtime_s: float = 0.0
+    grace_s: float = 1.0
+    needs: PodNeeds | None = None
+    constraints: Constraints = NO_CONSTRAINTS
+    namespace: str = "ns"
+
+    @property
+    def id(self) -> GangId:
+        """Return the gang's name."""
+        return GangId(f"{self.namespace}/{self.name}")
+
+    def wants(self) -> PodNeeds:
+        """Return what each pod asks."""
+        return self.needs or PodNeeds((("cpu", 1000), (GPU, self.gpus)))
+
+
+@dataclass(slots=True)
+class Fate:
+    """What became of a job."""
+
+    job: Job
+    started_s: float | None = None
+    ended_s: float | None = None
+    done_s: float = 0.0
+    lost_gpu_s: float = 0.0
+    stopped: int = 0
+    runs: list[tuple[float, float]] = field(default_factory=list)
+
+    @property
+    def wait_s(self) -> float | None:
+        """Return how long it waited for its first start, None while it waits."""
+        return None if self.started_s is None else self.started_s - self.job.at_s
+
+
+@dataclass(slots=True)
+class Writes:
+    """A client's limit on API writes: a token bucket, in virtual time."""
+
+    per_s: float
+    burst: int
+    _tokens: float = -1.0
+    _at_s: float = 0.0
+
+    def when(self, now_s: float) -> float:
+        """Return when a write that is wanted now goes out."""
+        if self._tokens < 0 and self._at_s == 0.0:
+            self._tokens = float(self.burst)
+        start_s = max(now_s, self._at_s)
+        self._tokens = min(self._tokens + (start_s - self._at_s) * self.per_s, self.burst)
+        self._at_s = start_s
+        if self._tokens >= 1:
+            self._tokens -= 1
+            return start_s
+        self._at_s = start_s + (1 - self._tokens) / self.per_s
+        self._tokens = 0.0
+        return self._at_s
+
+
+class Load:
+    """One run. `fates` tells what became of every job."""
+
+    def __init__(
+        self,
+        nodes: Iterable[Node],
+        jobs: Iterable[Job],
+        policies: Policies,
+        queues: Iterable[Queue] = (),
+        *,
+        bookings: Iterable[Booking] = (),
+        writes: Writes | None = None,
+        limits: Limits | None = None,
+        ledger: Ledger | None = None,
+        judge: bool = True,
+        planned: Callable[[float], None] | None = None,
+        replan_s: float | None = None,
+    ) -> None:
+        self.engine = Engine(limits or Limits(), ledger)
+        self.fates: dict[GangId, Fate] = {job.id: Fate(job) for job in jobs}
+        self.now_s = 0.0
+        self.preemptions: list[o.Preempt] = []
+        self.judge = Judge(self.engine, {q.name: q for q in queues}) if judge else None
+        self._policies = policies
+        self._writes = writes
+        self._planned = planned
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._sequence = 0
+        self._pods: dict[GangId, dict[PodName, PodUid]] = {}
+        self._since_s: dict[GangId, float] = {}
+        self._left = 0
+        self._uids = 0
+        self.engine.limits = replace(self.engine.limits, replan_s=replan_s or 10.0)
+        for node in nodes:
+            self._observe(f.NodeSeen(node))
+        for queue in queues:
+            self._observe(f.QueueSeen(queue))
+        for booking in bookings:
+            self._observe(f.BookingSeen(booking))
+        for fate in self.fates.values():
+            self._left += 1
+            self.at(fate.job.at_s, lambda fate=fate: self._comes(fate))  # type: ignore[misc]
+
+    # -- time ---------------------------------------------------------------------------------
+
+    def at(self, at_s: float, happen: Callable[[], None]) -> None:
+        """Have something happen at a moment."""
+        self._sequence += 1
+        heapq.heappush(self._heap, (at_s, self._sequence, happen))
+
+    def run(self, until_s: float = float("inf")) -> "Load":
+        """Run until all jobs are done, nothing is left to happen, or a moment."""
+        beat_s = self.engine.limits.replan_s
+        while self._left:
+            due_s = self._heap[0][0] if self._heap else float("inf")
+            tick_s = self.engine.next_due_s()
+            next_s = min(due_s, tick_s if tick_s is not None else float("inf"))
+            if self.engine.refusals:
+                next_s = min(next_s, self.now_s + beat_s)
+            next_s = max(next_s, self.now_s)
+            if next_s > until_s or next_s == float("inf"):
+                break
+            self.now_s = next_s
+            while self._heap and self._heap[0][0] <= next_s:
+                heapq.heappop(self._heap)[2]()
+            self._execute(self.engine.tick(self.now_s))
+            self._plan()
+            if self.judge is not None:
+                self.judge.look(self.now_s)
+            if not self._heap and self._stuck():
+                break
+        self.now_s = max(self.now_s, until_s) if until_s != float("inf") else self.now_s
+        return self
+
+    def _stuck(self) -> bool:
+        """Nothing runs and nothing will come: who waits now waits for ever."""
+        return not self._since_s and not self.engine.wants_plan() and not self._timed()
+
+    def _timed(self) -> bool:
+        due_s = self.engine.next_due_s()
+        return due_s is not None or any(b.window(self.now_s) for b in self.engine.bookings.values())
+
+    def _plan(self) -> None:
+        for _ in range(3):
+            if not self.engine.wants_plan():
+                return
+            snapshot = self.engine.snapshot(now_s=self.now_s)
+            plan = make_plan(snapshot, self._policies, self.now_s)
+            if self._planned is not None:
+                self._planned(self.now_s)
+            self._execute(self.engine.accept(plan, self.now_s))
+
+    # -- jobs ---------------------------------------------------------------------------------
+
+    def _comes(self, fate: Fate) -> None:
+        self._observe(f.GangSeen(self._gang(fate)))
+
+    def _gang(self, fate: Fate, checkpoint_s: float | None = None) -> Gang:
+        job = fate.job
+        least = job.pods if job.minimum is None else job.minimum
+        return Gang(
+            job.id,
+            least,
+            (Role("w", job.pods, least, job.wants()),),
+            queue=job.queue,
+            priority=job.priority,
+            created_s=job.at_s,
+            expected_runtime_s=job.estimate_s,
+            constraints=job.constraints,
+            checkpoint_s=checkpoint_s,
+            min_runtime_s=job.min_runtime_s,
+            user=job.user,
+            preemptible=job.preemptible,
+        )
+
+    def _starts(self, gang: GangId, places: o.Assignments) -> None:
+        """Bind the pods of a reserved gang."""
+        fate = self.fates[gang]
+        state = self.engine.gangs.get(gang)
+        if state is None or fate.ended_s is not None:
+            return
+        pods = self._pods.setdefault(gang, {})
+        for name, node in places:
+            member = state.members.get(name)
+            if name in pods or member is None or member.node != node:
+                continue
+            self._uids += 1
+            uid = pods[name] = PodUid(str(self._uids))
+            fact = f.PodSeen(uid, name, fate.job.wants(), gang, "w", node, started_s=self.now_s)
+            self._observe(fact)
+        least = fate.job.pods if fate.job.minimum is None else fate.job.minimum
+        if gang not in self._since_s and len(pods) >= least:
+            self._since_s[gang] = self.now_s
+            fate.started_s = self.now_s if fate.started_s is None else fate.started_s
+            left_s = fate.job.runtime_s - fate.done_s
+            run = len(fate.runs) + fate.stopped
+            self.at(self.now_s + left_s, lambda: self._ends(gang, run))
+            self._saves(gang, run)
+
+    def _saves(self, gang: GangId, run: int) -> None:
+        """Write a checkpoint now and then."""
+        job = self.fates[gang].job
+        if job.checkpoint_s is None:
+            return
+
+        def save() -> None:
+            fate = self.fates[gang]
+            if gang in self._since_s and run == len(fate.runs) + fate.stopped:
+                self._observe(f.GangSeen(self._gang(fate, self.now_s)))
+                self.at(self.now_s + job.checkpoint_s, save)  # type: ignore[operator]
+
+        self.at(self.now_s + job.checkpoint_s, save)
+
+    def _ends(self, gang: GangId, run: int) -> None:
+        fate = self.fates[gang]
+        if gang not in self._since_s or run != len(fate.runs) + fate.stopped:
+            return  # it was stopped meanwhile
+        fate.runs.append((self._since_s.pop(gang), self.now_s))
+        fate.ended_s = self.now_s
+        self._left -= 1
+        for uid in self._pods.pop(gang, {}).values():
+            self._observe(f.PodGone(uid))
+        self._observe(f.GangGone(gang))
+
+    def _stopped(self, gang: GangId) -> None:
+        """Take note that a run of a job was cut short."""
+        since_s = self._since_s.pop(gang, None)
+        if since_s is None:
+            return
+        fate = self.fates[gang]
+        ran_s = self.now_s - since_s
+        every_s = fate.job.checkpoint_s
+        kept_s = ran_s // every_s * every_s if every_s else 0.0
+        fate.done_s += kept_s
+        fate.lost_gpu_s += (ran_s - kept_s) * fate.job.pods * fate.job.gpus
+        fate.runs.append((since_s, self.now_s))
+        fate.stopped += 1
+
+    def _leaves(self, gang: GangId, name: PodName, uid: PodUid) -> None:
+        if self._pods.get(gang, {}).get(name) == uid:
+            del self._pods[gang][name]
+            self._observe(f.PodGone(uid))
+
+    # -- orders -------------------------------------------------------------------------------
+
+    def _observe(self, fact: f.Fact) -> None:
+        self._execute(self.engine.observe(fact, self.now_s))
+
+    def _execute(self, orders: tuple[o.Order, ...]) -> None:
+        for order in orders:
+            match order:
+                case o.Reserve(gang, places):
+                    if self._writes is None:
+                        self._starts(gang, places)
+                        continue
+                    when_s = self._writes.when(self.now_s)
+                    self.at(when_s, lambda g=gang, p=places: self._starts(g, p))  # type: ignore[misc]
+                case o.Preempt():
+                    self.preemptions.append(order)
+                case o.Evict(gang, uid, name):
+                    if not self._keeps_minimum(gang):
+                        self._stopped(gang)
+                    grace_s = self.fates[gang].job.grace_s
+                    leave = lambda g=gang, n=name, u=uid: self._leaves(g, n, u)  # noqa: E731
+                    self.at(self.now_s + grace_s, leave)
+                case _:
+                    pass
+
+    def _keeps_minimum(self, gang: GangId) -> bool:
+        state = self.engine.gangs.get(gang)
+        return state is not None and state.state.value == "Placed"
