@@ -1,6 +1,5 @@
 """`gangsched defrag`: which gangs to move, asked of the live cluster; nothing is changed."""
 
-import asyncio
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +15,7 @@ from gangsched.core.model import GangId
 from gangsched.core.policy import Policies
 from gangsched.kube import disruption
 from gangsched.kube.client import KubeClient
-from gangsched.kube.scheduler import Scheduler
-from gangsched.metrics import Metrics
+from gangsched.live import read
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +37,7 @@ async def find(
 
     """
     async with KubeClient(kubeconfig) as client:
-        scheduler = Scheduler(client, config, policies, Metrics(), look_only=True)
-        async with asyncio.TaskGroup() as group:
-            reading = group.create_task(_read(scheduler))
-            await reading
+        scheduler = await read(client, config, policies)
         protected = await disruption.protected(client, scheduler.engine)
     engine = scheduler.engine
     budget = Budget(config.defragment_gpu_s, config.defragment_gangs)
@@ -55,25 +50,6 @@ async def find(
             raise ConfigError(f"--gang: {wish.gang!r} does not wait; waiting are: {waiting}")
         return mover.make_room(state.waiting())
     return mover.free_domain(wish.topology, _level(engine, wish))
-
-
-async def _read(scheduler: Scheduler) -> None:
-    """Read everything once, then stop the watches."""
-    done = asyncio.Event()
-
-    async def watch() -> None:
-        async with asyncio.TaskGroup() as group:
-            await scheduler.read(group)
-            done.set()
-
-    task = asyncio.ensure_future(watch())
-    waiter = asyncio.ensure_future(done.wait())
-    await asyncio.wait([task, waiter], return_when=asyncio.FIRST_COMPLETED)
-    waiter.cancel()
-    task.cancel()
-    result = (await asyncio.gather(task, return_exceptions=True))[0]
-    if not done.is_set() and isinstance(result, BaseException):
-        raise result
 
 
 def _level(engine: Engine, wish: Wish) -> int:

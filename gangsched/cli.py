@@ -6,8 +6,9 @@ import logging
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -19,6 +20,9 @@ from gangsched.kube.errors import KubeError
 from gangsched.local.components import BuildError
 from gangsched.local.nodes import load_nodes
 from gangsched.local.plane import Options, Plane, PlaneError, environment, instances
+
+if TYPE_CHECKING:
+    from gangsched.inquire import View
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
 local = typer.Typer(no_args_is_help=True, help="A whole control plane on this machine.")
@@ -93,6 +97,114 @@ def defrag(
         show(found, wish, console)
     if found is None:
         raise typer.Exit(1)
+
+
+Output = Annotated[str, typer.Option("--output", "-o", help="table, json or yaml")]
+Config = Annotated[Path | None, typer.Option(help="YAML file of settings")]
+Kubeconfig = Annotated[Path | None, typer.Option(help="default: as kubectl finds it")]
+
+
+def _view(config: Path | None, kubeconfig: Path | None, **changes: str) -> "View":
+    from gangsched.inquire import View  # noqa: PLC0415 -- the solver is heavy
+    from gangsched.live import look  # noqa: PLC0415
+    from gangsched.wiring import load_policies  # noqa: PLC0415
+
+    settings = load_config(config, **changes)
+    policies = load_policies(settings)
+    return View(asyncio.run(look(kubeconfig, settings, policies)), policies, time.time())
+
+
+@app.command()
+def explain(
+    gang: Annotated[str, typer.Argument(help="NAMESPACE/NAME, or NAME with -n")],
+    namespace: Annotated[str, typer.Option("--namespace", "-n")] = "default",
+    output: Output = "table",
+    config: Config = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Say why a gang waits, what would help and when it starts; exit code 3 while it waits."""
+    from gangsched import inquire, tables  # noqa: PLC0415 -- the solver is heavy
+
+    tables.check_output(output)
+    view = _view(config, kubeconfig)
+    found = inquire.explain(view, gang if "/" in gang else f"{namespace}/{gang}")
+    if not tables.as_data(found, output):
+        tables.show_gang(found, console, view.now_s)
+    if "nodes" not in found:
+        raise typer.Exit(3)
+
+
+@app.command()
+def queue(
+    name: Annotated[str | None, typer.Argument(help="list who waits in this queue")] = None,
+    output: Output = "table",
+    config: Config = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Show the queues; or who waits in one, in turn, with expected starts."""
+    from gangsched import inquire, tables  # noqa: PLC0415 -- the solver is heavy
+
+    tables.check_output(output)
+    view = _view(config, kubeconfig)
+    if name is None:
+        rows = inquire.queues(view)
+        if not tables.as_data(rows, output):
+            tables.show_queues(rows, console)
+        return
+    rows = inquire.queue(view, name)
+    if not tables.as_data(rows, output):
+        tables.show_queue(rows, name, console, view.now_s)
+
+
+@app.command()
+def when(
+    file: Path,
+    namespace: Annotated[str, typer.Option("--namespace", "-n")] = "default",
+    output: Output = "table",
+    config: Config = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Say when a job (PyTorchJob or PodGroup in a file) would start; exit code 3 if not now."""
+    from gangsched import inquire, tables  # noqa: PLC0415 -- the solver is heavy
+
+    tables.check_output(output)
+    view = _view(config, kubeconfig)
+    found = inquire.when(view, file, namespace)
+    if not tables.as_data(found, output):
+        tables.show_when(found, console, view.now_s)
+    if found["reason"] != "WouldStart":
+        raise typer.Exit(3)
+
+
+@app.command(name="what-if")
+def what_if(
+    quota: Annotated[list[str] | None, typer.Option(help="QUEUE:RESOURCE=AMOUNT")] = None,
+    nodes: Annotated[list[str] | None, typer.Option(help="COUNT:LIKE, more such nodes")] = None,
+    policy: Annotated[
+        list[str] | None, typer.Option(help="KIND=NAME: order, placer, sharing, backfill")
+    ] = None,
+    output: Output = "table",
+    config: Config = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Compare when waiting gangs start with another quota, more nodes or another policy."""
+    from gangsched import inquire, tables  # noqa: PLC0415 -- the solver is heavy
+
+    tables.check_output(output)
+    if not (quota or nodes or policy):
+        raise ConfigError("give --quota, --nodes or --policy: what shall be different?")
+    changes = {kind: name for kind, _, name in (one.partition("=") for one in policy or [])}
+    wrong = set(changes) - {"order", "placer", "sharing", "backfill", "preemptor"}
+    if wrong:
+        raise ConfigError(
+            f"--policy: {min(wrong)!r} is no kind of policy; use order, placer, sharing, "
+            f"backfill or preemptor"
+        )
+    view, changed = _view(config, kubeconfig), _view(config, kubeconfig, **changes)
+    changed.now_s = view.now_s
+    rows = inquire.what_if(view, changed, quota or [], nodes or [])
+    if not tables.as_data(rows, output):
+        tables.show_what_if(rows, console, view.now_s)
 
 
 @app.command()

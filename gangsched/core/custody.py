@@ -18,8 +18,8 @@ from gangsched.core.gangs import GangState
 from gangsched.core.members import State
 from gangsched.core.model import GPU, MILLI, GangId, NodeName, PodNeeds
 from gangsched.core.policy import Eviction
-from gangsched.core.queueing.horizon import Reserved
 from gangsched.core.queues import CREDITS, DEFAULT_QUEUE, Booking, Queue, QuotaKey, amounts
+from gangsched.core.snapshot import Reserved
 from gangsched.core.views import Views
 
 _LOOP_S = 3600.0

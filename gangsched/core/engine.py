@@ -126,9 +126,10 @@ class Engine(Machine):
             ):
                 self.stale_plans += 1
                 continue
+            leavers = self._leaving_for(planned.placement)
             for eviction in planned.placement.evicts:
                 self._stop(self.gangs[eviction.gang], eviction, gang, now_s)
-            self._reserve(gang, planned, now_s)
+            self._reserve(gang, planned, now_s, leavers)
         if not plan.advice:
             self.reserved = {one.gang: one for one in plan.reserved}
         for version, refusal in plan.refusals:
@@ -144,7 +145,23 @@ class Engine(Machine):
                 self._refuse(gang, refusal)
         return self._take_orders()
 
-    def _reserve(self, gang: GangState, planned: Planned, now_s: float) -> None:
+    def _leaving_for(self, placement: Placement) -> frozenset[PodUid]:
+        """Return the pods that a placement stops."""
+        found = set()
+        for eviction in placement.evicts:
+            for member in self.gangs[eviction.gang].members.values():
+                wanted = not eviction.pods or member.name in eviction.pods
+                if member.runs and member.pod is not None and wanted:
+                    found.add(member.pod)
+        return frozenset(found)
+
+    def _reserve(
+        self,
+        gang: GangState,
+        planned: Planned,
+        now_s: float,
+        leavers: frozenset[PodUid] = frozenset(),
+    ) -> None:
         devices = dict(planned.placement.devices)
         gang.proof = planned.placement.proof.value
         self.cluster.claim(gang.id, gang.constraints())
@@ -162,7 +179,7 @@ class Engine(Machine):
         self._timed[gang.id] = None
         self.refusals.pop(gang.id, None)
         if planned.placement.repartitions or planned.placement.evicts:
-            self._hold(gang, planned.placement, now_s)
+            self._hold(gang, planned.placement, leavers, now_s)
         else:
             self._reserved(gang, now_s)
 
@@ -179,9 +196,11 @@ class Engine(Machine):
 
     # -- room that does not exist yet ---------------------------------------------------------
 
-    def _hold(self, gang: GangState, placement: Placement, now_s: float) -> None:
+    def _hold(
+        self, gang: GangState, placement: Placement, leavers: frozenset[PodUid], now_s: float
+    ) -> None:
         """Have the room made, and hold the gang back until it is there."""
-        self._orders.extend(self._holding.hold(gang, placement.repartitions))
+        self._orders.extend(self._holding.hold(gang, placement.repartitions, leavers))
         gang.deadline_s = now_s + self.limits.repartition_s
         cut = ", ".join(one.node for one in placement.repartitions)
         gone = ", ".join(eviction.gang for eviction in placement.evicts)
@@ -238,6 +257,7 @@ class Engine(Machine):
         if fact.node is not None and not fact.ended:
             self._charge(fact.uid, fact.node, fact.needs, fact.gang, fact.devices)
         elif self._discharge(fact.uid):
+            self._holding.left(fact.uid)
             self._backlog.room_grew = True
         if fact.gang is None:
             return
@@ -259,6 +279,7 @@ class Engine(Machine):
         known = self._pods.pop(uid, None)
         if known is None:
             return
+        self._holding.left(uid)
         if self._discharge(uid):
             self._backlog.room_grew = True
         if known.gang is None:

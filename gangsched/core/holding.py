@@ -7,7 +7,7 @@ gets the room when it comes. Nothing of them is created or bound before it has c
 from gangsched.core import orders as o
 from gangsched.core.cluster import Cluster
 from gangsched.core.gangs import GangState
-from gangsched.core.model import GangId, Node, NodeName, PodNeeds
+from gangsched.core.model import GangId, Node, NodeName, PodNeeds, PodUid
 from gangsched.core.policy import Repartition
 
 
@@ -17,14 +17,20 @@ class Holding:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._gangs: dict[GangId, GangState] = {}
+        self._leavers: dict[GangId, set[PodUid]] = {}
 
-    def hold(self, gang: GangState, cuts: tuple[Repartition, ...]) -> list[o.Order]:
+    def hold(
+        self, gang: GangState, cuts: tuple[Repartition, ...], leavers: frozenset[PodUid]
+    ) -> list[o.Order]:
         """Hold a gang back until its nodes have what it is charged; order the cuts it needs.
+
+        It also waits for the `leavers`, pods stopped for it: their quota is not free before.
 
         The GPUs to be cut stay charged until their node shows the new layout: in between they
         belong to nobody.
         """
         self._gangs[gang.id] = gang
+        self._leavers[gang.id] = set(leavers)
         gang.held_back = True
         orders: list[o.Order] = []
         for cut in cuts:
@@ -46,7 +52,11 @@ class Holding:
 
     def ready(self) -> list[GangState]:
         """Return the gangs whose room has come, and hold them back no longer."""
-        found = [gang for gang in self._gangs.values() if not gang.awaits and self._has_room(gang)]
+        found = [
+            gang
+            for gang in self._gangs.values()
+            if not gang.awaits and not self._leavers[gang.id] and self._has_room(gang)
+        ]
         for gang in found:
             self.drop(gang)
         return found
@@ -57,6 +67,12 @@ class Holding:
             self._cut_done(gang, node)
         gang.held_back = False
         self._gangs.pop(gang.id, None)
+        self._leavers.pop(gang.id, None)
+
+    def left(self, pod: PodUid) -> None:
+        """Take note that a pod takes no room any more."""
+        for leavers in self._leavers.values():
+            leavers.discard(pod)
 
     def any(self) -> bool:
         """Tell whether any gang is held back."""

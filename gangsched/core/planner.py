@@ -11,9 +11,8 @@ from gangsched.core.cluster import Cluster
 from gangsched.core.model import GPU, GangId, PodNeeds, Waiting
 from gangsched.core.policy import Placement, Policies
 from gangsched.core.queueing.cycle import Cycle
-from gangsched.core.queueing.horizon import Reserved
 from gangsched.core.refusal import Refusal
-from gangsched.core.snapshot import Snapshot, Trial
+from gangsched.core.snapshot import Reserved, Snapshot, Trial
 
 
 class PolicyError(Exception):

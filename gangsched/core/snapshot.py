@@ -67,6 +67,15 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True)
+class Reserved:
+    """Room kept for a gang from a moment on."""
+
+    gang: GangId
+    start_s: float
+    nodes: tuple[tuple[PodName, NodeName], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Rules:
     """What queues say beside quotas, for one planning cycle.
 
@@ -95,7 +104,8 @@ class Snapshot:
     The cluster is a copy: planning may charge it, and `trial` takes such charges back.
     `beyond_is_judged` tells that somebody checks what the planner does not model before a pod
     is bound (kube-scheduler, when it stands between plan and binding). `solving` is shared by all
-    gangs planned on it: once it is spent, counting alone decides.
+    gangs planned on it: once it is spent, counting alone decides. `promises` is room that was kept
+    before: whoever has it starts no later.
     """
 
     cluster: Cluster
@@ -104,6 +114,7 @@ class Snapshot:
     beyond_is_judged: bool = True
     running: tuple[Running, ...] = ()
     leaving: tuple[Running, ...] = ()
+    promises: tuple[Reserved, ...] = ()
     solving: Allowance = field(default_factory=Allowance)
     room: int = 0
     rules: Rules = field(default_factory=Rules)
@@ -129,7 +140,6 @@ class Trial:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._given: list[tuple[int, PodNeeds, GangId, Devices]] = []
         self._taken: list[tuple[int, PodNeeds, int, GangId | None, tuple[Devices, ...]]] = []
 
     def take(
@@ -145,15 +155,20 @@ class Trial:
         self._taken.append((row, needs, times, holder, chosen))
         return chosen
 
-    def release(self, row: int, needs: PodNeeds, holder: GangId, devices: Devices) -> None:
-        """Take a running pod's room back, to be charged again at the end of the trial."""
-        self._cluster.give(row, needs, 1, holder, (devices,))
-        self._given.append((row, needs, holder, devices))
+    @contextmanager
+    def released(self, places: list[tuple[GangId, Place]]) -> Iterator[None]:
+        """Look at the cluster without some running pods; leaving the block charges them again."""
+        cluster = self._cluster
+        there = [(cluster.rows[p.node], g, p) for g, p in places if p.node in cluster.rows]
+        for row, gang, place in there:
+            cluster.give(row, place.needs, 1, gang, (place.devices,))
+        try:
+            yield
+        finally:
+            for row, gang, place in there:
+                cluster.take(row, place.needs, 1, gang, place.devices)
 
     def undo(self) -> None:
         """Give everything back, last first."""
         while self._taken:
             self._cluster.give(*self._taken.pop())
-        while self._given:
-            row, needs, holder, devices = self._given.pop()
-            self._cluster.take(row, needs, 1, holder, devices)

@@ -12,10 +12,9 @@ from gangsched.core.gangs import GangState
 from gangsched.core.members import Limits, MemberState, State
 from gangsched.core.model import GangId, NodeName, PodNeeds, PodUid, Waiting
 from gangsched.core.queueing.admission import charge_at, charge_of
-from gangsched.core.queueing.horizon import Reserved
 from gangsched.core.queues import Booking, QuotaKey
 from gangsched.core.refusal import Refusal
-from gangsched.core.snapshot import Rules, Running, Snapshot
+from gangsched.core.snapshot import Reserved, Rules, Running, Snapshot
 
 
 class Views:
@@ -83,6 +82,7 @@ class Views:
             self.beyond_is_judged,
             self.running(),
             self.leaving(),
+            tuple(one for one in self.reserved.values() if one.start_s >= now_s),
             room=self._backlog.room,
             rules=self._rules(waiting, now_s),
         )

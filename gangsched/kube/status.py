@@ -17,8 +17,8 @@ from gangsched.api import names
 from gangsched.core.forecast import Prediction
 from gangsched.core.model import GangId, NodeName, PodName
 from gangsched.core.orders import Release, Report, Reserve
-from gangsched.core.queueing.horizon import Reserved
 from gangsched.core.refusal import Reason, Refusal
+from gangsched.core.snapshot import Reserved
 from gangsched.kube.client import KubeClient
 from gangsched.kube.errors import KubeError, NotFound
 

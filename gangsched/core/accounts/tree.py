@@ -31,6 +31,7 @@ class Tree:
         for name in sorted(self._paths):
             self.children.setdefault(self.queues[name].parent, []).append(name)
         self._nominal: dict[str, dict[QuotaKey, int]] = {}
+        self._pool: dict[str, dict[QuotaKey, int]] = {}
         self._kept: dict[str, dict[QuotaKey, int]] = {}
         self._declared: dict[str, dict[QuotaKey, Quota]] = {}
         for name in sorted(self._paths, key=lambda name: -len(self._paths[name])):
@@ -73,8 +74,13 @@ class Tree:
                 )
         self._declared[name] = declared
         self._nominal[name] = nominal
+        # What children keep for themselves never comes into this queue's pool.
+        pool = self._pool[name] = {
+            key: quantity - sum(self.kept(child, key) for child in self.children.get(name, ()))
+            for key, quantity in nominal.items()
+        }
         self._kept[name] = {
-            key: max(nominal[key] - quota.lending, 0)
+            key: max(pool[key] - quota.lending, 0)
             for key, quota in declared.items()
             if quota.lending is not None
         }
@@ -102,6 +108,10 @@ class Tree:
     def quota(self, name: str, key: QuotaKey) -> Quota | None:
         """Return what the queue itself declares for a resource."""
         return self._declared[name].get(key)
+
+    def pool(self, name: str, key: QuotaKey) -> int:
+        """Return the part of a guarantee that children do not keep for themselves."""
+        return self._pool[name].get(key, 0)
 
     def kept(self, name: str, key: QuotaKey) -> int:
         """Return the part of a guarantee that is not lent."""

@@ -99,12 +99,13 @@ class Usage:
         used = self._loans.get(name, {}).get(key, 0)
         quota = self.tree.quota(name, key)
         if not above:
-            return nominal - used, name
+            return self.tree.pool(name, key) - used, name
         kept = self.tree.kept(name, key)
         own = max(kept - used, 0)
         room, bound_by = self._room(above, key)
         if quota is not None and quota.borrowing is not None:
-            most = (nominal - kept) - max(used - kept, 0) + quota.borrowing
+            pool = self.tree.pool(name, key)
+            most = (pool - kept) - max(used - kept, 0) + quota.borrowing
             if most < room:
                 room, bound_by = most, name
         return own + room, bound_by

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from gangsched.core.accounts.usage import Usage
 from gangsched.core.model import Waiting
 from gangsched.core.policy import Candidate, Ground
-from gangsched.core.queues import Amounts, Reclaim, Stop, Within
+from gangsched.core.queues import Amounts, QuotaKey, Reclaim, Stop, Within
 from gangsched.core.snapshot import Running
 
 
@@ -63,7 +63,7 @@ def across(waiting: Waiting, one: Running, usage: Usage, charge: Amounts) -> Gro
     tree = usage.tree
     rules = tree.queues[waiting.gang.queue].preemption
     ours, theirs = branches(usage, waiting.gang.queue, one.gang.queue)
-    wanted = tuple(key for key, _ in charge)
+    wanted = contested(usage, waiting.gang.queue, charge)
     lower = rules.reclaim is Reclaim.ANY or (
         rules.reclaim is Reclaim.LOWER and one.priority < waiting.priority
     )
@@ -80,6 +80,13 @@ def across(waiting: Waiting, one: Running, usage: Usage, charge: Amounts) -> Gro
     if usage.share(ours[-1], charge) < usage.share(theirs[-1], freed):
         return Ground.FAIR
     return None
+
+
+def contested(usage: Usage, queue: str, charge: Amounts) -> tuple[QuotaKey, ...]:
+    """Return what two queues can argue about: what the one that asks has quotas for."""
+    limited = usage.tree.limited(queue)
+    keys = tuple(key for key, _ in charge if key[0] != "pods")
+    return tuple(key for key in keys if key in limited) or keys
 
 
 def branches(usage: Usage, ours: str, theirs: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -104,12 +111,12 @@ def within_guarantee(usage: Usage, branch: tuple[str, ...], charge: Amounts) -> 
     )
 
 
-def beyond_guarantee(usage: Usage, name: str, wanted: tuple[tuple[str, str], ...]) -> bool:
+def beyond_guarantee(usage: Usage, name: str, wanted: tuple[QuotaKey, ...]) -> bool:
     """Tell whether a queue holds more than its guarantee of anything that is wanted."""
     return any(
         usage.used(name, key) > (usage.tree.nominal(name, key) or 0)
         for key in wanted
-        if usage.used(name, key) > 0 and key[0] != "pods"
+        if usage.used(name, key) > 0
     )
 
 

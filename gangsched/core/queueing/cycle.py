@@ -21,14 +21,13 @@ from gangsched.core.queueing.admission import (
     over_quota,
     trimmed,
 )
-from gangsched.core.queueing.horizon import Reserved
 from gangsched.core.queueing.keeping import ROOM, keep_room
 from gangsched.core.queueing.outlook import Outlook
-from gangsched.core.queueing.stopping import stop_others, take_back
+from gangsched.core.queueing.stopping import stop_others, without_victims
 from gangsched.core.queueing.turns import Turns
 from gangsched.core.queues import Amounts
 from gangsched.core.refusal import Reason, Refusal
-from gangsched.core.snapshot import Snapshot, Trial
+from gangsched.core.snapshot import Reserved, Snapshot, Trial
 
 Verify = Callable[[Waiting, Placement, Snapshot, Trial], None]
 
@@ -68,14 +67,26 @@ class Cycle:
         for waiting in self._turns:
             known = self._told(waiting)
             if known is not None:
-                self._say(waiting, replace(known, gang=waiting.gang.id))
+                self._say_alike(waiting, known)
                 continue
+            promised = self._outlook.turn_of(waiting)
             for one, result in self._batch(waiting):
-                if isinstance(result, Placement):
-                    self._start(one, result, trial)
+                answer = result
+                if isinstance(answer, Refusal) and answer.reason in ROOM and promised is None:
+                    answer = self._before_promises(one, answer)
+                if isinstance(answer, Placement):
+                    self._start(one, answer, trial)
                 else:
-                    self._refuse(one, result, trial)
+                    self._refuse(one, answer, trial, promised)
         return self.decisions
+
+    def _before_promises(self, waiting: Waiting, refusal: Refusal) -> Placement | Refusal:
+        """Try again without what was promised to gangs that come later."""
+        backfill = self._outlook.policies.backfill
+        first = backfill is not None and backfill.reserves(self._outlook.kept)
+        if first and not waiting.surplus and self._outlook.lapse():
+            return self._plan(waiting)
+        return refusal
 
     def _batch(self, first: Waiting) -> Outcome:
         """Plan a gang, together with those its order calls peers."""
@@ -111,11 +122,8 @@ class Cycle:
 
     def _start(self, waiting: Waiting, placed: Placement, trial: Trial) -> None:
         """Count a placement; whoever comes later plans on what it leaves."""
-        if placed.evicts:
-            take_back(self._outlook, placed, trial)
-            for eviction in placed.evicts:
-                self._turns.charged(self._outlook.running[eviction.gang].gang.queue)
-        self._verify(waiting, placed, self._outlook.snapshot, trial)
+        with without_victims(self._outlook, placed, trial):
+            self._verify(waiting, placed, self._outlook.snapshot, trial)
         self._outlook.snapshot.cluster.claim(waiting.gang.id, waiting.constraints)
         charge = self._outlook.charged(waiting, placed)
         self._outlook.usage.charge(waiting.gang.queue, charge)
@@ -127,7 +135,9 @@ class Cycle:
         self._turns.charged(waiting.gang.queue)
         self.decisions.append(Decision(waiting, placed))
 
-    def _refuse(self, waiting: Waiting, refusal: Refusal, trial: Trial) -> None:
+    def _refuse(
+        self, waiting: Waiting, refusal: Refusal, trial: Trial, promised: Reserved | None
+    ) -> None:
         """Look for another way to start a gang: stop others; else keep room for it."""
         if refusal.reason in ROOM or refusal.reason is Reason.OVER_QUOTA:
             placed = stop_others(self._outlook, waiting)
@@ -135,7 +145,7 @@ class Cycle:
                 self._start(waiting, placed, trial)
                 return
             refusal = placed or refusal
-            refusal = keep_room(self._outlook, waiting, refusal)
+            refusal = keep_room(self._outlook, waiting, refusal, promised)
         self._remember(waiting, refusal)
         self._say(waiting, refusal)
         self._behind(waiting, refusal)
@@ -152,7 +162,13 @@ class Cycle:
         for one in self._turns.skip(waiting, lambda other: self._told(other) is not None):
             known = self._told(one)
             if known is not None:
-                self._say(one, replace(known, gang=one.gang.id))
+                self._say_alike(one, known)
+
+    def _say_alike(self, waiting: Waiting, known: Refusal) -> None:
+        """Tell a gang what another of its kind was told; a promise it has stands."""
+        promise = self._outlook.confirm(waiting.gang.id)
+        starts_s = promise.start_s if promise is not None else None
+        self._say(waiting, replace(known, gang=waiting.gang.id, starts_s=starts_s))
 
     def _say(self, waiting: Waiting, refusal: Refusal) -> None:
         self.decisions.append(Decision(waiting, refusal))
@@ -165,7 +181,13 @@ class Cycle:
     def _told(self, waiting: Waiting) -> Refusal | None:
         """Return what a gang of the same request, no younger, was told in this cycle."""
         known = self._refused.get(self._alike(waiting)) if waiting.shape else None
-        return known[1] if known is not None and known[0] <= waiting.since_s else None
+        if known is None or known[0] > waiting.since_s:
+            return None
+        backfill = self._outlook.policies.backfill
+        reserves = backfill is not None and backfill.reserves(self._outlook.kept)
+        if reserves and known[1].reason in ROOM:
+            return None  # it may have room kept of its own
+        return known[1]
 
     def _alike(self, waiting: Waiting) -> tuple[object, ...]:
         """Gangs alike in this are answered alike: also how long they stay plays a part."""

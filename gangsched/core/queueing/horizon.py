@@ -16,18 +16,10 @@ from gangsched.core.cluster import Cluster
 from gangsched.core.model import GangId, NodeName, PodName, PodNeeds
 from gangsched.core.nodes import Ints
 from gangsched.core.queues import Booking
+from gangsched.core.snapshot import Reserved
 
 Seats = tuple[tuple[NodeName, PodNeeds], ...]
 """Nodes and what one pod takes there."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reserved:
-    """Room kept for a gang from a moment on."""
-
-    gang: GangId
-    start_s: float
-    nodes: tuple[tuple[PodName, NodeName], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +70,7 @@ class Horizon:
     ) -> None:
         self.now_s = now_s
         self.reserved: list[Reserved] = []
+        self._kept: dict[GangId, Stay] = {}
         self._cluster = cluster
         self._stays = list(running)
         self._moments: list[_Moment] = []
@@ -96,6 +89,29 @@ class Horizon:
         for view in self._views.values():
             self._refresh(view, sorted(rows))
 
+    def cancel(self, gang: GangId) -> None:
+        """Take the room back that is kept for a gang; it may be kept anew."""
+        self.reserved = [one for one in self.reserved if one.gang != gang]
+        stay = self._kept.pop(gang, None)
+        if stay is None:
+            return
+        for moment in self._moments:
+            if stay.start_s <= moment.at_s < stay.end_s:
+                self._charge(moment.used, stay.seats, -1)
+        self._views.clear()
+
+    def possible(self, stay: Stay) -> bool:
+        """Tell whether there is room for a stay that begins later."""
+        if any(node not in self._cluster.rows for node, _ in stay.seats):
+            return False
+        used = self._used_at(stay.start_s)
+        for moment in self._moments:
+            if stay.start_s < moment.at_s < stay.end_s:
+                np.maximum(used, moment.used, out=used)
+        self._charge(used, stay.seats, 1)
+        rows = [self._cluster.rows[node] for node, _ in stay.seats]
+        return not bool((used[rows] > self._cluster.allocatable[rows]).any())
+
     def reserve(
         self, gang: GangId, stay: Stay, nodes: tuple[tuple[PodName, NodeName], ...]
     ) -> None:
@@ -103,7 +119,7 @@ class Horizon:
         if all(moment.at_s != stay.start_s for moment in self._moments):
             self._moments.append(_Moment(stay.start_s, self._used_at(stay.start_s)))
             self._moments.sort(key=lambda moment: moment.at_s)
-        self._stays.append(stay)
+        self._kept[gang] = stay
         for moment in self._moments:
             if stay.start_s <= moment.at_s < stay.end_s:
                 self._charge(moment.used, stay.seats, 1)
@@ -143,7 +159,8 @@ class Horizon:
 
     def times(self) -> list[float]:
         """Return the moments at which room comes free."""
-        ends = {stay.end_s for stay in self._stays} | {one.end_s for one in self._closed}
+        stays = [*self._stays, *self._kept.values()]
+        ends = {stay.end_s for stay in stays} | {one.end_s for one in self._closed}
         return sorted(end_s for end_s in ends if self.now_s < end_s < float("inf"))
 
     def delayed(self, stay: Stay, gone: Iterable[Stay]) -> bool:
@@ -181,9 +198,10 @@ class Horizon:
         """Return what is used at a moment, by those who run now and those with room kept."""
         used = self._cluster.used.copy()
         for stay in self._stays:
-            if stay.start_s <= self.now_s and stay.end_s <= at_s:
+            if stay.end_s <= at_s:
                 self._charge(used, stay.seats, -1)
-            elif self.now_s < stay.start_s <= at_s < stay.end_s:
+        for stay in self._kept.values():
+            if stay.start_s <= at_s < stay.end_s:
                 self._charge(used, stay.seats, 1)
         return used
 

@@ -11,7 +11,7 @@ from gangsched.core.policy import Placement
 from gangsched.core.queueing.admission import charge_of
 from gangsched.core.queueing.outlook import Hold, Outlook, at_least
 from gangsched.core.refusal import Reason, Refusal
-from gangsched.core.snapshot import Snapshot
+from gangsched.core.snapshot import Reserved, Snapshot
 
 ROOM = frozenset({Reason.NO_ROOM, Reason.TOPOLOGY, Reason.BEHIND, Reason.BOOKED})
 """Refusals for want of room: time, or others leaving, would help."""
@@ -20,14 +20,16 @@ _STYLE = Style(fewest, descend=True)
 _HOLDS_MAX = 16
 
 
-def keep_room(outlook: Outlook, waiting: Waiting, refusal: Refusal) -> Refusal:
+def keep_room(
+    outlook: Outlook, waiting: Waiting, refusal: Refusal, promised: Reserved | None
+) -> Refusal:
     """Keep room for a gang that does not fit, where the backfill policy says so."""
     backfill = outlook.policies.backfill
     if backfill is None or waiting.surplus:
         return refusal
     if refusal.reason is Reason.OVER_QUOTA:
         return _keep_quota(outlook, waiting, refusal)
-    if refusal.reason not in ROOM or not backfill.reserves(len(outlook.horizon.reserved)):
+    if refusal.reason not in ROOM or not backfill.reserves(outlook.kept):
         return refusal
     least = at_least(waiting)
     namespace = waiting.gang.id.split("/", 1)[0]
@@ -38,13 +40,20 @@ def keep_room(outlook: Outlook, waiting: Waiting, refusal: Refusal) -> Refusal:
         return replace(outlook.snapshot, cluster=view)
 
     times = outlook.horizon.times()
+    if promised is not None:
+        times = [time_s for time_s in times if time_s < promised.start_s]
     first = _first(times, lambda time_s: fits(least, at(time_s), _STYLE))
     for time_s in times[first : first + 3] if first is not None else ():
         placed = outlook.policies.placer.place(least, at(time_s))
         if isinstance(placed, Placement):
             stay = outlook.stay(waiting, placed.nodes, time_s)
-            outlook.horizon.reserve(waiting.gang.id, stay, placed.nodes)
+            outlook.keep(waiting.gang.id, stay, placed.nodes)
             return replace(refusal, starts_s=time_s)
+    if promised is not None:
+        stay = outlook.stay(waiting, promised.nodes, promised.start_s)
+        if outlook.horizon.possible(stay):
+            outlook.keep(waiting.gang.id, stay, promised.nodes)
+            return replace(refusal, starts_s=promised.start_s)
     return refusal
 
 

@@ -9,7 +9,7 @@ from gangsched.core.policy import Placement, Policies
 from gangsched.core.queueing.admission import charge_at, split
 from gangsched.core.queueing.horizon import Horizon, Stay
 from gangsched.core.queues import Amounts
-from gangsched.core.snapshot import Running, Snapshot
+from gangsched.core.snapshot import Reserved, Running, Snapshot
 
 _GRACE_S = 60.0
 _FOREVER_S = 10 * 365 * 86_400.0
@@ -25,7 +25,11 @@ class Hold:
 
 
 class Outlook:
-    """The state of one planning cycle. `victims` are gangs that it stops."""
+    """The state of one planning cycle. `victims` are gangs that it stops.
+
+    `kept` counts the reservations made in this cycle, which come first in the horizon's list.
+    `leaving` take their room until they have left, those stopped in this cycle among them.
+    """
 
     def __init__(self, snapshot: Snapshot, policies: Policies, now_s: float) -> None:
         self.snapshot = snapshot
@@ -41,7 +45,57 @@ class Outlook:
         stays = [*self.stays.values(), *leaving]
         self.horizon = Horizon(snapshot.cluster, stays, now_s, snapshot.rules.bookings)
         self.holds: list[Hold] = []
+        self.kept = 0
+        self._keep_promises(snapshot)
         self.victims: set[GangId] = set()
+        self.leaving: list[Running] = list(snapshot.leaving)
+
+    def _keep_promises(self, snapshot: Snapshot) -> None:
+        """Keep the room that was promised before, where that is still possible."""
+        waiting = {one.gang.id: one for one in snapshot.waiting}
+        for promise in snapshot.promises:
+            one = waiting.get(promise.gang)
+            if one is None or self.policies.backfill is None:
+                continue
+            names = {member.name for member in one.members}
+            if not all(name in names for name, _ in promise.nodes):
+                continue
+            stay = self.stay(one, promise.nodes, promise.start_s)
+            if self.horizon.possible(stay):
+                self.horizon.reserve(promise.gang, stay, promise.nodes)
+
+    def keep(self, gang: GangId, stay: Stay, nodes: tuple[tuple[PodName, NodeName], ...]) -> None:
+        """Keep room for a gang, after those it was kept for before in this cycle."""
+        self.horizon.reserve(gang, stay, nodes)
+        self.horizon.reserved.insert(self.kept, self.horizon.reserved.pop())
+        self.kept += 1
+
+    def confirm(self, gang: GangId) -> Reserved | None:
+        """Keep a promise as it is: its gang's turn is over."""
+        reserved = self.horizon.reserved
+        for at in range(self.kept, len(reserved)):
+            if reserved[at].gang == gang:
+                reserved.insert(self.kept, reserved.pop(at))
+                self.kept += 1
+                return reserved[self.kept - 1]
+        return None
+
+    def turn_of(self, waiting: Waiting) -> Reserved | None:
+        """Begin a gang's turn: return what it was promised, which is free for it again."""
+        own = next((one for one in self.horizon.reserved if one.gang == waiting.gang.id), None)
+        if own is not None:
+            self.horizon.cancel(own.gang)
+        return own
+
+    def lapse(self) -> bool:
+        """Take back what was promised to those whose turn is still to come; tell if there was any.
+
+        Only for a gang that comes before them, has no promise, and does not fit beside theirs.
+        """
+        later = self.horizon.reserved[self.kept :]
+        for one in later:
+            self.horizon.cancel(one.gang)
+        return bool(later)
 
     def runtime_s(self, waiting: Waiting) -> float:
         """Return how long a gang is expected to run."""

@@ -1,5 +1,7 @@
 """Stopping others for a gang that does not fit, within the rules of the queues."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from gangsched.core.model import Waiting
@@ -21,7 +23,7 @@ def stop_others(outlook: Outlook, waiting: Waiting) -> Placement | Refusal | Non
     preemptor = outlook.policies.preemptor
     if preemptor is None or waiting.surplus:
         return None
-    leaving = outlook.snapshot.leaving
+    leaving = tuple(outlook.leaving)
     running = tuple(one for one in outlook.running.values() if one.gang.id not in outlook.victims)
     usage = outlook.usage
     for one in leaving:
@@ -86,16 +88,22 @@ def _after(outlook: Outlook, leaving: tuple[Running, ...]) -> Snapshot:
     return replace(outlook.snapshot, cluster=cluster)
 
 
-def take_back(outlook: Outlook, placed: Placement, trial: Trial) -> None:
-    """Take the room and quota of those who are stopped back, for the rest of the cycle."""
+@contextmanager
+def without_victims(outlook: Outlook, placed: Placement, trial: Trial) -> Iterator[None]:
+    """Look at the cluster as it will be once those have left whom a placement stops.
+
+    Afterwards they take their room and quota again: what they free belongs to the gang they are
+    stopped for, and what is left of it to nobody before they are gone.
+    """
+    gone: list[Running] = []
     for eviction in placed.evicts:
         one = outlook.running[eviction.gang]
-        gone = [p for p in one.places if not eviction.pods or p.name in eviction.pods]
-        for place in gone:
-            row = outlook.snapshot.cluster.rows.get(place.node)
-            if row is not None:
-                trial.release(row, place.needs, one.gang.id, place.devices)
+        places = tuple(p for p in one.places if not eviction.pods or p.name in eviction.pods)
         cluster, kinds = outlook.snapshot.cluster, outlook.snapshot.rules.kinds
-        charge = charge_at(cluster, kinds, ((place.node, place.needs) for place in gone))
-        outlook.usage.charge(one.gang.queue, charge, -1)
+        charge = charge_at(cluster, kinds, ((place.node, place.needs) for place in places))
+        gone.append(replace(one, places=places, charge=charge, spare=(), leaving=True))
         outlook.victims.add(eviction.gang)
+    leaving = [*outlook.leaving, *gone] if gone else []
+    with trial.released([(one.gang.id, place) for one in leaving for place in one.places]):
+        yield
+    outlook.leaving.extend(gone)

@@ -20,7 +20,7 @@ from gangsched.core.placement.descent import Style
 from gangsched.core.placement.fill import fits
 from gangsched.core.policy import Candidate, Eviction, Ground, Placement, Request
 from gangsched.core.queueing.admission import charge_at
-from gangsched.core.queueing.candidates import beyond_guarantee, branches
+from gangsched.core.queueing.candidates import beyond_guarantee, branches, contested
 from gangsched.core.queueing.cheapest import cheaper
 from gangsched.core.queues import Amounts
 from gangsched.core.refusal import Refusal
@@ -167,7 +167,7 @@ class Search:
         """
         kept: list[Option] = []
         gone: dict[GangId, bool] = {}
-        wanted = tuple(key for key, _ in self.request.charge)
+        wanted = contested(self.usage, self.waiting.gang.queue, self.request.charge)
         try:
             for option in chosen:
                 running = option.candidate.running

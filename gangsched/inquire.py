@@ -1,0 +1,360 @@
+"""`gangsched explain`, `queue`, `when` and `what-if`: questions to the live cluster.
+
+Each reads the cluster once and runs the production planner and forecast on that view.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from gangsched.config import ConfigError
+from gangsched.core import facts as f
+from gangsched.core.accounts.tree import label, number
+from gangsched.core.engine import Engine, State
+from gangsched.core.forecast import Effort, Prediction, forecast, in_turn
+from gangsched.core.jobs.model import Observed
+from gangsched.core.jobs.reconcile import Clock, reconcile
+from gangsched.core.model import GPU, GangId, Node, NodeName
+from gangsched.core.placement.advise import advise
+from gangsched.core.planner import make_plan
+from gangsched.core.policy import Policies
+from gangsched.core.queues import Quota
+from gangsched.core.refusal import Refusal
+from gangsched.kube import groups
+from gangsched.kube.quantities import DecodeError, quantity
+from gangsched.kube.queue_status import pending_and_admitted, stamp
+from gangsched.kube.scheduler import Scheduler
+from gangsched.operators.parse import InvalidJobError, parse
+
+Data = dict[str, Any]
+
+_EFFORT = Effort(runs=7, cycles=300)
+
+
+@dataclass(slots=True)
+class View:
+    """The cluster as it was read, and the moment."""
+
+    scheduler: Scheduler
+    policies: Policies
+    now_s: float
+
+    @property
+    def engine(self) -> Engine:
+        """Return what was read."""
+        return self.scheduler.engine
+
+    def predictions(self) -> dict[GangId, Prediction]:
+        """Run the scheduler forward."""
+        snapshot = self.engine.snapshot(now_s=self.now_s, everybody=True)
+        return forecast(snapshot, self.policies, self.now_s, _EFFORT)
+
+
+# -- explain ------------------------------------------------------------------------------------
+
+
+def explain(view: View, gang: str) -> Data:
+    """Say where a gang stands: why it waits, what would help, when it will start.
+
+    Raises:
+        ConfigError: there is no such gang.
+
+    """
+    state = view.engine.gangs.get(GangId(gang))
+    if state is None or state.spec is None:
+        near = [one for one in view.engine.gangs if one.endswith("/" + gang.rsplit("/", 1)[-1])]
+        hint = f"; did you mean {', '.join(near[:3])}?" if near else ""
+        raise ConfigError(f"gang {gang!r} does not exist (give NAMESPACE/NAME){hint}")
+    found: Data = {
+        "gang": gang,
+        "state": state.state.value,
+        "queue": state.spec.queue,
+        "priority": state.priority(),
+        "pods": {"min": state.minimum(), "bound": state.bound_count()},
+    }
+    if state.state is State.PLACED:
+        running = state.running()
+        found["nodes"] = sorted({str(place.node) for place in running.places})
+        found["since"] = stamp(running.started_s)
+        queue = view.engine.ledger.usage.tree.queues.get(state.spec.queue)
+        estimate = view.engine.history.estimate(state.spec, queue)
+        ends_s = view.now_s + estimate.left_s(view.now_s - running.started_s)
+        found["expectedEnd"] = {"at": stamp(ends_s), "basis": estimate.source.value}
+        return found
+    refusal = _refusal(view, GangId(gang))
+    if refusal is not None:
+        found["reason"] = refusal.reason.value
+        found["message"] = refusal.message
+        found["wouldHelp"] = [one.message for one in refusal.remedies]
+    else:
+        found["reason"] = "WouldStart"
+        found["message"] = "there is room for it now."
+    if state.plannable():
+        found["start"] = _start(view.predictions().get(GangId(gang)))
+    return found
+
+
+def _refusal(view: View, gang: GangId) -> Refusal | None:
+    state = view.engine.gangs[gang]
+    if not state.plannable():
+        return view.engine.refusals.get(gang) or state.missing()
+    snapshot = view.engine.snapshot(now_s=view.now_s, everybody=True)
+    plan = make_plan(snapshot, view.policies, view.now_s)
+    for _, refusal in plan.refusals:
+        if refusal.gang == gang:
+            waiting = next(one for one in snapshot.waiting if one.gang.id == gang)
+            fresh = view.engine.snapshot(0, view.now_s)
+            return advise(waiting, fresh, refusal)
+    return None
+
+
+def _start(one: Prediction | None) -> Data | None:
+    if one is None:
+        return None
+    if one.start_s is None:
+        return {"position": one.position, "expected": None, "basis": one.source.value}
+    return {
+        "position": one.position,
+        "expected": stamp(one.start_s),
+        "earliest": stamp(one.low_s or one.start_s),
+        "latest": stamp(one.high_s or one.start_s),
+        "basis": one.source.value,
+    }
+
+
+# -- queues -------------------------------------------------------------------------------------
+
+
+def queues(view: View) -> list[Data]:
+    """Return every queue with what it is guaranteed, holds and lends."""
+    engine = view.engine
+    usage = engine.ledger.usage
+    usage.capacity = engine.capacity()
+    counts = pending_and_admitted(engine)
+    found = []
+    for name in _by_tree(engine):
+        pending, admitted, _ = counts.get(name, (0, 0, []))
+        row: Data = {"queue": name, "pending": pending, "admitted": admitted}
+        if name in usage.tree:
+            row["depth"] = len(usage.tree.path(name)) - 1
+            row["share"] = round(usage.share(name), 3)
+            held = {key for key, amount in usage.held.get(name, {}).items() if amount}
+            keys = sorted({*usage.tree.limited(name), *(k for k in held if k[0] == GPU)})
+            row["quotas"] = [
+                {
+                    "resource": label(key),
+                    "nominal": None
+                    if (n := usage.tree.nominal(name, key)) is None
+                    else number(key, n),
+                    "used": number(key, usage.used(name, key)),
+                    "borrowed": number(
+                        key, max(usage.used(name, key) - n, 0) if n is not None else 0
+                    ),
+                }
+                for key in keys
+            ]
+        else:
+            row["problem"] = usage.tree.problems.get(name, "")
+        found.append(row)
+    return found
+
+
+def _by_tree(engine: Engine) -> list[str]:
+    """Return the queues, each after its parent."""
+    tree = engine.ledger.usage.tree
+    found: list[str] = []
+
+    def down(name: str) -> None:
+        for child in sorted(tree.children.get(name, ())):
+            found.append(child)
+            down(child)
+
+    down("")
+    return found + sorted(name for name in tree.queues if name not in tree)
+
+
+def queue(view: View, name: str) -> list[Data]:
+    """Return who waits in a queue and those below it, in turn.
+
+    Raises:
+        ConfigError: there is no such queue.
+
+    """
+    tree = view.engine.ledger.usage.tree
+    if name not in tree.queues:
+        known = ", ".join(sorted(tree.queues))
+        raise ConfigError(f"queue {name!r} does not exist; the queues are: {known}")
+    snapshot = view.engine.snapshot(now_s=view.now_s, everybody=True)
+    predictions = forecast(snapshot, view.policies, view.now_s, _EFFORT)
+    plan = make_plan(
+        view.engine.snapshot(now_s=view.now_s, everybody=True), view.policies, view.now_s
+    )
+    refusals = {refusal.gang: refusal for _, refusal in plan.refusals}
+    found: list[Data] = []
+    for waiting in in_turn(snapshot, view.policies, view.now_s):
+        own = waiting.gang.queue
+        if own != name and not (own in tree and name in tree.path(own)):
+            continue
+        refusal = refusals.get(waiting.gang.id)
+        found.append(
+            {
+                "position": len(found) + 1,
+                "gang": waiting.gang.id,
+                "queue": own,
+                "priority": waiting.priority,
+                "gpus": sum(dict(m.needs.requests).get(GPU, 0) for m in waiting.members),
+                "since": stamp(waiting.since_s),
+                "start": _start(predictions.get(waiting.gang.id)),
+                "reason": refusal.reason.value if refusal is not None else "WouldStart",
+            }
+        )
+    return found
+
+
+# -- when ---------------------------------------------------------------------------------------
+
+
+def when(view: View, path: Path, namespace: str) -> Data:
+    """Say when a job that is not submitted would start.
+
+    Raises:
+        ConfigError: the file holds no job or group that is understood.
+
+    """
+    gang = _gang(view, path, namespace)
+    state = view.engine.gangs.get(gang)
+    before = view.predictions() if state is None else {}
+    if state is None or state.spec is None:
+        raise ConfigError(f"{path}: it gives no gang that can be planned")
+    refusal = _refusal(view, gang) if state.plannable() else state.missing()
+    predictions = view.predictions()
+    delayed = [
+        one.gang
+        for one in predictions.values()
+        if (old := before.get(one.gang)) is not None and (old.start_s or 0) < (one.start_s or 0)
+    ]
+    return {
+        "gang": gang,
+        "start": _start(predictions.get(gang)),
+        "reason": refusal.reason.value if refusal is not None else "WouldStart",
+        "message": refusal.message if refusal is not None else "there is room for it now.",
+        "wouldHelp": [one.message for one in refusal.remedies] if refusal is not None else [],
+        "delays": delayed,
+    }
+
+
+def _gang(view: View, path: Path, namespace: str) -> GangId:
+    """Take the gang of a file into the view, as if it had just been created."""
+    try:
+        documents = [one for one in yaml.safe_load_all(path.read_text()) if one]
+    except (OSError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path}: {error}") from error
+    for document in documents:
+        if not isinstance(document, dict):
+            continue
+        metadata = document.setdefault("metadata", {})
+        metadata.setdefault("namespace", namespace)
+        metadata.setdefault("name", "not-submitted")
+        metadata["uid"] = "not-submitted"
+        metadata["creationTimestamp"] = stamp(view.now_s)
+        job = document.get("kind") == "PyTorchJob"
+        asked = _group_of(document, path, view.now_s) if job else document
+        if asked.get("kind") != "PodGroup":
+            continue
+        try:
+            raw = msgspec.json.encode(asked)
+            found, _, _ = groups.pod_group(raw, view.scheduler.priorities)
+        except DecodeError as error:
+            raise ConfigError(f"{path}: {error}") from error
+        view.engine.observe(f.GangSeen(found), view.now_s)
+        return found.id
+    raise ConfigError(f"{path}: it holds no PyTorchJob and no PodGroup with templates")
+
+
+def _group_of(job: Data, path: Path, now_s: float) -> Data:
+    try:
+        parsed = parse(job, "gangsched")
+    except InvalidJobError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    group = reconcile(parsed, Observed(), Clock(now_s, stamp(now_s))).put_group
+    if group is None:
+        raise ConfigError(f"{path}: the job is suspended, or asks for no gang")
+    group["metadata"] |= {key: job["metadata"][key] for key in ("namespace", "uid")}
+    group["metadata"]["creationTimestamp"] = job["metadata"]["creationTimestamp"]
+    return group
+
+
+# -- what if ------------------------------------------------------------------------------------
+
+
+def what_if(view: View, changed: View, quotas: Iterable[str], nodes: Iterable[str]) -> list[Data]:
+    """Compare when waiting gangs start with and without changes; both views are of one cluster.
+
+    Raises:
+        ConfigError: a change is not understood.
+
+    """
+    before = view.predictions()
+    for text in quotas:
+        _quota(changed, text)
+    for text in nodes:
+        _nodes(changed, text)
+    after = changed.predictions()
+    rows = []
+    for gang, one in before.items():
+        other = after.get(gang)
+        rows.append(
+            {
+                "gang": gang,
+                "queue": (view.engine.gangs[gang].spec or changed.engine.gangs[gang].spec).queue,  # type: ignore[union-attr]
+                "now": stamp(one.start_s) if one.start_s is not None else None,
+                "then": stamp(other.start_s) if other is not None and other.start_s else None,
+                "gained_s": round(one.start_s - other.start_s)
+                if other is not None and one.start_s is not None and other.start_s is not None
+                else None,
+            }
+        )
+    return rows
+
+
+def _quota(view: View, text: str) -> None:
+    """Read `QUEUE:RESOURCE[/KIND]=NOMINAL`."""
+    name, _, rest = text.partition(":")
+    resource, _, amount = rest.rpartition("=")
+    known = view.engine.ledger.usage.tree.queues.get(name)
+    if known is None or not resource or not amount:
+        names = ", ".join(sorted(view.engine.ledger.usage.tree.queues))
+        raise ConfigError(
+            f"--quota: {text!r} must be QUEUE:RESOURCE=AMOUNT, as in team-a:nvidia.com/gpu=16; "
+            f"the queues are: {names}"
+        )
+    kind = ""
+    if resource.startswith(GPU + "/"):
+        resource, kind = GPU, resource.removeprefix(GPU + "/")
+    try:
+        nominal = quantity("cpu" if resource == GPU else resource, amount)
+    except DecodeError as error:
+        raise ConfigError(f"--quota: {error}") from error
+    rest_of = tuple(quota for quota in known.quotas if quota.key != (resource, kind))
+    old = next((quota for quota in known.quotas if quota.key == (resource, kind)), None)
+    fresh = replace(old or Quota(resource, 0, kind), nominal=nominal)
+    view.engine.observe(f.QueueSeen(replace(known, quotas=(*rest_of, fresh))), view.now_s)
+
+
+def _nodes(view: View, text: str) -> None:
+    """Read `COUNT:LIKE`: so many more nodes like one that there is."""
+    count, _, like = text.partition(":")
+    row = view.engine.cluster.rows.get(NodeName(like))
+    model: Node | None = view.engine.cluster.nodes[row] if row is not None else None
+    if not count.isdecimal() or not 0 < int(count) <= 10_000 or model is None:
+        raise ConfigError(
+            f"--nodes: {text!r} must be COUNT:NODE, as in 4:gpu-node-1: so many more like one"
+        )
+    for index in range(int(count)):
+        name = NodeName(f"{like}-more-{index}")
+        labels = {**model.labels, "kubernetes.io/hostname": str(name)}
+        view.engine.observe(f.NodeSeen(replace(model, name=name, labels=labels)), view.now_s)

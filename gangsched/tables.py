@@ -1,0 +1,174 @@
+"""How answers look in a terminal of 80 columns; `--output json|yaml` prints them as they are."""
+
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import typer
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from gangsched.config import ConfigError
+
+Data = dict[str, Any]
+
+
+def check_output(output: str) -> None:
+    """Raise a ConfigError for an output that there is not."""
+    if output not in ("table", "json", "yaml"):
+        raise ConfigError(f"--output: {output!r} is not allowed; use table, json or yaml")
+
+
+def as_data(found: Any, output: str) -> bool:
+    """Print an answer as data where that was asked; return whether it was."""
+    if output == "json":
+        typer.echo(json.dumps(found, indent=2))
+    elif output == "yaml":
+        typer.echo(yaml.safe_dump(found, sort_keys=False).rstrip())
+    return output != "table"
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        right = column in ("POS", "PRIO", "GPUS", "USED", "NOMINAL", "LOAN", "WAIT", "RUN", "SHARE")
+        table.add_column(column, justify="right" if right else "left", overflow="fold")
+    return table
+
+
+def show_gang(found: Data, console: Console, now_s: float) -> None:
+    """Print what `explain` found."""
+    pods = found["pods"]
+    console.print(
+        f"[bold]{found['gang']}[/bold]: {found['state']}, queue {found['queue']}, "
+        f"priority {found['priority']}, {pods['bound']} of at least {pods['min']} pods bound"
+    )
+    if "nodes" in found:
+        end = found["expectedEnd"]
+        console.print(f"  runs on {_some(found['nodes'])} since {found['since']}")
+        console.print(f"  expected to end {_at(end['at'], now_s)} ({_basis(end['basis'])})")
+        return
+    console.print(f"  why    {found['message']}")
+    for message in found.get("wouldHelp", []):
+        console.print(f"  helps  {message}")
+    _show_start(found.get("start"), console, now_s)
+
+
+def _show_start(start: Data | None, console: Console, now_s: float) -> None:
+    if start is None:
+        return
+    if start["expected"] is None:
+        console.print(f"  start  not within reach of the forecast; position {start['position']}")
+        return
+    span = f"{_at(start['earliest'], now_s)} to {_at(start['latest'], now_s)}"
+    console.print(
+        f"  start  {_at(start['expected'], now_s)} ({span}), position {start['position']} in "
+        f"its queue; {_basis(start['basis'])}"
+    )
+
+
+def show_queues(rows: Iterable[Data], console: Console) -> None:
+    """Print all queues."""
+    table = _table("QUEUE", "RESOURCE", "NOMINAL", "USED", "LOAN", "WAIT", "RUN", "SHARE")
+    for row in rows:
+        name = "  " * row.get("depth", 0) + row["queue"]
+        counts = (str(row["pending"]), str(row["admitted"]), f"{row.get('share', 0):.2f}")
+        if row.get("problem"):
+            table.add_row(name, row["problem"], "", "", "", *counts)
+            continue
+        quotas = row.get("quotas") or [{"resource": "", "nominal": "", "used": "", "borrowed": ""}]
+        for at, quota in enumerate(quotas):
+            cells = (quota["resource"], quota["nominal"] or "-", quota["used"], quota["borrowed"])
+            table.add_row("" if at else name, *cells, *(("", "", "") if at else counts))
+    console.print(table)
+
+
+def show_queue(rows: list[Data], name: str, console: Console, now_s: float) -> None:
+    """Print who waits in a queue."""
+    if not rows:
+        console.print(f"nobody waits in queue {name}")
+        return
+    table = _table("POS", "GANG", "PRIO", "GPUS", "WAITS", "STARTS", "REASON")
+    for row in rows:
+        start = row["start"]
+        expected = _in(start["expected"], now_s) if start and start["expected"] else "?"
+        table.add_row(
+            str(row["position"]),
+            row["gang"],
+            str(row["priority"]),
+            str(row["gpus"]),
+            _long(now_s - _seconds(row["since"])),
+            expected,
+            row["reason"],
+        )
+    console.print(table)
+
+
+def show_when(found: Data, console: Console, now_s: float) -> None:
+    """Print when a job would start."""
+    console.print(f"[bold]{found['gang']}[/bold] if it were submitted now:")
+    console.print(f"  now    {found['message']}")
+    for message in found["wouldHelp"]:
+        console.print(f"  helps  {message}")
+    _show_start(found["start"], console, now_s)
+    if found["delays"]:
+        console.print(f"  delays {_some(found['delays'])}")
+
+
+def show_what_if(rows: list[Data], console: Console, now_s: float) -> None:
+    """Print when gangs start with and without the changes."""
+    if not rows:
+        console.print("nobody waits, so nothing would change")
+        return
+    table = _table("GANG", "QUEUE", "STARTS", "THEN", "GAINS")
+    for row in rows:
+        gained = row["gained_s"]
+        then = _in(row["then"], now_s) if row["then"] else "?"
+        gain = "" if gained is None else ("-" if gained < 0 else "") + _long(abs(gained))
+        now = _in(row["now"], now_s) if row["now"] else "?"
+        table.add_row(row["gang"], row["queue"], now, then, gain)
+    console.print(table)
+    known = [row["gained_s"] for row in rows if row["gained_s"] is not None]
+    if known:
+        console.print(f"mean gain {_long(max(sum(known) / len(known), 0))} over {len(known)} gangs")
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    return ", ".join(names[:4]) + more
+
+
+def _basis(basis: str) -> str:
+    return {
+        "declared": "its run time is declared",
+        "learnt": "its run time is learnt from its predecessors",
+        "queue": "its run time is the queue's default",
+        "assumed": "its run time is assumed to be an hour",
+    }[basis]
+
+
+def _seconds(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+def _at(text: str, now_s: float) -> str:
+    when = datetime.fromisoformat(text).astimezone()
+    today = datetime.fromtimestamp(now_s, UTC).astimezone().date()
+    return when.strftime("%H:%M:%S" if when.date() == today else "%Y-%m-%d %H:%M")
+
+
+def _in(text: str, now_s: float) -> str:
+    left_s = _seconds(text) - now_s
+    return "now" if left_s <= 1 else f"in {_long(left_s)}"
+
+
+def _long(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f}s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f}m"
+    if seconds < 172_800:
+        return f"{seconds / 3600:.1f}h"
+    return f"{seconds / 86_400:.1f}d"
