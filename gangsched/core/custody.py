@@ -4,7 +4,7 @@ Every charge of the cluster goes through here, so that a queue's usage and a nod
 sums over the same keys.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 
 from gangsched.core import facts as f
@@ -18,7 +18,8 @@ from gangsched.core.gangs import GangState
 from gangsched.core.members import State
 from gangsched.core.model import GPU, MILLI, GangId, NodeName, PodNeeds
 from gangsched.core.policy import Eviction
-from gangsched.core.queues import CREDITS, DEFAULT_QUEUE, Booking, Queue, QuotaKey, amounts
+from gangsched.core.queueing.horizon import booked_rows
+from gangsched.core.queues import CREDITS, DEFAULT_QUEUE, Booking, Queue, QuotaKey, Stop, amounts
 from gangsched.core.snapshot import Reserved
 from gangsched.core.views import Views
 
@@ -206,6 +207,32 @@ class Custody(Views):
         path = tree.path(spec.queue) if spec.queue in tree else ()
         limits = [spec.max_runtime_s, *(tree.queues[name].max_runtime_s for name in path)]
         return min((limit for limit in limits if limit is not None), default=None)
+
+    def _unwanted(self) -> Iterator[tuple[GangState, str]]:
+        """Yield running gangs that have to go: from drained queues, and from booked nodes."""
+        tree = self.ledger.usage.tree
+        drained = {name for name, queue in tree.queues.items() if queue.stop is Stop.DRAIN}
+        booked: dict[NodeName, Booking] = {}
+        for booking in self.bookings.values():
+            window = booking.window(self._now_s) if booking.evicts else None
+            if window is not None and window[0] <= self._now_s:
+                for row in booked_rows(self.cluster, booking):
+                    booked[self.cluster.names[row]] = booking
+        if not drained and not booked:
+            return
+        for gang in list(self.gangs.values()):
+            if gang.state is not State.PLACED or gang.spec is None:
+                continue
+            queue = gang.spec.queue
+            path = tree.path(queue) if queue in tree else ()
+            where = drained.intersection(path)
+            if where:
+                yield gang, f"queue {min(where)} is drained"
+                continue
+            nodes = {member.bound for member in gang.members.values() if member.runs}
+            keeps = next((booked[node] for node in nodes if node in booked), None)
+            if keeps is not None and not keeps.admits(gang.id.split("/", 1)[0], queue):
+                yield gang, f"its nodes are booked ({keeps.name})"
 
     def finished(self, gang: GangState) -> bool:
         """Tell whether a gang's work is done."""

@@ -103,6 +103,9 @@ class Engine(Machine):
         if now_s - self._replanned_s >= self.limits.replan_s:
             self._replanned_s = now_s
             self._backlog.again()
+        for unwanted, reason in self._unwanted():
+            unwanted.attained_s += max(now_s - unwanted.running().started_s, 0.0)
+            self._break(unwanted, reason, now_s, word="Preempted")
         for gang_id in list(self._timed):
             gang = self.gangs.get(gang_id)
             due_s = None if gang is None else gang.due_s()

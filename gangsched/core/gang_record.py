@@ -191,6 +191,9 @@ class GangRecord:
     def open_members(self) -> list[MemberState]:
         """Return the members that want a node and have none reserved."""
         before_creation = self.spec is not None and self.spec.planned_before_creation
+        # A gang that runs below its minimum gets its lost places back before their pods exist:
+        # else a filler would take them in between.
+        mending = before_creation and self.state is State.PLACED and self.lacks()
         return [
             m
             for m in self.members.values()
@@ -198,8 +201,16 @@ class GangRecord:
             and not m.bound
             and not m.ended
             and not m.terminating
-            and (m.pod is not None or (before_creation and m.declared and not m.started))
+            and (m.pod is not None or (before_creation and m.declared and mending >= m.started))
         ]
+
+    def lacks(self) -> bool:
+        """Tell whether fewer members than needed run or have done their work."""
+        spec = self.spec
+        if spec is None:
+            return False
+        below = any(self._settled(role.name) < role.min_count for role in spec.roles)
+        return below or self.bound_count() + self.ended_count() < spec.min_member
 
     def missing(self) -> Refusal | None:
         """Return why the gang cannot be planned yet, or None when it can."""

@@ -44,17 +44,10 @@ class GangState(GangRecord):
             since_s=self.since_s if self.since_s is not None else spec.created_s,
             avoid=tuple(self.avoid),
             most_per_node=self.most_per_node,
-            repair=self.state is State.PLACED and self._lacks(),
-            surplus=self.state is State.PLACED and not self._lacks(),
+            repair=self.state is State.PLACED and self.lacks(),
+            surplus=self.state is State.PLACED and not self.lacks(),
             attained_s=self.attained_s,
         )
-
-    def _lacks(self) -> bool:
-        """Tell whether a running gang has fewer members than it needs."""
-        spec = self.spec
-        assert spec is not None, "only declared gangs run as gangs"  # noqa: S101
-        below = any(self._settled(role.name) < role.min_count for role in spec.roles)
-        return below or self.bound_count() + self.ended_count() < spec.min_member
 
     def unready(self) -> int:
         """Return how many more members must become ready for the gang to do its work."""

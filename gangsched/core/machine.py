@@ -63,6 +63,8 @@ class Machine(Custody):
             gang.since_s = gang.since_s if gang.since_s is not None else now_s
             gang.version += 1
             self.refusals.pop(gang.id, None)
+            if gang.given_up:
+                self._refuse(gang, Refusal(gang.id, Reason.GIVEN_UP, f"{gang.given_up}."))
 
     def _advance(self, gang: GangState, now_s: float) -> None:
         """Move reserved members towards the barrier, and all of them through it together."""

@@ -3,6 +3,7 @@
 import itertools
 import json
 import subprocess
+import sys
 import time
 import uuid
 
@@ -67,6 +68,18 @@ class Cluster:
         if check and done.returncode:
             raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr}")
         return done.stdout + (done.stderr if not check else "")
+
+    def gangsched(self, *arguments) -> tuple[int, str]:
+        """Run our own command in a terminal of 80 columns; return its exit code and output."""
+        done = subprocess.run(
+            [sys.executable, "-m", "gangsched", *arguments],
+            capture_output=True,
+            text=True,
+            env=environment(self.plane) | {"COLUMNS": "80"},
+            check=False,
+            timeout=120,
+        )
+        return done.returncode, done.stdout + done.stderr
 
     def apply(self, namespace: str, text: str) -> str:
         return self.kubectl("apply", "-n", namespace, "-f", "-", stdin=text)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from gangsched.core.accounts.usage import Usage
 from gangsched.core.model import Waiting
 from gangsched.core.policy import Candidate, Ground
-from gangsched.core.queues import Amounts, QuotaKey, Reclaim, Stop, Within
+from gangsched.core.queues import Amounts, QuotaKey, Reclaim, Within
 from gangsched.core.snapshot import Running
 
 
@@ -118,16 +118,3 @@ def beyond_guarantee(usage: Usage, name: str, wanted: tuple[QuotaKey, ...]) -> b
         for key in wanted
         if usage.used(name, key) > 0
     )
-
-
-def draining(running: tuple[Running, ...], usage: Usage) -> list[Running]:
-    """Return the gangs that run in queues that are being drained."""
-    tree = usage.tree
-    stopped = {name for name, queue in tree.queues.items() if queue.stop is Stop.DRAIN}
-    if not stopped:
-        return []
-    return [
-        one
-        for one in running
-        if one.gang.queue in tree and stopped.intersection(tree.path(one.gang.queue))
-    ]

@@ -192,12 +192,14 @@ class Cycle:
     def _alike(self, waiting: Waiting) -> tuple[object, ...]:
         """Gangs alike in this are answered alike: also how long they stay plays a part."""
         # Two that outlive the same reservations see the same cluster.
-        if not self._outlook.horizon.reserved and not self._outlook.holds:
+        horizon = self._outlook.horizon
+        if not (horizon.reserved or self._outlook.holds or horizon.closed):
             return (waiting.shape, waiting.priority)
         end_s = self._outlook.now_s + self._outlook.runtime_s(waiting)
+        closed = sum(1 for one in horizon.closed if one.start_s < end_s)
         ahead = sum(1 for one in self._outlook.horizon.reserved if one.start_s < end_s)
         holds = sum(1 for one in self._outlook.holds if one.at_s < end_s)
-        return (waiting.shape, waiting.priority, ahead, holds)
+        return (waiting.shape, waiting.priority, ahead, holds, closed)
 
     # -- one gang -----------------------------------------------------------------------------
 

@@ -75,7 +75,7 @@ class Horizon:
         self._stays = list(running)
         self._moments: list[_Moment] = []
         self._views: dict[tuple[int, tuple[str, ...]], _View] = {}
-        self._closed = tuple(_close(cluster, bookings, now_s))
+        self.closed = tuple(_close(cluster, bookings, now_s))
 
     # -- what changes it ----------------------------------------------------------------------
 
@@ -160,7 +160,7 @@ class Horizon:
     def times(self) -> list[float]:
         """Return the moments at which room comes free."""
         stays = [*self._stays, *self._kept.values()]
-        ends = {stay.end_s for stay in stays} | {one.end_s for one in self._closed}
+        ends = {stay.end_s for stay in stays} | {one.end_s for one in self.closed}
         return sorted(end_s for end_s in ends if self.now_s < end_s < float("inf"))
 
     def delayed(self, stay: Stay, gone: Iterable[Stay]) -> bool:
@@ -188,7 +188,7 @@ class Horizon:
     ) -> tuple[Closed, ...]:
         return tuple(
             one
-            for one in self._closed
+            for one in self.closed
             if one.start_s < end_s
             and start_s < one.end_s
             and not one.booking.admits(namespace, queue)
