@@ -100,7 +100,8 @@ class GangRecord:
         member.bound = fact.node
         member.started = member.started or fact.node is not None
         member.ended = fact.ended
-        member.failed = fact.failed
+        # Who was told to leave has not done its work, whatever its exit code says.
+        member.failed = fact.failed or (fact.ended and member.stopped == fact.uid)
         member.terminating = fact.terminating
         if member.stage is None and not member.declared:
             # A declared place keeps what its role asks: its pod is pinned to one node, and once
@@ -145,6 +146,7 @@ class GangRecord:
         elif member.declared and self.spec is not None:
             member.pod, member.bound, member.ended = None, None, False
             member.failed = member.terminating = member.evicted = False
+            member.started = member.started and self.state is State.PLACED
         else:
             del self.members[member.name]
             return

@@ -267,6 +267,7 @@ class Machine(Custody):
         if member.pod is None or member.evicted:
             return
         member.evicted = True
+        member.stopped = member.pod
         self._leavers[gang.id] = None
         self._orders.append(o.Evict(gang.id, member.pod, member.name, reason, preempted))
 

@@ -55,7 +55,10 @@ class Limits:
 
 @dataclass(slots=True)
 class MemberState:
-    """One place of a gang: the pod that fills it, and how far it is reserved or bound."""
+    """One place of a gang: the pod that fills it, and how far it is reserved or bound.
+
+    `stopped` is the last pod that was told to leave.
+    """
 
     name: PodName
     role: str
@@ -68,6 +71,7 @@ class MemberState:
     failed: bool = False
     terminating: bool = False
     evicted: bool = False
+    stopped: PodUid | None = None
     declared: bool = False
     started: bool = False
     rank: int | None = None

@@ -204,6 +204,10 @@ def pod_view(pod: Json) -> PodView:
         exit_code=code,
         reason=status.get("reason") or "",
         terminating=bool(metadata.get("deletionTimestamp")),
+        disrupted=any(
+            one.get("type") == "DisruptionTarget" and one.get("status") == "True"
+            for one in status.get("conditions") or []
+        ),
     )
 
 

@@ -448,3 +448,24 @@ def test_a_gang_that_lost_a_node_comes_before_fillers():
     plan(engine, 2.0)
     assert engine.gangs[G].members["ns/g-worker-1"].node == "m"
     assert engine.gangs[GangId("ns/filler")].state is State.PENDING
+
+
+def test_who_leaves_when_told_has_not_done_its_work():
+    """A pod that exits with 0 on SIGTERM did not finish: its gang waits, and runs again."""
+    engine = an_engine(node("n"))
+    engine.observe(f.GangSeen(templated("low", 2, needs(4))), 0.0)
+    for index in range(2):
+        name = f"low-worker-{index}"
+        engine.observe(pod(name, "low", needs(4), node=NodeName("n"), role="worker"), 0.0)
+    engine.observe(f.GangSeen(templated("g", 1, needs(8), priority=10)), 1.0)
+    assert len(stopped(plan(engine, 1.0))) == 2
+    low = engine.gangs[GangId("ns/low")]
+    for _ in range(2):  # the watch repeats itself
+        for index in range(2):
+            fact = pod(f"low-worker-{index}", "low", needs(4), node=NodeName("n"), ended=True)
+            engine.observe(fact, 2.0)
+    assert low.ended_count() == 0
+    for index in range(2):
+        engine.observe(f.PodGone(PodUid(f"low-worker-{index}")), 3.0)
+    assert low.state is State.PENDING
+    assert len(low.open_members()) == 2

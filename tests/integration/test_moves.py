@@ -70,5 +70,5 @@ def test_a_movable_gang_makes_room_and_runs_again(moving):
     assert moving.bound(space, "fixed-") == {"fixed-worker-0": "b0-0"}
     assert not moving.overcommitted()
     told = [text for _, text in moving.events(space)]
-    assert any(f"Moved to make room for {space}/big" in text for text in told)
+    assert any(f"Stopped for {space}/big" in text for text in told)
     moving.remove_namespace(space)

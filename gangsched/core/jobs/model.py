@@ -88,7 +88,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """A pod of the job as it is now. `exit_code` is that of the main container's last end."""
+    """A pod of the job as it is now. `exit_code` is that of the main container's last end.
+
+    `disrupted` pods were stopped for another gang: how they end says nothing of the job.
+    """
 
     name: str
     uid: str
@@ -98,6 +101,7 @@ class PodView:
     exit_code: int | None = None
     reason: str = ""
     terminating: bool = False
+    disrupted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,7 +176,7 @@ class _Step:
             pods = [pod for pod in self.seen.pods if pod.role == role.type.lower()]
             statuses[role.type] = {
                 "active": sum(p.phase == "Running" and not p.terminating for p in pods),
-                "succeeded": sum(p.phase == "Succeeded" for p in pods),
+                "succeeded": sum(p.phase == "Succeeded" and not p.disrupted for p in pods),
                 "failed": sum(p.phase == "Failed" for p in pods),
                 "selector": pytorch.selector(self.job, role),
             }
@@ -204,7 +204,7 @@ class _Step:
         """Return why the job has failed, or None while a restart may help."""
         for pod in self.seen.pods:
             role = self._role_of(pod)
-            if pod.phase != "Failed" or role is None or pod.terminating:
+            if pod.phase != "Failed" or role is None or pod.terminating or pod.disrupted:
                 continue
             if role.restart_policy == "Never" or not _retriable(pod, role):
                 code = f" with exit code {pod.exit_code}" if pod.exit_code is not None else ""

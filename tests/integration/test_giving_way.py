@@ -1,0 +1,82 @@
+"""A running DDP job gives way to one of higher priority, and goes on from its checkpoint."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "examples" / "checkpoint.py"
+
+pytestmark = pytest.mark.torch
+
+
+def job(name, gpus, command, **spec) -> dict:
+    container = {
+        "name": "pytorch",
+        "image": "none",
+        "command": command,
+        "env": [{"name": "PAUSE_S", "value": "0.1"}, *spec.pop("env", [])],
+        "resources": {"requests": {"cpu": "1"}, "limits": {"nvidia.com/gpu": str(gpus)}},
+        "volumeMounts": [{"name": "checkpoints", "mountPath": "/checkpoints"}],
+    }
+    path = spec.pop("path")
+    volume = {"name": "checkpoints", "hostPath": {"path": str(path)}}
+    template = {
+        "spec": {
+            "containers": [container],
+            "volumes": [volume],
+            "terminationGracePeriodSeconds": 20,
+        }
+    }
+    role = {"restartPolicy": "Never", "template": template}
+    roles = {"Master": {"replicas": 1, **role}, "Worker": {"replicas": 1, **role}}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": name},
+        "spec": {"pytorchReplicaSpecs": roles, **spec},
+    }
+
+
+def steps(log: str) -> dict[int, float]:
+    return {int(n): float(loss) for n, loss in re.findall(r"step (\d+) loss ([\d.]+)", log)}
+
+
+@pytest.fixture
+def space(laptop):
+    name = laptop.new_namespace()
+    yield name
+    laptop.remove_namespace(name)
+
+
+def test_a_ddp_job_saves_leaves_and_goes_on(laptop, space, tmp_path):
+    from kubernetes import client
+
+    priority = f"urgent-{space}"
+    client.SchedulingV1Api(laptop.api).create_priority_class(
+        {"metadata": {"name": priority}, "value": 1000}
+    )
+    (tmp_path / "train.py").write_text(SCRIPT.read_text())
+    env = [
+        {"name": "STEPS", "value": "120"},
+        {"name": "CHECKPOINT", "value": "/checkpoints/last.pt"},
+    ]
+    command = ["python", "/checkpoints/train.py"]
+    laptop.create_job(space, job("train", 4, command, path=tmp_path, env=env))
+    log = lambda: laptop.kubectl("logs", "-n", space, "train-master-0", check=False)  # noqa: E731
+    laptop.wait(lambda: len(steps(log())) > 20, "twenty steps", 90)
+    urgent = job("urgent", 4, ["sleep", "3"], path=tmp_path)
+    urgent["spec"]["runPolicy"] = {"schedulingPolicy": {"priorityClass": priority}}
+    laptop.create_job(space, urgent)
+    laptop.wait(lambda: "saved at step" in log(), "the checkpoint", 60)
+    before = steps(log())
+    laptop.wait(lambda: laptop.is_true(space, "urgent", "Succeeded"), "the urgent job", 90)
+    assert not laptop.is_true(space, "train", "Succeeded"), "giving way is no success"
+    laptop.wait(lambda: laptop.is_true(space, "train", "Succeeded"), "the first job", 120)
+    after = steps(log())
+    saved = max(before) + 1
+    assert min(after) == saved, "it goes on where it was saved"
+    assert max(after) == 119
+    assert after[saved] < before[0], "its loss goes on falling"
+    assert abs(after[saved] - before[max(before)]) < 0.5 * before[max(before)] + 1e-3
+    laptop.wait_event(space, "Preempted", f"Stopped for {space}/urgent")
