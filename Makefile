@@ -5,13 +5,13 @@ BIN := $(VENV)/bin
 NAME ?= all
 SEEDS ?= 30
 
-.PHONY: demo test check bench crds pictures lock clean
+.PHONY: demo test check bench crds dashboards pictures lock clean
 
 demo: $(VENV)/ready  ## Three gangs on a fresh local control plane
 	@$(BIN)/gangsched demo
 
 test: $(VENV)/ready  ## Every test, with the real local control plane
-	@$(BIN)/python -m gangsched local build
+	@$(BIN)/python -m gangsched local build --monitoring
 	$(BIN)/pytest
 
 check: $(VENV)/ready  ## Format, lint, types, layers, generated files
@@ -20,6 +20,8 @@ check: $(VENV)/ready  ## Format, lint, types, layers, generated files
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m gangsched.api.crdgen build/crds && diff -r build/crds crds
+	$(BIN)/python manifests/dashboards/generate.py build/dashboards && \
+	  diff -r -x generate.py build/dashboards manifests/dashboards
 	$(BIN)/python docs/pictures.py build/pictures && diff -r build/pictures docs/pictures
 
 bench: $(VENV)/ready  ## One benchmark (NAME=bind, NAME=plan) or all
@@ -28,6 +30,9 @@ bench: $(VENV)/ready  ## One benchmark (NAME=bind, NAME=plan) or all
 
 crds: $(VENV)/ready  ## Write crds/ anew from the models
 	$(BIN)/python -m gangsched.api.crdgen crds
+
+dashboards: $(VENV)/ready  ## Write manifests/dashboards/ anew
+	$(BIN)/python manifests/dashboards/generate.py manifests/dashboards
 
 # One environment for all: torch is for the demo and the tests, the scheduler never imports it.
 $(VENV)/ready: pyproject.toml requirements-torch.lock

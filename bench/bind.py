@@ -192,7 +192,7 @@ async def clean(client: KubeClient) -> None:
 
 def start(plane: Plane, path: Path) -> list[str]:
     """Start what a path needs; return the names of the programs."""
-    binaries = components.cache() / "bin" / components._key()
+    binaries = components.ensure(lambda _: None)
     if path.native:
         plane._scheduler(binaries, "native", _free_ports(1)[0], f"--feature-gates={GATES}")
         time.sleep(3)

@@ -221,9 +221,11 @@ def demo(
 
 
 @local.command()
-def build() -> None:
+def build(
+    *, monitoring: Annotated[bool, typer.Option(help="Prometheus and promtool too")] = False
+) -> None:
     """Build the programs of the control plane, if they are not in the user's cache yet."""
-    from gangsched.local.components import ensure  # noqa: PLC0415 -- keeps other commands quick
+    from gangsched.local import components  # noqa: PLC0415 -- keeps other commands quick
 
     with console.status("looking for the programs") as status:
 
@@ -231,7 +233,9 @@ def build() -> None:
             status.update(line)
             console.print(line)
 
-        ensure(progress)
+        components.ensure(progress)
+        if monitoring:
+            components.ensure(progress, components.MONITORING)
 
 
 @local.command()
@@ -240,6 +244,8 @@ def up(
     nodes: Annotated[Path | None, typer.Option(help="YAML file of nodes")] = None,
     binding: Annotated[str, typer.Option(help="extender, direct or off")] = "extender",
     isolation: Annotated[str, typer.Option(help="of pods: auto, root, user or none")] = "auto",
+    *,
+    monitoring: Annotated[bool, typer.Option(help="with a Prometheus")] = False,
 ) -> None:
     """Start a control plane; the first time builds it from source (minutes)."""
     if binding not in ("extender", "direct", "off"):
@@ -255,11 +261,14 @@ def up(
             if line.startswith("built"):
                 console.print(line)
 
-        plane.up(node_file, Options(binding=binding, isolation=isolation), progress)  # type: ignore[arg-type]
+        options = Options(binding, isolation, monitoring=monitoring)  # type: ignore[arg-type]
+        plane.up(node_file, options, progress)
     info = plane.info()
     console.print(f"Kubernetes {info['kubernetes']} at {info['server']}, binding {binding}")
     console.print(f"  export KUBECONFIG={plane.kubeconfig}", soft_wrap=True)
     console.print(f"  alias kubectl={info['kubectl']}", soft_wrap=True)
+    if "prometheus" in info:
+        console.print(f"  Prometheus: {info['prometheus']}", soft_wrap=True)
 
 
 @local.command()

@@ -29,6 +29,7 @@ class QueueCollector:
 
     def __init__(self) -> None:
         self.figures: dict[str, QueueFigures] = {}
+        self.gpus: dict[str, float] = {}
         self.fragmentation: float | None = None
 
     def collect(self) -> Iterator[Metric]:
@@ -56,6 +57,12 @@ class QueueCollector:
                 for (resource, kind), value in getattr(figures, name).items():
                     gauge.add_metric([queue, resource, kind], value)
             yield gauge
+        gpus = GaugeMetricFamily(
+            "gangsched_gpus", "GPUs of healthy nodes: all of them, and those in use.", labels=["state"]
+        )
+        for state, count in self.gpus.items():
+            gpus.add_metric([state], count)
+        yield gpus
         if self.fragmentation is not None:
             yield GaugeMetricFamily(
                 "gangsched_gpu_fragmentation_ratio",

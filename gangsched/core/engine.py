@@ -22,12 +22,11 @@ from gangsched.core.gangs import GangState, Limits, Stage, State
 from gangsched.core.holding import Holding
 from gangsched.core.machine import Machine
 from gangsched.core.model import GangId, Node, NodeName, PodUid, Waiting
-from gangsched.core.placement.advise import without
 from gangsched.core.planner import Plan, Planned
 from gangsched.core.policy import Placement
-from gangsched.core.recheck import holds
+from gangsched.core.recheck import emptied, holds, leaving_by
 from gangsched.core.refusal import Reason, plural
-from gangsched.core.snapshot import Running, Snapshot
+from gangsched.core.snapshot import Running
 from gangsched.core.topology import Topology
 
 
@@ -122,15 +121,14 @@ class Engine(Machine):
         self._now_s = max(now_s, self._now_s)
         for planned in plan.placements:
             gang = self.gangs.get(planned.gang)
-            if (
-                gang is None
-                or gang.version != planned.version
-                or not self._still_holds(gang, planned)
-            ):
+            fresh = gang is not None and gang.version == planned.version
+            left = self._emptied(planned) if fresh else None
+            if gang is None or left is None or not holds(left, gang, planned):
                 self.stale_plans += 1
                 continue
-            leavers = self._leaving_for(planned.placement)
-            for eviction in planned.placement.evicts:
+            evicts = planned.placement.evicts
+            leavers = frozenset(uid for one in evicts for uid in leaving_by(one, self.gangs))
+            for eviction in evicts:
                 self._stop(self.gangs[eviction.gang], eviction, gang, now_s)
             self._reserve(gang, planned, now_s, leavers)
         if not plan.advice:
@@ -148,15 +146,10 @@ class Engine(Machine):
                 self._refuse(gang, refusal)
         return self._take_orders()
 
-    def _leaving_for(self, placement: Placement) -> frozenset[PodUid]:
-        """Return the pods that a placement stops."""
-        found = set()
-        for eviction in placement.evicts:
-            for member in self.gangs[eviction.gang].members.values():
-                wanted = not eviction.pods or member.name in eviction.pods
-                if member.runs and member.pod is not None and wanted:
-                    found.add(member.pod)
-        return frozenset(found)
+    def _emptied(self, planned: Planned) -> Cluster | None:
+        """Return the cluster without those a placement stops; None if one of them has changed."""
+        evicts = planned.placement.evicts
+        return emptied(self.cluster, self.gangs, evicts, self.leaving()) if evicts else self.cluster
 
     def _reserve(
         self,
@@ -220,25 +213,6 @@ class Engine(Machine):
         for gang in self._holding.ready():
             gang.deadline_s = now_s + gang.timeout_s(self.limits)
             self._reserved(gang, now_s)
-
-    def _still_holds(self, gang: GangState, planned: Planned) -> bool:
-        """Tell whether a placement still fits, on what the gangs it stops leave behind."""
-        evictions = planned.placement.evicts
-        if not evictions:
-            return holds(self.cluster, gang, planned)
-        running: list[Running] = list(self.leaving())
-        for eviction in evictions:
-            victim = self.gangs.get(eviction.gang)
-            if victim is None or victim.state is not State.PLACED:
-                return False
-            whole = victim.running()
-            going = {place.name for place in whole.places} & set(eviction.pods)
-            if len(going) != len(eviction.pods):
-                return False
-            places = tuple(p for p in whole.places if not going or p.name in going)
-            running.append(replace(whole, places=places))
-        emptied = without(Snapshot(self.cluster, ()), tuple(running)).cluster
-        return holds(emptied, gang, planned)
 
     def _topologies(self, topologies: dict[str, Topology]) -> None:
         """Take the topologies over; one called "default" is the default, else the first by name."""
@@ -378,6 +352,7 @@ class Engine(Machine):
         gang.undeclare()
         if gang.state in (State.RESERVED, State.BINDING):
             self._break(gang, "its PodGroup was deleted before the gang had started", now_s)
+        self._withdraw_empty(gang)
         self._refresh(gang, now_s)
         if gang.vanished():
             self._forget(gang)

@@ -135,7 +135,10 @@ class Machine(Custody):
         if whole or bound == 0:
             if gang.below_since_s is not None:
                 gang.below_since_s = gang.deadline_s = None
-            if not whole and gang.state is State.PLACED and gang.in_progress() == 0:
+            if whole or gang.state is not State.PLACED:
+                return
+            self._withdraw_empty(gang)
+            if gang.in_progress() == 0:
                 gang.state = State.GATHERING  # nobody is left: the gang starts over
                 gang.start_over()
                 self._gather(gang, now_s)
@@ -223,6 +226,15 @@ class Machine(Custody):
         for member in gang.members.values():
             if member.stage is not None and member.stage is not Stage.BINDING:
                 self._withdraw(gang, member, "the pod did not come to the barrier in time")
+                gang.version += 1
+
+    def _withdraw_empty(self, gang: GangState) -> None:
+        """Give up lost places that were kept for a running gang and have no pods yet."""
+        if gang.state is not State.PLACED:
+            return
+        for member in gang.members.values():
+            if member.stage is not None and member.pod is None:
+                self._withdraw(gang, member, "nobody is left of the gang")
                 gang.version += 1
 
     def _stop(self, gang: GangState, eviction: Eviction, by: GangState, now_s: float) -> None:

@@ -1,13 +1,21 @@
 """The second look at a plan, on the present state, before anything is reserved."""
 
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
 import numpy as np
 
 from gangsched.core.cluster import Cluster
 from gangsched.core.devices import Devices
 from gangsched.core.gangs import GangState
-from gangsched.core.model import PodNeeds
+from gangsched.core.members import State
+from gangsched.core.model import GangId, PodNeeds, PodUid
+from gangsched.core.placement.advise import without
 from gangsched.core.planner import Planned
-from gangsched.core.policy import Repartition
+from gangsched.core.policy import Eviction, Repartition
+from gangsched.core.snapshot import Running, Snapshot
+
+Gangs = Mapping[GangId, GangState]
 
 
 def holds(cluster: Cluster, gang: GangState, planned: Planned) -> bool:
@@ -19,6 +27,35 @@ def holds(cluster: Cluster, gang: GangState, planned: Planned) -> bool:
         return _fits(cluster, gang, planned)
     with cluster.offering({cut.node: (cut.held, cut.gained) for cut in cuts}):
         return _fits(cluster, gang, planned)
+
+
+def leaving_by(eviction: Eviction, gangs: Gangs) -> Iterator[PodUid]:
+    """Yield the pods that an eviction stops."""
+    for member in gangs[eviction.gang].members.values():
+        wanted = not eviction.pods or member.name in eviction.pods
+        if member.runs and member.pod is not None and wanted:
+            yield member.pod
+
+
+def emptied(
+    cluster: Cluster, gangs: Gangs, evictions: Iterable[Eviction], leaving: Iterable[Running]
+) -> Cluster | None:
+    """Return the cluster without those who leave already and those who shall be stopped.
+
+    None if one of them does not run as it did when it was chosen.
+    """
+    gone = list(leaving)
+    for eviction in evictions:
+        victim = gangs.get(eviction.gang)
+        if victim is None or victim.state is not State.PLACED:
+            return None
+        whole = victim.running()
+        going = {place.name for place in whole.places} & set(eviction.pods)
+        if len(going) != len(eviction.pods):
+            return None
+        places = tuple(p for p in whole.places if not going or p.name in going)
+        gone.append(replace(whole, places=places))
+    return without(Snapshot(cluster, ()), tuple(gone)).cluster
 
 
 def _fits(cluster: Cluster, gang: GangState, planned: Planned) -> bool:

@@ -27,7 +27,7 @@ def refresh(metrics: Metrics, engine: Engine) -> None:
     metrics.reserved_members.set(reserved)
     metrics.plans_stale.set(engine.stale_plans)
     metrics.queues.figures = figures(engine)
-    metrics.queues.fragmentation = fragmentation(engine)
+    metrics.queues.gpus, metrics.queues.fragmentation = gpus(engine)
 
 
 def figures(engine: Engine) -> dict[str, QueueFigures]:
@@ -61,13 +61,17 @@ def unit(key: QuotaKey) -> int:
     return MILLI if key[0] in (GPU, "cpu", "gpu-credits") else 1
 
 
-def fragmentation(engine: Engine) -> float | None:
-    """Return the part of the free GPUs that is on nodes partly in use; None without free GPUs."""
+def gpus(engine: Engine) -> tuple[dict[str, float], float | None]:
+    """Return GPUs by state, and the part of the free ones that is on nodes partly in use.
+
+    The latter is None where no GPU is free.
+    """
     cluster = engine.cluster
     if GPU not in cluster.resources:
-        return None
+        return {}, None
     column = list(cluster.resources).index(GPU)
-    has, used = cluster.allocatable[:, column], cluster.used[:, column]
-    free = np.maximum(has - used, 0)[cluster.live]
+    has, used = (table[cluster.live, column] for table in (cluster.allocatable, cluster.used))
+    free = np.maximum(has - used, 0)
+    counts = {"all": float(has.sum()), "used": float(has.sum() - free.sum())}
     total = int(free.sum())
-    return float(free[used[cluster.live] > 0].sum() / total) if total else None
+    return counts, float(free[used > 0].sum() / total) if total else None

@@ -97,5 +97,16 @@ def kwok(binaries: Path, stages: str, folder: Path) -> list[str]:
     )
 
 
+def prometheus(binaries: Path, folder: Path, port: int) -> list[str]:
+    """Return Prometheus's: loopback only, kept as long as the instance."""
+    return _line(
+        binaries / "prometheus",
+        f"--config.file={folder / 'prometheus.yaml'}",
+        f"--storage.tsdb.path={folder / 'prometheus'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+        "--log.level=warn",
+    )
+
+
 def _line(program: Path, *flags: str) -> list[str]:
     return [str(program), *flags]

@@ -33,12 +33,16 @@ class PlaneError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to start: who binds, which isolation pods get, and extra flags by component."""
+    """How to start: who binds, which isolation pods get, and extra flags by component.
+
+    `monitoring` adds a Prometheus that scrapes gangsched and holds the shipped rules.
+    """
 
     binding: Binding = "extender"
     isolation: str = "auto"
     flags: tuple[tuple[str, str], ...] = ()
     operators: bool = True
+    monitoring: bool = False
 
 
 class Plane:
@@ -125,8 +129,8 @@ class Plane:
     ) -> None:
         authority = pki.Authority(self.folder / "pki")
         flags = dict(options.flags)
-        ports = _free_ports(9)
-        etcd, peer, secure, manager, scheduler, own, extender, metrics, kubelet = ports
+        ports = _free_ports(10)
+        etcd, peer, secure, manager, scheduler, own, extender, metrics, kubelet, monitor = ports
         server = f"https://127.0.0.1:{secure}"
         self._kubeconfigs(authority, server)
         progress("starting etcd and kube-apiserver")
@@ -178,6 +182,10 @@ class Plane:
         if nodes.of_kind("process"):
             progress("starting process nodes")
             self._agent(authority, nodes, kubelet, options)
+        if options.monitoring:
+            progress("starting Prometheus")
+            info["prometheus"] = f"http://127.0.0.1:{monitor}"
+            self._prometheus(metrics, monitor, progress)
         (self.folder / "instance.json").write_text(json.dumps(info, indent=1))
 
     def _kubeconfigs(self, authority: pki.Authority, server: str) -> None:
@@ -290,6 +298,28 @@ class Plane:
             ],
         )
         self._wait(program, ready.exists, "the process nodes to register")
+
+    def _prometheus(self, metrics: int, port: int, progress: Callable[[str], None]) -> None:
+        """Start a Prometheus that scrapes gangsched each second and evaluates the rules."""
+        from gangsched.local.bootstrap import shipped  # noqa: PLC0415 -- as below
+
+        binaries = components.ensure(progress, components.MONITORING)
+        rules = [d for d in shipped("manifests/monitoring") if d["kind"] == "PrometheusRule"]
+        (self.folder / "rules.yaml").write_text(yaml.safe_dump(rules[0]["spec"]))
+        config = {
+            "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+            "rule_files": ["rules.yaml"],
+            "scrape_configs": [
+                {
+                    "job_name": "gangsched",
+                    "static_configs": [{"targets": [f"127.0.0.1:{metrics}"]}],
+                }
+            ],
+        }
+        (self.folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
+        program = self._spawn("prometheus", commands.prometheus(binaries, self.folder, port))
+        ready = f"http://127.0.0.1:{port}/-/ready"
+        self._wait(program, lambda: _answers(ready), "Prometheus to be ready")
 
     def _apply(self, nodes: NodeFile, options: Options) -> None:
         from gangsched.local.bootstrap import bootstrap  # noqa: PLC0415 -- needs a running server

@@ -469,3 +469,24 @@ def test_who_leaves_when_told_has_not_done_its_work():
         engine.observe(f.PodGone(PodUid(f"low-worker-{index}")), 3.0)
     assert low.state is State.PENDING
     assert len(low.open_members()) == 2
+
+
+@pytest.mark.parametrize("gone_first", ["pods", "group"])
+def test_a_gang_whose_owner_takes_it_away_keeps_no_lost_places(gone_first):
+    """A suspended job deletes its pods one by one: places kept for the first go with the last."""
+    engine = an_engine(node("n"))
+    engine.observe(f.GangSeen(templated("g", 3, needs(2))), 0.0)
+    for index in range(3):
+        name = f"g-worker-{index}"
+        engine.observe(pod(name, "g", needs(2), node=NodeName("n"), role="worker"), 0.0)
+    left = [f.PodGone(PodUid(f"g-worker-{index}")) for index in range(3)]
+    if gone_first == "group":
+        left.insert(1, f.GangGone(G))
+    else:
+        left.append(f.GangGone(G))
+    for fact in left:
+        engine.observe(fact, 1.0)
+        plan(engine, 1.0)
+    assert not engine.gangs
+    assert engine.ledger.usage.used("default", (GPU, "")) == 0
+    assert engine.cluster.used.sum() == 0

@@ -1,0 +1,283 @@
+"""Queues at size: Kueue's generators in virtual time, a cycle with 10,000 waiting, victims.
+
+The generators are those of Kueue's test/performance/scheduler (configs baseline and large-scale,
+release 0.19): single-pod workloads that run for milliseconds, CPU quota alone. `capped` lets 50
+writes a second through with a burst of 100, as Kueue's test client does; one write an admission.
+"""
+
+import gc
+import random
+import time
+from dataclasses import dataclass
+
+from rich.progress import track
+
+from gangsched.core.engine import Engine, Limits
+from gangsched.core.facts import GangGone, GangSeen, NodeSeen, PodGone, PodSeen, QueueSeen
+from gangsched.core.model import Gang, GangId, Node, NodeName, PodName, PodNeeds, PodUid, Role
+from gangsched.core.planner import make_plan
+from gangsched.core.policy import Policies
+from gangsched.core.queues import Preemption, Queue, Quota, Reclaim, Within
+from policies.cheapest import Cheapest
+from policies.drf import Drf
+from policies.easy import Easy
+from policies.fifo import Fifo
+from policies.pack import Pack
+from simulator.load import Job, Load, Writes
+
+GPU = "nvidia.com/gpu"
+POLICIES = Policies(Fifo(), Pack(), Drf(), Easy(), Cheapest())
+
+
+@dataclass(frozen=True, slots=True)
+class Class:
+    """One class of Kueue's generator; counts are per ClusterQueue."""
+
+    name: str
+    count: int
+    cpus: int
+    runtime_s: float
+    every_s: float
+    priority: int
+
+
+KUEUE = {
+    "baseline": (
+        (5, 6),
+        (
+            Class("small", 350, 1, 0.2, 0.1, 50),
+            Class("medium", 100, 5, 0.5, 0.5, 100),
+            Class("large", 50, 20, 1.0, 1.2, 200),
+        ),
+    ),
+    "large": (
+        (10, 100),
+        (
+            Class("small", 35, 1, 0.15, 0.06, 50),
+            Class("medium", 11, 5, 0.35, 0.3, 100),
+            Class("large", 4, 20, 0.7, 0.7, 200),
+        ),
+    ),
+}
+
+
+def kueue(shape: str, *, capped: bool) -> dict[str, float]:
+    """Run one of Kueue's loads; figures in virtual seconds but for `compute_s`."""
+    (cohorts, members), classes = KUEUE[shape]
+    queues, jobs = [], []
+    for cohort in range(cohorts):
+        parent = f"cohort-{cohort}"
+        queues.append(Queue(parent, quotas=(Quota("cpu", 20_000 * members),)))
+        for member in range(members):
+            name = f"{parent}-{member}"
+            quota = Quota("cpu", 20_000, borrowing=100_000)
+            rules = Preemption(Within.LOWER, Reclaim.ANY)
+            queues.append(Queue(name, parent, (quota,), preemption=rules))
+            jobs += [
+                Job(
+                    f"{name}-{one.name}-{index}",
+                    index * one.every_s,
+                    one.runtime_s,
+                    queue=name,
+                    priority=one.priority,
+                    needs=PodNeeds((("cpu", one.cpus * 1000),)),
+                    grace_s=0.0,
+                )
+                for one in classes
+                for index in range(one.count)
+            ]
+    total = cohorts * members * 20
+    nodes = [_node(index, (("cpu", 96_000), ("pods", 500))) for index in range(total // 80)]
+    writes = Writes(50.0, 100) if capped else None
+    load = Load(nodes, jobs, POLICIES, queues, writes=writes, judge=False)
+    begin_s = time.perf_counter()
+    load.run()
+    compute_s = time.perf_counter() - begin_s
+    done = [fate for fate in load.fates.values() if fate.ended_s is not None]
+    figures = {
+        "wall_s": load.now_s,
+        "compute_s": compute_s,
+        "unfinished": float(len(load.fates) - len(done)),
+        "preempted": float(sum(fate.stopped for fate in done)),
+    }
+    for one in classes:
+        waits = [fate.wait_s or 0.0 for fate in done if fate.job.priority == one.priority]
+        figures[f"{one.name}_s"] = sum(waits) / len(waits)
+    work = sum(
+        (end - start) * dict(fate.job.wants().requests)["cpu"] / 1000
+        for fate in done
+        for start, end in fate.runs
+    )
+    figures["used"] = work / (total * load.now_s)
+    return {f"kueue_{shape}{'' if capped else '_uncapped'}_{k}": v for k, v in figures.items()}
+
+
+# -- one cycle, one search ------------------------------------------------------------------------
+
+
+def _node(index: int, amounts: tuple[tuple[str, int], ...]) -> Node:
+    name = NodeName(f"node-{index:05}")
+    labels = {"kubernetes.io/hostname": name, "rack": f"rack-{index // 16}"}
+    return Node(name, amounts, labels)
+
+
+def _needs(gpus: int) -> PodNeeds:
+    return PodNeeds((("cpu", 1000), (GPU, gpus)))
+
+
+def _gang(name: str, pods: int, gpus: int, queue: str, at_s: float, priority: int = 0) -> Gang:
+    role = Role("w", pods, pods, _needs(gpus))
+    return Gang(
+        GangId(f"ns/{name}"),
+        pods,
+        (role,),
+        queue=queue,
+        created_s=at_s,
+        priority=priority,
+        expected_runtime_s=600.0 + sum(name.encode()) * 37 % 86_400,
+    )
+
+
+class Busy:
+    """A cluster full of running gangs in 30 queues, some of which run on borrowed quota."""
+
+    def __init__(self, nodes: int, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.engine = Engine(Limits())
+        self.running: list[GangId] = []
+        self.now_s = 1000.0
+        self.uids: dict[GangId, list[PodUid]] = {}
+        self.queues = [f"team-{index:02}" for index in range(30)]
+        whole = nodes * 8 * 1000
+        self.engine.observe(QueueSeen(Queue("org", quotas=(Quota(GPU, whole),))), 0.0)
+        for name in self.queues:
+            quota = Quota(GPU, whole // 30)
+            self.engine.observe(QueueSeen(Queue(name, "org", (quota,))), 0.0)
+        room = {}
+        for index in range(nodes):
+            amounts = (("cpu", 96_000), ("memory", 2**40), (GPU, 8), ("pods", 110))
+            node = _node(index, amounts)
+            room[node.name] = 8
+            self.engine.observe(NodeSeen(node), 0.0)
+        self._fill(room)
+
+    def _fill(self, room: dict[NodeName, int]) -> None:
+        names = list(room)
+        count = 0
+        while names:
+            pods, gpus = self.rng.choice((1, 1, 2, 4, 8, 16)), self.rng.choice((1, 2, 4, 8))
+            seats: list[NodeName] = []
+            for name in names:
+                while room[name] >= gpus and len(seats) < pods:
+                    room[name] -= gpus
+                    seats.append(name)
+                if len(seats) == pods:
+                    break
+            if not seats or len(seats) < pods:
+                pods, gpus = 1, 1
+                seats = [names[0]]
+                for name in seats:
+                    room[name] -= 1
+            gang = _gang(f"run-{count}", pods, gpus, self._queue(), float(count % 900))
+            count += 1
+            self._runs(gang, seats)
+            names = [name for name in names if room[name]]
+
+    def _queue(self) -> str:
+        """Name a queue; ten of them run three quarters of everything."""
+        return self.rng.choice(self.queues[:10] if self.rng.random() < 0.75 else self.queues[10:])
+
+    def _runs(self, gang: Gang, seats: list[NodeName]) -> None:
+        self.engine.observe(GangSeen(gang), 0.0)
+        needs = gang.roles[0].needs or _needs(1)
+        for index, node in enumerate(seats):
+            uid = PodUid(f"{gang.id}/{index}")
+            name = PodName(f"{gang.id}-w-{index}")
+            seen = PodSeen(uid, name, needs, gang.id, "w", node, started_s=gang.created_s)
+            self.engine.observe(seen, gang.created_s)
+            self.uids.setdefault(gang.id, []).append(uid)
+        self.running.append(gang.id)
+
+    def ends(self) -> None:
+        """End one running gang at random."""
+        gang = self.running.pop(self.rng.randrange(len(self.running)))
+        for uid in self.uids.pop(gang):
+            self.engine.observe(PodGone(uid), self.now_s)
+        self.engine.observe(GangGone(gang), self.now_s)
+
+    def comes(self, name: str, pods: int, gpus: int, priority: int = 0, queue: str = "") -> GangId:
+        """Let a gang come."""
+        gang = _gang(name, pods, gpus, queue or self._queue(), self.now_s, priority)
+        self.engine.observe(GangSeen(gang), self.now_s)
+        return gang.id
+
+    def cycle(self) -> tuple[float, int]:
+        """Return the milliseconds of one cycle, from snapshot to acceptance, and who started."""
+        gc.collect()
+        begin_s = time.perf_counter()
+        plan = make_plan(self.engine.snapshot(now_s=self.now_s), POLICIES, self.now_s)
+        self.engine.accept(plan, self.now_s)
+        return (time.perf_counter() - begin_s) * 1000, len(plan.placements)
+
+
+def cycles(nodes: int, pending: int, rounds: int) -> dict[str, float]:
+    """Time cycles with many waiting: each time a gang has ended and another has come."""
+    busy = Busy(nodes, seed=1)
+    for index in range(pending):
+        pods, gpus = busy.rng.choice((1, 2, 4, 8, 16, 32, 64)), busy.rng.choice((1, 2, 4, 8))
+        busy.comes(f"wait-{index}", pods, gpus)
+        busy.now_s += 0.01
+    gc.collect()
+    gc.freeze()
+    first_ms, _ = busy.cycle()
+    found, started = [], 0
+    for index in track(range(rounds), f"cycles with {pending:,} waiting", transient=True):
+        busy.now_s += 1.0
+        busy.ends()
+        busy.comes(f"late-{index}", busy.rng.choice((1, 2, 4, 8)), busy.rng.choice((1, 2, 4, 8)))
+        spent_ms, placed = busy.cycle()
+        found.append(spent_ms)
+        started += placed
+    gc.unfreeze()
+    found.sort()
+    return {
+        "cycle_first_ms": first_ms,
+        "cycle_p50_ms": found[rounds // 2],
+        "cycle_p99_ms": found[int(rounds * 0.99)],
+        "cycle_started": float(started),
+    }
+
+
+def victims(nodes: int, rounds: int) -> dict[str, float]:
+    """Time cycles in which one gang must stop others: by priority, or to take back a loan."""
+    busy = Busy(nodes, seed=2)
+    gc.collect()
+    gc.freeze()
+    busy.cycle()
+    found, helped = [], 0
+    for index in track(range(rounds), "victims", transient=True):
+        busy.now_s += 1.0
+        pods, gpus = busy.rng.choice((1, 2, 4, 8, 16, 32, 64)), busy.rng.choice((1, 2, 4, 8))
+        lender = busy.rng.choice(busy.queues[10:])
+        gang = busy.comes(f"high-{index}", pods, gpus, busy.rng.choice((0, 10)), lender)
+        begin_s = time.perf_counter()
+        plan = make_plan(busy.engine.snapshot(now_s=busy.now_s), POLICIES, busy.now_s)
+        found.append((time.perf_counter() - begin_s) * 1000)
+        helped += sum(bool(one.placement.evicts) for one in plan.placements)
+        busy.engine.observe(GangGone(gang), busy.now_s)
+    gc.unfreeze()
+    found.sort()
+    return {
+        "victims_p50_ms": found[rounds // 2],
+        "victims_p99_ms": found[int(rounds * 0.99)],
+        "victims_found": helped / rounds,
+    }
+
+
+def run() -> dict[str, float]:
+    """Return flat figures."""
+    figures = cycles(5000, 10_000, 300) | victims(5000, 300)
+    for shape in KUEUE:
+        for capped in (True, False):
+            figures |= kueue(shape, capped=capped)
+    return figures
