@@ -58,7 +58,9 @@ class QueueCollector:
                     gauge.add_metric([queue, resource, kind], value)
             yield gauge
         gpus = GaugeMetricFamily(
-            "gangsched_gpus", "GPUs of healthy nodes: all of them, and those in use.", labels=["state"]
+            "gangsched_gpus",
+            "GPUs of healthy nodes: all of them, and those in use.",
+            labels=["state"],
         )
         for state, count in self.gpus.items():
             gpus.add_metric([state], count)

@@ -208,6 +208,12 @@ class Custody(Views):
         limits = [spec.max_runtime_s, *(tree.queues[name].max_runtime_s for name in path)]
         return min((limit for limit in limits if limit is not None), default=None)
 
+    def _within_quota(self, gang: GangState) -> bool:
+        """Tell whether a gang's queues hold no more than they may."""
+        usage = self.ledger.usage
+        queue = gang.spec.queue if gang.spec is not None else ""
+        return queue not in usage.tree or not usage.overdrawn(queue)
+
     def _unwanted(self) -> Iterator[tuple[GangState, str]]:
         """Yield running gangs that have to go: from drained queues, and from booked nodes."""
         tree = self.ledger.usage.tree

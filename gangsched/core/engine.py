@@ -24,7 +24,7 @@ from gangsched.core.machine import Machine
 from gangsched.core.model import GangId, Node, NodeName, PodUid, Waiting
 from gangsched.core.planner import Plan, Planned
 from gangsched.core.policy import Placement
-from gangsched.core.recheck import emptied, holds, leaving_by
+from gangsched.core.recheck import emptied, holds
 from gangsched.core.refusal import Reason, plural
 from gangsched.core.snapshot import Running
 from gangsched.core.topology import Topology
@@ -41,7 +41,7 @@ class Engine(Machine):
         self.beyond_is_judged = True
         self.stale_plans = 0
         self.topologies: dict[str, Topology] = {}
-        self._holding = Holding(self.cluster)
+        self._holding = Holding(self.cluster, self._within_quota)
         self._backlog = Backlog(self.gangs)
         self._pods: dict[PodUid, f.PodSeen] = {}
         self._timed: dict[GangId, None] = {}
@@ -126,11 +126,9 @@ class Engine(Machine):
             if gang is None or left is None or not holds(left, gang, planned):
                 self.stale_plans += 1
                 continue
-            evicts = planned.placement.evicts
-            leavers = frozenset(uid for one in evicts for uid in leaving_by(one, self.gangs))
-            for eviction in evicts:
+            for eviction in planned.placement.evicts:
                 self._stop(self.gangs[eviction.gang], eviction, gang, now_s)
-            self._reserve(gang, planned, now_s, leavers)
+            self._reserve(gang, planned, now_s)
         if not plan.advice:
             self.reserved = {one.gang: one for one in plan.reserved}
         for version, refusal in plan.refusals:
@@ -151,13 +149,7 @@ class Engine(Machine):
         evicts = planned.placement.evicts
         return emptied(self.cluster, self.gangs, evicts, self.leaving()) if evicts else self.cluster
 
-    def _reserve(
-        self,
-        gang: GangState,
-        planned: Planned,
-        now_s: float,
-        leavers: frozenset[PodUid] = frozenset(),
-    ) -> None:
+    def _reserve(self, gang: GangState, planned: Planned, now_s: float) -> None:
         devices = dict(planned.placement.devices)
         gang.proof = planned.placement.proof.value
         self.cluster.claim(gang.id, gang.constraints())
@@ -175,7 +167,7 @@ class Engine(Machine):
         self._timed[gang.id] = None
         self.refusals.pop(gang.id, None)
         if planned.placement.repartitions or planned.placement.evicts:
-            self._hold(gang, planned.placement, leavers, now_s)
+            self._hold(gang, planned.placement, now_s)
         else:
             self._reserved(gang, now_s)
 
@@ -192,11 +184,9 @@ class Engine(Machine):
 
     # -- room that does not exist yet ---------------------------------------------------------
 
-    def _hold(
-        self, gang: GangState, placement: Placement, leavers: frozenset[PodUid], now_s: float
-    ) -> None:
+    def _hold(self, gang: GangState, placement: Placement, now_s: float) -> None:
         """Have the room made, and hold the gang back until it is there."""
-        self._orders.extend(self._holding.hold(gang, placement.repartitions, leavers))
+        self._orders.extend(self._holding.hold(gang, placement.repartitions))
         gang.deadline_s = now_s + self.limits.repartition_s
         cut = ", ".join(one.node for one in placement.repartitions)
         gone = ", ".join(eviction.gang for eviction in placement.evicts)
@@ -234,7 +224,6 @@ class Engine(Machine):
         if fact.node is not None and not fact.ended:
             self._charge(fact.uid, fact.node, fact.needs, fact.gang, fact.devices)
         elif self._discharge(fact.uid):
-            self._holding.left(fact.uid)
             self._backlog.room_grew = True
         if fact.gang is None:
             return
@@ -256,7 +245,6 @@ class Engine(Machine):
         known = self._pods.pop(uid, None)
         if known is None:
             return
-        self._holding.left(uid)
         if self._discharge(uid):
             self._backlog.room_grew = True
         if known.gang is None:

@@ -4,33 +4,33 @@ Their members are charged at once, beyond what their nodes have at present, so t
 gets the room when it comes. Nothing of them is created or bound before it has come.
 """
 
+from collections.abc import Callable
+
 from gangsched.core import orders as o
 from gangsched.core.cluster import Cluster
 from gangsched.core.gangs import GangState
-from gangsched.core.model import GangId, Node, NodeName, PodNeeds, PodUid
+from gangsched.core.model import GangId, Node, NodeName, PodNeeds
 from gangsched.core.policy import Repartition
 
 
 class Holding:
-    """Keeps what reserved gangs wait for; the engine asks it after each fact that frees room."""
+    """Keeps what reserved gangs wait for; the engine asks it after each fact that frees room.
 
-    def __init__(self, cluster: Cluster) -> None:
+    `admitted` tells whether a gang's queues hold no more than they may, those who leave included.
+    """
+
+    def __init__(self, cluster: Cluster, admitted: Callable[[GangState], bool]) -> None:
         self._cluster = cluster
+        self._admitted = admitted
         self._gangs: dict[GangId, GangState] = {}
-        self._leavers: dict[GangId, set[PodUid]] = {}
 
-    def hold(
-        self, gang: GangState, cuts: tuple[Repartition, ...], leavers: frozenset[PodUid]
-    ) -> list[o.Order]:
+    def hold(self, gang: GangState, cuts: tuple[Repartition, ...]) -> list[o.Order]:
         """Hold a gang back until its nodes have what it is charged; order the cuts it needs.
-
-        It also waits for the `leavers`, pods stopped for it: their quota is not free before.
 
         The GPUs to be cut stay charged until their node shows the new layout: in between they
         belong to nobody.
         """
         self._gangs[gang.id] = gang
-        self._leavers[gang.id] = set(leavers)
         gang.held_back = True
         orders: list[o.Order] = []
         for cut in cuts:
@@ -55,7 +55,7 @@ class Holding:
         found = [
             gang
             for gang in self._gangs.values()
-            if not gang.awaits and not self._leavers[gang.id] and self._has_room(gang)
+            if not gang.awaits and self._has_room(gang) and self._admitted(gang)
         ]
         for gang in found:
             self.drop(gang)
@@ -67,12 +67,6 @@ class Holding:
             self._cut_done(gang, node)
         gang.held_back = False
         self._gangs.pop(gang.id, None)
-        self._leavers.pop(gang.id, None)
-
-    def left(self, pod: PodUid) -> None:
-        """Take note that a pod takes no room any more."""
-        for leavers in self._leavers.values():
-            leavers.discard(pod)
 
     def any(self) -> bool:
         """Tell whether any gang is held back."""

@@ -59,9 +59,7 @@ def make_plan(snapshot: Snapshot, policies: Policies, now_s: float) -> Plan:
             refusals.append((waiting.version, result))
         else:
             placements.append(Planned(waiting.gang.id, waiting.version, result))
-    return Plan(
-        tuple(placements), tuple(refusals), room=snapshot.room, reserved=tuple(cycle.reserved)
-    )
+    return Plan(tuple(placements), tuple(refusals), room=snapshot.room, reserved=cycle.reserved)
 
 
 def verify(waiting: Waiting, placement: Placement, snapshot: Snapshot, trial: Trial) -> None:

@@ -1,6 +1,6 @@
 """The second look at a plan, on the present state, before anything is reserved."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +9,7 @@ from gangsched.core.cluster import Cluster
 from gangsched.core.devices import Devices
 from gangsched.core.gangs import GangState
 from gangsched.core.members import State
-from gangsched.core.model import GangId, PodNeeds, PodUid
+from gangsched.core.model import GangId, PodNeeds
 from gangsched.core.placement.advise import without
 from gangsched.core.planner import Planned
 from gangsched.core.policy import Eviction, Repartition
@@ -27,14 +27,6 @@ def holds(cluster: Cluster, gang: GangState, planned: Planned) -> bool:
         return _fits(cluster, gang, planned)
     with cluster.offering({cut.node: (cut.held, cut.gained) for cut in cuts}):
         return _fits(cluster, gang, planned)
-
-
-def leaving_by(eviction: Eviction, gangs: Gangs) -> Iterator[PodUid]:
-    """Yield the pods that an eviction stops."""
-    for member in gangs[eviction.gang].members.values():
-        wanted = not eviction.pods or member.name in eviction.pods
-        if member.runs and member.pod is not None and wanted:
-            yield member.pod
 
 
 def emptied(

@@ -68,7 +68,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """Room kept for a gang from a moment on."""
+    """Room kept for a gang from a moment on; without nodes, quota alone."""
 
     gang: GangId
     start_s: float

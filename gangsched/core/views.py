@@ -82,7 +82,7 @@ class Views:
             self.beyond_is_judged,
             self.running(),
             self.leaving(),
-            tuple(one for one in self.reserved.values() if one.start_s >= now_s),
+            tuple(self.reserved.values()),
             room=self._backlog.room,
             rules=self._rules(waiting, now_s),
         )

@@ -257,6 +257,7 @@ class Plane:
         ]
         if not options.operators:
             command.append("--no-operators")
+        command += dict(options.flags).get("gangsched", "").split()
         program = self._spawn("gangsched", command)
         address = f"http://127.0.0.1:{metrics}"
         self._wait(program, lambda: _answers(f"{address}/healthz"), "gangsched to be ready")

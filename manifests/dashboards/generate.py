@@ -65,7 +65,7 @@ QUEUES: dict[str, list[Show]] = {
     "Now": [
         Show(
             "Waiting",
-            {"": 'gangsched_gangs{state="Waiting"}'},
+            {"": 'sum(gangsched_gangs{state=~"Gathering|Pending"})'},
             "Gangs that have no room yet.",
             kind="number",
         ),
@@ -77,7 +77,7 @@ QUEUES: dict[str, list[Show]] = {
         ),
         Show(
             "GPUs in use",
-            {"": 'gangsched_gpus{state="used"} / gangsched_gpus{state="all"}'},
+            {"": 'sum(gangsched_gpus{state="used"}) / sum(gangsched_gpus{state="all"})'},
             "Whole and shared GPUs that pods hold, of all on healthy nodes.",
             "percentunit",
             "number",

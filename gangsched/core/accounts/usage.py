@@ -134,6 +134,22 @@ class Usage:
             key not in limited or self._room(path, key)[0] >= quantity for key, quantity in amounts
         )
 
+    def overdrawn(self, queue: str) -> bool:
+        """Tell whether a queue, or one above it, holds more than guarantee and loans allow."""
+        path = self.tree.path(queue)
+        for key in self.tree.limited(queue):
+            for name in path:
+                used, pool = self._loans.get(name, {}).get(key, 0), self.tree.pool(name, key)
+                quota = self.tree.quota(name, key)
+                if name == path[-1]:
+                    most: int | None = pool
+                else:
+                    most = None if quota is None or quota.borrowing is None else quota.borrowing
+                    most = None if most is None else pool + most
+                if most is not None and self.tree.nominal(name, key) is not None and used > most:
+                    return True
+        return False
+
     def most(self, queue: str, key: QuotaKey) -> int:
         """Return the most a queue can ever have, when nobody else has anything."""
         empty = Usage(self.tree)
@@ -167,6 +183,17 @@ class Usage:
             if used > 0 and has > 0:
                 most = max(most, used / has)
         return most / self.tree.queues[queue].weight
+
+    def own(self, queue: str) -> tuple[float, float]:
+        """Return share and past GPU-seconds of a queue's own gangs, those below it left out."""
+        held = dict(self.held.get(queue, _NONE))
+        decayed = self.decayed.get(queue, 0.0)
+        for child in self.tree.children.get(queue, ()):
+            decayed -= self.decayed.get(child, 0.0)
+            for key, quantity in self.held.get(child, _NONE).items():
+                held[key] -= quantity
+        shares = (held.get(key, 0) / has for key, has in self.capacity.items() if has > 0)
+        return max(shares, default=0.0), max(decayed, 0.0)
 
 
 _NONE: Totals = {}

@@ -111,6 +111,26 @@ def within_guarantee(usage: Usage, branch: tuple[str, ...], charge: Amounts) -> 
     )
 
 
+def outranks(one: Waiting, other: Waiting, usage: Usage) -> bool:
+    """Tell whether a gang may start in room that was promised to another.
+
+    A smaller share is no reason: who is next changes with every start, and promises would be worth
+    nothing. Reasons are the priority, and a guarantee against a loan.
+    """
+    queues = usage.tree.queues
+    if one.repair or other.gang.queue not in usage.tree:
+        return True
+    if one.gang.queue == other.gang.queue:
+        return one.priority > other.priority
+    ours, theirs = branches(usage, one.gang.queue, other.gang.queue)
+    if not ours or not theirs:
+        return False
+    if queues[ours[-1]].priority != queues[theirs[-1]].priority:
+        return queues[ours[-1]].priority > queues[theirs[-1]].priority
+    guaranteed = within_guarantee(usage, ours, one.charge)
+    return guaranteed and not within_guarantee(usage, theirs, other.charge)
+
+
 def beyond_guarantee(usage: Usage, name: str, wanted: tuple[QuotaKey, ...]) -> bool:
     """Tell whether a queue holds more than its guarantee of anything that is wanted."""
     return any(

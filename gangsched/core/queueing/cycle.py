@@ -21,7 +21,7 @@ from gangsched.core.queueing.admission import (
     over_quota,
     trimmed,
 )
-from gangsched.core.queueing.keeping import ROOM, keep_room
+from gangsched.core.queueing.keeping import ROOM, keep_promises, keep_room
 from gangsched.core.queueing.outlook import Outlook
 from gangsched.core.queueing.stopping import stop_others, without_victims
 from gangsched.core.queueing.turns import Turns
@@ -49,6 +49,7 @@ class Cycle:
         self, snapshot: Snapshot, policies: Policies, now_s: float, verify: Verify
     ) -> None:
         self._outlook = Outlook(snapshot, policies, now_s)
+        keep_promises(self._outlook)
         self._verify = verify
         usage = self._outlook.usage
         self._turns = Turns(snapshot.waiting, usage, policies, now_s, charge_of)
@@ -56,9 +57,9 @@ class Cycle:
         self.decisions: list[Decision] = []
 
     @property
-    def reserved(self) -> list[Reserved]:
-        """Return the room kept for gangs in time."""
-        return self._outlook.horizon.reserved
+    def reserved(self) -> tuple[Reserved, ...]:
+        """Return the room, or the quota, kept for gangs in time."""
+        return self._outlook.promised
 
     # -- turn by turn -------------------------------------------------------------------------
 
@@ -84,7 +85,7 @@ class Cycle:
         """Try again without what was promised to gangs that come later."""
         backfill = self._outlook.policies.backfill
         first = backfill is not None and backfill.reserves(self._outlook.kept)
-        if first and not waiting.surplus and self._outlook.lapse():
+        if first and not waiting.surplus and self._outlook.lapse(waiting):
             return self._plan(waiting)
         return refusal
 
@@ -129,9 +130,7 @@ class Cycle:
         self._outlook.usage.charge(waiting.gang.queue, charge)
         stay = self._outlook.stay(waiting, placed.nodes)
         self._outlook.horizon.started(stay)
-        for hold in self._outlook.holds:
-            if stay.end_s > hold.at_s:
-                hold.usage.charge(waiting.gang.queue, charge)
+        self._outlook.holds.started(waiting.gang.queue, charge, stay.end_s)
         self._turns.charged(waiting.gang.queue)
         self.decisions.append(Decision(waiting, placed))
 
@@ -157,6 +156,7 @@ class Cycle:
             head = waiting.gang.id
             message = f"queue {queue.name} is strictly in order, and {head} is before it."
             for one in self._turns.block(queue.name):
+                self._outlook.cancel(one.gang.id)
                 self._say(one, Refusal(one.gang.id, Reason.BLOCKED, message))
             return
         for one in self._turns.skip(waiting, lambda other: self._told(other) is not None):
@@ -165,10 +165,8 @@ class Cycle:
                 self._say_alike(one, known)
 
     def _say_alike(self, waiting: Waiting, known: Refusal) -> None:
-        """Tell a gang what another of its kind was told; a promise it has stands."""
-        promise = self._outlook.confirm(waiting.gang.id)
-        starts_s = promise.start_s if promise is not None else None
-        self._say(waiting, replace(known, gang=waiting.gang.id, starts_s=starts_s))
+        """Tell a gang what another of its kind was told."""
+        self._say(waiting, replace(known, gang=waiting.gang.id))
 
     def _say(self, waiting: Waiting, refusal: Refusal) -> None:
         self.decisions.append(Decision(waiting, refusal))
@@ -183,8 +181,10 @@ class Cycle:
         known = self._refused.get(self._alike(waiting)) if waiting.shape else None
         if known is None or known[0] > waiting.since_s:
             return None
+        if self._outlook.has_promise(waiting.gang.id):
+            return None  # what is kept for it stands in the way of the others alone
         backfill = self._outlook.policies.backfill
-        reserves = backfill is not None and backfill.reserves(self._outlook.kept)
+        reserves = backfill is not None and backfill.reserves(len(self._outlook.horizon.reserved))
         if reserves and known[1].reason in ROOM:
             return None  # it may have room kept of its own
         return known[1]
@@ -193,7 +193,7 @@ class Cycle:
         """Gangs alike in this are answered alike: also how long they stay plays a part."""
         # Two that outlive the same reservations see the same cluster.
         horizon = self._outlook.horizon
-        if not (horizon.reserved or self._outlook.holds or horizon.closed):
+        if not (horizon.reserved or any(self._outlook.holds) or horizon.closed):
             return (waiting.shape, waiting.priority)
         end_s = self._outlook.now_s + self._outlook.runtime_s(waiting)
         closed = sum(1 for one in horizon.closed if one.start_s < end_s)
@@ -239,11 +239,11 @@ class Cycle:
         if short is not None:
             return short
         end_s = self._outlook.now_s + self._outlook.runtime_s(waiting)
-        for hold in self._outlook.holds:
-            if end_s > hold.at_s and not hold.usage.fits(waiting.gang.queue, charge):
-                message = f"it would take quota that is kept for {hold.gang}, which is before it."
-                return Refusal(waiting.gang.id, Reason.BEHIND, message)
-        return None
+        hold = self._outlook.holds.blocking(waiting.gang.queue, charge, end_s)
+        if hold is None:
+            return None
+        message = f"it would take quota that is kept for {hold.gang}, which is before it."
+        return Refusal(waiting.gang.id, Reason.BEHIND, message)
 
     def _place(self, waiting: Waiting) -> Placement | Refusal:
         gang = waiting.gang

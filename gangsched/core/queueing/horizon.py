@@ -100,6 +100,10 @@ class Horizon:
                 self._charge(moment.used, stay.seats, -1)
         self._views.clear()
 
+    def keeps(self, gang: GangId) -> bool:
+        """Tell whether room is kept for a gang."""
+        return gang in self._kept
+
     def possible(self, stay: Stay) -> bool:
         """Tell whether there is room for a stay that begins later."""
         if any(node not in self._cluster.rows for node, _ in stay.seats):

@@ -1,27 +1,19 @@
 """What one planning cycle works on: the cluster, the queues' usage, and what is to come."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gangsched.core.accounts.estimate import ASSUMED_S
-from gangsched.core.accounts.usage import Usage
 from gangsched.core.model import GangId, NodeName, PodName, Waiting
 from gangsched.core.policy import Placement, Policies
 from gangsched.core.queueing.admission import charge_at, split
+from gangsched.core.queueing.candidates import outranks
+from gangsched.core.queueing.holds import Holds
 from gangsched.core.queueing.horizon import Horizon, Stay
 from gangsched.core.queues import Amounts
 from gangsched.core.snapshot import Reserved, Running, Snapshot
 
 _GRACE_S = 60.0
 _FOREVER_S = 10 * 365 * 86_400.0
-
-
-@dataclass(slots=True)
-class Hold:
-    """Quota kept for the head of a queue from a moment on: the usage there will be then."""
-
-    gang: GangId
-    at_s: float
-    usage: Usage
 
 
 class Outlook:
@@ -44,25 +36,17 @@ class Outlook:
         leaving = [self._leaving(one) for one in snapshot.leaving]
         stays = [*self.stays.values(), *leaving]
         self.horizon = Horizon(snapshot.cluster, stays, now_s, snapshot.rules.bookings)
-        self.holds: list[Hold] = []
+        self.holds = Holds()
         self.kept = 0
-        self._keep_promises(snapshot)
+        self.waiting = {one.gang.id: one for one in snapshot.waiting}
         self.victims: set[GangId] = set()
         self.leaving: list[Running] = list(snapshot.leaving)
 
-    def _keep_promises(self, snapshot: Snapshot) -> None:
-        """Keep the room that was promised before, where that is still possible."""
-        waiting = {one.gang.id: one for one in snapshot.waiting}
-        for promise in snapshot.promises:
-            one = waiting.get(promise.gang)
-            if one is None or self.policies.backfill is None:
-                continue
-            names = {member.name for member in one.members}
-            if not all(name in names for name, _ in promise.nodes):
-                continue
-            stay = self.stay(one, promise.nodes, promise.start_s)
-            if self.horizon.possible(stay):
-                self.horizon.reserve(promise.gang, stay, promise.nodes)
+    @property
+    def promised(self) -> tuple[Reserved, ...]:
+        """Return the room kept in time, and the quota (without nodes)."""
+        quota = (Reserved(hold.gang, hold.at_s, ()) for hold in self.holds)
+        return (*self.horizon.reserved, *quota)
 
     def keep(self, gang: GangId, stay: Stay, nodes: tuple[tuple[PodName, NodeName], ...]) -> None:
         """Keep room for a gang, after those it was kept for before in this cycle."""
@@ -70,31 +54,35 @@ class Outlook:
         self.horizon.reserved.insert(self.kept, self.horizon.reserved.pop())
         self.kept += 1
 
-    def confirm(self, gang: GangId) -> Reserved | None:
-        """Keep a promise as it is: its gang's turn is over."""
-        reserved = self.horizon.reserved
-        for at in range(self.kept, len(reserved)):
-            if reserved[at].gang == gang:
-                reserved.insert(self.kept, reserved.pop(at))
-                self.kept += 1
-                return reserved[self.kept - 1]
-        return None
+    def has_promise(self, gang: GangId) -> bool:
+        """Tell whether room or quota is kept for a gang."""
+        return self.horizon.keeps(gang) or self.holds.of(gang) is not None
 
     def turn_of(self, waiting: Waiting) -> Reserved | None:
         """Begin a gang's turn: return what it was promised, which is free for it again."""
-        own = next((one for one in self.horizon.reserved if one.gang == waiting.gang.id), None)
-        if own is not None:
-            self.horizon.cancel(own.gang)
+        if not self.has_promise(waiting.gang.id):
+            return None
+        own = next(one for one in self.promised if one.gang == waiting.gang.id)
+        self.cancel(own.gang)
         return own
 
-    def lapse(self) -> bool:
-        """Take back what was promised to those whose turn is still to come; tell if there was any.
+    def cancel(self, gang: GangId) -> None:
+        """Keep nothing for a gang any more."""
+        self.horizon.cancel(gang)
+        self.holds.cancel(gang)
+
+    def lapse(self, first: Waiting) -> bool:
+        """Take back what was promised to those a gang outranks; tell if there was any.
 
         Only for a gang that comes before them, has no promise, and does not fit beside theirs.
         """
-        later = self.horizon.reserved[self.kept :]
-        for one in later:
-            self.horizon.cancel(one.gang)
+        later = [
+            one.gang
+            for one in self.promised[self.kept :]
+            if outranks(first, self.waiting[one.gang], self.usage)
+        ]
+        for gang in later:
+            self.cancel(gang)
         return bool(later)
 
     def runtime_s(self, waiting: Waiting) -> float:

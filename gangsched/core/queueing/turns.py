@@ -6,6 +6,7 @@ queue never gains by having many children.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from heapq import heappop, heappush
 
 from gangsched.core.accounts.usage import Usage
@@ -176,12 +177,13 @@ class Turns:
             return
         sharing = self._policies.sharing
         assert sharing is not None, "without sharing there is one line"  # noqa: S101
-        queue = self._usage.tree.queues[name]
-        charge = self._charge(head)
-        view = QueueView(
-            queue=queue,
-            share=self._usage.share(name),
-            decayed=self._usage.decayed.get(name, 0.0) / queue.weight,
-            beyond=self._usage.beyond(name, charge),
-        )
+        usage, queue = self._usage, self._usage.tree.queues[name]
+        if above == name and usage.tree.children.get(name):
+            # An inner queue's own gangs compete with its children as one more child would.
+            queue = replace(queue, weight=1.0, priority=0)
+            share, decayed = usage.own(name)
+        else:
+            share = usage.share(name)
+            decayed = usage.decayed.get(name, 0.0) / queue.weight
+        view = QueueView(queue, share, decayed, usage.beyond(name, self._charge(head)))
         heappush(self._heaps.setdefault(above, []), (sharing.key(view), name, stamp))

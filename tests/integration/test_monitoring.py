@@ -1,0 +1,215 @@
+"""A day of jobs on a real control plane, watched by a real Prometheus.
+
+The day is two minutes long. Its jobs keep to their estimates, so their predicted starts must be
+right; and it has some of everything, so every panel of the dashboards must show something.
+"""
+
+import calendar
+import json
+import math
+import shutil
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+from cluster import Cluster
+from conftest import a_plane
+
+from gangsched.local import components
+from gangsched.local.nodes import NodeFile, NodeGroup
+from gangsched.local.plane import Options
+
+ROOT = Path(__file__).parents[2]
+NODES = NodeGroup(name="k", kind="kwok", count=4, gpus=8, rack_size=2, taints=())
+
+
+@dataclass
+class Job:
+    """A gang of the day; times in seconds from its beginning."""
+
+    name: str
+    at_s: float
+    pods: int
+    runtime_s: float
+    queue: str
+    priority: str = ""
+    told: tuple[float, float] | None = None  # when it was predicted first, and what
+    started_s: float | None = None
+    ended_s: float | None = None
+    submitted: bool = False
+    stopped: bool = False
+
+
+DAY = [
+    # Two teams fill the cluster; vision has 8 GPUs of its own and borrows.
+    Job("v-base", 0, 2, 30, "vision"),
+    Job("v-loan", 1, 1, 25, "vision"),
+    Job("s-one", 2, 1, 20, "speech"),
+    # A large one waits for three nodes; those that are short go round it.
+    Job("s-large", 4, 3, 15, "speech"),
+    Job("v-small", 6, 1, 12, "vision"),
+    Job("s-small", 8, 1, 6, "speech"),
+    Job("v-two", 10, 2, 10, "vision"),
+    Job("s-two", 12, 2, 10, "speech"),
+    Job("s-three", 14, 1, 10, "speech"),
+    Job("s-four", 16, 3, 10, "speech"),
+    # It never fits: a reason is shown as long as the day lasts.
+    Job("v-never", 18, 5, 10, "vision"),
+    # The boss comes while a long one runs: it has to go.
+    Job("s-long", 58, 2, 60, "speech"),
+    Job("s-boss", 85, 3, 10, "speech", "boss"),
+]
+
+
+@pytest.fixture(scope="module")
+def day(tmp_path_factory):
+    """The cluster after the day."""
+    config = tmp_path_factory.mktemp("day") / "config.yaml"
+    config.write_text("forecast_interval_s: 0.5\nreplan_s: 1\naudit_interval_s: 1\n")
+    flags = (("gangsched", f"--config {config}"),)
+    options = Options(binding="direct", flags=flags, monitoring=True)
+    with a_plane("test-day", NodeFile(nodes=(NODES,)), options) as plane:
+        cluster = Cluster(plane, "direct")
+        cluster.namespace = cluster.new_namespace()
+        declare(cluster)
+        live_through(cluster)
+        yield cluster
+
+
+def declare(cluster) -> None:
+    from kubernetes import client
+
+    client.SchedulingV1Api(cluster.api).create_priority_class(
+        {"metadata": {"name": "boss"}, "value": 1000}
+    )
+    for name, parent, amount in (("org", "", 32), ("vision", "org", 8), ("speech", "org", 24)):
+        body = {
+            "apiVersion": "gangsched.io/v1alpha1",
+            "kind": "Queue",
+            "metadata": {"name": name},
+            "spec": {
+                "parent": parent,
+                "quotas": [{"resource": "nvidia.com/gpu", "nominal": amount}],
+                "preemption": {"reclaim": "Never"},
+            },
+        }
+        cluster.custom.create_cluster_custom_object("gangsched.io", "v1alpha1", "queues", body)
+
+
+def live_through(cluster) -> None:
+    """Submit each job in its time, end it when it has run, and note what it was told."""
+    begin_s = time.time()
+    while any(one.ended_s is None for one in DAY if one.name != "v-never"):
+        now_s = time.time() - begin_s
+        assert now_s < 240, [one for one in DAY if one.ended_s is None]
+        for one in DAY:
+            if one.at_s <= now_s and one.told is None and one.started_s is None:
+                look(cluster, one, now_s, begin_s)
+        nodes = cluster.bound(cluster.namespace)
+        for one in DAY:
+            here = [name for name in nodes if name.startswith(f"{one.name}-")]
+            if one.ended_s is None and len(here) == one.pods:
+                one.started_s = now_s if one.started_s is None else one.started_s
+                if now_s - one.started_s >= one.runtime_s:
+                    end(cluster, one, now_s)
+            elif one.ended_s is None and one.started_s is not None:
+                one.stopped, one.ended_s = True, now_s  # for the boss: nobody makes its pods anew
+        time.sleep(0.1)
+
+
+def look(cluster, one: Job, now_s: float, begin_s: float) -> None:
+    """Submit a job, or read when it is expected to start."""
+    if not one.submitted:
+        one.submitted = True
+        group = {"queue": one.queue, "expectedRuntimeSeconds": one.runtime_s}
+        pod = {"priorityClassName": one.priority} if one.priority else {}
+        cluster.gang(cluster.namespace, one.name, one.pods, group=group, **pod)
+        return
+    status = cluster.group_status(cluster.namespace, one.name)
+    expected = (status.get("start") or {}).get("expected")
+    if expected:
+        at_s = calendar.timegm(time.strptime(expected[:19], "%Y-%m-%dT%H:%M:%S"))
+        one.told = (now_s, at_s - begin_s)
+
+
+def end(cluster, one: Job, now_s: float) -> None:
+    one.ended_s = now_s
+    for name in cluster.bound(cluster.namespace, f"{one.name}-"):
+        cluster.core.patch_namespaced_pod_status(
+            name, cluster.namespace, {"status": {"phase": "Succeeded"}}
+        )
+
+
+def test_starts_were_predicted(day):
+    """Of the jobs that had to wait for others, each started within 20 % of what it was told."""
+    waited = [one for one in DAY if one.told and one.started_s and not one.priority]
+    errors = {
+        one.name: (one.started_s - one.told[1]) / (one.started_s - one.told[0]) for one in waited
+    }
+    assert len(errors) >= 6
+    assert all(abs(error) <= 0.2 for error in errors.values()), errors
+
+
+def test_somebody_gave_way_and_somebody_went_round(day):
+    assert sum(one.stopped for one in DAY) >= 1
+    figures = day.metrics()
+    assert 'gangsched_backfilled_total{queue="' in figures
+    assert 'gangsched_preemptions_total{queue="' in figures
+    assert "gangsched_preemption_loops_total 0.0" in figures
+
+
+def panels() -> list[tuple[str, str, str]]:
+    """Return board, title and query of every panel."""
+    found = []
+    for path in sorted((ROOT / "manifests" / "dashboards").glob("*.json")):
+        for panel in json.loads(path.read_text())["panels"]:
+            found += [
+                (path.stem, panel["title"], target["expr"]) for target in panel.get("targets", [])
+            ]
+    return found
+
+
+@pytest.mark.parametrize(("board", "title", "query"), panels())
+def test_every_panel_shows_something(day, board, title, query):
+    query = query.replace("$queue", ".*").replace("$__rate_interval", "3m")
+    found = ask(day, query)
+    assert any(not math.isnan(value) for value in found), (board, title, query)
+
+
+def test_the_rules_are_evaluated(day):
+    (groups,) = [day.plane.info()["prometheus"] + "/api/v1/rules"]
+    with urllib.request.urlopen(groups, timeout=10) as answer:
+        rules = [r for g in json.load(answer)["data"]["groups"] for r in g["rules"]]
+    assert {rule["health"] for rule in rules} == {"ok"}
+    critical = [r["name"] for r in rules if r.get("state") == "firing"]
+    assert not critical
+
+
+def ask(cluster, query: str) -> list[float]:
+    """Return the values Prometheus gives for a query now."""
+    address = cluster.plane.info()["prometheus"]
+    arguments = urllib.parse.urlencode({"query": query})
+    with urllib.request.urlopen(f"{address}/api/v1/query?{arguments}", timeout=10) as answer:
+        result = json.load(answer)["data"]["result"]
+    return [float(one["value"][1]) for one in result]
+
+
+def test_alerts_by_promtool(tmp_path):
+    """Unit tests of the rules, with Prometheus's own tool."""
+    promtool = components.ensure(lambda _: None, components.MONITORING) / "promtool"
+    document = yaml.safe_load((ROOT / "manifests" / "monitoring" / "rules.yaml").read_text())
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(document["spec"]))
+    shutil.copy(Path(__file__).parent / "alerts.yaml", tmp_path)
+    done = subprocess.run(
+        [promtool, "test", "rules", "alerts.yaml"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
