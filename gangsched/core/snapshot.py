@@ -68,7 +68,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """Room kept for a gang from a moment on; without nodes, quota alone."""
+    """Room kept for a gang from a moment on."""
 
     gang: GangId
     start_s: float

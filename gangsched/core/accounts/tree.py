@@ -125,6 +125,13 @@ class Tree:
             known = self._limits[name] = tuple(sorted(keys))
         return known
 
+    def below(self, name: str) -> list[str]:
+        """Return a queue and all that are below it."""
+        found = [name]
+        for one in found:
+            found += self.children.get(one, ())
+        return found
+
     def kinds(self, name: str) -> tuple[str, ...]:
         """Return the GPU kinds that have quotas of their own for this queue."""
         return tuple(kind for _, kind in self.limited(name) if kind)

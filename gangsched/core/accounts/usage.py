@@ -44,11 +44,12 @@ class Usage:
         self.decayed: dict[str, float] = {}
         self._loans = loans or {}
 
-    def copy(self) -> "Usage":
-        """Return a copy that may be charged freely."""
-        loans = {name: dict(totals) for name, totals in self._loans.items()}
+    def copy(self, top: str = "") -> "Usage":
+        """Return a copy that may be charged freely; of one tree alone where its top is named."""
+        names = self.tree.below(top) if top else self.held
+        loans = {name: dict(self._loans[name]) for name in names if name in self._loans}
         other = Usage(self.tree, self.capacity, loans)
-        other.held = {name: dict(totals) for name, totals in self.held.items()}
+        other.held = {name: dict(self.held[name]) for name in names if name in self.held}
         other.decayed = self.decayed
         return other
 

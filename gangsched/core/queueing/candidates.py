@@ -111,11 +111,12 @@ def within_guarantee(usage: Usage, branch: tuple[str, ...], charge: Amounts) -> 
     )
 
 
-def outranks(one: Waiting, other: Waiting, usage: Usage) -> bool:
+def outranks(one: Waiting, other: Waiting, usage: Usage, passed: Amounts) -> bool:
     """Tell whether a gang may start in room that was promised to another.
 
     A smaller share is no reason: who is next changes with every start, and promises would be worth
-    nothing. Reasons are the priority, and a guarantee against a loan.
+    nothing. Reasons are the priority, and a guarantee against a loan. What gangs of the other's
+    queue use that went round it (`passed`) does not make a loan of what it was promised.
     """
     queues = usage.tree.queues
     if one.repair or other.gang.queue not in usage.tree:
@@ -127,8 +128,10 @@ def outranks(one: Waiting, other: Waiting, usage: Usage) -> bool:
         return False
     if queues[ours[-1]].priority != queues[theirs[-1]].priority:
         return queues[ours[-1]].priority > queues[theirs[-1]].priority
-    guaranteed = within_guarantee(usage, ours, one.charge)
-    return guaranteed and not within_guarantee(usage, theirs, other.charge)
+    if not within_guarantee(usage, ours, one.charge):
+        return False
+    with usage.without(other.gang.queue, passed):
+        return not within_guarantee(usage, theirs, other.charge)
 
 
 def beyond_guarantee(usage: Usage, name: str, wanted: tuple[QuotaKey, ...]) -> bool:

@@ -59,7 +59,7 @@ class Cycle:
     @property
     def reserved(self) -> tuple[Reserved, ...]:
         """Return the room, or the quota, kept for gangs in time."""
-        return self._outlook.promised
+        return tuple(self._outlook.reserved)
 
     # -- turn by turn -------------------------------------------------------------------------
 
@@ -83,9 +83,7 @@ class Cycle:
 
     def _before_promises(self, waiting: Waiting, refusal: Refusal) -> Placement | Refusal:
         """Try again without what was promised to gangs that come later."""
-        backfill = self._outlook.policies.backfill
-        first = backfill is not None and backfill.reserves(self._outlook.kept)
-        if first and not waiting.surplus and self._outlook.lapse(waiting):
+        if not waiting.surplus and self._outlook.lapse(waiting):
             return self._plan(waiting)
         return refusal
 
@@ -181,7 +179,7 @@ class Cycle:
         known = self._refused.get(self._alike(waiting)) if waiting.shape else None
         if known is None or known[0] > waiting.since_s:
             return None
-        if self._outlook.has_promise(waiting.gang.id):
+        if self._outlook.horizon.keeps(waiting.gang.id):
             return None  # what is kept for it stands in the way of the others alone
         backfill = self._outlook.policies.backfill
         reserves = backfill is not None and backfill.reserves(len(self._outlook.horizon.reserved))

@@ -1,19 +1,16 @@
-"""Quota kept in time, for gangs that lack it now: what `horizon.py` is for nodes.
+"""Quota kept in time: what `horizon.py` is for nodes.
 
 Each hold knows what its tree will use when it begins: without the gangs that end before, with
 the gangs other holds are for. A gang that would still run then must leave enough for all of them.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gangsched.core.accounts.usage import Usage
 from gangsched.core.model import GangId
 from gangsched.core.queues import Amounts
 from gangsched.core.snapshot import Running
-
-MOST = 16
-"""Each is a copy of the usage of all queues."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +36,45 @@ class Hold:
         """Return for whom."""
         return self.claim.gang
 
-    @property
-    def root(self) -> str:
-        """Return the top of its tree."""
-        return self.usage.tree.path(self.claim.queue)[-1]
-
     def overlaps(self, at_s: float) -> bool:
         """Tell whether its gang would run at a moment."""
         return self.at_s <= at_s < self.at_s + self.claim.runtime_s
+
+    def leaves(self, queue: str, charge: Amounts) -> bool:
+        """Tell whether a charge fits beside what is held."""
+        self.usage.charge(self.claim.queue, self.claim.charge)
+        fits = self.usage.fits(queue, charge)
+        self.usage.charge(self.claim.queue, self.claim.charge, -1)
+        return fits
+
+
+class Ahead:
+    """The usage of one tree as time passes: `ending` are its gangs, the first to end first."""
+
+    def __init__(self, usage: Usage, ending: Sequence[Running], now_s: float) -> None:
+        self.usage = usage
+        self.at_s = now_s
+        self._now_s = now_s
+        self._ending = ending
+        self._next = 0
+
+    def step(self) -> bool:
+        """Go on to when the next gang ends; tell whether there was one."""
+        if self._next == len(self._ending):
+            return False
+        one = self._ending[self._next]
+        self._next += 1
+        self.usage.charge(one.gang.queue, one.charge, -1)
+        self.at_s = max(self.at_s, one.free_s(self._now_s))
+        return True
+
+    def to(self, at_s: float) -> None:
+        """Go on to a moment."""
+        while self._next < len(self._ending):
+            if self._ending[self._next].free_s(self._now_s) > at_s:
+                break
+            self.step()
+        self.at_s = max(self.at_s, at_s)
 
 
 class Holds:
@@ -58,50 +86,28 @@ class Holds:
     def __iter__(self) -> Iterator[Hold]:
         return iter(self._made.values())
 
-    def of(self, gang: GangId) -> Hold | None:
-        """Return the hold for a gang."""
-        return self._made.get(gang)
-
-    def keep(
-        self, claim: Claim, usage: Usage, ending: Iterable[Running], now_s: float
-    ) -> Hold | None:
-        """Keep quota from the first moment there is enough, as `ending` gangs end in turn.
-
-        None if there never is, or there are as many holds as can be.
-        """
-        if len(self._made) >= MOST or claim.queue not in usage.tree:
-            return None
-        usage, at_s = usage.copy(), now_s
-        for one in (None, *ending):
-            if one is not None:
-                usage.charge(one.gang.queue, one.charge, -1)
-                at_s = one.free_s(now_s)
-            if usage.fits(claim.queue, claim.charge) and self._beside(claim, usage, at_s):
-                return self._add(claim, usage, at_s)
-        return None
-
-    def _beside(self, claim: Claim, usage: Usage, at_s: float) -> bool:
-        """Tell whether a claim from a moment on leaves the other holds what they need."""
-        then = [one.claim for one in self if one.overlaps(at_s)]
+    def possible(self, claim: Claim, ahead: Ahead) -> bool:
+        """Tell whether a claim from a moment on fits, and leaves the other holds what they need."""
+        then = [one.claim for one in self if one.overlaps(ahead.at_s)]
         for one in then:
-            usage.charge(one.queue, one.charge)
-        enough = usage.fits(claim.queue, claim.charge)
+            ahead.usage.charge(one.queue, one.charge)
+        enough = ahead.usage.fits(claim.queue, claim.charge)
         for one in then:
-            usage.charge(one.queue, one.charge, -1)
-        end_s = at_s + claim.runtime_s
-        later = (one for one in self if at_s < one.at_s < end_s)
-        return enough and all(_both(one, claim.queue, claim.charge) for one in later)
+            ahead.usage.charge(one.queue, one.charge, -1)
+        end_s = ahead.at_s + claim.runtime_s
+        later = (one for one in self if ahead.at_s < one.at_s < end_s)
+        return enough and all(one.leaves(claim.queue, claim.charge) for one in later)
 
-    def _add(self, claim: Claim, usage: Usage, at_s: float) -> Hold:
+    def keep(self, claim: Claim, ahead: Ahead) -> None:
+        """Keep quota from a moment on; the hold owns the usage from now on."""
         for one in self:
-            if one.overlaps(at_s):
-                usage.charge(one.claim.queue, one.claim.charge)
-        made = Hold(claim, at_s, usage)
+            if one.overlaps(ahead.at_s):
+                ahead.usage.charge(one.claim.queue, one.claim.charge)
+        made = Hold(claim, ahead.at_s, ahead.usage)
         for one in self:
             if made.overlaps(one.at_s):
                 one.usage.charge(claim.queue, claim.charge)
         self._made[claim.gang] = made
-        return made
 
     def cancel(self, gang: GangId) -> None:
         """Keep nothing for a gang any more."""
@@ -121,13 +127,5 @@ class Holds:
     def blocking(self, queue: str, charge: Amounts, end_s: float) -> Hold | None:
         """Return a hold that would lack quota if a gang started now and ended then."""
         return next(
-            (one for one in self if one.at_s < end_s and not _both(one, queue, charge)), None
+            (one for one in self if one.at_s < end_s and not one.leaves(queue, charge)), None
         )
-
-
-def _both(hold: Hold, queue: str, charge: Amounts) -> bool:
-    """Tell whether a charge fits beside what is held."""
-    hold.usage.charge(hold.claim.queue, hold.claim.charge)
-    fits = hold.usage.fits(queue, charge)
-    hold.usage.charge(hold.claim.queue, hold.claim.charge, -1)
-    return fits

@@ -5,11 +5,11 @@ from dataclasses import replace
 from gangsched.core.accounts.estimate import ASSUMED_S
 from gangsched.core.model import GangId, NodeName, PodName, Waiting
 from gangsched.core.policy import Placement, Policies
-from gangsched.core.queueing.admission import charge_at, split
+from gangsched.core.queueing.admission import charge_at, charge_of, split
 from gangsched.core.queueing.candidates import outranks
-from gangsched.core.queueing.holds import Holds
+from gangsched.core.queueing.holds import Ahead, Claim, Holds
 from gangsched.core.queueing.horizon import Horizon, Stay
-from gangsched.core.queues import Amounts
+from gangsched.core.queues import Amounts, QuotaKey
 from gangsched.core.snapshot import Reserved, Running, Snapshot
 
 _GRACE_S = 60.0
@@ -19,7 +19,6 @@ _FOREVER_S = 10 * 365 * 86_400.0
 class Outlook:
     """The state of one planning cycle. `victims` are gangs that it stops.
 
-    `kept` counts the reservations made in this cycle, which come first in the horizon's list.
     `leaving` take their room until they have left, those stopped in this cycle among them.
     """
 
@@ -37,32 +36,30 @@ class Outlook:
         stays = [*self.stays.values(), *leaving]
         self.horizon = Horizon(snapshot.cluster, stays, now_s, snapshot.rules.bookings)
         self.holds = Holds()
-        self.kept = 0
         self.waiting = {one.gang.id: one for one in snapshot.waiting}
         self.victims: set[GangId] = set()
+        self._passed: dict[GangId, Amounts] = {}
         self.leaving: list[Running] = list(snapshot.leaving)
 
+    # -- what is kept in time -----------------------------------------------------------------
+
     @property
-    def promised(self) -> tuple[Reserved, ...]:
-        """Return the room kept in time, and the quota (without nodes)."""
-        quota = (Reserved(hold.gang, hold.at_s, ()) for hold in self.holds)
-        return (*self.horizon.reserved, *quota)
+    def reserved(self) -> list[Reserved]:
+        """Return what is kept, in the order it was."""
+        return self.horizon.reserved
 
-    def keep(self, gang: GangId, stay: Stay, nodes: tuple[tuple[PodName, NodeName], ...]) -> None:
-        """Keep room for a gang, after those it was kept for before in this cycle."""
-        self.horizon.reserve(gang, stay, nodes)
-        self.horizon.reserved.insert(self.kept, self.horizon.reserved.pop())
-        self.kept += 1
-
-    def has_promise(self, gang: GangId) -> bool:
-        """Tell whether room or quota is kept for a gang."""
-        return self.horizon.keeps(gang) or self.holds.of(gang) is not None
+    def keep(self, waiting: Waiting, promise: Reserved, ahead: Ahead | None) -> None:
+        """Keep room, and quota as it will be `ahead`, for a gang."""
+        stay = self.stay(waiting, promise.nodes, promise.start_s)
+        self.horizon.reserve(promise.gang, stay, promise.nodes)
+        if ahead is not None:
+            self.holds.keep(self.claim(waiting), ahead)
 
     def turn_of(self, waiting: Waiting) -> Reserved | None:
         """Begin a gang's turn: return what it was promised, which is free for it again."""
-        if not self.has_promise(waiting.gang.id):
+        if not self.horizon.keeps(waiting.gang.id):
             return None
-        own = next(one for one in self.promised if one.gang == waiting.gang.id)
+        own = next(one for one in self.reserved if one.gang == waiting.gang.id)
         self.cancel(own.gang)
         return own
 
@@ -72,18 +69,58 @@ class Outlook:
         self.holds.cancel(gang)
 
     def lapse(self, first: Waiting) -> bool:
-        """Take back what was promised to those a gang outranks; tell if there was any.
-
-        Only for a gang that comes before them, has no promise, and does not fit beside theirs.
-        """
-        later = [
+        """Take back what was promised to those a gang outranks; tell if there was any."""
+        lower = [
             one.gang
-            for one in self.promised[self.kept :]
-            if outranks(first, self.waiting[one.gang], self.usage)
+            for one in self.reserved
+            if outranks(first, self.waiting[one.gang], self.usage, self._passers(one.gang))
         ]
-        for gang in later:
+        for gang in lower:
             self.cancel(gang)
-        return bool(later)
+        return bool(lower)
+
+    def _passers(self, gang: GangId) -> Amounts:
+        """Return what those hold who came after a gang, in its branch, and run already."""
+        known = self._passed.get(gang)
+        if known is None:
+            waiting = self.waiting[gang]
+            total: dict[QuotaKey, int] = {}
+            for one in self.running.values():
+                if one.since_s > waiting.since_s and one.gang.queue == waiting.gang.queue:
+                    for key, quantity in one.charge:
+                        total[key] = total.get(key, 0) + quantity
+            known = self._passed[gang] = tuple(sorted(total.items()))
+        return known
+
+    def claim(self, waiting: Waiting) -> Claim:
+        """Return what a gang would take of its queue."""
+        runtime_s = self.runtime_s(waiting)
+        return Claim(waiting.gang.id, waiting.gang.queue, charge_of(waiting), runtime_s)
+
+    def tree_of(self, waiting: Waiting) -> str:
+        """Return the top of a gang's tree, "" where no quota bounds it."""
+        tree, queue = self.usage.tree, waiting.gang.queue
+        return tree.path(queue)[-1] if queue in tree and tree.limited(queue) else ""
+
+    def ahead(self, waiting: Waiting) -> Ahead | None:
+        """Return what a gang's tree will use as others end; None where no quota bounds it."""
+        top = self.tree_of(waiting)
+        if not top:
+            return None
+        usage = self.usage.copy(top)
+        ending = []
+        for one in (*self.running.values(), *self.leaving):
+            queue = one.gang.queue
+            if queue not in usage.tree or usage.tree.path(queue)[-1] != top:
+                continue
+            if one.leaving:
+                usage.charge(queue, one.charge, -1)
+            elif one.gang.id not in self.victims:
+                ending.append(one)
+        ending.sort(key=lambda one: (one.free_s(self.now_s), one.gang.id))
+        return Ahead(usage, ending, self.now_s)
+
+    # -- how long -----------------------------------------------------------------------------
 
     def runtime_s(self, waiting: Waiting) -> float:
         """Return how long a gang is expected to run."""
