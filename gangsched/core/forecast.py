@@ -18,7 +18,7 @@ from gangsched.core.policy import Eviction, Placement, Policies
 from gangsched.core.queueing.admission import charge_at, charge_of
 from gangsched.core.queueing.turns import Turns
 from gangsched.core.queues import Amounts
-from gangsched.core.snapshot import Allowance, Place, Running, Snapshot
+from gangsched.core.snapshot import Allowance, Place, Reserved, Running, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +97,10 @@ class _Run:
     _usage: Usage = field(init=False)
     _waiting: dict[GangId, Waiting] = field(init=False)
     _running: dict[GangId, tuple[float, Running]] = field(init=False)
+    _promises: tuple[Reserved, ...] = field(init=False)
 
     def __post_init__(self) -> None:
+        self._promises = self.snapshot.promises
         self._cluster = self.snapshot.cluster.copy()
         self._usage = self.snapshot.usage.copy()
         self._waiting = {one.gang.id: one for one in self.snapshot.waiting}
@@ -133,9 +135,12 @@ class _Run:
             waiting=tuple(self._waiting.values()),
             running=tuple(one for _, one in self._running.values()),
             leaving=(),
+            promises=self._promises,
             solving=Allowance(0.0),
         )
-        for planned in make_plan(snapshot, self.policies, at_s).placements:
+        plan = make_plan(snapshot, self.policies, at_s)
+        self._promises = plan.reserved
+        for planned in plan.placements:
             for eviction in planned.placement.evicts:
                 self._stopped(eviction, at_s)
             self._started(self._waiting.pop(planned.gang), planned.placement, at_s)

@@ -359,7 +359,11 @@ def test_estimates_say_where_they_come_from():
     declared = gang("train-3", 1, user="ann", expected_runtime_s=5.0)
     assert history.estimate(declared).source is Source.DECLARED
     assert learnt.left_s(40.0) == 70.0
-    assert learnt.left_s(200.0) == 100.0, "who outlives an estimate runs half as long again"
+    assert learnt.left_s(130.0) == 20.0, "who outlives an estimate is late by as much again"
+    for _ in range(5):
+        history.ended(gang("eval-1", 1, user="ann", expected_runtime_s=100.0), 80.0)
+    eighty = history.estimate(gang("eval-2", 1, user="ann", expected_runtime_s=10.0))
+    assert (eighty.runtime_s, eighty.low_s, eighty.high_s) == (10.0, 8.0, 8.0)
 
 
 @pytest.mark.parametrize(

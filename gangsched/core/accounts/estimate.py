@@ -13,7 +13,7 @@ ASSUMED_S = 3600.0
 
 _KEPT = 20
 _NEEDED = 2
-_GROWTH = 1.5
+_RATIOS_NEEDED = 5
 _SPREAD = {"declared": (0.5, 1.0), "queue": (0.25, 2.0), "assumed": (0.1, 3.0)}
 """Where the 10th and 90th percentile lie, as factors, when there is no history to tell.
 Owners declare too much rather than too little (Mu'alem and Feitelson, TPDS 2001)."""
@@ -38,10 +38,12 @@ class Estimate:
     source: Source
 
     def left_s(self, elapsed_s: float) -> float:
-        """Return what is left; a gang that outlived its estimate is believed half as long again."""
-        if elapsed_s < self.runtime_s:
-            return self.runtime_s - elapsed_s
-        return max(elapsed_s * (_GROWTH - 1), 1.0)
+        """Return what is left; a gang that outlived its estimate is late by as much again.
+
+        Small steps at first (Tsafrir et al., TPDS 2007): a large one would let others start that
+        delay whoever waits for this gang's room.
+        """
+        return max(self.runtime_s - elapsed_s, elapsed_s - self.runtime_s, 1.0)
 
 
 def stem(gang: GangId) -> str:
@@ -59,19 +61,27 @@ def _hash(part: str) -> bool:
 
 @dataclass(slots=True)
 class History:
-    """Run times of gangs that ended, by user and name."""
+    """Run times of gangs that ended, by user and name.
+
+    `ratios` are run times over what was declared, by user, and under "" of all users together.
+    """
 
     runs: dict[tuple[str, str], deque[float]] = field(default_factory=dict)
+    ratios: dict[str, deque[float]] = field(default_factory=dict)
 
     def ended(self, gang: Gang, runtime_s: float) -> None:
         """Learn from a gang whose work is done."""
         key = (gang.user, stem(gang.id))
         self.runs.setdefault(key, deque(maxlen=_KEPT)).append(max(runtime_s, 0.0))
+        if gang.expected_runtime_s:
+            for user in {gang.user, ""}:
+                ratios = self.ratios.setdefault(user, deque(maxlen=_KEPT))
+                ratios.append(max(runtime_s, 0.0) / gang.expected_runtime_s)
 
     def estimate(self, gang: Gang, queue: Queue | None = None) -> Estimate:
         """Say how long a gang will run, and how that is known."""
         if gang.expected_runtime_s is not None:
-            return _spread(gang.expected_runtime_s, Source.DECLARED)
+            return self._declared(gang.expected_runtime_s, gang.user)
         known = self.runs.get((gang.user, stem(gang.id)))
         if known is not None and len(known) >= _NEEDED:
             cuts = quantiles(known, n=10, method="inclusive")
@@ -79,6 +89,15 @@ class History:
         if queue is not None and queue.default_runtime_s is not None:
             return _spread(queue.default_runtime_s, Source.QUEUE)
         return _spread(ASSUMED_S, Source.ASSUMED)
+
+    def _declared(self, runtime_s: float, user: str) -> Estimate:
+        """Take the owner's word, within the range in which the owner was right before."""
+        for known in (self.ratios.get(user), self.ratios.get("")):
+            if known is not None and len(known) >= _RATIOS_NEEDED:
+                cuts = quantiles(known, n=10, method="inclusive")
+                low_s, high_s = cuts[0] * runtime_s, cuts[8] * runtime_s
+                return Estimate(runtime_s, low_s, high_s, Source.DECLARED)
+        return _spread(runtime_s, Source.DECLARED)
 
 
 def _spread(runtime_s: float, source: Source) -> Estimate:
