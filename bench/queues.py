@@ -6,6 +6,7 @@ writes a second through with a burst of 100, as Kueue's test client does; one wr
 """
 
 import gc
+import itertools
 import random
 import time
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from rich.progress import track
 from gangsched.core.engine import Engine, Limits
 from gangsched.core.facts import GangGone, GangSeen, NodeSeen, PodGone, PodSeen, QueueSeen
 from gangsched.core.model import Gang, GangId, Node, NodeName, PodName, PodNeeds, PodUid, Role
+from gangsched.core.orders import Evict
 from gangsched.core.planner import make_plan
 from gangsched.core.policy import Policies
 from gangsched.core.queues import Preemption, Queue, Quota, Reclaim, Within
@@ -162,26 +164,25 @@ class Busy:
         self._fill(room)
 
     def _fill(self, room: dict[NodeName, int]) -> None:
-        names = list(room)
-        count = 0
-        while names:
-            pods, gpus = self.rng.choice((1, 1, 2, 4, 8, 16)), self.rng.choice((1, 2, 4, 8))
+        """Fill node after node with gangs of all sizes."""
+        open_nodes = list(room)[::-1]
+        for count in itertools.count():
+            if not open_nodes:
+                return
+            pods, gpus = self.rng.choice((1, 1, 2, 2, 4, 4, 8, 16)), self.rng.choice((1, 2, 4, 8))
             seats: list[NodeName] = []
-            for name in names:
-                while room[name] >= gpus and len(seats) < pods:
-                    room[name] -= gpus
-                    seats.append(name)
-                if len(seats) == pods:
-                    break
-            if not seats or len(seats) < pods:
-                pods, gpus = 1, 1
-                seats = [names[0]]
-                for name in seats:
-                    room[name] -= 1
-            gang = _gang(f"run-{count}", pods, gpus, self._queue(), float(count % 900))
-            count += 1
+            while open_nodes and len(seats) < pods:
+                name = open_nodes[-1]
+                if room[name] < gpus:
+                    gpus = gpus if seats else room[name]
+                    if seats:
+                        break
+                room[name] -= gpus
+                seats.append(name)
+                if not room[name]:
+                    open_nodes.pop()
+            gang = _gang(f"run-{count}", len(seats), gpus, self._queue(), float(count % 900))
             self._runs(gang, seats)
-            names = [name for name in names if room[name]]
 
     def _queue(self) -> str:
         """Name a queue; ten of them run three quarters of everything."""
@@ -216,8 +217,12 @@ class Busy:
         gc.collect()
         begin_s = time.perf_counter()
         plan = make_plan(self.engine.snapshot(now_s=self.now_s), POLICIES, self.now_s)
-        self.engine.accept(plan, self.now_s)
-        return (time.perf_counter() - begin_s) * 1000, len(plan.placements)
+        orders = self.engine.accept(plan, self.now_s)
+        spent_ms = (time.perf_counter() - begin_s) * 1000
+        for order in orders:  # whoever is told to leave has left before the next cycle
+            if isinstance(order, Evict):
+                self.engine.observe(PodGone(order.uid), self.now_s)
+        return spent_ms, len(plan.placements)
 
 
 def cycles(nodes: int, pending: int, rounds: int) -> dict[str, float]:

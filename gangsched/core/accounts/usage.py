@@ -5,7 +5,7 @@ beyond what it keeps for itself counts in its parent. `held` is what the subtree
 shares.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -73,13 +73,15 @@ class Usage:
                     break
 
     @contextmanager
-    def without(self, queue: str, amounts: Amounts) -> Iterator[None]:
-        """Look at usage as if a queue had less."""
-        self.charge(queue, amounts, -1)
+    def without(self, charges: Sequence[tuple[str, Amounts]]) -> Iterator[None]:
+        """Look at usage as if queues had less."""
+        for queue, amounts in charges:
+            self.charge(queue, amounts, -1)
         try:
             yield
         finally:
-            self.charge(queue, amounts)
+            for queue, amounts in charges:
+                self.charge(queue, amounts)
 
     # -- questions ----------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ that its owner wants back; a share that stays above one's own. A gang that runs 
 guarantee is stopped on the first ground alone.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gangsched.core.accounts.usage import Usage
 from gangsched.core.model import Waiting
@@ -14,9 +14,28 @@ from gangsched.core.policy import Candidate, Ground
 from gangsched.core.queues import Amounts, QuotaKey, Reclaim, Within
 from gangsched.core.snapshot import Running
 
+ByQueue = Mapping[str, Sequence[Running]]
+"""Running gangs that may be stopped at all, by queue; see `stoppable`."""
+
+
+def stoppable(running: Iterable[Running], usage: Usage, now_s: float) -> dict[str, list[Running]]:
+    """Return by queue the gangs that may be stopped: preemptible, past their minimum run time."""
+    tree = usage.tree
+    least_s: dict[str, float] = {}
+    found: dict[str, list[Running]] = {}
+    for one in running:
+        queue = one.gang.queue
+        if one.leaving or not one.gang.preemptible or queue not in tree:
+            continue
+        if queue not in least_s:
+            least_s[queue] = max(tree.queues[name].min_runtime_s for name in tree.path(queue))
+        if now_s - one.started_s >= max(least_s[queue], one.gang.min_runtime_s):
+            found.setdefault(queue, []).append(one)
+    return found
+
 
 def candidates(
-    waiting: Waiting, running: tuple[Running, ...], usage: Usage, charge: Amounts, now_s: float
+    waiting: Waiting, running: ByQueue, usage: Usage, charge: Amounts, now_s: float
 ) -> Iterator[Candidate]:
     """Yield the gangs that may be stopped for one with this charge."""
     tree = usage.tree
@@ -25,61 +44,54 @@ def candidates(
     rules = tree.queues[waiting.gang.queue].preemption
     if now_s - waiting.since_s < rules.delay_s:
         return
-    for one in running:
-        queue = one.gang.queue
-        if one.leaving or not one.gang.preemptible or queue not in tree:
-            continue
-        if one.gang.id == waiting.gang.id or _protected(one, usage, now_s):
-            continue
+    wanted = contested(usage, waiting.gang.queue, charge)
+    for queue, ones in running.items():
         if queue == waiting.gang.queue:
-            if _outranks(waiting, one, rules.within):
-                yield Candidate(one, Ground.PRIORITY)
+            if rules.within is not Within.NEVER:
+                for one in ones:
+                    if _outranks(waiting, one, rules.within):
+                        yield Candidate(one, Ground.PRIORITY)
             continue
-        ground = across(waiting, one, usage, charge)
-        if ground is not None:
-            yield Candidate(one, ground)
+        yield from _across(waiting, queue, ones, usage, charge, wanted)
 
 
-def _protected(one: Running, usage: Usage, now_s: float) -> bool:
-    """Tell whether a gang still has its minimum run time before it."""
-    tree = usage.tree
-    least_s = max(tree.queues[name].min_runtime_s for name in tree.path(one.gang.queue))
-    return now_s - one.started_s < max(least_s, one.gang.min_runtime_s)
+def _across(
+    waiting: Waiting,
+    queue: str,
+    ones: Sequence[Running],
+    usage: Usage,
+    charge: Amounts,
+    wanted: tuple[QuotaKey, ...],
+) -> Iterator[Candidate]:
+    """Yield the gangs of another queue that may be stopped."""
+    rules = usage.tree.queues[waiting.gang.queue].preemption
+    if rules.reclaim is Reclaim.NEVER and not rules.fair:
+        return
+    ours, theirs = branches(usage, waiting.gang.queue, queue)
+    if not all(beyond_guarantee(usage, name, wanted) for name in theirs):
+        return
+    reclaims = rules.reclaim is not Reclaim.NEVER and within_guarantee(usage, ours, charge)
+    fair = rules.fair and bool(ours) and bool(theirs)
+    if not reclaims and not fair:
+        return
+    our_share = usage.share(ours[-1], charge) if fair else 0.0
+    for one in ones:
+        if reclaims and (rules.reclaim is Reclaim.ANY or one.priority < waiting.priority):
+            yield Candidate(one, Ground.RECLAIM)
+        elif fair:
+            freed = tuple((key, -quantity) for key, quantity in one.charge)
+            # Strictly: or the two would take from each other for ever.
+            if our_share < usage.share(theirs[-1], freed):
+                yield Candidate(one, Ground.FAIR)
 
 
 def _outranks(waiting: Waiting, one: Running, within: Within) -> bool:
-    if within is Within.NEVER:
-        return False
     if one.priority != waiting.priority:
         return one.priority < waiting.priority
     return within is Within.NEWER and (one.since_s, one.gang.id) > (
         waiting.since_s,
         waiting.gang.id,
     )
-
-
-def across(waiting: Waiting, one: Running, usage: Usage, charge: Amounts) -> Ground | None:
-    """Return on which ground a gang of another queue may be stopped, or None."""
-    tree = usage.tree
-    rules = tree.queues[waiting.gang.queue].preemption
-    ours, theirs = branches(usage, waiting.gang.queue, one.gang.queue)
-    wanted = contested(usage, waiting.gang.queue, charge)
-    lower = rules.reclaim is Reclaim.ANY or (
-        rules.reclaim is Reclaim.LOWER and one.priority < waiting.priority
-    )
-    if lower and within_guarantee(usage, ours, charge):
-        if all(beyond_guarantee(usage, name, wanted) for name in theirs):
-            return Ground.RECLAIM
-        return None
-    if not rules.fair or not theirs or not ours:
-        return None
-    if not all(beyond_guarantee(usage, name, wanted) for name in theirs):
-        return None
-    freed = tuple((key, -quantity) for key, quantity in one.charge)
-    # Strictly: or the two would take from each other for ever.
-    if usage.share(ours[-1], charge) < usage.share(theirs[-1], freed):
-        return Ground.FAIR
-    return None
 
 
 def contested(usage: Usage, queue: str, charge: Amounts) -> tuple[QuotaKey, ...]:
@@ -130,7 +142,7 @@ def outranks(one: Waiting, other: Waiting, usage: Usage, passed: Amounts) -> boo
         return queues[ours[-1]].priority > queues[theirs[-1]].priority
     if not within_guarantee(usage, ours, one.charge):
         return False
-    with usage.without(other.gang.queue, passed):
+    with usage.without([(other.gang.queue, passed)]):
         return not within_guarantee(usage, theirs, other.charge)
 
 

@@ -125,10 +125,7 @@ class Cycle:
             self._verify(waiting, placed, self._outlook.snapshot, trial)
         self._outlook.snapshot.cluster.claim(waiting.gang.id, waiting.constraints)
         charge = self._outlook.charged(waiting, placed)
-        self._outlook.usage.charge(waiting.gang.queue, charge)
-        stay = self._outlook.stay(waiting, placed.nodes)
-        self._outlook.horizon.started(stay)
-        self._outlook.holds.started(waiting.gang.queue, charge, stay.end_s)
+        self._outlook.started(waiting, placed, charge)
         self._turns.charged(waiting.gang.queue)
         self.decisions.append(Decision(waiting, placed))
 

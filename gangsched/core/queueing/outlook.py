@@ -1,12 +1,14 @@
 """What one planning cycle works on: the cluster, the queues' usage, and what is to come."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from gangsched.core.accounts.estimate import ASSUMED_S
+from gangsched.core.accounts.usage import Usage
 from gangsched.core.model import GangId, NodeName, PodName, Waiting
 from gangsched.core.policy import Placement, Policies
 from gangsched.core.queueing.admission import charge_at, charge_of, split
-from gangsched.core.queueing.candidates import outranks
+from gangsched.core.queueing.candidates import outranks, stoppable
 from gangsched.core.queueing.holds import Ahead, Claim, Holds
 from gangsched.core.queueing.horizon import Horizon, Stay
 from gangsched.core.queues import Amounts, QuotaKey
@@ -38,6 +40,8 @@ class Outlook:
         self.holds = Holds()
         self.waiting = {one.gang.id: one for one in snapshot.waiting}
         self.victims: set[GangId] = set()
+        self._afterwards: tuple[Snapshot, Usage] | None = None
+        self._stoppable: dict[str, list[Running]] | None = None
         self._passed: dict[GangId, Amounts] = {}
         self.leaving: list[Running] = list(snapshot.leaving)
 
@@ -119,6 +123,44 @@ class Outlook:
                 ending.append(one)
         ending.sort(key=lambda one: (one.free_s(self.now_s), one.gang.id))
         return Ahead(usage, ending, self.now_s)
+
+    # -- starts and stops ---------------------------------------------------------------------
+
+    def started(self, waiting: Waiting, placed: Placement, charge: Amounts) -> None:
+        """Count a gang that starts now; the cluster was charged already."""
+        stay = self.stay(waiting, placed.nodes)
+        self.usage.charge(waiting.gang.queue, charge)
+        self.horizon.started(stay)
+        self.holds.started(waiting.gang.queue, charge, stay.end_s)
+        self._afterwards = None
+
+    def afterwards(self) -> tuple[Snapshot, Usage]:
+        """Return cluster and usage as they will be once those have left who were told to."""
+        if not self.leaving:
+            return self.snapshot, self.usage
+        if self._afterwards is None:
+            cluster, usage = self.snapshot.cluster.copy(), self.usage.copy()
+            for one in self.leaving:
+                usage.charge(one.gang.queue, one.charge, -1)
+                for place in one.places:
+                    row = cluster.rows.get(place.node)
+                    if row is not None:
+                        cluster.give(row, place.needs, 1, one.gang.id, (place.devices,))
+            self._afterwards = replace(self.snapshot, cluster=cluster), usage
+        return self._afterwards
+
+    def stoppable(self) -> dict[str, list[Running]]:
+        """Return by queue the gangs that may be stopped and are not yet."""
+        if self._stoppable is None:
+            ones = (one for one in self.running.values() if one.gang.id not in self.victims)
+            self._stoppable = stoppable(ones, self.usage, self.now_s)
+        return self._stoppable
+
+    def stopped(self, gone: Sequence[Running]) -> None:
+        """Count gangs that are stopped in this cycle as leaving."""
+        self.victims.update(one.gang.id for one in gone)
+        self.leaving.extend(gone)
+        self._stoppable = self._afterwards = None
 
     # -- how long -----------------------------------------------------------------------------
 

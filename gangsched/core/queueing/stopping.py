@@ -13,7 +13,7 @@ from gangsched.core.queueing.admission import charge_at, charge_of, kinds_to_try
 from gangsched.core.queueing.candidates import candidates
 from gangsched.core.queueing.outlook import Outlook, at_least
 from gangsched.core.refusal import Reason, Refusal
-from gangsched.core.snapshot import Running, Snapshot, Trial
+from gangsched.core.snapshot import Running, Trial
 
 _STYLE = Style(fewest, descend=True)
 
@@ -23,47 +23,31 @@ def stop_others(outlook: Outlook, waiting: Waiting) -> Placement | Refusal | Non
     preemptor = outlook.policies.preemptor
     if preemptor is None or waiting.surplus:
         return None
-    leaving = tuple(outlook.leaving)
-    running = tuple(one for one in outlook.running.values() if one.gang.id not in outlook.victims)
-    usage = outlook.usage
-    for one in leaving:
-        usage.charge(one.gang.queue, one.charge, -1)
-    try:
-        for kind in kinds_to_try(waiting, usage):
-            found = _of_kind(outlook, waiting, kind, running, leaving)
-            if found is not None:
-                return found
-        return None
-    finally:
-        for one in leaving:
-            usage.charge(one.gang.queue, one.charge, 1)
+    for kind in kinds_to_try(waiting, outlook.usage):
+        found = _of_kind(outlook, waiting, kind)
+        if found is not None:
+            return found
+    return None
 
 
-def _of_kind(
-    outlook: Outlook,
-    waiting: Waiting,
-    kind: str,
-    running: tuple[Running, ...],
-    leaving: tuple[Running, ...],
-) -> Placement | Refusal | None:
+def _of_kind(outlook: Outlook, waiting: Waiting, kind: str) -> Placement | Refusal | None:
+    leaving = outlook.leaving
+    snapshot, usage = outlook.afterwards()
     charge = outlook.snapshot.rules.kinds.counted(charge_of(waiting), kind)
     found: tuple[Candidate, ...] = tuple(
-        candidates(waiting, running, outlook.usage, charge, outlook.now_s)
+        candidates(waiting, outlook.stoppable(), usage, charge, outlook.now_s)
     )
     if not found and not leaving:
         return None
-    snapshot = _after(outlook, leaving)
     least = of_kind(at_least(waiting), kind)
-    admitted = leaving and outlook.usage.fits(waiting.gang.queue, charge)
+    admitted = leaving and usage.fits(waiting.gang.queue, charge)
     if admitted and fits(least, snapshot, _STYLE):
         named = ", ".join(one.gang.id for one in leaving[:3])
         message = f"room comes free as gangs leave that were stopped: {named}."
         return Refusal(waiting.gang.id, Reason.NO_ROOM, message)
     if not found:
         return None
-    request = Request(
-        least, snapshot, outlook.usage, charge, found, outlook.policies.placer, outlook.now_s
-    )
+    request = Request(least, snapshot, usage, charge, found, outlook.policies.placer, outlook.now_s)
     preemptor = outlook.policies.preemptor
     assert preemptor is not None, "asked by _preempt"  # noqa: S101
     placed = preemptor.choose(request)
@@ -73,19 +57,6 @@ def _of_kind(
     if outlook.horizon.delayed(outlook.stay(waiting, placed.nodes), gone):
         return None
     return placed
-
-
-def _after(outlook: Outlook, leaving: tuple[Running, ...]) -> Snapshot:
-    """Return the snapshot as it will be once those have left who were told to."""
-    if not leaving:
-        return outlook.snapshot
-    cluster = outlook.snapshot.cluster.copy()
-    for one in leaving:
-        for place in one.places:
-            row = cluster.rows.get(place.node)
-            if row is not None:
-                cluster.give(row, place.needs, 1, one.gang.id, (place.devices,))
-    return replace(outlook.snapshot, cluster=cluster)
 
 
 @contextmanager
@@ -102,8 +73,7 @@ def without_victims(outlook: Outlook, placed: Placement, trial: Trial) -> Iterat
         cluster, kinds = outlook.snapshot.cluster, outlook.snapshot.rules.kinds
         charge = charge_at(cluster, kinds, ((place.node, place.needs) for place in places))
         gone.append(replace(one, places=places, charge=charge, spare=(), leaving=True))
-        outlook.victims.add(eviction.gang)
     leaving = [*outlook.leaving, *gone] if gone else []
     with trial.released([(one.gang.id, place) for one in leaving for place in one.places]):
         yield
-    outlook.leaving.extend(gone)
+    outlook.stopped(gone)

@@ -17,18 +17,19 @@ from gangsched.core.model import GPU, GangId, Waiting
 from gangsched.core.nodes import Ints
 from gangsched.core.placement.choosers import fewest
 from gangsched.core.placement.descent import Style
-from gangsched.core.placement.fill import fits
+from gangsched.core.placement.fill import fill, fits
 from gangsched.core.policy import Candidate, Eviction, Ground, Placement, Request
 from gangsched.core.queueing.admission import charge_at
 from gangsched.core.queueing.candidates import beyond_guarantee, branches, contested
 from gangsched.core.queueing.cheapest import cheaper
-from gangsched.core.queues import Amounts
+from gangsched.core.queues import Amounts, QuotaKey
 from gangsched.core.refusal import Refusal
 from gangsched.core.snapshot import Place, Snapshot
 
 _STYLE = Style(fewest, descend=True)
 _DOMAINS = 8
 _SOLVED = 300
+_CHECKS = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,13 @@ class Search:
     prices: Prices = field(default_factory=Prices)
     solve: bool = True
     youngest: bool = False
+    _limited: frozenset[QuotaKey] = field(init=False)
+
+    def __post_init__(self) -> None:
+        tree = self.usage.tree
+        queues = {one.running.gang.queue for one in self.request.candidates}
+        queues.add(self.waiting.gang.queue)
+        self._limited = frozenset(key for name in queues for key in tree.limited(name))
 
     @property
     def waiting(self) -> Waiting:
@@ -126,6 +134,8 @@ class Search:
         if not whole or not charge:
             seats = ((place.node, place.needs) for place in places)
             charge = charge_at(self.snapshot.cluster, self.snapshot.rules.kinds, seats)
+        # Only what has a quota plays a part in whether the gang is admitted.
+        charge = tuple(item for item in charge if item[0] in self._limited)
         gpus = sum(dict(place.needs.requests).get(GPU, 0) for place in places)
         lost_s = max(self.request.now_s - running.lost_since_s, 0.0) if whole else 0.0
         price = (lost_s + self.prices.restart_s) * max(gpus, 1) + self.prices.gang
@@ -199,14 +209,37 @@ class Search:
             count = _first(len(group), partial(self._first_enough, group))
             if count is None:
                 continue
-            chosen = self._lawful(group[:count]) or []
-            for option in sorted(chosen, key=self._rank, reverse=True):
-                fewer = [one for one in chosen if one is not option]
-                if self._enough(fewer):
-                    chosen = fewer
+            chosen = self._shrunk(self._helpful(self._lawful(group[:count]) or []))
             if best is None or _total(chosen) < _total(best):
                 best = chosen
         return best
+
+    def _helpful(self, chosen: list[Option]) -> list[Option]:
+        """Keep those on the nodes the gang would go to, and of the others what quota needs."""
+        placed = fill(self.waiting, self._without(chosen), _STYLE)
+        if isinstance(placed, Refusal):
+            return chosen
+        nodes = {node for _, node in placed.nodes}
+        near = [one for one in chosen if any(p.node in nodes for p in one.places)]
+        if len(near) == len(chosen) or self._enough(near):
+            return near
+        kept = {id(one) for one in near}
+        far = [one for one in chosen if id(one) not in kept]
+        count = _first(len(far), lambda number: self._enough([*near, *far[:number]]))
+        return chosen if count is None else self._lawful([*near, *far[:count]]) or chosen
+
+    def _shrunk(self, chosen: list[Option]) -> list[Option]:
+        """Drop whoever is not needed, the dearest first: one by one, or many at once of many."""
+        left = sorted(chosen, key=self._rank, reverse=True)
+        size, at, checks = max(len(left) // _CHECKS, 1), 0, 0
+        while checks < _CHECKS and at < len(left):
+            fewer = left[:at] + left[at + size :]
+            checks += 1
+            if self._enough(fewer[::-1]):
+                left = fewer
+            else:
+                at += size
+        return left[::-1]
 
     def _first_enough(self, group: list[Option], count: int) -> bool:
         return self._enough(group[:count])
