@@ -141,10 +141,12 @@ def _gang(name: str, pods: int, gpus: int, queue: str, at_s: float, priority: in
 
 
 class Busy:
-    """A cluster full of running gangs in 30 queues, some of which run on borrowed quota."""
+    """A cluster full of running gangs in 30 queues; with `loans`, ten of them run most of it."""
 
-    def __init__(self, nodes: int, seed: int) -> None:
+    def __init__(self, nodes: int, seed: int, *, loans: bool) -> None:
+        self.loans = loans
         self.rng = random.Random(seed)
+        self.turn = 0
         self.engine = Engine(Limits())
         self.running: list[GangId] = []
         self.now_s = 1000.0
@@ -185,7 +187,10 @@ class Busy:
             self._runs(gang, seats)
 
     def _queue(self) -> str:
-        """Name a queue; ten of them run three quarters of everything."""
+        """Name a queue; with loans, ten of them run three quarters of everything."""
+        if not self.loans:
+            self.turn += 1
+            return self.queues[self.turn % len(self.queues)]
         return self.rng.choice(self.queues[:10] if self.rng.random() < 0.75 else self.queues[10:])
 
     def _runs(self, gang: Gang, seats: list[NodeName]) -> None:
@@ -227,7 +232,7 @@ class Busy:
 
 def cycles(nodes: int, pending: int, rounds: int) -> dict[str, float]:
     """Time cycles with many waiting: each time a gang has ended and another has come."""
-    busy = Busy(nodes, seed=1)
+    busy = Busy(nodes, seed=1, loans=False)
     for index in range(pending):
         pods, gpus = busy.rng.choice((1, 2, 4, 8, 16, 32, 64)), busy.rng.choice((1, 2, 4, 8))
         busy.comes(f"wait-{index}", pods, gpus)
@@ -255,7 +260,7 @@ def cycles(nodes: int, pending: int, rounds: int) -> dict[str, float]:
 
 def victims(nodes: int, rounds: int) -> dict[str, float]:
     """Time cycles in which one gang must stop others: by priority, or to take back a loan."""
-    busy = Busy(nodes, seed=2)
+    busy = Busy(nodes, seed=2, loans=True)
     gc.collect()
     gc.freeze()
     busy.cycle()

@@ -193,7 +193,7 @@ class Load:
         return due_s is not None or any(b.window(self.now_s) for b in self.engine.bookings.values())
 
     def _plan(self) -> None:
-        for _ in range(3):
+        for _ in range(100):
             if not self.engine.wants_plan():
                 return
             snapshot = self.engine.snapshot(now_s=self.now_s)

@@ -52,6 +52,7 @@ class Custody(Views):
         self.queues: dict[str, Queue] = {}
         self.bookings: dict[str, Booking] = {}
         self.reserved: dict[GangId, Reserved] = {}
+        self.unhelped: set[tuple[int, int]] = set()
         self.loops = Loops()
         self.drift = 0
         self._now_s = 0.0

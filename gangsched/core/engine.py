@@ -102,6 +102,7 @@ class Engine(Machine):
         if now_s - self._replanned_s >= self.limits.replan_s:
             self._replanned_s = now_s
             self._backlog.again()
+            self.unhelped.clear()
         for unwanted, reason in self._unwanted():
             unwanted.attained_s += max(now_s - unwanted.running().started_s, 0.0)
             self._break(unwanted, reason, now_s, word="Preempted")
@@ -131,6 +132,7 @@ class Engine(Machine):
             self._reserve(gang, planned, now_s)
         if not plan.advice:
             self.reserved = {one.gang: one for one in plan.reserved}
+            self.unhelped |= plan.unhelped
         for version, refusal in plan.refusals:
             gang = self.gangs.get(refusal.gang)
             if gang is None or gang.version != version:
@@ -139,7 +141,7 @@ class Engine(Machine):
                 if self._backlog.stands(refusal):
                     self._refuse(gang, refusal)
             else:
-                if plan.room == self._backlog.room:
+                if plan.room == self._backlog.room and gang.id not in plan.postponed:
                     self._backlog.refused(gang.id)
                 self._refuse(gang, refusal)
         return self._take_orders()

@@ -33,7 +33,8 @@ class Plan:
     """What to place, in order, and who was refused why (with the version refused).
 
     `reserved` is room kept in time for some of the refused. `advice` only adds remedies to
-    refusals that stand: it says nothing of the room there is now.
+    refusals that stand: it says nothing of the room there is now. `postponed` are refused gangs to
+    plan again at once; for `unhelped` shapes and priorities nobody could be stopped.
     """
 
     placements: tuple[Planned, ...] = ()
@@ -41,6 +42,8 @@ class Plan:
     advice: bool = False
     room: int = 0
     reserved: tuple[Reserved, ...] = ()
+    postponed: frozenset[GangId] = frozenset()
+    unhelped: frozenset[tuple[int, int]] = frozenset()
 
 
 def make_plan(snapshot: Snapshot, policies: Policies, now_s: float) -> Plan:
@@ -59,7 +62,14 @@ def make_plan(snapshot: Snapshot, policies: Policies, now_s: float) -> Plan:
             refusals.append((waiting.version, result))
         else:
             placements.append(Planned(waiting.gang.id, waiting.version, result))
-    return Plan(tuple(placements), tuple(refusals), room=snapshot.room, reserved=cycle.reserved)
+    return Plan(
+        tuple(placements),
+        tuple(refusals),
+        room=snapshot.room,
+        reserved=cycle.reserved,
+        postponed=cycle.postponed,
+        unhelped=cycle.unhelped,
+    )
 
 
 def verify(waiting: Waiting, placement: Placement, snapshot: Snapshot, trial: Trial) -> None:

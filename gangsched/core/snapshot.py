@@ -105,7 +105,8 @@ class Snapshot:
     `beyond_is_judged` tells that somebody checks what the planner does not model before a pod
     is bound (kube-scheduler, when it stands between plan and binding). `solving` is shared by all
     gangs planned on it: once it is spent, counting alone decides. `promises` is room that was kept
-    before: whoever has it starts no later.
+    before: whoever has it starts no later. `unhelped` are shapes and priorities of gangs for which
+    nobody could be stopped a short while ago.
     """
 
     cluster: Cluster
@@ -115,6 +116,7 @@ class Snapshot:
     running: tuple[Running, ...] = ()
     leaving: tuple[Running, ...] = ()
     promises: tuple[Reserved, ...] = ()
+    unhelped: frozenset[tuple[int, int]] = frozenset()
     solving: Allowance = field(default_factory=Allowance)
     room: int = 0
     rules: Rules = field(default_factory=Rules)

@@ -25,6 +25,7 @@ class Views:
     history: History
     bookings: dict[str, Booking]
     reserved: Mapping[GangId, Reserved]
+    unhelped: set[tuple[int, int]]
     cluster: Cluster
     gangs: dict[GangId, GangState]
     beyond_is_judged: bool
@@ -83,6 +84,7 @@ class Views:
             self.running(),
             self.leaving(),
             tuple(self.reserved.values()),
+            frozenset(self.unhelped),
             room=self._backlog.room,
             rules=self._rules(waiting, now_s),
         )

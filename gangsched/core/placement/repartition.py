@@ -78,10 +78,10 @@ def _wanted(waiting: Waiting) -> dict[str, int]:
 
 def _pools(cluster: Cluster) -> Iterator[Pool]:
     """Yield the idle GPUs of every node whose layout is known."""
-    for name, row in cluster.rows.items():
-        node = cluster.nodes[row]
+    for row, node in enumerate(cluster.nodes):
         if node is None or not node.layouts:
             continue
+        name = node.name
         model = model_of(node.gpu_model, node.gpu_memory_mib)
         if model is None:
             continue

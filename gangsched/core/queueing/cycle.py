@@ -6,7 +6,7 @@ The order of steps is design.md's; each answer of a policy is verified before it
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from gangsched.core.model import Waiting
+from gangsched.core.model import GangId, Waiting
 from gangsched.core.placement.choosers import fewest
 from gangsched.core.placement.descent import Style
 from gangsched.core.placement.fill import fits
@@ -60,6 +60,16 @@ class Cycle:
     def reserved(self) -> tuple[Reserved, ...]:
         """Return the room, or the quota, kept for gangs in time."""
         return tuple(self._outlook.reserved)
+
+    @property
+    def postponed(self) -> frozenset[GangId]:
+        """Return the refused gangs that were not looked at in full; see `Outlook`."""
+        return frozenset(self._outlook.postponed)
+
+    @property
+    def unhelped(self) -> frozenset[tuple[int, int]]:
+        """Return shapes and priorities for which nobody could be stopped."""
+        return frozenset(self._outlook.unhelped)
 
     # -- turn by turn -------------------------------------------------------------------------
 
@@ -161,6 +171,8 @@ class Cycle:
 
     def _say_alike(self, waiting: Waiting, known: Refusal) -> None:
         """Tell a gang what another of its kind was told."""
+        if known.gang in self._outlook.postponed:
+            self._outlook.postponed.add(waiting.gang.id)
         self._say(waiting, replace(known, gang=waiting.gang.id))
 
     def _say(self, waiting: Waiting, refusal: Refusal) -> None:

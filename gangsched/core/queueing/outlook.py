@@ -14,12 +14,18 @@ from gangsched.core.queueing.horizon import Horizon, Stay
 from gangsched.core.queues import Amounts, QuotaKey
 from gangsched.core.snapshot import Reserved, Running, Snapshot
 
+SEARCHES = 2
+"""For so many gangs others are stopped, or are looked for in vain, in one planning cycle."""
+
 _GRACE_S = 60.0
 _FOREVER_S = 10 * 365 * 86_400.0
 
 
 class Outlook:
     """The state of one planning cycle. `victims` are gangs that it stops.
+
+    `postponed` are gangs that have to wait for a later cycle before others are stopped for them;
+    `unhelped` are shapes and priorities for which nobody could be.
 
     `leaving` take their room until they have left, those stopped in this cycle among them.
     """
@@ -40,6 +46,9 @@ class Outlook:
         self.holds = Holds()
         self.waiting = {one.gang.id: one for one in snapshot.waiting}
         self.victims: set[GangId] = set()
+        self.searches = SEARCHES
+        self.postponed: set[GangId] = set()
+        self.unhelped: set[tuple[int, int]] = set()
         self._afterwards: tuple[Snapshot, Usage] | None = None
         self._stoppable: dict[str, list[Running]] | None = None
         self._passed: dict[GangId, Amounts] = {}

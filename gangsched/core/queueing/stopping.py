@@ -8,7 +8,7 @@ from gangsched.core.model import Waiting
 from gangsched.core.placement.choosers import fewest
 from gangsched.core.placement.descent import Style
 from gangsched.core.placement.fill import fits
-from gangsched.core.policy import Candidate, Placement, Request
+from gangsched.core.policy import Placement, Request
 from gangsched.core.queueing.admission import charge_at, charge_of, kinds_to_try, of_kind
 from gangsched.core.queueing.candidates import candidates
 from gangsched.core.queueing.outlook import Outlook, at_least
@@ -31,30 +31,41 @@ def stop_others(outlook: Outlook, waiting: Waiting) -> Placement | Refusal | Non
 
 
 def _of_kind(outlook: Outlook, waiting: Waiting, kind: str) -> Placement | Refusal | None:
-    leaving = outlook.leaving
     snapshot, usage = outlook.afterwards()
     charge = outlook.snapshot.rules.kinds.counted(charge_of(waiting), kind)
-    found: tuple[Candidate, ...] = tuple(
-        candidates(waiting, outlook.stoppable(), usage, charge, outlook.now_s)
-    )
-    if not found and not leaving:
-        return None
     least = of_kind(at_least(waiting), kind)
-    admitted = leaving and usage.fits(waiting.gang.queue, charge)
+    admitted = outlook.leaving and usage.fits(waiting.gang.queue, charge)
     if admitted and fits(least, snapshot, _STYLE):
-        named = ", ".join(one.gang.id for one in leaving[:3])
+        named = ", ".join(one.gang.id for one in outlook.leaving[:3])
         message = f"room comes free as gangs leave that were stopped: {named}."
         return Refusal(waiting.gang.id, Reason.NO_ROOM, message)
-    if not found:
+    if (waiting.shape, waiting.priority) in outlook.snapshot.unhelped:
         return None
-    request = Request(least, snapshot, usage, charge, found, outlook.policies.placer, outlook.now_s)
+    found = candidates(waiting, outlook.stoppable(), usage, charge, outlook.now_s)
+    first = next(found, None)
+    if first is None:
+        return None
+    if not outlook.searches:
+        outlook.postponed.add(waiting.gang.id)
+        return None
+    outlook.searches -= 1
+    placer, now_s = outlook.policies.placer, outlook.now_s
+    request = Request(least, snapshot, usage, charge, (first, *found), placer, now_s)
+    placed = _chosen(outlook, request)
+    if placed is None and waiting.shape:
+        outlook.unhelped.add((waiting.shape, waiting.priority))
+    return placed
+
+
+def _chosen(outlook: Outlook, request: Request) -> Placement | None:
+    """Ask the preemptor; what would delay those who have room kept is not done."""
     preemptor = outlook.policies.preemptor
-    assert preemptor is not None, "asked by _preempt"  # noqa: S101
+    assert preemptor is not None, "asked by stop_others"  # noqa: S101
     placed = preemptor.choose(request)
     if placed is None:
         return None
     gone = [outlook.stays[one.gang] for one in placed.evicts if not one.pods]
-    if outlook.horizon.delayed(outlook.stay(waiting, placed.nodes), gone):
+    if outlook.horizon.delayed(outlook.stay(request.waiting, placed.nodes), gone):
         return None
     return placed
 
