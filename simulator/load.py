@@ -19,6 +19,7 @@ from gangsched.core.model import (
     Gang,
     GangId,
     Node,
+    NodeName,
     PodName,
     PodNeeds,
     PodUid,
@@ -144,11 +145,11 @@ class Load:
         self._uids = 0
         self.engine.limits = replace(self.engine.limits, replan_s=replan_s or 10.0)
         for node in nodes:
-            self._observe(f.NodeSeen(node))
+            self.observe(f.NodeSeen(node))
         for queue in queues:
-            self._observe(f.QueueSeen(queue))
+            self.observe(f.QueueSeen(queue))
         for booking in bookings:
-            self._observe(f.BookingSeen(booking))
+            self.observe(f.BookingSeen(booking))
         for fate in self.fates.values():
             self._left += 1
             self.at(fate.job.at_s, lambda fate=fate: self._comes(fate))  # type: ignore[misc]
@@ -205,7 +206,7 @@ class Load:
     # -- jobs ---------------------------------------------------------------------------------
 
     def _comes(self, fate: Fate) -> None:
-        self._observe(f.GangSeen(self._gang(fate)))
+        self.observe(f.GangSeen(self._gang(fate)))
 
     def _gang(self, fate: Fate, checkpoint_s: float | None = None) -> Gang:
         job = fate.job
@@ -239,7 +240,7 @@ class Load:
             self._uids += 1
             uid = pods[name] = PodUid(str(self._uids))
             fact = f.PodSeen(uid, name, fate.job.wants(), gang, "w", node, started_s=self.now_s)
-            self._observe(fact)
+            self.observe(fact)
         least = fate.job.pods if fate.job.minimum is None else fate.job.minimum
         if gang not in self._since_s and len(pods) >= least:
             self._since_s[gang] = self.now_s
@@ -258,7 +259,7 @@ class Load:
         def save() -> None:
             fate = self.fates[gang]
             if gang in self._since_s and run == len(fate.runs) + fate.stopped:
-                self._observe(f.GangSeen(self._gang(fate, self.now_s)))
+                self.observe(f.GangSeen(self._gang(fate, self.now_s)))
                 self.at(self.now_s + job.checkpoint_s, save)  # type: ignore[operator]
 
         self.at(self.now_s + job.checkpoint_s, save)
@@ -271,8 +272,8 @@ class Load:
         fate.ended_s = self.now_s
         self._left -= 1
         for uid in self._pods.pop(gang, {}).values():
-            self._observe(f.PodGone(uid))
-        self._observe(f.GangGone(gang))
+            self.observe(f.PodGone(uid))
+        self.observe(f.GangGone(gang))
 
     def _stopped(self, gang: GangId) -> None:
         """Take note that a run of a job was cut short."""
@@ -291,11 +292,25 @@ class Load:
     def _leaves(self, gang: GangId, name: PodName, uid: PodUid) -> None:
         if self._pods.get(gang, {}).get(name) == uid:
             del self._pods[gang][name]
-            self._observe(f.PodGone(uid))
+            self.observe(f.PodGone(uid))
+
+    def node_fails(self, name: str) -> None:
+        """Lose a node and the pods on it."""
+        lost = [pod for pod in self.engine.pods() if pod.node == name and pod.gang is not None]
+        self.observe(f.NodeGone(NodeName(name)))
+        for pod in lost:
+            gang = pod.gang
+            if gang is not None and self._pods.get(gang, {}).get(pod.name) == pod.uid:
+                del self._pods[gang][pod.name]
+                self.observe(f.PodGone(pod.uid))
+                job = self.fates[gang].job
+                if len(self._pods[gang]) < (job.pods if job.minimum is None else job.minimum):
+                    self._stopped(gang)
 
     # -- orders -------------------------------------------------------------------------------
 
-    def _observe(self, fact: f.Fact) -> None:
+    def observe(self, fact: f.Fact) -> None:
+        """Tell the engine a fact and do what it orders."""
         self._execute(self.engine.observe(fact, self.now_s))
 
     def _execute(self, orders: tuple[o.Order, ...]) -> None:

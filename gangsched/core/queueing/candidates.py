@@ -80,8 +80,8 @@ def _across(
             yield Candidate(one, Ground.RECLAIM)
         elif fair:
             freed = tuple((key, -quantity) for key, quantity in one.charge)
-            # Strictly: or the two would take from each other for ever.
-            if our_share < usage.share(theirs[-1], freed):
+            # What is taken must not be worth taking back, or it would go on for ever.
+            if our_share <= usage.share(theirs[-1], freed):
                 yield Candidate(one, Ground.FAIR)
 
 
@@ -123,12 +123,13 @@ def within_guarantee(usage: Usage, branch: tuple[str, ...], charge: Amounts) -> 
     )
 
 
-def outranks(one: Waiting, other: Waiting, usage: Usage, passed: Amounts) -> bool:
+def outranks(one: Waiting, yields: Amounts, other: Waiting, passed: Amounts, usage: Usage) -> bool:
     """Tell whether a gang may start in room that was promised to another.
 
     A smaller share is no reason: who is next changes with every start, and promises would be worth
-    nothing. Reasons are the priority, and a guarantee against a loan. What gangs of the other's
-    queue use that went round it (`passed`) does not make a loan of what it was promised.
+    nothing. Reasons are the priority, and a guarantee against a loan. Neither what gangs of its
+    own queue hold that it may stop (`yields`), nor what gangs of the other's queue hold that went
+    round that one (`passed`), makes a loan of a guarantee.
     """
     queues = usage.tree.queues
     if one.repair or other.gang.queue not in usage.tree:
@@ -140,8 +141,9 @@ def outranks(one: Waiting, other: Waiting, usage: Usage, passed: Amounts) -> boo
         return False
     if queues[ours[-1]].priority != queues[theirs[-1]].priority:
         return queues[ours[-1]].priority > queues[theirs[-1]].priority
-    if not within_guarantee(usage, ours, one.charge):
-        return False
+    with usage.without([(one.gang.queue, yields)]):
+        if not within_guarantee(usage, ours, one.charge):
+            return False
     with usage.without([(other.gang.queue, passed)]):
         return not within_guarantee(usage, theirs, other.charge)
 

@@ -21,7 +21,7 @@ from gangsched.core.queueing.admission import (
     over_quota,
     trimmed,
 )
-from gangsched.core.queueing.keeping import ROOM, keep_promises, keep_room
+from gangsched.core.queueing.keeping import LACKS, ROOM, keep_promises, keep_room
 from gangsched.core.queueing.outlook import Outlook
 from gangsched.core.queueing.stopping import stop_others, without_victims
 from gangsched.core.queueing.turns import Turns
@@ -83,7 +83,8 @@ class Cycle:
             promised = self._outlook.turn_of(waiting)
             for one, result in self._batch(waiting):
                 answer = result
-                if isinstance(answer, Refusal) and answer.reason in ROOM and promised is None:
+                lacks = isinstance(answer, Refusal) and answer.reason in LACKS
+                if isinstance(answer, Refusal) and lacks and promised is None:
                     answer = self._before_promises(one, answer)
                 if isinstance(answer, Placement):
                     self._start(one, answer, trial)
@@ -143,7 +144,7 @@ class Cycle:
         self, waiting: Waiting, refusal: Refusal, trial: Trial, promised: Reserved | None
     ) -> None:
         """Look for another way to start a gang: stop others; else keep room for it."""
-        if refusal.reason in ROOM or refusal.reason is Reason.OVER_QUOTA:
+        if refusal.reason in LACKS:
             placed = stop_others(self._outlook, waiting)
             if isinstance(placed, Placement):
                 self._start(waiting, placed, trial)

@@ -16,6 +16,9 @@ from gangsched.core.snapshot import Reserved, Snapshot
 ROOM = frozenset({Reason.NO_ROOM, Reason.TOPOLOGY, Reason.BEHIND, Reason.BOOKED})
 """Refusals for want of room: time, or others leaving, would help."""
 
+LACKS = ROOM | {Reason.OVER_QUOTA}
+"""Refusals for want of room or quota."""
+
 _STYLE = Style(fewest, descend=True)
 _TRIES = 3
 
@@ -46,7 +49,7 @@ def keep_room(
     backfill = outlook.policies.backfill
     if backfill is None or waiting.surplus:
         return refusal
-    if refusal.reason not in ROOM and refusal.reason is not Reason.OVER_QUOTA:
+    if refusal.reason not in LACKS:
         return refusal
     if promised is None:
         tree = outlook.tree_of(waiting)

@@ -1,6 +1,6 @@
 """What one planning cycle works on: the cluster, the queues' usage, and what is to come."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from gangsched.core.accounts.estimate import ASSUMED_S
@@ -52,6 +52,7 @@ class Outlook:
         self._afterwards: tuple[Snapshot, Usage] | None = None
         self._stoppable: dict[str, list[Running]] | None = None
         self._passed: dict[GangId, Amounts] = {}
+        self._yields: dict[tuple[str, int], Amounts] = {}
         self.leaving: list[Running] = list(snapshot.leaving)
 
     # -- what is kept in time -----------------------------------------------------------------
@@ -83,26 +84,38 @@ class Outlook:
 
     def lapse(self, first: Waiting) -> bool:
         """Take back what was promised to those a gang outranks; tell if there was any."""
+        if not self.reserved:
+            return False
+        yields = self._yielding(first)
         lower = [
             one.gang
             for one in self.reserved
-            if outranks(first, self.waiting[one.gang], self.usage, self._passers(one.gang))
+            if outranks(first, yields, self.waiting[one.gang], self._passers(one.gang), self.usage)
         ]
         for gang in lower:
             self.cancel(gang)
         return bool(lower)
 
     def _passers(self, gang: GangId) -> Amounts:
-        """Return what those hold who came after a gang, in its branch, and run already."""
+        """Return what those hold who came after a gang, in its queue, and run already."""
         known = self._passed.get(gang)
         if known is None:
             waiting = self.waiting[gang]
-            total: dict[QuotaKey, int] = {}
-            for one in self.running.values():
-                if one.since_s > waiting.since_s and one.gang.queue == waiting.gang.queue:
-                    for key, quantity in one.charge:
-                        total[key] = total.get(key, 0) + quantity
-            known = self._passed[gang] = tuple(sorted(total.items()))
+            known = self._passed[gang] = _sum(
+                one.charge
+                for one in self.running.values()
+                if one.since_s > waiting.since_s and one.gang.queue == waiting.gang.queue
+            )
+        return known
+
+    def _yielding(self, waiting: Waiting) -> Amounts:
+        """Return what gangs of lower priority hold in a gang's queue: it may take their place."""
+        key = (waiting.gang.queue, waiting.priority)
+        known = self._yields.get(key)
+        if known is None:
+            ones = self.stoppable().get(waiting.gang.queue, ())
+            known = _sum(one.charge for one in ones if one.priority < waiting.priority)
+            self._yields[key] = known
         return known
 
     def claim(self, waiting: Waiting) -> Claim:
@@ -170,6 +183,7 @@ class Outlook:
         self.victims.update(one.gang.id for one in gone)
         self.leaving.extend(gone)
         self._stoppable = self._afterwards = None
+        self._yields.clear()
 
     # -- how long -----------------------------------------------------------------------------
 
@@ -206,6 +220,14 @@ class Outlook:
         needs = {member.name: member.needs for member in waiting.members}
         seats = ((node, needs[name]) for name, node in placed.nodes)
         return charge_at(self.snapshot.cluster, self.snapshot.rules.kinds, seats)
+
+
+def _sum(charges: Iterable[Amounts]) -> Amounts:
+    total: dict[QuotaKey, int] = {}
+    for charge in charges:
+        for key, quantity in charge:
+            total[key] = total.get(key, 0) + quantity
+    return tuple(sorted(total.items()))
 
 
 def at_least(waiting: Waiting) -> Waiting:

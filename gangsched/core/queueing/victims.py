@@ -134,8 +134,8 @@ class Search:
         if not whole or not charge:
             seats = ((place.node, place.needs) for place in places)
             charge = charge_at(self.snapshot.cluster, self.snapshot.rules.kinds, seats)
-        # Only what has a quota plays a part in whether the gang is admitted.
-        charge = tuple(item for item in charge if item[0] in self._limited)
+        if one.ground is not Ground.FAIR:  # only what has a quota decides who is admitted
+            charge = tuple(item for item in charge if item[0] in self._limited)
         gpus = sum(dict(place.needs.requests).get(GPU, 0) for place in places)
         lost_s = max(self.request.now_s - running.lost_since_s, 0.0) if whole else 0.0
         price = (lost_s + self.prices.restart_s) * max(gpus, 1) + self.prices.gang
@@ -194,6 +194,9 @@ class Search:
                     kept.remove(spare)
                     self.usage.charge(queue, spare.charge, 1)
                 self.usage.charge(queue, option.charge, -1)
+                if option.candidate.ground is Ground.FAIR and not self._fair(queue):
+                    self.usage.charge(queue, option.charge, 1)
+                    continue
                 kept.append(option)
                 gone[running.gang.id] = option.whole
             admitted = self.usage.fits(self.waiting.gang.queue, self.request.charge)
@@ -201,6 +204,12 @@ class Search:
             for option in kept:
                 self.usage.charge(option.candidate.running.gang.queue, option.charge, 1)
         return kept if admitted else None
+
+    def _fair(self, queue: str) -> bool:
+        """Tell whether a queue keeps a share at least as large as the gang's queue would have."""
+        ours, theirs = branches(self.usage, self.waiting.gang.queue, queue)
+        our_share = self.usage.share(ours[-1], self.request.charge)
+        return our_share <= self.usage.share(theirs[-1])
 
     def _smallest(self, options: list[Option]) -> list[Option] | None:
         """Take the cheapest first until it is enough, in each domain and in all; drop the rest."""

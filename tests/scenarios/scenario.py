@@ -1,0 +1,229 @@
+"""Scenarios as data: nodes, queues, jobs, what happens, and what must come of it.
+
+Queues are written as users write them (the spec of the CRD); times are seconds from the beginning.
+They run in virtual time through the production engine, under the judge of `simulator/judge.py`.
+"""
+
+import json
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from builders import node
+from pydantic import BaseModel, ConfigDict, Field
+
+from gangsched.core import facts as f
+from gangsched.core.model import Constraints, GangId, Near
+from gangsched.core.policy import Policies
+from gangsched.core.queues import Queue
+from gangsched.core.topology import Level, Topology
+from gangsched.kube.queues import queue as decode
+from simulator.load import Job, Load
+
+RACKS = Topology("default", (Level("rack", "rack"),))
+
+
+class Model(BaseModel):
+    """Nothing may be misspelt."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Nodes(Model):
+    """Nodes n0, n1, ...; `rack` of them share a rack."""
+
+    count: int = 2
+    gpus: int = 8
+    cpus: int = 64
+    rack: int = 2
+
+
+class JobText(Model):
+    """One job, or `count` of them, `name`-0 and so on, one every `every` seconds."""
+
+    name: str
+    count: int = 0
+    every: float = 0.0
+    at: float = 0.0
+    runs: float = 100.0
+    told: float | None = Field(None, description="estimate; default: the truth; 0: none")
+    pods: int = 1
+    minimum: int | None = None
+    gpus: int = 8
+    queue: str = "default"
+    priority: int = 0
+    checkpoint: float | None = None
+    grace: float = 1.0
+    rack: bool = Field(default=False, description="all its pods in one rack")
+    preemptible: bool = True
+    least: float = Field(0.0, description="minimum run time")
+
+    def jobs(self) -> list[Job]:
+        """Return what the core knows as jobs."""
+        names = [f"{self.name}-{index}" for index in range(self.count)] or [self.name]
+        near = Near(required="rack") if self.rack else Near()
+        told = self.runs if self.told is None else self.told or None
+        return [
+            Job(
+                name,
+                self.at + index * self.every,
+                self.runs,
+                self.pods,
+                self.gpus,
+                self.queue,
+                priority=self.priority,
+                estimate_s=told,
+                checkpoint_s=self.checkpoint,
+                minimum=self.minimum,
+                grace_s=self.grace,
+                preemptible=self.preemptible,
+                min_runtime_s=self.least,
+                constraints=Constraints(near=near),
+            )
+            for index, name in enumerate(names)
+        ]
+
+
+class Happening(Model):
+    """Something at a moment: a node fails or comes back, a queue changes or goes."""
+
+    at: float
+    node: str = ""
+    does: Literal["fails", "comes"] = "fails"
+    queue: str = ""
+    becomes: dict[str, Any] | None = None
+
+
+class Expect(Model):
+    """What must hold in the end. `job` may end with * for all of that beginning."""
+
+    job: str = ""
+    starts_by: float | None = None
+    starts_after: float | None = None
+    ends_by: float | None = None
+    stopped: int | None = None
+    stopped_most: int | None = None
+    refused: str = ""
+    says: str = ""
+    queue: str = ""
+    gpus_most: int | None = None
+    stops: int | None = None
+
+
+class Scenario(Model):
+    """One scenario; `source` names the issue it comes from, `wants` what its users asked for."""
+
+    name: str
+    source: str
+    wants: str
+    nodes: Nodes = Nodes()
+    policies: dict[str, str] = Field(default_factory=dict)
+    queues: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    jobs: list[JobText]
+    happens: list[Happening] = Field(default_factory=list)
+    until: float = 10_000.0
+    expect: list[Expect]
+
+    def run(self) -> Load:
+        """Run it to its end."""
+        nodes = {one.name: one for one in self._nodes()}
+        queues = [read(name, spec) for name, spec in self.queues.items()]
+        jobs = [job for text in self.jobs for job in text.jobs()]
+        unchanged = not any(one.queue for one in self.happens)
+        load = Load(nodes.values(), jobs, policies(self.policies), queues, judge=unchanged)
+        load.engine.observe(f.TopologySeen(RACKS), 0.0)
+        for one in self.happens:
+            if one.queue:
+                fact = (
+                    f.QueueGone(one.queue)
+                    if one.becomes is None
+                    else f.QueueSeen(read(one.queue, one.becomes))
+                )
+                load.at(one.at, lambda fact=fact: load.observe(fact))
+            elif one.does == "fails":
+                load.at(one.at, lambda name=one.node: load.node_fails(name))
+            else:
+                fact = f.NodeSeen(nodes[one.node])
+                load.at(one.at, lambda fact=fact: load.observe(fact))
+        return load.run(until_s=self.until)
+
+    def _nodes(self):
+        for index in range(self.nodes.count):
+            labels = {"rack": f"r{index // self.nodes.rack}"}
+            yield node(f"n{index}", self.nodes.gpus, self.nodes.cpus * 1000, labels=labels)
+
+
+def read(name: str, spec: dict[str, Any]) -> Queue:
+    """Read a queue as the scheduler does."""
+    body = {"metadata": {"name": name}, "spec": spec}
+    return decode(json.dumps(body).encode(), {}, {})
+
+
+def policies(named: dict[str, str]) -> Policies:
+    """Return the policies of these names, the defaults for the others."""
+    chosen = {
+        "order": "fifo",
+        "placer": "pack",
+        "sharing": "drf",
+        "backfill": "easy",
+        "preemptor": "cheapest",
+    } | named
+    made = {
+        kind: entry_points(group=f"gangsched.{kind}s")[name].load()()
+        for kind, name in chosen.items()
+        if name != "none"
+    }
+    return Policies(**made)
+
+
+def load_all() -> list[Scenario]:
+    """Return the scenarios of every file beside this one."""
+    found = []
+    for path in sorted(Path(__file__).parent.glob("*.yaml")):
+        found += [Scenario.model_validate(one) for one in yaml.safe_load(path.read_text())]
+    return found
+
+
+def check(scenario: Scenario, load: Load) -> None:
+    """Compare what came of it with what must."""
+    for expect in scenario.expect:
+        if expect.stops is not None:
+            assert len(load.preemptions) == expect.stops, load.preemptions
+        if expect.queue:
+            most = load.judge.most[expect.queue][("nvidia.com/gpu", "")]
+            assert most <= (expect.gpus_most or 0) * 1000, (expect, most)
+        fates = [
+            fate
+            for fate in load.fates.values()
+            if expect.job
+            and (
+                fate.job.name.startswith(expect.job[:-1])
+                if expect.job.endswith("*")
+                else fate.job.name == expect.job
+            )
+        ]
+        assert bool(fates) == bool(expect.job), f"no job {expect.job}"
+        for fate in fates:
+            _check_job(expect, fate, load)
+
+
+def _check_job(expect: Expect, fate, load: Load) -> None:
+    told = (expect, fate, load.engine.refusals.get(fate.job.id))
+    if expect.starts_by is not None:
+        assert fate.started_s is not None, told
+        assert fate.started_s <= expect.starts_by, told
+    if expect.starts_after is not None:
+        assert fate.started_s is not None, told
+        assert fate.started_s >= expect.starts_after, told
+    if expect.ends_by is not None:
+        assert fate.ended_s is not None, told
+        assert fate.ended_s <= expect.ends_by, told
+    if expect.stopped is not None:
+        assert fate.stopped == expect.stopped, told
+    if expect.stopped_most is not None:
+        assert fate.stopped <= expect.stopped_most, told
+    if expect.refused or expect.says:
+        refusal = load.engine.refusals[GangId(f"ns/{fate.job.name}")]
+        assert expect.refused in ("", refusal.reason.value), told
+        assert expect.says in refusal.message, told
