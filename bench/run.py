@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-NAMES = ("plan", "placement", "bind")
+NAMES = ("plan", "placement", "queues", "bind")
 
 
 def main() -> None:
