@@ -23,17 +23,24 @@ class MigManager(threading.Thread):
         self.cuts: list[tuple[str, str]] = []
         self.errors: list[str] = []
         self.fail = False
-        self._done: dict[str, str] = {}
         self._delay_s = delay_s
+        # Looked at here and not by the thread: what is asked from now on is new.
+        self._done = {name: config for name, config, _ in self._asked()}
 
     def run(self) -> None:
         while not self.stop.wait(0.1):
-            for node in self.core.list_node(label_selector=CONFIG).items:
-                name, config = node.metadata.name, node.metadata.labels[CONFIG]
-                if self._done.setdefault(name, config) != config:
+            for name, config, allocatable in self._asked():
+                if self._done.get(name) != config:
                     self._done[name] = config
                     self.cuts.append((name, config))
-                    self._cut(name, config, node.status.allocatable)
+                    self._cut(name, config, allocatable)
+
+    def _asked(self) -> list[tuple[str, str, dict[str, str]]]:
+        """Return what nodes are asked to be, and what they offer."""
+        return [
+            (node.metadata.name, node.metadata.labels[CONFIG], node.status.allocatable)
+            for node in self.core.list_node(label_selector=CONFIG).items
+        ]
 
     def _cut(self, name: str, config: str, before: dict[str, str]) -> None:
         self._label(name, "pending")

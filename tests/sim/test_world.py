@@ -73,8 +73,8 @@ class SkipsTheBarrier(Engine):
 class ForgetsReservations(Engine):
     """Planted bug: reserved room is not counted."""
 
-    def _reserve(self, gang, planned, now_s, leavers=frozenset()):
-        super()._reserve(gang, planned, now_s, leavers)
+    def _reserve(self, gang, planned, now_s):
+        super()._reserve(gang, planned, now_s)
         for member in gang.members.values():
             self.cluster.discharge((gang.id, member.name))
 
