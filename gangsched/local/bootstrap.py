@@ -8,8 +8,9 @@ from typing import Any
 
 import yaml
 
+from gangsched.api.names import USER_ANNOTATION
 from gangsched.kube.client import APPLY, KubeClient
-from gangsched.kube.errors import Conflict, NotFound
+from gangsched.kube.errors import Conflict, NotFound, Unavailable
 from gangsched.local.nodes import NodeFile
 
 _AT_ONCE = 32
@@ -33,6 +34,8 @@ async def _bootstrap(kubeconfig: Path, nodes: NodeFile, *, gate: bool) -> None:
         await asyncio.gather(*(_create_node(client, slots, manifest) for manifest in manifests))
         for crd in (d for d in documents if d["kind"] == "CustomResourceDefinition"):
             await _established(client, crd["metadata"]["name"])
+        for kind in _STAMPED:
+            await _stamped(client, kind)
 
 
 def shipped(folder: str) -> list[dict[str, Any]]:
@@ -106,3 +109,44 @@ async def _established(client: KubeClient, name: str) -> None:
             return
         await asyncio.sleep(0.1)
     raise TimeoutError(f"CRD {name} was not established within 10 s")
+
+
+_STAMPED = (
+    {
+        "apiVersion": "gangsched.io/v1alpha1",
+        "kind": "PodGroup",
+        "metadata": {"name": "probe"},
+        "spec": {"minMember": 1},
+    },
+    {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": "probe"},
+        "spec": {
+            "pytorchReplicaSpecs": {
+                "Master": {"template": {"spec": {"containers": [{"name": "pytorch"}]}}}
+            }
+        },
+    },
+)
+
+
+async def _stamped(client: KubeClient, probe: dict[str, Any]) -> None:
+    """Wait until the admission policy writes the user into a kind, tried by a dry run.
+
+    Policies learn the schemas of new CRDs every 5 s; until then the API server refuses what they
+    match with 503, whatever their failurePolicy says, or admits it without them
+    (k8s.io/apiserver, pkg/admission/plugin/policy/mutating/patch/typeconverter.go).
+    """
+    path, why = _collection(probe), "the user was not written"
+    for _ in range(150):
+        try:
+            answer = await client.request(
+                "POST", path, body=probe, params={"dryRun": "All"}, tries=1
+            )
+            if USER_ANNOTATION in json.loads(answer)["metadata"].get("annotations", {}):
+                return
+        except Unavailable as error:
+            why = str(error)
+        await asyncio.sleep(0.1)
+    raise TimeoutError(f"{probe['kind']}s are not admitted as they should within 15 s: {why}")

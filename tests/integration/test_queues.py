@@ -213,3 +213,16 @@ spec:
     code, text = cluster.gangsched("when", str(file))
     assert code == 2
     assert "holds no PyTorchJob" in text
+
+
+def test_who_asked_is_the_api_servers_word(cluster, namespace):
+    body = {
+        "apiVersion": "gangsched.io/v1alpha1",
+        "kind": "PodGroup",
+        "metadata": {"name": "g", "annotations": {"gangsched.io/user": "somebody-else"}},
+        "spec": {"minMember": 1},
+    }
+    made = cluster.custom.create_namespaced_custom_object(
+        "gangsched.io", "v1alpha1", namespace, "podgroups", body
+    )
+    assert made["metadata"]["annotations"]["gangsched.io/user"] == "kubernetes-admin"
