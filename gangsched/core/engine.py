@@ -15,13 +15,14 @@ from dataclasses import replace
 
 from gangsched.core import facts as f
 from gangsched.core import orders as o
+from gangsched.core.accounts.estimate import Estimate
 from gangsched.core.accounts.ledger import Ledger
 from gangsched.core.backlog import Backlog
 from gangsched.core.cluster import Cluster
 from gangsched.core.gangs import GangState, Limits, Stage, State
 from gangsched.core.holding import Holding
 from gangsched.core.machine import Machine
-from gangsched.core.model import GangId, Node, NodeName, PodUid, Waiting
+from gangsched.core.model import Gang, GangId, Node, NodeName, PodNeeds, PodUid, Waiting
 from gangsched.core.planner import Plan, Planned
 from gangsched.core.policy import Placement
 from gangsched.core.recheck import emptied, holds
@@ -48,6 +49,8 @@ class Engine(Machine):
         self._leavers: dict[GangId, None] = {}
         self._waiting_known: dict[GangId, tuple[tuple[int, int], Waiting]] = {}
         self._running_known: dict[GangId, tuple[tuple[int, int], Running]] = {}
+        self._estimates_known: dict[GangId, tuple[Gang, tuple[int, int], Estimate]] = {}
+        self._needs_known: dict[PodNeeds, PodNeeds] = {}
         self._births = 0
         self._replanned_s = 0.0
 
@@ -113,6 +116,8 @@ class Engine(Machine):
                 del self._timed[gang_id]
             elif now_s >= due_s:
                 self._due(gang, now_s)
+        for gang_id in self._backlog.untold(now_s):
+            self._tell(self.gangs[gang_id])
         return self._take_orders()
 
     # -- planning -----------------------------------------------------------------------------
@@ -133,16 +138,16 @@ class Engine(Machine):
         if not plan.advice:
             self.reserved = {one.gang: one for one in plan.reserved}
             self.unhelped |= plan.unhelped
-        for version, refusal in plan.refusals:
-            gang = self.gangs.get(refusal.gang)
+        for gang_id, version, refusal in plan.refusals:
+            gang = self.gangs.get(gang_id)
             if gang is None or gang.version != version:
                 continue
             if plan.advice:  # it may be in line again meanwhile, and must stay there
                 if self._backlog.stands(refusal):
                     self._refuse(gang, refusal)
             else:
-                if plan.room == self._backlog.room and gang.id not in plan.postponed:
-                    self._backlog.refused(gang.id)
+                if plan.room == self._backlog.room and gang_id not in plan.postponed:
+                    self._backlog.refused(gang_id)
                 self._refuse(gang, refusal)
         return self._take_orders()
 
@@ -355,7 +360,8 @@ class Engine(Machine):
         self._holding.drop(gang)
         self._backlog.forget(gang.id)
         self._timed.pop(gang.id, None)
-        for known in (self._leavers, self._waiting_known, self._running_known):
+        self._leavers.pop(gang.id, None)
+        for known in (self._waiting_known, self._running_known, self._estimates_known):
             known.pop(gang.id, None)
 
     def _adopt(self, fact: f.ReservationSeen, now_s: float) -> None:

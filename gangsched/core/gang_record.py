@@ -48,6 +48,7 @@ class GangRecord:
     unready_tries: int = 0
     end_by_s: float | None = None
     given_up: str = ""
+    _open: tuple[int, State, bool] | None = None
     # Counted as members change: a gang of n members hears of 3n happenings, and looking through
     # all members at each of them would cost n * n.
     _runs: int = 0
@@ -252,9 +253,13 @@ class GangRecord:
 
     def plannable(self) -> bool:
         """Tell whether a planner should look at the gang now."""
-        ready = self.state in (State.PENDING, State.PLACED) and self.not_before_s is None
-        ready = ready and not self.given_up
-        return ready and self.spec is not None and bool(self.open_members())
+        if self.not_before_s is not None or self.given_up or self.spec is None:
+            return False
+        known = self._open  # asked of every waiting gang in every cycle
+        if known is None or known[0] != self.version or known[1] is not self.state:
+            wants = self.state in (State.PENDING, State.PLACED) and bool(self.open_members())
+            known = self._open = (self.version, self.state, wants)
+        return known[2]
 
     def due_s(self) -> float | None:
         """Return the next moment at which time alone changes something for the gang."""

@@ -320,10 +320,14 @@ class Machine(Custody):
             self._refuse(gang, Refusal(gang.id, Reason.BACKING_OFF, message))
 
     def _refuse(self, gang: GangState, refusal: Refusal) -> None:
-        if not self._backlog.say(gang.id, refusal):
-            return
+        if self._backlog.say(gang.id, refusal, self._now_s):
+            self._tell(gang)
+
+    def _tell(self, gang: GangState) -> None:
+        """Tell a gang why it waits."""
+        why = self.refusals[gang.id]
         self._orders.append(
-            o.Report(gang.id, gang.state.value, refusal.reason.value, refusal.message, refusal)
+            o.Report(gang.id, gang.state.value, why.reason.value, why.message, why)
         )
 
     def _settle_member(self, gang: GangState, member: MemberState) -> None:

@@ -305,7 +305,8 @@ class Waiting:
     `repair` gangs run and lack members they need; `surplus` gangs run and could have more.
     `attained_s` is how long the gang ran before it was stopped. `charge` is what its minimum
     takes of a quota (`queues.Amounts`; empty: not worked out yet). Gangs of one
-    `shape` ask for the same (0: not worked out).
+    `shape` ask for the same (0: not worked out). `kinds` are the needs that differ among its
+    members (empty: not worked out).
     """
 
     gang: Gang
@@ -325,3 +326,4 @@ class Waiting:
     attained_s: float = 0.0
     charge: tuple[tuple[tuple[str, str], int], ...] = ()
     shape: int = 0
+    kinds: tuple[PodNeeds, ...] = ()

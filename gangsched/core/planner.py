@@ -10,8 +10,7 @@ import numpy as np
 from gangsched.core.cluster import Cluster
 from gangsched.core.model import GPU, GangId, PodNeeds, Waiting
 from gangsched.core.policy import Placement, Policies
-from gangsched.core.queueing.cycle import Cycle
-from gangsched.core.refusal import Refusal
+from gangsched.core.queueing.cycle import Cycle, Refused
 from gangsched.core.snapshot import Reserved, Snapshot, Trial
 
 
@@ -30,7 +29,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to place, in order, and who was refused why (with the version refused).
+    """What to place, in order, and who was refused why.
 
     `reserved` is room kept in time for some of the refused. `advice` only adds remedies to
     refusals that stand: it says nothing of the room there is now. `postponed` are refused gangs to
@@ -38,7 +37,7 @@ class Plan:
     """
 
     placements: tuple[Planned, ...] = ()
-    refusals: tuple[tuple[int, Refusal], ...] = ()
+    refusals: tuple[Refused, ...] = ()
     advice: bool = False
     room: int = 0
     reserved: tuple[Reserved, ...] = ()
@@ -53,18 +52,10 @@ def make_plan(snapshot: Snapshot, policies: Policies, now_s: float) -> Plan:
     """
     cycle = Cycle(snapshot, policies, now_s, verify)
     with snapshot.trial() as trial:
-        decisions = cycle.run(trial)
-    placements: list[Planned] = []
-    refusals: list[tuple[int, Refusal]] = []
-    for decision in decisions:
-        waiting, result = decision.waiting, decision.result
-        if isinstance(result, Refusal):
-            refusals.append((waiting.version, result))
-        else:
-            placements.append(Planned(waiting.gang.id, waiting.version, result))
+        cycle.run(trial)
     return Plan(
-        tuple(placements),
-        tuple(refusals),
+        tuple(Planned(waiting.gang.id, waiting.version, at) for waiting, at in cycle.started),
+        tuple(cycle.refused),
         room=snapshot.room,
         reserved=cycle.reserved,
         postponed=cycle.postponed,

@@ -4,17 +4,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from gangsched.core import facts as f
-from gangsched.core.accounts.estimate import History
+from gangsched.core.accounts.estimate import Estimate, History
 from gangsched.core.accounts.ledger import Ledger
 from gangsched.core.backlog import Backlog
 from gangsched.core.cluster import Cluster
 from gangsched.core.gangs import GangState
 from gangsched.core.members import Limits, MemberState, State
-from gangsched.core.model import GangId, NodeName, PodNeeds, PodUid, Waiting
+from gangsched.core.model import Gang, GangId, NodeName, PodNeeds, PodUid, Waiting
 from gangsched.core.queueing.admission import charge_at, charge_of
 from gangsched.core.queues import Booking, QuotaKey
 from gangsched.core.refusal import Refusal
 from gangsched.core.snapshot import Reserved, Rules, Running, Snapshot
+
+_NEEDS_KEPT = 4096
 
 
 class Views:
@@ -36,6 +38,8 @@ class Views:
     _tree_stamp: int
     _waiting_known: dict[GangId, tuple[tuple[int, int], Waiting]]
     _running_known: dict[GangId, tuple[tuple[int, int], Running]]
+    _needs_known: dict[PodNeeds, PodNeeds]
+    _estimates_known: dict[GangId, tuple[Gang, tuple[int, int], Estimate]]
 
     def capacity(self) -> dict[QuotaKey, int]:
         """Return what the whole cluster has, in the units of quotas."""
@@ -48,12 +52,12 @@ class Views:
 
     def wants_plan(self) -> bool:
         """Tell whether a gang waits that was not refused on the present room already."""
-        return bool(self._backlog.plannable())
+        return self._backlog.any()
 
     def snapshot(
         self, limit: int = 20_000, now_s: float = 0.0, *, everybody: bool = False
     ) -> Snapshot:
-        """Return a frozen view with at most `limit` waiting gangs, oldest first.
+        """Return a frozen view with at most `limit` waiting gangs, the oldest.
 
         Gangs refused on the present room are left out, but for those that have room reserved in
         time: whoever is planned must know of them. A forecast wants `everybody`.
@@ -69,9 +73,10 @@ class Views:
             waiting += [
                 self._waiting(gang) for gang in heads if gang.id not in known and gang.plannable()
             ]
-        waiting.sort(key=lambda item: (-item.priority, item.since_s, item.gang.id))
-        del waiting[limit:]
-        for needs in {id(m.needs): m.needs for item in waiting for m in item.members}.values():
+        if len(waiting) > limit:
+            waiting.sort(key=lambda item: (-item.priority, item.since_s, item.gang.id))
+            del waiting[limit:]
+        for needs in {id(kind): kind for item in waiting for kind in item.kinds}.values():
             self.cluster.capacity(needs)  # counted here and kept up to date from now on
         usage = self.ledger.usage
         usage.capacity = self.capacity()
@@ -102,10 +107,7 @@ class Views:
         return Rules(
             users={key: dict(held) for key, held in ledger.users.items() if key[0] in limited},
             spent=spent,
-            estimates={
-                one.gang.id: self.history.estimate(one.gang, tree.queues.get(one.gang.queue))
-                for one in waiting
-            },
+            estimates={one.gang.id: self._estimate(one.gang) for one in waiting},
             bookings=tuple(self.bookings[name] for name in sorted(self.bookings)),
             kinds=ledger.kinds,
         )
@@ -131,9 +133,22 @@ class Views:
                 (tuple(counts.items()), made.repair, made.surplus),
             )
         )
-        made = replace(made, charge=charge_of(made), shape=shape or 1)
+        if len(self._needs_known) > _NEEDS_KEPT:
+            self._needs_known.clear()
+        kinds = tuple(self._needs_known.setdefault(needs, needs) for needs in counts)
+        made = replace(made, charge=charge_of(made), shape=shape or 1, kinds=kinds)
         self._waiting_known[gang.id] = (stamp, made)
         return made
+
+    def _estimate(self, gang: Gang) -> Estimate:
+        """Return how long a gang will run; worked out once until its user's history grows."""
+        stamp = (self.history.stamp(gang.user), self._tree_stamp)
+        known = self._estimates_known.get(gang.id)
+        if known is None or known[0] is not gang or known[1] != stamp:
+            queue = self.ledger.usage.tree.queues.get(gang.queue)
+            known = (gang, stamp, self.history.estimate(gang, queue))
+            self._estimates_known[gang.id] = known
+        return known[2]
 
     def reservation(self, uid: PodUid) -> NodeName | None:
         """Return the node a pod may go to now, for a driver's look-up."""
@@ -165,9 +180,7 @@ class Views:
                 queue = self.ledger.usage.tree.queues.get(made.gang.queue)
                 if made.gang.priority is None and not made.priority and queue is not None:
                     made = replace(made, priority=queue.default_priority or 0)
-                made = replace(
-                    self._charged(made), estimate=self.history.estimate(made.gang, queue)
-                )
+                made = replace(self._charged(made), estimate=self._estimate(made.gang))
                 known = self._running_known[gang.id] = (stamp, made)
             if known[1].places:
                 found.append(known[1])

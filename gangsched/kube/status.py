@@ -37,10 +37,6 @@ would cost a status write and an Event."""
 _PASSING_S = 0.5
 _EVENTS_MAX = 8
 
-_AGAIN_S = 5.0
-"""A refusal whose numbers change is written so often at most, or ten thousand waiting gangs would
-cost as many writes with every gang that starts."""
-
 _TOLD_AT_ONCE = 100
 
 
@@ -124,7 +120,7 @@ class Status:
             case Release():
                 word.assignments = ()
             case Report(state=state, reason=reason, message=message, refusal=refusal):
-                again = refusal is not None and reason == word.reason and word.said is not None
+                again = refusal is not None and reason == word.reason
                 word.state, word.reason, word.refusal = state, reason, refusal
                 if refusal is None:
                     word.start = None
@@ -137,16 +133,9 @@ class Status:
                         _PASSING_S, self._if_it_lasts, order.gang, reason
                     )
                     return
-                if again:  # the same with other numbers: whoever reads it now and then is served
-                    asyncio.get_running_loop().call_later(_AGAIN_S, self._said_again, order.gang)
-                    return
-                self._event(word)
+                if not again:  # the same with other numbers is no Event
+                    self._event(word)
         self._changed(order.gang, word)
-
-    def _said_again(self, gang: GangId) -> None:
-        word = self._words.get(gang)
-        if word is not None and word.refusal is not None:
-            self._changed(gang, word)
 
     def _if_it_lasts(self, gang: GangId, reason: str) -> None:
         word = self._words.get(gang)

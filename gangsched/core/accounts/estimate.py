@@ -68,9 +68,17 @@ class History:
 
     runs: dict[tuple[str, str], deque[float]] = field(default_factory=dict)
     ratios: dict[str, deque[float]] = field(default_factory=dict)
+    _ended: dict[str, int] = field(default_factory=dict)
+    _all: int = 0
+
+    def stamp(self, user: str) -> int:
+        """Return a number that changes as a user's history does, now and then as that of all."""
+        return self._ended.get(user, 0) + self._all // _KEPT
 
     def ended(self, gang: Gang, runtime_s: float) -> None:
         """Learn from a gang whose work is done."""
+        self._ended[gang.user] = self._ended.get(gang.user, 0) + 1
+        self._all += 1
         key = (gang.user, stem(gang.id))
         self.runs.setdefault(key, deque(maxlen=_KEPT)).append(max(runtime_s, 0.0))
         if gang.expected_runtime_s:

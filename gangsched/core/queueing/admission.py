@@ -22,6 +22,11 @@ def charge_of(waiting: Waiting) -> Amounts:
     return waiting.charge or charge_for(split(waiting)[0])
 
 
+def kinds_in(waiting: Waiting) -> tuple[PodNeeds, ...]:
+    """Return the needs that differ among a gang's members."""
+    return waiting.kinds or tuple({id(m.needs): m.needs for m in waiting.members}.values())
+
+
 def charge_for(members: tuple[Member, ...]) -> Amounts:
     """Return what members charge, whatever GPUs they get."""
     counts: dict[PodNeeds, int] = {}

@@ -34,55 +34,75 @@ def stoppable(running: Iterable[Running], usage: Usage, now_s: float) -> dict[st
     return found
 
 
+Groups = dict[tuple[str, ...], list[tuple[str, tuple[str, ...]]]]
+"""Queues with their way up to the common ancestor, by one's own way up to it."""
+
+
+class Lenders:
+    """Who holds more than is guaranteed, seen from each queue; remembered while usage stands."""
+
+    def __init__(self, usage: Usage) -> None:
+        self.usage = usage
+        self._found: dict[tuple[str, tuple[QuotaKey, ...]], Groups] = {}
+        self._weakest: dict[str, Running] = {}
+
+    def among(self, running: ByQueue, queue: str, wanted: tuple[QuotaKey, ...]) -> Groups:
+        """Return the other queues that run beyond their guarantee, with all above them."""
+        found = self._found.get((queue, wanted))
+        if found is None:
+            found = self._found[(queue, wanted)] = {}
+            for other in running:
+                ours, theirs = branches(self.usage, queue, other)
+                if other != queue and all(
+                    beyond_guarantee(self.usage, name, wanted) for name in theirs
+                ):
+                    found.setdefault(ours, []).append((other, theirs))
+        return found
+
+    def weakest(self, running: ByQueue, queue: str) -> Running | None:
+        """Return who is stopped first inside a queue: the lowest priority, then the youngest."""
+        ones = running.get(queue)
+        if ones and queue not in self._weakest:
+            self._weakest[queue] = max(
+                ones, key=lambda one: (-one.priority, one.since_s, one.gang.id)
+            )
+        return self._weakest.get(queue)
+
+
 def candidates(
-    waiting: Waiting, running: ByQueue, usage: Usage, charge: Amounts, now_s: float
+    waiting: Waiting, running: ByQueue, lenders: Lenders, charge: Amounts, now_s: float
 ) -> Iterator[Candidate]:
     """Yield the gangs that may be stopped for one with this charge."""
-    tree = usage.tree
-    if waiting.surplus or waiting.gang.queue not in tree:
+    usage, queue = lenders.usage, waiting.gang.queue
+    if waiting.surplus or queue not in usage.tree:
         return
-    rules = tree.queues[waiting.gang.queue].preemption
+    rules = usage.tree.queues[queue].preemption
     if now_s - waiting.since_s < rules.delay_s:
         return
-    wanted = contested(usage, waiting.gang.queue, charge)
-    for queue, ones in running.items():
-        if queue == waiting.gang.queue:
-            if rules.within is not Within.NEVER:
-                for one in ones:
-                    if _outranks(waiting, one, rules.within):
-                        yield Candidate(one, Ground.PRIORITY)
-            continue
-        yield from _across(waiting, queue, ones, usage, charge, wanted)
-
-
-def _across(
-    waiting: Waiting,
-    queue: str,
-    ones: Sequence[Running],
-    usage: Usage,
-    charge: Amounts,
-    wanted: tuple[QuotaKey, ...],
-) -> Iterator[Candidate]:
-    """Yield the gangs of another queue that may be stopped."""
-    rules = usage.tree.queues[waiting.gang.queue].preemption
+    if rules.within is not Within.NEVER:
+        weakest = lenders.weakest(running, queue)
+        if weakest is not None and _outranks(waiting, weakest, rules.within):
+            for one in running[queue]:
+                if _outranks(waiting, one, rules.within):
+                    yield Candidate(one, Ground.PRIORITY)
     if rules.reclaim is Reclaim.NEVER and not rules.fair:
         return
-    ours, theirs = branches(usage, waiting.gang.queue, queue)
-    if not all(beyond_guarantee(usage, name, wanted) for name in theirs):
-        return
-    reclaims = rules.reclaim is not Reclaim.NEVER and within_guarantee(usage, ours, charge)
-    fair = rules.fair and bool(ours) and bool(theirs)
-    if not reclaims and not fair:
-        return
-    our_share = usage.share(ours[-1], charge) if fair else 0.0
-    for one in ones:
-        if reclaims and (rules.reclaim is Reclaim.ANY or one.priority < waiting.priority):
-            yield Candidate(one, Ground.RECLAIM)
-        elif fair:
-            freed = tuple((key, -quantity) for key, quantity in one.charge)
-            # What is taken must not be worth taking back, or it would go on for ever.
-            if our_share <= usage.share(theirs[-1], freed):
-                yield Candidate(one, Ground.FAIR)
+    groups = lenders.among(running, queue, contested(usage, queue, charge))
+    for ours, others in groups.items():
+        reclaims = rules.reclaim is not Reclaim.NEVER and within_guarantee(usage, ours, charge)
+        fair = rules.fair and bool(ours)
+        if not reclaims and not fair:
+            continue
+        our_share = usage.share(ours[-1], charge) if fair else 0.0
+        for other, theirs in others:
+            for one in running[other]:
+                if reclaims and (rules.reclaim is Reclaim.ANY or one.priority < waiting.priority):
+                    yield Candidate(one, Ground.RECLAIM)
+                elif fair and theirs:
+                    freed = tuple((key, -quantity) for key, quantity in one.charge)
+                    # What is taken must not be worth taking back, or it would go on for ever.
+                    if our_share <= usage.share(theirs[-1], freed):
+                        yield Candidate(one, Ground.FAIR)
 
 
 def _outranks(waiting: Waiting, one: Running, within: Within) -> bool:

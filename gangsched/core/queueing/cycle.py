@@ -4,7 +4,8 @@ The order of steps is design.md's; each answer of a policy is verified before it
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from gangsched.core.model import GangId, Waiting
 from gangsched.core.placement.choosers import fewest
@@ -21,7 +22,8 @@ from gangsched.core.queueing.admission import (
     over_quota,
     trimmed,
 )
-from gangsched.core.queueing.keeping import LACKS, ROOM, keep_promises, keep_room
+from gangsched.core.queueing.answers import Answers
+from gangsched.core.queueing.keeping import LACKS, keep_promises, keep_room
 from gangsched.core.queueing.outlook import Outlook
 from gangsched.core.queueing.stopping import stop_others, without_victims
 from gangsched.core.queueing.turns import Turns
@@ -34,12 +36,12 @@ Verify = Callable[[Waiting, Placement, Snapshot, Trial], None]
 _STYLE = Style(fewest, descend=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What one gang is told."""
+class Refused(NamedTuple):
+    """A gang that was refused, in the version planned; what it is told may be told to others."""
 
-    waiting: Waiting
-    result: Placement | Refusal
+    gang: GangId
+    version: int
+    refusal: Refusal
 
 
 class Cycle:
@@ -53,8 +55,9 @@ class Cycle:
         self._verify = verify
         usage = self._outlook.usage
         self._turns = Turns(snapshot.waiting, usage, policies, now_s, charge_of)
-        self._refused: dict[tuple[object, ...], tuple[float, Refusal]] = {}
-        self.decisions: list[Decision] = []
+        self._answers = Answers(self._outlook)
+        self.started: list[tuple[Waiting, Placement]] = []
+        self.refused: list[Refused] = []
 
     @property
     def reserved(self) -> tuple[Reserved, ...]:
@@ -73,12 +76,10 @@ class Cycle:
 
     # -- turn by turn -------------------------------------------------------------------------
 
-    def run(self, trial: Trial) -> list[Decision]:
+    def run(self, trial: Trial) -> None:
         """Decide on every waiting gang; placements are charged to the trial."""
         for waiting in self._turns:
-            known = self._told(waiting)
-            if known is not None:
-                self._say_alike(waiting, known)
+            if self._tell(waiting):
                 continue
             promised = self._outlook.turn_of(waiting)
             for one, result in self._batch(waiting):
@@ -90,10 +91,11 @@ class Cycle:
                     self._start(one, answer, trial)
                 else:
                     self._refuse(one, answer, trial, promised)
-        return self.decisions
 
     def _before_promises(self, waiting: Waiting, refusal: Refusal) -> Placement | Refusal:
         """Try again without what was promised to gangs that come later."""
+        if refusal.reason is Reason.OVER_QUOTA:
+            return refusal  # quota that is kept is no part of it
         if not waiting.surplus and self._outlook.lapse(waiting):
             return self._plan(waiting)
         return refusal
@@ -138,7 +140,7 @@ class Cycle:
         charge = self._outlook.charged(waiting, placed)
         self._outlook.started(waiting, placed, charge)
         self._turns.charged(waiting.gang.queue)
-        self.decisions.append(Decision(waiting, placed))
+        self.started.append((waiting, placed))
 
     def _refuse(
         self, waiting: Waiting, refusal: Refusal, trial: Trial, promised: Reserved | None
@@ -151,7 +153,7 @@ class Cycle:
                 return
             refusal = placed or refusal
             refusal = keep_room(self._outlook, waiting, refusal, promised)
-        self._remember(waiting, refusal)
+        self._answers.remember(waiting, refusal)
         self._say(waiting, refusal)
         self._behind(waiting, refusal)
 
@@ -165,49 +167,20 @@ class Cycle:
                 self._outlook.cancel(one.gang.id)
                 self._say(one, Refusal(one.gang.id, Reason.BLOCKED, message))
             return
-        for one in self._turns.skip(waiting, lambda other: self._told(other) is not None):
-            known = self._told(one)
-            if known is not None:
-                self._say_alike(one, known)
+        self._turns.skip(waiting, self._tell)
 
-    def _say_alike(self, waiting: Waiting, known: Refusal) -> None:
-        """Tell a gang what another of its kind was told."""
+    def _tell(self, waiting: Waiting) -> bool:
+        """Tell a gang what another of its kind was told; tell whether there was one."""
+        known = self._answers.told(waiting)
+        if known is None:
+            return False
         if known.gang in self._outlook.postponed:
             self._outlook.postponed.add(waiting.gang.id)
-        self._say(waiting, replace(known, gang=waiting.gang.id))
+        self._say(waiting, known)
+        return True
 
     def _say(self, waiting: Waiting, refusal: Refusal) -> None:
-        self.decisions.append(Decision(waiting, refusal))
-
-    def _remember(self, waiting: Waiting, refusal: Refusal) -> None:
-        if waiting.shape:
-            plain = replace(refusal, starts_s=None)
-            self._refused.setdefault(self._alike(waiting), (waiting.since_s, plain))
-
-    def _told(self, waiting: Waiting) -> Refusal | None:
-        """Return what a gang of the same request, no younger, was told in this cycle."""
-        known = self._refused.get(self._alike(waiting)) if waiting.shape else None
-        if known is None or known[0] > waiting.since_s:
-            return None
-        if self._outlook.horizon.keeps(waiting.gang.id):
-            return None  # what is kept for it stands in the way of the others alone
-        backfill = self._outlook.policies.backfill
-        reserves = backfill is not None and backfill.reserves(len(self._outlook.horizon.reserved))
-        if reserves and known[1].reason in ROOM:
-            return None  # it may have room kept of its own
-        return known[1]
-
-    def _alike(self, waiting: Waiting) -> tuple[object, ...]:
-        """Gangs alike in this are answered alike: also how long they stay plays a part."""
-        # Two that outlive the same reservations see the same cluster.
-        horizon = self._outlook.horizon
-        if not (horizon.reserved or any(self._outlook.holds) or horizon.closed):
-            return (waiting.shape, waiting.priority)
-        end_s = self._outlook.now_s + self._outlook.runtime_s(waiting)
-        closed = sum(1 for one in horizon.closed if one.start_s < end_s)
-        ahead = sum(1 for one in self._outlook.horizon.reserved if one.start_s < end_s)
-        holds = sum(1 for one in self._outlook.holds if one.at_s < end_s)
-        return (waiting.shape, waiting.priority, ahead, holds, closed)
+        self.refused.append(Refused(waiting.gang.id, waiting.version, refusal))
 
     # -- one gang -----------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Quota kept from a moment on; `usage` is what there will be then beside it."""
+    """Quota kept from a moment on; `usage` is what there will be then, itself included."""
 
     claim: Claim
     at_s: float
@@ -42,10 +42,7 @@ class Hold:
 
     def leaves(self, queue: str, charge: Amounts) -> bool:
         """Tell whether a charge fits beside what is held."""
-        self.usage.charge(self.claim.queue, self.claim.charge)
-        fits = self.usage.fits(queue, charge)
-        self.usage.charge(self.claim.queue, self.claim.charge, -1)
-        return fits
+        return self.usage.fits(queue, charge)
 
 
 class Ahead:
@@ -103,6 +100,7 @@ class Holds:
         for one in self:
             if one.overlaps(ahead.at_s):
                 ahead.usage.charge(one.claim.queue, one.claim.charge)
+        ahead.usage.charge(claim.queue, claim.charge)
         made = Hold(claim, ahead.at_s, ahead.usage)
         for one in self:
             if made.overlaps(one.at_s):

@@ -16,7 +16,7 @@ from gangsched.core.cluster import Cluster
 from gangsched.core.model import GangId, NodeName, PodName, PodNeeds
 from gangsched.core.nodes import Ints
 from gangsched.core.queues import Booking
-from gangsched.core.snapshot import Reserved
+from gangsched.core.snapshot import Reserved, Running
 
 Seats = tuple[tuple[NodeName, PodNeeds], ...]
 """Nodes and what one pod takes there."""
@@ -24,11 +24,18 @@ Seats = tuple[tuple[NodeName, PodNeeds], ...]
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """Room that is taken from a moment until another."""
+    """Room that is taken from a moment until another, on some seats or by one that runs."""
 
     start_s: float
     end_s: float
-    seats: Seats
+    seats: Seats = ()
+    by: Running | None = None
+
+    def taken(self) -> Seats:
+        """Return what it takes where; those who run are asked only when it matters."""
+        if self.by is None:
+            return self.seats
+        return tuple((place.node, place.needs) for place in self.by.places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +184,7 @@ class Horizon:
             self._charge(used, stay.seats, 1)
             for other in gone:
                 if other.end_s > moment.at_s:
-                    self._charge(used, other.seats, -1)
+                    self._charge(used, other.taken(), -1)
             rows = [self._cluster.rows[node] for node, _ in stay.seats]
             if (used[rows] > self._cluster.allocatable[rows]).any():
                 return True
@@ -203,7 +210,7 @@ class Horizon:
         used = self._cluster.used.copy()
         for stay in self._stays:
             if stay.end_s <= at_s:
-                self._charge(used, stay.seats, -1)
+                self._charge(used, stay.taken(), -1)
         for stay in self._kept.values():
             if stay.start_s <= at_s < stay.end_s:
                 self._charge(used, stay.seats, 1)

@@ -46,18 +46,12 @@ def keep_room(
 
     Whoever had a promise keeps it: only a gang that outranks it takes it away (`Outlook.lapse`).
     """
-    backfill = outlook.policies.backfill
-    if backfill is None or waiting.surplus:
+    if outlook.policies.backfill is None or waiting.surplus:
         return refusal
     if refusal.reason not in LACKS:
         return refusal
-    if promised is None:
-        tree = outlook.tree_of(waiting)
-        made = sum(
-            1 for one in outlook.reserved if outlook.tree_of(outlook.waiting[one.gang]) == tree
-        )
-        if not backfill.reserves(made):
-            return refusal
+    if promised is None and not outlook.may_keep(waiting):
+        return refusal
     before_s = promised.start_s if promised is not None else float("inf")
     start_s = _keep(outlook, waiting, before_s)
     if start_s is None and promised is not None and _again(outlook, waiting, promised):

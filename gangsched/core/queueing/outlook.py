@@ -1,14 +1,15 @@
 """What one planning cycle works on: the cluster, the queues' usage, and what is to come."""
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from gangsched.core.accounts.estimate import ASSUMED_S
 from gangsched.core.accounts.usage import Usage
 from gangsched.core.model import GangId, NodeName, PodName, Waiting
-from gangsched.core.policy import Placement, Policies
-from gangsched.core.queueing.admission import charge_at, charge_of, split
-from gangsched.core.queueing.candidates import outranks, stoppable
+from gangsched.core.policy import Candidate, Placement, Policies
+from gangsched.core.queueing.admission import charge_at, charge_of, kinds_in, split
+from gangsched.core.queueing.candidates import Lenders, candidates, outranks, stoppable
 from gangsched.core.queueing.holds import Ahead, Claim, Holds
 from gangsched.core.queueing.horizon import Horizon, Stay
 from gangsched.core.queues import Amounts, QuotaKey
@@ -16,6 +17,9 @@ from gangsched.core.snapshot import Reserved, Running, Snapshot
 
 SEARCHES = 2
 """For so many gangs others are stopped, or are looked for in vain, in one planning cycle."""
+
+ALWAYS = float("-inf")
+"""The mark of what holds for gangs of any run time."""
 
 _GRACE_S = 60.0
 _FOREVER_S = 10 * 365 * 86_400.0
@@ -35,9 +39,9 @@ class Outlook:
         self.policies = policies
         self.now_s = now_s
         self.usage = snapshot.usage.copy()
-        for waiting in snapshot.waiting:
-            for needs in {id(m.needs): m.needs for m in waiting.members}.values():
-                snapshot.cluster.vector(needs)  # a resource nobody has yet adds a column: now
+        kinds = {id(kind): kind for one in snapshot.waiting for kind in kinds_in(one)}
+        for needs in kinds.values():
+            snapshot.cluster.vector(needs)  # a resource nobody has yet adds a column: now
         self.running = {one.gang.id: one for one in snapshot.running}
         self.stays = {one.gang.id: self._stay_of(one) for one in snapshot.running}
         leaving = [self._leaving(one) for one in snapshot.leaving]
@@ -51,6 +55,12 @@ class Outlook:
         self.unhelped: set[tuple[int, int]] = set()
         self._afterwards: tuple[Snapshot, Usage] | None = None
         self._stoppable: dict[str, list[Running]] | None = None
+        self._lenders: Lenders | None = None
+        self._kept_in: dict[str, int] = {}
+        self._may_keep: dict[str, bool] = {}
+        self._tops: dict[str, str] = {}
+        self._ending: dict[str, list[Running]] = {}
+        self._marks_s: list[float] | None = None
         self._passed: dict[GangId, Amounts] = {}
         self._yields: dict[tuple[str, int], Amounts] = {}
         self.leaving: list[Running] = list(snapshot.leaving)
@@ -68,6 +78,9 @@ class Outlook:
         self.horizon.reserve(promise.gang, stay, promise.nodes)
         if ahead is not None:
             self.holds.keep(self.claim(waiting), ahead)
+        self._kept_in[self.tree_of(waiting)] = self._kept_in.get(self.tree_of(waiting), 0) + 1
+        self._marks_s = None
+        self._may_keep.clear()
 
     def turn_of(self, waiting: Waiting) -> Reserved | None:
         """Begin a gang's turn: return what it was promised, which is free for it again."""
@@ -79,8 +92,32 @@ class Outlook:
 
     def cancel(self, gang: GangId) -> None:
         """Keep nothing for a gang any more."""
+        if self.horizon.keeps(gang):
+            self._kept_in[self.tree_of(self.waiting[gang])] -= 1
         self.horizon.cancel(gang)
         self.holds.cancel(gang)
+        self._marks_s = None
+        self._may_keep.clear()
+
+    def may_keep(self, waiting: Waiting) -> bool:
+        """Tell whether a gang may have room and quota kept: so many of its tree, by the policy."""
+        known = self._may_keep.get(waiting.gang.queue)
+        if known is None:
+            backfill, made = self.policies.backfill, self._kept_in.get(self.tree_of(waiting), 0)
+            known = backfill is not None and backfill.reserves(made)
+            self._may_keep[waiting.gang.queue] = known
+        return known and not waiting.surplus
+
+    def mark_s(self, waiting: Waiting) -> float:
+        """Return when the last thing begins that a gang would outlive if it started now.
+
+        Two that outlive the same promises and bookings see the same cluster.
+        """
+        if self._marks_s is None:
+            marks = {one.start_s for one in self.reserved} | {one.at_s for one in self.holds}
+            self._marks_s = sorted(marks | {one.start_s for one in self.horizon.closed})
+        count = bisect_left(self._marks_s, self.now_s + self.runtime_s(waiting))
+        return self._marks_s[count - 1] if count else ALWAYS
 
     def lapse(self, first: Waiting) -> bool:
         """Take back what was promised to those a gang outranks; tell if there was any."""
@@ -125,25 +162,29 @@ class Outlook:
 
     def tree_of(self, waiting: Waiting) -> str:
         """Return the top of a gang's tree, "" where no quota bounds it."""
-        tree, queue = self.usage.tree, waiting.gang.queue
-        return tree.path(queue)[-1] if queue in tree and tree.limited(queue) else ""
+        queue = waiting.gang.queue
+        known = self._tops.get(queue)
+        if known is None:
+            tree = self.usage.tree
+            bounded = queue in tree and tree.limited(queue)
+            known = self._tops[queue] = tree.path(queue)[-1] if bounded else ""
+        return known
 
     def ahead(self, waiting: Waiting) -> Ahead | None:
         """Return what a gang's tree will use as others end; None where no quota bounds it."""
         top = self.tree_of(waiting)
         if not top:
             return None
-        usage = self.usage.copy(top)
-        ending = []
-        for one in (*self.running.values(), *self.leaving):
-            queue = one.gang.queue
-            if queue not in usage.tree or usage.tree.path(queue)[-1] != top:
-                continue
-            if one.leaving:
-                usage.charge(queue, one.charge, -1)
-            elif one.gang.id not in self.victims:
-                ending.append(one)
-        ending.sort(key=lambda one: (one.free_s(self.now_s), one.gang.id))
+        usage, tree = self.usage.copy(top), self.usage.tree
+        inside = set(tree.below(top))
+        for one in self.leaving:
+            if one.gang.queue in inside:
+                usage.charge(one.gang.queue, one.charge, -1)
+        if top not in self._ending:
+            ones = [one for one in self.running.values() if one.gang.queue in inside]
+            ones.sort(key=lambda one: (self.stays[one.gang.id].end_s, one.gang.id))
+            self._ending[top] = [one for one in ones if not one.leaving]
+        ending = [one for one in self._ending[top] if one.gang.id not in self.victims]
         return Ahead(usage, ending, self.now_s)
 
     # -- starts and stops ---------------------------------------------------------------------
@@ -154,7 +195,7 @@ class Outlook:
         self.usage.charge(waiting.gang.queue, charge)
         self.horizon.started(stay)
         self.holds.started(waiting.gang.queue, charge, stay.end_s)
-        self._afterwards = None
+        self._afterwards = self._lenders = None
 
     def afterwards(self) -> tuple[Snapshot, Usage]:
         """Return cluster and usage as they will be once those have left who were told to."""
@@ -171,6 +212,13 @@ class Outlook:
             self._afterwards = replace(self.snapshot, cluster=cluster), usage
         return self._afterwards
 
+    def candidates(self, waiting: Waiting, charge: Amounts) -> Iterator[Candidate]:
+        """Yield the gangs that may be stopped for one with this charge."""
+        _, usage = self.afterwards()
+        if self._lenders is None:
+            self._lenders = Lenders(usage)
+        return candidates(waiting, self.stoppable(), self._lenders, charge, self.now_s)
+
     def stoppable(self) -> dict[str, list[Running]]:
         """Return by queue the gangs that may be stopped and are not yet."""
         if self._stoppable is None:
@@ -182,7 +230,7 @@ class Outlook:
         """Count gangs that are stopped in this cycle as leaving."""
         self.victims.update(one.gang.id for one in gone)
         self.leaving.extend(gone)
-        self._stoppable = self._afterwards = None
+        self._stoppable = self._afterwards = self._lenders = None
         self._yields.clear()
 
     # -- how long -----------------------------------------------------------------------------
@@ -207,13 +255,11 @@ class Outlook:
         return Stay(start_s, end_s, tuple((node, needs[name]) for name, node in nodes))
 
     def _leaving(self, one: Running) -> Stay:
-        seats = tuple((place.node, place.needs) for place in one.places)
-        return Stay(min(one.started_s, self.now_s), self.now_s + _GRACE_S, seats)
+        return Stay(min(one.started_s, self.now_s), self.now_s + _GRACE_S, by=one)
 
     def _stay_of(self, one: Running) -> Stay:
-        seats = tuple((place.node, place.needs) for place in one.places)
         end_s = min(one.free_s(self.now_s), self.now_s + _FOREVER_S)
-        return Stay(min(one.started_s, self.now_s), end_s, seats)
+        return Stay(min(one.started_s, self.now_s), end_s, by=one)
 
     def charged(self, waiting: Waiting, placed: Placement) -> Amounts:
         """Return what a placement charges, on the GPUs it really gets."""

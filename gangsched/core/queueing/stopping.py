@@ -10,7 +10,6 @@ from gangsched.core.placement.descent import Style
 from gangsched.core.placement.fill import fits
 from gangsched.core.policy import Placement, Request
 from gangsched.core.queueing.admission import charge_at, charge_of, kinds_to_try, of_kind
-from gangsched.core.queueing.candidates import candidates
 from gangsched.core.queueing.outlook import Outlook, at_least
 from gangsched.core.refusal import Reason, Refusal
 from gangsched.core.snapshot import Running, Trial
@@ -41,7 +40,7 @@ def _of_kind(outlook: Outlook, waiting: Waiting, kind: str) -> Placement | Refus
         return Refusal(waiting.gang.id, Reason.NO_ROOM, message)
     if (waiting.shape, waiting.priority) in outlook.snapshot.unhelped:
         return None
-    found = candidates(waiting, outlook.stoppable(), usage, charge, outlook.now_s)
+    found = outlook.candidates(waiting, charge)
     first = next(found, None)
     if first is None:
         return None

@@ -41,7 +41,7 @@ class Turns:
         self._lines: dict[str, list[Waiting]] = {}
         self._heaps: dict[str, list[tuple[_Key, str, int]]] = {}
         self._stamps: dict[str, int] = {}
-        self._heads: dict[str, str] = {}
+        self._shares: dict[tuple[str, bool], tuple[float, float]] = {}
         self._first: list[Waiting] = []
         self._last: list[Waiting] = []
         self._line_up(waiting)
@@ -97,13 +97,11 @@ class Turns:
             batch.append(line.pop())
         return batch
 
-    def skip(self, like: Waiting, alike: Callable[[Waiting], bool]) -> list[Waiting]:
-        """Take the gangs next in the same line for whom `alike` holds."""
+    def skip(self, like: Waiting, done: Callable[[Waiting], bool]) -> None:
+        """Take the gangs next in the same line away, up to the first that is not done with."""
         line = self._line(like)
-        taken = []
-        while line and alike(line[-1]):
-            taken.append(line.pop())
-        return taken
+        while line and done(line[-1]):
+            line.pop()
 
     def block(self, queue: str) -> list[Waiting]:
         """Let nobody of a queue pass any more; return those who are left in its line."""
@@ -116,6 +114,7 @@ class Turns:
 
     def charged(self, queue: str) -> None:
         """Take note that a queue's usage changed."""
+        self._shares.clear()
         if queue in self._usage.tree and self._policies.sharing is not None:
             self._renew(queue)
 
@@ -178,12 +177,14 @@ class Turns:
         sharing = self._policies.sharing
         assert sharing is not None, "without sharing there is one line"  # noqa: S101
         usage, queue = self._usage, self._usage.tree.queues[name]
-        if above == name and usage.tree.children.get(name):
-            # An inner queue's own gangs compete with its children as one more child would.
-            queue = replace(queue, weight=1.0, priority=0)
-            share, decayed = usage.own(name)
-        else:
-            share = usage.share(name)
+        own = above == name and bool(usage.tree.children.get(name))
+        known = self._shares.get((name, own))
+        if known is None:
             decayed = usage.decayed.get(name, 0.0) / queue.weight
+            known = usage.own(name) if own else (usage.share(name), decayed)
+            self._shares[(name, own)] = known
+        if own:  # an inner queue's own gangs compete with its children as one more child would
+            queue = replace(queue, weight=1.0, priority=0)
+        share, decayed = known
         view = QueueView(queue, share, decayed, usage.beyond(name, self._charge(head)))
         heappush(self._heaps.setdefault(above, []), (sharing.key(view), name, stamp))

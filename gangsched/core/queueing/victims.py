@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from gangsched.core.accounts.usage import Usage
-from gangsched.core.model import GPU, GangId, Waiting
+from gangsched.core.model import GPU, MILLI, GangId, Waiting
 from gangsched.core.nodes import Ints
 from gangsched.core.placement.choosers import fewest
 from gangsched.core.placement.descent import Style
@@ -69,6 +69,7 @@ class Search:
     solve: bool = True
     youngest: bool = False
     _limited: frozenset[QuotaKey] = field(init=False)
+    _mercies: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         tree = self.usage.tree
@@ -123,9 +124,11 @@ class Search:
 
     def _options(self, one: Candidate) -> Iterator[Option]:
         running = one.running
-        spare = [place for place in running.places if place.name in set(running.spare)]
-        if spare and len(spare) < len(running.places):
-            yield self._option(one, tuple(spare), whole=False)
+        if running.spare:
+            names = set(running.spare)
+            spare = tuple(place for place in running.places if place.name in names)
+            if spare and len(spare) < len(running.places):
+                yield self._option(one, spare, whole=False)
         yield self._option(one, running.places, whole=True)
 
     def _option(self, one: Candidate, places: tuple[Place, ...], *, whole: bool) -> Option:
@@ -134,9 +137,9 @@ class Search:
         if not whole or not charge:
             seats = ((place.node, place.needs) for place in places)
             charge = charge_at(self.snapshot.cluster, self.snapshot.rules.kinds, seats)
+        gpus = dict(charge).get((GPU, ""), 0) / MILLI
         if one.ground is not Ground.FAIR:  # only what has a quota decides who is admitted
             charge = tuple(item for item in charge if item[0] in self._limited)
-        gpus = sum(dict(place.needs.requests).get(GPU, 0) for place in places)
         lost_s = max(self.request.now_s - running.lost_since_s, 0.0) if whole else 0.0
         price = (lost_s + self.prices.restart_s) * max(gpus, 1) + self.prices.gang
         if not whole:
@@ -147,8 +150,10 @@ class Search:
         """Stopping gangs of the queue that is furthest beyond its share costs less."""
         if one.ground is Ground.PRIORITY:
             return 1.0
-        share = self.usage.share(one.running.gang.queue)
-        return 1.0 + self.prices.fairness / (1.0 + share)
+        queue = one.running.gang.queue
+        if queue not in self._mercies:
+            self._mercies[queue] = 1.0 + self.prices.fairness / (1.0 + self.usage.share(queue))
+        return self._mercies[queue]
 
     def _touching(self, options: list[Option]) -> list[Option]:
         """Drop what frees nothing the gang could use."""
