@@ -104,9 +104,8 @@ def _refusal(view: View, gang: GangId) -> Refusal | None:
         return view.engine.refusals.get(gang) or state.missing()
     snapshot = view.engine.snapshot(now_s=view.now_s, everybody=True)
     plan = make_plan(snapshot, view.policies, view.now_s)
-    for refused, _, refusal in plan.refusals:
-        if refused == gang:
-            waiting = next(one for one in snapshot.waiting if one.gang.id == gang)
+    for waiting, refusal in plan.refusals:
+        if waiting.gang.id == gang:
             fresh = view.engine.snapshot(0, view.now_s)
             return advise(waiting, fresh, refusal)
     return None
@@ -193,7 +192,7 @@ def queue(view: View, name: str) -> list[Data]:
     plan = make_plan(
         view.engine.snapshot(now_s=view.now_s, everybody=True), view.policies, view.now_s
     )
-    refusals = {gang: refusal for gang, _, refusal in plan.refusals}
+    refusals = {waiting.gang.id: refusal for waiting, refusal in plan.refusals}
     found: list[Data] = []
     for waiting in in_turn(snapshot, view.policies, view.now_s):
         own = waiting.gang.queue

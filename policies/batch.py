@@ -1,6 +1,7 @@
 """Batch: gangs that came at about the same time are chosen together, for most GPU-hours."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from gangsched.core.model import Waiting
 
@@ -13,6 +14,7 @@ class Batch:
     """
 
     window_s: float = 60.0
+    by_age: ClassVar[bool] = True
 
     def key(self, waiting: Waiting, now_s: float) -> tuple[float | str, ...]:
         """Return the sort key: higher priority first, then the longest waiting."""

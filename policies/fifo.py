@@ -1,6 +1,7 @@
 """First in, first out within a priority: the order of kube-scheduler and of Slurm's builtin."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from gangsched.core.model import Waiting
 
@@ -8,6 +9,8 @@ from gangsched.core.model import Waiting
 @dataclass(frozen=True, slots=True)
 class Fifo:
     """Higher priority first, then the longest waiting; the name breaks ties."""
+
+    by_age: ClassVar[bool] = True
 
     def key(self, waiting: Waiting, now_s: float) -> tuple[float | str, ...]:
         """Return the sort key; the present time plays no part."""

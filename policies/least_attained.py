@@ -1,6 +1,7 @@
 """Least attained service: whoever had least GPU time goes first; needs no estimates (Tiresias)."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from gangsched.core.model import GPU, Waiting
 
@@ -16,6 +17,7 @@ class LeastAttained:
 
     threshold_gpu_s: float = 3_600.0
     promote: float = 8.0
+    by_age: ClassVar[bool] = False
 
     def key(self, waiting: Waiting, now_s: float) -> tuple[float | str, ...]:
         """Return the sort key: the queue by attained service, then arrival."""

@@ -1,6 +1,7 @@
 """Priority with ageing: whoever waits gains on the others, so that nobody waits for ever."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from gangsched.core.model import Waiting
 
@@ -10,6 +11,7 @@ class PriorityAge:
     """A priority point is worth `point_s` seconds of waiting (Slurm's multifactor age, linear)."""
 
     point_s: float = 600.0
+    by_age: ClassVar[bool] = True
 
     def key(self, waiting: Waiting, now_s: float) -> tuple[float | str, ...]:
         """Return the sort key: priority plus age, in points."""

@@ -1,9 +1,9 @@
 """Shortest remaining time: the gang that is expected to end first goes first (SRTF, SRSF)."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from gangsched.core.accounts.estimate import ASSUMED_S
-from gangsched.core.model import GPU, Waiting
+from gangsched.core.model import GPU, Waiting, runtime_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,14 +16,14 @@ class Shortest:
 
     service: bool = False
     patience_s: float = 86_400.0
+    by_age: ClassVar[bool] = False
 
     def key(self, waiting: Waiting, now_s: float) -> tuple[float | str, ...]:
         """Return the sort key: what is left to run."""
         waited_s = now_s - waiting.since_s
         if waited_s > self.patience_s:
             return (0.0, waiting.since_s, waiting.gang.id)
-        left_s = waiting.gang.expected_runtime_s or ASSUMED_S
-        left_s = max(left_s - waiting.attained_s, 1.0)
+        left_s = max(runtime_s(waiting) - waiting.attained_s, 1.0)
         return (1.0, left_s * gpus(waiting) if self.service else left_s, waiting.gang.id)
 
     def peers(self, first: Waiting, other: Waiting) -> bool:

@@ -86,7 +86,7 @@ class Custody(Views):
         """Count everything anew in a changed tree."""
         self._tree_stamp += 1
         self.ledger.declare(Tree(self.queues.values()), self._now_s)
-        self._backlog.room_grew = True
+        self._backlog.anew()
 
     def _remember(self, fact: f.GpuTimeSeen) -> None:
         """Take over what an earlier process had counted, unless this one counted already."""
@@ -182,6 +182,7 @@ class Custody(Views):
             return
         gang.learnt = True
         self.history.ended(gang.spec, self._now_s - gang.running().started_s)
+        self._backlog.learnt(gang.spec.user)
 
     def _preempted(self, victim: GangState, eviction: Eviction, by: GangState) -> str:
         """Note who is stopped for whom; return the sentence its owner is told."""

@@ -15,14 +15,13 @@ from dataclasses import replace
 
 from gangsched.core import facts as f
 from gangsched.core import orders as o
-from gangsched.core.accounts.estimate import Estimate
 from gangsched.core.accounts.ledger import Ledger
 from gangsched.core.backlog import Backlog
 from gangsched.core.cluster import Cluster
 from gangsched.core.gangs import GangState, Limits, Stage, State
 from gangsched.core.holding import Holding
 from gangsched.core.machine import Machine
-from gangsched.core.model import Gang, GangId, Node, NodeName, PodNeeds, PodUid, Waiting
+from gangsched.core.model import GangId, Node, NodeName, PodNeeds, PodUid, Waiting
 from gangsched.core.planner import Plan, Planned
 from gangsched.core.policy import Placement
 from gangsched.core.recheck import emptied, holds
@@ -47,9 +46,8 @@ class Engine(Machine):
         self._pods: dict[PodUid, f.PodSeen] = {}
         self._timed: dict[GangId, None] = {}
         self._leavers: dict[GangId, None] = {}
-        self._waiting_known: dict[GangId, tuple[tuple[int, int], Waiting]] = {}
+        self._waiting_known: dict[GangId, tuple[tuple[int, int], Waiting, int]] = {}
         self._running_known: dict[GangId, tuple[tuple[int, int], Running]] = {}
-        self._estimates_known: dict[GangId, tuple[Gang, tuple[int, int], Estimate]] = {}
         self._needs_known: dict[PodNeeds, PodNeeds] = {}
         self._births = 0
         self._replanned_s = 0.0
@@ -104,6 +102,7 @@ class Engine(Machine):
         self._now_s = max(now_s, self._now_s)
         if now_s - self._replanned_s >= self.limits.replan_s:
             self._replanned_s = now_s
+            self._backlog.relearn()
             self._backlog.again()
             self.unhelped.clear()
         for unwanted, reason in self._unwanted():
@@ -131,6 +130,8 @@ class Engine(Machine):
             left = self._emptied(planned) if fresh else None
             if gang is None or left is None or not holds(left, gang, planned):
                 self.stale_plans += 1
+                if gang is not None:
+                    self._backlog.want(gang.id)
                 continue
             for eviction in planned.placement.evicts:
                 self._stop(self.gangs[eviction.gang], eviction, gang, now_s)
@@ -138,17 +139,21 @@ class Engine(Machine):
         if not plan.advice:
             self.reserved = {one.gang: one for one in plan.reserved}
             self.unhelped |= plan.unhelped
-        for gang_id, version, refusal in plan.refusals:
-            gang = self.gangs.get(gang_id)
-            if gang is None or gang.version != version:
+            self._backlog.refusals.plans += 1
+        for alike, refusal in plan.lines:
+            self._backlog.say_line(alike, refusal)
+        for waiting, refusal in plan.refusals:
+            gang = self.gangs.get(waiting.gang.id)
+            if gang is None or gang.version != waiting.version:
                 continue
             if plan.advice:  # it may be in line again meanwhile, and must stay there
-                if self._backlog.stands(refusal):
+                if self._backlog.stands(gang.id, refusal):
                     self._refuse(gang, refusal)
             else:
-                if plan.room == self._backlog.room and gang_id not in plan.postponed:
-                    self._backlog.refused(gang_id)
+                self._backlog.refused(waiting, alone=gang.id in self.reserved)
                 self._refuse(gang, refusal)
+        if plan.postponed:
+            self._backlog.again()
         return self._take_orders()
 
     def _emptied(self, planned: Planned) -> Cluster | None:
@@ -172,7 +177,8 @@ class Engine(Machine):
         gang.version += 1
         gang.deadline_s = now_s + gang.timeout_s(self.limits)
         self._timed[gang.id] = None
-        self.refusals.pop(gang.id, None)
+        self._backlog.pause(gang.id)
+        self._backlog.refusals.unsay(gang.id)
         if planned.placement.repartitions or planned.placement.evicts:
             self._hold(gang, planned.placement, now_s)
         else:
@@ -361,7 +367,7 @@ class Engine(Machine):
         self._backlog.forget(gang.id)
         self._timed.pop(gang.id, None)
         self._leavers.pop(gang.id, None)
-        for known in (self._waiting_known, self._running_known, self._estimates_known):
+        for known in (self._waiting_known, self._running_known):
             known.pop(gang.id, None)
 
     def _adopt(self, fact: f.ReservationSeen, now_s: float) -> None:

@@ -8,11 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from zlib import crc32
 
-from gangsched.core.accounts.estimate import ASSUMED_S, Estimate, Source
 from gangsched.core.accounts.usage import Usage
 from gangsched.core.cluster import Cluster
 from gangsched.core.defrag import as_waiting
-from gangsched.core.model import GangId, Waiting
+from gangsched.core.model import ASSUMED_S, Estimate, GangId, Source, Waiting
 from gangsched.core.planner import make_plan
 from gangsched.core.policy import Eviction, Placement, Policies
 from gangsched.core.queueing.admission import charge_at, charge_of
@@ -47,7 +46,8 @@ class Prediction:
 
 def in_turn(snapshot: Snapshot, policies: Policies, now_s: float) -> list[Waiting]:
     """Return the waiting gangs in the order in which it is their turn."""
-    turns = Turns(snapshot.waiting, snapshot.usage.copy(), policies, now_s, charge_of)
+    usage = snapshot.usage.copy()
+    turns = Turns(snapshot.waiting, snapshot.lines, usage, policies, now_s, charge_of)
     return list(turns)
 
 
@@ -72,7 +72,7 @@ def forecast(
         position = positions[waiting.gang.queue] = positions.get(waiting.gang.queue, 0) + 1
         drawn = sorted(starts.get(waiting.gang.id, []))
         known = 2 * len(drawn) > effort.runs  # a start that few runs reach is no median
-        estimate = snapshot.rules.estimates.get(waiting.gang.id)
+        estimate = waiting.estimate
         found[waiting.gang.id] = Prediction(
             waiting.gang.id,
             position,
@@ -165,7 +165,7 @@ class _Run:
             constraints=waiting.constraints,
             near_role=waiting.near_role,
             priority=waiting.priority,
-            estimate=self.snapshot.rules.estimates.get(waiting.gang.id),
+            estimate=waiting.estimate,
             since_s=waiting.since_s,
             charge=self._counted(places),
         )

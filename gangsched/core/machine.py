@@ -45,6 +45,8 @@ class Machine(Custody):
             self._watch_work(gang, now_s)
         if gang.plannable():
             self._backlog.want(gang.id)
+        else:
+            self._backlog.pause(gang.id)
 
     def _gather(self, gang: GangState, now_s: float) -> None:
         settled = gang.bound_count() + gang.ended_count()
@@ -62,7 +64,7 @@ class Machine(Custody):
             gang.state = State.PENDING
             gang.since_s = gang.since_s if gang.since_s is not None else now_s
             gang.version += 1
-            self.refusals.pop(gang.id, None)
+            self._backlog.refusals.unsay(gang.id)
             if gang.given_up:
                 self._refuse(gang, Refusal(gang.id, Reason.GIVEN_UP, f"{gang.given_up}."))
 
@@ -119,7 +121,7 @@ class Machine(Custody):
         gang.most_per_node = gang.most_until_s = None
         gang.deadline_s = None
         gang.version += 1
-        self.refusals.pop(gang.id, None)
+        self._backlog.refusals.unsay(gang.id)
         nodes = len({m.bound for m in gang.members.values() if m.bound})
         self._report(
             gang,
@@ -326,9 +328,7 @@ class Machine(Custody):
     def _tell(self, gang: GangState) -> None:
         """Tell a gang why it waits."""
         why = self.refusals[gang.id]
-        self._orders.append(
-            o.Report(gang.id, gang.state.value, why.reason.value, why.message, why)
-        )
+        self._orders.append(o.Report(gang.id, gang.state.value, why.reason.value, why.message, why))
 
     def _settle_member(self, gang: GangState, member: MemberState) -> None:
         self._discharge((gang.id, member.name))

@@ -7,6 +7,7 @@ extended resources (GPUs, HCAs, MIG slices) in pieces.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import NewType
 
 GangId = NewType("GangId", str)
@@ -294,6 +295,37 @@ class Seated:
     node: NodeName
 
 
+ASSUMED_S = 3600.0
+"""Believed of a gang of which nothing is known; said so wherever it is used."""
+
+
+class Source(StrEnum):
+    """Where an estimate comes from."""
+
+    DECLARED = "declared"
+    LEARNT = "learnt"
+    QUEUE = "queue"
+    ASSUMED = "assumed"
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A run time in seconds, its 10th and 90th percentile, and where they come from."""
+
+    runtime_s: float
+    low_s: float
+    high_s: float
+    source: Source
+
+    def left_s(self, elapsed_s: float) -> float:
+        """Return what is left; a gang that outlived its estimate is late by as much again.
+
+        Small steps at first (Tsafrir et al., TPDS 2007): a large one would let others start that
+        delay whoever waits for this gang's room.
+        """
+        return max(self.runtime_s - elapsed_s, elapsed_s - self.runtime_s, 1.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """A gang with members to place, as a planner sees it.
@@ -306,7 +338,7 @@ class Waiting:
     `attained_s` is how long the gang ran before it was stopped. `charge` is what its minimum
     takes of a quota (`queues.Amounts`; empty: not worked out yet). Gangs of one
     `shape` ask for the same (0: not worked out). `kinds` are the needs that differ among its
-    members (empty: not worked out).
+    members (empty: not worked out). `estimate` says how long it will run.
     """
 
     gang: Gang
@@ -327,3 +359,27 @@ class Waiting:
     charge: tuple[tuple[tuple[str, str], int], ...] = ()
     shape: int = 0
     kinds: tuple[PodNeeds, ...] = ()
+    estimate: Estimate | None = None
+
+    @property
+    def alike(self) -> tuple[int, int]:
+        """Return what gangs have in common that are planned as one: request and priority."""
+        return self.shape, self.priority
+
+
+def runtime_s(waiting: Waiting) -> float:
+    """Return how long a gang is expected to run."""
+    if waiting.estimate is not None:
+        return waiting.estimate.runtime_s
+    return waiting.gang.expected_runtime_s or ASSUMED_S
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """Waiting gangs of one shape and priority, the oldest first.
+
+    None of them is expected to run for less than `shortest_s`.
+    """
+
+    gangs: tuple[Waiting, ...]
+    shortest_s: float

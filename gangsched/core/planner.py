@@ -11,6 +11,7 @@ from gangsched.core.cluster import Cluster
 from gangsched.core.model import GPU, GangId, PodNeeds, Waiting
 from gangsched.core.policy import Placement, Policies
 from gangsched.core.queueing.cycle import Cycle, Refused
+from gangsched.core.refusal import Refusal
 from gangsched.core.snapshot import Reserved, Snapshot, Trial
 
 
@@ -29,7 +30,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to place, in order, and who was refused why.
+    """What to place, in order, and who was refused why: gangs by themselves, and whole lines.
 
     `reserved` is room kept in time for some of the refused. `advice` only adds remedies to
     refusals that stand: it says nothing of the room there is now. `postponed` are refused gangs to
@@ -38,8 +39,8 @@ class Plan:
 
     placements: tuple[Planned, ...] = ()
     refusals: tuple[Refused, ...] = ()
+    lines: tuple[tuple[tuple[int, int], Refusal], ...] = ()
     advice: bool = False
-    room: int = 0
     reserved: tuple[Reserved, ...] = ()
     postponed: frozenset[GangId] = frozenset()
     unhelped: frozenset[tuple[int, int]] = frozenset()
@@ -56,7 +57,7 @@ def make_plan(snapshot: Snapshot, policies: Policies, now_s: float) -> Plan:
     return Plan(
         tuple(Planned(waiting.gang.id, waiting.version, at) for waiting, at in cycle.started),
         tuple(cycle.refused),
-        room=snapshot.room,
+        tuple(cycle.lines.items()),
         reserved=cycle.reserved,
         postponed=cycle.postponed,
         unhelped=cycle.unhelped,

@@ -7,7 +7,7 @@ whatever a policy returns, so a wrong policy can waste a cycle but never over-co
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from gangsched.core.accounts.usage import Usage
 from gangsched.core.model import GangId, Layout, NodeName, PodName, Requests, Waiting
@@ -85,7 +85,13 @@ class QueueView:
 
 
 class QueueOrder(Protocol):
-    """Who is next inside a queue."""
+    """Who is next inside a queue.
+
+    `by_age` says that of gangs that ask for the same, at one priority, the older always goes
+    first: then a cycle need not ask for the key of each.
+    """
+
+    by_age: ClassVar[bool]
 
     def key(self, waiting: Waiting, now_s: float) -> tuple[float | str, ...]:
         """Return the sort key of a gang; the smallest goes first. Ties must not exist."""

@@ -4,14 +4,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from gangsched.core.accounts.estimate import Estimate
 from gangsched.core.accounts.tree import Tree
 from gangsched.core.accounts.usage import Usage
 from gangsched.core.cluster import Cluster
 from gangsched.core.devices import Devices
 from gangsched.core.model import (
     NO_CONSTRAINTS,
+    Alike,
     Constraints,
+    Estimate,
     Gang,
     GangId,
     Near,
@@ -80,12 +81,11 @@ class Rules:
     """What queues say beside quotas, for one planning cycle.
 
     `users` maps queue and user to what the user holds there; `spent` are GPU-seconds of budgets
-    by queue, user ("" for all) and period. `estimates` tell how long waiting gangs will run.
+    by queue, user ("" for all) and period.
     """
 
     users: Mapping[tuple[str, str], Mapping[QuotaKey, int]] = field(default_factory=dict)
     spent: Mapping[tuple[str, str, float], float] = field(default_factory=dict)
-    estimates: Mapping[GangId, Estimate] = field(default_factory=dict)
     bookings: tuple[Booking, ...] = ()
     kinds: Kinds = field(default_factory=Kinds)
 
@@ -106,7 +106,8 @@ class Snapshot:
     is bound (kube-scheduler, when it stands between plan and binding). `solving` is shared by all
     gangs planned on it: once it is spent, counting alone decides. `promises` is room that was kept
     before: whoever has it starts no later. `unhelped` are shapes and priorities of gangs for which
-    nobody could be stopped a short while ago.
+    nobody could be stopped a short while ago. `lines` are gangs that were refused before, by what
+    they have in common; nobody with a promise is among them.
     """
 
     cluster: Cluster
@@ -118,7 +119,7 @@ class Snapshot:
     promises: tuple[Reserved, ...] = ()
     unhelped: frozenset[tuple[int, int]] = frozenset()
     solving: Allowance = field(default_factory=Allowance)
-    room: int = 0
+    lines: tuple[Alike, ...] = ()
     rules: Rules = field(default_factory=Rules)
 
     @contextmanager

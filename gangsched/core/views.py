@@ -1,16 +1,16 @@
 """What others may ask of the engine; the answers change nothing about any gang."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from gangsched.core import facts as f
-from gangsched.core.accounts.estimate import Estimate, History
+from gangsched.core.accounts.estimate import History
 from gangsched.core.accounts.ledger import Ledger
 from gangsched.core.backlog import Backlog
 from gangsched.core.cluster import Cluster
 from gangsched.core.gangs import GangState
 from gangsched.core.members import Limits, MemberState, State
-from gangsched.core.model import Gang, GangId, NodeName, PodNeeds, PodUid, Waiting
+from gangsched.core.model import Alike, GangId, NodeName, PodNeeds, PodUid, Waiting
 from gangsched.core.queueing.admission import charge_at, charge_of
 from gangsched.core.queues import Booking, QuotaKey
 from gangsched.core.refusal import Refusal
@@ -36,10 +36,9 @@ class Views:
     _backlog: Backlog
     _leavers: dict[GangId, None]
     _tree_stamp: int
-    _waiting_known: dict[GangId, tuple[tuple[int, int], Waiting]]
+    _waiting_known: dict[GangId, tuple[tuple[int, int], Waiting, int]]
     _running_known: dict[GangId, tuple[tuple[int, int], Running]]
     _needs_known: dict[PodNeeds, PodNeeds]
-    _estimates_known: dict[GangId, tuple[Gang, tuple[int, int], Estimate]]
 
     def capacity(self) -> dict[QuotaKey, int]:
         """Return what the whole cluster has, in the units of quotas."""
@@ -62,12 +61,15 @@ class Views:
         Gangs refused on the present room are left out, but for those that have room reserved in
         time: whoever is planned must know of them. A forecast wants `everybody`.
         """
+        lines: tuple[Alike, ...] = ()
         if everybody:
             gangs = [gang for gang in self.gangs.values() if gang.plannable()]
+        elif limit:
+            gangs, lines = self._backlog.plannable()
         else:
-            gangs = self._backlog.plannable() if limit else []
+            gangs = []
         waiting = [self._waiting(gang) for gang in gangs]
-        if waiting and not everybody:
+        if (waiting or lines) and not everybody:
             heads = [self.gangs[one] for one in self.reserved if one in self.gangs]
             known = {one.gang.id for one in waiting}
             waiting += [
@@ -76,7 +78,8 @@ class Views:
         if len(waiting) > limit:
             waiting.sort(key=lambda item: (-item.priority, item.since_s, item.gang.id))
             del waiting[limit:]
-        for needs in {id(kind): kind for item in waiting for kind in item.kinds}.values():
+        shapes = (*waiting, *(line.gangs[0] for line in lines))
+        for needs in {id(kind): kind for one in shapes for kind in one.kinds}.values():
             self.cluster.capacity(needs)  # counted here and kept up to date from now on
         usage = self.ledger.usage
         usage.capacity = self.capacity()
@@ -90,11 +93,12 @@ class Views:
             self.leaving(),
             tuple(self.reserved.values()),
             frozenset(self.unhelped),
-            room=self._backlog.room,
-            rules=self._rules(waiting, now_s),
+            lines=lines,
+            rules=self._rules(shapes, now_s),
         )
 
-    def _rules(self, waiting: list[Waiting], now_s: float) -> Rules:
+    def _rules(self, waiting: Iterable[Waiting], now_s: float) -> Rules:
+        """Return what queues say; those of one line have one user."""
         tree, ledger = self.ledger.usage.tree, self.ledger
         spent: dict[tuple[str, str, float], float] = {}
         for queue in tree.queues.values():
@@ -107,7 +111,6 @@ class Views:
         return Rules(
             users={key: dict(held) for key, held in ledger.users.items() if key[0] in limited},
             spent=spent,
-            estimates={one.gang.id: self._estimate(one.gang) for one in waiting},
             bookings=tuple(self.bookings[name] for name in sorted(self.bookings)),
             kinds=ledger.kinds,
         )
@@ -116,8 +119,15 @@ class Views:
         """Return a waiting gang with what its queue adds; worked out once for each version."""
         known = self._waiting_known.get(gang.id)
         stamp = (gang.version, self._tree_stamp)
-        if known is not None and known[0] == stamp:
-            return known[1]
+        made = known[1] if known is not None and known[0] == stamp else self._made(gang)
+        learnt = self.history.stamp(made.gang.user)
+        if known is None or known[1] is not made or known[2] != learnt:
+            queue = self.ledger.usage.tree.queues.get(made.gang.queue)
+            made = replace(made, estimate=self.history.estimate(made.gang, queue))
+            self._waiting_known[gang.id] = (stamp, made, learnt)
+        return made
+
+    def _made(self, gang: GangState) -> Waiting:
         made = gang.waiting()
         queue = self.ledger.usage.tree.queues.get(made.gang.queue)
         if made.gang.priority is None and not made.priority and queue is not None:
@@ -136,19 +146,7 @@ class Views:
         if len(self._needs_known) > _NEEDS_KEPT:
             self._needs_known.clear()
         kinds = tuple(self._needs_known.setdefault(needs, needs) for needs in counts)
-        made = replace(made, charge=charge_of(made), shape=shape or 1, kinds=kinds)
-        self._waiting_known[gang.id] = (stamp, made)
-        return made
-
-    def _estimate(self, gang: Gang) -> Estimate:
-        """Return how long a gang will run; worked out once until its user's history grows."""
-        stamp = (self.history.stamp(gang.user), self._tree_stamp)
-        known = self._estimates_known.get(gang.id)
-        if known is None or known[0] is not gang or known[1] != stamp:
-            queue = self.ledger.usage.tree.queues.get(gang.queue)
-            known = (gang, stamp, self.history.estimate(gang, queue))
-            self._estimates_known[gang.id] = known
-        return known[2]
+        return replace(made, charge=charge_of(made), shape=shape or 1, kinds=kinds)
 
     def reservation(self, uid: PodUid) -> NodeName | None:
         """Return the node a pod may go to now, for a driver's look-up."""
@@ -163,7 +161,7 @@ class Views:
         return tuple((self._waiting(gang), refusal) for gang, refusal in due)
 
     @property
-    def refusals(self) -> dict[GangId, Refusal]:
+    def refusals(self) -> Mapping[GangId, Refusal]:
         """Return why each waiting gang does not start."""
         return self._backlog.refusals
 
@@ -180,7 +178,9 @@ class Views:
                 queue = self.ledger.usage.tree.queues.get(made.gang.queue)
                 if made.gang.priority is None and not made.priority and queue is not None:
                     made = replace(made, priority=queue.default_priority or 0)
-                made = replace(self._charged(made), estimate=self._estimate(made.gang))
+                made = replace(
+                    self._charged(made), estimate=self.history.estimate(made.gang, queue)
+                )
                 known = self._running_known[gang.id] = (stamp, made)
             if known[1].places:
                 found.append(known[1])

@@ -41,11 +41,11 @@ class Counsel:
         assert snapshot is not None, "look comes first"  # noqa: S101
         advised = advise(waiting, snapshot, refusal)
         if self._mode == "off" or refusal.reason not in (Reason.NO_ROOM, Reason.TOPOLOGY):
-            return Plan((), (Refused(waiting.gang.id, waiting.version, advised),), advice=True)
+            return Plan((), (Refused(waiting, advised),), advice=True)
         mover = Mover(snapshot, self._placer, self._now_s, self._budget, self._protected)
         moves = mover.make_room(waiting)
         if moves is None or moves.placement is None:
-            return Plan((), (Refused(waiting.gang.id, waiting.version, advised),), advice=True)
+            return Plan((), (Refused(waiting, advised),), advice=True)
         if self._mode == "apply":
             placement = replace(
                 moves.placement,
@@ -54,4 +54,4 @@ class Counsel:
             return Plan((Planned(waiting.gang.id, waiting.version, placement),), advice=True)
         remedy = Remedy("move", f"moving {describe_moves(moves)}")
         advised = replace(advised, remedies=(*advised.remedies, remedy))
-        return Plan((), (Refused(waiting.gang.id, waiting.version, advised),), advice=True)
+        return Plan((), (Refused(waiting, advised),), advice=True)

@@ -129,7 +129,7 @@ def test_advice_is_given_once_and_again_when_it_is_old():
     ((waiting, refusal),) = engine.unadvised(8, 1.0)
     assert not engine.unadvised(8, 2.0)
     advised = advise(waiting, engine.snapshot(0), refusal)
-    (report,) = engine.accept(Plan((), (Refused(G, waiting.version, advised),), advice=True), 2.0)
+    (report,) = engine.accept(Plan((), (Refused(waiting, advised),), advice=True), 2.0)
     assert report.refusal == advised
     engine.observe(GangSeen(templated("other", 1)), 3.0)
     assert not [o for o in plan(engine, 3.0) if getattr(o, "gang", "") == G]  # nothing new to say
@@ -146,7 +146,7 @@ def test_late_advice_takes_no_gang_out_of_line():
     advised = advise(waiting, engine.snapshot(0), refusal)
     engine.observe(PodGone(PodUid("busy")), 2.0)
     assert engine.wants_plan()
-    late = Plan((), (Refused(G, waiting.version, advised),), advice=True)
+    late = Plan((), (Refused(waiting, advised),), advice=True)
     assert not engine.accept(late, 3.0)
     assert engine.wants_plan()
     plan(engine, 3.0)

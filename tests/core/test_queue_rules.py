@@ -5,13 +5,13 @@ from builders import an_engine, gang, needs, node, pod, templated
 
 from gangsched.core import facts as f
 from gangsched.core import orders as o
-from gangsched.core.accounts.estimate import History, Source, stem
+from gangsched.core.accounts.estimate import History, stem
 from gangsched.core.accounts.ledger import Holding, Ledger
 from gangsched.core.accounts.tree import Tree
 from gangsched.core.accounts.usage import Usage
 from gangsched.core.engine import Engine, Limits, State
 from gangsched.core.forecast import forecast
-from gangsched.core.model import Constraints, GangId, NodeName, PodNeeds, PodUid, Share
+from gangsched.core.model import Constraints, GangId, NodeName, PodNeeds, PodUid, Share, Source
 from gangsched.core.planner import make_plan
 from gangsched.core.policy import Policies
 from gangsched.core.queues import (

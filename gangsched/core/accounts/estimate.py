@@ -2,14 +2,10 @@
 
 from collections import deque
 from dataclasses import dataclass, field
-from enum import StrEnum
 from statistics import quantiles
 
-from gangsched.core.model import Gang, GangId
+from gangsched.core.model import ASSUMED_S, Estimate, Gang, GangId, Source
 from gangsched.core.queues import Queue
-
-ASSUMED_S = 3600.0
-"""Believed of a gang of which nothing is known; said so wherever it is used."""
 
 _KEPT = 20
 _NEEDED = 2
@@ -17,33 +13,6 @@ _RATIOS_NEEDED = 5
 _SPREAD = {"declared": (0.5, 1.0), "queue": (0.25, 2.0), "assumed": (0.1, 3.0)}
 """Where the 10th and 90th percentile lie, as factors, when there is no history to tell.
 Owners declare too much rather than too little (Mu'alem and Feitelson, TPDS 2001)."""
-
-
-class Source(StrEnum):
-    """Where an estimate comes from."""
-
-    DECLARED = "declared"
-    LEARNT = "learnt"
-    QUEUE = "queue"
-    ASSUMED = "assumed"
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A run time in seconds, its 10th and 90th percentile, and where they come from."""
-
-    runtime_s: float
-    low_s: float
-    high_s: float
-    source: Source
-
-    def left_s(self, elapsed_s: float) -> float:
-        """Return what is left; a gang that outlived its estimate is late by as much again.
-
-        Small steps at first (Tsafrir et al., TPDS 2007): a large one would let others start that
-        delay whoever waits for this gang's room.
-        """
-        return max(self.runtime_s - elapsed_s, elapsed_s - self.runtime_s, 1.0)
 
 
 def stem(gang: GangId) -> str:

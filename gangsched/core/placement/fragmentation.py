@@ -107,7 +107,8 @@ def growth(
 def workload(waiting: Waiting, snapshot: Snapshot) -> tuple[Typical, ...]:
     """Return the shapes of all pods in the snapshot with their shares."""
     seen: dict[PodNeeds, int] = dict(snapshot.cluster.shapes)
-    for gang in (waiting, *snapshot.waiting):
+    others = [gang for line in snapshot.lines for gang in line.gangs]
+    for gang in (waiting, *snapshot.waiting, *others):
         for member in gang.members:
             seen[member.needs] = seen.get(member.needs, 0) + 1
     total = sum(seen.values())

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from gangsched.core.model import Waiting
+from gangsched.core.model import Alike, Waiting
 from gangsched.core.queueing.keeping import ROOM
 from gangsched.core.queueing.outlook import ALWAYS, Outlook
 from gangsched.core.refusal import Reason, Refusal
@@ -22,16 +22,24 @@ class Answers:
         """Remember what a gang was told, for those alike."""
         if not waiting.shape:
             return
-        key = (waiting.shape, waiting.priority)
+        key = waiting.alike
         mark_s = self._outlook.mark_s(waiting) if refusal.reason in _IN_TIME else ALWAYS
         known = self._given.get(key)
         if known is None or mark_s < known[0]:
             plain = refusal if refusal.starts_s is None else replace(refusal, starts_s=None)
             self._given[key] = (mark_s, waiting.since_s, refusal.reason in ROOM, plain)
 
+    def all_told(self, alike: Alike) -> bool:
+        """Tell whether all of them are told what the oldest is told, at one glance."""
+        first = alike.gangs[0]
+        mark_s, since_s, for_room, _ = self._given[first.alike]
+        if since_s > first.since_s or (for_room and self._outlook.may_keep(first)):
+            return False
+        return mark_s == ALWAYS or self._outlook.mark_after_s(alike.shortest_s) >= mark_s
+
     def told(self, waiting: Waiting) -> Refusal | None:
         """Return what a gang of the same request was told that is no younger and no longer."""
-        known = self._given.get((waiting.shape, waiting.priority))
+        known = self._given.get(waiting.alike)
         if known is None:
             return None
         mark_s, since_s, for_room, refusal = known

@@ -37,10 +37,9 @@ _STYLE = Style(fewest, descend=True)
 
 
 class Refused(NamedTuple):
-    """A gang that was refused, in the version planned; what it is told may be told to others."""
+    """A gang that was refused; what it is told may be told to others, word by word."""
 
-    gang: GangId
-    version: int
+    waiting: Waiting
     refusal: Refusal
 
 
@@ -54,10 +53,11 @@ class Cycle:
         keep_promises(self._outlook)
         self._verify = verify
         usage = self._outlook.usage
-        self._turns = Turns(snapshot.waiting, usage, policies, now_s, charge_of)
+        self._turns = Turns(snapshot.waiting, snapshot.lines, usage, policies, now_s, charge_of)
         self._answers = Answers(self._outlook)
         self.started: list[tuple[Waiting, Placement]] = []
         self.refused: list[Refused] = []
+        self.lines: dict[tuple[int, int], Refusal] = {}
 
     @property
     def reserved(self) -> tuple[Reserved, ...]:
@@ -80,6 +80,7 @@ class Cycle:
         """Decide on every waiting gang; placements are charged to the trial."""
         for waiting in self._turns:
             if self._tell(waiting):
+                self._tell_alike()
                 continue
             promised = self._outlook.turn_of(waiting)
             for one, result in self._batch(waiting):
@@ -94,11 +95,9 @@ class Cycle:
 
     def _before_promises(self, waiting: Waiting, refusal: Refusal) -> Placement | Refusal:
         """Try again without what was promised to gangs that come later."""
-        if refusal.reason is Reason.OVER_QUOTA:
-            return refusal  # quota that is kept is no part of it
-        if not waiting.surplus and self._outlook.lapse(waiting):
-            return self._plan(waiting)
-        return refusal
+        if waiting.surplus or not self._outlook.lapse(waiting):
+            return refusal
+        return self._plan(waiting)
 
     def _batch(self, first: Waiting) -> Outcome:
         """Plan a gang, together with those its order calls peers."""
@@ -163,11 +162,31 @@ class Cycle:
         if queue is not None and queue.strict and not waiting.surplus and not waiting.repair:
             head = waiting.gang.id
             message = f"queue {queue.name} is strictly in order, and {head} is before it."
-            for one in self._turns.block(queue.name):
-                self._outlook.cancel(one.gang.id)
-                self._say(one, Refusal(one.gang.id, Reason.BLOCKED, message))
+            blocked = Refusal(head, Reason.BLOCKED, message)
+            for rest, in_line in self._turns.block(queue.name):
+                if in_line:
+                    self.lines[rest.gangs[0].alike] = blocked
+                    continue
+                for one in rest.gangs:
+                    self._outlook.cancel(one.gang.id)
+                    self._say(one, blocked)
             return
-        self._turns.skip(waiting, self._tell)
+        self._tell_alike()
+
+    def _tell_alike(self) -> None:
+        """Tell those like the last who had its turn the same, all who must be told so."""
+        rest = self._turns.rest()
+        known = self._answers.told(rest.gangs[0]) if rest.gangs else None
+        if known is None:
+            return
+        self.lines[rest.gangs[0].alike] = known
+        if known.gang in self._outlook.postponed:
+            self._outlook.postponed.add(rest.gangs[0].gang.id)
+        if not self._answers.all_told(rest):
+            told = self._answers.told
+            self._turns.keep([one for one in rest.gangs if told(one) is None])
+        else:
+            self._turns.keep(())
 
     def _tell(self, waiting: Waiting) -> bool:
         """Tell a gang what another of its kind was told; tell whether there was one."""
@@ -180,7 +199,7 @@ class Cycle:
         return True
 
     def _say(self, waiting: Waiting, refusal: Refusal) -> None:
-        self.refused.append(Refused(waiting.gang.id, waiting.version, refusal))
+        self.refused.append(Refused(waiting, refusal))
 
     # -- one gang -----------------------------------------------------------------------------
 

@@ -4,9 +4,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from gangsched.core.accounts.estimate import ASSUMED_S
 from gangsched.core.accounts.usage import Usage
-from gangsched.core.model import GangId, NodeName, PodName, Waiting
+from gangsched.core.model import GangId, NodeName, PodName, Waiting, runtime_s
 from gangsched.core.policy import Candidate, Placement, Policies
 from gangsched.core.queueing.admission import charge_at, charge_of, kinds_in, split
 from gangsched.core.queueing.candidates import Lenders, candidates, outranks, stoppable
@@ -39,7 +38,8 @@ class Outlook:
         self.policies = policies
         self.now_s = now_s
         self.usage = snapshot.usage.copy()
-        kinds = {id(kind): kind for one in snapshot.waiting for kind in kinds_in(one)}
+        shapes = (*snapshot.waiting, *(line.gangs[0] for line in snapshot.lines))
+        kinds = {id(kind): kind for one in shapes for kind in kinds_in(one)}
         for needs in kinds.values():
             snapshot.cluster.vector(needs)  # a resource nobody has yet adds a column: now
         self.running = {one.gang.id: one for one in snapshot.running}
@@ -74,6 +74,7 @@ class Outlook:
 
     def keep(self, waiting: Waiting, promise: Reserved, ahead: Ahead | None) -> None:
         """Keep room, and quota as it will be `ahead`, for a gang."""
+        self.waiting[waiting.gang.id] = waiting
         stay = self.stay(waiting, promise.nodes, promise.start_s)
         self.horizon.reserve(promise.gang, stay, promise.nodes)
         if ahead is not None:
@@ -113,10 +114,14 @@ class Outlook:
 
         Two that outlive the same promises and bookings see the same cluster.
         """
+        return self.mark_after_s(self.runtime_s(waiting))
+
+    def mark_after_s(self, runtime_s: float) -> float:
+        """Return the mark of a gang that runs for so long."""
         if self._marks_s is None:
             marks = {one.start_s for one in self.reserved} | {one.at_s for one in self.holds}
             self._marks_s = sorted(marks | {one.start_s for one in self.horizon.closed})
-        count = bisect_left(self._marks_s, self.now_s + self.runtime_s(waiting))
+        count = bisect_left(self._marks_s, self.now_s + runtime_s)
         return self._marks_s[count - 1] if count else ALWAYS
 
     def lapse(self, first: Waiting) -> bool:
@@ -237,10 +242,7 @@ class Outlook:
 
     def runtime_s(self, waiting: Waiting) -> float:
         """Return how long a gang is expected to run."""
-        known = self.snapshot.rules.estimates.get(waiting.gang.id)
-        if known is None:
-            return waiting.gang.expected_runtime_s or ASSUMED_S
-        return known.runtime_s
+        return runtime_s(waiting)
 
     def stay(
         self,

@@ -5,29 +5,104 @@ last. In between, each level of the tree asks the sharing policy which queue is 
 queue never gains by having many children.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from heapq import heappop, heappush
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from heapq import heapify, heappop, heappush
 
 from gangsched.core.accounts.usage import Usage
-from gangsched.core.model import Waiting
+from gangsched.core.model import Alike, Waiting
 from gangsched.core.policy import Policies, QueueOrder, QueueView
 from gangsched.core.queues import Amounts
 
 Charge = Callable[[Waiting], Amounts]
 
 _Key = tuple[float, ...]
+_OrderKey = tuple[float | str, ...]
+
+
+@dataclass(slots=True)
+class _Cursor:
+    """Gangs alike, in their order, and how far they had their turn."""
+
+    gangs: Sequence[Waiting]
+    shortest_s: float
+    in_line: bool
+    at: int = 0
+
+    def rest(self) -> Alike:
+        return Alike(tuple(self.gangs[self.at :]), self.shortest_s)
+
+
+class _Line:
+    """Gangs in order: a heap of the first of each that are alike."""
+
+    def __init__(self, order: QueueOrder, now_s: float) -> None:
+        self._order = order
+        self._now_s = now_s
+        self._heap: list[tuple[_OrderKey, int, int, _Cursor]] = []
+        self._made = 0
+        self.last: _Cursor | None = None
+
+    def add(self, alike: Alike, *, in_line: bool) -> None:
+        """Add gangs alike, oldest first; `sort` once all are there."""
+        gangs: Sequence[Waiting] = alike.gangs
+        if not self._order.by_age and len(gangs) > 1:
+            gangs = sorted(gangs, key=lambda one: self._order.key(one, self._now_s))
+        self._made += 1
+        cursor = _Cursor(gangs, alike.shortest_s, in_line)
+        key = self._order.key(gangs[0], self._now_s)
+        self._heap.append((key, self._made, 0, cursor))
+
+    def sort(self) -> None:
+        heapify(self._heap)
+
+    def head(self) -> Waiting | None:
+        """Return who is next, or None at the end."""
+        while self._heap:
+            _, _, at, cursor = self._heap[0]
+            if cursor.at == at:
+                return cursor.gangs[at]
+            heappop(self._heap)  # it was dropped
+        return None
+
+    def pop(self) -> Waiting:
+        """Take who is next; only after `head` has told that there is one."""
+        _, number, at, cursor = heappop(self._heap)
+        cursor.at += 1
+        if cursor.at < len(cursor.gangs):
+            key = self._order.key(cursor.gangs[cursor.at], self._now_s)
+            heappush(self._heap, (key, number, cursor.at, cursor))
+        self.last = cursor
+        return cursor.gangs[at]
+
+    def keep(self, gangs: Sequence[Waiting]) -> None:
+        """Of those like the last that was taken, keep these alone."""
+        last = self.last
+        assert last is not None, "somebody was taken"  # noqa: S101
+        last.at = len(last.gangs)
+        if gangs:
+            self._made += 1
+            key = self._order.key(gangs[0], self._now_s)
+            cursor = _Cursor(gangs, last.shortest_s, last.in_line)
+            heappush(self._heap, (key, self._made, 0, cursor))
+
+    def left(self) -> list[tuple[Alike, bool]]:
+        """Return all who had no turn yet, and whether they are a line."""
+        cursors = [cursor for _, _, at, cursor in sorted(self._heap) if cursor.at == at]
+        return [(cursor.rest(), cursor.in_line) for cursor in cursors]
 
 
 class Turns:
     """Yields waiting gangs in turn. `usage` is looked at anew after each `charged`.
 
+    `lines` are gangs alike: each has its turn as if it came alone, unless `keep` says otherwise.
     `charge` tells what a gang's minimum would charge.
     """
 
     def __init__(
         self,
-        waiting: tuple[Waiting, ...],
+        waiting: Iterable[Waiting],
+        lines: Iterable[Alike],
         usage: Usage,
         policies: Policies,
         now_s: float,
@@ -38,33 +113,34 @@ class Turns:
         self._now_s = now_s
         self._charge = charge
         self._blocked: set[str] = set()
-        self._lines: dict[str, list[Waiting]] = {}
+        self._lines: dict[str, _Line] = {}
         self._heaps: dict[str, list[tuple[_Key, str, int]]] = {}
         self._stamps: dict[str, int] = {}
         self._shares: dict[tuple[str, bool], tuple[float, float]] = {}
-        self._first: list[Waiting] = []
-        self._last: list[Waiting] = []
-        self._line_up(waiting)
-
-    def _line_up(self, waiting: tuple[Waiting, ...]) -> None:
-        tree, sharing = self._usage.tree, self._policies.sharing
+        self._first = _Line(policies.order, now_s)
+        self._last = _Line(policies.order, now_s)
+        self._current = self._first
         for one in waiting:
-            if one.repair:
-                self._first.append(one)
-            elif one.surplus:
-                self._last.append(one)
-            else:
-                known = sharing is not None and one.gang.queue in tree
-                self._lines.setdefault(one.gang.queue if known else "", []).append(one)
-        order = self._policies.order
-        for line in (self._first, self._last):
-            line.sort(key=lambda one: order.key(one, self._now_s), reverse=True)
-        for name, line in self._lines.items():
-            inside = self.order_of(name)
-            line.sort(key=lambda one: inside.key(one, self._now_s), reverse=True)
+            self._line_of(one).add(Alike((one,), 0.0), in_line=False)
+        for alike in lines:
+            self._line_of(alike.gangs[0]).add(alike, in_line=True)
+        for line in (self._first, self._last, *self._lines.values()):
+            line.sort()
         for name in sorted(self._lines):
             if name:
                 self._renew(name)
+
+    def _line_of(self, one: Waiting) -> _Line:
+        if one.repair:
+            return self._first
+        if one.surplus:
+            return self._last
+        known = self._policies.sharing is not None and one.gang.queue in self._usage.tree
+        name = one.gang.queue if known else ""
+        line = self._lines.get(name)
+        if line is None:
+            line = self._lines[name] = _Line(self.order_of(name), self._now_s)
+        return line
 
     def order_of(self, queue: str) -> QueueOrder:
         """Return the order inside a queue."""
@@ -75,55 +151,58 @@ class Turns:
     # -- turns --------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Waiting]:
-        while self._first:
-            yield self._first.pop()
-        plain = self._lines.get("", [])
-        while plain:
-            one = plain.pop()
-            if one.gang.queue not in self._blocked:
-                yield one
+        yield from self._all(self._first)
+        plain = self._lines.get("")
+        if plain is not None:
+            for one in self._all(plain):
+                if one.gang.queue not in self._blocked:
+                    yield one
         while (name := self._next()) is not None:
-            yield self._lines[name].pop()
+            self._current = self._lines[name]
+            yield self._current.pop()
             self._renew(name)
-        while self._last:
-            yield self._last.pop()
+        yield from self._all(self._last)
+
+    def _all(self, line: _Line) -> Iterator[Waiting]:
+        self._current = line
+        while line.head() is not None:
+            yield line.pop()
 
     def peers(self, first: Waiting, limit: int) -> list[Waiting]:
         """Take the gangs after the first of its line that may be looked at together with it."""
-        line = self._line(first)
-        order = self.order_of(first.gang.queue)
+        line, order = self._current, self.order_of(first.gang.queue)
         batch: list[Waiting] = []
-        while line and len(batch) < limit and order.peers(first, line[-1]):
+        while len(batch) < limit and (head := line.head()) is not None:
+            if not order.peers(first, head):
+                break
             batch.append(line.pop())
         return batch
 
-    def skip(self, like: Waiting, done: Callable[[Waiting], bool]) -> None:
-        """Take the gangs next in the same line away, up to the first that is not done with."""
-        line = self._line(like)
-        while line and done(line[-1]):
-            line.pop()
+    def rest(self) -> Alike:
+        """Return those like the last who had its turn, and had none yet."""
+        last = self._current.last
+        return last.rest() if last is not None else Alike((), 0.0)
 
-    def block(self, queue: str) -> list[Waiting]:
-        """Let nobody of a queue pass any more; return those who are left in its line."""
+    def keep(self, gangs: Sequence[Waiting]) -> None:
+        """Of the `rest`, let these alone have a turn."""
+        self._current.keep(gangs)
+
+    def block(self, queue: str) -> list[tuple[Alike, bool]]:
+        """Let nobody of a queue pass any more; return those left, and whether they are a line."""
         self._blocked.add(queue)
         line = self._lines.get(queue)
         if line is not None:
-            left, self._lines[queue] = line[::-1], []
-            return left
-        return [one for one in reversed(self._lines.get("", [])) if one.gang.queue == queue]
+            self._lines[queue] = _Line(self.order_of(queue), self._now_s)
+            return line.left()
+        plain = self._lines.get("")
+        left = plain.left() if plain is not None else []
+        return [(one, in_line) for one, in_line in left if one.gangs[0].gang.queue == queue]
 
     def charged(self, queue: str) -> None:
         """Take note that a queue's usage changed."""
         self._shares.clear()
         if queue in self._usage.tree and self._policies.sharing is not None:
             self._renew(queue)
-
-    def _line(self, one: Waiting) -> list[Waiting]:
-        if one.repair:
-            return self._first
-        if one.surplus:
-            return self._last
-        return self._lines.get(one.gang.queue) or self._lines.get("", [])
 
     def _next(self) -> str | None:
         """Go down from the root to the queue whose turn it is."""
@@ -150,7 +229,7 @@ class Turns:
         """Work out the place of a queue, and of those above it, among their siblings."""
         tree = self._usage.tree
         line = self._lines.get(queue)
-        head = line[-1] if line else None
+        head = line.head() if line is not None else None
         path = tree.path(queue)
         self._enter(queue, queue, head)  # an inner queue's own line stands beside its children
         for at, name in enumerate(path):
@@ -161,7 +240,7 @@ class Turns:
             else:
                 leaf = self._leaf(name)
                 waiting = self._lines.get(leaf)
-                head = waiting[-1] if waiting else None
+                head = waiting.head() if waiting is not None else None
             self._enter(above, name, head)
 
     def _leaf(self, name: str) -> str:
