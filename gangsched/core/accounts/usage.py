@@ -5,8 +5,7 @@ beyond what it keeps for itself counts in its parent. `held` is what the subtree
 shares.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gangsched.core.accounts.tree import UNLIMITED, Tree, number, shown
@@ -71,17 +70,6 @@ class Usage:
                 change = max(loans[key] - kept, 0) - before
                 if not change:
                     break
-
-    @contextmanager
-    def without(self, charges: Sequence[tuple[str, Amounts]]) -> Iterator[None]:
-        """Look at usage as if queues had less."""
-        for queue, amounts in charges:
-            self.charge(queue, amounts, -1)
-        try:
-            yield
-        finally:
-            for queue, amounts in charges:
-                self.charge(queue, amounts)
 
     # -- questions ----------------------------------------------------------------------------
 

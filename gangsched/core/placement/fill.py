@@ -72,6 +72,13 @@ def fits(waiting: Waiting, snapshot: Snapshot, style: Style) -> bool:
     return search(waiting, snapshot, scope, style) is not None
 
 
+def enough(waiting: Waiting, cluster: Cluster) -> bool:
+    """Tell whether counting pods alone leaves hope: cheap, and never wrong when it says no."""
+    if len(waiting.kinds) != 1:
+        return True
+    return int(cluster.capacity(waiting.kinds[0]).sum()) >= waiting.minimum
+
+
 def search(waiting: Waiting, snapshot: Snapshot, scope: Scope, style: Style) -> Found | None:
     """Find counts for as many members as possible, on the first kind of GPU that takes any."""
     kinds = kinds_of(waiting, scope, snapshot.cluster)

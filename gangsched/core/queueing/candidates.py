@@ -130,17 +130,25 @@ def branches(usage: Usage, ours: str, theirs: str) -> tuple[tuple[str, ...], tup
     return mine[: mine.index(common)], other[: other.index(common)]
 
 
-def within_guarantee(usage: Usage, branch: tuple[str, ...], charge: Amounts) -> bool:
-    """Tell whether a charge stays within what the top of a branch is guaranteed."""
+def within_guarantee(
+    usage: Usage, branch: tuple[str, ...], charge: Amounts, without: Amounts = ()
+) -> bool:
+    """Tell whether a charge stays within what the top of a branch is guaranteed.
+
+    `without` is what some gangs below it hold: it is looked at as if they were gone.
+    """
     if not branch:
         return False
-    name = branch[-1]
+    name, counted = branch[-1], False
+    less = dict(without)
     limited = usage.tree.limited(name)
-    counted = [(key, quantity) for key, quantity in charge if key in limited]
-    return bool(counted) and all(
-        usage.used(name, key) + quantity <= (usage.tree.nominal(name, key) or 0)
-        for key, quantity in counted
-    )
+    for key, quantity in charge:
+        if key in limited:
+            counted = True
+            held = usage.used(name, key) - less.get(key, 0)
+            if held + quantity > (usage.tree.nominal(name, key) or 0):
+                return False
+    return counted
 
 
 def outranks(one: Waiting, yields: Amounts, other: Waiting, passed: Amounts, usage: Usage) -> bool:
@@ -161,17 +169,15 @@ def outranks(one: Waiting, yields: Amounts, other: Waiting, passed: Amounts, usa
         return False
     if queues[ours[-1]].priority != queues[theirs[-1]].priority:
         return queues[ours[-1]].priority > queues[theirs[-1]].priority
-    with usage.without([(one.gang.queue, yields)]):
-        if not within_guarantee(usage, ours, one.charge):
-            return False
-    with usage.without([(other.gang.queue, passed)]):
-        return not within_guarantee(usage, theirs, other.charge)
+    if not within_guarantee(usage, ours, one.charge, yields):
+        return False
+    return not within_guarantee(usage, theirs, other.charge, passed)
 
 
 def beyond_guarantee(usage: Usage, name: str, wanted: tuple[QuotaKey, ...]) -> bool:
     """Tell whether a queue holds more than its guarantee of anything that is wanted."""
-    return any(
-        usage.used(name, key) > (usage.tree.nominal(name, key) or 0)
-        for key in wanted
-        if usage.used(name, key) > 0
-    )
+    for key in wanted:
+        used = usage.used(name, key)
+        if used > 0 and used > (usage.tree.nominal(name, key) or 0):
+            return True
+    return False

@@ -14,8 +14,9 @@ from gangsched.core.queueing.horizon import Horizon, Stay
 from gangsched.core.queues import Amounts, QuotaKey
 from gangsched.core.snapshot import Reserved, Running, Snapshot
 
-SEARCHES = 2
-"""For so many gangs others are stopped, or are looked for in vain, in one planning cycle."""
+EXAMINED = 1000
+"""Once so many running gangs were considered for stopping, the next search waits for the next
+planning cycle: one in a large cluster, as many as there are in a small one."""
 
 ALWAYS = float("-inf")
 """The mark of what holds for gangs of any run time."""
@@ -50,7 +51,7 @@ class Outlook:
         self.holds = Holds()
         self.waiting = {one.gang.id: one for one in snapshot.waiting}
         self.victims: set[GangId] = set()
-        self.searches = SEARCHES
+        self.examine = EXAMINED
         self.postponed: set[GangId] = set()
         self.unhelped: set[tuple[int, int]] = set()
         self._afterwards: tuple[Snapshot, Usage] | None = None
@@ -235,7 +236,10 @@ class Outlook:
         """Count gangs that are stopped in this cycle as leaving."""
         self.victims.update(one.gang.id for one in gone)
         self.leaving.extend(gone)
-        self._stoppable = self._afterwards = self._lenders = None
+        self._afterwards = self._lenders = None
+        for queue in {one.gang.queue for one in gone} if self._stoppable is not None else ():
+            ones = self.stoppable().get(queue, ())
+            self.stoppable()[queue] = [one for one in ones if one.gang.id not in self.victims]
         self._yields.clear()
 
     # -- how long -----------------------------------------------------------------------------

@@ -115,7 +115,8 @@ class Turns:
         self._blocked: set[str] = set()
         self._lines: dict[str, _Line] = {}
         self._heaps: dict[str, list[tuple[_Key, str, int]]] = {}
-        self._stamps: dict[str, int] = {}
+        self._stamps: dict[tuple[str, str], int] = {}
+        self._keys: dict[tuple[str, str], _Key] = {}
         self._shares: dict[tuple[str, bool], tuple[float, float]] = {}
         self._first = _Line(policies.order, now_s)
         self._last = _Line(policies.order, now_s)
@@ -220,7 +221,7 @@ class Turns:
         heap = self._heaps.get(name)
         while heap:
             _, child, stamp = heap[0]
-            if self._stamps.get(name + "/" + child) == stamp:
+            if self._stamps.get((name, child)) == stamp:
                 return child
             heappop(heap)
         return None
@@ -249,9 +250,10 @@ class Turns:
         return name
 
     def _enter(self, above: str, name: str, head: Waiting | None) -> None:
-        where = above + "/" + name
-        stamp = self._stamps[where] = self._stamps.get(where, 0) + 1
+        where = (above, name)
         if head is None:
+            if self._keys.pop(where, None) is not None:
+                self._stamps[where] += 1
             return
         sharing = self._policies.sharing
         assert sharing is not None, "without sharing there is one line"  # noqa: S101
@@ -266,4 +268,8 @@ class Turns:
             queue = replace(queue, weight=1.0, priority=0)
         share, decayed = known
         view = QueueView(queue, share, decayed, usage.beyond(name, self._charge(head)))
-        heappush(self._heaps.setdefault(above, []), (sharing.key(view), name, stamp))
+        key = sharing.key(view)
+        if self._keys.get(where) != key:
+            self._keys[where] = key
+            stamp = self._stamps[where] = self._stamps.get(where, 0) + 1
+            heappush(self._heaps.setdefault(above, []), (key, name, stamp))

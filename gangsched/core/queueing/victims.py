@@ -8,7 +8,6 @@ fits, shrinks to what is needed, and then CP-SAT looks for a cheaper one.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from gangsched.core.model import GPU, MILLI, GangId, Waiting
 from gangsched.core.nodes import Ints
 from gangsched.core.placement.choosers import fewest
 from gangsched.core.placement.descent import Style
-from gangsched.core.placement.fill import fill, fits
+from gangsched.core.placement.fill import enough, fill, fits
 from gangsched.core.policy import Candidate, Eviction, Ground, Placement, Request
 from gangsched.core.queueing.admission import charge_at
 from gangsched.core.queueing.candidates import beyond_guarantee, branches, contested
@@ -70,6 +69,7 @@ class Search:
     youngest: bool = False
     _limited: frozenset[QuotaKey] = field(init=False)
     _mercies: dict[str, float] = field(default_factory=dict)
+    _ways: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         tree = self.usage.tree
@@ -171,46 +171,26 @@ class Search:
     def _enough(self, chosen: Iterable[Option]) -> bool:
         """Tell whether the gang fits once these are gone, by quota and by room."""
         kept = self._lawful(chosen)
-        if kept is None:
-            return False
-        return fits(self.waiting, self._without(kept), _STYLE)
+        return kept is not None and self.fits_without(kept)
+
+    def fits_without(self, gone: list[Option]) -> bool:
+        """Tell whether there is room once these are gone."""
+        left = self._without(gone)
+        return enough(self.waiting, left.cluster) and fits(self.waiting, left, _STYLE)
 
     def _lawful(self, chosen: Iterable[Option]) -> list[Option] | None:
-        """Return the options the rules allow one after the other, or None if quota lacks then.
+        """Return the options the rules allow one after the other, or None if quota lacks then."""
+        steps = Steps(self, chosen)
+        return steps.kept(steps.count) if steps.admitted is not None else None
 
-        A queue is never pushed below its guarantee by more than its last gang.
-        """
-        kept: list[Option] = []
-        gone: dict[GangId, bool] = {}
-        wanted = contested(self.usage, self.waiting.gang.queue, self.request.charge)
-        try:
-            for option in chosen:
-                running = option.candidate.running
-                known = gone.get(running.gang.id)
-                if known is not None and not option.whole:
-                    continue
-                queue = running.gang.queue
-                if option.candidate.ground is not Ground.PRIORITY:
-                    _, theirs = branches(self.usage, self.waiting.gang.queue, queue)
-                    if not all(beyond_guarantee(self.usage, name, wanted) for name in theirs):
-                        continue
-                if known is False:  # its spare members were counted; now the whole gang is
-                    spare = next(one for one in kept if one.candidate.running is running)
-                    kept.remove(spare)
-                    self.usage.charge(queue, spare.charge, 1)
-                self.usage.charge(queue, option.charge, -1)
-                if option.candidate.ground is Ground.FAIR and not self._fair(queue):
-                    self.usage.charge(queue, option.charge, 1)
-                    continue
-                kept.append(option)
-                gone[running.gang.id] = option.whole
-            admitted = self.usage.fits(self.waiting.gang.queue, self.request.charge)
-        finally:
-            for option in kept:
-                self.usage.charge(option.candidate.running.gang.queue, option.charge, 1)
-        return kept if admitted else None
+    def theirs(self, queue: str) -> tuple[str, ...]:
+        """Return a queue's way up to the ancestor it shares with the gang's queue."""
+        known = self._ways.get(queue)
+        if known is None:
+            known = self._ways[queue] = branches(self.usage, self.waiting.gang.queue, queue)[1]
+        return known
 
-    def _fair(self, queue: str) -> bool:
+    def fair(self, queue: str) -> bool:
         """Tell whether a queue keeps a share at least as large as the gang's queue would have."""
         ours, theirs = branches(self.usage, self.waiting.gang.queue, queue)
         our_share = self.usage.share(ours[-1], self.request.charge)
@@ -220,10 +200,13 @@ class Search:
         """Take the cheapest first until it is enough, in each domain and in all; drop the rest."""
         best: list[Option] | None = None
         for group in self._groups(options):
-            count = _first(len(group), partial(self._first_enough, group))
+            steps = Steps(self, group)
+            if steps.admitted is None:
+                continue
+            count = _first(len(group), steps.enough, steps.admitted)
             if count is None:
                 continue
-            chosen = self._shrunk(self._helpful(self._lawful(group[:count]) or []))
+            chosen = self._shrunk(self._helpful(steps.kept(count)))
             if best is None or _total(chosen) < _total(best):
                 best = chosen
         return best
@@ -254,9 +237,6 @@ class Search:
             else:
                 at += size
         return left[::-1]
-
-    def _first_enough(self, group: list[Option], count: int) -> bool:
-        return self._enough(group[:count])
 
     def _groups(self, options: list[Option]) -> Iterator[list[Option]]:
         """Yield the options of each domain the gang must fit into, then all of them."""
@@ -331,19 +311,94 @@ class Search:
         return replace(self.snapshot, cluster=cluster)
 
 
+class Steps:
+    """Options given up one after the other, as far as the rules allow.
+
+    A queue is never pushed below its guarantee by more than its last gang. `admitted` is after
+    how many of `count` the gang has quota, None if it never has.
+    """
+
+    def __init__(self, search: Search, options: Iterable[Option]) -> None:
+        self.count = 0
+        self.admitted: int | None = None
+        self._search = search
+        self._taken: list[tuple[int, Option, Option | None]] = []
+        usage, request = search.usage, search.request
+        wanted = contested(usage, search.waiting.gang.queue, request.charge)
+        parts: dict[GangId, Option] = {}
+        whole: set[GangId] = set()
+        charged: list[tuple[str, Amounts, int]] = []
+
+        def charge(queue: str, amounts: Amounts, times: int) -> None:
+            usage.charge(queue, amounts, times)
+            charged.append((queue, amounts, times))
+
+        def admitted() -> bool:
+            return usage.fits(search.waiting.gang.queue, request.charge)
+
+        try:
+            if admitted():
+                self.admitted = 0
+            for option in options:
+                self.count += 1
+                gang, queue = option.candidate.running.gang.id, option.candidate.running.gang.queue
+                if gang in whole or (gang in parts and not option.whole):
+                    continue
+                if option.candidate.ground is not Ground.PRIORITY and not all(
+                    beyond_guarantee(usage, name, wanted) for name in search.theirs(queue)
+                ):
+                    continue
+                before = parts.get(gang)
+                if before is not None:  # its spare members were counted; now the whole gang is
+                    charge(queue, before.charge, 1)
+                charge(queue, option.charge, -1)
+                if option.candidate.ground is Ground.FAIR and not search.fair(queue):
+                    charge(queue, option.charge, 1)
+                    if before is not None:
+                        charge(queue, before.charge, -1)
+                    continue
+                self._taken.append((self.count, option, before))
+                if option.whole:
+                    whole.add(gang)
+                else:
+                    parts[gang] = option
+                if self.admitted is None and admitted():
+                    self.admitted = self.count
+        finally:
+            for queue, amounts, times in charged:
+                usage.charge(queue, amounts, -times)
+
+    def kept(self, count: int) -> list[Option]:
+        """Return who is given up of the first so many options."""
+        kept: dict[int, Option] = {}
+        for at, option, before in self._taken:
+            if at > count:
+                break
+            if before is not None:
+                kept.pop(id(before), None)
+            kept[id(option)] = option
+        return list(kept.values())
+
+    def enough(self, count: int) -> bool:
+        """Tell whether the gang fits once the first so many are gone."""
+        if self.admitted is None or count < self.admitted:
+            return False
+        return self._search.fits_without(self.kept(count))
+
+
 def _total(options: Iterable[Option]) -> int:
     return sum(option.cost for option in options)
 
 
-def _first(most: int, works: Callable[[int], bool]) -> int | None:
-    """Return the smallest count that works, where more never works worse."""
-    high = 1
+def _first(most: int, works: Callable[[int], bool], least: int = 1) -> int | None:
+    """Return the smallest count that works, where more never works worse; `least` if known."""
+    high = max(least, 1)
     while high < most and not works(high):
         high *= 2
     high = min(high, most)
     if not works(high):
         return None
-    low = high // 2
+    low = max(high // 2, least - 1)
     while low + 1 < high:
         middle = (low + high) // 2
         low, high = (low, middle) if works(middle) else (middle, high)
