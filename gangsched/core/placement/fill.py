@@ -79,6 +79,15 @@ def enough(waiting: Waiting, cluster: Cluster) -> bool:
     return int(cluster.capacity(waiting.kinds[0]).sum()) >= waiting.minimum
 
 
+def countable(waiting: Waiting) -> bool:
+    """Tell whether a gang fits just where the pods that nodes take one by one are enough."""
+    plain = not (waiting.constraints.demanding() or waiting.constraints.gpu_kinds or waiting.avoid)
+    plain = plain and not (waiting.near_role or waiting.seated or waiting.most_per_node)
+    if not plain or len(waiting.kinds) != 1:
+        return False
+    return waiting.kinds[0].share is None and not waiting.kinds[0].host_ports
+
+
 def search(waiting: Waiting, snapshot: Snapshot, scope: Scope, style: Style) -> Found | None:
     """Find counts for as many members as possible, on the first kind of GPU that takes any."""
     kinds = kinds_of(waiting, scope, snapshot.cluster)

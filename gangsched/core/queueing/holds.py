@@ -4,7 +4,7 @@ Each hold knows what its tree will use when it begins: without the gangs that en
 the gangs other holds are for. A gang that would still run then must leave enough for all of them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
 from gangsched.core.accounts.usage import Usage
@@ -46,29 +46,39 @@ class Hold:
 
 
 class Ahead:
-    """The usage of one tree as time passes: `ending` are its gangs, the first to end first."""
+    """The usage of one tree as time passes: `ending` are its gangs, the first to end first.
 
-    def __init__(self, usage: Usage, ending: Sequence[Running], now_s: float) -> None:
+    Those in `gone` are not counted any more.
+    """
+
+    def __init__(
+        self,
+        usage: Usage,
+        ending: Sequence[tuple[float, Running]],
+        now_s: float,
+        gone: Container[GangId] = (),
+    ) -> None:
         self.usage = usage
         self.at_s = now_s
-        self._now_s = now_s
         self._ending = ending
+        self._gone = gone
         self._next = 0
 
     def step(self) -> bool:
         """Go on to when the next gang ends; tell whether there was one."""
         if self._next == len(self._ending):
             return False
-        one = self._ending[self._next]
+        end_s, one = self._ending[self._next]
         self._next += 1
-        self.usage.charge(one.gang.queue, one.charge, -1)
-        self.at_s = max(self.at_s, one.free_s(self._now_s))
+        if one.gang.id not in self._gone:
+            self.usage.charge(one.gang.queue, one.charge, -1)
+            self.at_s = max(self.at_s, end_s)
         return True
 
     def to(self, at_s: float) -> None:
         """Go on to a moment."""
         while self._next < len(self._ending):
-            if self._ending[self._next].free_s(self._now_s) > at_s:
+            if self._ending[self._next][0] > at_s:
                 break
             self.step()
         self.at_s = max(self.at_s, at_s)

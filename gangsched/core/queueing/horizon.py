@@ -7,7 +7,8 @@ topology. (EASY: Lifka, JSSPP'95, one reservation; conservative backfill: Mu'ale
 TPDS 2001, one for everybody.)
 """
 
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,18 +25,16 @@ Seats = tuple[tuple[NodeName, PodNeeds], ...]
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """Room that is taken from a moment until another, on some seats or by one that runs."""
+    """Room that is taken from a moment until another."""
 
     start_s: float
     end_s: float
-    seats: Seats = ()
-    by: Running | None = None
+    seats: Seats
 
-    def taken(self) -> Seats:
-        """Return what it takes where; those who run are asked only when it matters."""
-        if self.by is None:
-            return self.seats
-        return tuple((place.node, place.needs) for place in self.by.places)
+
+def seats_of(running: Running) -> Seats:
+    """Return what a running gang takes where."""
+    return tuple((place.node, place.needs) for place in running.places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +64,30 @@ class _View:
     cluster: Cluster
 
 
+class Ends:
+    """Who runs now, by when their room is believed to come free."""
+
+    def __init__(self, running: Sequence[Running], ends_s: Sequence[float]) -> None:
+        ends = np.array(ends_s, dtype=np.float64)
+        order = np.argsort(ends, kind="stable")
+        self.gangs = [running[index] for index in order]
+        self.ends_s: list[float] = ends[order].tolist()
+
+    def by(self, at_s: float) -> Sequence[Running]:
+        """Return who has ended by a moment."""
+        return self.gangs[: bisect_right(self.ends_s, at_s)]
+
+    def __iter__(self) -> Iterator[tuple[float, Running]]:
+        return zip(self.ends_s, self.gangs, strict=True)
+
+
 class Horizon:
     """The moments in time order, and the views they make."""
 
     def __init__(
         self,
         cluster: Cluster,
-        running: Iterable[Stay],
+        running: Ends,
         now_s: float,
         bookings: Iterable[Booking] = (),
     ) -> None:
@@ -79,7 +95,8 @@ class Horizon:
         self.reserved: list[Reserved] = []
         self._kept: dict[GangId, Stay] = {}
         self._cluster = cluster
-        self._stays = list(running)
+        self._running = running
+        self._started: list[Stay] = []
         self._moments: list[_Moment] = []
         self._views: dict[tuple[int, tuple[str, ...]], _View] = {}
         self.closed = tuple(_close(cluster, bookings, now_s))
@@ -88,7 +105,7 @@ class Horizon:
 
     def started(self, stay: Stay) -> None:
         """Count a gang that starts now; the present cluster was charged already."""
-        self._stays.append(stay)
+        self._started.append(stay)
         rows = {self._cluster.rows[node] for node, _ in stay.seats if node in self._cluster.rows}
         for moment in self._moments:
             if moment.at_s < stay.end_s:
@@ -170,8 +187,9 @@ class Horizon:
 
     def times(self) -> list[float]:
         """Return the moments at which room comes free."""
-        stays = [*self._stays, *self._kept.values()]
+        stays = [*self._started, *self._kept.values()]
         ends = {stay.end_s for stay in stays} | {one.end_s for one in self.closed}
+        ends.update(self._running.ends_s)
         return sorted(end_s for end_s in ends if self.now_s < end_s < float("inf"))
 
     def delayed(self, stay: Stay, gone: Iterable[Stay]) -> bool:
@@ -184,7 +202,7 @@ class Horizon:
             self._charge(used, stay.seats, 1)
             for other in gone:
                 if other.end_s > moment.at_s:
-                    self._charge(used, other.taken(), -1)
+                    self._charge(used, other.seats, -1)
             rows = [self._cluster.rows[node] for node, _ in stay.seats]
             if (used[rows] > self._cluster.allocatable[rows]).any():
                 return True
@@ -208,9 +226,11 @@ class Horizon:
     def _used_at(self, at_s: float) -> Ints:
         """Return what is used at a moment, by those who run now and those with room kept."""
         used = self._cluster.used.copy()
-        for stay in self._stays:
+        for one in self._running.by(at_s):
+            self._charge(used, seats_of(one), -1)
+        for stay in self._started:
             if stay.end_s <= at_s:
-                self._charge(used, stay.taken(), -1)
+                self._charge(used, stay.seats, -1)
         for stay in self._kept.values():
             if stay.start_s <= at_s < stay.end_s:
                 self._charge(used, stay.seats, 1)

@@ -10,7 +10,7 @@ from gangsched.core.policy import Candidate, Placement, Policies
 from gangsched.core.queueing.admission import charge_at, charge_of, kinds_in, split
 from gangsched.core.queueing.candidates import Lenders, candidates, outranks, stoppable
 from gangsched.core.queueing.holds import Ahead, Claim, Holds
-from gangsched.core.queueing.horizon import Horizon, Stay
+from gangsched.core.queueing.horizon import Ends, Horizon, Stay, seats_of
 from gangsched.core.queues import Amounts, QuotaKey
 from gangsched.core.snapshot import Reserved, Running, Snapshot
 
@@ -44,10 +44,10 @@ class Outlook:
         for needs in kinds.values():
             snapshot.cluster.vector(needs)  # a resource nobody has yet adds a column: now
         self.running = {one.gang.id: one for one in snapshot.running}
-        self.stays = {one.gang.id: self._stay_of(one) for one in snapshot.running}
-        leaving = [self._leaving(one) for one in snapshot.leaving]
-        stays = [*self.stays.values(), *leaving]
-        self.horizon = Horizon(snapshot.cluster, stays, now_s, snapshot.rules.bookings)
+        ends_s = [min(one.free_s(now_s), now_s + _FOREVER_S) for one in snapshot.running]
+        ends_s += [now_s + _GRACE_S] * len(snapshot.leaving)
+        self._ends = Ends((*snapshot.running, *snapshot.leaving), ends_s)
+        self.horizon = Horizon(snapshot.cluster, self._ends, now_s, snapshot.rules.bookings)
         self.holds = Holds()
         self.waiting = {one.gang.id: one for one in snapshot.waiting}
         self.victims: set[GangId] = set()
@@ -60,7 +60,7 @@ class Outlook:
         self._kept_in: dict[str, int] = {}
         self._may_keep: dict[str, bool] = {}
         self._tops: dict[str, str] = {}
-        self._ending: dict[str, list[Running]] = {}
+        self._ending: dict[str, list[tuple[float, Running]]] = {}
         self._marks_s: list[float] | None = None
         self._passed: dict[GangId, Amounts] = {}
         self._yields: dict[tuple[str, int], Amounts] = {}
@@ -187,11 +187,12 @@ class Outlook:
             if one.gang.queue in inside:
                 usage.charge(one.gang.queue, one.charge, -1)
         if top not in self._ending:
-            ones = [one for one in self.running.values() if one.gang.queue in inside]
-            ones.sort(key=lambda one: (self.stays[one.gang.id].end_s, one.gang.id))
-            self._ending[top] = [one for one in ones if not one.leaving]
-        ending = [one for one in self._ending[top] if one.gang.id not in self.victims]
-        return Ahead(usage, ending, self.now_s)
+            self._ending[top] = [
+                (end_s, one)
+                for end_s, one in self._ends
+                if one.gang.queue in inside and not one.leaving
+            ]
+        return Ahead(usage, self._ending[top], self.now_s, self.victims)
 
     # -- starts and stops ---------------------------------------------------------------------
 
@@ -260,12 +261,10 @@ class Outlook:
         end_s = start_s + self.runtime_s(waiting)
         return Stay(start_s, end_s, tuple((node, needs[name]) for name, node in nodes))
 
-    def _leaving(self, one: Running) -> Stay:
-        return Stay(min(one.started_s, self.now_s), self.now_s + _GRACE_S, by=one)
-
-    def _stay_of(self, one: Running) -> Stay:
-        end_s = min(one.free_s(self.now_s), self.now_s + _FOREVER_S)
-        return Stay(min(one.started_s, self.now_s), end_s, by=one)
+    def stay_of(self, gang: GangId) -> Stay:
+        """Return the room a running gang takes."""
+        one = self.running[gang]
+        return Stay(one.started_s, one.free_s(self.now_s), seats_of(one))
 
     def charged(self, waiting: Waiting, placed: Placement) -> Amounts:
         """Return what a placement charges, on the GPUs it really gets."""

@@ -63,7 +63,7 @@ def _chosen(outlook: Outlook, request: Request) -> Placement | None:
     placed = preemptor.choose(request)
     if placed is None:
         return None
-    gone = [outlook.stays[one.gang] for one in placed.evicts if not one.pods]
+    gone = [outlook.stay_of(one.gang) for one in placed.evicts if not one.pods]
     if outlook.horizon.delayed(outlook.stay(request.waiting, placed.nodes), gone):
         return None
     return placed

@@ -16,7 +16,7 @@ from gangsched.core.model import GPU, MILLI, GangId, Waiting
 from gangsched.core.nodes import Ints
 from gangsched.core.placement.choosers import fewest
 from gangsched.core.placement.descent import Style
-from gangsched.core.placement.fill import enough, fill, fits
+from gangsched.core.placement.fill import countable, fill, fits
 from gangsched.core.policy import Candidate, Eviction, Ground, Placement, Request
 from gangsched.core.queueing.admission import charge_at
 from gangsched.core.queueing.candidates import beyond_guarantee, branches, contested
@@ -70,12 +70,24 @@ class Search:
     _limited: frozenset[QuotaKey] = field(init=False)
     _mercies: dict[str, float] = field(default_factory=dict)
     _ways: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    _frees: dict[int, tuple[Ints, Ints]] = field(default_factory=dict)
+    _plain: bool = field(init=False)
+    _countable: bool = field(init=False)
 
     def __post_init__(self) -> None:
         tree = self.usage.tree
         queues = {one.running.gang.queue for one in self.request.candidates}
         queues.add(self.waiting.gang.queue)
         self._limited = frozenset(key for name in queues for key in tree.limited(name))
+        needs = {
+            id(place.needs): place.needs
+            for one in self.request.candidates
+            for place in one.running.places
+        }
+        self._plain = not self.snapshot.cluster.exclusive and not any(
+            one.share is not None or one.host_ports for one in needs.values()
+        )
+        self._countable = self._plain and countable(self.waiting)
 
     @property
     def waiting(self) -> Waiting:
@@ -175,8 +187,17 @@ class Search:
 
     def fits_without(self, gone: list[Option]) -> bool:
         """Tell whether there is room once these are gone."""
-        left = self._without(gone)
-        return enough(self.waiting, left.cluster) and fits(self.waiting, left, _STYLE)
+        if not self._countable:
+            return fits(self.waiting, self._without(gone), _STYLE)
+        cluster, (needs,) = self.snapshot.cluster, self.waiting.kinds
+        rows, amounts = self._freed(gone)
+        kept = cluster.used[rows]
+        np.subtract.at(cluster.used, rows, amounts)
+        touched = np.unique(rows)
+        then = cluster.count(needs, touched, cluster.used[touched])
+        cluster.used[rows] = kept
+        now = cluster.capacity(needs)
+        return int(now.sum() - now[touched].sum() + then.sum()) >= self.waiting.minimum
 
     def _lawful(self, chosen: Iterable[Option]) -> list[Option] | None:
         """Return the options the rules allow one after the other, or None if quota lacks then."""
@@ -288,23 +309,39 @@ class Search:
         )
         return replace(placed, evicts=evicts)
 
+    def _freed(self, gone: list[Option]) -> tuple[Ints, Ints]:
+        """Return rows and what comes free there, shapes (n,) and (n, resources)."""
+        parts = [self._freed_by(option) for option in gone]
+        width = len(self.snapshot.cluster.resources)
+        none = np.zeros(0, dtype=np.int64), np.zeros((0, width), dtype=np.int64)
+        rows, amounts = zip(*(parts or [none]), strict=True)
+        return np.concatenate(rows), np.concatenate(amounts)
+
+    def _freed_by(self, option: Option) -> tuple[Ints, Ints]:
+        known = self._frees.get(id(option))
+        if known is None:
+            cluster = self.snapshot.cluster
+            there = [
+                (cluster.rows[p.node], p.needs) for p in option.places if p.node in cluster.rows
+            ]
+            rows = np.array([row for row, _ in there], dtype=np.int64)
+            amounts = np.zeros((len(there), len(cluster.resources)), dtype=np.int64)
+            for at, (_, needs) in enumerate(there):
+                amounts[at] = cluster.vector(needs)
+            known = self._frees[id(option)] = rows, amounts
+        return known
+
     def _without(self, gone: list[Option]) -> Snapshot:
         cluster = self.snapshot.cluster.copy()
-        rows: list[int] = []
-        vectors: list[Ints] = []
+        if self._plain:
+            cluster.release(*self._freed(gone))
+            return replace(self.snapshot, cluster=cluster)
         for option in gone:
             for place in option.places:
                 row = cluster.rows.get(place.node)
-                if row is None:
-                    continue
-                if place.needs.share is not None or place.needs.host_ports or cluster.exclusive:
+                if row is not None:
                     holder = option.candidate.running.gang.id
                     cluster.give(row, place.needs, 1, holder, (place.devices,))
-                else:
-                    rows.append(row)
-                    vectors.append(cluster.vector(place.needs))
-        if rows:
-            cluster.release(np.array(rows, dtype=np.int64), np.array(vectors))
         for option in gone:
             if option.whole:
                 cluster.exclusive.pop(option.candidate.running.gang.id, None)
