@@ -65,6 +65,8 @@ def fill(waiting: Waiting, snapshot: Snapshot, style: Style | Chooser) -> Placem
 
 def fits(waiting: Waiting, snapshot: Snapshot, style: Style) -> bool:
     """Tell whether a gang, changed in some way, would find its place."""
+    if countable(waiting) and not snapshot.cluster.exclusive:
+        return enough(waiting, snapshot.cluster)
     try:
         scope = resolve(waiting, snapshot.cluster)
     except MisconfiguredError:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from gangsched.core.model import Waiting
 from gangsched.core.placement.choosers import fewest
 from gangsched.core.placement.descent import Style
-from gangsched.core.placement.fill import enough, fits
+from gangsched.core.placement.fill import fits
 from gangsched.core.policy import Placement, Request
 from gangsched.core.queueing.admission import charge_at, charge_of, kinds_to_try, of_kind
 from gangsched.core.queueing.outlook import Outlook, at_least
@@ -34,7 +34,7 @@ def _of_kind(outlook: Outlook, waiting: Waiting, kind: str) -> Placement | Refus
     charge = outlook.snapshot.rules.kinds.counted(charge_of(waiting), kind)
     least = of_kind(at_least(waiting), kind)
     admitted = outlook.leaving and usage.fits(waiting.gang.queue, charge)
-    if admitted and enough(least, snapshot.cluster) and fits(least, snapshot, _STYLE):
+    if admitted and fits(least, snapshot, _STYLE):
         named = ", ".join(one.gang.id for one in outlook.leaving[:3])
         message = f"room comes free as gangs leave that were stopped: {named}."
         return Refusal(waiting.gang.id, Reason.NO_ROOM, message)
