@@ -42,6 +42,7 @@ class Usage:
         self.held: dict[str, Totals] = {}
         self.decayed: dict[str, float] = {}
         self._loans = loans or {}
+        self._rooms: dict[tuple[str, QuotaKey], tuple[int, str]] = {}
 
     def copy(self, top: str = "") -> "Usage":
         """Return a copy that may be charged freely; of one tree alone where its top is named."""
@@ -56,6 +57,7 @@ class Usage:
         """Count amounts against a queue and those above it; negative times give them back."""
         if queue not in self.tree:
             return
+        self._rooms.clear()
         path = self.tree.path(queue)
         for key, quantity in amounts:
             change = quantity * times
@@ -83,6 +85,12 @@ class Usage:
 
     def _room(self, path: tuple[str, ...], key: QuotaKey) -> tuple[int, str]:
         """Return the room and the queue that bounds it."""
+        known = self._rooms.get((path[0], key))
+        if known is None:
+            known = self._rooms[(path[0], key)] = self._room_of(path, key)
+        return known
+
+    def _room_of(self, path: tuple[str, ...], key: QuotaKey) -> tuple[int, str]:
         name, above = path[0], path[1:]
         nominal = self.tree.nominal(name, key)
         if nominal is None:

@@ -72,10 +72,36 @@ class Ends:
         order = np.argsort(ends, kind="stable")
         self.gangs = [running[index] for index in order]
         self.ends_s: list[float] = ends[order].tolist()
+        # Seats of the first to end, as many as were asked for; `counts` after each gang.
+        self._rows: list[int] = []
+        self._kinds: list[int] = []
+        self._counts = [0]
+        self._known: dict[PodNeeds, int] = {}
+        self._vectors: list[Ints] = []
 
-    def by(self, at_s: float) -> Sequence[Running]:
-        """Return who has ended by a moment."""
-        return self.gangs[: bisect_right(self.ends_s, at_s)]
+    def freed_by(self, at_s: float, cluster: Cluster) -> tuple[Ints, Ints]:
+        """Return rows, and what has come free there, shapes (n,) and (n, resources)."""
+        ended = bisect_right(self.ends_s, at_s)
+        for one in self.gangs[len(self._counts) - 1 : ended]:
+            self._list_seats(one, cluster)
+        count = self._counts[ended]
+        width = len(cluster.resources)
+        amounts = np.array(self._vectors, dtype=np.int64).reshape(len(self._vectors), width)
+        rows = np.array(self._rows[:count], dtype=np.int64)
+        return rows, amounts[np.array(self._kinds[:count], dtype=np.int64)]
+
+    def _list_seats(self, one: Running, cluster: Cluster) -> None:
+        for place in one.places:
+            row = cluster.rows.get(place.node)
+            if row is None:
+                continue
+            kind = self._known.get(place.needs)
+            if kind is None:
+                kind = self._known[place.needs] = len(self._vectors)
+                self._vectors.append(cluster.footprint(place.needs, -1))
+            self._rows.append(row)
+            self._kinds.append(kind)
+        self._counts.append(len(self._rows))
 
     def __iter__(self) -> Iterator[tuple[float, Running]]:
         return zip(self.ends_s, self.gangs, strict=True)
@@ -226,8 +252,7 @@ class Horizon:
     def _used_at(self, at_s: float) -> Ints:
         """Return what is used at a moment, by those who run now and those with room kept."""
         used = self._cluster.used.copy()
-        for one in self._running.by(at_s):
-            self._charge(used, seats_of(one), -1)
+        np.subtract.at(used, *self._running.freed_by(at_s, self._cluster))
         for stay in self._started:
             if stay.end_s <= at_s:
                 self._charge(used, stay.seats, -1)

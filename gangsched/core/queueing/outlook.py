@@ -14,7 +14,7 @@ from gangsched.core.queueing.horizon import Ends, Horizon, Stay, seats_of
 from gangsched.core.queues import Amounts, QuotaKey
 from gangsched.core.snapshot import Reserved, Running, Snapshot
 
-EXAMINED = 1000
+EXAMINED = 500
 """Once so many running gangs were considered for stopping, the next search waits for the next
 planning cycle: one in a large cluster, as many as there are in a small one."""
 

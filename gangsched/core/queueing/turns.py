@@ -218,6 +218,9 @@ class Turns:
 
     def _best(self, name: str) -> str | None:
         """Return the child next in turn; `name` itself where its own line is."""
+        if name and name not in self._usage.tree.children:
+            line = self._lines.get(name)
+            return name if line is not None and line.head() is not None else None
         heap = self._heaps.get(name)
         while heap:
             _, child, stamp = heap[0]
@@ -232,7 +235,8 @@ class Turns:
         line = self._lines.get(queue)
         head = line.head() if line is not None else None
         path = tree.path(queue)
-        self._enter(queue, queue, head)  # an inner queue's own line stands beside its children
+        if queue in tree.children:
+            self._enter(queue, queue, head)  # its own line stands beside its children
         for at, name in enumerate(path):
             above = path[at + 1] if at + 1 < len(path) else ""
             child = self._best(name)

@@ -71,6 +71,7 @@ class Search:
     _mercies: dict[str, float] = field(default_factory=dict)
     _ways: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _frees: dict[int, tuple[Ints, Ints]] = field(default_factory=dict)
+    _all: "Steps" = field(init=False)
     _plain: bool = field(init=False)
     _countable: bool = field(init=False)
 
@@ -111,13 +112,16 @@ class Search:
             key=self._rank,
         )
         options = self._touching(options)
-        if not options or not self._enough(options):
+        self._all = Steps(self, options)
+        if not options or not self._all.enough(len(options)):
             return None
         tiers = sorted({option.candidate.running.priority for option in options})
         for priority in tiers:
-            below = [one for one in options if one.candidate.running.priority <= priority]
-            if priority != tiers[-1] and not self._enough(below):
-                continue
+            below = options
+            if priority != tiers[-1]:
+                below = [one for one in options if one.candidate.running.priority <= priority]
+                if not self._enough(below):
+                    continue
             chosen = self._smallest(below)
             if chosen is not None and self.solve:
                 chosen = self._cheaper(below, chosen)
@@ -221,7 +225,7 @@ class Search:
         """Take the cheapest first until it is enough, in each domain and in all; drop the rest."""
         best: list[Option] | None = None
         for group in self._groups(options):
-            steps = Steps(self, group)
+            steps = self._all if group is self._all.options else Steps(self, group)
             if steps.admitted is None:
                 continue
             count = _first(len(group), steps.enough, steps.admitted)
@@ -247,17 +251,31 @@ class Search:
         return chosen if count is None else self._lawful([*near, *far[:count]]) or chosen
 
     def _shrunk(self, chosen: list[Option]) -> list[Option]:
-        """Drop whoever is not needed, the dearest first: one by one, or many at once of many."""
+        """Drop whoever is not needed, the dearest first: one by one, or many at once of many.
+
+        Fewer than the rules allow is allowed too: only quota and room are looked at.
+        """
         left = sorted(chosen, key=self._rank, reverse=True)
         size, at, checks = max(len(left) // _CHECKS, 1), 0, 0
-        while checks < _CHECKS and at < len(left):
-            fewer = left[:at] + left[at + size :]
-            checks += 1
-            if self._enough(fewer[::-1]):
-                left = fewer
-            else:
-                at += size
+        self._charge(left, -1)
+        try:
+            while checks < _CHECKS and at < len(left):
+                dropped, fewer = left[at : at + size], left[:at] + left[at + size :]
+                checks += 1
+                self._charge(dropped, 1)
+                admitted = self.usage.fits(self.waiting.gang.queue, self.request.charge)
+                if admitted and self.fits_without(fewer):
+                    left = fewer
+                else:
+                    self._charge(dropped, -1)
+                    at += size
+        finally:
+            self._charge(left, 1)
         return left[::-1]
+
+    def _charge(self, options: Iterable[Option], times: int) -> None:
+        for option in options:
+            self.usage.charge(option.candidate.running.gang.queue, option.charge, times)
 
     def _groups(self, options: list[Option]) -> Iterator[list[Option]]:
         """Yield the options of each domain the gang must fit into, then all of them."""
@@ -356,6 +374,7 @@ class Steps:
     """
 
     def __init__(self, search: Search, options: Iterable[Option]) -> None:
+        self.options = options
         self.count = 0
         self.admitted: int | None = None
         self._search = search
