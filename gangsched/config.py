@@ -111,6 +111,9 @@ class SchedulerConfig(BaseModel):
     plan_interval_s: float = Field(0.02, ge=0)
     """Pause between planning cycles, so that gangs arriving together are planned together."""
 
+    starts_waiting: int = Field(2_000, ge=1)
+    """Bindings that may wait their turn before planning pauses: who comes next is chosen late."""
+
     settle_s: float = Field(0.5, ge=0)
     """Pause between the first listing and the first plan: binds that an earlier process had in
     flight have reached the watch by then."""

@@ -89,12 +89,24 @@ class Fate:
 
 @dataclass(slots=True)
 class Writes:
-    """A client's limit on API writes: a token bucket, in virtual time."""
+    """A client's limit on API writes: a token bucket, in virtual time.
+
+    At most `waiting` writes wait at a time: more is not planned.
+    """
 
     per_s: float
     burst: int
+    waiting: int = 25
     _tokens: float = -1.0
     _at_s: float = 0.0
+
+    def room(self, now_s: float) -> int:
+        """Return how many more writes may be asked for now."""
+        if now_s >= self._at_s:
+            fresh = self._tokens < 0 and self._at_s == 0.0
+            tokens = self.burst if fresh else self._tokens + (now_s - self._at_s) * self.per_s
+            return int(min(tokens, self.burst)) + self.waiting
+        return self.waiting - round((self._at_s - now_s) * self.per_s)
 
     def when(self, now_s: float) -> float:
         """Return when a write that is wanted now goes out."""
@@ -128,6 +140,7 @@ class Load:
         judge: bool = True,
         planned: Callable[[float], None] | None = None,
         replan_s: float | None = None,
+        plan_interval_s: float = 0.0,
     ) -> None:
         self.engine = Engine(limits or Limits(), ledger)
         self.fates: dict[GangId, Fate] = {job.id: Fate(job) for job in jobs}
@@ -137,6 +150,8 @@ class Load:
         self._policies = policies
         self._writes = writes
         self._planned = planned
+        self._interval_s = plan_interval_s
+        self._plan_next_s = 0.0
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._sequence = 0
         self._pods: dict[GangId, dict[PodName, PodUid]] = {}
@@ -194,10 +209,18 @@ class Load:
         return due_s is not None or any(b.window(self.now_s) for b in self.engine.bookings.values())
 
     def _plan(self) -> None:
+        if self.now_s < self._plan_next_s:
+            return
         for _ in range(100):
             if not self.engine.wants_plan():
                 return
-            snapshot = self.engine.snapshot(now_s=self.now_s)
+            if self._interval_s and self.now_s >= self._plan_next_s:
+                self._plan_next_s = self.now_s + self._interval_s
+                self.at(self._plan_next_s, lambda: None)
+            starts = None if self._writes is None else self._writes.room(self.now_s)
+            if starts is not None and starts <= 0:
+                return
+            snapshot = self.engine.snapshot(now_s=self.now_s, starts=starts)
             plan = make_plan(snapshot, self._policies, self.now_s)
             if self._planned is not None:
                 self._planned(self.now_s)

@@ -215,6 +215,10 @@ class Refusals(Mapping[GangId, Refusal]):
         self._told: dict[GangId, _Told] = {}
 
     def __getitem__(self, gang: GangId) -> Refusal:
+        found = self._latest(gang)
+        return found if found.gang == gang else replace(found, gang=gang)
+
+    def _latest(self, gang: GangId) -> Refusal:
         own, lines = self._said[gang], self.lines.told(gang)
         if lines is None or lines[0] <= own.when:
             return own.refusal
@@ -252,7 +256,7 @@ class Refusals(Mapping[GangId, Refusal]):
         told = self._told.get(gang)
         if gang not in self._said or told is None:
             return False
-        now = self[gang]
+        now = self._latest(gang)
         if now.reason is not told.refusal.reason:
             return True
         return not _same(now, told.refusal) and told.at_s <= before_s

@@ -152,7 +152,7 @@ class Engine(Machine):
             else:
                 self._backlog.refused(waiting, alone=gang.id in self.reserved)
                 self._refuse(gang, refusal)
-        if plan.postponed:
+        if plan.postponed or plan.cut:
             self._backlog.again()
         return self._take_orders()
 

@@ -5,7 +5,7 @@ requests, not by the jobs.
 """
 
 from bisect import bisect_left, insort
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from gangsched.core.model import Alike, GangId, Waiting, runtime_s
 from gangsched.core.refusal import Refusal
@@ -106,9 +106,9 @@ class Lines:
             line.told, line.when = refusal, when
 
     def told(self, gang: GangId) -> tuple[int, Refusal] | None:
-        """Return what a gang was told with its line, and when."""
+        """Return what a gang was told with its line, word by word, and when."""
         waiting = self._members.get(gang)
         line = self._lines[waiting.alike] if waiting is not None else None
         if line is None or line.told is None:
             return None
-        return line.when, replace(line.told, gang=gang)
+        return line.when, line.told

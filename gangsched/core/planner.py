@@ -34,7 +34,8 @@ class Plan:
 
     `reserved` is room kept in time for some of the refused. `advice` only adds remedies to
     refusals that stand: it says nothing of the room there is now. `postponed` are refused gangs to
-    plan again at once; for `unhelped` shapes and priorities nobody could be stopped.
+    plan again at once; for `unhelped` shapes and priorities nobody could be stopped. `cut` tells
+    that it ended before everybody had a turn.
     """
 
     placements: tuple[Planned, ...] = ()
@@ -44,6 +45,7 @@ class Plan:
     reserved: tuple[Reserved, ...] = ()
     postponed: frozenset[GangId] = frozenset()
     unhelped: frozenset[tuple[int, int]] = frozenset()
+    cut: bool = False
 
 
 def make_plan(snapshot: Snapshot, policies: Policies, now_s: float) -> Plan:
@@ -61,6 +63,7 @@ def make_plan(snapshot: Snapshot, policies: Policies, now_s: float) -> Plan:
         reserved=cycle.reserved,
         postponed=cycle.postponed,
         unhelped=cycle.unhelped,
+        cut=cycle.cut,
     )
 
 

@@ -107,7 +107,8 @@ class Snapshot:
     gangs planned on it: once it is spent, counting alone decides. `promises` is room that was kept
     before: whoever has it starts no later. `unhelped` are shapes and priorities of gangs for which
     nobody could be stopped a short while ago. `lines` are gangs that were refused before, by what
-    they have in common; nobody with a promise is among them.
+    they have in common; nobody with a promise is among them. After `starts` pods nobody else is
+    looked at: the others are for a later cycle.
     """
 
     cluster: Cluster
@@ -120,6 +121,7 @@ class Snapshot:
     unhelped: frozenset[tuple[int, int]] = frozenset()
     solving: Allowance = field(default_factory=Allowance)
     lines: tuple[Alike, ...] = ()
+    starts: int | None = None
     rules: Rules = field(default_factory=Rules)
 
     @contextmanager

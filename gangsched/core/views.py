@@ -54,12 +54,18 @@ class Views:
         return self._backlog.any()
 
     def snapshot(
-        self, limit: int = 20_000, now_s: float = 0.0, *, everybody: bool = False
+        self,
+        limit: int = 20_000,
+        now_s: float = 0.0,
+        *,
+        everybody: bool = False,
+        starts: int | None = None,
     ) -> Snapshot:
         """Return a frozen view with at most `limit` waiting gangs, the oldest.
 
         Gangs refused on the present room are left out, but for those that have room reserved in
-        time: whoever is planned must know of them. A forecast wants `everybody`.
+        time: whoever is planned must know of them. A forecast wants `everybody`. Planning ends
+        after `starts` pods.
         """
         lines: tuple[Alike, ...] = ()
         if everybody:
@@ -94,6 +100,7 @@ class Views:
             tuple(self.reserved.values()),
             frozenset(self.unhelped),
             lines=lines,
+            starts=starts,
             rules=self._rules(shapes, now_s),
         )
 

@@ -55,8 +55,14 @@ class Pods:
         self._client = client
         self._observe = observe
         self._metrics = metrics
+        self._in_flight = in_flight
         self._slots = asyncio.Semaphore(in_flight)
         self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def waiting(self) -> int:
+        """Return how many calls wait for others to be answered."""
+        return max(len(self._tasks) - self._in_flight, 0)
 
     def start(self, work: Awaitable[None]) -> None:
         """Run work in the background, and keep it alive until it ends."""

@@ -248,9 +248,12 @@ class Scheduler:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            if not self.engine.wants_plan():
-                continue
-            snapshot = self.engine.snapshot(self._config.gangs_per_plan, self.now_s())
+            starts = self._config.starts_waiting - self.pods.waiting
+            if not self.engine.wants_plan() or starts <= 0:
+                continue  # the next tick looks again
+            snapshot = self.engine.snapshot(
+                self._config.gangs_per_plan, self.now_s(), starts=starts
+            )
             started_s = time.monotonic()
             plan = await asyncio.to_thread(make_plan, snapshot, self._policies, self.now_s())
             self.metrics.plan_seconds.observe(time.monotonic() - started_s)

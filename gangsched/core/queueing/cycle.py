@@ -58,6 +58,8 @@ class Cycle:
         self.started: list[tuple[Waiting, Placement]] = []
         self.refused: list[Refused] = []
         self.lines: dict[tuple[int, int], Refusal] = {}
+        self.cut = False
+        self._starts = snapshot.starts
 
     @property
     def reserved(self) -> tuple[Reserved, ...]:
@@ -79,6 +81,9 @@ class Cycle:
     def run(self, trial: Trial) -> None:
         """Decide on every waiting gang; placements are charged to the trial."""
         for waiting in self._turns:
+            if self._starts is not None and self._starts <= 0:
+                self.cut = True
+                return
             if self._tell(waiting):
                 self._tell_alike()
                 continue
@@ -140,6 +145,8 @@ class Cycle:
         self._outlook.started(waiting, placed, charge)
         self._turns.charged(waiting.gang.queue)
         self.started.append((waiting, placed))
+        if self._starts is not None:
+            self._starts -= len(placed.nodes)
 
     def _refuse(
         self, waiting: Waiting, refusal: Refusal, trial: Trial, promised: Reserved | None
