@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from gangsched.core.policy import Placement, Request
-from gangsched.core.queueing.victims import Prices, Search
+from gangsched.core.queueing.options import Prices
+from gangsched.core.queueing.victims import Search
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,6 @@ For gangs whose pods are all alike. Nodes that nobody leaves are one constant; w
 one domain of a level, exactly one domain is chosen. Quota is judged by the caller.
 """
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from ortools.sat.python import cp_model
 
@@ -13,10 +11,8 @@ from gangsched.core.cluster import Cluster
 from gangsched.core.model import Waiting
 from gangsched.core.nodes import Ints
 from gangsched.core.placement.scope import MisconfiguredError, resolve
+from gangsched.core.queueing.options import Option
 from gangsched.core.snapshot import Snapshot
-
-if TYPE_CHECKING:
-    from gangsched.core.queueing.victims import Option
 
 _BUDGET = 0.2
 

@@ -1,0 +1,82 @@
+"""The room there is once running gangs have left: counted where that is exact, else on a copy."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from gangsched.core.nodes import Ints
+from gangsched.core.placement.choosers import fewest
+from gangsched.core.placement.descent import Style
+from gangsched.core.placement.fill import countable, fits
+from gangsched.core.policy import Request
+from gangsched.core.queueing.options import Option
+from gangsched.core.snapshot import Snapshot
+
+_STYLE = Style(fewest, descend=True)
+
+
+class Vacancy:
+    """What one request finds once options are given up."""
+
+    def __init__(self, request: Request) -> None:
+        self._waiting = request.waiting
+        self._snapshot = request.snapshot
+        self._frees: dict[int, tuple[Ints, Ints]] = {}
+        places = (place for one in request.candidates for place in one.running.places)
+        needs = {id(place.needs): place.needs for place in places}.values()
+        special = any(one.share is not None or one.host_ports for one in needs)
+        self._plain = not self._snapshot.cluster.exclusive and not special
+        self._countable = self._plain and countable(self._waiting)
+
+    def fits(self, gone: list[Option]) -> bool:
+        """Tell whether there is room once these are gone."""
+        if not self._countable:
+            return fits(self._waiting, self.without(gone), _STYLE)
+        cluster, (needs,) = self._snapshot.cluster, self._waiting.kinds
+        rows, amounts = self._freed(gone)
+        kept = cluster.used[rows]
+        np.subtract.at(cluster.used, rows, amounts)
+        touched = np.unique(rows)
+        then = cluster.count(needs, touched, cluster.used[touched])
+        cluster.used[rows] = kept
+        now = cluster.capacity(needs)
+        return int(now.sum() - now[touched].sum() + then.sum()) >= self._waiting.minimum
+
+    def without(self, gone: list[Option]) -> Snapshot:
+        """Return the snapshot once these are gone."""
+        cluster = self._snapshot.cluster.copy()
+        if self._plain:
+            cluster.release(*self._freed(gone))
+            return replace(self._snapshot, cluster=cluster)
+        for option in gone:
+            for place in option.places:
+                row = cluster.rows.get(place.node)
+                if row is not None:
+                    holder = option.candidate.running.gang.id
+                    cluster.give(row, place.needs, 1, holder, (place.devices,))
+        for option in gone:
+            if option.whole:
+                cluster.exclusive.pop(option.candidate.running.gang.id, None)
+        return replace(self._snapshot, cluster=cluster)
+
+    def _freed(self, gone: list[Option]) -> tuple[Ints, Ints]:
+        """Return rows and what comes free there, shapes (n,) and (n, resources)."""
+        parts = [self._freed_by(option) for option in gone]
+        width = len(self._snapshot.cluster.resources)
+        none = np.zeros(0, dtype=np.int64), np.zeros((0, width), dtype=np.int64)
+        rows, amounts = zip(*(parts or [none]), strict=True)
+        return np.concatenate(rows), np.concatenate(amounts)
+
+    def _freed_by(self, option: Option) -> tuple[Ints, Ints]:
+        known = self._frees.get(id(option))
+        if known is None:
+            cluster = self._snapshot.cluster
+            there = [
+                (cluster.rows[p.node], p.needs) for p in option.places if p.node in cluster.rows
+            ]
+            rows = np.array([row for row, _ in there], dtype=np.int64)
+            amounts = np.zeros((len(there), len(cluster.resources)), dtype=np.int64)
+            for at, (_, needs) in enumerate(there):
+                amounts[at] = cluster.vector(needs)
+            known = self._frees[id(option)] = rows, amounts
+        return known
