@@ -13,6 +13,7 @@ from gangsched.core.defrag import Budget, Defragmentation, Mover
 from gangsched.core.engine import Engine
 from gangsched.core.model import GangId
 from gangsched.core.policy import Policies
+from gangsched.core.snapshot import Asked
 from gangsched.kube import disruption
 from gangsched.kube.client import KubeClient
 from gangsched.live import read
@@ -41,7 +42,7 @@ async def find(
         protected = await disruption.protected(client, scheduler.engine)
     engine = scheduler.engine
     budget = Budget(config.defragment_gpu_s, config.defragment_gangs)
-    snapshot = engine.snapshot(0, time.time())
+    snapshot = engine.snapshot(time.time(), who=Asked.NONE)
     mover = Mover(snapshot, policies.placer, time.time(), budget, protected)
     if wish.gang:
         state = engine.gangs.get(GangId(wish.gang))

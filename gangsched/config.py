@@ -105,9 +105,6 @@ class SchedulerConfig(BaseModel):
     binds_in_flight: int = Field(64, ge=1, le=1024)
     """Bindings posted at once. On two cores 64 gave more than 32, and 128 no more than 64."""
 
-    gangs_per_plan: int = Field(20_000, ge=1)
-    """Gangs looked at in one planning cycle, oldest first; those alike cost next to nothing."""
-
     plan_interval_s: float = Field(0.02, ge=0)
     """Pause between planning cycles, so that gangs arriving together are planned together."""
 

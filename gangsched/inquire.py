@@ -24,6 +24,7 @@ from gangsched.core.planner import make_plan
 from gangsched.core.policy import Policies
 from gangsched.core.queues import Quota
 from gangsched.core.refusal import Refusal
+from gangsched.core.snapshot import Asked
 from gangsched.kube import groups
 from gangsched.kube.quantities import DecodeError, quantity
 from gangsched.kube.queue_status import pending_and_admitted, stamp
@@ -50,7 +51,7 @@ class View:
 
     def predictions(self) -> dict[GangId, Prediction]:
         """Run the scheduler forward."""
-        snapshot = self.engine.snapshot(now_s=self.now_s, everybody=True)
+        snapshot = self.engine.snapshot(self.now_s, who=Asked.ALL)
         return forecast(snapshot, self.policies, self.now_s, _EFFORT)
 
 
@@ -102,11 +103,11 @@ def _refusal(view: View, gang: GangId) -> Refusal | None:
     state = view.engine.gangs[gang]
     if not state.plannable():
         return view.engine.refusals.get(gang) or state.missing()
-    snapshot = view.engine.snapshot(now_s=view.now_s, everybody=True)
+    snapshot = view.engine.snapshot(view.now_s, who=Asked.ALL)
     plan = make_plan(snapshot, view.policies, view.now_s)
     for waiting, refusal in plan.refusals:
         if waiting.gang.id == gang:
-            fresh = view.engine.snapshot(0, view.now_s)
+            fresh = view.engine.snapshot(view.now_s, who=Asked.NONE)
             return advise(waiting, fresh, refusal)
     return None
 
@@ -187,11 +188,9 @@ def queue(view: View, name: str) -> list[Data]:
     if name not in tree.queues:
         known = ", ".join(sorted(tree.queues))
         raise ConfigError(f"queue {name!r} does not exist; the queues are: {known}")
-    snapshot = view.engine.snapshot(now_s=view.now_s, everybody=True)
+    snapshot = view.engine.snapshot(view.now_s, who=Asked.ALL)
     predictions = forecast(snapshot, view.policies, view.now_s, _EFFORT)
-    plan = make_plan(
-        view.engine.snapshot(now_s=view.now_s, everybody=True), view.policies, view.now_s
-    )
+    plan = make_plan(view.engine.snapshot(view.now_s, who=Asked.ALL), view.policies, view.now_s)
     refusals = {waiting.gang.id: refusal for waiting, refusal in plan.refusals}
     found: list[Data] = []
     for waiting in in_turn(snapshot, view.policies, view.now_s):

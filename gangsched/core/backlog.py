@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from enum import Enum
 
 from gangsched.core.gangs import GangState
 from gangsched.core.lines import Lines
@@ -10,40 +11,53 @@ from gangsched.core.refusal import Refusal
 
 _AGAIN_S = 5.0
 _AGAIN_AT_ONCE = 20
+_NEWS_AT_ONCE = 200
 _LOOKED_AT = 400
 
 
 class Backlog:
-    """Gangs to plan, gangs refused on the present room, and their refusals.
+    """Gangs to plan, those that wait in line, and what they were told.
 
-    `room_grew` is set by whoever frees room: those refused before may fit then. It stands until
-    gangs are put in line for it, so that a refusal on older room is not the last word.
+    A gang that changed is `fresh` until it has joined a line; a line is planned when somebody has
+    joined it, and all lines are when room came free (`room_grew`). Both hold until a plan is
+    accepted that knew of it: `number` counts what plans were made on.
     """
 
     def __init__(self, gangs: dict[GangId, GangState]) -> None:
         self.refusals = Refusals()
-        self.room_grew = False
+        self.number = 0
+        self._grew_at: int | None = None
         self._gangs = gangs
         # Ordered sets (dicts without values): iterating a real set would depend on the hash seed.
-        self._to_plan: dict[GangId, None] = {}
+        self._fresh: dict[GangId, None] = {}
         self._alone: dict[GangId, None] = {}
         self._lines = self.refusals.lines
+        self._joined: dict[tuple[int, int], int] = {}
         self._patrol: list[GangId] = []
         self._learnt: dict[str, None] = {}
+
+    @property
+    def room_grew(self) -> bool:
+        """Tell whether room came free that no accepted plan knew of."""
+        return self._grew_at is not None
+
+    @room_grew.setter
+    def room_grew(self, grew: bool) -> None:
+        self._grew_at = self.number if grew else None
 
     # -- who is to be planned -----------------------------------------------------------------
 
     def want(self, gang: GangId) -> None:
         """Have a gang planned: something about it changed."""
         self._leave(gang)
-        self._to_plan[gang] = None
+        self._fresh[gang] = None
 
     def pause(self, gang: GangId) -> None:
         """Do not plan a gang until it is wanted again."""
         self._leave(gang)
 
     def again(self) -> None:
-        """Have all refused gangs planned again."""
+        """Have all gangs planned again that wait."""
         if self._lines or self._alone:
             self.room_grew = True
 
@@ -59,7 +73,7 @@ class Backlog:
     def anew(self) -> None:
         """Have every gang planned by itself: what all of them are worth has changed."""
         for gang in self._lines.dissolve():
-            self._to_plan[gang] = None
+            self._fresh[gang] = None
         self.room_grew = True
 
     def learnt(self, user: str) -> None:
@@ -72,51 +86,60 @@ class Backlog:
         self.refusals.forget(gang)
 
     def _leave(self, gang: GangId) -> None:
-        self._to_plan.pop(gang, None)
+        self._fresh.pop(gang, None)
         self._alone.pop(gang, None)
         self._lines.leave(gang)
 
     def any(self) -> bool:
         """Tell whether there is a gang to plan now."""
-        while self._to_plan:
-            first = next(iter(self._to_plan))
+        if self.room_grew and (self._lines or self._alone):
+            return True
+        if any(alike in self._lines.kinds for alike in self._joined):
+            return True
+        while self._fresh:
+            first = next(iter(self._fresh))
             gang = self._gangs.get(first)
             if gang is not None and gang.plannable():
                 return True
-            del self._to_plan[first]
-        return self.room_grew and bool(self._lines or self._alone)
+            del self._fresh[first]
+        return False
 
-    def plannable(self) -> tuple[list[GangState], tuple[Alike, ...]]:
-        """Return the gangs to plan now: one by one, and in lines where there is more room."""
-        lines: tuple[Alike, ...] = ()
-        if self.room_grew:
-            self._to_plan.update(self._alone)
-            self._alone.clear()
-            self.room_grew = False
-            lines = self._lines.views()
-        ready, left = [], []
-        for gang_id in self._to_plan:
-            gang = self._gangs.get(gang_id)
-            if gang is not None and gang.plannable():
-                ready.append(gang)
-            else:
-                left.append(gang_id)
-        for gang_id in left:
-            del self._to_plan[gang_id]
-        return ready, lines
+    def fresh(self) -> list[GangState]:
+        """Return the gangs that have to join a line."""
+        gangs = [self._gangs.get(gang) for gang in self._fresh]
+        self._fresh.clear()
+        return [gang for gang in gangs if gang is not None and gang.plannable()]
+
+    def join(self, waiting: Waiting, *, alone: bool = False) -> None:
+        """Let a gang wait in line, or `alone` if something is kept for it."""
+        gang = waiting.gang.id
+        self._fresh.pop(gang, None)
+        if alone:
+            self._lines.leave(gang)
+            self._alone[gang] = None
+            return
+        self._alone.pop(gang, None)
+        if self._lines.join(waiting):
+            self._joined[waiting.alike] = self.number
+
+    def due(self) -> tuple[list[GangState], tuple[Alike, ...]]:
+        """Return whom to plan now: those with something kept for them, and lines.
+
+        Whoever plans anybody must know of the former.
+        """
+        lines = self._lines.views(None if self.room_grew else self._joined)
+        self.number += 1
+        alone = [self._gangs.get(gang) for gang in self._alone] if lines or self.room_grew else []
+        return [gang for gang in alone if gang is not None and gang.plannable()], lines
+
+    def planned(self, number: int) -> None:
+        """Take note that a plan was accepted that knew of everything up to its number."""
+        if self._grew_at is not None and self._grew_at < number:
+            self._grew_at = None
+        for alike in [alike for alike, at in self._joined.items() if at < number]:
+            del self._joined[alike]
 
     # -- what they were told ------------------------------------------------------------------
-
-    def refused(self, waiting: Waiting, *, alone: bool) -> None:
-        """Do not plan a gang again before there is more room; `alone` if it is like no other."""
-        gang = waiting.gang.id
-        if not alone:
-            self._to_plan.pop(gang, None)
-            self._alone.pop(gang, None)
-            self._lines.join(waiting)
-            return
-        self._leave(gang)
-        self._alone[gang] = None
 
     def say(self, gang: GangId, refusal: Refusal, now_s: float) -> bool:
         """Keep a refusal; return whether its gang is to be told now: a new reason, or advice.
@@ -141,21 +164,30 @@ class Backlog:
         self._lines.tell(alike, refusal, self.refusals.plans)
 
     def untold(self, now_s: float) -> list[GangId]:
-        """Return gangs that were told something else last; they are told now.
+        """Return gangs that have not heard what their line was told; they are told now.
 
-        Looks at some in turn. Each is told other numbers every `_AGAIN_S` at most, and few at
-        once: with ten thousand waiting, every start changes the numbers of all.
+        Looks at some in turn. News comes soon; other numbers for the same reason every
+        `_AGAIN_S` at most and for few at once: with ten thousand waiting, every start changes the
+        numbers of all.
         """
         if not self._patrol:
             self._patrol = list(self.refusals)[::-1]
         due: list[GangId] = []
+        again = 0
         for _ in range(min(_LOOKED_AT, len(self._patrol))):
             gang = self._patrol.pop()
-            if self.refusals.changed(gang, now_s - _AGAIN_S) and gang in self._gangs:
-                due.append(gang)
-                self.refusals.tell(gang, now_s)
-                if len(due) == _AGAIN_AT_ONCE:
-                    break
+            change = self.refusals.changed(gang) if gang in self._gangs else Change.NONE
+            if change is Change.NUMBERS:
+                late = self.refusals.told_s(gang) <= now_s - _AGAIN_S
+                if not late or again == _AGAIN_AT_ONCE:
+                    continue
+                again += 1
+            elif change is Change.NONE:
+                continue
+            due.append(gang)
+            self.refusals.tell(gang, now_s)
+            if len(due) == _NEWS_AT_ONCE:
+                break
         return due
 
     def stands(self, gang: GangId, refusal: Refusal) -> bool:
@@ -175,7 +207,7 @@ class Backlog:
         due: list[tuple[float, GangState]] = []
         for gang_id in (*self._lines.members(), *self._alone):
             gang = self._gangs.get(gang_id)
-            if gang is None or not gang.plannable():
+            if gang is None or not gang.plannable() or gang_id not in self.refusals:
                 continue
             if gang.advised is None:
                 due.append((0.0, gang))
@@ -202,6 +234,14 @@ class _Told:
     refusal: Refusal
 
 
+class Change(Enum):
+    """What a gang has not heard yet."""
+
+    NONE = 0
+    NUMBERS = 1
+    NEWS = 2
+
+
 class Refusals(Mapping[GangId, Refusal]):
     """Why each waiting gang waits: by its own refusal, or by that of its line, if later.
 
@@ -216,20 +256,30 @@ class Refusals(Mapping[GangId, Refusal]):
 
     def __getitem__(self, gang: GangId) -> Refusal:
         found = self._latest(gang)
+        if found is None:
+            raise KeyError(gang)
         return found if found.gang == gang else replace(found, gang=gang)
 
-    def _latest(self, gang: GangId) -> Refusal:
-        own, lines = self._said[gang], self.lines.told(gang)
+    def _latest(self, gang: GangId) -> Refusal | None:
+        own, lines = self._said.get(gang), self.lines.told(gang)
+        if own is None:
+            return lines[1] if lines is not None else None
         if lines is None or lines[0] <= own.when:
             return own.refusal
         same = lines[1].message == own.refusal.message  # then there may be advice with it
         return own.refusal if same else lines[1]
 
     def __iter__(self) -> Iterator[GangId]:
-        return iter(self._said)
+        yield from self._said
+        for gang in self.lines.members():
+            if gang not in self._said and self._latest(gang) is not None:
+                yield gang
 
     def __len__(self) -> int:
-        return len(self._said)
+        return sum(1 for _ in self)
+
+    def __bool__(self) -> bool:
+        return next(iter(self), None) is not None
 
     def say(self, gang: GangId, refusal: Refusal) -> None:
         """Keep what a gang is refused for."""
@@ -251,15 +301,19 @@ class Refusals(Mapping[GangId, Refusal]):
         known = self._told.get(gang)
         return known.refusal if known is not None else None
 
-    def changed(self, gang: GangId, before_s: float) -> bool:
-        """Tell whether a gang has news: another reason, or other numbers if told before."""
-        told = self._told.get(gang)
-        if gang not in self._said or told is None:
-            return False
-        now = self._latest(gang)
-        if now.reason is not told.refusal.reason:
-            return True
-        return not _same(now, told.refusal) and told.at_s <= before_s
+    def told_s(self, gang: GangId) -> float:
+        """Return when a gang was told something last."""
+        known = self._told.get(gang)
+        return known.at_s if known is not None else float("-inf")
+
+    def changed(self, gang: GangId) -> Change:
+        """Tell what a gang has not heard yet."""
+        told, now = self._told.get(gang), self._latest(gang)
+        if now is None:
+            return Change.NONE
+        if told is None or now.reason is not told.refusal.reason:
+            return Change.NEWS
+        return Change.NONE if _same(now, told.refusal) else Change.NUMBERS
 
 
 def _same(one: Refusal, other: Refusal) -> bool:

@@ -140,6 +140,7 @@ class Engine(Machine):
             self.reserved = {one.gang: one for one in plan.reserved}
             self.unhelped |= plan.unhelped
             self._backlog.refusals.plans += 1
+            self._backlog.planned(plan.number)
         for alike, refusal in plan.lines:
             self._backlog.say_line(alike, refusal)
         for waiting, refusal in plan.refusals:
@@ -150,7 +151,7 @@ class Engine(Machine):
                 if self._backlog.stands(gang.id, refusal):
                     self._refuse(gang, refusal)
             else:
-                self._backlog.refused(waiting, alone=gang.id in self.reserved)
+                self._backlog.join(waiting, alone=gang.id in self.reserved)
                 self._refuse(gang, refusal)
         if plan.postponed or plan.cut:
             self._backlog.again()

@@ -5,6 +5,7 @@ requests, not by the jobs.
 """
 
 from bisect import bisect_left, insort
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from gangsched.core.model import Alike, GangId, Waiting, runtime_s
@@ -19,7 +20,7 @@ def _age(waiting: Waiting) -> _Age:
 
 @dataclass(slots=True)
 class Line:
-    """Refused gangs of one shape and priority; `told` is what all of them were told last, when.
+    """Waiting gangs of one shape and priority; `told` is what all of them were told last, when.
 
     `when` counts plans.
     """
@@ -54,7 +55,7 @@ class Lines:
     """The lines by shape and priority, and who stands where."""
 
     def __init__(self) -> None:
-        self._lines: dict[tuple[int, int], Line] = {}
+        self.kinds: dict[tuple[int, int], Line] = {}
         self._members: dict[GangId, Waiting] = {}
 
     def __contains__(self, gang: GangId) -> bool:
@@ -63,31 +64,32 @@ class Lines:
     def __len__(self) -> int:
         return len(self._members)
 
-    def join(self, waiting: Waiting) -> None:
-        """Put a gang in line, in place of what it asked for before."""
+    def join(self, waiting: Waiting) -> bool:
+        """Put a gang in line, in place of what it asked for before; tell if it was not there."""
         known = self._members.get(waiting.gang.id)
         if known is waiting:
-            return
+            return False
         if known is not None:
             self.leave(waiting.gang.id)
         self._members[waiting.gang.id] = waiting
-        self._lines.setdefault(waiting.alike, Line()).join(waiting)
+        self.kinds.setdefault(waiting.alike, Line()).join(waiting)
+        return True
 
     def leave(self, gang: GangId) -> bool:
         """Take a gang out of its line; tell whether it was in one."""
         waiting = self._members.pop(gang, None)
         if waiting is None:
             return False
-        line = self._lines[waiting.alike]
+        line = self.kinds[waiting.alike]
         line.leave(waiting)
         if not line:
-            del self._lines[waiting.alike]
+            del self.kinds[waiting.alike]
         return True
 
     def dissolve(self) -> list[GangId]:
         """Take everybody out; return who it was."""
         gangs = list(self._members)
-        self._lines.clear()
+        self.kinds.clear()
         self._members.clear()
         return gangs
 
@@ -95,20 +97,22 @@ class Lines:
         """Return everybody in a line."""
         return list(self._members)
 
-    def views(self) -> tuple[Alike, ...]:
-        """Return the lines as planners see them."""
-        return tuple(line.view() for line in self._lines.values())
+    def views(self, kinds: Iterable[tuple[int, int]] | None = None) -> tuple[Alike, ...]:
+        """Return lines as planners see them: those of some kinds, or all."""
+        if kinds is None:
+            return tuple(line.view() for line in self.kinds.values())
+        return tuple(self.kinds[kind].view() for kind in kinds if kind in self.kinds)
 
     def tell(self, alike: tuple[int, int], refusal: Refusal, when: int) -> None:
         """Take note of what all gangs of a line were told."""
-        line = self._lines.get(alike)
+        line = self.kinds.get(alike)
         if line is not None:
             line.told, line.when = refusal, when
 
     def told(self, gang: GangId) -> tuple[int, Refusal] | None:
         """Return what a gang was told with its line, word by word, and when."""
         waiting = self._members.get(gang)
-        line = self._lines[waiting.alike] if waiting is not None else None
+        line = self.kinds[waiting.alike] if waiting is not None else None
         if line is None or line.told is None:
             return None
         return line.when, line.told

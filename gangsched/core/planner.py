@@ -35,7 +35,7 @@ class Plan:
     `reserved` is room kept in time for some of the refused. `advice` only adds remedies to
     refusals that stand: it says nothing of the room there is now. `postponed` are refused gangs to
     plan again at once; for `unhelped` shapes and priorities nobody could be stopped. `cut` tells
-    that it ended before everybody had a turn.
+    that it ended before everybody had a turn. `number` is that of the snapshot.
     """
 
     placements: tuple[Planned, ...] = ()
@@ -46,6 +46,7 @@ class Plan:
     postponed: frozenset[GangId] = frozenset()
     unhelped: frozenset[tuple[int, int]] = frozenset()
     cut: bool = False
+    number: int = 0
 
 
 def make_plan(snapshot: Snapshot, policies: Policies, now_s: float) -> Plan:
@@ -64,6 +65,7 @@ def make_plan(snapshot: Snapshot, policies: Policies, now_s: float) -> Plan:
         postponed=cycle.postponed,
         unhelped=cycle.unhelped,
         cut=cycle.cut,
+        number=snapshot.number,
     )
 
 

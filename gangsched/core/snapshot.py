@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from enum import Enum
 
 from gangsched.core.accounts.tree import Tree
 from gangsched.core.accounts.usage import Usage
@@ -90,6 +91,14 @@ class Rules:
     kinds: Kinds = field(default_factory=Kinds)
 
 
+class Asked(Enum):
+    """Whom a snapshot shows: those to plan now, all who wait, or nobody."""
+
+    DUE = 1
+    ALL = 2
+    NONE = 3
+
+
 @dataclass(slots=True)
 class Allowance:
     """Deterministic seconds of solving that are left for one planning cycle."""
@@ -108,7 +117,7 @@ class Snapshot:
     before: whoever has it starts no later. `unhelped` are shapes and priorities of gangs for which
     nobody could be stopped a short while ago. `lines` are gangs that were refused before, by what
     they have in common; nobody with a promise is among them. After `starts` pods nobody else is
-    looked at: the others are for a later cycle.
+    looked at: the others are for a later cycle. `number` tells the engine what a plan knew.
     """
 
     cluster: Cluster
@@ -122,6 +131,7 @@ class Snapshot:
     solving: Allowance = field(default_factory=Allowance)
     lines: tuple[Alike, ...] = ()
     starts: int | None = None
+    number: int = 0
     rules: Rules = field(default_factory=Rules)
 
     @contextmanager

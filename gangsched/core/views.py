@@ -14,7 +14,7 @@ from gangsched.core.model import Alike, GangId, NodeName, PodNeeds, PodUid, Wait
 from gangsched.core.queueing.admission import charge_at, charge_of
 from gangsched.core.queues import Booking, QuotaKey
 from gangsched.core.refusal import Refusal
-from gangsched.core.snapshot import Reserved, Rules, Running, Snapshot
+from gangsched.core.snapshot import Asked, Reserved, Rules, Running, Snapshot
 
 _NEEDS_KEPT = 4096
 
@@ -54,36 +54,22 @@ class Views:
         return self._backlog.any()
 
     def snapshot(
-        self,
-        limit: int = 20_000,
-        now_s: float = 0.0,
-        *,
-        everybody: bool = False,
-        starts: int | None = None,
+        self, now_s: float = 0.0, *, who: Asked = Asked.DUE, starts: int | None = None
     ) -> Snapshot:
-        """Return a frozen view with at most `limit` waiting gangs, the oldest.
+        """Return a frozen view with the gangs to plan; planning ends after `starts` pods.
 
-        Gangs refused on the present room are left out, but for those that have room reserved in
-        time: whoever is planned must know of them. A forecast wants `everybody`. Planning ends
-        after `starts` pods.
+        Who is refused on the present room is left out, but for those that have room reserved in
+        time: whoever is planned must know of them. A forecast wants all.
         """
         lines: tuple[Alike, ...] = ()
-        if everybody:
+        gangs: Iterable[GangState] = ()
+        if who is Asked.ALL:
             gangs = [gang for gang in self.gangs.values() if gang.plannable()]
-        elif limit:
-            gangs, lines = self._backlog.plannable()
-        else:
-            gangs = []
+        elif who is Asked.DUE:
+            for gang in self._backlog.fresh():
+                self._backlog.join(self._waiting(gang), alone=gang.id in self.reserved)
+            gangs, lines = self._backlog.due()
         waiting = [self._waiting(gang) for gang in gangs]
-        if (waiting or lines) and not everybody:
-            heads = [self.gangs[one] for one in self.reserved if one in self.gangs]
-            known = {one.gang.id for one in waiting}
-            waiting += [
-                self._waiting(gang) for gang in heads if gang.id not in known and gang.plannable()
-            ]
-        if len(waiting) > limit:
-            waiting.sort(key=lambda item: (-item.priority, item.since_s, item.gang.id))
-            del waiting[limit:]
         shapes = (*waiting, *(line.gangs[0] for line in lines))
         for needs in {id(kind): kind for one in shapes for kind in one.kinds}.values():
             self.cluster.capacity(needs)  # counted here and kept up to date from now on
@@ -101,6 +87,7 @@ class Views:
             frozenset(self.unhelped),
             lines=lines,
             starts=starts,
+            number=self._backlog.number,
             rules=self._rules(shapes, now_s),
         )
 

@@ -11,7 +11,7 @@ from gangsched.core.planner import Plan, Planned
 from gangsched.core.policy import Eviction, Placer
 from gangsched.core.queueing.cycle import Refused
 from gangsched.core.refusal import Reason, Refusal, Remedy
-from gangsched.core.snapshot import Snapshot
+from gangsched.core.snapshot import Asked, Snapshot
 from gangsched.kube import disruption
 from gangsched.kube.client import KubeClient
 
@@ -32,7 +32,7 @@ class Counsel:
         """Take a view to advise on."""
         if self._mode != "off":
             self._protected = await disruption.protected(self._client, engine)
-        self._snapshot = engine.snapshot(0, now_s)
+        self._snapshot = engine.snapshot(now_s, who=Asked.NONE)
         self._now_s = now_s
 
     def advise(self, waiting: Waiting, refusal: Refusal) -> Plan:

@@ -21,6 +21,7 @@ from gangsched.core.model import GangId
 from gangsched.core.planner import make_plan
 from gangsched.core.policy import Policies
 from gangsched.core.queues import Queue, Rates
+from gangsched.core.snapshot import Asked
 from gangsched.kube.binding import Binding, Pods
 from gangsched.kube.client import KubeClient
 from gangsched.kube.counsel import Counsel
@@ -251,9 +252,7 @@ class Scheduler:
             starts = self._config.starts_waiting - self.pods.waiting
             if not self.engine.wants_plan() or starts <= 0:
                 continue  # the next tick looks again
-            snapshot = self.engine.snapshot(
-                self._config.gangs_per_plan, self.now_s(), starts=starts
-            )
+            snapshot = self.engine.snapshot(self.now_s(), starts=starts)
             started_s = time.monotonic()
             plan = await asyncio.to_thread(make_plan, snapshot, self._policies, self.now_s())
             self.metrics.plan_seconds.observe(time.monotonic() - started_s)
@@ -265,7 +264,7 @@ class Scheduler:
         """Predict when waiting gangs start, again and again, within a bounded effort."""
         effort = Effort(self._config.forecast_runs, self._config.forecast_cycles)
         while True:
-            snapshot = self.engine.snapshot(now_s=self.now_s(), everybody=True)
+            snapshot = self.engine.snapshot(self.now_s(), who=Asked.ALL)
             if snapshot.waiting:
                 started_s = time.monotonic()
                 found = await asyncio.to_thread(

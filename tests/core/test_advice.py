@@ -18,6 +18,7 @@ from gangsched.core.model import (
 from gangsched.core.placement.advise import advise
 from gangsched.core.planner import Plan, make_plan
 from gangsched.core.queueing.cycle import Refused
+from gangsched.core.snapshot import Asked
 from gangsched.core.topology import Fabric, Level, Topology
 
 TREE = Topology("default", (Level("block", "block", Fabric.INFINIBAND), Level("rack", "rack")))
@@ -39,7 +40,7 @@ def remedies(engine, wanted, now_s=0.0) -> dict[str, list[str]]:
     engine.observe(GangSeen(wanted), now_s)
     plan(engine, now_s)
     waiting = engine.gangs[G].waiting()
-    refusal = advise(waiting, engine.snapshot(0), engine.refusals[G])
+    refusal = advise(waiting, engine.snapshot(who=Asked.NONE), engine.refusals[G])
     found: dict[str, list[str]] = {}
     for remedy in refusal.remedies:
         found.setdefault(remedy.kind, []).append(remedy.message)
@@ -111,7 +112,7 @@ def test_gangs_that_end_soon_enough():
     engine.observe(GangSeen(templated("g", 1, needs(8))), 200.0)
     plan(engine, 200.0)
     waiting = engine.gangs[G].waiting()
-    snapshot = engine.snapshot(0)
+    snapshot = engine.snapshot(who=Asked.NONE)
     (one,) = advise(waiting, snapshot, engine.refusals[G]).remedies
     assert (one.kind, one.message, one.at_s) == ("wait", "8 GPUs of gang ns/soon end", 400.0)
     engine.observe(GangSeen(templated("g", 2, needs(8))), 201.0)
@@ -128,7 +129,7 @@ def test_advice_is_given_once_and_again_when_it_is_old():
     plan(engine)
     ((waiting, refusal),) = engine.unadvised(8, 1.0)
     assert not engine.unadvised(8, 2.0)
-    advised = advise(waiting, engine.snapshot(0), refusal)
+    advised = advise(waiting, engine.snapshot(who=Asked.NONE), refusal)
     (report,) = engine.accept(Plan((), (Refused(waiting, advised),), advice=True), 2.0)
     assert report.refusal == advised
     engine.observe(GangSeen(templated("other", 1)), 3.0)
@@ -143,7 +144,7 @@ def test_late_advice_takes_no_gang_out_of_line():
     engine.observe(GangSeen(templated("g", 2, needs(8))), 0.0)
     plan(engine)
     ((waiting, refusal),) = engine.unadvised(8, 1.0)
-    advised = advise(waiting, engine.snapshot(0), refusal)
+    advised = advise(waiting, engine.snapshot(who=Asked.NONE), refusal)
     engine.observe(PodGone(PodUid("busy")), 2.0)
     assert engine.wants_plan()
     late = Plan((), (Refused(waiting, advised),), advice=True)
@@ -159,7 +160,7 @@ def test_room_that_comes_free_while_a_plan_is_made_is_not_forgotten():
     engine.observe(GangSeen(templated("g", 2, needs(8))), 0.0)
     made = make_plan(engine.snapshot(), POLICIES, 0.0)
     engine.observe(PodGone(PodUid("busy")), 1.0)
-    engine.snapshot(0)  # somebody looks at the cluster for advice
+    engine.snapshot(who=Asked.NONE)  # somebody looks at the cluster for advice
     engine.wants_plan()
     engine.accept(made, 2.0)
     assert engine.wants_plan()

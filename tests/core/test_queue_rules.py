@@ -24,6 +24,7 @@ from gangsched.core.queues import (
     Stop,
     amounts,
 )
+from gangsched.core.snapshot import Asked
 from policies.cheapest import Cheapest
 from policies.drf import Drf
 from policies.easy import Easy
@@ -385,7 +386,7 @@ def test_a_forecast_is_the_scheduler_run_forward():
     for index, name in enumerate(("g", "h")):
         one = templated(name, 1, needs(8), expected_runtime_s=50.0, created_s=float(index))
         engine.observe(f.GangSeen(one), 10.0)
-    snapshot = engine.snapshot(now_s=10.0, everybody=True)
+    snapshot = engine.snapshot(10.0, who=Asked.ALL)
     found = forecast(snapshot, POLICIES, 10.0)
     first, second = found[G], found[GangId("ns/h")]
     assert (first.position, second.position) == (1, 2)

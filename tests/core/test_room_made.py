@@ -19,6 +19,7 @@ from gangsched.core.model import (
 from gangsched.core.orders import Bind, CutGpus, Evict, Prepare, Report, Reserve
 from gangsched.core.planner import Plan, Planned
 from gangsched.core.policy import Eviction
+from gangsched.core.snapshot import Asked
 from gangsched.core.topology import Level, Topology
 from policies.pack import Pack
 from simulator.checkers import Running, check_no_overcommit
@@ -146,7 +147,7 @@ def fragmented(*, movable=True):
 
 def moves_for(engine, now_s=400.0, budget=None, protected=frozenset()):
     waiting = engine.gangs[GangId("ns/big")].waiting()
-    snapshot = engine.snapshot(0)
+    snapshot = engine.snapshot(who=Asked.NONE)
     mover = Mover(snapshot, Pack(), now_s, budget or Budget(), protected)
     return waiting, mover.make_room(waiting)
 
@@ -186,7 +187,7 @@ def test_what_may_not_move_stays():
 
 def test_a_whole_domain_can_be_freed():
     engine = fragmented()
-    mover = Mover(engine.snapshot(0), Pack(), 400.0)
+    mover = Mover(engine.snapshot(who=Asked.NONE), Pack(), 400.0)
     freed = mover.free_domain("", 0)
     assert freed.domain == "a"
     assert [move.gang for move in freed.moves] == ["ns/x"]
