@@ -34,20 +34,14 @@ NAMES = {
 
 
 def fits(counts: tuple[int, ...]) -> bool:
-    """Fill the eight slices from the left, trying every order: no pruning, no sorting."""
-    wanted = tuple(GUIDE[kind] for kind, n in zip(GUIDE, counts, strict=True) for _ in range(n))
-
-    def place(left, taken):
-        if not left:
-            return True
-        size, starts, _ = left[0]
-        for start in starts:
-            mask = sum(1 << slot for slot in range(start, start + size))
-            if not taken & mask and place(left[1:], taken | mask):
-                return True
-        return False
-
-    return place(wanted, 0)
+    """Follow every way of filling the eight slices, as the sets of slices that may be taken."""
+    ways = {0}
+    for kind, count in zip(GUIDE, counts, strict=True):
+        size, starts, _ = GUIDE[kind]
+        masks = [((1 << size) - 1) << start for start in starts]
+        for _ in range(count):
+            ways = {taken | mask for taken in ways for mask in masks if not taken & mask}
+    return bool(ways)
 
 
 EVERY = {
