@@ -92,9 +92,7 @@ def kueue(shape: str, *, capped: bool) -> dict[str, float]:
     nodes = [_node(index, (("cpu", 96_000), ("pods", 500))) for index in range(total // 80)]
     writes = Writes(50.0, 100) if capped else None
     pause_s = 0.25 if capped else 0.0
-    load = Load(
-        nodes, jobs, POLICIES, queues, writes=writes, judge=False, plan_interval_s=pause_s
-    )
+    load = Load(nodes, jobs, POLICIES, queues, writes=writes, judge=False, plan_interval_s=pause_s)
     begin_s = time.perf_counter()
     load.run()
     compute_s = time.perf_counter() - begin_s
