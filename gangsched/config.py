@@ -84,6 +84,12 @@ class SchedulerConfig(BaseModel):
     half_life_s: float = Field(604_800.0, gt=0)
     """Half-life of the past GPU time that fair shares look at; a week, as in Slurm."""
 
+    history_config_map: str = Field("gangsched-system/gangsched-history", pattern=r"^[^/]+/[^/]+$")
+    """ConfigMap (namespace/name) that keeps learnt run times across restarts."""
+
+    history_interval_s: float = Field(60.0, gt=0)
+    """Pause between writes of learnt run times."""
+
     replan_s: float = Field(10.0, gt=0)
     """Seconds until refused gangs are planned again although nothing came free."""
 

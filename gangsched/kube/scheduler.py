@@ -26,6 +26,7 @@ from gangsched.kube.binding import Binding, Pods
 from gangsched.kube.client import KubeClient
 from gangsched.kube.counsel import Counsel
 from gangsched.kube.gauges import refresh
+from gangsched.kube.history import HistoryKeeper
 from gangsched.kube.mig import MigWriter
 from gangsched.kube.quantities import DecodeError
 from gangsched.kube.queue_status import QueueStatusWriter
@@ -90,6 +91,7 @@ class Scheduler:
         self.ready = asyncio.Event()
         self.mig = MigWriter(client, config.mig_config_map)
         self.topologies = TopologyStatusWriter(client)
+        self.history = HistoryKeeper(client, config.history_config_map)
         self.queues = QueueStatusWriter(client, self.now_s)
         self.priorities: dict[str, int] = {}
         self.namespaces: dict[str, dict[str, str]] = {}
@@ -126,11 +128,14 @@ class Scheduler:
             group.create_task(self._advise_on())
             group.create_task(self._predict_on())
             group.create_task(self._audit_on())
+            interval_s = self._config.history_interval_s
+            group.create_task(self.history.run(self.engine.history, interval_s))
             group.create_task(self.queues.run(self.engine, lambda: self.predictions))
             group.create_task(self.topologies.run(self.engine.cluster))
 
     async def read(self, group: asyncio.TaskGroup) -> None:
         """Start the watches in a task group; return once everything has been read."""
+        await self.history.read(self.engine.history)
         first: dict[str, tuple[str, Receiver, bool]] = {
             "PriorityClass": (
                 "/apis/scheduling.k8s.io/v1/priorityclasses",

@@ -1,5 +1,7 @@
 """What queues say beside quotas: limits, budgets, kinds, bookings, readiness; one rule a test."""
 
+import json
+
 import pytest
 from builders import an_engine, gang, needs, node, pod, templated
 
@@ -495,3 +497,31 @@ def test_a_gang_whose_owner_takes_it_away_keeps_no_lost_places(gone_first):
     assert not engine.gangs
     assert engine.ledger.usage.used("default", (GPU, "")) == 0
     assert engine.cluster.used.sum() == 0
+
+
+def test_a_history_outlives_its_process():
+    first, second = History(), History()
+    for run_s in (100.0, 120.0, 140.0):
+        first.ended(gang("train-1", 1, expected_runtime_s=200.0), run_s)
+    second.ended(gang("train-2", 1), 160.0)
+    second.load(json.loads(json.dumps(first.data())))
+    assert list(second.runs[("", "ns/train")]) == [100.0, 120.0, 140.0, 160.0]
+    assert list(second.ratios[""]) == [0.5, 0.6, 0.7]
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ([], "list in place of an object"),
+        ({"runs": 3}, "runs is not a list of lists"),
+        ({"runs": [["u", "ns/x", "long"]]}, "in place of run times"),
+        ({"runs": [["u", "ns/x", -1]]}, "in place of run times"),
+        ({"ratios": [[]]}, "not enough values"),
+    ],
+)
+def test_a_wrong_history_is_refused_whole(data, said):
+    history = History()
+    history.ended(gang("train-1", 1), 100.0)
+    with pytest.raises(ValueError, match=said):
+        history.load(data)
+    assert list(history.runs) == [("", "ns/train")]

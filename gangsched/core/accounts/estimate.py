@@ -8,6 +8,9 @@ from gangsched.core.model import ASSUMED_S, Estimate, Gang, GangId, Source
 from gangsched.core.queues import Queue
 
 _KEPT = 20
+_NAMES_KEPT = 5_000
+"""Names of gangs whose run times are kept: about half of what fits into a ConfigMap."""
+
 _NEEDED = 2
 _RATIOS_NEEDED = 5
 _SPREAD = {"declared": (0.5, 1.0), "queue": (0.25, 2.0), "assumed": (0.1, 3.0)}
@@ -49,11 +52,39 @@ class History:
         self._ended[gang.user] = self._ended.get(gang.user, 0) + 1
         self._all += 1
         key = (gang.user, stem(gang.id))
-        self.runs.setdefault(key, deque(maxlen=_KEPT)).append(max(runtime_s, 0.0))
+        known = self.runs.pop(key, None) or deque(maxlen=_KEPT)
+        known.append(max(runtime_s, 0.0))
+        self.runs[key] = known  # last in the dict: the first is who ended longest ago
+        if len(self.runs) > _NAMES_KEPT:
+            del self.runs[next(iter(self.runs))]
         if gang.expected_runtime_s:
             for user in {gang.user, ""}:
                 ratios = self.ratios.setdefault(user, deque(maxlen=_KEPT))
                 ratios.append(max(runtime_s, 0.0) / gang.expected_runtime_s)
+
+    def data(self) -> dict[str, list[list[object]]]:
+        """Return everything as JSON values, the longest ago first."""
+        runs = ([*key, *(round(run_s, 1) for run_s in some)] for key, some in self.runs.items())
+        ratios = ([user, *(round(one, 3) for one in some)] for user, some in self.ratios.items())
+        return {"runs": list(runs), "ratios": list(ratios)}
+
+    def load(self, data: object) -> None:
+        """Take over what `data` returned, with what is known already as the latest.
+
+        Raises:
+            ValueError: the values are not of that form.
+
+        """
+        try:
+            runs = {(str(u), str(name)): _numbers(some) for u, name, *some in _lists(data, "runs")}
+            ratios = {str(user): _numbers(some) for user, *some in _lists(data, "ratios")}
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"not a history of run times: {error}") from error
+        for key, known in self.runs.items():
+            runs[key] = deque([*runs.pop(key, ()), *known], maxlen=_KEPT)
+        for user, some in self.ratios.items():
+            ratios[user] = deque([*ratios.get(user, ()), *some], maxlen=_KEPT)
+        self.runs, self.ratios = runs, ratios
 
     def estimate(self, gang: Gang, queue: Queue | None = None) -> Estimate:
         """Say how long a gang will run, and how that is known."""
@@ -75,6 +106,21 @@ class History:
                 low_s, high_s = cuts[0] * runtime_s, cuts[8] * runtime_s
                 return Estimate(runtime_s, low_s, high_s, Source.DECLARED)
         return _spread(runtime_s, Source.DECLARED)
+
+
+def _lists(data: object, name: str) -> list[list[object]]:
+    if not isinstance(data, dict):
+        raise TypeError(f"{type(data).__name__} in place of an object")
+    found = data.get(name, [])
+    if not isinstance(found, list) or not all(isinstance(one, list) for one in found):
+        raise TypeError(f"{name} is not a list of lists")
+    return found
+
+
+def _numbers(values: list[object]) -> deque[float]:
+    if not values or not all(isinstance(one, int | float) and one >= 0 for one in values):
+        raise ValueError(f"{values} in place of run times")
+    return deque((float(str(one)) for one in values), maxlen=_KEPT)
 
 
 def _spread(runtime_s: float, source: Source) -> Estimate:
