@@ -183,7 +183,7 @@ class Load:
             due_s = self._heap[0][0] if self._heap else float("inf")
             tick_s = self.engine.next_due_s()
             next_s = min(due_s, tick_s if tick_s is not None else float("inf"))
-            if self.engine.refusals:
+            if self.engine.waits():
                 next_s = min(next_s, self.now_s + beat_s)
             next_s = max(next_s, self.now_s)
             if next_s > until_s or next_s == float("inf"):

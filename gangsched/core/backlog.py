@@ -13,6 +13,7 @@ _AGAIN_S = 5.0
 _AGAIN_AT_ONCE = 20
 _NEWS_AT_ONCE = 200
 _LOOKED_AT = 400
+_PATROL_S = 0.2
 
 
 class Backlog:
@@ -34,6 +35,7 @@ class Backlog:
         self._lines = self.refusals.lines
         self._joined: dict[tuple[int, int], int] = {}
         self._patrol: list[GangId] = []
+        self._patrol_s = 0.0
         self._learnt: dict[str, None] = {}
 
     @property
@@ -89,6 +91,10 @@ class Backlog:
         self._fresh.pop(gang, None)
         self._alone.pop(gang, None)
         self._lines.leave(gang)
+
+    def waits(self) -> bool:
+        """Tell whether any gang waits."""
+        return bool(self._fresh or self._alone or self._lines)
 
     def any(self) -> bool:
         """Tell whether there is a gang to plan now."""
@@ -170,8 +176,11 @@ class Backlog:
         `_AGAIN_S` at most and for few at once: with ten thousand waiting, every start changes the
         numbers of all.
         """
+        if now_s < self._patrol_s:
+            return []
+        self._patrol_s = now_s + _PATROL_S
         if not self._patrol:
-            self._patrol = list(self.refusals)[::-1]
+            self._patrol = self.refusals.everybody()[::-1]
         due: list[GangId] = []
         again = 0
         for _ in range(min(_LOOKED_AT, len(self._patrol))):
@@ -279,7 +288,11 @@ class Refusals(Mapping[GangId, Refusal]):
         return sum(1 for _ in self)
 
     def __bool__(self) -> bool:
-        return next(iter(self), None) is not None
+        return bool(self._said) or next(iter(self), None) is not None
+
+    def everybody(self) -> list[GangId]:
+        """Return all who may have been told something."""
+        return [*self._said, *(g for g in self.lines.members() if g not in self._said)]
 
     def say(self, gang: GangId, refusal: Refusal) -> None:
         """Keep what a gang is refused for."""

@@ -53,6 +53,10 @@ class Views:
         """Tell whether a gang waits that was not refused on the present room already."""
         return self._backlog.any()
 
+    def waits(self) -> bool:
+        """Tell whether any gang waits."""
+        return self._backlog.waits()
+
     def snapshot(
         self, now_s: float = 0.0, *, who: Asked = Asked.DUE, starts: int | None = None
     ) -> Snapshot:
