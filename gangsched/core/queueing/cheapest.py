@@ -1,7 +1,8 @@
 """The cheapest set to stop, as a program: which gangs go, how many pods each node then takes.
 
 For gangs whose pods are all alike. Nodes that nobody leaves are one constant; where all pods need
-one domain of a level, exactly one domain is chosen. Quota is judged by the caller.
+one domain of a level, exactly one domain is chosen. Of quota the program knows only sums; the
+caller judges the rest.
 """
 
 import numpy as np
@@ -20,11 +21,15 @@ _BUDGET = 0.2
 def cheaper(
     waiting: Waiting,
     snapshot: Snapshot,
-    options: list["Option"],
+    options: list[Option],
     limit: int,
-    ruled_out: list[list["Option"]],
-) -> list["Option"] | None:
-    """Return a set that costs less than `limit` and makes room, or None."""
+    ruled_out: list[list[Option]],
+    quota: list[tuple[int, list[int]]],
+) -> list[Option] | None:
+    """Return a set that costs less than `limit` and makes room, or None.
+
+    `quota` lists amounts that must come free, each with what every option frees of it.
+    """
     kinds = {member.needs for member in waiting.members}
     (needs,) = kinds if len(kinds) == 1 else (None,)
     if needs is None or needs.share is not None or needs.host_ports:
@@ -75,20 +80,28 @@ def cheaper(
     for group in ruled_out:
         ids = {id(option) for option in group}
         model.add(sum(g for g, one in zip(gone, options, strict=True) if id(one) not in ids) >= 1)
+    for lacks, frees in quota:
+        model.add(sum(g * amount for g, amount in zip(gone, frees, strict=True)) >= lacks)
     _one_of_each(model, options, gone)
     cost = sum(g * option.cost for g, option in zip(gone, options, strict=True))
     model.add(cost <= limit - 1)
     model.minimize(cost)
+    found = _solve(model, gone)
+    return None if found is None else [options[at] for at in found]
+
+
+def _solve(model: cp_model.CpModel, gone: list[cp_model.IntVar]) -> list[int] | None:
+    """Return which variables are set, or None where nothing was found."""
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = 0
     solver.parameters.max_deterministic_time = _BUDGET
     if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return None
-    return [option for option, g in zip(options, gone, strict=True) if solver.value(g)]
+    return [at for at, variable in enumerate(gone) if solver.value(variable)]
 
 
-def _freed(options: list["Option"], cluster: Cluster) -> dict[int, list[tuple[int, Ints]]]:
+def _freed(options: list[Option], cluster: Cluster) -> dict[int, list[tuple[int, Ints]]]:
     """Return, by row, what each option frees there."""
     found: dict[int, dict[int, Ints]] = {}
     for at, option in enumerate(options):
@@ -101,7 +114,7 @@ def _freed(options: list["Option"], cluster: Cluster) -> dict[int, list[tuple[in
 
 
 def _one_of_each(
-    model: cp_model.CpModel, options: list["Option"], gone: list[cp_model.IntVar]
+    model: cp_model.CpModel, options: list[Option], gone: list[cp_model.IntVar]
 ) -> None:
     """A gang goes whole, or gives its spare members back, or stays."""
     of_gang: dict[str, list[cp_model.IntVar]] = {}

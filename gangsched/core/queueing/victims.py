@@ -188,14 +188,28 @@ class Search:
         if not useful or len(useful) > _SOLVED:
             return chosen
         ruled_out: list[list[Option]] = []
+        quota = self._lacking(useful)
         for _ in range(3):
-            found = cheaper(self.waiting, self.snapshot, useful, limit, ruled_out)
+            found = cheaper(self.waiting, self.snapshot, useful, limit, ruled_out, quota)
             if found is None:
                 return chosen
             if self._enough(found):
                 return self._lawful(found) or chosen
             ruled_out.append(found)
         return chosen
+
+    def _lacking(self, options: list[Option]) -> list[tuple[int, list[int]]]:
+        """Return what must come free of each quota, and what each option frees of it at most."""
+        tree, found = self.usage.tree, []
+        for short in self.usage.shortfalls(self.waiting.gang.queue, self.request.charge):
+            frees = [
+                dict(one.charge).get(short.key, 0)
+                if short.queue in tree.path(one.candidate.running.gang.queue)
+                else 0
+                for one in options
+            ]
+            found.append((short.wanted - short.room, frees))
+        return found
 
     def _placed(self, chosen: list[Option]) -> Placement | None:
         placed = self.request.placer.place(self.waiting, self._vacancy.without(chosen))
