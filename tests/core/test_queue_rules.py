@@ -119,6 +119,17 @@ def test_limits_of_a_user():
     assert engine.gangs[GangId("ns/h")].state is State.RESERVED
 
 
+def test_limits_of_a_user_count_what_starts_in_the_same_cycle():
+    engine = an_engine(node("n"))
+    engine.observe(f.QueueSeen(Queue("q", user_limits=((GPU, 4000),))), 0.0)
+    for name in "abc":
+        engine.observe(f.GangSeen(templated(name, 1, needs(2), queue="q", user="ann")), 1.0)
+    plan(engine, 1.0)
+    states = [engine.gangs[GangId(f"ns/{name}")].state for name in "abc"]
+    assert states == [State.RESERVED, State.RESERVED, State.PENDING]
+    assert reason(engine, "c") == "UserLimit"
+
+
 def test_a_spent_budget_waits_for_the_next_period():
     engine = an_engine(node("n"), node("m"))
     engine.observe(f.QueueSeen(Queue("q", budgets=(GpuBudget(3600.0, 86_400.0),))), 0.0)

@@ -3,7 +3,7 @@
 The cheap questions come first; each answers with one sentence.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from gangsched.core.accounts.tree import number, shown
@@ -13,6 +13,9 @@ from gangsched.core.model import GPU, Member, NodeName, PodNeeds, Waiting
 from gangsched.core.queues import Amounts, GpuBudget, Kinds, Queue, QuotaKey, Stop, added
 from gangsched.core.refusal import Reason, Refusal
 from gangsched.core.snapshot import Snapshot
+
+Users = Mapping[tuple[str, str], Mapping[QuotaKey, int]]
+"""What users hold, by queue and user."""
 
 Seat = tuple[NodeName, PodNeeds]
 
@@ -67,8 +70,13 @@ def split(waiting: Waiting) -> tuple[tuple[Member, ...], tuple[Member, ...]]:
     return chosen, tuple(m for at, m in enumerate(waiting.members) if at not in must)
 
 
-def barred(waiting: Waiting, snapshot: Snapshot, usage: Usage, now_s: float) -> Refusal | None:
-    """Return why the queue admits nothing of this gang whatever is free, or None."""
+def barred(
+    waiting: Waiting, snapshot: Snapshot, usage: Usage, users: Users, now_s: float
+) -> Refusal | None:
+    """Return why the queue admits nothing of this gang whatever is free, or None.
+
+    `users` is what users of queues with limits hold, starts of this cycle included.
+    """
     gang, tree = waiting.gang, usage.tree
     if gang.queue not in tree:
         if gang.queue in tree.queues:
@@ -94,7 +102,7 @@ def barred(waiting: Waiting, snapshot: Snapshot, usage: Usage, now_s: float) -> 
         refusal = _budget(waiting, queue, snapshot, now_s)
         if refusal is not None:
             return refusal
-    return _user_limit(waiting, tree.queues[gang.queue], snapshot)
+    return _user_limit(waiting, tree.queues[gang.queue], users)
 
 
 def _budget(waiting: Waiting, queue: Queue, snapshot: Snapshot, now_s: float) -> Refusal | None:
@@ -128,11 +136,11 @@ def _left(budget: GpuBudget, now_s: float) -> str:
     return f"{left_s / 86_400:.1f} days" if left_s > 86_400 else f"{left_s / 3600:.1f} hours"
 
 
-def _user_limit(waiting: Waiting, queue: Queue, snapshot: Snapshot) -> Refusal | None:
+def _user_limit(waiting: Waiting, queue: Queue, users: Users) -> Refusal | None:
     user = waiting.gang.user
     if not queue.user_limits or not user:
         return None
-    held = snapshot.rules.users.get((queue.name, user), {})
+    held = users.get((queue.name, user), {})
     asked = dict(charge_of(waiting))
     for resource, most in queue.user_limits:
         key: QuotaKey = (resource, "")

@@ -211,7 +211,8 @@ class Cycle:
     # -- one gang -----------------------------------------------------------------------------
 
     def _plan(self, waiting: Waiting) -> Placement | Refusal:
-        refusal = barred(waiting, self._outlook.snapshot, self._outlook.usage, self._outlook.now_s)
+        outlook = self._outlook
+        refusal = barred(waiting, outlook.snapshot, outlook.usage, outlook.users, outlook.now_s)
         if refusal is not None:
             return refusal
         if not self._outlook.snapshot.beyond_is_judged:

@@ -39,6 +39,7 @@ class Outlook:
         self.policies = policies
         self.now_s = now_s
         self.usage = snapshot.usage.copy()
+        self.users = {account: dict(held) for account, held in snapshot.rules.users.items()}
         shapes = (*snapshot.waiting, *(line.gangs[0] for line in snapshot.lines))
         kinds = {id(kind): kind for one in shapes for kind in kinds_in(one)}
         for needs in kinds.values():
@@ -200,6 +201,10 @@ class Outlook:
         """Count a gang that starts now; the cluster was charged already."""
         stay = self.stay(waiting, placed.nodes)
         self.usage.charge(waiting.gang.queue, charge)
+        account = (waiting.gang.queue, waiting.gang.user)
+        held = self.users.setdefault(account, {})
+        for key, quantity in charge:
+            held[key] = held.get(key, 0) + quantity
         self.horizon.started(stay)
         self.holds.started(waiting.gang.queue, charge, stay.end_s)
         self._afterwards = self._lenders = None
