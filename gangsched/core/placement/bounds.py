@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gangsched.core.nodes import Ints, Mask
 from gangsched.core.placement.choosers import fewest
@@ -16,8 +15,6 @@ from gangsched.core.placement.cost import Objective
 from gangsched.core.placement.descent import Descent, Style
 from gangsched.core.placement.formulate import Request
 from gangsched.core.topology import UNKNOWN
-
-Floats = NDArray[np.float64]
 
 IMPOSSIBLE = np.iinfo(np.int64).max // 4
 
