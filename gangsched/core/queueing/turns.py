@@ -127,9 +127,7 @@ class Turns:
             self._line_of(alike.gangs[0]).add(alike, in_line=True)
         for line in (self._first, self._last, *self._lines.values()):
             line.sort()
-        for name in sorted(self._lines):
-            if name:
-                self._renew(name)
+        self._renew_all()
 
     def _line_of(self, one: Waiting) -> _Line:
         if one.repair:
@@ -229,24 +227,29 @@ class Turns:
             heappop(heap)
         return None
 
+    def _renew_all(self) -> None:
+        """Work out the place of every queue, the lowest first."""
+        tree = self._usage.tree
+        names = {above for name in self._lines if name for above in tree.path(name)}
+        for name in sorted(names, key=lambda one: (-len(tree.path(one)), one)):
+            line = self._lines.get(name)
+            if name in tree.children:
+                self._enter(name, name, line.head() if line is not None else None)
+            self._enter_under(tree.queues[name].parent, name)
+
+    def _enter_under(self, above: str, name: str) -> None:
+        """Give a queue its place among its siblings, by whoever is next in it."""
+        line = self._lines.get(self._leaf(name)) if self._best(name) is not None else None
+        self._enter(above, name, line.head() if line is not None else None)
+
     def _renew(self, queue: str) -> None:
         """Work out the place of a queue, and of those above it, among their siblings."""
         tree = self._usage.tree
         line = self._lines.get(queue)
-        head = line.head() if line is not None else None
-        path = tree.path(queue)
-        if queue in tree.children:
-            self._enter(queue, queue, head)  # its own line stands beside its children
-        for at, name in enumerate(path):
-            above = path[at + 1] if at + 1 < len(path) else ""
-            child = self._best(name)
-            if child is None:
-                head = None
-            else:
-                leaf = self._leaf(name)
-                waiting = self._lines.get(leaf)
-                head = waiting.head() if waiting is not None else None
-            self._enter(above, name, head)
+        if queue in tree.children:  # its own line stands beside its children
+            self._enter(queue, queue, line.head() if line is not None else None)
+        for name in tree.path(queue):
+            self._enter_under(tree.queues[name].parent, name)
 
     def _leaf(self, name: str) -> str:
         while (child := self._best(name)) is not None and child != name:
@@ -272,7 +275,8 @@ class Turns:
             queue = replace(queue, weight=1.0, priority=0)
         share, decayed = known
         view = QueueView(queue, share, decayed, usage.beyond(name, self._charge(head)))
-        key = sharing.key(view)
+        # Among equals the higher priority is next, then who waits longest.
+        key = (*sharing.key(view), -float(head.priority), head.since_s)
         if self._keys.get(where) != key:
             self._keys[where] = key
             stamp = self._stamps[where] = self._stamps.get(where, 0) + 1
