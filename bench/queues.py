@@ -3,7 +3,7 @@
 The generators are those of Kueue's test/performance/scheduler (configs baseline and large-scale,
 release 0.19): single-pod workloads that run for milliseconds, CPU quota alone. `capped` lets 50
 writes a second through with a burst of 100, as Kueue's test client does; one write an admission;
-planning every half second, and not while 50 writes wait (`plan_interval_s`, `starts_waiting`).
+planning every second, and not while 75 writes wait (`plan_interval_s`, `starts_waiting`).
 """
 
 import gc
@@ -91,8 +91,8 @@ def kueue(shape: str, *, capped: bool) -> dict[str, float]:
             ]
     total = cohorts * members * 20
     nodes = [_node(index, (("cpu", 96_000), ("pods", 500))) for index in range(total // 80)]
-    writes = Writes(50.0, 100, waiting=50) if capped else None
-    pause_s = 0.5 if capped else 0.0
+    writes = Writes(50.0, 100, waiting=75) if capped else None
+    pause_s = 1.0 if capped else 0.0
     load = Load(nodes, jobs, POLICIES, queues, writes=writes, judge=False, plan_interval_s=pause_s)
     begin_s = time.perf_counter()
     load.run()

@@ -15,6 +15,8 @@ from gangsched.core.model import (
 from gangsched.core.policy import Repartition
 from gangsched.core.refusal import Reason, Refusal
 
+_NO_STAGES = dict.fromkeys(Stage, 0)
+
 
 @dataclass(slots=True)
 class GangRecord:
@@ -53,7 +55,7 @@ class GangRecord:
     # all members at each of them would cost n * n.
     _runs: int = 0
     _done: int = 0
-    _stages: dict[Stage, int] = field(default_factory=lambda: dict.fromkeys(Stage, 0))
+    _stages: dict[Stage, int] = field(default_factory=_NO_STAGES.copy)
 
     # -- what changes it ----------------------------------------------------------------------
 
