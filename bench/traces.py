@@ -36,7 +36,7 @@ from simulator.load import Fate, Job, Load
 
 GPU = "nvidia.com/gpu"
 DATA = Path(__file__).parents[2] / "shared" / "data"
-JOBS = 6000
+JOBS = 4000
 LOAD = 1.25
 """What the jobs would keep busy on average, over the GPUs there are."""
 
@@ -61,7 +61,7 @@ SETTINGS = (
     Setting("FIFO, strict", replace(_BASE, backfill=None), strict=True),
     Setting("FIFO, who fits passes", replace(_BASE, backfill=None)),
     Setting("FIFO + EASY", _BASE),
-    Setting("FIFO + conservative", replace(_BASE, backfill=Conservative())),
+    Setting("FIFO + conservative, 20", replace(_BASE, backfill=Conservative(20))),
     Setting("FIFO + EASY, no reclaim", _BASE, reclaims=False),
     Setting("FIFO + EASY, youngest stop", replace(_BASE, preemptor=Youngest())),
     Setting("FIFO + EASY, fair over time", replace(_BASE, sharing=Fair())),
@@ -166,7 +166,7 @@ def measure(trace: str, index: int) -> dict[str, float]:
         load_.queues(setting),
         judge=False,
         replan_s=300.0,
-        plan_interval_s=10.0,
+        plan_interval_s=60.0,
     )
     load.run()
     fates = list(load.fates.values())

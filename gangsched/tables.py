@@ -50,23 +50,38 @@ def show_gang(found: Data, console: Console, now_s: float) -> None:
         console.print(f"  runs on {_some(found['nodes'])} since {found['since']}")
         console.print(f"  expected to end {_at(end['at'], now_s)} ({_basis(end['basis'])})")
         return
-    console.print(f"  why    {found['message']}")
-    for message in found.get("wouldHelp", []):
-        console.print(f"  helps  {message}")
-    _show_start(found.get("start"), console, now_s)
+    lines = [("why", found["message"])]
+    lines += [("helps", message) for message in found.get("wouldHelp", [])]
+    lines += _start(found.get("start"), found["reason"], now_s)
+    _say(console, lines)
 
 
-def _show_start(start: Data | None, console: Console, now_s: float) -> None:
+def _say(console: Console, lines: Iterable[tuple[str, str]]) -> None:
+    """Print sentences beside what they are about."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(width=8)
+    table.add_column(overflow="fold")
+    for about, said in lines:
+        table.add_row(f"  {about}", said)
+    console.print(table)
+
+
+_NEVER = frozenset({"LargerThanQuota", "LargerThanCluster", "NoNodeQualifies", "Misconfigured"})
+"""Reasons that time alone does not change."""
+
+
+def _start(start: Data | None, reason: str, now_s: float) -> list[tuple[str, str]]:
     if start is None:
-        return
+        return []
+    position = f"position {start['position']} in its queue"
     if start["expected"] is None:
-        console.print(f"  start  not within reach of the forecast; position {start['position']}")
-        return
+        never = (
+            "not before something changes" if reason in _NEVER else "beyond the forecast's reach"
+        )
+        return [("start", f"{never}; {position}")]
     span = f"{_at(start['earliest'], now_s)} to {_at(start['latest'], now_s)}"
-    console.print(
-        f"  start  {_at(start['expected'], now_s)} ({span}), position {start['position']} in "
-        f"its queue; {_basis(start['basis'])}"
-    )
+    said = f"{_at(start['expected'], now_s)} ({span}), {position}; {_basis(start['basis'])}"
+    return [("start", said)]
 
 
 def show_queues(rows: Iterable[Data], console: Console) -> None:
@@ -109,12 +124,12 @@ def show_queue(rows: list[Data], name: str, console: Console, now_s: float) -> N
 def show_when(found: Data, console: Console, now_s: float) -> None:
     """Print when a job would start."""
     console.print(f"[bold]{found['gang']}[/bold] if it were submitted now:")
-    console.print(f"  now    {found['message']}")
-    for message in found["wouldHelp"]:
-        console.print(f"  helps  {message}")
-    _show_start(found["start"], console, now_s)
+    lines = [("now", found["message"])]
+    lines += [("helps", message) for message in found["wouldHelp"]]
+    lines += _start(found["start"], found["reason"], now_s)
     if found["delays"]:
-        console.print(f"  delays {_some(found['delays'])}")
+        lines.append(("delays", _some(found["delays"])))
+    _say(console, lines)
 
 
 def show_what_if(rows: list[Data], console: Console, now_s: float) -> None:
@@ -161,7 +176,7 @@ def _at(text: str, now_s: float) -> str:
 
 def _in(text: str, now_s: float) -> str:
     left_s = _seconds(text) - now_s
-    return "now" if left_s <= 1 else f"in {_long(left_s)}"
+    return "soon" if left_s <= 1 else f"in {_long(left_s)}"
 
 
 def _long(seconds: float) -> str:

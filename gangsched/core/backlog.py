@@ -7,7 +7,7 @@ from enum import Enum
 from gangsched.core.gangs import GangState
 from gangsched.core.lines import Lines
 from gangsched.core.model import Alike, GangId, Waiting
-from gangsched.core.refusal import Refusal
+from gangsched.core.refusal import Reason, Refusal
 
 _AGAIN_S = 5.0
 _AGAIN_AT_ONCE = 20
@@ -289,6 +289,15 @@ class Refusals(Mapping[GangId, Refusal]):
 
     def __bool__(self) -> bool:
         return bool(self._said) or next(iter(self), None) is not None
+
+    def reasons(self) -> dict[Reason, int]:
+        """Return how many are refused for which reason."""
+        found: dict[Reason, int] = {}
+        for gang in self.everybody():
+            refusal = self._latest(gang)
+            if refusal is not None:
+                found[refusal.reason] = found.get(refusal.reason, 0) + 1
+        return found
 
     def everybody(self) -> list[GangId]:
         """Return all who may have been told something."""

@@ -13,7 +13,7 @@ from gangsched.core.members import Limits, MemberState, State
 from gangsched.core.model import Alike, GangId, NodeName, PodNeeds, PodUid, Waiting
 from gangsched.core.queueing.admission import charge_at, charge_of
 from gangsched.core.queues import Booking, QuotaKey
-from gangsched.core.refusal import Refusal
+from gangsched.core.refusal import Reason, Refusal
 from gangsched.core.snapshot import Asked, Reserved, Rules, Running, Snapshot
 
 _NEEDS_KEPT = 4096
@@ -162,6 +162,10 @@ class Views:
     def refusals(self) -> Mapping[GangId, Refusal]:
         """Return why each waiting gang does not start."""
         return self._backlog.refusals
+
+    def reasons(self) -> dict[Reason, int]:
+        """Return how many gangs wait for which reason."""
+        return self._backlog.refusals.reasons()
 
     def running(self) -> tuple[Running, ...]:
         """Return every gang that runs whole, with an estimate of how long."""

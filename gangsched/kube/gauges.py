@@ -4,6 +4,7 @@ import numpy as np
 
 from gangsched.core.engine import Engine, State
 from gangsched.core.model import GPU, MILLI
+from gangsched.core.policy import Ground
 from gangsched.core.queues import QuotaKey
 from gangsched.kube.queue_status import pending_and_admitted
 from gangsched.metrics import Metrics, QueueFigures
@@ -18,12 +19,14 @@ def refresh(metrics: Metrics, engine: Engine) -> None:
         reserved += gang.in_progress()
     for state, count in counts.items():
         metrics.gangs.labels(state.value).set(count)
-    reasons: dict[str, int] = {}
-    for refusal in engine.refusals.values():
-        reasons[refusal.reason.value] = reasons.get(refusal.reason.value, 0) + 1
     metrics.gangs_refused.clear()
-    for reason, count in reasons.items():
-        metrics.gangs_refused.labels(reason).set(count)
+    for reason, count in engine.reasons().items():
+        metrics.gangs_refused.labels(reason.value).set(count)
+    for queue in engine.ledger.usage.tree.queues:  # a counter that begins with 1 has no increase
+        for ground in Ground:
+            metrics.preemptions.labels(queue, ground.value)
+        metrics.evicted_gpu_seconds.labels(queue)
+        metrics.backfilled.labels(queue)
     metrics.reserved_members.set(reserved)
     metrics.plans_stale.set(engine.stale_plans)
     metrics.queues.figures = figures(engine)
