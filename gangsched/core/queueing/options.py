@@ -1,6 +1,6 @@
 """What can be given up for a gang that does not fit, what each costs, and what the rules allow."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from gangsched.core.model import GPU, MILLI, GangId
@@ -114,7 +114,7 @@ class Steps:
     how many of `count` the gang has quota, None if it never has.
     """
 
-    def __init__(self, request: Request, options: Iterable[Option]) -> None:
+    def __init__(self, request: Request, options: list[Option]) -> None:
         self.options = options
         self.count = 0
         self.admitted: int | None = None

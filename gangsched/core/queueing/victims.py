@@ -26,6 +26,8 @@ _STYLE = Style(fewest, descend=True)
 _DOMAINS = 8
 _SOLVED = 300
 _CHECKS = 40
+_NEAR = 400
+"""So many of the cheapest are looked at first: the others only where these are not enough."""
 
 
 @dataclass(slots=True)
@@ -63,9 +65,14 @@ class Search:
     def cheapest(self) -> Placement | None:
         """Return the placement and whom it evicts, or None where stopping does not help."""
         options = sorted(Offer(self.request, self.prices).all(), key=self._rank)
-        self._all = Steps(self.request, options)
-        if not options or not self._works(self._all, len(options)):
-            return None
+        self._all = Steps(self.request, options[:_NEAR])
+        if not options or not self._works(self._all, len(options[:_NEAR])):
+            if len(options) <= _NEAR:
+                return None
+            self._all = Steps(self.request, options)
+            if not self._works(self._all, len(options)):
+                return None
+        options = self._all.options
         tiers = sorted({option.candidate.running.priority for option in options})
         for priority in tiers:
             below = options
@@ -89,7 +96,7 @@ class Search:
 
     # -- sets ---------------------------------------------------------------------------------
 
-    def _enough(self, chosen: Iterable[Option]) -> bool:
+    def _enough(self, chosen: list[Option]) -> bool:
         """Tell whether the gang fits once these are gone, by quota and by room."""
         kept = self._lawful(chosen)
         return kept is not None and self._vacancy.fits(kept)
@@ -100,7 +107,7 @@ class Search:
             return False
         return self._vacancy.fits(steps.kept(count))
 
-    def _lawful(self, chosen: Iterable[Option]) -> list[Option] | None:
+    def _lawful(self, chosen: list[Option]) -> list[Option] | None:
         """Return the options the rules allow one after the other, or None if quota lacks then."""
         steps = Steps(self.request, chosen)
         return steps.kept(steps.count) if steps.admitted is not None else None
