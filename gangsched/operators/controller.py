@@ -42,6 +42,8 @@ class JobCache:
     group: Json | None = None
     failures: int = 0
     said: list[JobEvent] = field(default_factory=list)
+    vanished: list[Json] = field(default_factory=list)
+    deleted: set[str] = field(default_factory=set)
 
 
 class JobController:
@@ -96,7 +98,10 @@ class JobController:
         else:
             known = cache.pods if kind == "Pod" else cache.services
             if name in known and known[name]["metadata"]["uid"] == uid:
-                del known[name]
+                last = known.pop(name)
+                if kind == "Pod" and uid not in cache.deleted and not _was_leaving(last):
+                    cache.vanished.append(last)  # it went faster than the watch could tell
+                cache.deleted.discard(uid)
         self.wake(key)
 
     def wake(self, key: Key) -> None:
@@ -142,10 +147,12 @@ class JobController:
         except InvalidJobError as error:
             await self._reject(body, subject, str(error))
             return
+        vanished = tuple(cache.vanished)
         try:
-            actions = reconcile(job, _observed(cache, job), _clock())
+            actions = reconcile(job, _observed(cache, job, vanished), _clock())
             await self._carry_out(job, cache, subject, actions)
             cache.failures = 0
+            del cache.vanished[: len(vanished)]
         except KubeError as error:
             cache.failures += 1
             pause_s = min(0.2 * 2**cache.failures, _RETRY_MAX_S)
@@ -166,6 +173,7 @@ class JobController:
         for event in actions.events:
             await self._tell(cache, subject, event)
         path = f"/api/v1/namespaces/{job.namespace}"
+        cache.deleted.update(pod.uid for pod in actions.delete_pods)
         for pod in actions.delete_pods:
             await self._gone(f"{path}/pods/{pod.name}", pod.uid)
             event = JobEvent("Normal", "SuccessfulDeletePod", f"Deleted pod: {pod.name}")
@@ -269,9 +277,16 @@ class JobController:
         await post_event(self._client, subject, event.type, event.reason, event.message)
 
 
-def _observed(cache: JobCache, job: Job) -> Observed:
+def _was_leaving(pod: Json) -> bool:
+    """Tell whether a pod that is gone was known to leave, or to have ended."""
+    ended = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+    return ended or bool(pod["metadata"].get("deletionTimestamp"))
+
+
+def _observed(cache: JobCache, job: Job, vanished: tuple[Json, ...]) -> Observed:
     mine = [pod for pod in cache.pods.values() if _owner(pod) == job.uid]
     return Observed(
+        vanished=tuple(pod_view(pod) for pod in vanished if _owner(pod) == job.uid),
         pods=tuple(sorted(map(pod_view, mine), key=lambda pod: pod.name)),
         services=frozenset(n for n, s in cache.services.items() if _owner(s) == job.uid),
         group=group_view(cache.group)

@@ -13,6 +13,7 @@ from gangsched.core.jobs.model import (
 )
 from gangsched.core.jobs.reconcile import Clock, reconcile
 from gangsched.core.jobs.times import parse_time
+from gangsched.operators.controller import JobController
 
 CLOCK = Clock(1_700_000_000.0, "2023-11-14T22:13:20Z")
 TEMPLATE = {"spec": {"containers": [{"name": "pytorch", "image": "x"}]}}
@@ -127,3 +128,41 @@ def test_times_are_read_as_the_api_writes_them():
     assert parse_time("1970-01-01T00:00:00Z") == 0
     assert parse_time("2000-02-29T12:00:01Z") == 951_825_601
     assert parse_time("2023-11-14T22:13:20Z") == CLOCK.now_s
+
+
+def test_a_pod_that_vanishes_between_two_looks_is_lost_too():
+    lone = Observed((pod("j-master-0"),), group=group("Placed"), vanished=(pod("j-worker-0"),))
+    policy = GangPolicy(gang_restarts=1)
+    first = reconcile(job(gang=policy), lone, CLOCK)
+    assert first.status["gangRestarts"] == 1
+    assert [one.name for one in first.delete_pods] == ["j-master-0"]
+    assert first.delete_group
+    second = reconcile(job(gang=policy, status=first.status), lone, CLOCK)
+    failed = {one["type"]: one for one in second.status["conditions"]}["Failed"]
+    assert "restarted 1 times" in failed["message"]
+    stopped = replace(lone, vanished=(pod("j-worker-0", disrupted=True),))
+    assert "gangRestarts" not in reconcile(job(gang=policy), stopped, CLOCK).status
+
+
+def test_what_vanished_without_a_word():
+    controller = JobController(None, "gangsched")
+
+    def body(name: str, phase="Running", **metadata) -> dict:
+        return {
+            "metadata": {"namespace": "ns", "name": name, "uid": name, **metadata},
+            "status": {"phase": phase},
+        }
+
+    cache = controller._cache(("ns", "j"))
+    for one in (
+        body("left", deletionTimestamp="2023-11-14T22:13:20Z"),
+        body("done", "Succeeded"),
+        body("ours"),
+        body("lost"),
+    ):
+        controller.part_seen("Pod", one, "j")
+    cache.deleted.add("ours")
+    for name in ("left", "done", "ours", "lost"):
+        controller.part_gone("Pod", body(name), "j")
+    assert [one["metadata"]["name"] for one in cache.vanished] == ["lost"]
+    assert not cache.deleted

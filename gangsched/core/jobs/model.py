@@ -117,11 +117,12 @@ class GroupView:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Everything that exists of the job."""
+    """Everything that exists of the job; `vanished` pods ran and are gone without a word."""
 
     pods: tuple[PodView, ...] = ()
     services: frozenset[str] = frozenset()
     group: GroupView | None = None
+    vanished: tuple[PodView, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

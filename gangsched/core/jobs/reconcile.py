@@ -274,11 +274,9 @@ class _Step:
 
     def _lost(self) -> list[PodView]:
         """Return pods whose loss may restart the whole gang."""
-        return [
-            pod
-            for pod in self.seen.pods
-            if (pod.phase == "Failed" or pod.terminating) and self._policy(pod) != "Never"
-        ]
+        lost = [pod for pod in self.seen.pods if pod.phase == "Failed" or pod.terminating]
+        lost += [pod for pod in self.seen.vanished if not pod.disrupted]
+        return [pod for pod in lost if self._policy(pod) != "Never"]
 
     def _restart_gang(self, lost: list[PodView]) -> bool:
         """Restart the whole gang, when the user asked for it and the cap allows."""
