@@ -85,7 +85,7 @@ class Backlog:
     def forget(self, gang: GangId) -> None:
         """Forget a gang."""
         self._leave(gang)
-        self.refusals.forget(gang)
+        self.refusals.unsay(gang)
 
     def _leave(self, gang: GangId) -> None:
         self._fresh.pop(gang, None)
@@ -311,8 +311,6 @@ class Refusals(Mapping[GangId, Refusal]):
         """Take note that a gang is refused no more."""
         self._said.pop(gang, None)
         self._told.pop(gang, None)
-
-    forget = unsay
 
     def tell(self, gang: GangId, now_s: float) -> None:
         """Take note that a gang is told why it waits."""

@@ -75,16 +75,15 @@ class Lines:
         self.kinds.setdefault(waiting.alike, Line()).join(waiting)
         return True
 
-    def leave(self, gang: GangId) -> bool:
-        """Take a gang out of its line; tell whether it was in one."""
+    def leave(self, gang: GangId) -> None:
+        """Take a gang out of its line, if it is in one."""
         waiting = self._members.pop(gang, None)
         if waiting is None:
-            return False
+            return
         line = self.kinds[waiting.alike]
         line.leave(waiting)
         if not line:
             del self.kinds[waiting.alike]
-        return True
 
     def dissolve(self) -> list[GangId]:
         """Take everybody out; return who it was."""

@@ -1,6 +1,5 @@
 """Keeping room and quota in time for a gang that does not start now, from cycle to cycle."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from gangsched.core.model import Waiting
@@ -8,6 +7,7 @@ from gangsched.core.placement.choosers import fewest
 from gangsched.core.placement.descent import Style
 from gangsched.core.placement.fill import fits
 from gangsched.core.policy import Placement
+from gangsched.core.queueing.bisection import first_count
 from gangsched.core.queueing.holds import Ahead
 from gangsched.core.queueing.outlook import Outlook, at_least
 from gangsched.core.refusal import Reason, Refusal
@@ -93,8 +93,9 @@ def _keep(outlook: Outlook, waiting: Waiting, before_s: float = float("inf")) ->
         view = outlook.horizon.view_at(namespace, waiting.gang.queue, time_s, end_s)
         return replace(outlook.snapshot, cluster=view)
 
-    first = _first(times, lambda time_s: fits(least, at(time_s), _STYLE))
-    for time_s in times[first : first + _TRIES] if first is not None else ():
+    # It is taken that a later moment never works worse.
+    count = first_count(len(times), lambda number: fits(least, at(times[number - 1]), _STYLE))
+    for time_s in times[count - 1 : count - 1 + _TRIES] if count is not None else ():
         placed = outlook.policies.placer.place(least, at(time_s))
         if not isinstance(placed, Placement):
             continue
@@ -109,18 +110,3 @@ def _has_quota(outlook: Outlook, waiting: Waiting, ahead: Ahead | None, time_s: 
         return True
     ahead.to(time_s)
     return outlook.holds.possible(outlook.claim(waiting), ahead)
-
-
-def _first(times: list[float], works: Callable[[float], bool]) -> int | None:
-    """Return the first moment that works, taking it that a later one never works worse."""
-    high = 1
-    while high < len(times) and not works(times[high - 1]):
-        high *= 2
-    high = min(high, len(times))
-    if not times or not works(times[high - 1]):
-        return None
-    low = high // 2
-    while low + 1 < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if works(times[middle - 1]) else (middle, high)
-    return high - 1

@@ -38,7 +38,7 @@ def _of_kind(outlook: Outlook, waiting: Waiting, kind: str) -> Placement | Refus
         named = ", ".join(one.gang.id for one in outlook.leaving[:3])
         message = f"room comes free as gangs leave that were stopped: {named}."
         return Refusal(waiting.gang.id, Reason.NO_ROOM, message)
-    if (waiting.shape, waiting.priority) in outlook.snapshot.unhelped:
+    if waiting.alike in outlook.snapshot.unhelped:
         return None
     found = outlook.candidates(waiting, charge)
     first = next(found, None)
@@ -52,7 +52,7 @@ def _of_kind(outlook: Outlook, waiting: Waiting, kind: str) -> Placement | Refus
     outlook.examine -= len(request.candidates)
     placed = _chosen(outlook, request)
     if placed is None and waiting.shape:
-        outlook.unhelped.add((waiting.shape, waiting.priority))
+        outlook.unhelped.add(waiting.alike)
     return placed
 
 

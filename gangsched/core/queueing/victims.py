@@ -6,7 +6,7 @@ members a gang can do without go before whole gangs. The set grows from the chea
 fits, shrinks to what is needed, and then CP-SAT looks for a cheaper one.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -16,6 +16,7 @@ from gangsched.core.placement.choosers import fewest
 from gangsched.core.placement.descent import Style
 from gangsched.core.placement.fill import fill
 from gangsched.core.policy import Eviction, Placement, Request
+from gangsched.core.queueing.bisection import first_count
 from gangsched.core.queueing.cheapest import cheaper
 from gangsched.core.queueing.options import Offer, Option, Prices, Steps
 from gangsched.core.queueing.vacancy import Vacancy
@@ -119,7 +120,7 @@ class Search:
             steps = self._all if group is self._all.options else Steps(self.request, group)
             if steps.admitted is None:
                 continue
-            count = _first(len(group), partial(self._works, steps), steps.admitted)
+            count = first_count(len(group), partial(self._works, steps), steps.admitted)
             if count is None:
                 continue
             chosen = self._shrunk(self._helpful(steps.kept(count)))
@@ -138,7 +139,7 @@ class Search:
             return near
         kept = {id(one) for one in near}
         far = [one for one in chosen if id(one) not in kept]
-        count = _first(len(far), lambda number: self._enough([*near, *far[:number]]))
+        count = first_count(len(far), lambda number: self._enough([*near, *far[:number]]))
         return chosen if count is None else self._lawful([*near, *far[:count]]) or chosen
 
     def _shrunk(self, chosen: list[Option]) -> list[Option]:
@@ -235,18 +236,3 @@ class Search:
 
 def _total(options: Iterable[Option]) -> int:
     return sum(option.cost for option in options)
-
-
-def _first(most: int, works: Callable[[int], bool], least: int = 1) -> int | None:
-    """Return the smallest count that works, where more never works worse; `least` if known."""
-    high = max(least, 1)
-    while high < most and not works(high):
-        high *= 2
-    high = min(high, most)
-    if not works(high):
-        return None
-    low = max(high // 2, least - 1)
-    while low + 1 < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if works(middle) else (middle, high)
-    return high

@@ -1,0 +1,24 @@
+"""The first of many that works, found without trying all."""
+
+from collections.abc import Callable
+
+
+def first_count(most: int, works: Callable[[int], bool], least: int = 1) -> int | None:
+    """Return the smallest count up to `most` that works, or None.
+
+    More must never work worse, and fewer than `least` is known not to work. The count is doubled
+    until it works: the first tries are the cheap ones.
+    """
+    if most < 1:
+        return None
+    high = max(least, 1)
+    while high < most and not works(high):
+        high *= 2
+    high = min(high, most)
+    if not works(high):
+        return None
+    low = max(high // 2, least - 1)
+    while low + 1 < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if works(middle) else (middle, high)
+    return high
