@@ -25,14 +25,14 @@ class Backlog:
     """
 
     def __init__(self, gangs: dict[GangId, GangState]) -> None:
-        self.refusals = Refusals()
+        self._lines = Lines()
+        self.refusals = Refusals(self._lines)
         self.number = 0
         self._grew_at: int | None = None
         self._gangs = gangs
         # Ordered sets (dicts without values): iterating a real set would depend on the hash seed.
         self._fresh: dict[GangId, None] = {}
         self._alone: dict[GangId, None] = {}
-        self._lines = self.refusals.lines
         self._joined: dict[tuple[int, int], int] = {}
         self._patrol: list[GangId] = []
         self._patrol_s = 0.0
@@ -153,6 +153,9 @@ class Backlog:
         The same reason with other numbers is told later (`untold`), and what was said with advice
         is not taken back by the same without.
         """
+        told = self.refusals.told(gang)
+        if told is not None and told.reason is refusal.reason and self._lines.says(gang, refusal):
+            return False  # it is told with its line
         known = self.refusals.get(gang)
         if known is not None and not refusal.remedies and _same(known, refusal):
             refusal = known
@@ -257,9 +260,9 @@ class Refusals(Mapping[GangId, Refusal]):
     `plans` counts plans, to tell which is later.
     """
 
-    def __init__(self) -> None:
-        self.lines = Lines()
+    def __init__(self, lines: Lines) -> None:
         self.plans = 0
+        self._lines = lines
         self._said: dict[GangId, _Said] = {}
         self._told: dict[GangId, _Told] = {}
 
@@ -270,7 +273,7 @@ class Refusals(Mapping[GangId, Refusal]):
         return found if found.gang == gang else replace(found, gang=gang)
 
     def _latest(self, gang: GangId) -> Refusal | None:
-        own, lines = self._said.get(gang), self.lines.told(gang)
+        own, lines = self._said.get(gang), self._lines.told(gang)
         if own is None:
             return lines[1] if lines is not None else None
         if lines is None or lines[0] <= own.when:
@@ -280,7 +283,7 @@ class Refusals(Mapping[GangId, Refusal]):
 
     def __iter__(self) -> Iterator[GangId]:
         yield from self._said
-        for gang in self.lines.members():
+        for gang in self._lines.members():
             if gang not in self._said and self._latest(gang) is not None:
                 yield gang
 
@@ -301,7 +304,7 @@ class Refusals(Mapping[GangId, Refusal]):
 
     def everybody(self) -> list[GangId]:
         """Return all who may have been told something."""
-        return [*self._said, *(g for g in self.lines.members() if g not in self._said)]
+        return [*self._said, *(g for g in self._lines.members() if g not in self._said)]
 
     def say(self, gang: GangId, refusal: Refusal) -> None:
         """Keep what a gang is refused for."""

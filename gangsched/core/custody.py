@@ -47,7 +47,8 @@ class Custody(Views):
     """The engine's books. The engine sets the time before anything is booked."""
 
     def __init__(self, ledger: Ledger | None) -> None:
-        self.ledger = ledger or Ledger()
+        self._ledger = ledger or Ledger()
+        self._tree_changed = False
         self.history = History()
         self.queues: dict[str, Queue] = {}
         self.bookings: dict[str, Booking] = {}
@@ -83,10 +84,18 @@ class Custody(Views):
                 pass
 
     def _declare(self) -> None:
-        """Count everything anew in a changed tree."""
+        """Have everything counted anew in a changed tree, once for all changes till then."""
         self._tree_stamp += 1
-        self.ledger.declare(Tree(self.queues.values()), self._now_s)
+        self._tree_changed = True
         self._backlog.anew()
+
+    @property
+    def ledger(self) -> Ledger:
+        """What the queues hold, by the tree as it was declared last."""
+        if self._tree_changed:
+            self._tree_changed = False
+            self._ledger.declare(Tree(self.queues.values()), self._now_s)
+        return self._ledger
 
     def _remember(self, fact: f.GpuTimeSeen) -> None:
         """Take over what an earlier process had counted, unless this one counted already."""

@@ -46,6 +46,7 @@ class Engine(Machine):
         self._pods: dict[PodUid, f.PodSeen] = {}
         self._timed: dict[GangId, None] = {}
         self._leavers: dict[GangId, None] = {}
+        self._whole: dict[GangId, None] = {}
         self._waiting_known: dict[GangId, tuple[tuple[int, int], Waiting, int]] = {}
         self._running_known: dict[GangId, tuple[tuple[int, int], Running]] = {}
         self._needs_known: dict[PodNeeds, PodNeeds] = {}

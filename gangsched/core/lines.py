@@ -108,6 +108,12 @@ class Lines:
         if line is not None:
             line.told, line.when = refusal, when
 
+    def says(self, gang: GangId, refusal: Refusal) -> bool:
+        """Tell whether this very refusal is what a gang's line was told."""
+        waiting = self._members.get(gang)
+        line = self.kinds[waiting.alike] if waiting is not None else None
+        return line is not None and line.told is refusal
+
     def told(self, gang: GangId) -> tuple[int, Refusal] | None:
         """Return what a gang was told with its line, word by word, and when."""
         waiting = self._members.get(gang)

@@ -108,6 +108,7 @@ class Machine(Custody):
 
     def _placed(self, gang: GangState, now_s: float) -> None:
         gang.state = State.PLACED
+        self._whole[gang.id] = None
         gang.placed_s = now_s
         gang.stopped_by = ""
         gang.learnt = False

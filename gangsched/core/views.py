@@ -23,7 +23,6 @@ class Views:
     """The questions; the engine sets the attributes."""
 
     limits: Limits
-    ledger: Ledger
     history: History
     bookings: dict[str, Booking]
     reserved: Mapping[GangId, Reserved]
@@ -35,10 +34,16 @@ class Views:
     _timed: dict[GangId, None]
     _backlog: Backlog
     _leavers: dict[GangId, None]
+    _whole: dict[GangId, None]
     _tree_stamp: int
     _waiting_known: dict[GangId, tuple[tuple[int, int], Waiting, int]]
     _running_known: dict[GangId, tuple[tuple[int, int], Running]]
     _needs_known: dict[PodNeeds, PodNeeds]
+
+    @property
+    def ledger(self) -> Ledger:
+        """What the queues hold."""
+        raise NotImplementedError
 
     def capacity(self) -> dict[QuotaKey, int]:
         """Return what the whole cluster has, in the units of quotas."""
@@ -170,8 +175,12 @@ class Views:
     def running(self) -> tuple[Running, ...]:
         """Return every gang that runs whole, with an estimate of how long."""
         found = []
-        for gang in self.gangs.values():
-            if gang.state is not State.PLACED or gang.spec is None:
+        for gang_id in list(self._whole):
+            gang = self.gangs.get(gang_id)
+            if gang is None or gang.state is not State.PLACED:
+                del self._whole[gang_id]
+                continue
+            if gang.spec is None:
                 continue
             stamp = (gang.version, self._tree_stamp)
             known = self._running_known.get(gang.id)

@@ -14,6 +14,11 @@ from gangsched.core.queues import DEFAULT_QUEUE, Queue, Quota, QuotaKey
 UNLIMITED = 1 << 62
 DEPTH_MAX = 16
 
+Branches = tuple[tuple[str, ...], tuple[str, ...]]
+"""Two ways up a tree, nearest first."""
+
+_BRANCHES_KEPT = 100_000
+
 
 class Tree:
     """Queues by name, immutable once made. `problems` says what is wrong with which."""
@@ -37,6 +42,8 @@ class Tree:
         for name in sorted(self._paths, key=lambda name: -len(self._paths[name])):
             self._sum_up(name)
         self._limits: dict[str, tuple[QuotaKey, ...]] = {}
+        self._kinds: dict[str, tuple[str, ...]] = {}
+        self._branches: dict[tuple[str, str], Branches] = {}
 
     def _climb(self, name: str) -> tuple[str, ...] | None:
         """Return the queue and its ancestors up to the root, or note why there is no such way."""
@@ -134,7 +141,24 @@ class Tree:
 
     def kinds(self, name: str) -> tuple[str, ...]:
         """Return the GPU kinds that have quotas of their own for this queue."""
-        return tuple(kind for _, kind in self.limited(name) if kind)
+        known = self._kinds.get(name)
+        if known is None:
+            known = self._kinds[name] = tuple(kind for _, kind in self.limited(name) if kind)
+        return known
+
+    def branches(self, ours: str, theirs: str) -> Branches:
+        """Return the two ways up to, and without, the nearest common ancestor."""
+        known = self._branches.get((ours, theirs))
+        if known is None:
+            mine, other = self._paths[ours], self._paths[theirs]
+            common = next((name for name in mine if name in other), None)
+            known = mine, other
+            if common is not None:
+                known = mine[: mine.index(common)], other[: other.index(common)]
+            if len(self._branches) >= _BRANCHES_KEPT:
+                self._branches.clear()
+            self._branches[(ours, theirs)] = known
+        return known
 
     def leaves(self) -> Iterator[str]:
         """Yield the queues without children, in name order."""

@@ -7,6 +7,7 @@ shares.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import floor
 
 from gangsched.core.accounts.tree import UNLIMITED, Tree, number, shown
 from gangsched.core.queues import Amounts, QuotaKey
@@ -43,6 +44,7 @@ class Usage:
         self.decayed: dict[str, float] = {}
         self._loans = loans or {}
         self._rooms: dict[tuple[str, QuotaKey], tuple[int, str]] = {}
+        self._nothing: Usage | None = None
 
     def copy(self, top: str = "") -> "Usage":
         """Return a copy that may be charged freely; of one tree alone where its top is named."""
@@ -51,7 +53,15 @@ class Usage:
         other = Usage(self.tree, self.capacity, loans)
         other.held = {name: dict(self.held[name]) for name in names if name in self.held}
         other.decayed = self.decayed
+        other._nothing = self._nothing
         return other
+
+    @property
+    def nothing(self) -> "Usage":
+        """Return the usage when nobody has anything: what is possible at all."""
+        if self._nothing is None:
+            self._nothing = Usage(self.tree)
+        return self._nothing
 
     def charge(self, queue: str, amounts: Amounts, times: int = 1) -> None:
         """Count amounts against a queue and those above it; negative times give them back."""
@@ -151,16 +161,16 @@ class Usage:
 
     def most(self, queue: str, key: QuotaKey) -> int:
         """Return the most a queue can ever have, when nobody else has anything."""
-        empty = Usage(self.tree)
-        return empty.room(queue, key)
+        return self.nothing.room(queue, key)
 
     def beyond(self, queue: str, amounts: Amounts = ()) -> bool:
         """Tell whether a queue holds more than its guarantee, with a charge added."""
-        more = dict(amounts)
+        held, more = self.held.get(queue, _NONE), dict(amounts)
         for key in self.tree.limited(queue):
-            nominal = self.tree.nominal(queue, key)
-            used = self.used(queue, key) + more.get(key, 0)
-            if nominal is not None and used > nominal and (not more or more.get(key, 0)):
+            added = more.get(key, 0)
+            if more and not added:
+                continue
+            if held.get(key, 0) + added > (self.tree.nominal(queue, key) or 0):
                 return True
         return False
 
@@ -183,6 +193,19 @@ class Usage:
                 most = max(most, used / has)
         return most / self.tree.queues[queue].weight
 
+    def spares(self, queue: str, share: float) -> Amounts:
+        """Return what may go of each resource so that a queue keeps a dominant share.
+
+        It is enough that of one of them no more goes.
+        """
+        held, level = self.held.get(queue, _NONE), share * self.tree.queues[queue].weight
+        left = (
+            (key, floor(held.get(key, 0) - level * has * _NEARLY))
+            for key, has in self.capacity.items()
+            if has > 0
+        )
+        return tuple((key, most) for key, most in left if most >= 0)
+
     def own(self, queue: str) -> tuple[float, float]:
         """Return share and past GPU-seconds of a queue's own gangs, those below it left out."""
         held = dict(self.held.get(queue, _NONE))
@@ -196,6 +219,8 @@ class Usage:
 
 
 _NONE: Totals = {}
+
+_NEARLY = 1 - 1e-12  # shares are quotients: an equal one must not be lost to rounding
 
 
 def describe(short: Shortfall, queue: str, usage: Usage) -> str:

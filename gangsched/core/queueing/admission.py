@@ -175,8 +175,8 @@ def over_quota(waiting: Waiting, usage: Usage, charge: Amounts) -> Refusal | Non
     short = usage.shortfalls(waiting.gang.queue, charge)
     if not short:
         return None
-    first, tree = short[0], usage.tree
-    never = Usage(tree).shortfalls(waiting.gang.queue, charge)
+    first = short[0]
+    never = usage.nothing.shortfalls(waiting.gang.queue, charge)
     if never:
         said = never[0]
         most = number(said.key, said.room)

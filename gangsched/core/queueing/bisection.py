@@ -11,12 +11,11 @@ def first_count(most: int, works: Callable[[int], bool], least: int = 1) -> int 
     """
     if most < 1:
         return None
-    high = max(least, 1)
-    while high < most and not works(high):
-        high *= 2
-    high = min(high, most)
-    if not works(high):
-        return None
+    high = min(max(least, 1), most)
+    while not works(high):
+        if high == most:
+            return None
+        high = min(high * 2, most)
     low = max(high // 2, least - 1)
     while low + 1 < high:
         middle = (low + high) // 2

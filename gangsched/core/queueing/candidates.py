@@ -52,7 +52,7 @@ class Lenders:
         if found is None:
             found = self._found[(queue, wanted)] = {}
             for other in running:
-                ours, theirs = branches(self.usage, queue, other)
+                ours, theirs = self.usage.tree.branches(queue, other)
                 if other != queue and all(
                     beyond_guarantee(self.usage, name, wanted) for name in theirs
                 ):
@@ -95,14 +95,19 @@ def candidates(
             continue
         our_share = usage.share(ours[-1], charge) if fair else 0.0
         for other, theirs in others:
+            # What is taken must not be worth taking back, or it would go on for ever.
+            spares = usage.spares(theirs[-1], our_share) if fair and theirs else ()
             for one in running[other]:
                 if reclaims and (rules.reclaim is Reclaim.ANY or one.priority < waiting.priority):
                     yield Candidate(one, Ground.RECLAIM)
-                elif fair and theirs:
-                    freed = tuple((key, -quantity) for key, quantity in one.charge)
-                    # What is taken must not be worth taking back, or it would go on for ever.
-                    if our_share <= usage.share(theirs[-1], freed):
-                        yield Candidate(one, Ground.FAIR)
+                elif spares and _affordable(one.charge, spares):
+                    yield Candidate(one, Ground.FAIR)
+
+
+def _affordable(charge: Amounts, spares: Amounts) -> bool:
+    """Tell whether a charge leaves of any one resource as much as is to be left."""
+    taken = dict(charge)
+    return any(taken.get(key, 0) <= most for key, most in spares)
 
 
 def _outranks(waiting: Waiting, one: Running, within: Within) -> bool:
@@ -119,15 +124,6 @@ def contested(usage: Usage, queue: str, charge: Amounts) -> tuple[QuotaKey, ...]
     limited = usage.tree.limited(queue)
     keys = tuple(key for key, _ in charge if key[0] != "pods")
     return tuple(key for key in keys if key in limited) or keys
-
-
-def branches(usage: Usage, ours: str, theirs: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the two ways up to, and without, the nearest common ancestor."""
-    mine, other = usage.tree.path(ours), usage.tree.path(theirs)
-    common = next((name for name in mine if name in other), None)
-    if common is None:
-        return mine, other
-    return mine[: mine.index(common)], other[: other.index(common)]
 
 
 def within_guarantee(
@@ -164,7 +160,7 @@ def outranks(one: Waiting, yields: Amounts, other: Waiting, passed: Amounts, usa
         return True
     if one.gang.queue == other.gang.queue:
         return one.priority > other.priority
-    ours, theirs = branches(usage, one.gang.queue, other.gang.queue)
+    ours, theirs = usage.tree.branches(one.gang.queue, other.gang.queue)
     if not ours or not theirs:
         return False
     if queues[ours[-1]].priority != queues[theirs[-1]].priority:

@@ -14,9 +14,12 @@ from gangsched.core.queueing.horizon import Ends, Horizon, Stay, seats_of
 from gangsched.core.queues import Amounts, QuotaKey
 from gangsched.core.snapshot import Reserved, Running, Snapshot
 
-EXAMINED = 500
-"""Once so many running gangs were considered for stopping, the next search waits for the next
-planning cycle: one in a large cluster, as many as there are in a small one."""
+_EXAMINED = 500
+"""So many running gangs are considered for stopping in one planning cycle, or those of one search:
+one search in a large cluster, some in a small one. Others wait for the next cycle."""
+
+_SEARCH = 100
+"""A search costs as much as so many running gangs, beside those it considers."""
 
 ALWAYS = float("-inf")
 """The mark of what holds for gangs of any run time."""
@@ -52,7 +55,7 @@ class Outlook:
         self.holds = Holds()
         self.waiting = {one.gang.id: one for one in snapshot.waiting}
         self.victims: set[GangId] = set()
-        self.examine = EXAMINED
+        self._examined = 0
         self.postponed: set[GangId] = set()
         self.unhelped: set[tuple[int, int]] = set()
         self._afterwards: tuple[Snapshot, Usage] | None = None
@@ -230,6 +233,14 @@ class Outlook:
         if self._lenders is None:
             self._lenders = Lenders(usage)
         return candidates(waiting, self.stoppable(), self._lenders, charge, self.now_s)
+
+    def examines(self, count: int) -> bool:
+        """Tell whether so many running gangs may still be considered; if so, count them."""
+        cost = _SEARCH + count
+        if self._examined and self._examined + cost > _EXAMINED:
+            return False
+        self._examined += cost
+        return True
 
     def stoppable(self) -> dict[str, list[Running]]:
         """Return by queue the gangs that may be stopped and are not yet."""

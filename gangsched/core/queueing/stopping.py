@@ -40,16 +40,18 @@ def _of_kind(outlook: Outlook, waiting: Waiting, kind: str) -> Placement | Refus
         return Refusal(waiting.gang.id, Reason.NO_ROOM, message)
     if waiting.alike in outlook.snapshot.unhelped:
         return None
+    if outlook.postponed:  # there is a next cycle anyway
+        outlook.postponed.add(waiting.gang.id)
+        return None
     found = outlook.candidates(waiting, charge)
     first = next(found, None)
     if first is None:
         return None
-    if outlook.examine <= 0:
-        outlook.postponed.add(waiting.gang.id)
-        return None
     placer, now_s = outlook.policies.placer, outlook.now_s
     request = Request(least, snapshot, usage, charge, (first, *found), placer, now_s)
-    outlook.examine -= len(request.candidates)
+    if not outlook.examines(len(request.candidates)):
+        outlook.postponed.add(waiting.gang.id)
+        return None
     placed = _chosen(outlook, request)
     if placed is None and waiting.shape:
         outlook.unhelped.add(waiting.alike)

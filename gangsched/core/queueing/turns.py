@@ -5,6 +5,7 @@ last. In between, each level of the tree asks the sharing policy which queue is 
 queue never gains by having many children.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
@@ -117,6 +118,8 @@ class Turns:
         self._heaps: dict[str, list[tuple[_Key, str, int]]] = {}
         self._stamps: dict[tuple[str, str], int] = {}
         self._keys: dict[tuple[str, str], _Key] = {}
+        self._heads: dict[tuple[str, str], Waiting] = {}
+        self._rivals: Counter[str] = Counter()
         self._shares: dict[tuple[str, bool], tuple[float, float]] = {}
         self._first = _Line(policies.order, now_s)
         self._last = _Line(policies.order, now_s)
@@ -231,36 +234,35 @@ class Turns:
         """Work out the place of every queue, the lowest first."""
         tree = self._usage.tree
         names = {above for name in self._lines if name for above in tree.path(name)}
+        self._rivals = Counter(tree.queues[name].parent for name in names)
+        self._rivals.update(name for name in self._lines if name in tree.children)
         for name in sorted(names, key=lambda one: (-len(tree.path(one)), one)):
-            line = self._lines.get(name)
-            if name in tree.children:
-                self._enter(name, name, line.head() if line is not None else None)
-            self._enter_under(tree.queues[name].parent, name)
-
-    def _enter_under(self, above: str, name: str) -> None:
-        """Give a queue its place among its siblings, by whoever is next in it."""
-        line = self._lines.get(self._leaf(name)) if self._best(name) is not None else None
-        self._enter(above, name, line.head() if line is not None else None)
+            self._place(name)
 
     def _renew(self, queue: str) -> None:
         """Work out the place of a queue, and of those above it, among their siblings."""
-        tree = self._usage.tree
-        line = self._lines.get(queue)
-        if queue in tree.children:  # its own line stands beside its children
-            self._enter(queue, queue, line.head() if line is not None else None)
-        for name in tree.path(queue):
-            self._enter_under(tree.queues[name].parent, name)
+        for name in self._usage.tree.path(queue):
+            self._place(name)
 
-    def _leaf(self, name: str) -> str:
-        while (child := self._best(name)) is not None and child != name:
-            name = child
-        return name
+    def _place(self, name: str) -> None:
+        """Give a queue its place among its siblings, by whoever is next in it."""
+        tree, line = self._usage.tree, self._lines.get(name)
+        head = line.head() if line is not None else None
+        if name in tree.children:
+            self._enter(name, name, head)  # its own line stands beside its children
+            child = self._best(name)
+            head = self._heads[(name, child)] if child is not None else None
+        self._enter(tree.queues[name].parent, name, head)
 
     def _enter(self, above: str, name: str, head: Waiting | None) -> None:
         where = (above, name)
         if head is None:
             if self._keys.pop(where, None) is not None:
                 self._stamps[where] += 1
+            return
+        self._heads[where] = head
+        if self._rivals[above] == 1:
+            self._put(where, ())  # nobody to compare it with
             return
         sharing = self._policies.sharing
         assert sharing is not None, "without sharing there is one line"  # noqa: S101
@@ -276,7 +278,10 @@ class Turns:
         share, decayed = known
         view = QueueView(queue, share, decayed, usage.beyond(name, self._charge(head)))
         # Among equals the higher priority is next, then who waits longest.
-        key = (*sharing.key(view), -float(head.priority), head.since_s)
+        self._put(where, (*sharing.key(view), -float(head.priority), head.since_s))
+
+    def _put(self, where: tuple[str, str], key: _Key) -> None:
+        above, name = where
         if self._keys.get(where) != key:
             self._keys[where] = key
             stamp = self._stamps[where] = self._stamps.get(where, 0) + 1

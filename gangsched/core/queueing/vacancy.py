@@ -21,19 +21,16 @@ class Vacancy:
     def __init__(self, request: Request) -> None:
         self._waiting = request.waiting
         self._snapshot = request.snapshot
-        self._frees: dict[int, tuple[Ints, Ints]] = {}
-        places = (place for one in request.candidates for place in one.running.places)
-        needs = {id(place.needs): place.needs for place in places}.values()
-        special = any(one.share is not None or one.host_ports for one in needs)
-        self._plain = not self._snapshot.cluster.exclusive and not special
-        self._countable = self._plain and countable(self._waiting)
+        self._frees: dict[int, tuple[Ints, Ints] | None] = {}
+        self._countable = countable(self._waiting)
 
     def fits(self, gone: list[Option]) -> bool:
         """Tell whether there is room once these are gone."""
-        if not self._countable:
+        freed = self._freed(gone) if self._countable else None
+        if freed is None:
             return fits(self._waiting, self.without(gone), _STYLE)
         cluster, (needs,) = self._snapshot.cluster, self._waiting.kinds
-        rows, amounts = self._freed(gone)
+        rows, amounts = freed
         kept = cluster.used[rows]
         np.subtract.at(cluster.used, rows, amounts)
         touched = np.unique(rows)
@@ -44,9 +41,9 @@ class Vacancy:
 
     def without(self, gone: list[Option]) -> Snapshot:
         """Return the snapshot once these are gone."""
-        cluster = self._snapshot.cluster.copy()
-        if self._plain:
-            cluster.release(*self._freed(gone))
+        cluster, freed = self._snapshot.cluster.copy(), self._freed(gone)
+        if freed is not None:
+            cluster.release(*freed)
             return replace(self._snapshot, cluster=cluster)
         for option in gone:
             for place in option.places:
@@ -59,18 +56,30 @@ class Vacancy:
                 cluster.exclusive.pop(option.candidate.running.gang.id, None)
         return replace(self._snapshot, cluster=cluster)
 
-    def _freed(self, gone: list[Option]) -> tuple[Ints, Ints]:
-        """Return rows and what comes free there, shapes (n,) and (n, resources)."""
-        parts = [self._freed_by(option) for option in gone]
-        width = len(self._snapshot.cluster.resources)
-        none = np.zeros(0, dtype=np.int64), np.zeros((0, width), dtype=np.int64)
-        rows, amounts = zip(*(parts or [none]), strict=True)
+    def _freed(self, gone: list[Option]) -> tuple[Ints, Ints] | None:
+        """Return rows and what comes free there, shapes (n,) and (n, resources).
+
+        Return None where that is not all there is to it: shared GPUs, ports, nodes held alone.
+        """
+        cluster = self._snapshot.cluster
+        if cluster.exclusive:
+            return None
+        rows = [np.zeros(0, dtype=np.int64)]
+        amounts = [np.zeros((0, len(cluster.resources)), dtype=np.int64)]
+        for option in gone:
+            freed = self._freed_by(option)
+            if freed is None:
+                return None
+            rows.append(freed[0])
+            amounts.append(freed[1])
         return np.concatenate(rows), np.concatenate(amounts)
 
-    def _freed_by(self, option: Option) -> tuple[Ints, Ints]:
-        known = self._frees.get(id(option))
-        if known is None:
+    def _freed_by(self, option: Option) -> tuple[Ints, Ints] | None:
+        if id(option) not in self._frees:
             cluster = self._snapshot.cluster
+            if any(p.needs.share is not None or p.needs.host_ports for p in option.places):
+                self._frees[id(option)] = None
+                return None
             there = [
                 (cluster.rows[p.node], p.needs) for p in option.places if p.node in cluster.rows
             ]
@@ -78,5 +87,5 @@ class Vacancy:
             amounts = np.zeros((len(there), len(cluster.resources)), dtype=np.int64)
             for at, (_, needs) in enumerate(there):
                 amounts[at] = cluster.vector(needs)
-            known = self._frees[id(option)] = rows, amounts
-        return known
+            self._frees[id(option)] = rows, amounts
+        return self._frees[id(option)]

@@ -8,7 +8,7 @@ fits, shrinks to what is needed, and then CP-SAT looks for a cheaper one.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
+from operator import attrgetter
 
 from gangsched.core.accounts.usage import Usage
 from gangsched.core.model import Waiting
@@ -28,7 +28,7 @@ _DOMAINS = 8
 _SOLVED = 300
 _CHECKS = 40
 _NEAR = 400
-"""So many of the cheapest are looked at first: the others only where these are not enough."""
+"""So many of the cheapest are looked at, and more only where these are not enough."""
 
 
 @dataclass(slots=True)
@@ -44,6 +44,8 @@ class Search:
     youngest: bool = False
     _vacancy: Vacancy = field(init=False)
     _all: Steps = field(init=False)
+    _least: int = field(init=False)
+    _near: list[Option] = field(init=False)
 
     def __post_init__(self) -> None:
         self._vacancy = Vacancy(self.request)
@@ -65,21 +67,19 @@ class Search:
 
     def cheapest(self) -> Placement | None:
         """Return the placement and whom it evicts, or None where stopping does not help."""
-        options = sorted(Offer(self.request, self.prices).all(), key=self._rank)
-        self._all = Steps(self.request, options[:_NEAR])
-        if not options or not self._works(self._all, len(options[:_NEAR])):
-            if len(options) <= _NEAR:
-                return None
-            self._all = Steps(self.request, options)
-            if not self._works(self._all, len(options)):
-                return None
-        options = self._all.options
+        offer = Offer(self.request, self.prices, youngest=self.youngest)
+        self._all = Steps(self.request, offer)
+        least = self._count(self._all)
+        if least is None:
+            return None
+        self._least = least
+        self._near = options = offer[: max(_NEAR, least)]
         tiers = sorted({option.candidate.running.priority for option in options})
         for priority in tiers:
             below = options
             if priority != tiers[-1]:
                 below = [one for one in options if one.candidate.running.priority <= priority]
-                if not self._enough(below):
+                if len(below) < self._least:  # they are the first of all
                     continue
             chosen = self._smallest(below)
             if chosen is not None and self.solve:
@@ -90,11 +90,6 @@ class Search:
                     return placed
         return None
 
-    def _rank(self, option: Option) -> tuple[float | str, ...]:
-        running = option.candidate.running
-        first = -running.started_s if self.youngest else option.cost
-        return (*option.tier, first, running.gang.id)
-
     # -- sets ---------------------------------------------------------------------------------
 
     def _enough(self, chosen: list[Option]) -> bool:
@@ -102,25 +97,25 @@ class Search:
         kept = self._lawful(chosen)
         return kept is not None and self._vacancy.fits(kept)
 
-    def _works(self, steps: Steps, count: int) -> bool:
-        """Tell whether the gang fits once the first so many are gone."""
-        if steps.admitted is None or count < steps.admitted:
-            return False
-        return self._vacancy.fits(steps.kept(count))
+    def _count(self, steps: Steps) -> int | None:
+        """Return how many of the first are enough for quota and room, None if all are not."""
+        if steps.admitted is None:
+            return None
+        vacant = self._vacancy.fits
+        return first_count(len(steps.options), lambda n: vacant(steps.kept(n)), steps.admitted)
 
     def _lawful(self, chosen: list[Option]) -> list[Option] | None:
         """Return the options the rules allow one after the other, or None if quota lacks then."""
         steps = Steps(self.request, chosen)
-        return steps.kept(steps.count) if steps.admitted is not None else None
+        return steps.kept(len(chosen)) if steps.admitted is not None else None
 
     def _smallest(self, options: list[Option]) -> list[Option] | None:
         """Take the cheapest first until it is enough, in each domain and in all; drop the rest."""
         best: list[Option] | None = None
         for group in self._groups(options):
-            steps = self._all if group is self._all.options else Steps(self.request, group)
-            if steps.admitted is None:
-                continue
-            count = first_count(len(group), partial(self._works, steps), steps.admitted)
+            whole = group is self._near
+            steps = self._all if whole else Steps(self.request, group)
+            count = self._least if whole else self._count(steps)
             if count is None:
                 continue
             chosen = self._shrunk(self._helpful(steps.kept(count)))
@@ -147,7 +142,7 @@ class Search:
 
         Fewer than the rules allow is allowed too: only quota and room are looked at.
         """
-        left = sorted(chosen, key=self._rank, reverse=True)
+        left = sorted(chosen, key=attrgetter("rank"), reverse=True)
         size, at, checks = max(len(left) // _CHECKS, 1), 0, 0
         self._charge(left, -1)
         try:
@@ -184,7 +179,9 @@ class Search:
             ranked = sorted(inside.items(), key=lambda item: (_total(item[1]), item[0]))
             for _, group in ranked[:_DOMAINS]:
                 yield group
-        by_value = sorted(options, key=lambda one: (*one.tier, one.cost / max(len(one.places), 1)))
+        by_value = sorted(
+            options, key=lambda one: (*one.rank[:2], one.cost / max(len(one.places), 1))
+        )
         yield options
         if not self.youngest:
             yield by_value
