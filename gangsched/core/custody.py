@@ -19,7 +19,7 @@ from gangsched.core.members import State
 from gangsched.core.model import GPU, MILLI, GangId, NodeName, PodNeeds
 from gangsched.core.policy import Eviction
 from gangsched.core.queueing.horizon import booked_rows
-from gangsched.core.queues import CREDITS, DEFAULT_QUEUE, Booking, Queue, QuotaKey, Stop, amounts
+from gangsched.core.queues import CREDITS, DEFAULT_QUEUE, Booking, Queue, QuotaKey, amounts
 from gangsched.core.snapshot import Reserved
 from gangsched.core.views import Views
 
@@ -228,7 +228,7 @@ class Custody(Views):
     def _unwanted(self) -> Iterator[tuple[GangState, str]]:
         """Yield running gangs that have to go: from drained queues, and from booked nodes."""
         tree = self.ledger.usage.tree
-        drained = {name for name, queue in tree.queues.items() if queue.stop is Stop.DRAIN}
+        drained = tree.drained
         booked: dict[NodeName, Booking] = {}
         for booking in self.bookings.values():
             window = booking.window(self._now_s) if booking.evicts else None

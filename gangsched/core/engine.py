@@ -27,6 +27,7 @@ from gangsched.core.policy import Placement
 from gangsched.core.recheck import emptied, holds
 from gangsched.core.refusal import Reason, plural
 from gangsched.core.snapshot import Running
+from gangsched.core.timers import Timers
 from gangsched.core.topology import Topology
 
 
@@ -44,7 +45,7 @@ class Engine(Machine):
         self._holding = Holding(self.cluster, self._within_quota)
         self._backlog = Backlog(self.gangs)
         self._pods: dict[PodUid, f.PodSeen] = {}
-        self._timed: dict[GangId, None] = {}
+        self._timers = Timers(self._due_s)
         self._leavers: dict[GangId, None] = {}
         self._whole: dict[GangId, None] = {}
         self._waiting_known: dict[GangId, tuple[tuple[int, int], Waiting, int]] = {}
@@ -109,13 +110,11 @@ class Engine(Machine):
         for unwanted, reason in self._unwanted():
             unwanted.attained_s += max(now_s - unwanted.running().started_s, 0.0)
             self._break(unwanted, reason, now_s, word="Preempted")
-        for gang_id in list(self._timed):
+        for gang_id in self._timers.due(now_s):
             gang = self.gangs.get(gang_id)
-            due_s = None if gang is None else gang.due_s()
-            if gang is None or due_s is None:
-                del self._timed[gang_id]
-            elif now_s >= due_s:
+            if gang is not None:
                 self._due(gang, now_s)
+                self._timers.watch(gang_id)
         for gang_id in self._backlog.untold(now_s):
             self._tell(self.gangs[gang_id])
         return self._take_orders()
@@ -178,13 +177,13 @@ class Engine(Machine):
             gang.state = State.RESERVED
         gang.version += 1
         gang.deadline_s = now_s + gang.timeout_s(self.limits)
-        self._timed[gang.id] = None
         self._backlog.pause(gang.id)
         self._backlog.refusals.unsay(gang.id)
         if planned.placement.repartitions or planned.placement.evicts:
             self._hold(gang, planned.placement, now_s)
         else:
             self._reserved(gang, now_s)
+        self._timers.watch(gang.id)
 
     def _reserved(self, gang: GangState, now_s: float) -> None:
         """Let a reserved gang's pods come, now that all its room exists."""
@@ -367,7 +366,7 @@ class Engine(Machine):
         self.cluster.exclusive.pop(gang.id, None)
         self._holding.drop(gang)
         self._backlog.forget(gang.id)
-        self._timed.pop(gang.id, None)
+        self._timers.forget(gang.id)
         self._leavers.pop(gang.id, None)
         for known in (self._waiting_known, self._running_known):
             known.pop(gang.id, None)
@@ -384,6 +383,10 @@ class Engine(Machine):
             self._reserve(gang, planned, now_s)
         elif len(known) < len(fact.assignments) or open_places:
             self._orders.append(o.Release(gang.id))
+
+    def _due_s(self, gang_id: GangId) -> float | None:
+        gang = self.gangs.get(gang_id)
+        return gang.due_s() if gang is not None else None
 
     def _take_orders(self) -> tuple[o.Order, ...]:
         if not self._orders:

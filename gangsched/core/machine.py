@@ -47,6 +47,7 @@ class Machine(Custody):
             self._backlog.want(gang.id)
         else:
             self._backlog.pause(gang.id)
+        self._timers.watch(gang.id)
 
     def _gather(self, gang: GangState, now_s: float) -> None:
         settled = gang.bound_count() + gang.ended_count()
@@ -115,7 +116,7 @@ class Machine(Custody):
         limit_s = self._limit_s(gang)
         if limit_s is not None:
             gang.end_by_s = gang.running().started_s + limit_s
-            self._timed[gang.id] = None
+            self._timers.watch(gang.id)
         self.cluster.claim(gang.id, gang.constraints())
         gang.attempts = 0
         gang.avoid.clear()
@@ -149,7 +150,6 @@ class Machine(Custody):
         if gang.below_since_s is None:
             gang.below_since_s = now_s
             gang.deadline_s = now_s + gang.timeout_s(self.limits)
-            self._timed[gang.id] = None
             self._report(
                 gang,
                 "BelowMinimum",
@@ -169,7 +169,6 @@ class Machine(Custody):
                 gang.ready_by_s, gang.unready_tries = None, 0
         elif gang.ready_by_s is None:
             gang.ready_by_s = now_s + spec.ready_timeout_s
-            self._timed[gang.id] = None
 
     def _overdue(self, gang: GangState, now_s: float) -> None:
         """Stop a gang that is not ready in time, or runs for longer than it may."""
@@ -190,7 +189,7 @@ class Machine(Custody):
 
     def _back_off(self, gang: GangState, until_s: float) -> None:
         gang.not_before_s = until_s
-        self._timed[gang.id] = None
+        self._timers.watch(gang.id)
         self._backlog.pause(gang.id)
 
     def _due(self, gang: GangState, now_s: float) -> None:

@@ -15,6 +15,7 @@ from gangsched.core.queueing.admission import charge_at, charge_of
 from gangsched.core.queues import Booking, QuotaKey
 from gangsched.core.refusal import Reason, Refusal
 from gangsched.core.snapshot import Asked, Reserved, Rules, Running, Snapshot
+from gangsched.core.timers import Timers
 
 _NEEDS_KEPT = 4096
 
@@ -31,7 +32,7 @@ class Views:
     gangs: dict[GangId, GangState]
     beyond_is_judged: bool
     _pods: dict[PodUid, f.PodSeen]
-    _timed: dict[GangId, None]
+    _timers: Timers
     _backlog: Backlog
     _leavers: dict[GangId, None]
     _whole: dict[GangId, None]
@@ -51,8 +52,7 @@ class Views:
 
     def next_due_s(self) -> float | None:
         """Return when `tick` has something to do next, or None."""
-        due = (self.gangs[gang_id].due_s() for gang_id in self._timed if gang_id in self.gangs)
-        return min((at for at in due if at is not None), default=None)
+        return self._timers.next_s()
 
     def wants_plan(self) -> bool:
         """Tell whether a gang waits that was not refused on the present room already."""

@@ -9,7 +9,7 @@ an administrator can read the guarantee of a department off one line.
 from collections.abc import Iterable, Iterator, Mapping
 
 from gangsched.core.model import GPU, MILLI
-from gangsched.core.queues import DEFAULT_QUEUE, Queue, Quota, QuotaKey
+from gangsched.core.queues import DEFAULT_QUEUE, Queue, Quota, QuotaKey, Stop
 
 UNLIMITED = 1 << 62
 DEPTH_MAX = 16
@@ -21,7 +21,10 @@ _BRANCHES_KEPT = 100_000
 
 
 class Tree:
-    """Queues by name, immutable once made. `problems` says what is wrong with which."""
+    """Queues by name, immutable once made.
+
+    `problems` says what is wrong with which; nobody may run any longer in those that are `drained`.
+    """
 
     def __init__(self, queues: Iterable[Queue] = ()) -> None:
         self.queues: dict[str, Queue] = {queue.name: queue for queue in queues}
@@ -41,6 +44,8 @@ class Tree:
         self._declared: dict[str, dict[QuotaKey, Quota]] = {}
         for name in sorted(self._paths, key=lambda name: -len(self._paths[name])):
             self._sum_up(name)
+        stops = ((name, queue.stop) for name, queue in self.queues.items())
+        self.drained = frozenset(name for name, stop in stops if stop is Stop.DRAIN)
         self._limits: dict[str, tuple[QuotaKey, ...]] = {}
         self._kinds: dict[str, tuple[str, ...]] = {}
         self._branches: dict[tuple[str, str], Branches] = {}

@@ -45,13 +45,19 @@ class Usage:
         self._loans = loans or {}
         self._rooms: dict[tuple[str, QuotaKey], tuple[int, str]] = {}
         self._nothing: Usage | None = None
+        # Whose totals are this copy's alone: copies share the others until one charges them.
+        self._own: set[str] = set()
 
     def copy(self, top: str = "") -> "Usage":
         """Return a copy that may be charged freely; of one tree alone where its top is named."""
-        names = self.tree.below(top) if top else self.held
-        loans = {name: dict(self._loans[name]) for name in names if name in self._loans}
+        held, loans = dict(self.held), dict(self._loans)
+        if top:
+            names = self.tree.below(top)
+            held = {name: held[name] for name in names if name in held}
+            loans = {name: loans[name] for name in names if name in loans}
         other = Usage(self.tree, self.capacity, loans)
-        other.held = {name: dict(self.held[name]) for name in names if name in self.held}
+        other.held = held
+        self._own.clear()
         other.decayed = self.decayed
         other._nothing = self._nothing
         return other
@@ -69,13 +75,18 @@ class Usage:
             return
         self._rooms.clear()
         path = self.tree.path(queue)
+        for name in path:
+            if name not in self._own:
+                self._own.add(name)
+                self.held[name] = dict(self.held.get(name, _NONE))
+                self._loans[name] = dict(self._loans.get(name, _NONE))
         for key, quantity in amounts:
             change = quantity * times
             for name in path:
-                held = self.held.setdefault(name, {})
+                held = self.held[name]
                 held[key] = held.get(key, 0) + change
             for name in path:
-                loans = self._loans.setdefault(name, {})
+                loans = self._loans[name]
                 kept = self.tree.kept(name, key)
                 before = max(loans.get(key, 0) - kept, 0)
                 loans[key] = loans.get(key, 0) + change

@@ -39,25 +39,52 @@ Groups = dict[tuple[str, ...], list[tuple[str, tuple[str, ...]]]]
 
 
 class Lenders:
-    """Who holds more than is guaranteed, seen from each queue; remembered while usage stands."""
+    """Who holds more than is guaranteed, seen from each queue; to be told what `changed`."""
 
-    def __init__(self, usage: Usage) -> None:
-        self.usage = usage
+    def __init__(self) -> None:
         self._found: dict[tuple[str, tuple[QuotaKey, ...]], Groups] = {}
+        self._lending: dict[tuple[QuotaKey, ...], dict[str, None]] = {}
+        self._stale: dict[tuple[QuotaKey, ...], dict[str, None]] = {}
         self._weakest: dict[str, Running] = {}
 
-    def among(self, running: ByQueue, queue: str, wanted: tuple[QuotaKey, ...]) -> Groups:
+    def changed(self, queues: Iterable[str]) -> None:
+        """Take note of queues that hold more, or less, than before."""
+        self._found.clear()
+        for queue in queues:
+            self._weakest.pop(queue, None)
+            for stale in self._stale.values():
+                stale[queue] = None
+
+    def among(
+        self, usage: Usage, running: ByQueue, queue: str, wanted: tuple[QuotaKey, ...]
+    ) -> Groups:
         """Return the other queues that run beyond their guarantee, with all above them."""
         found = self._found.get((queue, wanted))
         if found is None:
             found = self._found[(queue, wanted)] = {}
-            for other in running:
-                ours, theirs = self.usage.tree.branches(queue, other)
-                if other != queue and all(
-                    beyond_guarantee(self.usage, name, wanted) for name in theirs
-                ):
+            above = usage.tree.path(queue)[1:]  # what they run beside their children is no branch
+            for other in dict.fromkeys((*self._beyond(usage, running, wanted), *above)):
+                ours, theirs = usage.tree.branches(queue, other)
+                if other == queue or other not in running:
+                    continue
+                if all(beyond_guarantee(usage, name, wanted) for name in theirs):
                     found.setdefault(ours, []).append((other, theirs))
         return found
+
+    def _beyond(
+        self, usage: Usage, running: ByQueue, wanted: tuple[QuotaKey, ...]
+    ) -> dict[str, None]:
+        """Return the queues that hold more than their guarantee."""
+        lending = self._lending.get(wanted)
+        stale: Iterable[str] = self._stale.get(wanted, ()) if lending is not None else running
+        if lending is None:
+            lending = self._lending[wanted] = {}
+        for queue in stale:
+            lending.pop(queue, None)
+            if beyond_guarantee(usage, queue, wanted):
+                lending[queue] = None
+        self._stale[wanted] = {}
+        return lending
 
     def weakest(self, running: ByQueue, queue: str) -> Running | None:
         """Return who is stopped first inside a queue: the lowest priority, then the youngest."""
@@ -70,10 +97,15 @@ class Lenders:
 
 
 def candidates(
-    waiting: Waiting, running: ByQueue, lenders: Lenders, charge: Amounts, now_s: float
+    waiting: Waiting,
+    running: ByQueue,
+    lenders: Lenders,
+    usage: Usage,
+    charge: Amounts,
+    now_s: float,
 ) -> Iterator[Candidate]:
     """Yield the gangs that may be stopped for one with this charge."""
-    usage, queue = lenders.usage, waiting.gang.queue
+    queue = waiting.gang.queue
     if waiting.surplus or queue not in usage.tree:
         return
     rules = usage.tree.queues[queue].preemption
@@ -87,7 +119,7 @@ def candidates(
                     yield Candidate(one, Ground.PRIORITY)
     if rules.reclaim is Reclaim.NEVER and not rules.fair:
         return
-    groups = lenders.among(running, queue, contested(usage, queue, charge))
+    groups = lenders.among(usage, running, queue, contested(usage, queue, charge))
     for ours, others in groups.items():
         reclaims = rules.reclaim is not Reclaim.NEVER and within_guarantee(usage, ours, charge)
         fair = rules.fair and bool(ours)

@@ -60,7 +60,7 @@ class Outlook:
         self.unhelped: set[tuple[int, int]] = set()
         self._afterwards: tuple[Snapshot, Usage] | None = None
         self._stoppable: dict[str, list[Running]] | None = None
-        self._lenders: Lenders | None = None
+        self._lenders = Lenders()
         self._kept_in: dict[str, int] = {}
         self._may_keep: dict[str, bool] = {}
         self._tops: dict[str, str] = {}
@@ -210,7 +210,8 @@ class Outlook:
             held[key] = held.get(key, 0) + quantity
         self.horizon.started(stay)
         self.holds.started(waiting.gang.queue, charge, stay.end_s)
-        self._afterwards = self._lenders = None
+        self._afterwards = None
+        self._lenders.changed(self.usage.tree.path(waiting.gang.queue))
 
     def afterwards(self) -> tuple[Snapshot, Usage]:
         """Return cluster and usage as they will be once those have left who were told to."""
@@ -230,9 +231,8 @@ class Outlook:
     def candidates(self, waiting: Waiting, charge: Amounts) -> Iterator[Candidate]:
         """Yield the gangs that may be stopped for one with this charge."""
         _, usage = self.afterwards()
-        if self._lenders is None:
-            self._lenders = Lenders(usage)
-        return candidates(waiting, self.stoppable(), self._lenders, charge, self.now_s)
+        running = self.stoppable()
+        return candidates(waiting, running, self._lenders, usage, charge, self.now_s)
 
     def examines(self, count: int) -> bool:
         """Tell whether so many running gangs may still be considered; if so, count them."""
@@ -253,7 +253,9 @@ class Outlook:
         """Count gangs that are stopped in this cycle as leaving."""
         self.victims.update(one.gang.id for one in gone)
         self.leaving.extend(gone)
-        self._afterwards = self._lenders = None
+        self._afterwards = None
+        for one in gone:
+            self._lenders.changed(self.usage.tree.path(one.gang.queue))
         for queue in {one.gang.queue for one in gone} if self._stoppable is not None else ():
             ones = self.stoppable().get(queue, ())
             self.stoppable()[queue] = [one for one in ones if one.gang.id not in self.victims]
