@@ -78,3 +78,29 @@ def test_no_set_of_victims_is_cheaper(seed):
     (planned,) = plan.placements
     named = {one.gang for one in planned.placement.evicts}
     assert sum(cost for gang, *_, cost in gangs if gang in named) == best
+
+
+def test_whoever_must_go_is_found_behind_hundreds_of_cheaper_ones():
+    """On each of 64 nodes seven cheap gangs and a dear one: a whole node needs the dear one gone."""
+    nodes = 64
+    engine = an_engine(*(node(f"n{index}") for index in range(nodes)))
+    rules = Preemption(Within.LOWER, Reclaim.NEVER)
+    engine.observe(QueueSeen(Queue("q", preemption=rules)), 0.0)
+    for index in range(nodes * GPUS):
+        where, dear = index // GPUS, index % GPUS == 0
+        started_s = 10.0 + where if dear else NOW_S - 100.0
+        group = templated(f"low-{index}", 1, needs(1), queue="q", created_s=started_s)
+        engine.observe(GangSeen(group), started_s)
+        fact = pod(
+            f"low-{index}-worker-0", f"low-{index}", needs(1), node=f"n{where}", role="worker",
+            started_s=started_s,
+        )  # fmt: skip
+        engine.observe(fact, started_s)
+    engine.observe(GangSeen(templated("high", 1, needs(8), queue="q", priority=9)), NOW_S)
+    plan = make_plan(engine.snapshot(now_s=NOW_S), POLICIES, NOW_S)
+    (planned,) = plan.placements
+    (where,) = {name for _, name in planned.placement.nodes}
+    assert where == f"n{nodes - 1}"  # there the dear one has run for the shortest time
+    first = (nodes - 1) * GPUS
+    gone = {eviction.gang for eviction in planned.placement.evicts}
+    assert gone == {f"ns/low-{index}" for index in range(first, first + GPUS)}
