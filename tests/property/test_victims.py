@@ -81,7 +81,7 @@ def test_no_set_of_victims_is_cheaper(seed):
 
 
 def test_whoever_must_go_is_found_behind_hundreds_of_cheaper_ones():
-    """On each of 64 nodes seven cheap gangs and a dear one: a whole node needs the dear one gone."""
+    """On each of 64 nodes seven cheap gangs and a dear one: for a whole node that has to go."""
     nodes = 64
     engine = an_engine(*(node(f"n{index}") for index in range(nodes)))
     rules = Preemption(Within.LOWER, Reclaim.NEVER)

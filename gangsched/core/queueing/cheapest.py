@@ -63,14 +63,9 @@ def cheaper(
             continue
         count = model.new_int_var(0, min(bound, waiting.minimum), "")
         counts.setdefault(int(domains[row]), []).append(count)
-        for column in columns:
-            if free[row, column] >= bound * vector[column]:
-                continue  # it is plenty already
-            model.add(
-                count * int(vector[column])
-                <= int(free[row, column])
-                + sum(gone[at] * int(amounts[column]) for at, amounts in leaving)
-            )
+        for column in columns[free[row, columns] < bound * vector[columns]]:
+            released = sum(gone[at] * int(amounts[column]) for at, amounts in leaving)
+            model.add(count * int(vector[column]) <= int(free[row, column]) + released)
     chosen = []
     for code in sorted({*counts, *(int(c) for c in np.unique(domains[room > 0]))}):
         here = model.new_bool_var("")
