@@ -26,7 +26,8 @@ from policies.drf import Drf
 from policies.easy import Easy
 from policies.fifo import Fifo
 from policies.pack import Pack
-from simulator.load import Job, Load, Writes
+from simulator.jobs import Job
+from simulator.load import Load, Writes
 
 GPU = "nvidia.com/gpu"
 POLICIES = Policies(Fifo(), Pack(), Drf(), Easy(), Cheapest())

@@ -32,7 +32,8 @@ from policies.least_attained import LeastAttained
 from policies.pack import Pack
 from policies.shortest import Shortest
 from policies.youngest import Youngest
-from simulator.load import Fate, Job, Load
+from simulator.jobs import Fate, Job
+from simulator.load import Load
 
 GPU = "nvidia.com/gpu"
 DATA = Path(__file__).parents[2] / "shared" / "data"

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -82,7 +83,7 @@ def defrag(
 ) -> None:
     """Show which running gangs to move to make room; exit code 1 when there are none."""
     from gangsched.advice import Wish, as_data, find, show  # noqa: PLC0415 -- the solver is heavy
-    from gangsched.wiring import load_policies  # noqa: PLC0415
+    from gangsched.plugins import load_policies  # noqa: PLC0415
 
     if bool(gang) == bool(level):
         raise ConfigError("give --gang NAMESPACE/NAME or --level LEVEL, one of them")
@@ -107,7 +108,7 @@ Kubeconfig = Annotated[Path | None, typer.Option(help="default: as kubectl finds
 def _view(config: Path | None, kubeconfig: Path | None, **changes: str) -> "View":
     from gangsched.inquire import View  # noqa: PLC0415 -- the solver is heavy
     from gangsched.live import look  # noqa: PLC0415
-    from gangsched.wiring import load_policies  # noqa: PLC0415
+    from gangsched.plugins import load_policies  # noqa: PLC0415
 
     settings = load_config(config, **changes)
     policies = load_policies(settings)
@@ -328,8 +329,13 @@ def kubectl(context: typer.Context, name: Name = "default") -> None:
 
 def main() -> None:
     """Run the command; errors that a user can mend are one sentence, exit code 2."""
+    for point in entry_points(group="gangsched.commands"):
+        app.command(name=point.name)(point.load())
     try:
         app()
+    except ModuleNotFoundError as error:
+        typer.echo(f"error: {error}; pip install 'gangsched[simulator]' brings it", err=True)
+        sys.exit(2)
     except (ConfigError, PlaneError, BuildError, KubeError, KeyError) as error:
         message = error.args[0] if error.args else str(error)
         typer.echo(f"error: {message}", err=True)

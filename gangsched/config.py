@@ -158,6 +158,8 @@ def one_sentence(error: ValidationError, subject: str) -> str:
     parts = []
     for item in error.errors():
         field = ".".join(str(part) for part in item["loc"]) or "(whole)"
-        got = "" if item["type"] in ("missing", "extra_forbidden") else f" (got {item['input']!r})"
-        parts.append(f"{field}: {item['msg'][:1].lower()}{item['msg'][1:]}{got}")
+        told = item["type"] in ("missing", "extra_forbidden") or isinstance(item["input"], dict)
+        got = "" if told else f" (got {item['input']!r})"
+        said = item["msg"].removeprefix("Value error, ")
+        parts.append(f"{field}: {said[:1].lower()}{said[1:]}{got}")
     return f"{subject}: " + "; ".join(parts)

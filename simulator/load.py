@@ -6,85 +6,27 @@ and what the owners of the jobs see. The invariants of queues are judged after e
 """
 
 import heapq
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from gangsched.core import facts as f
 from gangsched.core import orders as o
 from gangsched.core.accounts.ledger import Ledger
 from gangsched.core.engine import Engine, Limits
 from gangsched.core.model import (
-    NO_CONSTRAINTS,
-    Constraints,
     Gang,
     GangId,
     Node,
     NodeName,
     PodName,
-    PodNeeds,
     PodUid,
     Role,
 )
 from gangsched.core.planner import make_plan
 from gangsched.core.policy import Policies
 from gangsched.core.queues import Booking, Queue
+from simulator.jobs import Fate, Job
 from simulator.judge import Judge
-
-GPU = "nvidia.com/gpu"
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """What a user submits. Times in seconds; `estimate_s` is what the user says of `runtime_s`.
-
-    Of `pods`, at least `minimum` (default: all) must run. Stopped, it loses what it did since the
-    last multiple of `checkpoint_s` (None: everything) and leaves after `grace_s`.
-    """
-
-    name: str
-    at_s: float
-    runtime_s: float
-    pods: int = 1
-    gpus: int = 1
-    queue: str = "default"
-    user: str = ""
-    priority: int = 0
-    estimate_s: float | None = None
-    checkpoint_s: float | None = None
-    minimum: int | None = None
-    preemptible: bool = True
-    min_runtime_s: float = 0.0
-    grace_s: float = 1.0
-    needs: PodNeeds | None = None
-    constraints: Constraints = NO_CONSTRAINTS
-    namespace: str = "ns"
-
-    @property
-    def id(self) -> GangId:
-        """Return the gang's name."""
-        return GangId(f"{self.namespace}/{self.name}")
-
-    def wants(self) -> PodNeeds:
-        """Return what each pod asks."""
-        return self.needs or PodNeeds((("cpu", 1000), (GPU, self.gpus)))
-
-
-@dataclass(slots=True)
-class Fate:
-    """What became of a job."""
-
-    job: Job
-    started_s: float | None = None
-    ended_s: float | None = None
-    done_s: float = 0.0
-    lost_gpu_s: float = 0.0
-    stopped: int = 0
-    runs: list[tuple[float, float]] = field(default_factory=list)
-
-    @property
-    def wait_s(self) -> float | None:
-        """Return how long it waited for its first start, None while it waits."""
-        return None if self.started_s is None else self.started_s - self.job.at_s
 
 
 @dataclass(slots=True)
@@ -141,6 +83,8 @@ class Load:
         planned: Callable[[float], None] | None = None,
         replan_s: float | None = None,
         plan_interval_s: float = 0.0,
+        start_s: Callable[[], float] | None = None,
+        told: Callable[[o.Report], None] | None = None,
     ) -> None:
         self.engine = Engine(limits or Limits(), ledger)
         self.fates: dict[GangId, Fate] = {job.id: Fate(job) for job in jobs}
@@ -150,12 +94,16 @@ class Load:
         self._policies = policies
         self._writes = writes
         self._planned = planned
+        self._start_s = start_s or (lambda: 0.0)
+        self._told = told
+        self.cycles = self.events = 0
         self._interval_s = plan_interval_s
         self._plan_next_s = 0.0
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._sequence = 0
         self._pods: dict[GangId, dict[PodName, PodUid]] = {}
         self._since_s: dict[GangId, float] = {}
+        self._waits: dict[GangId, None] = {}
         self._left = 0
         self._uids = 0
         self.engine.limits = replace(self.engine.limits, replan_s=replan_s or 10.0)
@@ -191,6 +139,7 @@ class Load:
             self.now_s = next_s
             while self._heap and self._heap[0][0] <= next_s:
                 heapq.heappop(self._heap)[2]()
+                self.events += 1
             self._execute(self.engine.tick(self.now_s))
             self._plan()
             if self.judge is not None:
@@ -222,13 +171,31 @@ class Load:
                 return
             snapshot = self.engine.snapshot(now_s=self.now_s, starts=starts)
             plan = make_plan(snapshot, self._policies, self.now_s)
+            self.cycles += 1
             if self._planned is not None:
                 self._planned(self.now_s)
             self._execute(self.engine.accept(plan, self.now_s))
 
+    # -- questions ----------------------------------------------------------------------------
+
+    def waiting(self) -> Iterator[Fate]:
+        """Yield the jobs that wait, for the first time or again."""
+        return (self.fates[gang] for gang in self._waits)
+
+    def busy(self) -> bool:
+        """Tell whether there is a job that has not ended."""
+        return self._left > 0
+
+    def close(self) -> None:
+        """Count what runs at the end up to now."""
+        for gang, since_s in self._since_s.items():
+            self.fates[gang].runs.append((since_s, self.now_s))
+        self._since_s.clear()
+
     # -- jobs ---------------------------------------------------------------------------------
 
     def _comes(self, fate: Fate) -> None:
+        self._waits[fate.job.id] = None
         self.observe(f.GangSeen(self._gang(fate)))
 
     def _gang(self, fate: Fate, checkpoint_s: float | None = None) -> Gang:
@@ -267,8 +234,10 @@ class Load:
         least = fate.job.pods if fate.job.minimum is None else fate.job.minimum
         if gang not in self._since_s and len(pods) >= least:
             self._since_s[gang] = self.now_s
+            self._waits.pop(gang, None)
             fate.started_s = self.now_s if fate.started_s is None else fate.started_s
-            left_s = fate.job.runtime_s - fate.done_s
+            fate.nodes.append(tuple(node for _, node in places))
+            left_s = fate.job.runtime_s - fate.done_s + self._start_s()
             run = len(fate.runs) + fate.stopped
             self.at(self.now_s + left_s, lambda: self._ends(gang, run))
             self._saves(gang, run)
@@ -303,6 +272,7 @@ class Load:
         since_s = self._since_s.pop(gang, None)
         if since_s is None:
             return
+        self._waits[gang] = None
         fate = self.fates[gang]
         ran_s = self.now_s - since_s
         every_s = fate.job.checkpoint_s
@@ -316,6 +286,10 @@ class Load:
         if self._pods.get(gang, {}).get(name) == uid:
             del self._pods[gang][name]
             self.observe(f.PodGone(uid))
+
+    def node_returns(self, node: Node) -> None:
+        """Have a node back, empty."""
+        self.observe(f.NodeSeen(node))
 
     def node_fails(self, name: str) -> None:
         """Lose a node and the pods on it."""
@@ -347,6 +321,8 @@ class Load:
                     self.at(when_s, lambda g=gang, p=places: self._starts(g, p))  # type: ignore[misc]
                 case o.Preempt():
                     self.preemptions.append(order)
+                case o.Report() if self._told is not None:
+                    self._told(order)
                 case o.Evict(gang, uid, name):
                     if not self._keeps_minimum(gang):
                         self._stopped(gang)

@@ -4,7 +4,7 @@ import pytest
 
 from gangsched.config import ConfigError, SchedulerConfig, load_config
 from gangsched.local.nodes import load_nodes
-from gangsched.wiring import load_policies
+from gangsched.plugins import load_policies
 
 BAD_CONFIG = {
     "binds_in_flight: 0": "binds_in_flight: input should be greater than or equal to 1 (got 0)",

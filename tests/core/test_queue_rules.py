@@ -32,7 +32,8 @@ from policies.drf import Drf
 from policies.easy import Easy
 from policies.fifo import Fifo
 from policies.pack import Pack
-from simulator.load import GPU, Job, Load
+from simulator.jobs import GPU, Job
+from simulator.load import Load
 
 POLICIES = Policies(Fifo(), Pack(), Drf(), Easy(), Cheapest())
 G = GangId("ns/g")

@@ -25,7 +25,8 @@ from policies.pack import Pack
 from policies.priority_age import PriorityAge
 from policies.shortest import Shortest
 from policies.youngest import Youngest
-from simulator.load import GPU, Job, Load
+from simulator.jobs import GPU, Job
+from simulator.load import Load
 
 SEEDS = int(os.environ.get("QUEUE_SEEDS", "8"))
 

@@ -19,7 +19,8 @@ from gangsched.core.policy import Policies
 from gangsched.core.queues import Queue
 from gangsched.core.topology import Level, Topology
 from gangsched.kube.queues import queue as decode
-from simulator.load import Job, Load
+from simulator.jobs import Job
+from simulator.load import Load
 
 RACKS = Topology("default", (Level("rack", "rack"),))
 

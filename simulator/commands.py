@@ -1,0 +1,75 @@
+"""Commands of the simulator; `gangsched` finds them by entry point."""
+
+import os
+import statistics
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from gangsched.config import ConfigError
+
+if TYPE_CHECKING:
+    from simulator.report.page import Runs
+
+
+def simulate(
+    scenario: Annotated[Path, typer.Argument(help="YAML file; see docs/simulator.md")],
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", help="FIELD=VALUE, such as policies.order=shortest")
+    ] = None,
+    compare: Annotated[
+        list[str] | None,
+        typer.Option(help="FIELD=A,B,...: one variant each, such as order=fifo,batch"),
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="this many, from 0 on")] = None,
+    out: Annotated[Path | None, typer.Option(help="default: build/simulations/NAME")] = None,
+    processes: Annotated[int, typer.Option(min=0, help="0: one for each core")] = 0,
+) -> None:
+    """Run a scenario in virtual time and write its tables and a report."""
+    from simulator.report import page  # noqa: PLC0415 -- heavy
+    from simulator.sweep import tasks, variants, work  # noqa: PLC0415
+    from simulator.traces import TraceError  # noqa: PLC0415
+
+    console = Console()
+    try:
+        found = variants(scenario, tuple(changes or ()), tuple(compare or ()))
+        folder = out or Path("build/simulations") / found[0].scenario.name
+        listed = tasks(found, range(seeds) if seeds else None, folder)
+        with Progress(console=console, transient=True) as progress:
+            bar = progress.add_task(f"{len(listed)} runs of {found[0].scenario.name}", total=None)
+            progress.update(bar, total=len(listed))
+            for _ in work(listed, processes or os.cpu_count() or 1):
+                progress.advance(bar)
+    except TraceError as error:
+        raise ConfigError(str(error)) from error
+    runs = page.read(listed)
+    _show(console, runs)
+    report = folder / "report.html"
+    report.write_text(page.render(runs))
+    console.print(f"report: {report}", soft_wrap=True)
+
+
+def _show(console: Console, runs: "Runs") -> None:
+    from simulator.report.page import short  # noqa: PLC0415 -- heavy
+
+    table = Table(box=None)
+    columns = ("VARIANT", "WAIT MEAN", "WAIT P95", "SLOWDOWN", "GPUS BUSY", "JAIN", "PREEMPTED")
+    for column in columns:
+        table.add_column(column, justify="left" if column == "VARIANT" else "right")
+    for label, outcomes in runs.by_variant().items():
+        rows = [one.figures for one in outcomes]
+        mean = {key: statistics.fmean(row[key] for row in rows) for key in rows[0]}
+        table.add_row(
+            label,
+            short(mean["wait_mean_s"]),
+            short(mean["wait_p95_s"]),
+            f"{mean['slowdown_mean']:.1f}",
+            f"{100 * mean['gpu_busy']:.1f} %",
+            f"{mean['jain']:.2f}",
+            f"{mean['preempted']:.0f}",
+        )
+    console.print(table)

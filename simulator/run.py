@@ -1,0 +1,250 @@
+"""One run of a scenario with one seed: the production engine in virtual time, and its outcome."""
+
+import math
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+
+from gangsched.config import ConfigError, SchedulerConfig
+from gangsched.core import orders as o
+from gangsched.core.engine import Limits
+from gangsched.core.facts import TopologySeen
+from gangsched.core.model import GangId, Node
+from gangsched.core.policy import Policies
+from gangsched.core.queues import Queue
+from gangsched.kube.groups import node_fact
+from gangsched.kube.queues import queue as read_queue
+from gangsched.local.nodes import NodeGroup
+from gangsched.plugins import load_policies
+from simulator.jobs import GPU, Fate, Job
+from simulator.load import Load, Writes
+from simulator.scenario import QueuesOfWorkload, Scenario
+from simulator.traces import Trace
+from simulator.workload import demand, jobs_of, queues_of, traces
+
+SAMPLES = 400
+PICTURES = 6
+"""Moments at which every node is looked at."""
+
+_STORIES = 8
+
+
+@dataclass(slots=True)
+class Sample:
+    """What a moment looked like; GPUs of nodes that are neither empty nor full lie in pieces."""
+
+    at_s: float
+    gpus: int
+    used: int
+    in_pieces: int
+    waiting: dict[str, int]
+    waiting_gpus: int
+
+
+@dataclass(slots=True)
+class Run:
+    """What came of a run."""
+
+    scenario: Scenario
+    seed: int
+    nodes: list[Node]
+    queues: list[Queue]
+    fates: list[Fate]
+    samples: list[Sample] = field(default_factory=list)
+    pictures: list[tuple[float, list[int]]] = field(default_factory=list)
+    stories: dict[GangId, list[tuple[float, str]]] = field(default_factory=dict)
+    left_out: dict[str, int] = field(default_factory=dict)
+    end_s: float = 0.0
+    compute_s: float = 0.0
+    events: int = 0
+    cycles: int = 0
+
+
+def policies_of(scenario: Scenario) -> Policies:
+    """Find the policies a scenario names.
+
+    Raises:
+        ConfigError: there is none of that name, or it has no such option.
+
+    """
+    return load_policies(SchedulerConfig(**scenario.policies.model_dump()))
+
+
+def nodes_of(scenario: Scenario, jobs: Sequence[Job]) -> list[Node]:
+    """Return the nodes, in number as asked for, or as large a cluster as the jobs' load wants."""
+    groups = scenario.cluster.nodes
+    if scenario.cluster.load is not None:
+        wanted = sum(demand(jobs).values()) / scenario.cluster.load / groups[0].gpus
+        groups = (groups[0].model_copy(update={"count": max(math.ceil(wanted), 1)}),)
+    return [_node(manifest) for group in groups for manifest in _manifests(group)]
+
+
+def _manifests(group: NodeGroup) -> list[dict[str, object]]:
+    return group.model_copy(update={"taints": group.taints or ()}).manifests()
+
+
+def _node(manifest: dict[str, object]) -> Node:
+    return node_fact(msgspec.json.encode(manifest)).node
+
+
+def run(scenario: Scenario, seed: int, found: Sequence[Trace] | None = None) -> Run:
+    """Run a scenario once.
+
+    Raises:
+        ConfigError: the scenario cannot be run; the message says which field is wrong.
+        TraceError: a trace is wrong.
+        ViolationError: an invariant of the scheduler does not hold.
+
+    """
+    found = traces(scenario) if found is None else found
+    jobs = jobs_of(scenario, found, seed)
+    nodes = nodes_of(scenario, jobs)
+    result = Run(scenario, seed, nodes, _queues(scenario, jobs, nodes), [])
+    for trace in found:
+        for reason, count in trace.left_out.items():
+            result.left_out[reason] = result.left_out.get(reason, 0) + count
+    return _Runner(result, jobs).run()
+
+
+def _queues(scenario: Scenario, jobs: Sequence[Job], nodes: Sequence[Node]) -> list[Queue]:
+    if isinstance(scenario.queues, QueuesOfWorkload):
+        gpus = sum(dict(node.allocatable).get(GPU, 0) for node in nodes)
+        return queues_of(scenario.queues, jobs, gpus)
+    found = []
+    for entry in scenario.queues:
+        spec = entry.model_dump(exclude={"name"})
+        raw = msgspec.json.encode({"metadata": {"name": entry.name}, "spec": spec})
+        found.append(read_queue(raw, {}, {}))
+    known = {queue.name for queue in found} | {"default"}
+    lost = next((job for job in jobs if job.queue not in known), None)
+    if lost is not None:
+        raise ConfigError(
+            f"{scenario.name}: job {lost.name} names queue {lost.queue!r}; the queues are: "
+            f"{', '.join(sorted(known))}"
+        )
+    return found
+
+
+class _Runner:
+    """Builds the world of a run, lets it go wrong as asked, and looks at it now and then."""
+
+    def __init__(self, result: Run, jobs: list[Job]) -> None:
+        self._result = result
+        self._rng = random.Random(f"faults {result.seed}")  # noqa: S311 -- no secret
+        scenario, delays = result.scenario, result.scenario.delays
+        self._load = Load(
+            result.nodes,
+            jobs,
+            policies_of(scenario),
+            result.queues,
+            writes=Writes(delays.writes_per_s, delays.burst) if delays.writes_per_s else None,
+            limits=Limits(),
+            judge=False,
+            replan_s=max(5 * delays.plan, 10.0),
+            plan_interval_s=delays.plan,
+            start_s=self._start_s if delays.start else None,
+            told=self._told,
+        )
+        if scenario.cluster.topology is not None:
+            self._load.observe(TopologySeen(scenario.cluster.topology.topology("default")))
+        last_s = jobs[-1].at_s
+        longest_s = max(job.runtime_s for job in jobs)
+        self._until_s = scenario.horizon or float("inf")
+        self._every_s = max(min(last_s + longest_s, self._until_s) / SAMPLES, 1.0)
+        self._picture_s = max(min(last_s, self._until_s) / PICTURES, 1.0)
+        self._gpus = [dict(node.allocatable).get(GPU, 0) for node in result.nodes]
+        self._break()
+
+    def run(self) -> Run:
+        begin_s = time.perf_counter()
+        self._load.at(0.0, self._look)
+        self._load.run(self._until_s)
+        result, load = self._result, self._load
+        result.compute_s = time.perf_counter() - begin_s
+        result.fates = list(load.fates.values())
+        load.close()
+        result.end_s, result.events, result.cycles = load.now_s, load.events, load.cycles
+        return result
+
+    # -- what is seen -------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        result, engine, now_s = self._result, self._load.engine, self._load.now_s
+        cluster = engine.cluster
+        at = cluster.resources.index(GPU) if GPU in cluster.resources else None
+        rows = [cluster.rows[node.name] for node in result.nodes if node.name in cluster.rows]
+        has = cluster.allocatable[rows, at] if at is not None else np.zeros(len(rows), np.int64)
+        used = cluster.used[rows, at] if at is not None else np.zeros(len(rows), np.int64)
+        torn = (used > 0) & (used < has)
+        waiting: dict[str, int] = {}
+        gpus = 0
+        for fate in self._load.waiting():
+            waiting[fate.job.queue] = waiting.get(fate.job.queue, 0) + 1
+            gpus += fate.job.pods * fate.job.gpus
+        result.samples.append(
+            Sample(
+                now_s, int(has.sum()), int(used.sum()), int((has - used)[torn].sum()), waiting, gpus
+            )
+        )
+        due_s = self._picture_s * (len(result.pictures) + 0.5)
+        if now_s >= due_s and len(result.pictures) < PICTURES:
+            seen = dict(zip((cluster.names[row] for row in rows), used.tolist(), strict=True))
+            result.pictures.append((now_s, [seen.get(node.name, -1) for node in result.nodes]))
+        if self._load.busy():
+            self._load.at(now_s + self._every_s, self._look)
+
+    def _told(self, report: o.Report) -> None:
+        """Keep what a gang was told, the first words and the last."""
+        said = self._result.stories.setdefault(report.gang, [])
+        if said and said[-1][1] == report.message:
+            return
+        if len(said) == _STORIES:
+            del said[_STORIES // 2]
+        said.append((self._load.now_s, report.message))
+
+    # -- what goes wrong ------------------------------------------------------------------------
+
+    def _start_s(self) -> float:
+        delays = self._result.scenario.delays
+        return delays.start * math.exp(self._rng.gauss(0.0, delays.start_spread))
+
+    def _break(self) -> None:
+        """Let nodes and racks fail, each for the first time."""
+        faults = self._result.scenario.faults
+        if faults.node_mtbf is not None:
+            for node in self._result.nodes:
+                self._fails([node], faults.node_mtbf, faults.node_repair)
+        if faults.rack_mtbf is not None:
+            for rack in racks(self._result.nodes).values():
+                self._fails(rack, faults.rack_mtbf, faults.rack_repair)
+
+    def _fails(self, nodes: list[Node], mtbf_s: float, repair_s: float) -> None:
+        at_s = self._load.now_s + self._rng.expovariate(1 / mtbf_s)
+        back_s = self._rng.expovariate(1 / repair_s)
+
+        def fail() -> None:
+            here = [node for node in nodes if node.name in self._load.engine.cluster.rows]
+            for node in here:
+                self._load.node_fails(node.name)
+            self._load.at(self._load.now_s + back_s, lambda: self._return(nodes, here))
+            self._load.at(self._load.now_s + back_s, lambda: self._fails(nodes, mtbf_s, repair_s))
+
+        self._load.at(at_s, fail)
+
+    def _return(self, nodes: list[Node], gone: list[Node]) -> None:
+        for node in gone:
+            self._load.node_returns(node)
+
+
+def racks(nodes: Sequence[Node]) -> dict[str, list[Node]]:
+    """Return nodes by their rack, where labels tell it."""
+    found: dict[str, list[Node]] = {}
+    for node in nodes:
+        rack = node.labels.get("topology.gangsched.io/rack")
+        if rack is not None:
+            found.setdefault(rack, []).append(node)
+    return found

@@ -1,0 +1,300 @@
+"""A scenario: cluster, queues, policies, workload and faults, in one YAML file."""
+
+import re
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from gangsched.api.queue import QueueSpec
+from gangsched.api.topology import TopologySpec
+from gangsched.config import ConfigError, one_sentence
+from gangsched.local.nodes import NodeGroup
+from simulator.traces import FORMATS
+
+_UNITS_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_TIME = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(_UNITS_S)})")
+
+
+def seconds(value: object) -> object:
+    """Return the seconds of 90, "90s", "1h 30m" or "2d"; anything else as it is."""
+    if not isinstance(value, str):
+        return value
+    parts = _TIME.findall(value)
+    if not parts or _TIME.sub("", value).strip():
+        raise ValueError("must be seconds, or a time such as 90s, 1h 30m or 2d")
+    return sum(float(number) * _UNITS_S[unit] for number, unit in parts)
+
+
+Seconds = Annotated[float, BeforeValidator(seconds), Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[float, BeforeValidator(seconds), Field(gt=0, allow_inf_nan=False)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class QueueEntry(QueueSpec):
+    """A queue: its name, and the fields of a Queue's spec."""
+
+    name: str = Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
+
+
+class QueuesOfWorkload(_Part):
+    """A queue for each that jobs name, below one that has the whole cluster."""
+
+    guarantee: Literal["average", "equal"] = "average"
+    """What each is guaranteed: what its jobs use on average, or as much as any other."""
+
+    reclaim: Literal["Never", "LowerPriority", "Any"] = "Any"
+    within_queue: Literal["Never", "LowerPriority"] = "LowerPriority"
+    strict: bool = False
+
+
+class Cluster(_Part):
+    """The nodes, and the topology their labels spell."""
+
+    nodes: tuple[NodeGroup, ...] = Field(min_length=1)
+    topology: TopologySpec | None = None
+    load: float | None = Field(None, gt=0, le=100)
+    """Let the only group of nodes be so large that the jobs ask for so many times its GPUs."""
+
+    @model_validator(mode="after")
+    def _one_group(self) -> "Cluster":
+        names = [group.name for group in self.nodes]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"two groups of nodes are named {twice[0]!r}")
+        if self.load is not None and (len(self.nodes) > 1 or not self.nodes[0].gpus):
+            raise ValueError("load goes with one group of nodes that have GPUs")
+        return self
+
+
+class PolicyChoice(_Part):
+    """Policies by name, as in the scheduler's own configuration."""
+
+    order: str = "fifo"
+    placer: str = "pack"
+    sharing: str = "drf"
+    backfill: str = "easy"
+    preemptor: str = "cheapest"
+    order_options: dict[str, Any] = {}
+    placer_options: dict[str, Any] = {}
+    sharing_options: dict[str, Any] = {}
+    backfill_options: dict[str, Any] = {}
+    preemptor_options: dict[str, Any] = {}
+
+
+class TraceSource(_Part):
+    """Jobs of a trace."""
+
+    format: str
+    path: Path
+    first: int = Field(0, ge=0)
+    """Jobs to pass over at the beginning."""
+
+    jobs: int | None = Field(None, ge=1)
+    """How many to take; default: all."""
+
+    queue: str = ""
+    """One queue for all of them; default: that of the trace."""
+
+    faster: float = Field(1.0, gt=0)
+    """How much closer together the jobs come; their run times stay."""
+
+    bad_rows: Literal["reject", "skip"] = "reject"
+
+    @model_validator(mode="after")
+    def _known(self) -> "TraceSource":
+        if self.format not in FORMATS:
+            near = get_close_matches(self.format, FORMATS, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"no format {self.format!r}; there are: {', '.join(FORMATS)}{hint}")
+        return self
+
+
+class Generator(_Part):
+    """Jobs at random, from the seed of the run."""
+
+    name: str = Field("job", pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+    jobs: int = Field(ge=1, le=10_000_000)
+    every: Positive
+    """Mean time between arrivals, which are a Poisson process."""
+
+    by_day: float = Field(0.0, ge=0, le=1)
+    """How much the rate follows the hour: 0 not at all, 1 from nothing at 3 h to twice at 15 h."""
+
+    runtime: Positive = 3600.0
+    """Median run time; run times are log-normal."""
+
+    spread: float = Field(1.5, ge=0, le=5)
+    """Standard deviation of the logarithm of run times; real traces have 1.5 to 2.5."""
+
+    longest: Positive = 30 * 86_400.0
+    pods: dict[int, Annotated[float, Field(gt=0)]] = {1: 1.0}
+    """Numbers of pods, and how frequent they are."""
+
+    gpus: dict[int, Annotated[float, Field(gt=0)]] = {1: 1.0}
+    """GPUs of a pod, and how frequent they are."""
+
+    queues: dict[str, Annotated[float, Field(gt=0)]] = {"default": 1.0}
+    priority: int = 0
+    users: int = Field(1, ge=1)
+
+
+class Workload(_Part):
+    """Who comes when, and what they say of it."""
+
+    traces: tuple[TraceSource, ...] = ()
+    generators: tuple[Generator, ...] = ()
+    estimates: Literal["exact", "rough", "none"] = "rough"
+    """What users say of run times: the truth, one to five times as much (Mu'alem and Feitelson,
+    TPDS 2001), or nothing. What a trace itself says goes first."""
+
+    checkpoint: Positive | None = None
+    """How often jobs write a checkpoint; default: what the trace says, else never."""
+
+    grace: Seconds = 30.0
+    """How long a stopped job takes to leave."""
+
+    @model_validator(mode="after")
+    def _something(self) -> "Workload":
+        if not self.traces and not self.generators:
+            raise ValueError("there are no jobs: give traces or generators")
+        return self
+
+
+class Faults(_Part):
+    """What goes wrong: exponential times, from the seed of the run."""
+
+    node_mtbf: Positive | None = None
+    """Mean time between failures of one node; default: none fails."""
+
+    node_repair: Positive = 3600.0
+    rack_mtbf: Positive | None = None
+    """The same of a rack, all of whose nodes go and come together."""
+
+    rack_repair: Positive = 3600.0
+
+
+class Delays(_Part):
+    """How long things take that are instant otherwise."""
+
+    start: Seconds = 0.0
+    """Median time from binding to running: images, mounts. Log-normal."""
+
+    start_spread: float = Field(0.5, ge=0, le=3)
+    plan: Seconds = 0.0
+    """Time between planning cycles; 0 plans at each event."""
+
+    writes_per_s: float | None = Field(None, gt=0)
+    """Writes the API server takes; default: as many as come."""
+
+    burst: int = Field(100, ge=1)
+
+
+class Scenario(_Part):
+    """Everything a run needs beside its seed."""
+
+    version: Literal["gangsched.io/simulation/v1"]
+    name: str = Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+    cluster: Cluster
+    queues: tuple[QueueEntry, ...] | QueuesOfWorkload = ()
+    policies: PolicyChoice = PolicyChoice()
+    workload: Workload
+    faults: Faults = Faults()
+    delays: Delays = Delays()
+    horizon: Positive | None = None
+    """When the run ends; default: when all jobs have."""
+
+    seeds: tuple[int, ...] = Field((0,), min_length=1, max_length=10_000)
+    folder: Path = Field(Path(), exclude=True)
+    """Where relative paths begin."""
+
+
+def load(path: Path, changes: tuple[str, ...] = ()) -> Scenario:
+    """Read a scenario, with changes such as `policies.order=shortest`.
+
+    Raises:
+        ConfigError: the file is missing, is no mapping, or a field or change is wrong.
+
+    """
+    try:
+        values = yaml.safe_load(path.read_text())
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: {error}") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: must be a mapping of fields, not {type(values).__name__}")
+    for change in changes:
+        _change(values, change)
+    return parse(values, str(path), path.parent)
+
+
+def parse(values: Mapping[str, Any], subject: str, folder: Path) -> Scenario:
+    """Read a scenario from its fields.
+
+    Raises:
+        ConfigError: a field is wrong, or there is none of that name.
+
+    """
+    stranger = next(_strangers(Scenario, values, ""), None)
+    if stranger is not None:
+        raise ConfigError(f"{subject}: {stranger}")
+    try:
+        return Scenario.model_validate({**values, "folder": folder})
+    except ValidationError as error:
+        raise ConfigError(one_sentence(error, subject)) from error
+
+
+def _change(values: dict[str, Any], change: str) -> None:
+    """Set one field, named by its path; numbers are places in lists."""
+    name, equals, text = change.partition("=")
+    if not equals or not name:
+        raise ConfigError(f"--set: {change!r} must be FIELD=VALUE, such as policies.order=shortest")
+    *path, last = name.split(".")
+    place: Any = values
+    try:
+        for part in path:
+            place = place[int(part)] if isinstance(place, list) else place.setdefault(part, {})
+        place[int(last) if isinstance(place, list) else last] = yaml.safe_load(text)
+    except (ValueError, IndexError, TypeError, AttributeError, yaml.YAMLError) as error:
+        raise ConfigError(f"--set: {change!r}: there is no such field to set ({error})") from error
+
+
+def _strangers(annotation: Any, value: object, where: str) -> Iterator[str]:
+    """Yield a sentence for each field that no model has, with the nearest one that there is."""
+    if isinstance(value, list):
+        for at, one in enumerate(value):
+            for item in _parts(annotation, (tuple, list)):
+                yield from _strangers(item, one, f"{where}[{at}]")
+        return
+    model = next(_parts(annotation, ()), None)
+    if not isinstance(value, dict) or model is None:
+        return
+    fields = {field.alias or name: field for name, field in model.model_fields.items()}
+    fields.pop("folder", None)
+    for name, one in value.items():
+        path = f"{where}.{name}".lstrip(".")
+        if name in fields:
+            yield from _strangers(fields[name].annotation, one, path)
+            continue
+        near = get_close_matches(str(name), fields, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(fields)}"
+        yield f"{path}: there is no such field; {hint}"
+
+
+def _parts(annotation: Any, of: tuple[type, ...]) -> Iterator[type[BaseModel]]:
+    """Yield the models an annotation names: by themselves, or as the items `of` sequences."""
+    origin = get_origin(annotation)
+    if origin in (Union, UnionType):
+        for one in get_args(annotation):
+            yield from _parts(one, of)
+    elif origin in of:
+        for one in get_args(annotation):
+            yield from _parts(one, ())
+    elif not of and isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation

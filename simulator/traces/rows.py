@@ -1,0 +1,165 @@
+"""Rows of trace files: read with their place in the file, so that every complaint can name it."""
+
+import csv
+import gzip
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, NoReturn, TypeVar
+
+T = TypeVar("T")
+
+
+class TraceError(Exception):
+    """A trace cannot be read; the message names file, line, column, value and what is allowed.
+
+    `reason` is the same without its place.
+    """
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason or message
+
+
+@dataclass(slots=True)
+class Left:
+    """Rows that were left out, by reason; without `skip` the first of them is an error."""
+
+    skip: bool = False
+    reasons: dict[str, int] = field(default_factory=dict)
+
+    def out(self, reason: str) -> None:
+        """Count a row that was left out."""
+        self.reasons[reason] = self.reasons.get(reason, 0) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of a table, which complains by file, line and column."""
+
+    path: Path
+    line: int
+    cells: dict[str, str]
+
+    def text(self, column: str) -> str:
+        """Return a cell."""
+        return self.cells[column]
+
+    def number(self, column: str, least: float = float("-inf"), *, above: bool = False) -> float:
+        """Return a number that is at least so much, or above it.
+
+        Raises:
+            TraceError: it is no number, or too small.
+
+        """
+        try:
+            found = float(self.cells[column])
+        except ValueError:
+            self.refuse(column, "must be a number")
+        if not (found > least if above else found >= least) or found == float("inf"):
+            self.refuse(column, f"must be {'more than' if above else 'at least'} {least:g}")
+        return found
+
+    def count(self, column: str, least: int = 0) -> int:
+        """Return a whole number that is at least so much.
+
+        Raises:
+            TraceError: it is none.
+
+        """
+        found = self.number(column, least)
+        if found != int(found):
+            self.refuse(column, "must be a whole number")
+        return int(found)
+
+    def time_s(self, column: str) -> float:
+        """Return a moment, written as ISO 8601 without a zone: UTC is taken.
+
+        Raises:
+            TraceError: it is none.
+
+        """
+        try:
+            at = datetime.fromisoformat(self.cells[column])
+        except ValueError:
+            self.refuse(column, "must be a time such as 2017-10-09 07:01:55")
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+
+    def refuse(self, column: str, allowed: str) -> NoReturn:
+        """Say what is wrong with a cell.
+
+        Raises:
+            TraceError: always.
+
+        """
+        value = self.cells.get(column, "")
+        where = f"{self.path}: line {self.line}, column {column}"
+        raise TraceError(f"{where}: {value!r} {allowed}", f"{column} {allowed}")
+
+
+def opened(path: Path) -> IO[str]:
+    """Open a text file, compressed or not.
+
+    Raises:
+        TraceError: it cannot be read.
+
+    """
+    try:
+        if path.suffix == ".gz":
+            return gzip.open(path, "rt", encoding="utf-8")
+        return path.open(encoding="utf-8")
+    except OSError as error:
+        raise TraceError(f"{path}: {error.strerror or error}") from error
+
+
+def table(
+    path: Path,
+    columns: Sequence[str],
+    *,
+    delimiter: str = ",",
+    header: Sequence[str] | None = None,
+) -> Iterator[Row]:
+    """Yield the rows of a table that has these columns; `header` names them where no line does.
+
+    Raises:
+        TraceError: the file is missing or cut short, or it lacks a column.
+
+    """
+    with opened(path) as file:
+        reader = csv.reader(file, delimiter=delimiter)
+        try:
+            names = list(header) if header is not None else next(reader, [])
+            missing = [name for name in columns if name not in names]
+            if missing:
+                raise TraceError(
+                    f"{path}: there is no column {missing[0]!r}; it has: {', '.join(names) or '-'}"
+                )
+            for cells in reader:
+                if not cells:
+                    continue
+                line = reader.line_num
+                if len(cells) < len(names) and any(c in names[len(cells) :] for c in columns):
+                    raise TraceError(
+                        f"{path}: line {line}: has {len(cells)} of {len(names)} columns; the file "
+                        f"may be cut short"
+                    )
+                yield Row(path, line, dict(zip(names, cells, strict=False)))
+        except (csv.Error, UnicodeDecodeError, EOFError, gzip.BadGzipFile) as error:
+            raise TraceError(f"{path}: line {reader.line_num + 1}: {error}") from error
+
+
+def each(rows: Iterator[Row], read: Callable[[Row], T], left: Left) -> Iterator[T]:
+    """Yield what each row says; rows that are wrong are left out where that is asked for.
+
+    Raises:
+        TraceError: a row is wrong, and none is to be left out.
+
+    """
+    for row in rows:
+        try:
+            yield read(row)
+        except TraceError as error:
+            if not left.skip:
+                raise TraceError(f"{error}; bad_rows: skip leaves such rows out") from None
+            left.out(error.reason)
