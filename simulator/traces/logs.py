@@ -1,0 +1,137 @@
+"""Traces in forms of their own: Gavel's, the Standard Workload Format, Slurm's accounting."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from simulator.jobs import Job
+from simulator.traces.rows import Left, Row, TraceError, each, opened, table
+from simulator.traces.shapes import job, named, split
+
+_GAVEL = {
+    7: ("type", "command", "steps_arg", "data", "steps", "at_s", "gpus"),
+    10: (
+        "type", "command", "directory", "steps_arg", "data", "steps", "gpus", "weight", "slo",
+        "at_s",
+    ),
+}  # fmt: skip
+_THROUGHPUTS = "simulation_throughputs.json"
+
+
+def gavel(path: Path, left: Left, per_node: int) -> Iterator[Job]:
+    """Yield the jobs of a Gavel trace: tabs, no header, steps at a throughput given elsewhere."""
+    places = [folder / _THROUGHPUTS for folder in (path.parent, path.parent.parent)]
+    found = next((place for place in places if place.is_file()), None)
+    if found is None:
+        raise TraceError(f"{path}: Gavel's {_THROUGHPUTS} must lie beside it or one folder above")
+    with opened(found) as file:
+        steps_per_s: dict[str, dict[str, float]] = json.load(file)["v100"]
+
+    def rows() -> Iterator[Row]:
+        with opened(path) as file:
+            for line, text in enumerate(file, 1):
+                cells = text.rstrip("\n").split("\t")
+                if len(cells) not in _GAVEL:
+                    raise TraceError(
+                        f"{path}: line {line}: has {len(cells)} columns, Gavel's have 7 or 10; "
+                        f"the file may be cut short"
+                    )
+                yield Row(path, line, dict(zip(_GAVEL[len(cells)], cells, strict=True)))
+
+    def read(row: Row) -> Job:
+        gpus = row.count("gpus", 1)
+        key = f"('{row.text('type')}', {gpus})"
+        if key not in steps_per_s:
+            row.refuse("type", f"has no throughput on {gpus} V100s in {_THROUGHPUTS}")
+        runtime_s = row.number("steps", 0, above=True) / steps_per_s[key]["null"]
+        kind = row.text("type").split(" (")[0]
+        return job(f"{kind}-{row.line}", row.number("at_s", 0), runtime_s, gpus, per_node)
+
+    return each(rows(), read, left)
+
+
+_SWF = (
+    "job", "submit", "wait", "run", "processors", "cpu", "memory", "asked", "asked_time",
+    "asked_memory", "status", "user", "group", "executable", "queue", "partition", "before",
+    "think",
+)  # fmt: skip
+
+
+def swf(path: Path, left: Left, per_node: int) -> Iterator[Job]:
+    """Yield the jobs of a Standard Workload Format file; a processor is taken for a GPU."""
+
+    def rows() -> Iterator[Row]:
+        with opened(path) as file:
+            for line, text in enumerate(file, 1):
+                words = text.split()
+                if not words or words[0].startswith(";"):
+                    continue
+                if len(words) < len(_SWF):
+                    raise TraceError(
+                        f"{path}: line {line}: has {len(words)} of {len(_SWF)} fields; the file "
+                        f"may be cut short"
+                    )
+                yield Row(path, line, dict(zip(_SWF, words, strict=False)))
+
+    def read(row: Row) -> Job:
+        asked = row.count("asked", -1)
+        gpus = asked if asked > 0 else row.count("processors", 1)
+        pods, each_gets = split(gpus, per_node)
+        said_s = row.number("asked_time", -1)
+        return Job(
+            f"job-{row.text('job')}",
+            row.number("submit", 0),
+            row.number("run", 0, above=True),
+            pods,
+            each_gets,
+            queue=f"queue-{row.text('queue')}" if row.number("queue") >= 0 else "default",
+            user=f"user-{row.text('user')}" if row.number("user") >= 0 else "",
+            estimate_s=said_s if said_s > 0 else None,
+        )
+
+    return each(rows(), read, left)
+
+
+_SACCT = ("JobID", "Submit", "Start", "End", "AllocTRES")
+_STEP = re.compile(r"^\d+(_\d+)?\.")
+
+
+def sacct(path: Path, left: Left, per_node: int) -> Iterator[Job]:
+    """Yield the jobs of `sacct -P`: lines of job steps are passed over."""
+
+    def read(row: Row) -> Job:
+        for column in ("Start", "End"):
+            if row.text(column) in ("Unknown", "None", ""):
+                row.refuse(column, "must be a time: the job never ran, or runs still")
+        start_s, end_s = row.time_s("Start"), row.time_s("End")
+        if end_s <= start_s:
+            row.refuse("End", "must be after Start")
+        tres = dict(part.split("=", 1) for part in row.text("AllocTRES").split(",") if "=" in part)
+        asked = [value for key, value in tres.items() if key.startswith("gres/gpu")]
+        gpus = int(tres.get("gres/gpu") or (asked[0] if asked else "0") or 0)
+        nodes = int(row.cells.get("NNodes") or tres.get("node") or 1)
+        pods, each_gets = (nodes, gpus // nodes) if gpus % nodes == 0 else split(gpus, per_node)
+        return Job(
+            named(f"{row.cells.get('JobName') or 'job'}-{row.text('JobID')}"),
+            row.time_s("Submit"),
+            end_s - start_s,
+            pods,
+            each_gets,
+            queue=named(row.cells.get("Account") or row.cells.get("Partition") or "default"),
+            user=row.cells.get("User", ""),
+            estimate_s=_limit_s(row),
+        )
+
+    rows = (row for row in table(path, _SACCT, delimiter="|") if not _STEP.match(row.text("JobID")))
+    return each(rows, read, left)
+
+
+def _limit_s(row: Row) -> float | None:
+    """Return Slurm's Timelimit, [days-]hours:minutes:seconds; None where there is none."""
+    text = row.cells.get("Timelimit", "")
+    match = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+):(\d+)", text)
+    if match is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds) or None

@@ -1,0 +1,24 @@
+"""From a number of GPUs and a name to a job of pods."""
+
+import re
+
+from simulator.jobs import Job
+
+
+def split(gpus: int, per_node: int) -> tuple[int, int]:
+    """Return pods and GPUs a pod: whole nodes where a job is larger than one."""
+    if gpus <= per_node:
+        return 1, gpus
+    each_gets = next(size for size in range(per_node, 0, -1) if gpus % size == 0)
+    return gpus // each_gets, each_gets
+
+
+def job(name: str, at_s: float, runtime_s: float, gpus: int, per_node: int, **more: str) -> Job:
+    """Return a job of so many GPUs."""
+    pods, each_gets = split(gpus, per_node)
+    return Job(named(name), at_s, runtime_s, pods, each_gets, **more)  # type: ignore[arg-type]
+
+
+def named(name: str) -> str:
+    """Return a name that Kubernetes takes."""
+    return re.sub(r"[^a-z0-9.-]+", "-", name.lower()).strip("-.") or "job"
