@@ -47,9 +47,10 @@ class Engine(Machine):
         self._pods: dict[PodUid, f.PodSeen] = {}
         self._timers = Timers(self._due_s)
         self._leavers: dict[GangId, None] = {}
-        self._whole: dict[GangId, None] = {}
+        self._changes: dict[GangId, None] = {}
+        self._running: dict[GangId, Running] = {}
+        self._running_stamp = 0
         self._waiting_known: dict[GangId, tuple[tuple[int, int], Waiting, int]] = {}
-        self._running_known: dict[GangId, tuple[tuple[int, int], Running]] = {}
         self._needs_known: dict[PodNeeds, PodNeeds] = {}
         self._births = 0
         self._replanned_s = 0.0
@@ -174,8 +175,8 @@ class Engine(Machine):
             key = (gang.id, name)
             member.devices = self._charge(key, node, member.needs, gang.id, chosen)
         if gang.state is State.PENDING:
-            gang.state = State.RESERVED
-        gang.version += 1
+            gang.enter(State.RESERVED)
+        gang.bump()
         gang.deadline_s = now_s + gang.timeout_s(self.limits)
         self._backlog.pause(gang.id)
         self._backlog.refusals.unsay(gang.id)
@@ -314,7 +315,7 @@ class Engine(Machine):
             gang.avoid[node] = now_s + self.limits.avoid_s
         surplus = gang.in_progress() + gang.bound_count() >= gang.minimum()
         if gang.state is State.PLACED or (surplus and gang.state is State.BINDING):
-            gang.version += 1
+            gang.bump()
             self._back_off(gang, now_s + self.limits.backoff_s)
         elif gang.state in (State.RESERVED, State.BINDING):
             self._break(gang, f"{node} refused pod {member.name}: {reason}", now_s)
@@ -334,7 +335,7 @@ class Engine(Machine):
                 for member in lost:
                     if member.stage is not Stage.BINDING:
                         self._withdraw(gang, member, f"node {name} went away")
-                gang.version += 1
+                gang.bump()
                 self._refresh(gang, now_s)
 
     def _gang(self, gang_id: GangId) -> GangState:
@@ -342,7 +343,9 @@ class Engine(Machine):
         if gang is None:
             # A gang that is deleted and declared anew must not meet plans of its predecessor.
             self._births += 1
-            gang = self.gangs[gang_id] = GangState(gang_id, version=self._births << 32)
+            gang = self.gangs[gang_id] = GangState(
+                gang_id, version=self._births << 32, changes=self._changes
+            )
         return gang
 
     def _gang_gone(self, gang_id: GangId, now_s: float) -> None:
@@ -368,8 +371,8 @@ class Engine(Machine):
         self._backlog.forget(gang.id)
         self._timers.forget(gang.id)
         self._leavers.pop(gang.id, None)
-        for known in (self._waiting_known, self._running_known):
-            known.pop(gang.id, None)
+        self._waiting_known.pop(gang.id, None)
+        self._running.pop(gang.id, None)
 
     def _adopt(self, fact: f.ReservationSeen, now_s: float) -> None:
         """Take over a reservation an earlier process wrote, if it still holds whole."""

@@ -20,13 +20,14 @@ _NO_STAGES = dict.fromkeys(Stage, 0)
 
 @dataclass(slots=True)
 class GangRecord:
-    """Everything known of one gang, and how it changes."""
+    """Everything known of one gang, and how it changes; the engine's `changes` are shared."""
 
     id: GangId
     spec: Gang | None = None
     state: State = State.GATHERING
     members: dict[PodName, MemberState] = field(default_factory=dict)
     version: int = 0
+    changes: dict[GangId, None] = field(default_factory=dict)
     pod_priority: int = 0
     since_s: float | None = None
     attempts: int = 0
@@ -59,12 +60,22 @@ class GangRecord:
 
     # -- what changes it ----------------------------------------------------------------------
 
+    def bump(self) -> None:
+        """Take note that plans made before are of another gang now; `changes` names it."""
+        self.version += 1
+        self.changes[self.id] = None
+
+    def enter(self, state: State) -> None:
+        """Come into a state."""
+        self.state = state
+        self.changes[self.id] = None
+
     def declare(self, gang: Gang) -> bool:
         """Take a declaration over; return whether it says anything new."""
         if self.spec == gang:
             return False
         self.spec = gang
-        self.version += 1
+        self.bump()
         self.given_up = ""
         wanted: dict[PodName, tuple[str, PodNeeds]] = {}
         for role in gang.roles:
@@ -86,7 +97,7 @@ class GangRecord:
     def undeclare(self) -> None:
         """Forget the declaration and the places that no pod fills."""
         self.spec = None
-        self.version += 1
+        self.bump()
 
     def pod_seen(self, fact: PodSeen) -> bool:
         """Take a pod over; return whether anything a planner reads changed."""
@@ -125,12 +136,12 @@ class GangRecord:
         after = (*member.word(), self.pod_priority)
         if before == after:
             return False
-        self.version += 1
+        self.bump()
         return True
 
     def start_over(self) -> None:
         """Forget that the gang ever ran: every place is open again. It keeps its turn."""
-        self.version += 1
+        self.bump()
         if self.spec is not None and self.spec.started:
             self.spec = replace(self.spec, started=False)
         for member in self.members.values():
@@ -141,7 +152,7 @@ class GangRecord:
 
     def pod_gone(self, member: MemberState) -> None:
         """Take note that a member's pod no longer exists."""
-        self.version += 1
+        self.bump()
         self._count(member, -1)
         if member.ended and not member.failed and self.state is State.PLACED:
             # Its work is done: cleaning the pod up does not make the gang incomplete.

@@ -57,14 +57,14 @@ class Machine(Custody):
         missing = gang.missing()
         if missing is not None:
             if gang.state is State.PENDING:
-                gang.state = State.GATHERING
-                gang.version += 1
+                gang.enter(State.GATHERING)
+                gang.bump()
             if any(not member.ended for member in gang.members.values()):
                 self._refuse(gang, missing)
         elif gang.state is State.GATHERING:
-            gang.state = State.PENDING
+            gang.enter(State.PENDING)
             gang.since_s = gang.since_s if gang.since_s is not None else now_s
-            gang.version += 1
+            gang.bump()
             self._backlog.refusals.unsay(gang.id)
             if gang.given_up:
                 self._refuse(gang, Refusal(gang.id, Reason.GIVEN_UP, f"{gang.given_up}."))
@@ -82,7 +82,7 @@ class Machine(Custody):
         elif all(m.stage in (Stage.PREPARED, Stage.BINDING) for m in reserved):
             ready = [m for m in reserved if m.stage is Stage.PREPARED]
             if reserved and gang.state is State.RESERVED:
-                gang.state = State.BINDING
+                gang.enter(State.BINDING)
         else:
             ready = []
         for member in ready:
@@ -108,8 +108,7 @@ class Machine(Custody):
         self._orders.append(o.Prepare(gang.id, member.pod, member.name, _node(member), gated))
 
     def _placed(self, gang: GangState, now_s: float) -> None:
-        gang.state = State.PLACED
-        self._whole[gang.id] = None
+        gang.enter(State.PLACED)
         gang.placed_s = now_s
         gang.stopped_by = ""
         gang.learnt = False
@@ -122,7 +121,7 @@ class Machine(Custody):
         gang.avoid.clear()
         gang.most_per_node = gang.most_until_s = None
         gang.deadline_s = None
-        gang.version += 1
+        gang.bump()
         self._backlog.refusals.unsay(gang.id)
         nodes = len({m.bound for m in gang.members.values() if m.bound})
         self._report(
@@ -143,7 +142,7 @@ class Machine(Custody):
                 return
             self._withdraw_empty(gang)
             if gang.in_progress() == 0:
-                gang.state = State.GATHERING  # nobody is left: the gang starts over
+                gang.enter(State.GATHERING)  # nobody is left: the gang starts over
                 gang.start_over()
                 self._gather(gang, now_s)
             return
@@ -198,10 +197,10 @@ class Machine(Custody):
             gang.not_before_s = None
         if any(until_s <= now_s for until_s in gang.avoid.values()):
             gang.avoid = {node: until_s for node, until_s in gang.avoid.items() if until_s > now_s}
-            gang.version += 1
+            gang.bump()
         if gang.most_until_s is not None and now_s >= gang.most_until_s:
             gang.most_per_node = gang.most_until_s = None
-            gang.version += 1
+            gang.bump()
         if gang.state is State.PLACED:
             self._overdue(gang, now_s)
         if gang.deadline_s is not None and now_s >= gang.deadline_s:
@@ -228,7 +227,7 @@ class Machine(Custody):
         for member in gang.members.values():
             if member.stage is not None and member.stage is not Stage.BINDING:
                 self._withdraw(gang, member, "the pod did not come to the barrier in time")
-                gang.version += 1
+                gang.bump()
 
     def _withdraw_empty(self, gang: GangState) -> None:
         """Give up lost places that were kept for a running gang and have no pods yet."""
@@ -237,7 +236,7 @@ class Machine(Custody):
         for member in gang.members.values():
             if member.stage is not None and member.pod is None:
                 self._withdraw(gang, member, "nobody is left of the gang")
-                gang.version += 1
+                gang.bump()
 
     def _stop(self, gang: GangState, eviction: Eviction, by: GangState, now_s: float) -> None:
         """Stop a gang for another, or take its surplus members back; it keeps its turn."""
@@ -247,7 +246,7 @@ class Machine(Custody):
             gang.attained_s += max(now_s - gang.running().started_s, 0.0)
             self._break(gang, reason, now_s, word="Preempted")
             return
-        gang.version += 1
+        gang.bump()
         for name in eviction.pods:
             self._evict(gang, gang.members[name], reason, preempted=True)
         self._report(gang, "Shrunk", f"{plural(len(eviction.pods), 'surplus pod')} {reason}.")
@@ -255,11 +254,11 @@ class Machine(Custody):
     def _break(self, gang: GangState, reason: str, now_s: float, *, word: str = "Broken") -> None:
         """Stop a gang as a whole; its room is freed member by member, as the world answers."""
         preempted = word != "Broken"
-        gang.state = State.BROKEN
+        gang.enter(State.BROKEN)
         gang.broken_reason = reason
         gang.proof = ""
         gang.attempts += not preempted
-        gang.version += 1
+        gang.bump()
         gang.below_since_s = gang.deadline_s = gang.ready_by_s = gang.end_by_s = None
         again = "" if gang.given_up else " and will be planned again"
         self._report(gang, word, f"{reason}. The gang is stopped{again}.")
@@ -304,7 +303,7 @@ class Machine(Custody):
             for member in gang.members.values()
         ):
             return
-        gang.state = State.GATHERING
+        gang.enter(State.GATHERING)
         gang.start_over()
         self._leavers.pop(gang.id, None)
         if gang.given_up:

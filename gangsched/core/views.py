@@ -35,10 +35,11 @@ class Views:
     _timers: Timers
     _backlog: Backlog
     _leavers: dict[GangId, None]
-    _whole: dict[GangId, None]
+    _changes: dict[GangId, None]
+    _running: dict[GangId, Running]
+    _running_stamp: int
     _tree_stamp: int
     _waiting_known: dict[GangId, tuple[tuple[int, int], Waiting, int]]
-    _running_known: dict[GangId, tuple[tuple[int, int], Running]]
     _needs_known: dict[PodNeeds, PodNeeds]
 
     @property
@@ -174,28 +175,26 @@ class Views:
 
     def running(self) -> tuple[Running, ...]:
         """Return every gang that runs whole, with an estimate of how long."""
-        found = []
-        for gang_id in list(self._whole):
+        if self._running_stamp != self._tree_stamp:  # what they are worth has changed
+            self._running_stamp = self._tree_stamp
+            self._changes.update(dict.fromkeys(self._running))
+        for gang_id in self._changes:
             gang = self.gangs.get(gang_id)
-            if gang is None or gang.state is not State.PLACED:
-                del self._whole[gang_id]
-                continue
-            if gang.spec is None:
-                continue
-            stamp = (gang.version, self._tree_stamp)
-            known = self._running_known.get(gang.id)
-            if known is None or known[0] != stamp:
-                made = gang.running()
-                queue = self.ledger.usage.tree.queues.get(made.gang.queue)
-                if made.gang.priority is None and not made.priority and queue is not None:
-                    made = replace(made, priority=queue.default_priority or 0)
-                made = replace(
-                    self._charged(made), estimate=self.history.estimate(made.gang, queue)
-                )
-                known = self._running_known[gang.id] = (stamp, made)
-            if known[1].places:
-                found.append(known[1])
-        return tuple(found)
+            whole = gang is not None and gang.state is State.PLACED and gang.spec is not None
+            made = self._made_running(gang) if gang is not None and whole else None
+            if made is not None and made.places:
+                self._running[gang_id] = made
+            else:
+                self._running.pop(gang_id, None)
+        self._changes.clear()
+        return tuple(self._running.values())
+
+    def _made_running(self, gang: GangState) -> Running:
+        made = gang.running()
+        queue = self.ledger.usage.tree.queues.get(made.gang.queue)
+        if made.gang.priority is None and not made.priority and queue is not None:
+            made = replace(made, priority=queue.default_priority or 0)
+        return replace(self._charged(made), estimate=self.history.estimate(made.gang, queue))
 
     def leaving(self) -> tuple[Running, ...]:
         """Return what was told to leave and still takes room."""

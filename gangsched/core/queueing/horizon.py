@@ -8,8 +8,10 @@ TPDS 2001, one for everybody.)
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from operator import itemgetter
 
 import numpy as np
 
@@ -65,13 +67,10 @@ class _View:
 
 
 class Ends:
-    """Who runs now, by when their room is believed to come free."""
+    """Who runs now, by when their room is believed to come free; asked for when it is needed."""
 
-    def __init__(self, running: Sequence[Running], ends_s: Sequence[float]) -> None:
-        ends = np.array(ends_s, dtype=np.float64)
-        order = np.argsort(ends, kind="stable")
-        self.gangs = [running[index] for index in order]
-        self.ends_s: list[float] = ends[order].tolist()
+    def __init__(self, find: Callable[[], Iterable[tuple[float, Running]]]) -> None:
+        self._find = find
         # Seats of the first to end, as many as were asked for; `counts` after each gang.
         self._rows: list[int] = []
         self._kinds: list[int] = []
@@ -79,10 +78,19 @@ class Ends:
         self._known: dict[PodNeeds, int] = {}
         self._vectors: list[Ints] = []
 
+    @cached_property
+    def _ranked(self) -> list[tuple[float, Running]]:
+        return sorted(self._find(), key=itemgetter(0))
+
+    @cached_property
+    def ends_s(self) -> list[float]:
+        """Return the moments, the first to end first."""
+        return [end_s for end_s, _ in self._ranked]
+
     def freed_by(self, at_s: float, cluster: Cluster) -> tuple[Ints, Ints]:
         """Return rows, and what has come free there, shapes (n,) and (n, resources)."""
         ended = bisect_right(self.ends_s, at_s)
-        for one in self.gangs[len(self._counts) - 1 : ended]:
+        for _, one in self._ranked[len(self._counts) - 1 : ended]:
             self._list_seats(one, cluster)
         count = self._counts[ended]
         width = len(cluster.resources)
@@ -104,7 +112,7 @@ class Ends:
         self._counts.append(len(self._rows))
 
     def __iter__(self) -> Iterator[tuple[float, Running]]:
-        return zip(self.ends_s, self.gangs, strict=True)
+        return iter(self._ranked)
 
 
 class Horizon:

@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from gangsched.core.accounts.usage import Usage
 from gangsched.core.model import GangId, NodeName, PodName, Waiting, runtime_s
@@ -47,10 +48,7 @@ class Outlook:
         kinds = {id(kind): kind for one in shapes for kind in kinds_in(one)}
         for needs in kinds.values():
             snapshot.cluster.vector(needs)  # a resource nobody has yet adds a column: now
-        self.running = {one.gang.id: one for one in snapshot.running}
-        ends_s = [min(one.free_s(now_s), now_s + _FOREVER_S) for one in snapshot.running]
-        ends_s += [now_s + _GRACE_S] * len(snapshot.leaving)
-        self._ends = Ends((*snapshot.running, *snapshot.leaving), ends_s)
+        self._ends = Ends(self._find_ends)
         self.horizon = Horizon(snapshot.cluster, self._ends, now_s, snapshot.rules.bookings)
         self.holds = Holds()
         self.waiting = {one.gang.id: one for one in snapshot.waiting}
@@ -69,6 +67,16 @@ class Outlook:
         self._passed: dict[GangId, Amounts] = {}
         self._yields: dict[tuple[str, int], Amounts] = {}
         self.leaving: list[Running] = list(snapshot.leaving)
+
+    @cached_property
+    def running(self) -> dict[GangId, Running]:
+        """Return who runs, by name."""
+        return {one.gang.id: one for one in self.snapshot.running}
+
+    def _find_ends(self) -> Iterator[tuple[float, Running]]:
+        now_s, last_s = self.now_s, self.now_s + _FOREVER_S
+        yield from ((min(one.free_s(now_s), last_s), one) for one in self.snapshot.running)
+        yield from ((now_s + _GRACE_S, one) for one in self.snapshot.leaving)
 
     # -- what is kept in time -----------------------------------------------------------------
 
