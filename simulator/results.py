@@ -55,7 +55,8 @@ def figures(run: Run) -> Figures:
         "gpu_busy": _busy_s(came, last_s) / (total * last_s) if total and last_s else 0.0,
         "gpu_busy_all": _busy_s(came, run.end_s) / (total * run.end_s) if total else 0.0,
         "jain": jain(came, run.end_s),
-        "preempted": sum(one.stopped for one in came),
+        "preempted": run.preempted,
+        "stopped": sum(one.stopped for one in came),
         "lost_gpu_h": lost_gpu_s / 3600,
         "in_pieces": _mean(s.in_pieces / s.gpus for s in run.samples if s.gpus and s.waiting_gpus),
         "nodes": len(run.nodes),
@@ -131,7 +132,7 @@ def _story(fate: Fate, run: Run) -> dict[str, object]:
         "started_s": fate.started_s,
         "ended_s": fate.ended_s,
         "slowdown": slowdown(fate, run.end_s),
-        "preempted": fate.stopped,
+        "stopped": fate.stopped,
         "told": run.stories.get(job.id, []),
     }
 
@@ -194,7 +195,7 @@ def jobs_table(run: Run) -> pa.Table:
             "ended_s": one.ended_s,
             "wait_s": one.wait_s,
             "slowdown": slowdown(one, run.end_s),
-            "preempted": one.stopped,
+            "stopped": one.stopped,
             "lost_gpu_s": one.lost_gpu_s,
         }
         for one in run.fates

@@ -62,6 +62,7 @@ class Run:
     compute_s: float = 0.0
     events: int = 0
     cycles: int = 0
+    preempted: int = 0
 
 
 def policies_of(scenario: Scenario) -> Policies:
@@ -144,7 +145,7 @@ class _Runner:
             writes=Writes(delays.writes_per_s, delays.burst) if delays.writes_per_s else None,
             limits=Limits(),
             judge=False,
-            replan_s=max(5 * delays.plan, 10.0),
+            replan_s=delays.replan,
             plan_interval_s=delays.plan,
             start_s=self._start_s if delays.start else None,
             told=self._told,
@@ -167,6 +168,7 @@ class _Runner:
         result.compute_s = time.perf_counter() - begin_s
         result.fates = list(load.fates.values())
         load.close()
+        result.preempted = sum(not order.pods for order in load.preemptions)
         result.end_s, result.events, result.cycles = load.now_s, load.events, load.cycles
         return result
 

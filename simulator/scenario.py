@@ -191,6 +191,10 @@ class Delays(_Part):
     plan: Seconds = 0.0
     """Time between planning cycles; 0 plans at each event."""
 
+    replan: Positive = 300.0
+    """Time until refused jobs are planned again although nothing came free. The scheduler's own
+    default, 10 s, costs a simulation of months its time and changes little."""
+
     writes_per_s: float | None = Field(None, gt=0)
     """Writes the API server takes; default: as many as come."""
 

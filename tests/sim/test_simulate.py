@@ -1,0 +1,160 @@
+"""`gangsched simulate`: what it writes, that it is the same again, and that nothing is lost."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from simulator.results import figures
+from simulator.run import run
+from simulator.scenario import load, parse
+from simulator.sweep import tasks, variants, work
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "simulations"
+SMALL = {
+    "version": "gangsched.io/simulation/v1",
+    "name": "small",
+    "cluster": {"nodes": [{"name": "node", "count": 4, "gpus": 8, "rack_size": 2}]},
+    "queues": {"guarantee": "average"},
+    "workload": {
+        "generators": [
+            {
+                "jobs": 60, "every": "2m", "runtime": "20m", "longest": "3h",
+                "pods": {1: 2, 2: 1}, "gpus": {2: 1, 8: 1}, "queues": {"a": 2, "b": 1},
+            }
+        ],
+        "checkpoint": "10m",
+    },
+}  # fmt: skip
+
+
+def gangsched(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command as a user does."""
+    return subprocess.run(
+        [sys.executable, "-m", "gangsched", *words],
+        env=os.environ | {"COLUMNS": "80"} | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+
+
+@pytest.fixture
+def path(tmp_path):
+    found = tmp_path / "small.yaml"
+    found.write_text(yaml.safe_dump(SMALL))
+    return found
+
+
+def test_a_comparison_is_written_and_resumed(path, tmp_path):
+    out = tmp_path / "out"
+    words = ("simulate", str(path), "--compare", "order=fifo,shortest", "--seeds", "2")
+    done = gangsched(*words, "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    assert all(len(line) <= 80 for line in done.stdout.splitlines() if "report" not in line)
+    assert "order=shortest" in done.stdout
+    page = (out / "report.html").read_text()
+    assert "paired by seed" in page
+    assert not re.findall(r'(?:src|href)="(?!#)', page)  # it opens without a network
+    runs = sorted(out.glob("*/*/run.json"))
+    assert len(runs) == 4
+    table = pq.read_table(runs[0].parent / "jobs.parquet")
+    assert table.num_rows == 60
+    assert pq.read_table(runs[0].parent / "samples.parquet").num_rows > 10
+    # One run is lost half-way: only that one is done again.
+    before = [one.stat().st_mtime_ns for one in runs]
+    runs[1].unlink()
+    assert gangsched(*words, "--out", str(out)).returncode == 0
+    after = [one.stat().st_mtime_ns for one in runs]
+    assert [a == b for a, b in zip(before, after, strict=True)] == [True, False, True, True]
+
+
+def test_the_same_seed_is_the_same_run_whatever_the_hash_seed(path, tmp_path):
+    tables = []
+    for hash_seed in ("1", "2"):
+        out = tmp_path / hash_seed
+        done = gangsched("simulate", str(path), "--out", str(out), PYTHONHASHSEED=hash_seed)
+        assert done.returncode == 0, done.stderr
+        tables.append(pq.read_table(out / "small" / "seed-0" / "jobs.parquet"))
+    assert tables[0].equals(tables[1])
+
+
+def test_another_scenario_is_not_taken_for_a_finished_one(path, tmp_path):
+    listed = tasks(variants(path, (), ()), None, tmp_path / "out")
+    assert [task.done() for task in work(listed, 1)] == [True]
+    changed = tasks(variants(path, ("workload.checkpoint=5m",), ()), None, tmp_path / "out")
+    assert not changed[0].done()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--compare", "order=fifo,shortst"), "no policy 'shortst'"),
+        (("--compare", "order"), "must be FIELD=A,B"),
+        (("--set", "workload.traces=[{format: swf, path: none.swf}]"), "none.swf: No such file"),
+        (("--set", "queues=[{name: c}]"), "names queue 'a'; the queues are: c, default"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence_and_exit_code_2(words, said, path, tmp_path):
+    done = gangsched("simulate", str(path), "--out", str(tmp_path / "out"), *words)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_figures_follow_from_the_jobs(tmp_path):
+    result = run(parse(SMALL, "test", tmp_path), 3)
+    found = figures(result)
+    assert found["finished"] == 60
+    assert found["never_started"] == 0
+    ran_s = sum(
+        (end - start) * f.job.pods * f.job.gpus for f in result.fates for start, end in f.runs
+    )
+    whole = found["gpus"] * result.end_s
+    assert found["gpu_busy_all"] == pytest.approx(ran_s / whole)
+    assert found["wait_mean_s"] == pytest.approx(sum(f.wait_s or 0 for f in result.fates) / 60)
+    assert 0 < found["jain"] <= 1
+    held = [sum(used for used in picture if used > 0) for _, picture in result.pictures]
+    assert max(held) <= 32
+
+
+def test_work_lost_with_nodes_is_done_again(tmp_path):
+    broken = SMALL | {"faults": {"node_mtbf": "4h", "node_repair": "10m", "rack_mtbf": "8h"}}
+    result = run(parse(broken, "test", tmp_path), 0)
+    found = figures(result)
+    assert found["finished"] == 60
+    assert found["stopped"] > found["preempted"]
+    assert found["lost_gpu_h"] > 0
+    for fate in result.fates:
+        ran_s = sum(end - start for start, end in fate.runs)
+        assert ran_s >= fate.job.runtime_s - 1e-6
+
+
+def test_a_horizon_cuts_the_run(tmp_path):
+    result = run(parse(SMALL | {"horizon": "30m"}, "test", tmp_path), 0)
+    found = figures(result)
+    assert result.end_s == 1800
+    assert found["jobs"] < 60
+    assert found["running"] > 0
+
+
+@pytest.mark.parametrize("name", sorted(one.stem for one in EXAMPLES.glob("*.yaml")))
+def test_the_shipped_scenarios_run(name):
+    scenario = load(EXAMPLES / f"{name}.yaml", ("horizon=6h",))
+    assert figures(run(scenario, 0))["jobs"] > 10
+
+
+def test_a_killed_run_leaves_nothing_half_done(path, tmp_path):
+    listed = tasks(variants(path, (), ()), (0, 1), tmp_path / "out")
+    (listed[0].folder).mkdir(parents=True)
+    (listed[0].folder / "run.json.partial").write_text("{")
+    assert not listed[0].done()
+    assert len(list(work(listed, 1))) == 2
+    assert json.loads((listed[0].folder / "run.json").read_text())["seed"] == 0
