@@ -387,10 +387,6 @@ class Engine(Machine):
         elif len(known) < len(fact.assignments) or open_places:
             self._orders.append(o.Release(gang.id))
 
-    def _due_s(self, gang_id: GangId) -> float | None:
-        gang = self.gangs.get(gang_id)
-        return gang.due_s() if gang is not None else None
-
     def _take_orders(self) -> tuple[o.Order, ...]:
         if not self._orders:
             return ()

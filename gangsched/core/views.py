@@ -55,6 +55,10 @@ class Views:
         """Return when `tick` has something to do next, or None."""
         return self._timers.next_s()
 
+    def _due_s(self, gang_id: GangId) -> float | None:
+        gang = self.gangs.get(gang_id)
+        return gang.due_s() if gang is not None else None
+
     def wants_plan(self) -> bool:
         """Tell whether a gang waits that was not refused on the present room already."""
         return self._backlog.any()

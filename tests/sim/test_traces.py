@@ -136,7 +136,7 @@ WRONG = [
     ("swf", "1 0 5\n", "line 1: has 3 of 18 fields; the file may be cut short"),
     ("swf", SWF.replace("2 10", "2 -3"), "column submit: '-3' must be at least 0"),
     ("sacct", SACCT.replace("01:01:00|2|", "00:00:30|2|"), "column End"),
-    ("sacct", SACCT.replace("2024-01-01T00:02:00|2024-01-01T00:03:00", "Unknown|Unknown"), "the job never ran"),
+    ("sacct", SACCT.replace("2024-01-01T00:02:00|2024-01-01T00:03:00", "None|None"), "never ran"),
     ("pollux", "name,time,application,num_replicas\na,1,chess,1\n", "must be one of cifar10"),
 ]  # fmt: skip
 
