@@ -4,6 +4,7 @@ The test keeps its own truth (which pod is bound where) and judges by it, never 
 """
 
 import os
+from dataclasses import replace
 
 from builders import GPU, POLICIES, an_engine, gang, needs, node, pod, templated
 from hypothesis import settings
@@ -197,6 +198,19 @@ class EngineMachine(RuleBasedStateMachine):
             assert state.bound_count() == sum(m.runs for m in members)
             assert state.ended_count() == sum(m.done for m in members)
             assert state.in_progress() == sum(m.stage is not None for m in members)
+
+    @invariant()
+    def who_runs_is_kept_right(self):
+        """What is kept from change to change is what looking at every gang would find."""
+        found = {one.gang.id: replace(one, estimate=None) for one in self.engine.running()}
+        whole = [g for g in self.engine.gangs.values() if g.state is State.PLACED and g.spec]
+        made = (replace(self.engine._made_running(gang), estimate=None) for gang in whole)
+        assert found == {one.gang.id: one for one in made if one.places}
+
+    @invariant()
+    def the_next_moment_is_known(self):
+        due = (gang.due_s() for gang in self.engine.gangs.values())
+        assert self.engine.next_due_s() == min((at for at in due if at is not None), default=None)
 
     @invariant()
     def binds_go_out_for_whole_gangs_only(self):

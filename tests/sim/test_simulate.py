@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -149,6 +150,26 @@ def test_a_horizon_cuts_the_run(tmp_path):
 def test_the_shipped_scenarios_run(name):
     scenario = load(EXAMPLES / f"{name}.yaml", ("horizon=6h",))
     assert figures(run(scenario, 0))["jobs"] > 10
+
+
+def test_the_guide_of_the_page_works(tmp_path):
+    """The scenario of docs/simulator.md, on the output of sacct that it asks for."""
+    page = (EXAMPLES.parents[1] / "docs" / "simulator.md").read_text()
+    (text,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "my-cluster.yaml").write_text(textwrap.dedent(text))
+    (columns,) = re.findall(r"-o (\S+) > jobs.txt", page)
+    rows = [columns.replace(",", "|")]
+    rows += [
+        f"{n}|train|eve|vision|gpu|2024-01-01T0{n}:00:00|2024-01-01T0{n}:00:09|2024-01-02T00:00:00"
+        f"|2|cpu=8,gres/gpu=16,node=2|1-00:00:00"
+        for n in range(9)
+    ]
+    (tmp_path / "jobs.txt").write_text("\n".join([*rows, "9|late|eve|||Unknown|||||"]) + "\n")
+    done = gangsched("simulate", str(tmp_path / "my-cluster.yaml"), "--out", str(tmp_path / "out"))
+    assert done.returncode == 0, done.stderr
+    document = json.loads((tmp_path / "out" / "my-cluster" / "seed-0" / "run.json").read_text())
+    assert document["figures"]["finished"] == 9
+    assert sum(document["left_out"].values()) == 1
 
 
 def test_a_killed_run_leaves_nothing_half_done(path, tmp_path):
