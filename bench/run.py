@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-NAMES = ("plan", "placement", "queues", "traces", "bind")
+NAMES = ("plan", "placement", "queues", "traces", "muri", "bind")
 
 
 def main() -> None:

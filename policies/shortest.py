@@ -8,13 +8,15 @@ from gangsched.core.model import GPU, Waiting, runtime_s
 
 @dataclass(frozen=True, slots=True)
 class Shortest:
-    """Least remaining run time first; with `service` its product with the GPUs (SRSF).
+    """Least remaining run time first, times the GPUs to the power of `service`.
+
+    With 0 that is SRTF, with 1 SRSF; on Muri's traces 0.9 gave the shortest completion times.
 
     Best for the mean waiting time; long gangs starve under load, so `patience_s` bounds it: who
     waited longer than that goes before all others, the longest first.
     """
 
-    service: bool = False
+    service: float = 0.0
     patience_s: float = 86_400.0
     by_age: ClassVar[bool] = False
 
@@ -24,7 +26,8 @@ class Shortest:
         if waited_s > self.patience_s:
             return (0.0, waiting.since_s, waiting.gang.id)
         left_s = max(runtime_s(waiting) - waiting.attained_s, 1.0)
-        return (1.0, left_s * gpus(waiting) if self.service else left_s, waiting.gang.id)
+        weight = gpus(waiting) ** self.service if self.service else 1.0
+        return (1.0, left_s * weight, waiting.gang.id)
 
     def peers(self, first: Waiting, other: Waiting) -> bool:
         """Nobody is passed over for the sake of a better fit."""
