@@ -10,7 +10,8 @@ from gangsched.core.model import GPU, Waiting, runtime_s
 class Shortest:
     """Least remaining run time first, times the GPUs to the power of `service`.
 
-    With 0 that is SRTF, with 1 SRSF; on Muri's traces 0.9 gave the shortest completion times.
+    With 0 that is SRTF, with 1 SRSF; 0.9 was a little better than either on three of Muri's four
+    traces (docs/benchmarks.md).
 
     Best for the mean waiting time; long gangs starve under load, so `patience_s` bounds it: who
     waited longer than that goes before all others, the longest first.
