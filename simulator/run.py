@@ -18,7 +18,7 @@ from gangsched.core.policy import Policies
 from gangsched.core.queues import Queue
 from gangsched.kube.groups import node_fact
 from gangsched.kube.queues import queue as read_queue
-from gangsched.local.nodes import NodeGroup
+from gangsched.local.nodes import RACK_LABEL, NodeGroup
 from gangsched.plugins import load_policies
 from simulator.jobs import GPU, Fate, Job
 from simulator.load import Load, Writes
@@ -232,21 +232,21 @@ class _Runner:
             here = [node for node in nodes if node.name in self._load.engine.cluster.rows]
             for node in here:
                 self._load.node_fails(node.name)
-            self._load.at(self._load.now_s + back_s, lambda: self._return(nodes, here))
-            self._load.at(self._load.now_s + back_s, lambda: self._fails(nodes, mtbf_s, repair_s))
+            self._load.at(self._load.now_s + back_s, lambda: back(here))
+
+        def back(gone: list[Node]) -> None:
+            for node in gone:
+                self._load.node_returns(node)
+            self._fails(nodes, mtbf_s, repair_s)
 
         self._load.at(at_s, fail)
-
-    def _return(self, nodes: list[Node], gone: list[Node]) -> None:
-        for node in gone:
-            self._load.node_returns(node)
 
 
 def racks(nodes: Sequence[Node]) -> dict[str, list[Node]]:
     """Return nodes by their rack, where labels tell it."""
     found: dict[str, list[Node]] = {}
     for node in nodes:
-        rack = node.labels.get("topology.gangsched.io/rack")
+        rack = node.labels.get(RACK_LABEL)
         if rack is not None:
             found.setdefault(rack, []).append(node)
     return found
