@@ -11,13 +11,10 @@ class ConfigError(Exception):
     """A configuration file is wrong; the message names the file, the field and what is allowed."""
 
 
-class SchedulerConfig(BaseModel):
-    """What `gangsched run` does, from a YAML file or from its flags."""
+class PolicyConfig(BaseModel):
+    """Policies by name, and their options."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-    scheduler_name: str = Field("gangsched", min_length=1)
-    """Pods with this `spec.schedulerName` are ours."""
 
     order: str = "fifo"
     """Entry point in `gangsched.orders`: who is next."""
@@ -41,6 +38,13 @@ class SchedulerConfig(BaseModel):
     order_options: dict[str, Any] = {}
     placer_options: dict[str, Any] = {}
     """Fields of the policy's class: `{objectives: [domains, leftover], budget: 0.5}` for cpsat."""
+
+
+class SchedulerConfig(PolicyConfig):
+    """What `gangsched run` does, from a YAML file or from its flags."""
+
+    scheduler_name: str = Field("gangsched", min_length=1)
+    """Pods with this `spec.schedulerName` are ours."""
 
     barrier_s: float = Field(60.0, gt=0)
     """Seconds from reservation to the barrier where the gang sets none; a job controller creates

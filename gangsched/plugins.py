@@ -7,11 +7,11 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from gangsched.config import ConfigError, SchedulerConfig, one_sentence
+from gangsched.config import ConfigError, PolicyConfig, one_sentence
 from gangsched.core.policy import Policies
 
 
-def load_policies(config: SchedulerConfig) -> Policies:
+def load_policies(config: PolicyConfig) -> Policies:
     """Find the policies the configuration names.
 
     Raises:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
-from gangsched.config import ConfigError, SchedulerConfig
+from gangsched.config import ConfigError
 from gangsched.core import orders as o
 from gangsched.core.engine import Limits
 from gangsched.core.facts import TopologySeen
@@ -72,7 +72,7 @@ def policies_of(scenario: Scenario) -> Policies:
         ConfigError: there is none of that name, or it has no such option.
 
     """
-    return load_policies(SchedulerConfig(**scenario.policies.model_dump()))
+    return load_policies(scenario.policies)
 
 
 def nodes_of(scenario: Scenario, jobs: Sequence[Job]) -> list[Node]:

@@ -12,8 +12,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from gangsched.api.queue import QueueSpec
 from gangsched.api.topology import TopologySpec
-from gangsched.config import ConfigError, one_sentence
-from gangsched.local.nodes import NodeGroup
+from gangsched.config import ConfigError, PolicyConfig, one_sentence
+from gangsched.local.nodes import NodeGroup, distinct
 from simulator.traces import FORMATS
 
 _UNITS_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -65,28 +65,17 @@ class Cluster(_Part):
 
     @model_validator(mode="after")
     def _one_group(self) -> "Cluster":
-        names = [group.name for group in self.nodes]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"two groups of nodes are named {twice[0]!r}")
+        distinct(self.nodes)
         if self.load is not None and (len(self.nodes) > 1 or not self.nodes[0].gpus):
             raise ValueError("load goes with one group of nodes that have GPUs")
         return self
 
 
-class PolicyChoice(_Part):
+class PolicyChoice(PolicyConfig):
     """Policies by name, as in the scheduler's own configuration."""
 
-    order: str = "fifo"
     placer: str = "pack"
-    sharing: str = "drf"
-    backfill: str = "easy"
-    preemptor: str = "cheapest"
-    order_options: dict[str, Any] = {}
-    placer_options: dict[str, Any] = {}
-    sharing_options: dict[str, Any] = {}
-    backfill_options: dict[str, Any] = {}
-    preemptor_options: dict[str, Any] = {}
+    """Counting alone: a month of jobs has no time for proofs."""
 
 
 class TraceSource(_Part):

@@ -8,6 +8,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
+from gangsched import __version__
 from gangsched.config import ConfigError
 from simulator.scenario import PolicyChoice, Scenario, load
 
@@ -24,7 +25,11 @@ class Variant:
     @property
     def stamp(self) -> str:
         """Return what tells whether a finished run is of this very scenario."""
-        return hashlib.sha256(self.scenario.model_dump_json().encode()).hexdigest()[:16]
+        found = hashlib.sha256(f"{__version__} {self.scenario.model_dump_json()}".encode())
+        for source in self.scenario.workload.traces:  # a file exported anew is another scenario
+            path = self.scenario.folder / source.path
+            found.update(path.read_bytes() if path.is_file() else b"")
+        return found.hexdigest()[:16]
 
 
 def variants(path: Path, changes: Sequence[str], compare: Sequence[str]) -> list[Variant]:
@@ -84,8 +89,9 @@ def work(listed: Sequence[Task], processes: int) -> Iterator[Task]:
         ConfigError, TraceError, ViolationError: a run failed; what was finished stays.
 
     """
-    left = [task for task in listed if not task.done()]
-    yield from (task for task in listed if task not in left)
+    whole = [task.done() for task in listed]
+    left = [task for task, done in zip(listed, whole, strict=True) if not done]
+    yield from (task for task, done in zip(listed, whole, strict=True) if done)
     if processes == 1 or len(left) == 1:
         for task in left:
             _do(task)

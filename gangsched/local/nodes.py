@@ -1,5 +1,6 @@
 """Nodes of a local control plane, from a small YAML: KWOK nodes and process nodes."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -72,6 +73,19 @@ class NodeGroup(BaseModel):
         }
 
 
+def distinct(groups: Iterable[NodeGroup]) -> None:
+    """Refuse two groups of one name.
+
+    Raises:
+        ValueError: there are two.
+
+    """
+    names = [group.name for group in groups]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"two groups are named {twice[0]!r}; each name may appear once")
+
+
 class NodeFile(BaseModel):
     """The whole file."""
 
@@ -81,10 +95,7 @@ class NodeFile(BaseModel):
 
     @model_validator(mode="after")
     def _distinct(self) -> "NodeFile":
-        names = [group.name for group in self.nodes]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"two groups are named {twice[0]!r}; each name may appear once")
+        distinct(self.nodes)
         return self
 
     def of_kind(self, kind: str) -> list[NodeGroup]:

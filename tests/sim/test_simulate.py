@@ -94,6 +94,17 @@ def test_another_scenario_is_not_taken_for_a_finished_one(path, tmp_path):
     assert not changed[0].done()
 
 
+def test_a_trace_exported_anew_is_another_scenario(tmp_path):
+    trace = tmp_path / "jobs.csv"
+    trace.write_text("name,at_s,runtime_s\na,0,10\n")
+    own = SMALL | {"workload": {"traces": [{"format": "gangsched", "path": "jobs.csv"}]}}
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(own))
+    listed = tasks(variants(tmp_path / "own.yaml", (), ()), None, tmp_path / "out")
+    assert [task.done() for task in work(listed, 1)] == [True]
+    trace.write_text("name,at_s,runtime_s\na,0,20\n")
+    assert not listed[0].done()
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
