@@ -7,11 +7,13 @@ Capacities are aggregates kept up to date: how many pods of a kind each node can
 once, and after that only for the nodes whose usage changed since.
 """
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gangsched.core.devices import Devices, Shared, share_milli
 from gangsched.core.filters import clash
@@ -44,10 +46,10 @@ class Charge:
 
 
 @dataclass(frozen=True, slots=True)
-class _Counted:
-    """Capacities for one kind of pod, true up to a position in the list of touched rows."""
+class _Known:
+    """One value a slot, true up to a position in the list of touched rows."""
 
-    counts: Ints
+    values: NDArray[Any]
     position: int
 
 
@@ -65,7 +67,7 @@ class Cluster(Nodes):
         self.exclusive: dict[GangId, tuple[str, int]] = {}
         self.holders: dict[int, dict[GangId, int]] = {}
         self.shapes: dict[PodNeeds, int] = {}
-        self._counts: dict[PodNeeds, _Counted] = {}
+        self._counts: dict[Hashable, _Known] = {}
         self._touched: list[int] = []
         self._charges: dict[Hashable, Charge] = {}
         self._on_node: dict[NodeName, dict[Hashable, Charge]] = {}
@@ -167,6 +169,18 @@ class Cluster(Nodes):
         if row is not None:
             self.give(row, charge.needs, 1, charge.holder, (charge.devices,))
         return True
+
+    def charged(self, key: Hashable) -> tuple[NodeName, PodNeeds] | None:
+        """Return on which node a key is charged, and what."""
+        charge = self._charges.get(key)
+        return (charge.node, charge.needs) if charge is not None else None
+
+    def rename(self, key: Hashable, other: Hashable) -> None:
+        """Let another key, which was charged nothing, have what a key was charged."""
+        charge = self._charges[other] = self._charges.pop(key)
+        on_node = self._on_node[charge.node]
+        del on_node[key]
+        on_node[other] = charge
 
     def claim(self, gang: GangId, asked: Constraints) -> None:
         """Keep other gangs out of the domains of a gang that wants them for itself."""
@@ -320,22 +334,30 @@ class Cluster(Nodes):
     def capacity(self, needs: PodNeeds) -> Ints:
         """Return how many more such pods each slot takes now, every filter included; read-only."""
         self.vector(needs)  # may bring a new resource, which empties the caches
-        known = self._counts.get(needs)
+        counts: Ints = self.known(needs, lambda rows: self.count(needs, rows, self.used[rows]))
+        return counts
+
+    def known(self, what: Hashable, find: Callable[[Rows], NDArray[Any]]) -> NDArray[Any]:
+        """Return one value a slot, found once and then only where usage changed since; read-only.
+
+        The value of a slot must depend on nothing else that changes.
+        """
+        known = self._counts.get(what)
         if len(self._touched) > _TOUCHED_KEPT:
             self._counts, self._touched, known = {}, [], None
         if known is None:
-            counts = self.count(needs, slice(None), self.used)
+            values = find(slice(None))
         elif known.position == len(self._touched):
-            return known.counts
+            return known.values
         else:
             rows = np.unique(np.array(self._touched[known.position :], dtype=np.int64))
-            counts = known.counts.copy()
-            counts[rows] = self.count(needs, rows, self.used[rows])
-        counts.flags.writeable = False
+            values = known.values.copy()
+            values[rows] = find(rows)
+        values.flags.writeable = False
         if len(self._counts) >= _COUNTS_KEPT:
             self._counts.clear()
-        self._counts[needs] = _Counted(counts, len(self._touched))
-        return counts
+        self._counts[what] = _Known(values, len(self._touched))
+        return values
 
     def capacity_when_empty(self, needs: PodNeeds) -> Ints:
         """Return how many such pods each slot would take if nothing else ran there."""

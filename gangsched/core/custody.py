@@ -58,6 +58,7 @@ class Custody(Views):
         self.drift = 0
         self._now_s = 0.0
         self._tree_stamp = 0
+        self._capacity: tuple[tuple[int, int], dict[QuotaKey, int]] | None = None
         self._orders: list[o.Order] = []
 
     # -- facts about queues -------------------------------------------------------------------
@@ -111,7 +112,13 @@ class Custody(Views):
                 time.periods[period_s] = (number, known + spent)
 
     def capacity(self) -> dict[QuotaKey, int]:
-        """Return what the whole cluster has, in the units of quotas."""
+        """Return what the whole cluster has, in the units of quotas; worked out when it changes."""
+        stamp = (self.cluster.version, self._tree_stamp)
+        if self._capacity is None or self._capacity[0] != stamp:
+            self._capacity = stamp, self._sum()
+        return self._capacity[1]
+
+    def _sum(self) -> dict[QuotaKey, int]:
         total = self.cluster.allocatable[self.cluster.live].sum(axis=0)
         found: dict[QuotaKey, int] = {}
         for resource, quantity in zip(self.cluster.resources, total, strict=True):
@@ -148,6 +155,12 @@ class Custody(Views):
             held = Held(gang, queue, user, amounts(needs), self._model(node))
             self.ledger.charge(key, held, self._now_s)
         return self.cluster.charge(key, node, needs, gang, devices)
+
+    def _hand_over(self, place: Hashable, pod: Hashable, node: NodeName, needs: PodNeeds) -> None:
+        """Let a pod have what its place was charged, if it came as it was expected."""
+        if self.cluster.charged(place) == (node, needs):
+            self.ledger.rename(place, pod)
+            self.cluster.rename(place, pod)
 
     def _discharge(self, key: Hashable) -> bool:
         self.ledger.discharge(key, self._now_s)

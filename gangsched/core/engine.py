@@ -237,6 +237,8 @@ class Engine(Machine):
             return
         self._pods[fact.uid] = fact
         if fact.node is not None and not fact.ended:
+            if known is None and not fact.terminating and fact.gang is not None:
+                self._hand_over((fact.gang, fact.name), fact.uid, fact.node, fact.needs)
             self._charge(fact.uid, fact.node, fact.needs, fact.gang, fact.devices)
         elif self._discharge(fact.uid):
             self._backlog.room_grew = True

@@ -18,7 +18,10 @@ _GROWTH = 64
 
 
 class Nodes:
-    """One row a slot, one column a resource; `live` tells which slots hold a node."""
+    """One row a slot, one column a resource; `live` tells which slots hold a node.
+
+    `version` grows whenever a node, a resource or a topology changes.
+    """
 
     def __init__(self) -> None:
         self.names: list[NodeName] = []
@@ -29,6 +32,7 @@ class Nodes:
         self.filters = Filters()
         self._columns: dict[str, int] = {name: i for i, name in enumerate(self.resources)}
         self._free_rows: list[int] = []
+        self.version = 0
         self._static_shared = False
         self._eligible: dict[PodNeeds, Mask] = {}
         self._vectors: dict[PodNeeds, Ints] = {}
@@ -45,6 +49,7 @@ class Nodes:
 
     def _own(self) -> None:
         """Stop sharing the static columns with earlier copies, before they are written."""
+        self.version += 1
         self._eligible = {}
         self._on_change()
         if not self._static_shared:

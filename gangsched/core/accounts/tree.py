@@ -129,6 +129,10 @@ class Tree:
         """Return the part of a guarantee that is not lent."""
         return self._kept[name].get(key, 0)
 
+    def keeps(self, name: str) -> Mapping[QuotaKey, int]:
+        """Return every part of a guarantee that is not lent."""
+        return self._kept[name]
+
     def limited(self, name: str) -> tuple[QuotaKey, ...]:
         """Return the resources for which this queue or one above it has a quota."""
         known = self._limits.get(name)

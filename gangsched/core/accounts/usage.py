@@ -80,17 +80,20 @@ class Usage:
                 self._own.add(name)
                 self.held[name] = dict(self.held.get(name, _NONE))
                 self._loans[name] = dict(self._loans.get(name, _NONE))
+        for name in path:
+            held = self.held[name]
+            for key, quantity in amounts:
+                held[key] = held.get(key, 0) + quantity * times
+        levels = [(self._loans[name], self.tree.keeps(name)) for name in path]
         for key, quantity in amounts:
             change = quantity * times
-            for name in path:
-                held = self.held[name]
-                held[key] = held.get(key, 0) + change
-            for name in path:
-                loans = self._loans[name]
-                kept = self.tree.kept(name, key)
-                before = max(loans.get(key, 0) - kept, 0)
-                loans[key] = loans.get(key, 0) + change
-                change = max(loans[key] - kept, 0) - before
+            for loans, keeps in levels:
+                before = loans.get(key, 0)
+                after = loans[key] = before + change
+                kept = keeps.get(key, 0)
+                change = (after - kept if after > kept else 0) - (
+                    before - kept if before > kept else 0
+                )
                 if not change:
                     break
 

@@ -56,20 +56,22 @@ def state_of(cluster: Cluster, rows: Ints) -> State:
 
 def measure(cluster: Cluster, state: State, typical: tuple[Typical, ...]) -> Floats:
     """Return F of each row in thousandths of a GPU, shape (n,)."""
-    total = state.idle * MILLI + state.parts.sum(axis=1)
-    result = np.zeros(len(state.rows))
     gpu = cluster.resources.index(GPU)
-    for one in typical:
-        vector = cluster.vector(one.needs)
-        count, milli = _gpus(cluster, one.needs, state.rows)
-        others = np.flatnonzero(vector)
-        others = others[others != gpu]
-        can = cluster.eligible(one.needs)[state.rows] & (count > 0) & (milli > 0)
-        can &= np.all(state.free[:, others] >= vector[others], axis=1)
-        room = state.parts >= milli[:, None]
-        can &= state.idle + (room & (milli[:, None] < MILLI)).sum(axis=1) >= count
-        unusable = np.where(room, 0, state.parts).sum(axis=1)
-        result += one.share * np.where(can, unusable, total)
+    vectors = np.stack([cluster.vector(one.needs) for one in typical])  # (typical, resources)
+    others = np.delete(np.arange(vectors.shape[1]), gpu)
+    wants = vectors[:, others]
+    can = np.stack([cluster.eligible(one.needs)[state.rows] for one in typical], axis=1)
+    can &= np.all((state.free[:, None, others] >= wants) | (wants == 0), axis=2)
+    asked = [_gpus(cluster, one.needs, state.rows) for one in typical]
+    count = np.stack([count for count, _ in asked], axis=1)
+    milli = np.stack([milli for _, milli in asked], axis=1)
+    room = state.parts[:, None, :] >= milli[:, :, None]  # (n, typical, devices)
+    shared = np.where(milli < MILLI, room.sum(axis=2), 0)
+    can &= (count > 0) & (milli > 0) & (state.idle[:, None] + shared >= count)
+    total = state.idle * MILLI + state.parts.sum(axis=1)
+    unusable = np.where(room, 0, state.parts[:, None, :]).sum(axis=2)
+    shares = np.array([one.share for one in typical])
+    result: Floats = (np.where(can, unusable, total[:, None]) * shares).sum(axis=1)
     return result
 
 
@@ -83,24 +85,25 @@ def growth(
     before = state_of(cluster, rows)
     base = measure(cluster, before, typical)
     free = before.free - cluster.vector(needs)
-    fresh = np.full(len(rows), -1, dtype=np.int64)
+    device = np.full(len(rows), -1, dtype=np.int64)
     if needs.share is None:
         whole = int(cluster.vector(needs)[cluster.resources.index(GPU)])
         after = State(rows, before.idle - whole, before.parts, free)
-        return measure(cluster, after, typical) - base, fresh
+        return measure(cluster, after, typical) - base, device
+    # Every way to place it, as a row of its own: a new GPU first, then each that is shared.
     _, milli = _gpus(cluster, needs, rows)
-    opened = np.where(before.idle > 0, MILLI - milli, 0)[:, None]
-    after = State(rows, before.idle - 1, np.concatenate([before.parts, opened], axis=1), free)
-    best = np.where(before.idle > 0, measure(cluster, after, typical) - base, np.inf)
-    device = fresh
-    for index in range(before.parts.shape[1]):
-        parts = before.parts.copy()
-        parts[:, index] -= milli
-        possible = (parts[:, index] >= 0) & (before.parts[:, index] > 0)
-        value = measure(cluster, State(rows, before.idle, np.maximum(parts, 0), free), typical)
-        value = np.where(possible, value - base, np.inf)
-        device = np.where(value < best, index, device)
-        best = np.minimum(best, value)
+    fits = (before.parts >= np.maximum(milli, 1)[:, None]) & (before.parts > 0)
+    which, at = np.nonzero(np.concatenate([(before.idle > 0)[:, None], fits], axis=1))
+    parts = np.concatenate([np.zeros_like(before.idle)[:, None], before.parts], axis=1)[which]
+    opens = at == 0
+    parts[opens, 0] = MILLI
+    parts[np.arange(len(at)), at] -= milli[which]
+    after = State(rows[which], before.idle[which] - opens, parts, free[which])
+    grows = measure(cluster, after, typical) - base[which]
+    best = np.full(len(rows), np.inf)
+    np.minimum.at(best, which, grows)
+    chosen = np.flatnonzero(grows == best[which])[::-1]  # the first of the best is written last
+    device[which[chosen]] = at[chosen] - 1
     return best, device
 
 

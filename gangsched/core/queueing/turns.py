@@ -5,7 +5,6 @@ last. In between, each level of the tree asks the sharing policy which queue is 
 queue never gains by having many children.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
@@ -119,7 +118,7 @@ class Turns:
         self._stamps: dict[tuple[str, str], int] = {}
         self._keys: dict[tuple[str, str], _Key] = {}
         self._heads: dict[tuple[str, str], Waiting] = {}
-        self._rivals: Counter[str] = Counter()
+        self._rivals: dict[str, int] = {}
         self._shares: dict[tuple[str, bool], tuple[float, float]] = {}
         self._first = _Line(policies.order, now_s)
         self._last = _Line(policies.order, now_s)
@@ -234,8 +233,9 @@ class Turns:
         """Work out the place of every queue, the lowest first."""
         tree = self._usage.tree
         names = {above for name in self._lines if name for above in tree.path(name)}
-        self._rivals = Counter(tree.queues[name].parent for name in names)
-        self._rivals.update(name for name in self._lines if name in tree.children)
+        with_children = [name for name in self._lines if name in tree.children]
+        for above in (*(tree.queues[name].parent for name in names), *with_children):
+            self._rivals[above] = self._rivals.get(above, 0) + 1
         for name in sorted(names, key=lambda one: (-len(tree.path(one)), one)):
             self._place(name)
 
@@ -261,7 +261,7 @@ class Turns:
                 self._stamps[where] += 1
             return
         self._heads[where] = head
-        if self._rivals[above] == 1:
+        if self._rivals.get(above) == 1:
             self._put(where, ())  # nobody to compare it with
             return
         sharing = self._policies.sharing
