@@ -1,130 +1,225 @@
-"""Judges queues from the pods that run: quotas, loans, preemption that pays, no leak, no loop.
+"""Judges a run from the facts it was made of: nodes, quotas, loans, whole gangs, books, no loop.
 
-It counts for itself: sums over the engine's pods by queue, with arithmetic of its own.
+It counts for itself, with arithmetic of its own, and looks only at what the last facts changed, so
+that it can look after every event of a long run.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 
-from gangsched.core.engine import Engine, State
-from gangsched.core.model import GPU, GangId
-from gangsched.core.queues import Queue
+from gangsched.core import facts as f
+from gangsched.core.engine import Engine
+from gangsched.core.model import GPU, MILLI, GangId, Node, NodeName, PodNeeds, PodUid
+from gangsched.core.queues import Queue, QuotaKey
 from simulator.checkers import ViolationError
 
-Sums = dict[str, dict[tuple[str, str], int]]
+_PARTIAL_S = 900.0
+"""So long a gang may run below its minimum: what is left of it is told to go, and goes."""
+
+_PODS: QuotaKey = ("pods", "")
 
 
 class Judge:
-    """Looks after every event; raises at the first violation."""
+    """Hears every fact, and raises at the first violation.
 
-    def __init__(self, engine: Engine, queues: Mapping[str, Queue]) -> None:
+    `most` are the largest amounts each queue's subtree ever held.
+    """
+
+    def __init__(self, engine: Engine, queues: Iterable[Queue]) -> None:
+        self.most: dict[str, dict[QuotaKey, int]] = {}
         self._engine = engine
-        self._queues = dict(queues)
+        self._queues = {queue.name: queue for queue in queues}
         self._children: dict[str, list[str]] = {}
-        for queue in queues.values():
+        for queue in self._queues.values():
             self._children.setdefault(queue.parent, []).append(queue.name)
-        self.most: Sums = {}
+        self._paths = {name: tuple(self._path(name)) for name in self._queues}
+        self._keys = {
+            name: {_PODS, *(quota.key for above in path for quota in self._queues[above].quotas)}
+            for name, path in self._paths.items()
+        }
+        self._held: dict[str, dict[QuotaKey, int]] = {}
+        self._nodes: dict[NodeName, Node] = {}
+        self._used: dict[NodeName, dict[str, int]] = {}
+        self._pods: dict[PodUid, f.PodSeen] = {}
+        self._models: dict[PodUid, str] = {}
+        self._gangs: dict[GangId, tuple[str, int]] = {}
+        self._running: dict[GangId, int] = {}
+        self._partial_s: dict[GangId, float] = {}
+        self._promised: dict[GangId, None] = {}
+        self._changed_nodes: set[NodeName] = set()
+        self._changed_gangs: set[GangId] = set()
+        self._changed_queues: set[str] = set()
+
+    def _path(self, name: str) -> Iterable[str]:
+        while name in self._queues:
+            yield name
+            name = self._queues[name].parent
+
+    # -- what happens -------------------------------------------------------------------------
+
+    def observe(self, fact: f.Fact) -> None:
+        """Hear what the engine is told as well."""
+        match fact:
+            case f.PodSeen() if fact.uid not in self._pods and fact.node is not None:
+                self._pods[fact.uid] = fact
+                self._count(fact, 1)
+            case f.PodGone(uid) if uid in self._pods:
+                self._count(self._pods.pop(uid), -1)
+            case f.NodeSeen(node):
+                self._nodes[node.name] = node
+                self._changed_nodes.add(node.name)
+            case f.NodeGone(name):
+                self._nodes.pop(name, None)
+            case f.GangSeen(gang):
+                self._gangs[gang.id] = (gang.queue, gang.min_member)
+                self._changed_queues.update(self._paths.get(gang.queue, (gang.queue,)))
+            case f.GangGone(gang_id):
+                queue, _ = self._gangs.pop(gang_id, ("", 0))
+                self._changed_queues.update(self._paths.get(queue, (queue,)))
+            case _:
+                pass
+
+    def promised(self, gang: GangId) -> None:
+        """Hear that a gang has room, to which its pods are still to be bound."""
+        self._promised[gang] = None
+        self._changed_gangs.add(gang)
+
+    def _count(self, pod: f.PodSeen, sign: int) -> None:
+        assert pod.node is not None, "pods that are counted run"  # noqa: S101
+        used = self._used.setdefault(pod.node, {})
+        for resource, quantity in _asked(pod.needs):
+            used[resource] = used.get(resource, 0) + sign * quantity
+        self._changed_nodes.add(pod.node)
+        if pod.gang is None:
+            return
+        self._running[pod.gang] = self._running.get(pod.gang, 0) + sign
+        self._changed_gangs.add(pod.gang)
+        queue, _ = self._gangs.get(pod.gang, ("default", 0))
+        node = self._nodes.get(pod.node)
+        if sign > 0:  # the node may be gone when the pod is
+            self._models[pod.uid] = node.gpu_model if node is not None else ""
+        model = self._models[pod.uid] if sign > 0 else self._models.pop(pod.uid)
+        for name in self._paths.get(queue, (queue,)):
+            self._changed_queues.add(name)
+            held = self._held.setdefault(name, {})
+            for resource, quantity in _asked(pod.needs):
+                for key in self._keys.get(name, (_PODS,)):
+                    if key[0] == resource and key[1] in model:
+                        held[key] = held.get(key, 0) + sign * quantity
+
+    # -- what must hold -----------------------------------------------------------------------
 
     def look(self, now_s: float) -> None:
-        """Check everything.
+        """Check what changed.
 
         Raises:
             ViolationError: an invariant does not hold.
 
         """
-        used = self._used()
-        for name in self._queues:
-            if name not in self._queues[name].parent:
-                self._bounds(name, used, now_s)
-        self._books(used, now_s)
+        for node in self._changed_nodes:
+            self._node(node, now_s)
+        for gang in self._changed_gangs:
+            self._whole(gang, now_s)
+        for gang, since_s in self._partial_s.items():
+            if now_s - since_s > _PARTIAL_S:
+                raise ViolationError(
+                    f"t={now_s:.3f} {gang} has run {self._running.get(gang, 0)} of at least "
+                    f"{self._gangs[gang][1]} pods since t={since_s:.3f}"
+                )
+        for name in self._changed_queues:
+            if name in self._queues:
+                self._bounds(self._queues[name], now_s)
+            self._books(name, now_s)
+        self._changed_nodes.clear()
+        self._changed_gangs.clear()
+        self._changed_queues.clear()
         if self._engine.loops.seen:
             raise ViolationError(f"t={now_s:.3f} gangs stop each other in turn")
 
-    def _used(self) -> Sums:
-        """Sum what running pods hold, those of gangs that are leaving included."""
-        found: Sums = {}
-        for pod in self._engine.pods():
-            if pod.gang is None or pod.node is None or pod.ended:
-                continue
-            state = self._engine.gangs.get(pod.gang)
-            queue = state.spec.queue if state is not None and state.spec else "default"
-            held = found.setdefault(queue, {})
-            for resource, quantity in (*pod.needs.requests, ("pods", 1)):
-                amount = quantity * 1000 if resource == GPU else quantity
-                held[(resource, "")] = held.get((resource, ""), 0) + amount
-                model = self._model(pod.node)
-                if resource == GPU and model:
-                    held[(resource, model)] = held.get((resource, model), 0) + amount
-        return found
+    def _node(self, name: NodeName, now_s: float) -> None:
+        node = self._nodes.get(name)
+        if node is None:
+            return  # it is gone, and its pods with it
+        has = dict(node.allocatable)
+        for resource, quantity in self._used.get(name, {}).items():
+            unit = MILLI if resource == GPU else 1
+            if quantity > has.get(resource, 0) * unit:
+                raise ViolationError(
+                    f"t={now_s:.3f} {name} holds {quantity / unit:g} {resource} of "
+                    f"{has.get(resource, 0)}"
+                )
 
-    def _model(self, node: str) -> str:
-        for name, row in self._engine.cluster.rows.items():
-            if name == node:
-                return self._engine.cluster.gpu_model(row)
-        return ""
+    def _whole(self, gang: GangId, now_s: float) -> None:
+        running = self._running.get(gang, 0)
+        if gang in self._gangs and 0 < running < self._gangs[gang][1]:
+            self._partial_s.setdefault(gang, now_s)
+            return
+        self._partial_s.pop(gang, None)
+        if not running and gang not in self._gangs:
+            self._running.pop(gang, None)
 
-    def _total(self, name: str, key: tuple[str, str], used: Sums) -> int:
-        """Return what a queue and those below it hold; a kind is part of a product's name."""
-        resource, kind = key
-        own = sum(
-            quantity
-            for (other, model), quantity in used.get(name, {}).items()
-            if other == resource and (kind in model if kind else not model)
-        )
-        return own + sum(self._total(child, key, used) for child in self._children.get(name, ()))
-
-    def _bounds(self, name: str, used: Sums, now_s: float) -> None:
+    def _bounds(self, queue: Queue, now_s: float) -> None:
         """No queue holds more than guarantee plus loans; no root more than its guarantee.
 
         What a queue does not lend, nobody else has: its siblings together stay below the rest.
         """
-        queue = self._queues[name]
+        held = self._held.get(queue.name, {})
+        most = self.most.setdefault(queue.name, {})
         for quota in queue.quotas:
-            held = self._total(name, quota.key, used)
-            most = self.most.setdefault(name, {})
-            most[quota.key] = max(most.get(quota.key, 0), held)
-            if queue.parent == "" and held > quota.nominal:
+            has = held.get(quota.key, 0)
+            most[quota.key] = max(most.get(quota.key, 0), has)
+            if quota.borrowing is not None and has > quota.nominal + quota.borrowing:
                 raise ViolationError(
-                    f"t={now_s:.3f} queue {name} holds {held} {quota.key} of {quota.nominal}"
-                )
-            if quota.borrowing is not None and held > quota.nominal + quota.borrowing:
-                raise ViolationError(
-                    f"t={now_s:.3f} queue {name} holds {held} {quota.key}: more than "
+                    f"t={now_s:.3f} queue {queue.name} holds {has} {quota.key}: more than "
                     f"{quota.nominal} and a loan of {quota.borrowing}"
                 )
-        for key in {quota.key for quota in queue.quotas}:
-            kept = free = 0
-            for child in self._children.get(name, ()):
-                declared = next((q for q in self._queues[child].quotas if q.key == key), None)
-                if declared is not None and declared.lending is not None:
-                    kept = declared.nominal - declared.lending
-                    free += max(kept - self._total(child, key, used), 0)
-            nominal = next(quota.nominal for quota in queue.quotas if quota.key == key)
-            if queue.parent == "" and self._total(name, key, used) > nominal - free:
-                raise ViolationError(f"t={now_s:.3f} queue {name}: {key} that is not lent was used")
+            kept = 0 if queue.parent else self._kept(queue.name, quota.key)
+            if not queue.parent and has > quota.nominal - kept:
+                raise ViolationError(
+                    f"t={now_s:.3f} queue {queue.name} holds {has} {quota.key} of "
+                    f"{quota.nominal}, of which {kept} are not lent"
+                )
 
-    def _books(self, used: Sums, now_s: float) -> None:
+    def _kept(self, name: str, key: QuotaKey) -> int:
+        """Return what children keep for themselves and do not use."""
+        kept = 0
+        for child in self._children.get(name, ()):
+            quota = next((one for one in self._queues[child].quotas if one.key == key), None)
+            if quota is not None and quota.lending is not None:
+                used = self._held.get(child, {}).get(key, 0)
+                kept += max(quota.nominal - quota.lending - used, 0)
+        return kept
+
+    def _books(self, name: str, now_s: float) -> None:
         """The ledger says what runs, plus what is reserved and not yet bound."""
         ledger = self._engine.ledger.usage
-        reserved: dict[GangId, int] = {}
-        for gang in self._engine.gangs.values():
-            if gang.state in (State.RESERVED, State.BINDING, State.PLACED):
-                reserved[gang.id] = gang.in_progress()
-        for name in ledger.tree.queues:
-            if name not in ledger.tree:
-                continue
-            pods = self._total(name, ("pods", ""), used) if name in self._queues else 0
-            if name not in self._queues:
-                pods = used.get(name, {}).get(("pods", ""), 0)
-            waiting = sum(
-                count
-                for gang, count in reserved.items()
-                if (state := self._engine.gangs[gang]).spec is not None
-                and state.spec.queue in ledger.tree
-                and name in ledger.tree.path(state.spec.queue)
+        if name not in ledger.tree:
+            return
+        reserved = 0
+        for gang in list(self._promised):
+            state = self._engine.gangs.get(gang)
+            count = state.in_progress() if state is not None else 0
+            if not count:
+                del self._promised[gang]
+            elif name in self._paths.get(self._gangs[gang][0], (self._gangs[gang][0],)):
+                reserved += count
+        runs = self._held.get(name, {}).get(_PODS, 0)
+        booked = ledger.used(name, _PODS)
+        if booked != runs + reserved:
+            raise ViolationError(
+                f"t={now_s:.3f} queue {name}: {booked} pods in the books, {runs} run and "
+                f"{reserved} are reserved"
             )
-            booked = ledger.used(name, ("pods", ""))
-            if booked != pods + waiting:
-                raise ViolationError(
-                    f"t={now_s:.3f} queue {name}: {booked} pods in the books, {pods} run and "
-                    f"{waiting} are reserved"
-                )
+
+
+def _asked(needs: PodNeeds) -> list[tuple[str, int]]:
+    """Return what a pod takes, GPUs in thousandths."""
+    found = [("pods", 1)]
+    gpus = 0
+    for resource, quantity in needs.requests:
+        if resource == GPU:
+            gpus += quantity * MILLI
+        else:
+            found.append((resource, quantity))
+    if needs.share is not None:
+        gpus += needs.share.milli * needs.share.devices
+    return [*found, (GPU, gpus)] if gpus else found

@@ -90,7 +90,8 @@ class Load:
         self.fates: dict[GangId, Fate] = {job.id: Fate(job) for job in jobs}
         self.now_s = 0.0
         self.preemptions: list[o.Preempt] = []
-        self.judge = Judge(self.engine, {q.name: q for q in queues}) if judge else None
+        queues = tuple(queues)
+        self.judge = Judge(self.engine, queues) if judge else None
         self._policies = policies
         self._writes = writes
         self._planned = planned
@@ -308,12 +309,16 @@ class Load:
 
     def observe(self, fact: f.Fact) -> None:
         """Tell the engine a fact and do what it orders."""
+        if self.judge is not None:
+            self.judge.observe(fact)
         self._execute(self.engine.observe(fact, self.now_s))
 
     def _execute(self, orders: tuple[o.Order, ...]) -> None:
         for order in orders:
             match order:
                 case o.Reserve(gang, places):
+                    if self.judge is not None:
+                        self.judge.promised(gang)
                     if self._writes is None:
                         self._starts(gang, places)
                         continue
@@ -321,6 +326,8 @@ class Load:
                     self.at(when_s, lambda g=gang, p=places: self._starts(g, p))  # type: ignore[misc]
                 case o.Preempt():
                     self.preemptions.append(order)
+                    if self.judge is not None:
+                        self.judge.promised(order.by)
                 case o.Report() if self._told is not None:
                     self._told(order)
                 case o.Evict(gang, uid, name):

@@ -350,7 +350,7 @@ class Cluster(Nodes):
         elif known.position == len(self._touched):
             return known.values
         else:
-            rows = np.unique(np.array(self._touched[known.position :], dtype=np.int64))
+            rows = np.array(sorted({*self._touched[known.position :]}), dtype=np.int64)
             values = known.values.copy()
             values[rows] = find(rows)
         values.flags.writeable = False

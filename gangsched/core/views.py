@@ -117,7 +117,9 @@ class Views:
                     spent[(*account, budget.period_s)] = ledger.spent(account, budget, now_s)
         limited = {name for name, queue in tree.queues.items() if queue.user_limits}
         return Rules(
-            users={key: dict(held) for key, held in ledger.users.items() if key[0] in limited},
+            users={key: dict(held) for key, held in ledger.users.items() if key[0] in limited}
+            if limited
+            else {},
             spent=spent,
             bookings=tuple(self.bookings[name] for name in sorted(self.bookings)),
             kinds=ledger.kinds,
@@ -127,12 +129,17 @@ class Views:
         """Return a waiting gang with what its queue adds; worked out once for each version."""
         known = self._waiting_known.get(gang.id)
         stamp = (gang.version, self._tree_stamp)
-        made = known[1] if known is not None and known[0] == stamp else self._made(gang)
-        learnt = self.history.stamp(made.gang.user)
-        if known is None or known[1] is not made or known[2] != learnt:
+        if known is not None and known[0] == stamp:
+            made = known[1]
+            learnt = self.history.stamp(made.gang.user)
+            if known[2] == learnt:
+                return made
             queue = self.ledger.usage.tree.queues.get(made.gang.queue)
             made = replace(made, estimate=self.history.estimate(made.gang, queue))
-            self._waiting_known[gang.id] = (stamp, made, learnt)
+        else:
+            made = self._made(gang)
+            learnt = self.history.stamp(made.gang.user)
+        self._waiting_known[gang.id] = (stamp, made, learnt)
         return made
 
     def _made(self, gang: GangState) -> Waiting:
@@ -156,7 +163,14 @@ class Views:
             self._needs_known.clear()
         kinds = tuple(self._needs_known.setdefault(needs, needs) for needs in counts)
         charge = charge_of(made)
-        return replace(made, priority=priority, charge=charge, shape=shape or 1, kinds=kinds)
+        return replace(
+            made,
+            priority=priority,
+            charge=charge,
+            shape=shape or 1,
+            kinds=kinds,
+            estimate=self.history.estimate(made.gang, queue),
+        )
 
     def reservation(self, uid: PodUid) -> NodeName | None:
         """Return the node a pod may go to now, for a driver's look-up."""

@@ -167,8 +167,9 @@ class Ledger:
     def decayed(self, now_s: float) -> dict[str, float]:
         """Return the decayed GPU-seconds of every queue."""
         found = {}
-        for (queue, user), time in self.accounts.items():
-            if not user:
+        for queue in self.usage.tree.queues:
+            time = self.accounts.get((queue, ""))
+            if time is not None:
                 time.advance(now_s, self.half_life_s)
                 found[queue] = time.decayed
         return found

@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from gangsched.core.accounts.usage import Usage
 from gangsched.core.model import GangId, NodeName, PodName, Waiting, runtime_s
@@ -48,7 +48,7 @@ class Outlook:
         kinds = {id(kind): kind for one in shapes for kind in kinds_in(one)}
         for needs in kinds.values():
             snapshot.cluster.vector(needs)  # a resource nobody has yet adds a column: now
-        self._ends = Ends(self._find_ends)
+        self._ends = Ends(partial(_ends_of, snapshot, now_s))
         self.horizon = Horizon(snapshot.cluster, self._ends, now_s, snapshot.rules.bookings)
         self.holds = Holds()
         self.waiting = {one.gang.id: one for one in snapshot.waiting}
@@ -72,11 +72,6 @@ class Outlook:
     def running(self) -> dict[GangId, Running]:
         """Return who runs, by name."""
         return {one.gang.id: one for one in self.snapshot.running}
-
-    def _find_ends(self) -> Iterator[tuple[float, Running]]:
-        now_s, last_s = self.now_s, self.now_s + _FOREVER_S
-        yield from ((min(one.free_s(now_s), last_s), one) for one in self.snapshot.running)
-        yield from ((now_s + _GRACE_S, one) for one in self.snapshot.leaving)
 
     # -- what is kept in time -----------------------------------------------------------------
 
@@ -313,3 +308,9 @@ def at_least(waiting: Waiting) -> Waiting:
         return waiting
     must, _ = split(waiting)
     return replace(waiting, members=must, minimum=len(must))
+
+
+def _ends_of(snapshot: Snapshot, now_s: float) -> Iterator[tuple[float, Running]]:
+    last_s = now_s + _FOREVER_S
+    yield from ((min(one.free_s(now_s), last_s), one) for one in snapshot.running)
+    yield from ((now_s + _GRACE_S, one) for one in snapshot.leaving)
