@@ -27,7 +27,8 @@ from policies.easy import Easy
 from policies.fifo import Fifo
 from policies.pack import Pack
 from simulator.jobs import Job
-from simulator.load import Load, Writes
+from simulator.apiserver import Writes
+from simulator.load import Load
 
 GPU = "nvidia.com/gpu"
 POLICIES = Policies(Fifo(), Pack(), Drf(), Easy(), Cheapest())

@@ -78,6 +78,12 @@ class Judge:
             case _:
                 pass
 
+    def restarted(self, engine: Engine) -> None:
+        """Hear that the scheduler was restarted: what it had reserved, and not bound, is free."""
+        self._engine = engine
+        self._promised.clear()
+        self._changed_queues.update(self._queues)
+
     def promised(self, gang: GangId) -> None:
         """Hear that a gang has room, to which its pods are still to be bound."""
         self._promised[gang] = None

@@ -1,13 +1,14 @@
 """A load of jobs in virtual time, through the production engine and planner: waiting, not faults.
 
-Pods are bound as soon as their gang is reserved; what can go wrong in between is `world.py`'s
-subject. This is about who starts when: arrivals, run times, queues, preemption with checkpoints,
-and what the owners of the jobs see. The invariants of queues are judged after every event.
+Who starts when: arrivals, run times, queues, preemption with checkpoints, nodes that fail, and
+what the owners of the jobs see. Without an API server of its own, a run binds the pods of a gang as
+soon as there is room reserved for it; with one, each pod is created, prepared and bound by calls
+that take time and fail. The invariants are judged after every event.
 """
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gangsched.core import facts as f
 from gangsched.core import orders as o
@@ -25,44 +26,9 @@ from gangsched.core.model import (
 from gangsched.core.planner import make_plan
 from gangsched.core.policy import Policies
 from gangsched.core.queues import Booking, Queue
+from simulator.apiserver import ApiServer, Writes
 from simulator.jobs import Fate, Job
 from simulator.judge import Judge
-
-
-@dataclass(slots=True)
-class Writes:
-    """A client's limit on API writes: a token bucket, in virtual time.
-
-    At most `waiting` writes wait at a time: more is not planned.
-    """
-
-    per_s: float
-    burst: int
-    waiting: int = 25
-    _tokens: float = -1.0
-    _at_s: float = 0.0
-
-    def room(self, now_s: float) -> int:
-        """Return how many more writes may be asked for now."""
-        if now_s >= self._at_s:
-            fresh = self._tokens < 0 and self._at_s == 0.0
-            tokens = self.burst if fresh else self._tokens + (now_s - self._at_s) * self.per_s
-            return int(min(tokens, self.burst)) + self.waiting
-        return self.waiting - round((self._at_s - now_s) * self.per_s)
-
-    def when(self, now_s: float) -> float:
-        """Return when a write that is wanted now goes out."""
-        if self._tokens < 0 and self._at_s == 0.0:
-            self._tokens = float(self.burst)
-        start_s = max(now_s, self._at_s)
-        self._tokens = min(self._tokens + (start_s - self._at_s) * self.per_s, self.burst)
-        self._at_s = start_s
-        if self._tokens >= 1:
-            self._tokens -= 1
-            return start_s
-        self._at_s = start_s + (1 - self._tokens) / self.per_s
-        self._tokens = 0.0
-        return self._at_s
 
 
 class Load:
@@ -85,8 +51,11 @@ class Load:
         plan_interval_s: float = 0.0,
         start_s: Callable[[], float] | None = None,
         told: Callable[[o.Report], None] | None = None,
+        api: ApiServer | None = None,
+        engine: type[Engine] = Engine,
     ) -> None:
-        self.engine = Engine(limits or Limits(), ledger)
+        self._build = engine
+        self.engine = engine(limits or Limits(), ledger)
         self.fates: dict[GangId, Fate] = {job.id: Fate(job) for job in jobs}
         self.now_s = 0.0
         self.preemptions: list[o.Preempt] = []
@@ -97,12 +66,14 @@ class Load:
         self._planned = planned
         self._start_s = start_s or (lambda: 0.0)
         self._told = told
+        self._api = api
         self.cycles = self.events = 0
         self._interval_s = plan_interval_s
         self._plan_next_s = 0.0
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._sequence = 0
         self._pods: dict[GangId, dict[PodName, PodUid]] = {}
+        self._bound: dict[GangId, set[PodUid]] = {}
         self._since_s: dict[GangId, float] = {}
         self._waits: dict[GangId, None] = {}
         self._left = 0
@@ -217,31 +188,52 @@ class Load:
             preemptible=job.preemptible,
         )
 
-    def _starts(self, gang: GangId, places: o.Assignments) -> None:
-        """Bind the pods of a reserved gang."""
-        fate = self.fates[gang]
+    def _reserved(self, gang: GangId, places: o.Assignments) -> None:
+        """Have the pods of a reserved gang bound, or made where their binding takes calls."""
         state = self.engine.gangs.get(gang)
-        if state is None or fate.ended_s is not None:
+        if state is None or self.fates[gang].ended_s is not None:
             return
-        pods = self._pods.setdefault(gang, {})
         for name, node in places:
             member = state.members.get(name)
-            if name in pods or member is None or member.node != node:
+            if name in self._pods.get(gang, {}) or member is None or member.node != node:
                 continue
-            self._uids += 1
-            uid = pods[name] = PodUid(str(self._uids))
-            fact = f.PodSeen(uid, name, fate.job.wants(), gang, "w", node, started_s=self.now_s)
-            self.observe(fact)
-        least = fate.job.pods if fate.job.minimum is None else fate.job.minimum
-        if gang not in self._since_s and len(pods) >= least:
-            self._since_s[gang] = self.now_s
-            self._waits.pop(gang, None)
-            fate.started_s = self.now_s if fate.started_s is None else fate.started_s
-            fate.nodes.append(tuple(node for _, node in places))
-            left_s = fate.job.runtime_s - fate.done_s + self._start_s()
-            run = len(fate.runs) + fate.stopped
-            self.at(self.now_s + left_s, lambda: self._ends(gang, run))
-            self._saves(gang, run)
+            if self._api is None:
+                self._pod(gang, name, node)
+            else:
+                self._call(lambda n=name: self._create(gang, n))  # type: ignore[misc]
+
+    def _pod(self, gang: GangId, name: PodName, node: NodeName | None = None) -> None:
+        """Make a pod, bound already or not."""
+        self._uids += 1
+        uid = self._pods.setdefault(gang, {})[name] = PodUid(str(self._uids))
+        if node is None:
+            self.observe(f.PodSeen(uid, name, self.fates[gang].job.wants(), gang, "w"))
+        else:
+            self._bind(gang, name, uid, node)
+
+    def _bind(self, gang: GangId, name: PodName, uid: PodUid, node: NodeName) -> None:
+        self._bound.setdefault(gang, set()).add(uid)
+        needs = self.fates[gang].job.wants()
+        self.observe(f.PodSeen(uid, name, needs, gang, "w", node, started_s=self.now_s))
+        if gang not in self._since_s and len(self._bound[gang]) >= self._least(gang):
+            self._starts(gang)
+
+    def _least(self, gang: GangId) -> int:
+        job = self.fates[gang].job
+        return job.pods if job.minimum is None else job.minimum
+
+    def _starts(self, gang: GangId) -> None:
+        """Let a job run: enough of its pods are bound."""
+        fate = self.fates[gang]
+        self._since_s[gang] = self.now_s
+        self._waits.pop(gang, None)
+        fate.started_s = self.now_s if fate.started_s is None else fate.started_s
+        members = self.engine.gangs[gang].members.values()
+        fate.nodes.append(tuple(node for m in members if (node := m.bound or m.node) is not None))
+        left_s = fate.job.runtime_s - fate.done_s + self._start_s()
+        run = len(fate.runs) + fate.stopped
+        self.at(self.now_s + left_s, lambda: self._ends(gang, run))
+        self._saves(gang, run)
 
     def _saves(self, gang: GangId, run: int) -> None:
         """Write a checkpoint now and then."""
@@ -264,6 +256,7 @@ class Load:
         fate.runs.append((self._since_s.pop(gang), self.now_s))
         fate.ended_s = self.now_s
         self._left -= 1
+        self._bound.pop(gang, None)
         for uid in self._pods.pop(gang, {}).values():
             self.observe(f.PodGone(uid))
         self.observe(f.GangGone(gang))
@@ -285,8 +278,12 @@ class Load:
 
     def _leaves(self, gang: GangId, name: PodName, uid: PodUid) -> None:
         if self._pods.get(gang, {}).get(name) == uid:
-            del self._pods[gang][name]
-            self.observe(f.PodGone(uid))
+            self._lose(gang, name, uid)
+
+    def _lose(self, gang: GangId, name: PodName, uid: PodUid) -> None:
+        del self._pods[gang][name]
+        self._bound.get(gang, set()).discard(uid)
+        self.observe(f.PodGone(uid))
 
     def node_returns(self, node: Node) -> None:
         """Have a node back, empty."""
@@ -299,11 +296,62 @@ class Load:
         for pod in lost:
             gang = pod.gang
             if gang is not None and self._pods.get(gang, {}).get(pod.name) == pod.uid:
-                del self._pods[gang][pod.name]
-                self.observe(f.PodGone(pod.uid))
-                job = self.fates[gang].job
-                if len(self._pods[gang]) < (job.pods if job.minimum is None else job.minimum):
+                self._lose(gang, pod.name, pod.uid)
+                if len(self._bound.get(gang, ())) < self._least(gang):
                     self._stopped(gang)
+
+    # -- calls --------------------------------------------------------------------------------
+
+    def _call(self, happen: Callable[[], None]) -> None:
+        """Have a call of the scheduler take effect, unless the scheduler is restarted before."""
+        assert self._api is not None, "there are calls"  # noqa: S101
+        epoch = self._api.epoch
+
+        def lands() -> None:
+            if self._api is not None and self._api.epoch == epoch:
+                happen()
+
+        self.at(self.now_s + self._api.delay_s(), lands)
+
+    def _create(self, gang: GangId, name: PodName) -> None:
+        assert self._api is not None, "there are calls"  # noqa: S101
+        state = self.engine.gangs.get(gang)
+        member = state.members.get(name) if state is not None else None
+        if name in self._pods.get(gang, {}) or member is None or member.node is None:
+            return  # it was made, or has lost its place
+        if self._api.fails():
+            self._call(lambda: self._create(gang, name))
+        else:
+            self._pod(gang, name)
+
+    def _prepare(self, order: o.Prepare) -> None:
+        assert self._api is not None, "there are calls"  # noqa: S101
+        if self._pods.get(order.gang, {}).get(order.name) != order.uid:
+            return
+        if self._api.fails():
+            self.observe(f.PrepareFailed(order.uid, order.node, "the API server said no"))
+        else:
+            self.observe(f.Prepared(order.uid, order.node))
+
+    def _try_bind(self, order: o.Bind) -> None:
+        assert self._api is not None, "there are calls"  # noqa: S101
+        if self._pods.get(order.gang, {}).get(order.name) != order.uid:
+            return
+        if self._api.fails() or order.node not in self.engine.cluster.rows:
+            self.observe(f.BindFailed(order.uid, order.node, "the API server said no"))
+        else:
+            self._bind(order.gang, order.name, order.uid, order.node)
+
+    def restart(self) -> None:
+        """Start the scheduler anew: it knows what exists, and no more."""
+        assert self._api is not None, "what exists is remembered"  # noqa: S101
+        self._api.epoch += 1
+        listed = self._api.listed(self.engine.ledger, self.now_s)
+        self.engine = self._build(self.engine.limits)
+        if self.judge is not None:
+            self.judge.restarted(self.engine)
+        for fact in listed:
+            self._execute(self.engine.observe(fact, self.now_s))
 
     # -- orders -------------------------------------------------------------------------------
 
@@ -311,6 +359,8 @@ class Load:
         """Tell the engine a fact and do what it orders."""
         if self.judge is not None:
             self.judge.observe(fact)
+        if self._api is not None:
+            self._api.keep(fact)
         self._execute(self.engine.observe(fact, self.now_s))
 
     def _execute(self, orders: tuple[o.Order, ...]) -> None:
@@ -320,10 +370,14 @@ class Load:
                     if self.judge is not None:
                         self.judge.promised(gang)
                     if self._writes is None:
-                        self._starts(gang, places)
+                        self._reserved(gang, places)
                         continue
                     when_s = self._writes.when(self.now_s)
-                    self.at(when_s, lambda g=gang, p=places: self._starts(g, p))  # type: ignore[misc]
+                    self.at(when_s, lambda g=gang, p=places: self._reserved(g, p))  # type: ignore[misc]
+                case o.Prepare() if self._api is not None:
+                    self._call(lambda one=order: self._prepare(one))  # type: ignore[misc]
+                case o.Bind() if self._api is not None:
+                    self._call(lambda one=order: self._try_bind(one))  # type: ignore[misc]
                 case o.Preempt():
                     self.preemptions.append(order)
                     if self.judge is not None:

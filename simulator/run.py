@@ -13,7 +13,7 @@ import numpy as np
 
 from gangsched.config import ConfigError
 from gangsched.core import orders as o
-from gangsched.core.engine import Limits
+from gangsched.core.engine import Engine, Limits
 from gangsched.core.facts import TopologySeen
 from gangsched.core.model import GangId, Node
 from gangsched.core.policy import Policies
@@ -23,7 +23,8 @@ from gangsched.kube.queues import queue as read_queue
 from gangsched.local.nodes import RACK_LABEL, NodeGroup
 from gangsched.plugins import load_policies
 from simulator.jobs import GPU, Fate, Job
-from simulator.load import Load, Writes
+from simulator.apiserver import ApiServer, Writes
+from simulator.load import Load
 from simulator.scenario import QueuesOfWorkload, Scenario
 from simulator.traces import Trace
 from simulator.workload import demand, jobs_of, queues_of, traces
@@ -33,6 +34,7 @@ PICTURES = 6
 """Moments at which every node is looked at."""
 
 _STORIES = 8
+_PATROL_S = 300.0
 _GARBAGE = 50_000
 
 
@@ -95,8 +97,13 @@ def _node(manifest: dict[str, object]) -> Node:
     return node_fact(msgspec.json.encode(manifest)).node
 
 
-def run(scenario: Scenario, seed: int, found: Sequence[Trace] | None = None) -> Run:
-    """Run a scenario once.
+def run(
+    scenario: Scenario,
+    seed: int,
+    found: Sequence[Trace] | None = None,
+    engine: type[Engine] = Engine,
+) -> Run:
+    """Run a scenario once; `engine` is what checkers of checkers replace.
 
     Raises:
         ConfigError: the scenario cannot be run; the message says which field is wrong.
@@ -111,7 +118,7 @@ def run(scenario: Scenario, seed: int, found: Sequence[Trace] | None = None) -> 
     for trace in found:
         for reason, count in trace.left_out.items():
             result.left_out[reason] = result.left_out.get(reason, 0) + count
-    return _Runner(result, jobs).run()
+    return _Runner(result, jobs, engine).run()
 
 
 def _queues(scenario: Scenario, jobs: Sequence[Job], nodes: Sequence[Node]) -> list[Queue]:
@@ -136,7 +143,7 @@ def _queues(scenario: Scenario, jobs: Sequence[Job], nodes: Sequence[Node]) -> l
 class _Runner:
     """Builds the world of a run, lets it go wrong as asked, and looks at it now and then."""
 
-    def __init__(self, result: Run, jobs: list[Job]) -> None:
+    def __init__(self, result: Run, jobs: list[Job], engine: type[Engine]) -> None:
         self._result = result
         self._rng = random.Random(f"faults {result.seed}")  # noqa: S311 -- no secret
         scenario, delays = result.scenario, result.scenario.delays
@@ -146,11 +153,13 @@ class _Runner:
             policies_of(scenario),
             result.queues,
             writes=Writes(delays.writes_per_s, delays.burst) if delays.writes_per_s else None,
-            limits=Limits(),
+            limits=Limits(patrol_s=_PATROL_S),
             replan_s=delays.replan,
             plan_interval_s=delays.plan,
             start_s=self._start_s if delays.start else None,
             told=self._told,
+            api=self._api() if scenario.faults.any_api() else None,
+            engine=engine,
         )
         if scenario.cluster.topology is not None:
             self._load.observe(TopologySeen(scenario.cluster.topology.topology("default")))
@@ -217,9 +226,22 @@ class _Runner:
         delays = self._result.scenario.delays
         return delays.start * math.exp(self._rng.gauss(0.0, delays.start_spread))
 
-    def _break(self) -> None:
-        """Let nodes and racks fail, each for the first time."""
+    def _api(self) -> ApiServer:
         faults = self._result.scenario.faults
+        return ApiServer(self._rng, faults.api_latency, faults.api_errors)
+
+    def _restarts(self, mtbf_s: float) -> None:
+        def restart() -> None:
+            self._load.restart()
+            self._restarts(mtbf_s)
+
+        self._load.at(self._load.now_s + self._rng.expovariate(1 / mtbf_s), restart)
+
+    def _break(self) -> None:
+        """Let nodes, racks and the scheduler fail, each for the first time."""
+        faults = self._result.scenario.faults
+        if faults.restart_mtbf is not None:
+            self._restarts(faults.restart_mtbf)
         if faults.node_mtbf is not None:
             for node in self._result.nodes:
                 self._fails([node], faults.node_mtbf, faults.node_repair)

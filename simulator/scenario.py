@@ -168,6 +168,18 @@ class Faults(_Part):
     """The same of a rack, all of whose nodes go and come together."""
 
     rack_repair: Positive = 3600.0
+    api_latency: Seconds = 0.0
+    """Median time of a call to the API server. Log-normal; 0 binds whole gangs at once."""
+
+    api_errors: float = Field(0.0, ge=0, lt=1)
+    """Share of the calls that fail: creating, preparing and binding a pod."""
+
+    restart_mtbf: Positive | None = None
+    """Mean time between restarts of the scheduler, which then knows what the API server knows."""
+
+    def any_api(self) -> bool:
+        """Tell whether pods are created and bound by calls."""
+        return bool(self.api_latency or self.api_errors or self.restart_mtbf)
 
 
 class Delays(_Part):

@@ -13,7 +13,6 @@ _AGAIN_S = 5.0
 _AGAIN_AT_ONCE = 20
 _NEWS_AT_ONCE = 200
 _LOOKED_AT = 400
-_PATROL_S = 0.2
 
 
 class Backlog:
@@ -172,16 +171,16 @@ class Backlog:
         """Keep what all gangs of a line were told."""
         self._lines.tell(alike, refusal, self.refusals.plans)
 
-    def untold(self, now_s: float) -> list[GangId]:
+    def untold(self, now_s: float, patrol_s: float) -> list[GangId]:
         """Return gangs that have not heard what their line was told; they are told now.
 
-        Looks at some in turn. News comes soon; other numbers for the same reason every
+        Looks at some in turn, every `patrol_s`. News comes soon; other numbers for the same reason every
         `_AGAIN_S` at most and for few at once: with ten thousand waiting, every start changes the
         numbers of all.
         """
         if now_s < self._patrol_s:
             return []
-        self._patrol_s = now_s + _PATROL_S
+        self._patrol_s = now_s + patrol_s
         if not self._patrol:
             self._patrol = self.refusals.everybody()[::-1]
         due: list[GangId] = []

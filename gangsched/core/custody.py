@@ -23,24 +23,32 @@ from gangsched.core.queues import CREDITS, DEFAULT_QUEUE, Booking, Queue, QuotaK
 from gangsched.core.snapshot import Reserved
 from gangsched.core.views import Views
 
-_LOOP_S = 3600.0
+_LOOP_S = 600.0
 
 
 @dataclass(slots=True)
 class Loops:
-    """Detects gangs that stop each other in turn. The rules forbid it; this watches the rules."""
+    """Who stopped whom a short time ago: whoever did is not stopped for the other in turn.
+
+    `seen` counts where that happened all the same; the rules forbid it.
+    """
 
     seen: int = 0
     _stopped: dict[tuple[GangId, GangId], float] = field(default_factory=dict)
 
     def stopped(self, victim: GangId, by: GangId, now_s: float) -> bool:
         """Take note; return whether the victim had itself stopped the other a short time ago."""
-        for pair in [pair for pair, at in self._stopped.items() if now_s - at > _LOOP_S]:
-            del self._stopped[pair]
+        self.recent(now_s)
         self._stopped[(victim, by)] = now_s
         loop = (by, victim) in self._stopped
         self.seen += loop
         return loop
+
+    def recent(self, now_s: float) -> frozenset[tuple[GangId, GangId]]:
+        """Return the pairs of a short time: who was stopped, and for whom."""
+        for pair in [pair for pair, at in self._stopped.items() if now_s - at > _LOOP_S]:
+            del self._stopped[pair]
+        return frozenset(self._stopped)
 
 
 class Custody(Views):

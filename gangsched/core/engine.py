@@ -116,7 +116,7 @@ class Engine(Machine):
             if gang is not None:
                 self._due(gang, now_s)
                 self._timers.watch(gang_id)
-        for gang_id in self._backlog.untold(now_s):
+        for gang_id in self._backlog.untold(now_s, self.limits.patrol_s):
             self._tell(self.gangs[gang_id])
         return self._take_orders()
 

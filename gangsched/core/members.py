@@ -39,8 +39,9 @@ class Limits:
     `backoff_s` doubles with each break up to `backoff_max_s`; `avoid_s` is how long a gang stays
     away from a node that refused one of its members; `repartition_s` bounds the wait for GPUs to
     be cut anew, and `advice_s` is how long advice is believed. Refused gangs are planned again
-    after `replan_s` even if no room came: time alone may let them stop others. A gang that does
-    not become ready is given up after `ready_tries`.
+    after `replan_s` even if no room came: time alone may let them stop others. Every `patrol_s` it
+    is looked for gangs that have not heard why they wait now. A gang that does not become ready is
+    given up after `ready_tries`.
     """
 
     barrier_s: float = 60.0
@@ -50,6 +51,7 @@ class Limits:
     repartition_s: float = 600.0
     advice_s: float = 30.0
     replan_s: float = 10.0
+    patrol_s: float = 0.2
     ready_tries: int = 5
 
 

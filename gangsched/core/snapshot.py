@@ -82,12 +82,14 @@ class Rules:
     """What queues say beside quotas, for one planning cycle.
 
     `users` maps queue and user to what the user holds there; `spent` are GPU-seconds of budgets
-    by queue, user ("" for all) and period.
+    by queue, user ("" for all) and period. `stopped` are pairs of gangs, the first of which was
+    stopped for the second a short time ago.
     """
 
     users: Mapping[tuple[str, str], Mapping[QuotaKey, int]] = field(default_factory=dict)
     spent: Mapping[tuple[str, str, float], float] = field(default_factory=dict)
     bookings: tuple[Booking, ...] = ()
+    stopped: frozenset[tuple[GangId, GangId]] = frozenset()
     kinds: Kinds = field(default_factory=Kinds)
 
 

@@ -122,6 +122,7 @@ class Views:
             else {},
             spent=spent,
             bookings=tuple(self.bookings[name] for name in sorted(self.bookings)),
+            stopped=self.loops.recent(now_s),
             kinds=ledger.kinds,
         )
 

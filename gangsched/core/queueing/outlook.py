@@ -232,10 +232,11 @@ class Outlook:
         return self._afterwards
 
     def candidates(self, waiting: Waiting, charge: Amounts) -> Iterator[Candidate]:
-        """Yield the gangs that may be stopped for one with this charge."""
+        """Yield the gangs that may be stopped for one with this charge, but not in turn."""
         _, usage = self.afterwards()
-        running = self.stoppable()
-        return candidates(waiting, running, self._lenders, usage, charge, self.now_s)
+        found = candidates(waiting, self.stoppable(), self._lenders, usage, charge, self.now_s)
+        stopped = {by for one, by in self.snapshot.rules.stopped if one == waiting.gang.id}
+        return (one for one in found if one.running.gang.id not in stopped) if stopped else found
 
     def examines(self, count: int) -> bool:
         """Tell whether so many running gangs may still be considered; if so, count them."""

@@ -53,7 +53,8 @@ def _of_kind(outlook: Outlook, waiting: Waiting, kind: str) -> Placement | Refus
         outlook.postponed.add(waiting.gang.id)
         return None
     placed = _chosen(outlook, request)
-    if placed is None and waiting.shape:
+    alone = any(one == waiting.gang.id for one, _ in outlook.snapshot.rules.stopped)
+    if placed is None and waiting.shape and not alone:
         outlook.unhelped.add(waiting.alike)
     return placed
 

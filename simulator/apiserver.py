@@ -1,0 +1,104 @@
+"""The API server of virtual time: calls take time and fail, and what exists outlives a restart."""
+
+import math
+import random
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+from gangsched.core import facts as f
+from gangsched.core.accounts.ledger import Ledger
+
+
+@dataclass(slots=True)
+class Writes:
+    """A client's limit on API writes: a token bucket, in virtual time.
+
+    At most `waiting` writes wait at a time: more is not planned.
+    """
+
+    per_s: float
+    burst: int
+    waiting: int = 25
+    _tokens: float = -1.0
+    _at_s: float = 0.0
+
+    def room(self, now_s: float) -> int:
+        """Return how many more writes may be asked for now."""
+        if now_s >= self._at_s:
+            fresh = self._tokens < 0 and self._at_s == 0.0
+            tokens = self.burst if fresh else self._tokens + (now_s - self._at_s) * self.per_s
+            return int(min(tokens, self.burst)) + self.waiting
+        return self.waiting - round((self._at_s - now_s) * self.per_s)
+
+    def when(self, now_s: float) -> float:
+        """Return when a write that is wanted now goes out."""
+        if self._tokens < 0 and self._at_s == 0.0:
+            self._tokens = float(self.burst)
+        start_s = max(now_s, self._at_s)
+        self._tokens = min(self._tokens + (start_s - self._at_s) * self.per_s, self.burst)
+        self._at_s = start_s
+        if self._tokens >= 1:
+            self._tokens -= 1
+            return start_s
+        self._at_s = start_s + (1 - self._tokens) / self.per_s
+        self._tokens = 0.0
+        return self._at_s
+
+
+_SPREAD = 0.5
+"""Standard deviation of the logarithm of latencies."""
+
+
+@dataclass(slots=True)
+class ApiServer:
+    """Remembers every object, and says how long a call takes and whether it fails.
+
+    Calls of a scheduler that was restarted meanwhile come to nothing: `epoch` counts restarts.
+    """
+
+    rng: random.Random
+    latency_s: float = 0.0
+    errors: float = 0.0
+    epoch: int = 0
+    _objects: dict[Hashable, f.Fact] = field(default_factory=dict)
+
+    def delay_s(self) -> float:
+        """Return how long the next call takes; log-normal."""
+        return self.latency_s * math.exp(self.rng.gauss(0.0, _SPREAD)) if self.latency_s else 0.0
+
+    def fails(self) -> bool:
+        """Tell whether the next call fails."""
+        return self.rng.random() < self.errors
+
+    def keep(self, fact: f.Fact) -> None:
+        """Take note of an object that came, changed or went."""
+        match fact:
+            case f.NodeSeen(node):
+                self._objects["node", node.name] = fact
+            case f.NodeGone(name):
+                self._objects.pop(("node", name), None)
+            case f.GangSeen(gang):
+                self._objects["gang", gang.id] = fact
+            case f.GangGone(gang_id):
+                self._objects.pop(("gang", gang_id), None)
+            case f.PodSeen():
+                self._objects["pod", fact.uid] = fact
+            case f.PodGone(uid):
+                self._objects.pop(("pod", uid), None)
+            case f.QueueSeen() | f.TopologySeen() | f.BookingSeen():
+                self._objects[type(fact), repr(fact)] = fact
+            case _:
+                pass
+
+    def listed(self, ledger: Ledger, now_s: float) -> list[f.Fact]:
+        """Return what a scheduler that starts now is told: the cluster first, pods last.
+
+        GPU time was written into the queues' status by the one before it.
+        """
+        ranks = {f.QueueSeen: 0, f.TopologySeen: 1, f.NodeSeen: 2, f.GangSeen: 3, f.PodSeen: 4}
+        found = sorted(self._objects.values(), key=lambda fact: ranks.get(type(fact), 1))
+        for (queue, user), time in ledger.accounts.items():
+            time.advance(now_s, ledger.half_life_s)
+            spent = tuple((period, *known) for period, known in time.periods.items())
+            found.append(f.GpuTimeSeen(queue, user, now_s, time.decayed, spent))
+        return found
