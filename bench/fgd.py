@@ -122,7 +122,7 @@ def best(score: Score) -> Chooser:
 
 def at_random(seed: int) -> Chooser:
     """Return the policy that takes any node and any of its GPUs that fits."""
-    dice = random.Random(seed)  # noqa: S311 -- no secret
+    dice = random.Random(seed)
 
     def choose(cluster: Cluster, needs: PodNeeds) -> tuple[int, Devices] | None:
         rows = np.flatnonzero(cluster.capacity(needs))
@@ -168,7 +168,9 @@ def fgd(usual: tuple[Typical, ...]) -> Chooser:
 def best_fit(cluster: Cluster, needs: PodNeeds, rows: Ints) -> Floats:
     """Score least left, over the range of scores there is."""
     cpu, gpu = _cpu(cluster, rows), _milli(cluster, rows)
-    left = (cpu - dict(needs.requests)["cpu"]) / _LARGEST[0] + (gpu - gpu_milli(needs)) / _LARGEST[1]
+    left = (cpu - dict(needs.requests)["cpu"]) / _LARGEST[0] + (gpu - gpu_milli(needs)) / _LARGEST[
+        1
+    ]
     score = np.trunc(100 * (1 - left / 2))
     low, high = score.min(), score.max()
     return 100 * (score - low) / (high - low) if high > low else np.zeros(len(rows))
@@ -281,7 +283,8 @@ def measure(workload: str, policy: str, seed: int, order: Sequence[int]) -> floa
     total = sum(dict(node.allocatable)[GPU] for node in nodes()) * MILLI
     by = PUBLISHED[policy](workload, seed) if policy in PUBLISHED else OURS[policy](workload)
     last = next(
-        at for at, asked in enumerate(np.cumsum([gpu_milli(pod) for pod in pods]))
+        at
+        for at, asked in enumerate(np.cumsum([gpu_milli(pod) for pod in pods]))
         if asked > (ARRIVED + 1) / 100 * total
     )
     found = arrive(nodes(), pods[:last], by)

@@ -26,8 +26,8 @@ from policies.drf import Drf
 from policies.easy import Easy
 from policies.fifo import Fifo
 from policies.pack import Pack
-from simulator.jobs import Job
 from simulator.apiserver import Writes
+from simulator.jobs import Job
 from simulator.load import Load
 
 GPU = "nvidia.com/gpu"

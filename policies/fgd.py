@@ -54,9 +54,7 @@ def growing(cluster: Cluster, needs: PodNeeds, typical: tuple[Typical, ...]) -> 
     )
 
 
-def _descend(
-    bins: Bins, grows: Floats, snapshot: Snapshot, typical: tuple[Typical, ...]
-) -> Ints:
+def _descend(bins: Bins, grows: Floats, snapshot: Snapshot, typical: tuple[Typical, ...]) -> Ints:
     assert bins.rows is not None, "bins are nodes"  # noqa: S101
     counts = np.zeros_like(bins.room)
     if bins.wanted == 1:

@@ -62,9 +62,7 @@ def _chosen(engine: Engine, choose: Chooser) -> Callable[[PodNeeds], bool]:
     return place
 
 
-def _placed(
-    engine: Engine, pods: Sequence[PodNeeds], placer: Placer
-) -> Callable[[PodNeeds], bool]:
+def _placed(engine: Engine, pods: Sequence[PodNeeds], placer: Placer) -> Callable[[PodNeeds], bool]:
     """Place as a planner does: each pod is a gang of one."""
     kinds = {
         needs: _waiting(engine, needs, number) for number, needs in enumerate(dict.fromkeys(pods))

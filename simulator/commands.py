@@ -30,6 +30,7 @@ def simulate(
     processes: Annotated[int, typer.Option(min=0, help="0: one for each core")] = 0,
 ) -> None:
     """Run a scenario in virtual time and write its tables and a report."""
+    from simulator.checkers import ViolationError  # noqa: PLC0415
     from simulator.report import page  # noqa: PLC0415 -- heavy
     from simulator.sweep import tasks, variants, work  # noqa: PLC0415
     from simulator.traces import TraceError  # noqa: PLC0415
@@ -46,6 +47,9 @@ def simulate(
                 progress.advance(bar)
     except TraceError as error:
         raise ConfigError(str(error)) from error
+    except ViolationError as error:
+        console.print(f"an invariant does not hold: {error}", soft_wrap=True, style="red")
+        raise typer.Exit(1) from error
     runs = page.read(listed)
     _show(console, runs)
     report = folder / "report.html"

@@ -10,7 +10,8 @@ from gangsched.core import facts as f
 from gangsched.core.engine import Engine
 from gangsched.core.model import GPU, MILLI, GangId, Node, NodeName, PodNeeds, PodUid
 from gangsched.core.queues import Queue, QuotaKey
-from simulator.checkers import ViolationError
+from simulator.checkers import ViolationError, admits
+from simulator.jobs import Job
 
 _PARTIAL_S = 900.0
 """So long a gang may run below its minimum: what is left of it is told to go, and goes."""
@@ -140,6 +141,49 @@ class Judge:
         self._changed_queues.clear()
         if self._engine.loops.seen:
             raise ViolationError(f"t={now_s:.3f} gangs stop each other in turn")
+
+    def over(self, waiting: Iterable[Job], now_s: float) -> None:
+        """Check a run that came to its end: whoever still waits could never have started.
+
+        Raises:
+            ViolationError: nothing runs, and there is room and quota for somebody who waits.
+
+        """
+        if any(self._running.values()):
+            return
+        for job in waiting:
+            least = job.pods if job.minimum is None else job.minimum
+            if self._room(job.wants()) >= least and self._allowed(job, least):
+                raise ViolationError(
+                    f"t={now_s:.3f} {job.id} waits for ever although it fits the empty cluster"
+                )
+
+    def _room(self, needs: PodNeeds) -> int:
+        """Return how many such pods all nodes take when they are empty."""
+        room = 0
+        for node in self._nodes.values():
+            has = dict(node.allocatable)
+            asked = [(one, quantity) for one, quantity in _asked(needs) if quantity]
+            fits = (
+                has.get(one, 0) * (MILLI if one == GPU else 1) // quantity
+                for one, quantity in asked
+            )
+            room += min(fits) if admits(node, needs) else 0
+        return room
+
+    def _allowed(self, job: Job, least: int) -> bool:
+        """Tell whether the job's queues may ever hold so much."""
+        asked = dict(_asked(job.wants()))
+        for name in self._paths.get(job.queue, ()):
+            queue = self._queues[name]
+            for quota in queue.quotas:
+                loan = 0 if not queue.parent else quota.borrowing
+                whole = asked.get(quota.resource, 0) * least
+                if loan is not None and whole > quota.nominal + loan:
+                    return False
+                if not queue.parent and whole > quota.nominal - self._kept(name, quota.key):
+                    return False
+        return True
 
     def _node(self, name: NodeName, now_s: float) -> None:
         node = self._nodes.get(name)

@@ -1,9 +1,9 @@
-"""A load of jobs in virtual time, through the production engine and planner: waiting, not faults.
+"""A load of jobs in virtual time, through the production engine and planner.
 
 Who starts when: arrivals, run times, queues, preemption with checkpoints, nodes that fail, and
-what the owners of the jobs see. Without an API server of its own, a run binds the pods of a gang as
-soon as there is room reserved for it; with one, each pod is created, prepared and bound by calls
-that take time and fail. The invariants are judged after every event.
+what the owners of the jobs see. Pods are bound as soon as there is room reserved for their gang;
+`calls.py` has them created and bound by calls that take time and fail. The invariants are judged
+after every event.
 """
 
 import heapq
@@ -26,9 +26,13 @@ from gangsched.core.model import (
 from gangsched.core.planner import make_plan
 from gangsched.core.policy import Policies
 from gangsched.core.queues import Booking, Queue
-from simulator.apiserver import ApiServer, Writes
+from simulator.apiserver import Writes
+from simulator.checkers import ViolationError
 from simulator.jobs import Fate, Job
 from simulator.judge import Judge
+
+_LONG_S = 2 * 86_400.0
+"""Nothing ran for so long, and nobody will come: a run is over."""
 
 
 class Load:
@@ -51,7 +55,6 @@ class Load:
         plan_interval_s: float = 0.0,
         start_s: Callable[[], float] | None = None,
         told: Callable[[o.Report], None] | None = None,
-        api: ApiServer | None = None,
         engine: type[Engine] = Engine,
     ) -> None:
         self._build = engine
@@ -66,7 +69,6 @@ class Load:
         self._planned = planned
         self._start_s = start_s or (lambda: 0.0)
         self._told = told
-        self._api = api
         self.cycles = self.events = 0
         self._interval_s = plan_interval_s
         self._plan_next_s = 0.0
@@ -76,7 +78,7 @@ class Load:
         self._bound: dict[GangId, set[PodUid]] = {}
         self._since_s: dict[GangId, float] = {}
         self._waits: dict[GangId, None] = {}
-        self._left = 0
+        self._left = self._coming = 0
         self._uids = 0
         self.engine.limits = replace(self.engine.limits, replan_s=replan_s or 10.0)
         for node in nodes:
@@ -87,6 +89,7 @@ class Load:
             self.observe(f.BookingSeen(booking))
         for fate in self.fates.values():
             self._left += 1
+            self._coming += 1
             self.at(fate.job.at_s, lambda fate=fate: self._comes(fate))  # type: ignore[misc]
 
     # -- time ---------------------------------------------------------------------------------
@@ -98,7 +101,7 @@ class Load:
 
     def run(self, until_s: float = float("inf")) -> "Load":
         """Run until all jobs are done, nothing is left to happen, or a moment."""
-        beat_s = self.engine.limits.replan_s
+        beat_s, last_s = self.engine.limits.replan_s, self.now_s
         while self._left:
             due_s = self._heap[0][0] if self._heap else float("inf")
             tick_s = self.engine.next_due_s()
@@ -116,7 +119,9 @@ class Load:
             self._plan()
             if self.judge is not None:
                 self.judge.look(self.now_s)
-            if not self._heap and self._stuck():
+            if self._since_s or self._coming:
+                last_s = self.now_s
+            elif self.now_s - last_s > _LONG_S or (not self._heap and self._stuck()):
                 break
         self.now_s = max(self.now_s, until_s) if until_s != float("inf") else self.now_s
         return self
@@ -132,7 +137,7 @@ class Load:
     def _plan(self) -> None:
         if self.now_s < self._plan_next_s:
             return
-        for _ in range(100):
+        for undecided in range(100):
             if not self.engine.wants_plan():
                 return
             if self._interval_s and self.now_s >= self._plan_next_s:
@@ -144,6 +149,10 @@ class Load:
             snapshot = self.engine.snapshot(now_s=self.now_s, starts=starts)
             plan = make_plan(snapshot, self._policies, self.now_s)
             self.cycles += 1
+            if undecided == 99 and not (plan.placements or plan.refusals or plan.lines):
+                raise ViolationError(
+                    f"t={self.now_s:.3f} gangs are planned again and again, to no decision"
+                )
             if self._planned is not None:
                 self._planned(self.now_s)
             self._execute(self.engine.accept(plan, self.now_s))
@@ -167,6 +176,7 @@ class Load:
     # -- jobs ---------------------------------------------------------------------------------
 
     def _comes(self, fate: Fate) -> None:
+        self._coming -= 1
         self._waits[fate.job.id] = None
         self.observe(f.GangSeen(self._gang(fate)))
 
@@ -197,10 +207,11 @@ class Load:
             member = state.members.get(name)
             if name in self._pods.get(gang, {}) or member is None or member.node != node:
                 continue
-            if self._api is None:
-                self._pod(gang, name, node)
-            else:
-                self._call(lambda n=name: self._create(gang, n))  # type: ignore[misc]
+            self._make(gang, name, node)
+
+    def _make(self, gang: GangId, name: PodName, node: NodeName) -> None:
+        """Have a pod on the node that was reserved for it."""
+        self._pod(gang, name, node)
 
     def _pod(self, gang: GangId, name: PodName, node: NodeName | None = None) -> None:
         """Make a pod, bound already or not."""
@@ -300,67 +311,12 @@ class Load:
                 if len(self._bound.get(gang, ())) < self._least(gang):
                     self._stopped(gang)
 
-    # -- calls --------------------------------------------------------------------------------
-
-    def _call(self, happen: Callable[[], None]) -> None:
-        """Have a call of the scheduler take effect, unless the scheduler is restarted before."""
-        assert self._api is not None, "there are calls"  # noqa: S101
-        epoch = self._api.epoch
-
-        def lands() -> None:
-            if self._api is not None and self._api.epoch == epoch:
-                happen()
-
-        self.at(self.now_s + self._api.delay_s(), lands)
-
-    def _create(self, gang: GangId, name: PodName) -> None:
-        assert self._api is not None, "there are calls"  # noqa: S101
-        state = self.engine.gangs.get(gang)
-        member = state.members.get(name) if state is not None else None
-        if name in self._pods.get(gang, {}) or member is None or member.node is None:
-            return  # it was made, or has lost its place
-        if self._api.fails():
-            self._call(lambda: self._create(gang, name))
-        else:
-            self._pod(gang, name)
-
-    def _prepare(self, order: o.Prepare) -> None:
-        assert self._api is not None, "there are calls"  # noqa: S101
-        if self._pods.get(order.gang, {}).get(order.name) != order.uid:
-            return
-        if self._api.fails():
-            self.observe(f.PrepareFailed(order.uid, order.node, "the API server said no"))
-        else:
-            self.observe(f.Prepared(order.uid, order.node))
-
-    def _try_bind(self, order: o.Bind) -> None:
-        assert self._api is not None, "there are calls"  # noqa: S101
-        if self._pods.get(order.gang, {}).get(order.name) != order.uid:
-            return
-        if self._api.fails() or order.node not in self.engine.cluster.rows:
-            self.observe(f.BindFailed(order.uid, order.node, "the API server said no"))
-        else:
-            self._bind(order.gang, order.name, order.uid, order.node)
-
-    def restart(self) -> None:
-        """Start the scheduler anew: it knows what exists, and no more."""
-        assert self._api is not None, "what exists is remembered"  # noqa: S101
-        self._api.epoch += 1
-        listed = self._api.listed(self.engine.ledger, self.now_s)
-        self.engine = self._build(self.engine.limits)
-        if self.judge is not None:
-            self.judge.restarted(self.engine)
-        for fact in listed:
-            self._execute(self.engine.observe(fact, self.now_s))
-
     # -- orders -------------------------------------------------------------------------------
 
     def observe(self, fact: f.Fact) -> None:
         """Tell the engine a fact and do what it orders."""
         if self.judge is not None:
             self.judge.observe(fact)
-        if self._api is not None:
-            self._api.keep(fact)
         self._execute(self.engine.observe(fact, self.now_s))
 
     def _execute(self, orders: tuple[o.Order, ...]) -> None:
@@ -374,10 +330,6 @@ class Load:
                         continue
                     when_s = self._writes.when(self.now_s)
                     self.at(when_s, lambda g=gang, p=places: self._reserved(g, p))  # type: ignore[misc]
-                case o.Prepare() if self._api is not None:
-                    self._call(lambda one=order: self._prepare(one))  # type: ignore[misc]
-                case o.Bind() if self._api is not None:
-                    self._call(lambda one=order: self._try_bind(one))  # type: ignore[misc]
                 case o.Preempt():
                     self.preemptions.append(order)
                     if self.judge is not None:
@@ -391,7 +343,10 @@ class Load:
                     leave = lambda g=gang, n=name, u=uid: self._leaves(g, n, u)  # noqa: E731
                     self.at(self.now_s + grace_s, leave)
                 case _:
-                    pass
+                    self._other(order)
+
+    def _other(self, order: o.Order) -> None:
+        """Do what is ordered of pods that exist and are not bound: here there are none."""
 
     def _keeps_minimum(self, gang: GangId) -> bool:
         state = self.engine.gangs.get(gang)

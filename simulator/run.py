@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -22,8 +23,9 @@ from gangsched.kube.groups import node_fact
 from gangsched.kube.queues import queue as read_queue
 from gangsched.local.nodes import RACK_LABEL, NodeGroup
 from gangsched.plugins import load_policies
-from simulator.jobs import GPU, Fate, Job
 from simulator.apiserver import ApiServer, Writes
+from simulator.calls import CalledLoad
+from simulator.jobs import GPU, Fate, Job
 from simulator.load import Load
 from simulator.scenario import QueuesOfWorkload, Scenario
 from simulator.traces import Trace
@@ -147,20 +149,23 @@ class _Runner:
         self._result = result
         self._rng = random.Random(f"faults {result.seed}")  # noqa: S311 -- no secret
         scenario, delays = result.scenario, result.scenario.delays
-        self._load = Load(
-            result.nodes,
-            jobs,
-            policies_of(scenario),
-            result.queues,
-            writes=Writes(delays.writes_per_s, delays.burst) if delays.writes_per_s else None,
-            limits=Limits(patrol_s=_PATROL_S),
-            replan_s=delays.replan,
-            plan_interval_s=delays.plan,
-            start_s=self._start_s if delays.start else None,
-            told=self._told,
-            api=self._api() if scenario.faults.any_api() else None,
-            engine=engine,
-        )
+        what = (result.nodes, jobs, policies_of(scenario), result.queues)
+        how: dict[str, Any] = {
+            "writes": Writes(delays.writes_per_s, delays.burst) if delays.writes_per_s else None,
+            "limits": Limits(patrol_s=_PATROL_S),
+            "replan_s": delays.replan,
+            "plan_interval_s": delays.plan,
+            "start_s": self._start_s if delays.start else None,
+            "told": self._told,
+            "engine": engine,
+        }
+        faults = scenario.faults
+        self._load = Load(*what, **how)
+        if faults.any_api():
+            api = ApiServer(self._rng, faults.api_latency, faults.api_errors)
+            self._load = CalledLoad(api, *what, **how)
+            if faults.restart_mtbf is not None:
+                self._restarts(self._load, faults.restart_mtbf)
         if scenario.cluster.topology is not None:
             self._load.observe(TopologySeen(scenario.cluster.topology.topology("default")))
         last_s = jobs[-1].at_s
@@ -177,6 +182,8 @@ class _Runner:
         with _little_garbage():
             self._load.run(self._until_s)
         result, load = self._result, self._load
+        if load.judge is not None and not result.scenario.horizon:
+            load.judge.over((fate.job for fate in load.waiting()), load.now_s)
         result.compute_s = time.perf_counter() - begin_s
         result.fates = list(load.fates.values())
         load.close()
@@ -226,22 +233,16 @@ class _Runner:
         delays = self._result.scenario.delays
         return delays.start * math.exp(self._rng.gauss(0.0, delays.start_spread))
 
-    def _api(self) -> ApiServer:
-        faults = self._result.scenario.faults
-        return ApiServer(self._rng, faults.api_latency, faults.api_errors)
-
-    def _restarts(self, mtbf_s: float) -> None:
+    def _restarts(self, load: CalledLoad, mtbf_s: float) -> None:
         def restart() -> None:
-            self._load.restart()
-            self._restarts(mtbf_s)
+            load.restart()
+            self._restarts(load, mtbf_s)
 
-        self._load.at(self._load.now_s + self._rng.expovariate(1 / mtbf_s), restart)
+        load.at(load.now_s + self._rng.expovariate(1 / mtbf_s), restart)
 
     def _break(self) -> None:
-        """Let nodes, racks and the scheduler fail, each for the first time."""
+        """Let nodes and racks fail, each for the first time."""
         faults = self._result.scenario.faults
-        if faults.restart_mtbf is not None:
-            self._restarts(faults.restart_mtbf)
         if faults.node_mtbf is not None:
             for node in self._result.nodes:
                 self._fails([node], faults.node_mtbf, faults.node_repair)

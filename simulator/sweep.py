@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import json
+import shlex
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from gangsched import __version__
 from gangsched.config import ConfigError
+from simulator.checkers import ViolationError
 from simulator.scenario import PolicyChoice, Scenario, load
 
 POLICIES = ("order", "placer", "sharing", "backfill", "preemptor")
@@ -17,10 +19,11 @@ POLICIES = ("order", "placer", "sharing", "backfill", "preemptor")
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A scenario with some of its fields changed; `label` tells which."""
+    """A scenario with some of its fields changed; `label` tells which, `command` runs it."""
 
     label: str
     scenario: Scenario
+    command: str
 
     @property
     def stamp(self) -> str:
@@ -50,8 +53,11 @@ def variants(path: Path, changes: Sequence[str], compare: Sequence[str]) -> list
     found = []
     for chosen in itertools.product(*axes):
         label = " ".join(label for label, _ in chosen)
-        scenario = load(path, (*changes, *(change for _, change in chosen)))
-        found.append(Variant(label or scenario.name, scenario))
+        every = (*changes, *(change for _, change in chosen))
+        scenario = load(path, every)
+        said = (f"--set {shlex.quote(change)}" for change in every)
+        command = " ".join(("gangsched simulate", shlex.quote(str(path)), *said))
+        found.append(Variant(label or scenario.name, scenario, command))
     return found
 
 
@@ -113,4 +119,9 @@ def _do(task: Task) -> None:
     from simulator.run import run  # noqa: PLC0415
 
     about = {"variant": task.variant.label, "stamp": task.variant.stamp}
-    write(run(task.variant.scenario, task.seed), task.folder, about)
+    try:
+        found = run(task.variant.scenario, task.seed)
+    except ViolationError as error:
+        again = f"{task.variant.command} --set 'seeds=[{task.seed}]'"
+        raise ViolationError(f"seed {task.seed}: {error}; to see it again: {again}") from error
+    write(found, task.folder, about)

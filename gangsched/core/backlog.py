@@ -174,9 +174,9 @@ class Backlog:
     def untold(self, now_s: float, patrol_s: float) -> list[GangId]:
         """Return gangs that have not heard what their line was told; they are told now.
 
-        Looks at some in turn, every `patrol_s`. News comes soon; other numbers for the same reason every
-        `_AGAIN_S` at most and for few at once: with ten thousand waiting, every start changes the
-        numbers of all.
+        Looks at some in turn, every `patrol_s`. News comes soon; other numbers for the same reason
+        every `_AGAIN_S` at most and for few at once: with ten thousand waiting, every start changes
+        the numbers of all.
         """
         if now_s < self._patrol_s:
             return []

@@ -5,7 +5,6 @@ sums over the same keys.
 """
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field
 
 from gangsched.core import facts as f
 from gangsched.core import orders as o
@@ -15,6 +14,7 @@ from gangsched.core.accounts.ledger import Ledger
 from gangsched.core.accounts.tree import Tree
 from gangsched.core.devices import Devices
 from gangsched.core.gangs import GangState
+from gangsched.core.loops import Loops
 from gangsched.core.members import State
 from gangsched.core.model import GPU, MILLI, GangId, NodeName, PodNeeds
 from gangsched.core.policy import Eviction
@@ -22,33 +22,6 @@ from gangsched.core.queueing.horizon import booked_rows
 from gangsched.core.queues import CREDITS, DEFAULT_QUEUE, Booking, Queue, QuotaKey, amounts
 from gangsched.core.snapshot import Reserved
 from gangsched.core.views import Views
-
-_LOOP_S = 600.0
-
-
-@dataclass(slots=True)
-class Loops:
-    """Who stopped whom a short time ago: whoever did is not stopped for the other in turn.
-
-    `seen` counts where that happened all the same; the rules forbid it.
-    """
-
-    seen: int = 0
-    _stopped: dict[tuple[GangId, GangId], float] = field(default_factory=dict)
-
-    def stopped(self, victim: GangId, by: GangId, now_s: float) -> bool:
-        """Take note; return whether the victim had itself stopped the other a short time ago."""
-        self.recent(now_s)
-        self._stopped[(victim, by)] = now_s
-        loop = (by, victim) in self._stopped
-        self.seen += loop
-        return loop
-
-    def recent(self, now_s: float) -> frozenset[tuple[GangId, GangId]]:
-        """Return the pairs of a short time: who was stopped, and for whom."""
-        for pair in [pair for pair, at in self._stopped.items() if now_s - at > _LOOP_S]:
-            del self._stopped[pair]
-        return frozenset(self._stopped)
 
 
 class Custody(Views):

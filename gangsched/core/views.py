@@ -9,6 +9,7 @@ from gangsched.core.accounts.ledger import Ledger
 from gangsched.core.backlog import Backlog
 from gangsched.core.cluster import Cluster
 from gangsched.core.gangs import GangState
+from gangsched.core.loops import Loops
 from gangsched.core.members import Limits, MemberState, State
 from gangsched.core.model import Alike, GangId, NodeName, PodNeeds, PodUid, Waiting
 from gangsched.core.queueing.admission import charge_at, charge_of
@@ -39,6 +40,7 @@ class Views:
     _running: dict[GangId, Running]
     _running_stamp: int
     _tree_stamp: int
+    loops: Loops
     _waiting_known: dict[GangId, tuple[tuple[int, int], Waiting, int]]
     _needs_known: dict[PodNeeds, PodNeeds]
 
