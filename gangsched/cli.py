@@ -105,14 +105,38 @@ Config = Annotated[Path | None, typer.Option(help="YAML file of settings")]
 Kubeconfig = Annotated[Path | None, typer.Option(help="default: as kubectl finds it")]
 
 
-def _view(config: Path | None, kubeconfig: Path | None, **changes: str) -> "View":
+def _policies(chosen: list[str] | None) -> dict[str, str]:
+    """Read KIND=NAME words."""
+    changes = {kind: name for kind, _, name in (one.partition("=") for one in chosen or [])}
+    wrong = set(changes) - {"order", "placer", "sharing", "backfill", "preemptor"}
+    if wrong:
+        raise ConfigError(
+            f"--policy: {min(wrong)!r} is no kind of policy; use order, placer, sharing, "
+            f"backfill or preemptor"
+        )
+    return changes
+
+
+Snapshot = Annotated[
+    Path | None, typer.Option(help="what `gangsched snapshot` wrote, in place of the cluster")
+]
+
+
+def _view(
+    config: Path | None, kubeconfig: Path | None, snapshot: Path | None, **changes: str
+) -> "View":
     from gangsched.inquire import View  # noqa: PLC0415 -- the solver is heavy
+    from gangsched.journal import recall  # noqa: PLC0415
     from gangsched.live import look  # noqa: PLC0415
     from gangsched.plugins import load_policies  # noqa: PLC0415
 
     settings = load_config(config, **changes)
     policies = load_policies(settings)
-    return View(asyncio.run(look(kubeconfig, settings, policies)), policies, time.time())
+    if snapshot is not None:
+        found = recall(snapshot)
+        return View(found.engine, policies, found.now_s)
+    seen = asyncio.run(look(kubeconfig, settings, policies))
+    return View(seen.engine, policies, time.time(), seen.priorities)
 
 
 @app.command()
@@ -122,12 +146,13 @@ def explain(
     output: Output = "table",
     config: Config = None,
     kubeconfig: Kubeconfig = None,
+    snapshot: Snapshot = None,
 ) -> None:
     """Say why a gang waits, what would help and when it starts; exit code 3 while it waits."""
     from gangsched import inquire, tables  # noqa: PLC0415 -- the solver is heavy
 
     tables.check_output(output)
-    view = _view(config, kubeconfig)
+    view = _view(config, kubeconfig, snapshot)
     found = inquire.explain(view, gang if "/" in gang else f"{namespace}/{gang}")
     if not tables.as_data(found, output):
         tables.show_gang(found, console, view.now_s)
@@ -141,12 +166,13 @@ def queue(
     output: Output = "table",
     config: Config = None,
     kubeconfig: Kubeconfig = None,
+    snapshot: Snapshot = None,
 ) -> None:
     """Show the queues; or who waits in one, in turn, with expected starts."""
     from gangsched import inquire, tables  # noqa: PLC0415 -- the solver is heavy
 
     tables.check_output(output)
-    view = _view(config, kubeconfig)
+    view = _view(config, kubeconfig, snapshot)
     if name is None:
         rows = inquire.queues(view)
         if not tables.as_data(rows, output):
@@ -164,12 +190,13 @@ def when(
     output: Output = "table",
     config: Config = None,
     kubeconfig: Kubeconfig = None,
+    snapshot: Snapshot = None,
 ) -> None:
     """Say when a job (PyTorchJob or PodGroup in a file) would start; exit code 3 if not now."""
     from gangsched import inquire, tables  # noqa: PLC0415 -- the solver is heavy
 
     tables.check_output(output)
-    view = _view(config, kubeconfig)
+    view = _view(config, kubeconfig, snapshot)
     found = inquire.when(view, file, namespace)
     if not tables.as_data(found, output):
         tables.show_when(found, console, view.now_s)
@@ -187,6 +214,7 @@ def what_if(
     output: Output = "table",
     config: Config = None,
     kubeconfig: Kubeconfig = None,
+    snapshot: Snapshot = None,
 ) -> None:
     """Compare when waiting gangs start with another quota, more nodes or another policy."""
     from gangsched import inquire, tables  # noqa: PLC0415 -- the solver is heavy
@@ -194,18 +222,71 @@ def what_if(
     tables.check_output(output)
     if not (quota or nodes or policy):
         raise ConfigError("give --quota, --nodes or --policy: what shall be different?")
-    changes = {kind: name for kind, _, name in (one.partition("=") for one in policy or [])}
-    wrong = set(changes) - {"order", "placer", "sharing", "backfill", "preemptor"}
-    if wrong:
-        raise ConfigError(
-            f"--policy: {min(wrong)!r} is no kind of policy; use order, placer, sharing, "
-            f"backfill or preemptor"
-        )
-    view, changed = _view(config, kubeconfig), _view(config, kubeconfig, **changes)
+    changes = _policies(policy)
+    view = _view(config, kubeconfig, snapshot)
+    changed = _view(config, kubeconfig, snapshot, **changes)
     changed.now_s = view.now_s
     rows = inquire.what_if(view, changed, quota or [], nodes or [])
     if not tables.as_data(rows, output):
         tables.show_what_if(rows, console, view.now_s)
+
+
+@app.command()
+def snapshot(
+    out: Annotated[Path, typer.Argument(help="a new file; .gz compresses it")],
+    *,
+    hide_names: Annotated[bool, typer.Option(help="put digests in place of all names")] = False,
+    config: Config = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Write nodes, queues, gangs, pods and learnt run times of a live cluster to one file."""
+    from gangsched.journal import write_facts  # noqa: PLC0415 -- the solver is heavy
+    from gangsched.live import take  # noqa: PLC0415
+    from gangsched.plugins import load_policies  # noqa: PLC0415
+    from gangsched.pseudonyms import Pseudonyms  # noqa: PLC0415
+
+    if out.exists():
+        raise ConfigError(f"{out} exists; a snapshot goes to a new file")
+    settings = load_config(config)
+    found = asyncio.run(take(kubeconfig, settings, load_policies(settings)))
+    write_facts(out, found, Pseudonyms() if hide_names else None)
+    engine = found.engine
+    console.print(
+        f"{out}: {len(engine.cluster.rows)} nodes, {len(engine.queues)} queues, "
+        f"{len(engine.gangs)} gangs",
+        soft_wrap=True,
+    )
+
+
+@app.command()
+def replay(
+    journal: Annotated[Path, typer.Argument(help="what a scheduler wrote (setting `journal`)")],
+    policy: Annotated[
+        list[str] | None, typer.Option(help="KIND=NAME: order, placer, sharing, backfill")
+    ] = None,
+    output: Output = "table",
+    config: Config = None,
+) -> None:
+    """Decide again on recorded facts; exit code 3 where something is decided differently."""
+    from gangsched import tables  # noqa: PLC0415 -- the solver is heavy
+    from gangsched.plugins import load_policies  # noqa: PLC0415
+    from gangsched.replay import Replayed  # noqa: PLC0415
+    from gangsched.replay import replay as decide_again  # noqa: PLC0415
+
+    tables.check_output(output)
+    changes = _policies(policy)
+    done = Replayed()
+    with console.status(f"replaying {journal}"):
+        found = list(decide_again(journal, load_policies(load_config(config, **changes)), done))
+    rows = [one.data() for one in found]
+    if not tables.as_data(rows, output):
+        tables.show_differences(rows, console)
+        console.print(
+            f"{done.plans} plans on {done.facts} facts placed {done.placed} gangs; "
+            f"{len(found)} decisions differ"
+        )
+    if found:
+        raise typer.Exit(3)
 
 
 @app.command()

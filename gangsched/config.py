@@ -125,6 +125,10 @@ class SchedulerConfig(PolicyConfig):
     """Pause between the first listing and the first plan: binds that an earlier process had in
     flight have reached the watch by then."""
 
+    journal: Path | None = None
+    """File to which every fact and decision is added, for `gangsched replay`; default: none. It
+    grows by some kilobytes for each pod, and by a line for each of five ticks a second."""
+
     extender_host: str = "127.0.0.1"
     """Address the extender listens on."""
 

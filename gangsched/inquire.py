@@ -4,7 +4,7 @@ Each reads the cluster once and runs the production planner and forecast on that
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,6 @@ from gangsched.core.snapshot import Asked
 from gangsched.kube import groups
 from gangsched.kube.quantities import DecodeError, quantity
 from gangsched.kube.queue_status import pending_and_admitted, stamp
-from gangsched.kube.scheduler import Scheduler
 from gangsched.operators.parse import InvalidJobError, parse
 
 Data = dict[str, Any]
@@ -40,14 +39,10 @@ _EFFORT = Effort(runs=7, cycles=300)
 class View:
     """The cluster as it was read, and the moment."""
 
-    scheduler: Scheduler
+    engine: Engine
     policies: Policies
     now_s: float
-
-    @property
-    def engine(self) -> Engine:
-        """Return what was read."""
-        return self.scheduler.engine
+    priorities: dict[str, int] = field(default_factory=dict)
 
     def predictions(self) -> dict[GangId, Prediction]:
         """Run the scheduler forward."""
@@ -265,7 +260,7 @@ def _gang(view: View, path: Path, namespace: str) -> GangId:
             continue
         try:
             raw = msgspec.json.encode(asked)
-            found, _, _ = groups.pod_group(raw, view.scheduler.priorities)
+            found, _, _ = groups.pod_group(raw, view.priorities)
         except DecodeError as error:
             raise ConfigError(f"{path}: {error}") from error
         view.engine.observe(f.GangSeen(found), view.now_s)

@@ -4,7 +4,11 @@ import asyncio
 from pathlib import Path
 
 from gangsched.config import SchedulerConfig
+from gangsched.core import facts as f
+from gangsched.core import orders as o
+from gangsched.core.engine import Engine
 from gangsched.core.policy import Policies
+from gangsched.journal import Recalled
 from gangsched.kube.client import KubeClient
 from gangsched.kube.scheduler import Scheduler
 from gangsched.metrics import Metrics
@@ -16,9 +20,28 @@ async def look(kubeconfig: Path | None, config: SchedulerConfig, policies: Polic
         return await read(client, config, policies)
 
 
-async def read(client: KubeClient, config: SchedulerConfig, policies: Policies) -> Scheduler:
+async def take(kubeconfig: Path | None, config: SchedulerConfig, policies: Policies) -> Recalled:
+    """Read the cluster, and keep the facts it came in, the last of each object."""
+    told: list[f.Fact] = []
+
+    class Listening(Engine):
+        def observe(self, fact: f.Fact, now_s: float) -> tuple[o.Order, ...]:
+            told.append(fact)
+            return super().observe(fact, now_s)
+
+    async with KubeClient(kubeconfig) as client:
+        seen = await read(client, config, policies, Listening)
+    return Recalled(seen.engine, seen.now_s(), told)
+
+
+async def read(
+    client: KubeClient,
+    config: SchedulerConfig,
+    policies: Policies,
+    engine: type[Engine] = Engine,
+) -> Scheduler:
     """Read the cluster through a client, then stop the watches."""
-    scheduler = Scheduler(client, config, policies, Metrics(), look_only=True)
+    scheduler = Scheduler(client, config, policies, Metrics(), look_only=True, engine=engine)
     done = asyncio.Event()
 
     async def watch() -> None:

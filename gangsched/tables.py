@@ -150,6 +150,17 @@ def show_what_if(rows: list[Data], console: Console, now_s: float) -> None:
         console.print(f"mean gain {_long(max(sum(known) / len(known), 0))} over {len(known)} gangs")
 
 
+def show_differences(rows: list[Data], console: Console) -> None:
+    """Print what was decided, and what would be now."""
+    if not rows:
+        return
+    table = _table("TIME", "GANG", "THEN", "NOW")
+    for row in rows:
+        when = datetime.fromtimestamp(row["at_s"], UTC).strftime("%m-%d %H:%M:%S")
+        table.add_row(when, row["gang"], row["then"] or "waits", row["now"] or "waits")
+    console.print(table)
+
+
 def _some(names: list[str]) -> str:
     more = f" and {len(names) - 4} more" if len(names) > 4 else ""
     return ", ".join(names[:4]) + more

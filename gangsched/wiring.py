@@ -3,14 +3,19 @@
 import asyncio
 import logging
 import signal
+from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from aiohttp import web
 
-from gangsched.config import SchedulerConfig
+from gangsched.config import ConfigError, SchedulerConfig
+from gangsched.core.accounts.ledger import Ledger
+from gangsched.core.engine import Engine, Limits
 from gangsched.extender.server import Extender, serve
+from gangsched.journal import Journal, JournalledEngine
 from gangsched.kube.binding import Direct
 from gangsched.kube.client import KubeClient
 from gangsched.kube.scheduler import Scheduler
@@ -36,7 +41,7 @@ async def run(
         loop.add_signal_handler(number, stop.set)
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(KubeClient(kubeconfig))
-        scheduler = Scheduler(client, config, policies, metrics)
+        scheduler = Scheduler(client, config, policies, metrics, engine=_engine(config, stack))
         if binding == "extender":
             extender = Extender(scheduler, config.barrier_s)
             scheduler.binding = extender
@@ -59,6 +64,16 @@ async def run(
         await asyncio.gather(*tasks, return_exceptions=True)
         for task in done - {stopping}:
             task.result()  # a loop that ended by itself is a failure: show it
+
+
+def _engine(config: SchedulerConfig, stack: AsyncExitStack) -> Callable[[Limits, Ledger], Engine]:
+    if config.journal is None:
+        return Engine
+    try:
+        file = stack.enter_context(config.journal.open("a"))
+    except OSError as error:
+        raise ConfigError(f"journal: {error}") from error
+    return partial(JournalledEngine, journal=Journal(file))
 
 
 def _metrics_routes(scheduler: Scheduler, metrics: Metrics) -> list[web.RouteDef]:

@@ -111,8 +111,8 @@ class PodNeeds:
     host_ports: tuple[HostPort, ...] = ()
     beyond: tuple[str, ...] = ()
     share: Share | None = None
-    _key: tuple[object, ...] = field(init=False, repr=False)
-    _hash: int = field(init=False, repr=False)
+    _key: tuple[object, ...] = field(default=(), init=False, repr=False)
+    _hash: int = field(default=0, init=False, repr=False)
 
     def __post_init__(self) -> None:
         # Needs are dictionary keys on the hot path: hash once, not at every look-up.

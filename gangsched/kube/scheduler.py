@@ -8,6 +8,7 @@ import asyncio
 import gc
 import logging
 import time
+from collections.abc import Callable
 
 from gangsched.api import names
 from gangsched.config import SchedulerConfig
@@ -70,6 +71,7 @@ class Scheduler:
         metrics: Metrics,
         *,
         look_only: bool = False,
+        engine: Callable[[Limits, Ledger], Engine] = Engine,
     ) -> None:
         limits = Limits(
             barrier_s=config.barrier_s,
@@ -82,7 +84,7 @@ class Scheduler:
             ready_tries=config.ready_tries,
         )
         ledger = Ledger(Rates(config.gpu_rates), config.half_life_s)
-        self.engine = Engine(limits, ledger)
+        self.engine = engine(limits, ledger)
         self.name = config.scheduler_name
         self.metrics = metrics
         self.status = Status(client)
