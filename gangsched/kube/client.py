@@ -36,7 +36,7 @@ class KubeClient:
     """One API server. Use as an async context manager."""
 
     def __init__(self, kubeconfig: Path | None = None) -> None:
-        settings = _credentials(kubeconfig)
+        settings = credentials(kubeconfig)
         self.server: str = settings.host.rstrip("/")
         self._settings = settings
         self._session: aiohttp.ClientSession | None = None
@@ -174,7 +174,13 @@ class KubeClient:
         return headers | {"Authorization": token} if token else headers
 
 
-def _credentials(kubeconfig: Path | None) -> kubernetes_client.Configuration:
+def credentials(kubeconfig: Path | None) -> kubernetes_client.Configuration:
+    """Read a kubeconfig; without one, as kubectl finds it, else the pod's service account.
+
+    Raises:
+        KubeError: there is none that can be used.
+
+    """
     settings = kubernetes_client.Configuration()
     try:
         if kubeconfig is None:

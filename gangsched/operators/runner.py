@@ -7,7 +7,7 @@ from typing import Any
 
 import kopf
 
-from gangsched.kube.client import KubeClient
+from gangsched.kube.client import KubeClient, credentials
 from gangsched.operators.controller import JobController
 
 log = logging.getLogger(__name__)
@@ -44,11 +44,9 @@ async def run_operators(
 def _register(
     registry: kopf.OperatorRegistry, controller: JobController, kubeconfig: Path | None
 ) -> None:
-    if kubeconfig is not None:
-
-        @kopf.on.login(registry=registry)
-        def login(**_: Any) -> kopf.ConnectionInfo:
-            return _connection(client=kubeconfig)
+    @kopf.on.login(registry=registry)
+    def login(**_: Any) -> kopf.ConnectionInfo:
+        return _connection(kubeconfig)
 
     # Indices are filled before any event handler runs: no job is looked at while its pods are
     # not known yet, which would make them look lost.
@@ -105,12 +103,8 @@ def _job_of(body: kopf.Body) -> str | None:
     return next(names, None)
 
 
-def _connection(client: Path) -> kopf.ConnectionInfo:
-    from kubernetes import client as api  # noqa: PLC0415
-    from kubernetes import config  # noqa: PLC0415
-
-    settings = api.Configuration()
-    config.load_kube_config(str(client), client_configuration=settings)
+def _connection(kubeconfig: Path | None) -> kopf.ConnectionInfo:
+    settings = credentials(kubeconfig)
     return kopf.ConnectionInfo(
         server=settings.host,
         ca_path=settings.ssl_ca_cert,
