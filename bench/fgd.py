@@ -190,7 +190,7 @@ def packing(cluster: Cluster, needs: PodNeeds, rows: Ints) -> Floats:
         return np.zeros(len(rows))
     has, idle = _gpus(cluster, rows), _idle(cluster, rows)
     score = np.maximum(50 - wanted, 33).astype(np.float64) + np.zeros(len(rows))
-    score[idle == has] = 33 - wanted
+    score = np.where(idle == has, 33 - has, score)  # an empty node, the smaller the better
     if needs.share is not None:
         for at in np.flatnonzero(idle < has):
             taken = cluster.shared.of(int(rows[at]))
@@ -274,6 +274,7 @@ OURS: dict[str, Callable[[str], Placer]] = {
     "pack": lambda _: Pack(),
     "best_fit": lambda _: BestFit(),
     "fgd": lambda workload: Fgd(typical(workload)),
+    "fgd_tight": lambda workload: Fgd(typical(workload), leftover_milli=100, grain_milli=100),
 }
 
 

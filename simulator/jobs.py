@@ -8,11 +8,21 @@ GPU = "nvidia.com/gpu"
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """So many pods of one kind, in one role of a job."""
+
+    role: str
+    pods: int
+    needs: PodNeeds
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """What a user submits. Times in seconds; `estimate_s` is what the user says of `runtime_s`.
 
     Of `pods`, at least `minimum` (default: all) must run. Stopped, it loses what it did since the
-    last multiple of `checkpoint_s` (None: everything) and leaves after `grace_s`.
+    last multiple of `checkpoint_s` (None: everything) and leaves after `grace_s`. Its pods are
+    alike, unless `parts` says otherwise.
     """
 
     name: str
@@ -30,6 +40,7 @@ class Job:
     min_runtime_s: float = 0.0
     grace_s: float = 1.0
     needs: PodNeeds | None = None
+    parts: tuple[Part, ...] = ()
     constraints: Constraints = NO_CONSTRAINTS
     namespace: str = "ns"
 
@@ -41,6 +52,10 @@ class Job:
     def wants(self) -> PodNeeds:
         """Return what each pod asks."""
         return self.needs or PodNeeds((("cpu", 1000), (GPU, self.gpus)))
+
+    def pieces(self) -> tuple[Part, ...]:
+        """Return its pods by kind."""
+        return self.parts or (Part("w", self.pods, self.wants()),)
 
 
 @dataclass(slots=True)

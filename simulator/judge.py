@@ -153,7 +153,9 @@ class Judge:
             return
         for job in waiting:
             least = job.pods if job.minimum is None else job.minimum
-            if self._room(job.wants()) >= least and self._allowed(job, least):
+            if len(job.pieces()) > 1:
+                continue  # whether several kinds fit together is no matter of counting
+            if self._room(job.pieces()[0].needs) >= least and self._allowed(job, least):
                 raise ViolationError(
                     f"t={now_s:.3f} {job.id} waits for ever although it fits the empty cluster"
                 )
@@ -173,7 +175,7 @@ class Judge:
 
     def _allowed(self, job: Job, least: int) -> bool:
         """Tell whether the job's queues may ever hold so much."""
-        asked = dict(_asked(job.wants()))
+        asked = dict(_asked(job.pieces()[0].needs))
         for name in self._paths.get(job.queue, ()):
             queue = self._queues[name]
             for quota in queue.quotas:

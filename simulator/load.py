@@ -186,7 +186,10 @@ class Load:
         return Gang(
             job.id,
             least,
-            (Role("w", job.pods, least, job.wants()),),
+            tuple(
+                Role(part.role, part.pods, least if part.pods == job.pods else 0, part.needs)
+                for part in job.pieces()
+            ),
             queue=job.queue,
             priority=job.priority,
             created_s=job.at_s,
@@ -218,16 +221,30 @@ class Load:
         self._uids += 1
         uid = self._pods.setdefault(gang, {})[name] = PodUid(str(self._uids))
         if node is None:
-            self.observe(f.PodSeen(uid, name, self.fates[gang].job.wants(), gang, "w"))
+            member = self.engine.gangs[gang].members[name]
+            self.observe(f.PodSeen(uid, name, member.needs, gang, member.role))
         else:
             self._bind(gang, name, uid, node)
 
     def _bind(self, gang: GangId, name: PodName, uid: PodUid, node: NodeName) -> None:
         self._bound.setdefault(gang, set()).add(uid)
-        needs = self.fates[gang].job.wants()
-        self.observe(f.PodSeen(uid, name, needs, gang, "w", node, started_s=self.now_s))
+        member = self.engine.gangs[gang].members[name]
+        self.observe(
+            f.PodSeen(uid, name, member.needs, gang, member.role, node, started_s=self.now_s)
+        )
         if gang not in self._since_s and len(self._bound[gang]) >= self._least(gang):
             self._starts(gang)
+
+    def resume(self, gang: GangId, seats: Iterable[tuple[str, NodeName]], started_s: float) -> None:
+        """Let a job run that ran before this run began: roles and nodes of its pods."""
+        self.fates[gang].started_s = started_s
+        for role, node in seats:
+            free = (
+                member.name
+                for member in self.engine.gangs[gang].members.values()
+                if member.role == role and member.name not in self._pods.get(gang, {})
+            )
+            self._pod(gang, next(free), node)
 
     def _least(self, gang: GangId) -> int:
         job = self.fates[gang].job

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from gangsched.config import ConfigError
+from gangsched.core import facts as f
 from gangsched.core import orders as o
 from gangsched.core.engine import Engine, Limits
 from gangsched.core.facts import TopologySeen
@@ -28,6 +29,7 @@ from simulator.calls import CalledLoad
 from simulator.jobs import GPU, Fate, Job
 from simulator.load import Load
 from simulator.scenario import QueuesOfWorkload, Scenario
+from simulator.snapshots import Beginning, begin
 from simulator.traces import Trace
 from simulator.workload import demand, jobs_of, queues_of, traces
 
@@ -116,14 +118,23 @@ def run(
     found = traces(scenario) if found is None else found
     jobs = jobs_of(scenario, found, seed)
     nodes = nodes_of(scenario, jobs)
-    result = Run(scenario, seed, nodes, _queues(scenario, jobs, nodes), [])
+    before = scenario.cluster.snapshot
+    start = begin(scenario.folder / before) if before is not None else None
+    if start is not None:
+        jobs = sorted((*start.jobs, *jobs), key=lambda job: job.at_s)
+        nodes = [*start.nodes, *nodes]
+    result = Run(scenario, seed, nodes, _queues(scenario, jobs, nodes, start), [])
     for trace in found:
         for reason, count in trace.left_out.items():
             result.left_out[reason] = result.left_out.get(reason, 0) + count
-    return _Runner(result, jobs, engine).run()
+    return _Runner(result, jobs, engine, start).run()
 
 
-def _queues(scenario: Scenario, jobs: Sequence[Job], nodes: Sequence[Node]) -> list[Queue]:
+def _queues(
+    scenario: Scenario, jobs: Sequence[Job], nodes: Sequence[Node], start: Beginning | None
+) -> list[Queue]:
+    if not scenario.queues and start is not None:
+        return list(start.queues)
     if isinstance(scenario.queues, QueuesOfWorkload):
         gpus = sum(dict(node.allocatable).get(GPU, 0) for node in nodes)
         return queues_of(scenario.queues, jobs, gpus)
@@ -145,7 +156,9 @@ def _queues(scenario: Scenario, jobs: Sequence[Job], nodes: Sequence[Node]) -> l
 class _Runner:
     """Builds the world of a run, lets it go wrong as asked, and looks at it now and then."""
 
-    def __init__(self, result: Run, jobs: list[Job], engine: type[Engine]) -> None:
+    def __init__(
+        self, result: Run, jobs: list[Job], engine: type[Engine], start: Beginning | None
+    ) -> None:
         self._result = result
         self._rng = random.Random(f"faults {result.seed}")  # noqa: S311 -- no secret
         scenario, delays = result.scenario, result.scenario.delays
@@ -168,13 +181,25 @@ class _Runner:
                 self._restarts(self._load, faults.restart_mtbf)
         if scenario.cluster.topology is not None:
             self._load.observe(TopologySeen(scenario.cluster.topology.topology("default")))
-        last_s = jobs[-1].at_s
+        if start is not None:
+            self._resume(start)
+        last_s = max(jobs[-1].at_s, 0.0)
         longest_s = max(job.runtime_s for job in jobs)
         self._until_s = scenario.horizon or float("inf")
         self._every_s = max(min(last_s + longest_s, self._until_s) / SAMPLES, 1.0)
         self._picture_s = max(min(last_s, self._until_s) / PICTURES, 1.0)
         self._gpus = [dict(node.allocatable).get(GPU, 0) for node in result.nodes]
         self._break()
+
+    def _resume(self, start: Beginning) -> None:
+        """Let everything be as it was."""
+        load = self._load
+        facts: list[f.Fact] = [f.TopologySeen(one) for one in start.topologies]
+        facts += [f.BookingSeen(one) for one in start.bookings]
+        for fact in (*facts, *start.others):
+            load.observe(fact)
+        for gang, seats in start.seats.items():
+            load.at(0.0, lambda g=gang, s=seats: load.resume(g, s, start.started_s[g]))  # type: ignore[misc]
 
     def run(self) -> Run:
         begin_s = time.perf_counter()

@@ -58,7 +58,11 @@ class QueuesOfWorkload(_Part):
 class Cluster(_Part):
     """The nodes, and the topology their labels spell."""
 
-    nodes: tuple[NodeGroup, ...] = Field(min_length=1)
+    nodes: tuple[NodeGroup, ...] = ()
+    snapshot: Path | None = None
+    """What `gangsched snapshot` wrote: its nodes, queues, and the gangs that run and wait. Groups
+    of nodes come on top."""
+
     topology: TopologySpec | None = None
     load: float | None = Field(None, gt=0, le=100)
     """Let the only group of nodes be so large that the jobs ask for so many times its GPUs."""
@@ -66,6 +70,8 @@ class Cluster(_Part):
     @model_validator(mode="after")
     def _one_group(self) -> "Cluster":
         distinct(self.nodes)
+        if not self.nodes and self.snapshot is None:
+            raise ValueError("there are no nodes: give groups of them, or a snapshot")
         if self.load is not None and (len(self.nodes) > 1 or not self.nodes[0].gpus):
             raise ValueError("load goes with one group of nodes that have GPUs")
         return self
@@ -150,12 +156,6 @@ class Workload(_Part):
     grace: Seconds = 30.0
     """How long a stopped job takes to leave."""
 
-    @model_validator(mode="after")
-    def _something(self) -> "Workload":
-        if not self.traces and not self.generators:
-            raise ValueError("there are no jobs: give traces or generators")
-        return self
-
 
 class Faults(_Part):
     """What goes wrong: exponential times, from the seed of the run."""
@@ -210,7 +210,7 @@ class Scenario(_Part):
     cluster: Cluster
     queues: tuple[QueueEntry, ...] | QueuesOfWorkload = ()
     policies: PolicyChoice = PolicyChoice()
-    workload: Workload
+    workload: Workload = Workload()
     faults: Faults = Faults()
     delays: Delays = Delays()
     horizon: Positive | None = None
@@ -219,6 +219,13 @@ class Scenario(_Part):
     seeds: tuple[int, ...] = Field((0,), min_length=1, max_length=10_000)
     folder: Path = Field(Path(), exclude=True)
     """Where relative paths begin."""
+
+    @model_validator(mode="after")
+    def _something(self) -> "Scenario":
+        workload = self.workload
+        if not (workload.traces or workload.generators or self.cluster.snapshot):
+            raise ValueError("workload: there are no jobs: give traces or generators")
+        return self
 
 
 def load(path: Path, changes: tuple[str, ...] = ()) -> Scenario:

@@ -31,7 +31,7 @@ from gangsched.core.nodes import Ints, Mask, Nodes
 
 Rows = Ints | slice
 
-_COUNTS_KEPT = 256
+_KEPT_BYTES, _KEPT_MOST = 2**26, 4096
 _TOUCHED_KEPT = 8192
 
 
@@ -93,6 +93,7 @@ class Cluster(Nodes):
             holders=dict(self.holders),
             # Caches are filled while reading, and a planner may read in another thread.
             _eligible=dict(self._eligible),
+            _still=dict(self._still),
             _vectors=dict(self._vectors),
             _counts=dict(self._counts),
             _touched=list(self._touched),
@@ -354,7 +355,8 @@ class Cluster(Nodes):
             values = known.values.copy()
             values[rows] = find(rows)
         values.flags.writeable = False
-        if len(self._counts) >= _COUNTS_KEPT:
+        kept = len(self._counts)
+        if kept >= _KEPT_MOST or kept * values.nbytes >= _KEPT_BYTES:
             self._counts.clear()
         self._counts[what] = _Known(values, len(self._touched))
         return values

@@ -4,6 +4,9 @@ Copies share these columns until the owner writes them again. What is kept besid
 hears of changes through the methods whose names begin with `_on_`.
 """
 
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,7 +17,10 @@ from gangsched.core.topology import Topology, Tree
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
+T = TypeVar("T")
+
 _GROWTH = 64
+_STILL_KEPT = 64
 
 
 class Nodes:
@@ -36,6 +42,7 @@ class Nodes:
         self._static_shared = False
         self._eligible: dict[PodNeeds, Mask] = {}
         self._vectors: dict[PodNeeds, Ints] = {}
+        self._still: dict[Hashable, Any] = {}
 
     @property
     def rows(self) -> dict[NodeName, int]:
@@ -51,6 +58,7 @@ class Nodes:
         """Stop sharing the static columns with earlier copies, before they are written."""
         self.version += 1
         self._eligible = {}
+        self._still = {}
         self._on_change()
         if not self._static_shared:
             return
@@ -169,6 +177,15 @@ class Nodes:
             mask.flags.writeable = False
             self._eligible[needs] = mask
         return mask
+
+    def still(self, what: Hashable, find: Callable[[], T]) -> T:
+        """Return what follows from the nodes alone: found once, until they change."""
+        found: T | None = self._still.get(what)
+        if found is None:
+            if len(self._still) >= _STILL_KEPT:
+                self._still = {}
+            found = self._still[what] = find()
+        return found
 
     # -- for what is kept beside the columns ---------------------------------------------------
 

@@ -54,24 +54,51 @@ def state_of(cluster: Cluster, rows: Ints) -> State:
     return State(rows, idle, parts, free)
 
 
-def measure(cluster: Cluster, state: State, typical: tuple[Typical, ...]) -> Floats:
-    """Return F of each row in thousandths of a GPU, shape (n,)."""
+@dataclass(frozen=True, slots=True)
+class _Usual:
+    """Usual pods as arrays. `can` and `milli` are of shape (slots, typical).
+
+    `milli` are thousandths of one GPU, 0 where that is not possible.
+    """
+
+    wants: Ints
+    others: Ints
+    count: Ints
+    can: NDArray[np.bool_]
+    milli: Ints
+    shares: Floats
+
+
+def _usual(cluster: Cluster, typical: tuple[Typical, ...]) -> _Usual:
     gpu = cluster.resources.index(GPU)
     vectors = np.stack([cluster.vector(one.needs) for one in typical])  # (typical, resources)
     others = np.delete(np.arange(vectors.shape[1]), gpu)
-    wants = vectors[:, others]
-    can = np.stack([cluster.eligible(one.needs)[state.rows] for one in typical], axis=1)
-    can &= np.all((state.free[:, None, others] >= wants) | (wants == 0), axis=2)
-    asked = [_gpus(cluster, one.needs, state.rows) for one in typical]
-    count = np.stack([count for count, _ in asked], axis=1)
-    milli = np.stack([milli for _, milli in asked], axis=1)
+    every = np.arange(len(cluster.names))
+    asked = [_gpus(cluster, one.needs, every) for one in typical]
+    return _Usual(
+        vectors[:, others],
+        others,
+        np.array([count for count, _ in asked]),
+        np.stack([cluster.eligible(one.needs) for one in typical], axis=1),
+        np.stack([milli for _, milli in asked], axis=1),
+        np.array([one.share for one in typical]),
+    )
+
+
+def measure(cluster: Cluster, state: State, typical: tuple[Typical, ...]) -> Floats:
+    """Return F of each row in thousandths of a GPU, shape (n,)."""
+    for one in typical:
+        cluster.vector(one.needs)  # a resource nobody has yet adds a column: now
+    usual = cluster.still(("usual", typical), lambda: _usual(cluster, typical))
+    milli = usual.milli[state.rows]
+    free = state.free[:, None, usual.others]
+    can = usual.can[state.rows] & np.all((free >= usual.wants) | (usual.wants == 0), axis=2)
     room = state.parts[:, None, :] >= milli[:, :, None]  # (n, typical, devices)
     shared = np.where(milli < MILLI, room.sum(axis=2), 0)
-    can &= (count > 0) & (milli > 0) & (state.idle[:, None] + shared >= count)
+    can &= (usual.count > 0) & (milli > 0) & (state.idle[:, None] + shared >= usual.count)
     total = state.idle * MILLI + state.parts.sum(axis=1)
     unusable = np.where(room, 0, state.parts[:, None, :]).sum(axis=2)
-    shares = np.array([one.share for one in typical])
-    result: Floats = (np.where(can, unusable, total[:, None]) * shares).sum(axis=1)
+    result: Floats = (np.where(can, unusable, total[:, None]) * usual.shares).sum(axis=1)
     return result
 
 
@@ -83,7 +110,11 @@ def growth(
     The second array holds a position among the row's shared GPUs (by index), or -1 for a new one.
     """
     before = state_of(cluster, rows)
-    base = measure(cluster, before, typical)
+    every = np.arange(len(cluster.names))
+    base = cluster.known(
+        ("fragmentation", typical),
+        lambda some: measure(cluster, state_of(cluster, every[some]), typical),
+    )[rows]
     free = before.free - cluster.vector(needs)
     device = np.full(len(rows), -1, dtype=np.int64)
     if needs.share is None:
@@ -118,15 +149,13 @@ def workload(waiting: Waiting, snapshot: Snapshot) -> tuple[Typical, ...]:
     return tuple(Typical(needs, count / total) for needs, count in seen.items())
 
 
-def _gpus(cluster: Cluster, needs: PodNeeds, rows: Ints) -> tuple[Ints, Ints]:
+def _gpus(cluster: Cluster, needs: PodNeeds, rows: Ints) -> tuple[int, Ints]:
     """Return how many GPUs a pod wants, and thousandths of each, on each row (0: not possible)."""
     if needs.share is None:
         count = int(cluster.vector(needs)[cluster.resources.index(GPU)])
-        milli = np.full(len(rows), MILLI, dtype=np.int64)
-        return np.full(len(rows), count, dtype=np.int64), milli
+        return count, np.full(len(rows), MILLI, dtype=np.int64)
     share = needs.share
     if share.memory_mib:
         asked = [share_milli(cluster.nodes[row], share) or 0 for row in rows]
-        return np.full(len(rows), share.devices, dtype=np.int64), np.array(asked, dtype=np.int64)
-    milli = np.full(len(rows), share.milli, dtype=np.int64)
-    return np.full(len(rows), share.devices, dtype=np.int64), milli
+        return share.devices, np.array(asked, dtype=np.int64)
+    return share.devices, np.full(len(rows), share.milli, dtype=np.int64)
