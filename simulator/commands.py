@@ -14,6 +14,7 @@ from gangsched.config import ConfigError
 
 if TYPE_CHECKING:
     from simulator.report.page import Runs
+    from simulator.scenario import Scenario
 
 
 def simulate(
@@ -28,6 +29,10 @@ def simulate(
     seeds: Annotated[int | None, typer.Option(min=1, help="this many, from 0 on")] = None,
     out: Annotated[Path | None, typer.Option(help="default: build/simulations/NAME")] = None,
     processes: Annotated[int, typer.Option(min=0, help="0: one for each core")] = 0,
+    kwok: Annotated[
+        float | None,
+        typer.Option(min=1, help="on a real control plane too, so many times faster than time"),
+    ] = None,
 ) -> None:
     """Run a scenario in virtual time and write its tables and a report."""
     from simulator.checkers import ViolationError  # noqa: PLC0415
@@ -55,6 +60,46 @@ def simulate(
     report = folder / "report.html"
     report.write_text(page.render(runs))
     console.print(f"report: {report}", soft_wrap=True)
+    if kwok is not None:
+        _rehearse(console, found[0].scenario, kwok, folder)
+
+
+def _rehearse(console: Console, scenario: "Scenario", faster: float, folder: Path) -> None:
+    """Run a scenario on KWOK, and say how alike the two worlds are and why they differ."""
+    from gangsched.replay import Replayed, replay  # noqa: PLC0415 -- heavy
+    from simulator.kwok import agreement, rehearse, start_delay_s  # noqa: PLC0415
+    from simulator.report.page import short  # noqa: PLC0415
+    from simulator.run import policies_of, run  # noqa: PLC0415
+
+    seed, journal = scenario.seeds[0], folder / "kwok-journal.jsonl"
+    with console.status("starting a control plane") as status:
+        real, late_s = rehearse(scenario, seed, faster, journal, status.update)
+    delay_s = start_delay_s(real, faster) * faster
+    virtual = run(scenario, seed)
+    found = agreement(virtual.fates, real.fates, 2 * faster)
+    table = Table(box=None)
+    for column in ("", "VIRTUAL TIME", f"KWOK, {faster:g} TIMES FASTER"):
+        table.add_column(column, justify="right" if column else "left")
+    rows = (("mean wait", found.wait_s), ("last end", found.makespan_s))
+    for name, (first, second) in rows:
+        table.add_row(name, short(first), short(second))
+    hours = [
+        len(one.fates) * 3600 / max(found.makespan_s[at], 1)
+        for at, one in enumerate((virtual, real))
+    ]
+    table.add_row("jobs an hour", f"{hours[0]:.1f}", f"{hours[1]:.1f}")
+    console.print(table)
+    done = Replayed()
+    differ = sum(1 for _ in replay(journal, policies_of(scenario), done))
+    console.print(
+        f"{100 * found.order:.1f} % of the pairs of jobs start in the same order. A start takes "
+        f"{delay_s / faster:.2f} s of calls, which count {short(delay_s)} here; the longest delay "
+        f"of a job's creation was {late_s:.2f} s. Decided again on what happened on KWOK: {differ} "
+        f"of {done.placed} placements differ."
+    )
+    if found.furthest and found.order < 1:
+        named = ", ".join(f"{job} {short(a)}/{short(b)}" for job, a, b in found.furthest[:3])
+        console.print(f"Waits furthest apart: {named}.")
 
 
 def _show(console: Console, runs: "Runs") -> None:

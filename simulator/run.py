@@ -28,7 +28,7 @@ from simulator.apiserver import ApiServer, Writes
 from simulator.calls import CalledLoad
 from simulator.jobs import GPU, Fate, Job
 from simulator.load import Load
-from simulator.scenario import QueuesOfWorkload, Scenario
+from simulator.scenario import QueueEntry, QueuesOfWorkload, Scenario
 from simulator.snapshots import Beginning, begin
 from simulator.traces import Trace
 from simulator.workload import demand, jobs_of, queues_of, traces
@@ -115,6 +115,19 @@ def run(
         ViolationError: an invariant of the scheduler does not hold.
 
     """
+    result, jobs, start = prepare(scenario, seed, found)
+    return _Runner(result, jobs, engine, start).run()
+
+
+def prepare(
+    scenario: Scenario, seed: int, found: Sequence[Trace] | None = None
+) -> tuple[Run, list[Job], Beginning | None]:
+    """Return what a run begins with: nodes and queues, and the jobs that will come.
+
+    Raises:
+        ConfigError, TraceError: see `run`.
+
+    """
     found = traces(scenario) if found is None else found
     jobs = jobs_of(scenario, found, seed)
     nodes = nodes_of(scenario, jobs)
@@ -127,7 +140,17 @@ def run(
     for trace in found:
         for reason, count in trace.left_out.items():
             result.left_out[reason] = result.left_out.get(reason, 0) + count
-    return _Runner(result, jobs, engine, start).run()
+    return result, jobs, start
+
+
+def entries_of(
+    scenario: Scenario, jobs: Sequence[Job], nodes: Sequence[Node]
+) -> Sequence[QueueEntry]:
+    """Return the queues a scenario declares, or those its jobs name."""
+    if not isinstance(scenario.queues, QueuesOfWorkload):
+        return scenario.queues
+    gpus = sum(dict(node.allocatable).get(GPU, 0) for node in nodes)
+    return queues_of(scenario.queues, jobs, gpus)
 
 
 def _queues(
@@ -135,13 +158,11 @@ def _queues(
 ) -> list[Queue]:
     if not scenario.queues and start is not None:
         return list(start.queues)
-    if isinstance(scenario.queues, QueuesOfWorkload):
-        gpus = sum(dict(node.allocatable).get(GPU, 0) for node in nodes)
-        return queues_of(scenario.queues, jobs, gpus)
     found = []
-    for entry in scenario.queues:
-        spec = entry.model_dump(exclude={"name"})
-        raw = msgspec.json.encode({"metadata": {"name": entry.name}, "spec": spec})
+    for entry in entries_of(scenario, jobs, nodes):
+        raw = msgspec.json.encode(
+            {"metadata": {"name": entry.name}, "spec": entry.model_dump(exclude={"name"})}
+        )
         found.append(read_queue(raw, {}, {}))
     known = {queue.name for queue in found} | {"default"}
     lost = next((job for job in jobs if job.queue not in known), None)

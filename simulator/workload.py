@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Generic, TypeVar
 from zlib import crc32
 
-from gangsched.core.queues import Preemption, Queue, Quota, Reclaim, Within
+from gangsched.api.queue import PreemptionSpec, QuotaSpec
 from simulator.jobs import GPU, Job
-from simulator.scenario import Generator, QueuesOfWorkload, Scenario, TraceSource
+from simulator.scenario import Generator, QueueEntry, QueuesOfWorkload, Scenario, TraceSource
 from simulator.traces import Trace, read
 
 T = TypeVar("T")
@@ -123,14 +123,18 @@ def demand(jobs: Iterable[Job]) -> dict[str, float]:
     return found
 
 
-def queues_of(wanted: QueuesOfWorkload, jobs: Iterable[Job], gpus: int) -> list[Queue]:
+def queues_of(wanted: QueuesOfWorkload, jobs: Iterable[Job], gpus: int) -> list[QueueEntry]:
     """Return a queue for each that jobs name, below `all`, which has every GPU."""
     asked = demand(jobs)
     total = sum(asked.values()) or 1.0
-    rules = Preemption(Within(wanted.within_queue), Reclaim(wanted.reclaim))
-    queues = [Queue("all", quotas=(Quota(GPU, gpus * 1000),))]
+    rules = PreemptionSpec(withinQueue=wanted.within_queue, reclaim=wanted.reclaim)
+    queues = [QueueEntry(name="all", quotas=[QuotaSpec(resource=GPU, nominal=gpus)])]
     for name, used in sorted(asked.items()):
         part = used / total if wanted.guarantee == "average" else 1 / len(asked)
-        quota = Quota(GPU, int(part * gpus) * 1000)
-        queues.append(Queue(name, "all", (quota,), preemption=rules, strict=wanted.strict))
+        quota = QuotaSpec(resource=GPU, nominal=int(part * gpus))
+        queues.append(
+            QueueEntry(
+                name=name, parent="all", quotas=[quota], preemption=rules, strict=wanted.strict
+            )
+        )
     return queues

@@ -1,6 +1,6 @@
 """Which gangs a planner should look at now, and what the others were told."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -127,12 +127,17 @@ class Backlog:
         if self._lines.join(waiting):
             self._joined[waiting.alike] = self.number
 
-    def due(self) -> tuple[list[GangState], tuple[Alike, ...]]:
+    def due(self, strict: Collection[str] = ()) -> tuple[list[GangState], tuple[Alike, ...]]:
         """Return whom to plan now: those with something kept for them, and lines.
 
-        Whoever plans anybody must know of the former.
+        Whoever plans anybody must know of the former, and in `strict` queues of all who are there:
+        nobody passes them by coming later.
         """
-        lines = self._lines.views(None if self.room_grew else self._joined)
+        wanted = None if self.room_grew else dict(self._joined)
+        if wanted and strict:
+            queues = {self._lines.queue(alike) for alike in wanted}.intersection(strict)
+            wanted |= {kind: 0 for kind in self._lines.kinds if self._lines.queue(kind) in queues}
+        lines = self._lines.views(wanted)
         self.number += 1
         alone = [self._gangs.get(gang) for gang in self._alone] if lines or self.room_grew else []
         return [gang for gang in alone if gang is not None and gang.plannable()], lines

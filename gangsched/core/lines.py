@@ -102,6 +102,11 @@ class Lines:
             return tuple(line.view() for line in self.kinds.values())
         return tuple(self.kinds[kind].view() for kind in kinds if kind in self.kinds)
 
+    def queue(self, kind: tuple[int, int]) -> str:
+        """Return the queue of a line, "" where there is no such line."""
+        line = self.kinds.get(kind)
+        return line.view().gangs[0].gang.queue if line else ""
+
     def tell(self, alike: tuple[int, int], refusal: Refusal, when: int) -> None:
         """Take note of what all gangs of a line were told."""
         line = self.kinds.get(alike)

@@ -84,7 +84,9 @@ class Views:
         elif who is Asked.DUE:
             for gang in self._backlog.fresh():
                 self._backlog.join(self._waiting(gang), alone=gang.id in self.reserved)
-            gangs, lines = self._backlog.due()
+            queues = self.ledger.usage.tree.queues
+            strict = {name for name, queue in queues.items() if queue.strict}
+            gangs, lines = self._backlog.due(strict)
         waiting = [self._waiting(gang) for gang in gangs]
         shapes = (*waiting, *(line.gangs[0] for line in lines))
         for needs in {id(kind): kind for one in shapes for kind in one.kinds}.values():

@@ -4,6 +4,8 @@ from pathlib import Path
 
 from gangsched.local import pki
 
+_HERE = Path(__file__).parent
+
 
 def etcd(binaries: Path, folder: Path, port: int, peer: int) -> list[str]:
     """Return etcd's: one member, no fsync, since nothing here has to survive a power cut."""
@@ -92,6 +94,7 @@ def kwok(binaries: Path, stages: str, folder: Path) -> list[str]:
         binaries / "kwok",
         f"--kubeconfig={folder / 'kwok.kubeconfig'}",
         f"--config={binaries / stages}",
+        f"--config={_HERE / 'kwok-stages.yaml'}",
         "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
         "--node-lease-duration-seconds=40",
     )

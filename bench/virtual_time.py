@@ -1,0 +1,97 @@
+"""The simulator: jobs a second, large clusters, cost by size, and the tables it reproduces.
+
+Times are of one run on one core, with every invariant checked.
+"""
+
+import resource
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import fgd
+import muri
+from rich.progress import Progress
+
+from simulator.results import figures
+from simulator.run import run as simulate
+from simulator.scenario import parse
+
+PHILLY = Path(__file__).parents[2] / "shared" / "data" / "philly" / "philly.csv"
+SIZES = {"pods": {1: 97, 2: 2, 4: 1}, "gpus": {1: 93, 2: 2, 4: 2, 8: 3}}
+"""As frequent as in Philly's trace, with up to eight GPUs in a pod."""
+
+NODES = (250, 1000, 4000, 16_000)
+JOBS = 2000
+
+
+def scenario(nodes: int, **workload: Any) -> dict[str, Any]:
+    """Return a cluster of nodes of eight GPUs with a workload."""
+    return {
+        "version": "gangsched.io/simulation/v1",
+        "name": "bench",
+        "cluster": {"nodes": [{"name": "node", "count": nodes, "gpus": 8, "rack_size": 16}]},
+        "queues": {"guarantee": "average"},
+        "workload": workload,
+    }
+
+
+def generator(jobs: int, every_s: float, **more: Any) -> dict[str, Any]:
+    """Return jobs at random in three queues."""
+    queues = {"a": 5, "b": 3, "c": 2}
+    base = {"jobs": jobs, "every": every_s, "runtime": "1h", "longest": "3d", "queues": queues}
+    return base | SIZES | {"users": 50} | more
+
+
+def measure(name: str, fields: dict[str, Any]) -> dict[str, float]:
+    """Run a scenario in this process; seconds, events and MiB."""
+    begin_s = time.process_time()
+    found = figures(simulate(parse(fields, name, Path()), 0))
+    took_s = time.process_time() - begin_s
+    rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {
+        "s": took_s,
+        "rss_mib": rss,
+        "events_per_s": found["events"] / took_s,
+        "finished": found["finished"],
+        "busy": found["gpu_busy"],
+        "us_per_event": found["compute_s"] * 1e6 / max(found["events"], 1),
+    }
+
+
+def scenarios() -> dict[str, dict[str, Any]]:
+    """Return what is run, by name."""
+    trace = {"traces": [{"format": "philly", "path": str(PHILLY)}]}
+    large = generator(10_000, 1.0, pods={8: 1}, gpus={8: 1}, longest="12h")
+    found = {
+        "jobs_100k": scenario(1000, generators=[generator(100_000, 14.0)]),
+        "philly": scenario(312, **trace),
+        "philly_half_full": scenario(90, **trace),
+        "nodes_100k": scenario(100_000, generators=[large]),
+    }
+    for count in NODES:  # as busy, whatever the size
+        jobs = [generator(JOBS, 14_000.0 / count)]
+        found[f"cost_{count}_nodes"] = scenario(count, generators=jobs)
+    for every_s in (400.0, 200.0, 100.0, 70.0):  # ever more that run, and then wait, at a time
+        jobs = [generator(JOBS, every_s)]
+        found[f"cost_every_{every_s:.0f}_s"] = scenario(20, generators=jobs)
+    return found
+
+
+def run() -> dict[str, float]:
+    """Return flat figures."""
+    found: dict[str, float] = {}
+    listed = scenarios()
+    with Progress(transient=True) as progress:
+        bar = progress.add_task("scenarios", total=len(listed))
+        for name, fields in listed.items():
+            with ProcessPoolExecutor(1) as pool:  # memory is each run's own
+                values = pool.submit(measure, name, fields).result()
+            found |= {f"{name}_{key}": value for key, value in values.items()}
+            progress.advance(bar)
+    for part in (fgd.run(), muri.run()):
+        gaps = {key: value for key, value in part.items() if "_max_" in key}
+        found |= gaps
+    found["fgd_max_abs_diff"] = max(v for k, v in found.items() if k.startswith("fgd_max"))
+    found["muri_max_rel_diff"] = max(v for k, v in found.items() if k.startswith("muri_max"))
+    return found
