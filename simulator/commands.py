@@ -1,5 +1,6 @@
 """Commands of the simulator; `gangsched` finds them by entry point."""
 
+import math
 import os
 import statistics
 from pathlib import Path
@@ -29,6 +30,7 @@ def simulate(
     seeds: Annotated[int | None, typer.Option(min=1, help="this many, from 0 on")] = None,
     out: Annotated[Path | None, typer.Option(help="default: build/simulations/NAME")] = None,
     processes: Annotated[int, typer.Option(min=0, help="0: one for each core")] = 0,
+    ray: Annotated[str, typer.Option(help="address of a Ray cluster to run on")] = "",
     kwok: Annotated[
         float | None,
         typer.Option(min=1, help="on a real control plane too, so many times faster than time"),
@@ -48,7 +50,7 @@ def simulate(
         with Progress(console=console, transient=True) as progress:
             bar = progress.add_task(f"{len(listed)} runs of {found[0].scenario.name}", total=None)
             progress.update(bar, total=len(listed))
-            for _ in work(listed, processes or os.cpu_count() or 1):
+            for _ in work(listed, processes or os.cpu_count() or 1, ray):
                 progress.advance(bar)
     except TraceError as error:
         raise ConfigError(str(error)) from error
@@ -62,6 +64,60 @@ def simulate(
     console.print(f"report: {report}", soft_wrap=True)
     if kwok is not None:
         _rehearse(console, found[0].scenario, kwok, folder)
+
+
+def tune(
+    scenario: Annotated[Path, typer.Argument(help="YAML file; see docs/simulator.md")],
+    parameter: Annotated[
+        list[str], typer.Option(help="FIELD=A,B,C or FIELD=LOW:HIGH[:log]; repeat it")
+    ],
+    objective: Annotated[str, typer.Option(help="what to better")] = "wait_mean_s",
+    changes: Annotated[list[str] | None, typer.Option("--set", help="FIELD=VALUE")] = None,
+    trials: Annotated[int, typer.Option(min=1, help="settings to try")] = 30,
+    out: Annotated[Path | None, typer.Option(help="default: build/tune/NAME")] = None,
+    processes: Annotated[int, typer.Option(min=0, help="0: one for each core")] = 0,
+) -> None:
+    """Look for better settings on a trace's first weeks; report the gain on its last."""
+    from simulator.scenario import load  # noqa: PLC0415 -- heavy
+    from simulator.traces import TraceError  # noqa: PLC0415
+    from simulator.tune import Search  # noqa: PLC0415
+    from simulator.tune import parameter as read  # noqa: PLC0415
+
+    console = Console()
+    cores = processes or os.cpu_count() or 1
+    try:
+        name = load(scenario, tuple(changes or ())).name
+        search = Search(
+            scenario,
+            changes or (),
+            [read(one) for one in parameter],
+            objective,
+            out or Path("build/tune") / name,
+            processes=cores,
+        )
+        with Progress(console=console, transient=True) as progress:
+            bar = progress.add_task("trials", total=trials)
+            for best in search.run(trials):
+                progress.update(bar, advance=1, description=f"trials; best {best:.4g}")
+        found = search.result()
+    except TraceError as error:
+        raise ConfigError(str(error)) from error
+    table = Table(box=None)
+    for column in ("WINDOW", f"{objective} NOW", "BEST"):
+        table.add_column(column, justify="left" if column == "WINDOW" else "right")
+    for one in found.gains:
+        day = f"day {one.begin_s / 86_400:.1f}"
+        held = f"{day}, held out" if one.held_out else day
+        table.add_row(held, f"{one.before:.4g}", f"{one.after:.4g}")
+    console.print(table)
+    gain, half = found.gain(held_out=True)
+    words = ", ".join(f"{name}={value}" for name, value in found.best.items())
+    console.print(f"best of {found.trials} trials: {words}", soft_wrap=True)
+    interval = "" if math.isnan(half) else f" (+-{100 * half:.1f})"
+    console.print(
+        f"gain on what was held out: {100 * gain:.1f} %{interval}; on what it learnt from: "
+        f"{100 * found.gain(held_out=False)[0]:.1f} %"
+    )
 
 
 def _rehearse(console: Console, scenario: "Scenario", faster: float, folder: Path) -> None:

@@ -146,6 +146,12 @@ class Workload(_Part):
 
     traces: tuple[TraceSource, ...] = ()
     generators: tuple[Generator, ...] = ()
+    begin: Seconds = 0.0
+    """Jobs that come before are left away, and time begins here."""
+
+    end: Positive | None = None
+    """Jobs that come later are left away."""
+
     estimates: Literal["exact", "rough", "none"] = "rough"
     """What users say of run times: the truth, one to five times as much (Mu'alem and Feitelson,
     TPDS 2001), or nothing. What a trace itself says goes first."""

@@ -8,11 +8,15 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gangsched import __version__
 from gangsched.config import ConfigError
 from simulator.checkers import ViolationError
 from simulator.scenario import PolicyChoice, Scenario, load
+
+if TYPE_CHECKING:
+    from simulator.traces import Trace
 
 POLICIES = ("order", "placer", "sharing", "backfill", "preemptor")
 
@@ -88,8 +92,11 @@ def tasks(found: Sequence[Variant], seeds: Sequence[int] | None, out: Path) -> l
     return listed
 
 
-def work(listed: Sequence[Task], processes: int) -> Iterator[Task]:
+def work(listed: Sequence[Task], processes: int, ray: str = "") -> Iterator[Task]:
     """Do what is not done yet; yield each run as it is finished.
+
+    With the address of a Ray cluster ("auto" for one on this machine) the runs go there; their
+    files come back here.
 
     Raises:
         ConfigError, TraceError, ViolationError: a run failed; what was finished stays.
@@ -98,13 +105,18 @@ def work(listed: Sequence[Task], processes: int) -> Iterator[Task]:
     whole = [task.done() for task in listed]
     left = [task for task, done in zip(listed, whole, strict=True) if not done]
     yield from (task for task, done in zip(listed, whole, strict=True) if done)
+    if ray and left:
+        from simulator.on_ray import on_ray  # noqa: PLC0415 -- an extra
+
+        yield from on_ray(left, ray)
+        return
     if processes == 1 or len(left) == 1:
         for task in left:
-            _do(task)
+            do(task)
             yield task
         return
     with ProcessPoolExecutor(min(processes, len(left)) or 1) as pool:
-        waiting = {pool.submit(_do, task): task for task in left}
+        waiting = {pool.submit(do, task): task for task in left}
         try:
             for future in as_completed(waiting):
                 future.result()
@@ -114,14 +126,20 @@ def work(listed: Sequence[Task], processes: int) -> Iterator[Task]:
             raise
 
 
-def _do(task: Task) -> None:
+def do(task: Task, found: Sequence["Trace"] | None = None) -> None:
+    """Run a task and write its files.
+
+    Raises:
+        ConfigError, TraceError, ViolationError: see `run`; a violation tells how to see it again.
+
+    """
     from simulator.results import write  # noqa: PLC0415 -- heavy, and needed in the workers alone
     from simulator.run import run  # noqa: PLC0415
 
     about = {"variant": task.variant.label, "stamp": task.variant.stamp}
     try:
-        found = run(task.variant.scenario, task.seed)
+        outcome = run(task.variant.scenario, task.seed, found)
     except ViolationError as error:
         again = f"{task.variant.command} --set 'seeds=[{task.seed}]'"
         raise ViolationError(f"seed {task.seed}: {error}; to see it again: {again}") from error
-    write(found, task.folder, about)
+    write(outcome, task.folder, about)

@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 from zlib import crc32
 
 from gangsched.api.queue import PreemptionSpec, QuotaSpec
+from gangsched.config import ConfigError
 from simulator.jobs import GPU, Job
 from simulator.scenario import Generator, QueueEntry, QueuesOfWorkload, Scenario, TraceSource
 from simulator.traces import Trace, read
@@ -46,10 +47,15 @@ def jobs_of(scenario: Scenario, found: Iterable[Trace], seed: int) -> list[Job]:
         jobs += _generated(generator, random.Random(f"{seed} {number}"))  # noqa: S311 -- no secret
     known: dict[str, int] = {}
     named = []
+    begin_s, end_s = scenario.workload.begin, scenario.workload.end or math.inf
     for job in sorted(jobs, key=lambda one: one.at_s):
+        if not begin_s <= job.at_s < end_s:
+            continue
         known[job.name] = known.get(job.name, 0) + 1
         again = f"{job.name}-{known[job.name]}" if known[job.name] > 1 else job.name
-        named.append(_with_words(replace(job, name=again), scenario))
+        named.append(_with_words(replace(job, name=again, at_s=job.at_s - begin_s), scenario))
+    if (jobs or not scenario.cluster.snapshot) and not named:
+        raise ConfigError(f"{scenario.name}: no job comes between workload.begin and workload.end")
     return named
 
 
