@@ -4,12 +4,14 @@ Times are of one run on one core, with every invariant checked.
 """
 
 import resource
+import statistics
 import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import fgd
+import matplotlib.pyplot as plt
 import muri
 from rich.progress import Progress
 
@@ -23,6 +25,7 @@ SIZES = {"pods": {1: 97, 2: 2, 4: 1}, "gpus": {1: 93, 2: 2, 4: 2, 8: 3}}
 
 NODES = (250, 1000, 4000, 16_000)
 JOBS = 2000
+_COST = "_us_per_event"
 
 
 def scenario(nodes: int, **workload: Any) -> dict[str, Any]:
@@ -46,8 +49,11 @@ def generator(jobs: int, every_s: float, **more: Any) -> dict[str, Any]:
 def measure(name: str, fields: dict[str, Any]) -> dict[str, float]:
     """Run a scenario in this process; seconds, events and MiB."""
     begin_s = time.process_time()
-    found = figures(simulate(parse(fields, name, Path()), 0))
+    outcome = simulate(parse(fields, name, Path()), 0)
+    found = figures(outcome)
     took_s = time.process_time() - begin_s
+    ran_s = sum(end - start for fate in outcome.fates for start, end in fate.runs)
+    waits = [sum(sample.waiting.values()) for sample in outcome.samples]
     rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {
         "s": took_s,
@@ -55,6 +61,8 @@ def measure(name: str, fields: dict[str, Any]) -> dict[str, float]:
         "events_per_s": found["events"] / took_s,
         "finished": found["finished"],
         "busy": found["gpu_busy"],
+        "running": ran_s / outcome.end_s,
+        "pending": statistics.fmean(waits),
         "us_per_event": found["compute_s"] * 1e6 / max(found["events"], 1),
     }
 
@@ -69,13 +77,39 @@ def scenarios() -> dict[str, dict[str, Any]]:
         "philly_half_full": scenario(90, **trace),
         "nodes_100k": scenario(100_000, generators=[large]),
     }
-    for count in NODES:  # as busy, whatever the size
-        jobs = [generator(JOBS, 14_000.0 / count)]
-        found[f"cost_{count}_nodes"] = scenario(count, generators=jobs)
-    for every_s in (400.0, 200.0, 100.0, 70.0):  # ever more that run, and then wait, at a time
-        jobs = [generator(JOBS, every_s)]
-        found[f"cost_every_{every_s:.0f}_s"] = scenario(20, generators=jobs)
+    for count in NODES:
+        found[f"cost_{count}_nodes"] = scenario(count, generators=[generator(JOBS, 60.0)])
+    for every_s in (60.0, 20.0, 7.0, 2.0):
+        found[f"cost_running_every_{every_s:.0f}_s"] = scenario(
+            1000, generators=[generator(JOBS, every_s)]
+        )
+    for every_s in (150.0, 100.0, 80.0, 60.0):
+        found[f"cost_pending_every_{every_s:.0f}_s"] = scenario(
+            20, generators=[generator(JOBS, every_s)]
+        )
     return found
+
+
+def plot(found: dict[str, float], path: Path) -> None:
+    """Draw the cost of an event against nodes, running and waiting gangs."""
+    panels = {
+        "nodes": ("nodes", ""),
+        "running gangs": ("running_every", "_running"),
+        "waiting gangs": ("pending_every", "_pending"),
+    }
+    figure, axes = plt.subplots(1, 3, figsize=(9, 3), sharey=True, layout="constrained")
+    for axis, (label, (part, size)) in zip(axes, panels.items(), strict=True):
+        costs = [key for key in found if key.startswith("cost_") and key.endswith(_COST)]
+        names = [key.removesuffix(_COST) for key in costs if part in key]
+        sizes = [found[name + size] if size else float(name.split("_")[1]) for name in names]
+        points = sorted(zip(sizes, (found[name + _COST] for name in names), strict=True))
+        axis.plot(*zip(*points, strict=True), marker="o", color="#2b6cb0")
+        axis.set_xscale("log")
+        axis.set_yscale("log")
+        axis.set_xlabel(label)
+        axis.grid(visible=True, which="both", linewidth=0.3)
+    axes[0].set_ylabel("microseconds an event")
+    figure.savefig(path)
 
 
 def run() -> dict[str, float]:
@@ -89,6 +123,7 @@ def run() -> dict[str, float]:
                 values = pool.submit(measure, name, fields).result()
             found |= {f"{name}_{key}": value for key, value in values.items()}
             progress.advance(bar)
+    plot(found, Path("build/bench/simulator.svg"))
     for part in (fgd.run(), muri.run()):
         gaps = {key: value for key, value in part.items() if "_max_" in key}
         found |= gaps

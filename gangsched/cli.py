@@ -4,7 +4,6 @@ import asyncio
 import json
 import logging
 import os
-import subprocess
 import sys
 import time
 from importlib.metadata import entry_points
@@ -13,24 +12,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from gangsched import __version__
+from gangsched.cli_local import local
 from gangsched.config import ConfigError, load_config
 from gangsched.kube.errors import KubeError
 from gangsched.local.components import BuildError
-from gangsched.local.nodes import load_nodes
-from gangsched.local.plane import Options, Plane, PlaneError, environment, instances
+from gangsched.local.plane import PlaneError
 
 if TYPE_CHECKING:
     from gangsched.inquire import View
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
-local = typer.Typer(no_args_is_help=True, help="A whole control plane on this machine.")
 app.add_typer(local, name="local")
 
 console = Console()
-Name = Annotated[str, typer.Option("--name", help="Which local control plane.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -300,112 +296,6 @@ def demo(
         raise ConfigError(f"--binding: {binding!r} is not allowed; use extender or direct")
     if not run_demo(console, "extender" if binding == "extender" else "direct"):
         raise typer.Exit(1)
-
-
-@local.command()
-def build(
-    *, monitoring: Annotated[bool, typer.Option(help="Prometheus and promtool too")] = False
-) -> None:
-    """Build the programs of the control plane, if they are not in the user's cache yet."""
-    from gangsched.local import components  # noqa: PLC0415 -- keeps other commands quick
-
-    with console.status("looking for the programs") as status:
-
-        def progress(line: str) -> None:
-            status.update(line)
-            console.print(line)
-
-        components.ensure(progress)
-        if monitoring:
-            components.ensure(progress, components.MONITORING)
-
-
-@local.command()
-def up(
-    name: Name = "default",
-    nodes: Annotated[Path | None, typer.Option(help="YAML file of nodes")] = None,
-    binding: Annotated[str, typer.Option(help="extender, direct or off")] = "extender",
-    isolation: Annotated[str, typer.Option(help="of pods: auto, root, user or none")] = "auto",
-    *,
-    monitoring: Annotated[bool, typer.Option(help="with a Prometheus")] = False,
-) -> None:
-    """Start a control plane; the first time builds it from source (minutes)."""
-    if binding not in ("extender", "direct", "off"):
-        raise ConfigError(f"--binding: {binding!r} is not allowed; use extender, direct or off")
-    if isolation not in ("auto", "root", "user", "none"):
-        raise ConfigError(f"--isolation: {isolation!r} is not allowed; use auto, root, user, none")
-    plane = Plane(name)
-    node_file = load_nodes(nodes)
-    with console.status("starting") as status:
-
-        def progress(line: str) -> None:
-            status.update(line)
-            if line.startswith("built"):
-                console.print(line)
-
-        options = Options(binding, isolation, monitoring=monitoring)  # type: ignore[arg-type]
-        plane.up(node_file, options, progress)
-    info = plane.info()
-    console.print(f"Kubernetes {info['kubernetes']} at {info['server']}, binding {binding}")
-    console.print(f"  export KUBECONFIG={plane.kubeconfig}", soft_wrap=True)
-    console.print(f"  alias kubectl={info['kubectl']}", soft_wrap=True)
-    if "prometheus" in info:
-        console.print(f"  Prometheus: {info['prometheus']}", soft_wrap=True)
-
-
-@local.command()
-def down(name: Name = "default") -> None:
-    """Stop a control plane and remove all it left."""
-    stopped = Plane(name).down()
-    console.print(f"stopped {stopped} processes" if stopped else f"{name!r} was not running")
-
-
-@local.command()
-def status(name: Annotated[str | None, typer.Option("--name")] = None) -> None:
-    """Show the control planes of this machine and their processes."""
-    planes = [Plane(name)] if name else instances()
-    if not planes:
-        console.print("no local control plane; start one with: gangsched local up")
-        return
-    table = Table(box=None)
-    for column in ("NAME", "PROGRAM", "PID", "STATE"):
-        table.add_column(column)
-    dead = False
-    for plane in planes:
-        for program in plane.programs.all():
-            alive = program.alive()
-            dead |= not alive
-            table.add_row(plane.name, program.name, str(program.pid), "runs" if alive else "ended")
-    console.print(table)
-    if dead:
-        raise typer.Exit(1)
-
-
-@local.command()
-def kubeconfig(name: Name = "default") -> None:
-    """Print the path of the administrator's kubeconfig."""
-    plane = Plane(name)
-    plane.info()
-    typer.echo(plane.kubeconfig)
-
-
-@local.command()
-def logs(
-    program: str, name: Name = "default", lines: Annotated[int, typer.Option("-n")] = 50
-) -> None:
-    """Print the end of a process's log."""
-    plane = Plane(name)
-    plane.info()
-    plane.programs.get(program)
-    typer.echo(plane.programs.tail(program, lines))
-
-
-@local.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
-def kubectl(context: typer.Context, name: Name = "default") -> None:
-    """Run the instance's own kubectl: gangsched local kubectl -- get pods."""
-    plane = Plane(name)
-    command = [plane.info()["kubectl"], *context.args]
-    raise typer.Exit(subprocess.run(command, env=environment(plane), check=False).returncode)
 
 
 def main() -> None:

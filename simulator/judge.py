@@ -44,6 +44,8 @@ class Judge:
         self._models: dict[PodUid, str] = {}
         self._gangs: dict[GangId, tuple[str, int]] = {}
         self._running: dict[GangId, int] = {}
+        self._asked_known: dict[PodNeeds, tuple[tuple[str, int], ...]] = {}
+        self._charged_known: dict[tuple[str, PodNeeds, str], tuple[tuple[QuotaKey, int], ...]] = {}
         self._partial_s: dict[GangId, float] = {}
         self._promised: dict[GangId, None] = {}
         self._changed_nodes: set[NodeName] = set()
@@ -93,7 +95,7 @@ class Judge:
     def _count(self, pod: f.PodSeen, sign: int) -> None:
         assert pod.node is not None, "pods that are counted run"  # noqa: S101
         used = self._used.setdefault(pod.node, {})
-        for resource, quantity in _asked(pod.needs):
+        for resource, quantity in self._asked(pod.needs):
             used[resource] = used.get(resource, 0) + sign * quantity
         self._changed_nodes.add(pod.node)
         if pod.gang is None:
@@ -108,10 +110,27 @@ class Judge:
         for name in self._paths.get(queue, (queue,)):
             self._changed_queues.add(name)
             held = self._held.setdefault(name, {})
-            for resource, quantity in _asked(pod.needs):
-                for key in self._keys.get(name, (_PODS,)):
-                    if key[0] == resource and key[1] in model:
-                        held[key] = held.get(key, 0) + sign * quantity
+            for key, quantity in self._charged(name, pod.needs, model):
+                held[key] = held.get(key, 0) + sign * quantity
+
+    def _asked(self, needs: PodNeeds) -> tuple[tuple[str, int], ...]:
+        """Return what a pod takes, GPUs in thousandths."""
+        known = self._asked_known.get(needs)
+        if known is None:
+            known = self._asked_known[needs] = tuple(_asked(needs))
+        return known
+
+    def _charged(self, queue: str, needs: PodNeeds, model: str) -> tuple[tuple[QuotaKey, int], ...]:
+        """Return what a pod on such GPUs takes of a queue's quotas, and of those above it."""
+        known = self._charged_known.get((queue, needs, model))
+        if known is None:
+            known = self._charged_known[queue, needs, model] = tuple(
+                (key, quantity)
+                for resource, quantity in self._asked(needs)
+                for key in self._keys.get(queue, (_PODS,))
+                if key[0] == resource and key[1] in model
+            )
+        return known
 
     # -- what must hold -----------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from gangsched.core.devices import Devices, Shared, share_milli
 from gangsched.core.filters import clash
+from gangsched.core.memory import Memory
 from gangsched.core.model import (
     GPU,
     MILLI,
@@ -31,9 +32,6 @@ from gangsched.core.nodes import Ints, Mask, Nodes
 
 Rows = Ints | slice
 
-_KEPT_BYTES, _KEPT_MOST = 2**26, 4096
-_TOUCHED_KEPT = 8192
-
 
 @dataclass(frozen=True, slots=True)
 class Charge:
@@ -43,14 +41,6 @@ class Charge:
     needs: PodNeeds
     holder: GangId | None
     devices: Devices = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """One value a slot, true up to a position in the list of touched rows."""
-
-    values: NDArray[Any]
-    position: int
 
 
 class Cluster(Nodes):
@@ -67,8 +57,7 @@ class Cluster(Nodes):
         self.exclusive: dict[GangId, tuple[str, int]] = {}
         self.holders: dict[int, dict[GangId, int]] = {}
         self.shapes: dict[PodNeeds, int] = {}
-        self._counts: dict[Hashable, _Known] = {}
-        self._touched: list[int] = []
+        self._memory = Memory()
         self._charges: dict[Hashable, Charge] = {}
         self._on_node: dict[NodeName, dict[Hashable, Charge]] = {}
         self._ports: dict[int, dict[HostPort, int]] = {}
@@ -95,14 +84,12 @@ class Cluster(Nodes):
             _eligible=dict(self._eligible),
             _still=dict(self._still),
             _vectors=dict(self._vectors),
-            _counts=dict(self._counts),
-            _touched=list(self._touched),
+            _memory=self._memory.copy(),
         )
         return other
 
     def _on_change(self) -> None:
-        self._counts = {}
-        self._touched = []
+        self._memory = Memory()
 
     def _on_grown(self, more: int) -> None:
         blank = np.zeros((more, self.used.shape[1]), dtype=np.int64)
@@ -238,7 +225,7 @@ class Cluster(Nodes):
 
     def _count(self, row: int, needs: PodNeeds, times: int, holder: GangId | None) -> None:
         self.used[row] += self.vector(needs) * times
-        self._touched.append(row)
+        self._memory.touched.append(row)
         if needs.host_ports:
             ports = dict(self._ports.get(row, {}))
             for port in needs.host_ports:
@@ -274,17 +261,17 @@ class Cluster(Nodes):
 
     def forget_counts(self) -> None:
         """Count anew: usage changed in ways that were not noted row by row."""
-        self._counts, self._touched = {}, []
+        self._memory = Memory()
 
     def put_used(self, rows: list[int], used: Ints) -> None:
         """Set what is used on some rows of a copy."""
         self.used[rows] = used
-        self._touched.extend(rows)
+        self._memory.touched.extend(rows)
 
     def release(self, rows: Ints, amounts: Ints) -> None:
         """Give back amounts, shape (n, resources), on n rows of a copy in one go."""
         np.subtract.at(self.used, rows, amounts)
-        self._touched.extend(rows.tolist())
+        self._memory.touched.extend(rows.tolist())
 
     @contextmanager
     def offering(self, changes: Mapping[NodeName, tuple[Requests, Requests]]) -> Iterator[None]:
@@ -297,7 +284,7 @@ class Cluster(Nodes):
                 self._column(name)
         kept = self.allocatable
         self.allocatable = self.allocatable.copy()
-        self._counts, self._touched = {}, []
+        self._memory = Memory()
         for node, (less, more) in changes.items():
             for sign, requests in ((-1, less), (1, more)):
                 for name, quantity in requests:
@@ -305,25 +292,24 @@ class Cluster(Nodes):
         try:
             yield
         finally:
-            self._counts, self._touched = {}, []
+            self._memory = Memory()
             self.allocatable = kept
 
     @contextmanager
     def emptied(self) -> Iterator[None]:
         """Look at the cluster as if nothing ran there."""
-        names = ("used", "shared", "holders", "_ports", "_counts", "_touched")
+        names = ("used", "shared", "holders", "_ports", "_memory")
         kept = {name: getattr(self, name) for name in names}
         self.used = np.zeros_like(self.used)
         self.shared, self.holders, self._ports = Shared(), {}, {}
-        self._counts, self._touched = {}, []
+        self._memory = Memory()
         try:
             yield
         finally:
             if self.used.shape != kept["used"].shape:  # a resource nobody has was asked for
                 more = self.used.shape[1] - kept["used"].shape[1]
                 kept["used"] = np.pad(kept["used"], ((0, 0), (0, more)))
-                kept["_counts"] = {}
-                kept["_touched"] = []
+                kept["_memory"] = Memory()
             self.__dict__.update(kept)
 
     # -- questions ----------------------------------------------------------------------------
@@ -343,23 +329,7 @@ class Cluster(Nodes):
 
         The value of a slot must depend on nothing else that changes.
         """
-        known = self._counts.get(what)
-        if len(self._touched) > _TOUCHED_KEPT:
-            self._counts, self._touched, known = {}, [], None
-        if known is None:
-            values = find(slice(None))
-        elif known.position == len(self._touched):
-            return known.values
-        else:
-            rows = np.array(sorted({*self._touched[known.position :]}), dtype=np.int64)
-            values = known.values.copy()
-            values[rows] = find(rows)
-        values.flags.writeable = False
-        kept = len(self._counts)
-        if kept >= _KEPT_MOST or kept * values.nbytes >= _KEPT_BYTES:
-            self._counts.clear()
-        self._counts[what] = _Known(values, len(self._touched))
-        return values
+        return self._memory.recall(what, find)
 
     def capacity_when_empty(self, needs: PodNeeds) -> Ints:
         """Return how many such pods each slot would take if nothing else ran there."""

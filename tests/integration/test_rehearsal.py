@@ -8,7 +8,7 @@ from simulator.run import policies_of, run
 from simulator.scenario import load
 
 REHEARSAL = Path(__file__).parents[2] / "examples" / "simulations" / "rehearsal.yaml"
-FASTER = 500.0
+FASTER = 300.0
 IN_ORDER = "queues=[{name: default, strict: true}]"
 
 

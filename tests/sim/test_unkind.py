@@ -100,7 +100,7 @@ def test_the_judge_catches_planted_bugs(bug):
 
 
 def test_a_violation_tells_the_seed_the_moment_and_how_to_see_it_again(tmp_path, monkeypatch):
-    def broken(scenario, seed):
+    def broken(scenario, seed, found=None):
         return run(scenario, seed, None, KeepsQuota)
 
     monkeypatch.setattr("simulator.run.run", broken)
