@@ -44,6 +44,9 @@ def run(
     kubeconfig: Annotated[Path | None, typer.Option(help="default: as kubectl finds it")] = None,
     extender_port: Annotated[int | None, typer.Option()] = None,
     metrics_port: Annotated[int | None, typer.Option()] = None,
+    alias: Annotated[
+        list[str] | None, typer.Option(help="a further schedulerName that is ours, such as volcano")
+    ] = None,
     operators: Annotated[bool, typer.Option(help="run the job controllers too")] = True,
     verbose: Annotated[bool, typer.Option("--verbose", "-v")] = False,
 ) -> None:
@@ -57,7 +60,12 @@ def run(
         level=level, format="%(asctime)s %(levelname).1s %(name)s: %(message)s", stream=sys.stderr
     )
     logging.getLogger("kopf").setLevel(logging.WARNING)
-    settings = load_config(config, extender_port=extender_port, metrics_port=metrics_port)
+    settings = load_config(
+        config,
+        extender_port=extender_port,
+        metrics_port=metrics_port,
+        scheduler_aliases=alias or None,
+    )
     asyncio.run(
         run_scheduler(
             kubeconfig,

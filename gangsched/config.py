@@ -46,6 +46,9 @@ class SchedulerConfig(PolicyConfig):
     scheduler_name: str = Field("gangsched", min_length=1)
     """Pods with this `spec.schedulerName` are ours."""
 
+    scheduler_aliases: tuple[str, ...] = ()
+    """Further names that are ours: those of peers whose jobs we take over, such as `volcano`."""
+
     barrier_s: float = Field(60.0, gt=0)
     """Seconds from reservation to the barrier where the gang sets none; a job controller creates
     a thousand pods in a few seconds, so a minute means that something is wrong."""
@@ -108,6 +111,14 @@ class SchedulerConfig(PolicyConfig):
 
     forecast_cycles: int = Field(100, ge=1)
     """Planning cycles in each run; bounds how far a forecast looks and what it costs."""
+
+    job_kinds: tuple[str, ...] | None = None
+    """Kinds whose jobs we run, such as `[PyTorchJob, JobSet]`; default: all. Where another operator
+    runs a kind, leave it out: its pods are scheduled all the same."""
+
+    courtesy_share: float = Field(0.2, gt=0, le=1)
+    """Share of a core that advice, and forecasts, may each take: they run beside planning and
+    binding, in the same interpreter."""
 
     audit_interval_s: float = Field(30.0, gt=0)
     """Pause between comparisons of what queues are charged with what runs."""

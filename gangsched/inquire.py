@@ -16,8 +16,10 @@ from gangsched.core import facts as f
 from gangsched.core.accounts.tree import label, number
 from gangsched.core.engine import Engine, State
 from gangsched.core.forecast import Effort, Prediction, forecast, in_turn
+from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.core.jobs.model import Observed
-from gangsched.core.jobs.reconcile import Clock, reconcile
+from gangsched.core.jobs.reconcile import reconcile
+from gangsched.core.jobs.step import Clock
 from gangsched.core.model import GPU, GangId, Node, NodeName
 from gangsched.core.placement.advise import advise
 from gangsched.core.planner import make_plan
@@ -254,7 +256,7 @@ def _gang(view: View, path: Path, namespace: str) -> GangId:
         metadata.setdefault("name", "not-submitted")
         metadata["uid"] = "not-submitted"
         metadata["creationTimestamp"] = stamp(view.now_s)
-        job = document.get("kind") == "PyTorchJob"
+        job = document.get("kind") in FRAMEWORKS
         asked = _group_of(document, path, view.now_s) if job else document
         if asked.get("kind") != "PodGroup":
             continue
@@ -265,12 +267,12 @@ def _gang(view: View, path: Path, namespace: str) -> GangId:
             raise ConfigError(f"{path}: {error}") from error
         view.engine.observe(f.GangSeen(found), view.now_s)
         return found.id
-    raise ConfigError(f"{path}: it holds no PyTorchJob and no PodGroup with templates")
+    raise ConfigError(f"{path}: it holds no training job and no PodGroup with templates")
 
 
 def _group_of(job: Data, path: Path, now_s: float) -> Data:
     try:
-        parsed = parse(job, "gangsched")
+        parsed = parse(job, "gangsched", job["kind"])
     except InvalidJobError as error:
         raise ConfigError(f"{path}: {error}") from error
     group = reconcile(parsed, Observed(), Clock(now_s, stamp(now_s))).put_group

@@ -56,7 +56,11 @@ async def run(
         if operators:
             from gangsched.operators.runner import run_operators  # noqa: PLC0415 -- kopf is heavy
 
-            tasks.append(asyncio.create_task(run_operators(kubeconfig, client)))
+            tasks.append(
+                asyncio.create_task(
+                    run_operators(kubeconfig, client, config.job_kinds, config.scheduler_name)
+                )
+            )
         stopping = asyncio.create_task(stop.wait())
         done, _ = await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
         for task in (*tasks, stopping):

@@ -52,8 +52,8 @@ def figures(run: Run) -> Figures:
         "wait_mean_s": float(waits.mean()) if came else 0.0,
         "jct_mean_s": _mean((one.ended_s or 0.0) - one.job.at_s for one in done),
         "slowdown_mean": float(slow.mean()) if came else 0.0,
-        "gpu_busy": _busy_s(came, last_s) / (total * last_s) if total and last_s else 0.0,
-        "gpu_busy_all": _busy_s(came, run.end_s) / (total * run.end_s) if total else 0.0,
+        "gpu_busy": _busy(came, last_s or run.end_s, total),
+        "gpu_busy_all": _busy(came, run.end_s, total),
         "jain": jain(came, run.end_s),
         "preempted": run.preempted,
         "stopped": sum(one.stopped for one in came),
@@ -77,12 +77,14 @@ def _mean(values: Iterable[float]) -> float:
     return statistics.fmean(listed) if listed else 0.0
 
 
-def _busy_s(fates: Iterable[Fate], until_s: float) -> float:
-    return sum(
+def _busy(fates: Iterable[Fate], until_s: float, total: int) -> float:
+    """Return the share of all GPUs' time until then that was used."""
+    used_s = sum(
         gpus(one) * max(min(end_s, until_s) - start_s, 0.0)
         for one in fates
         for start_s, end_s in one.runs
     )
+    return used_s / (total * until_s) if total and until_s else 0.0
 
 
 def jain(fates: Sequence[Fate], now_s: float) -> float:

@@ -175,7 +175,28 @@ class PodGroupStatus(ApiModel):
 
 
 class CoschedulingSpec(ApiModel):
-    """The PodGroup of scheduler-plugins, as far as we read it."""
+    """The PodGroup of scheduler-plugins, as its users write it."""
 
     minMember: int = Field(1, ge=1)  # noqa: N815
+    minResources: dict[str, Quantity] | None = None  # noqa: N815
     scheduleTimeoutSeconds: int | None = Field(None, ge=1)  # noqa: N815
+
+
+class VolcanoSpec(ApiModel):
+    """The PodGroup of Volcano, as its users write it."""
+
+    minMember: int = Field(1, ge=0)  # noqa: N815
+    minTaskMember: dict[str, int] | None = None  # noqa: N815
+    minResources: dict[str, Quantity] | None = None  # noqa: N815
+    queue: str | None = "default"
+    priorityClassName: str | None = None  # noqa: N815
+    networkTopology: dict[str, Any] | None = None  # noqa: N815
+
+
+class KaiSpec(ApiModel):
+    """The PodGroup of KAI, as its controller writes it."""
+
+    minMember: int = Field(1, ge=0)  # noqa: N815
+    queue: str | None = None
+    priorityClassName: str | None = None  # noqa: N815
+    topologyConstraint: dict[str, Any] | None = None  # noqa: N815

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from gangsched.core.model import GangId
 
-_LOOP_S = 600.0
+_LOOP_S = 3600.0
 
 
 @dataclass(slots=True)

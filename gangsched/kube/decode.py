@@ -8,13 +8,11 @@ from collections.abc import Mapping
 import msgspec
 
 from gangsched.api import names
-from gangsched.api.dialects import queue_of
 from gangsched.core import facts as f
+from gangsched.core.jobs.jobset_parts import FIRST_RANK
 from gangsched.core.model import (
     NO_CONSTRAINTS,
     Expression,
-    Gang,
-    GangId,
     HostPort,
     NodeName,
     NodeTerm,
@@ -24,12 +22,11 @@ from gangsched.core.model import (
     Requests,
     Toleration,
 )
-from gangsched.core.queues import DEFAULT_QUEUE
 from gangsched.kube.constraints import of_pod, share
+from gangsched.kube.membership import gang_of
 from gangsched.kube.quantities import DecodeError, amounts, seconds
 from gangsched.kube.structs import (
     Container,
-    Metadata,
     Pod,
     PodSpec,
     Requirement,
@@ -172,7 +169,7 @@ def decode_pod(raw: bytes) -> Pod:
         raise DecodeError(f"pod: {error}") from error
 
 
-def pod_fact(pod: Pod, scheduler_name: str, known: PodNeeds | None = None) -> f.PodSeen:
+def pod_fact(pod: Pod, schedulers: frozenset[str], known: PodNeeds | None = None) -> f.PodSeen:
     """Turn a pod into its fact; `known` saves reading needs that cannot have changed.
 
     Raises:
@@ -185,7 +182,7 @@ def pod_fact(pod: Pod, scheduler_name: str, known: PodNeeds | None = None) -> f.
         wants = known if known is not None else needs(spec)
     except DecodeError as error:
         raise DecodeError(f"pod {key}: {error}") from error
-    ours = spec.scheduler_name == scheduler_name
+    ours = spec.scheduler_name in schedulers
     asked, invalid = NO_CONSTRAINTS, ""
     devices: tuple[int, ...] = ()
     if metadata.annotations:
@@ -202,7 +199,7 @@ def pod_fact(pod: Pod, scheduler_name: str, known: PodNeeds | None = None) -> f.
         uid=PodUid(metadata.uid),
         name=PodName(key),
         needs=wants,
-        gang=gang_of(metadata) if ours else None,
+        gang=gang_of(pod) if ours else None,
         role=metadata.labels.get(names.ROLE_LABEL, ""),
         node=NodeName(spec.node_name) if spec.node_name else None,
         ended=pod.status.phase in ("Succeeded", "Failed"),
@@ -227,10 +224,11 @@ def _ready(pod: Pod) -> bool:
 
 def _rank(labels: Mapping[str, str]) -> int | None:
     """Return a pod's index in its role where its controller labels it."""
+    first = labels.get(FIRST_RANK, "")
     for key in names.INDEX_LABELS:
         text = labels.get(key, "")
         if text.isdecimal():
-            return int(text)
+            return int(text) + (int(first) if first.isdecimal() else 0)
     return None
 
 
@@ -244,53 +242,6 @@ def _devices(annotations: Mapping[str, str]) -> tuple[int, ...]:
             f"annotation {names.DEVICES_ANNOTATION} is {text!r}; it must be GPU indices"
         )
     return tuple(int(part) for part in parts)
-
-
-def gang_of(metadata: Metadata) -> GangId:
-    """Return the gang a pod belongs to: a group by label, else the pod by itself."""
-    labels = metadata.labels
-    if group := labels.get(names.POD_GROUP_LABEL):
-        return GangId(f"{metadata.namespace}/{group}")
-    if group := labels.get(names.COSCHEDULING_LABEL):
-        return coscheduling_id(metadata.namespace, group)
-    return GangId(f"{metadata.namespace}/pod:{metadata.name}")
-
-
-def coscheduling_id(namespace: str, name: str) -> GangId:
-    """Return the id of a scheduling.x-k8s.io group, apart from ours of the same name."""
-    return GangId(f"{namespace}/scheduling.x-k8s.io:{name}")
-
-
-def implicit_gang(pod: Pod) -> Gang | None:
-    """Return the gang that a pod declares by itself: a label-only group, or a bare pod.
-
-    Raises:
-        DecodeError: its minimum is no number above zero.
-
-    """
-    metadata = pod.metadata
-    labels = metadata.labels
-    gang_id = gang_of(metadata)
-    minimum = 1
-    if names.POD_GROUP_LABEL in labels:
-        text = labels.get(names.MIN_MEMBER_LABEL)
-        if text is None:
-            return None
-        if not text.isdigit() or int(text) < 1:
-            raise DecodeError(
-                f"pod {metadata.namespace}/{metadata.name}: label {names.MIN_MEMBER_LABEL} is "
-                f"{text!r}; it must be a whole number of at least 1"
-            )
-        minimum = int(text)
-    elif names.COSCHEDULING_LABEL in labels:
-        return None
-    return Gang(
-        gang_id,
-        minimum,
-        queue=queue_of(labels, metadata.annotations) or DEFAULT_QUEUE,
-        # Every pod of the group must declare the same gang: nothing here may be the pod's own.
-        implicit=True,
-    )
 
 
 def unschedulable_message(pod: Pod) -> str | None:

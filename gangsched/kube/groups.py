@@ -6,7 +6,7 @@ import msgspec
 from pydantic import ValidationError
 
 from gangsched.api import dialects, names
-from gangsched.api.podgroup import CoschedulingSpec, PodGroupSpec, PodGroupStatus
+from gangsched.api.podgroup import PodGroupSpec, PodGroupStatus
 from gangsched.api.topology import TopologySpec
 from gangsched.config import one_sentence
 from gangsched.core import facts as f
@@ -14,7 +14,7 @@ from gangsched.core.model import Gang, GangId, Node, NodeName, PodNeeds, Role, T
 from gangsched.core.queues import DEFAULT_QUEUE
 from gangsched.core.topology import Topology
 from gangsched.kube import constraints, mig
-from gangsched.kube.decode import coscheduling_id, needs
+from gangsched.kube.decode import needs
 from gangsched.kube.quantities import DecodeError, amounts, seconds
 from gangsched.kube.structs import (
     GroupObject,
@@ -63,7 +63,7 @@ def topology(raw: bytes) -> Topology:
         DecodeError: it is not understood.
 
     """
-    group = _decode_group(raw)
+    group = decode_group(raw)
     try:
         spec = TopologySpec.model_validate(group.spec)
     except ValidationError as error:
@@ -89,7 +89,7 @@ def pod_group(raw: bytes, priorities: dict[str, int]) -> tuple[Gang, PodGroupSta
         DecodeError: it is not understood; `gang` of the error tells which group.
 
     """
-    group = _decode_group(raw)
+    group = decode_group(raw)
     key = f"{group.metadata.namespace}/{group.metadata.name}"
     try:
         subject = f"PodGroup {key}"
@@ -169,44 +169,24 @@ def _queue(group: GroupObject, spec: PodGroupSpec) -> str:
     return dialects.queue_of(metadata.labels, metadata.annotations) or spec.queue
 
 
-def coscheduling_group(raw: bytes) -> tuple[Gang, str]:
-    """Read a PodGroup of scheduling.x-k8s.io, and its uid.
-
-    Raises:
-        DecodeError: it is not understood.
-
-    """
-    group = _decode_group(raw)
-    metadata = group.metadata
-    try:
-        spec = CoschedulingSpec.model_validate(group.spec)
-    except ValidationError as error:
-        subject = f"PodGroup.scheduling.x-k8s.io {metadata.namespace}/{metadata.name}: spec"
-        raise DecodeError(one_sentence(error, subject)) from error
-    return (
-        Gang(
-            coscheduling_id(metadata.namespace, metadata.name),
-            spec.minMember,
-            created_s=seconds(metadata.creation_timestamp),
-            schedule_timeout_s=spec.scheduleTimeoutSeconds or 60.0,
-            queue=dialects.queue_of(metadata.labels, metadata.annotations) or DEFAULT_QUEUE,
-        ),
-        metadata.uid,
-    )
-
-
 def group_key(raw: bytes) -> tuple[str, str, str]:
     """Return namespace, name and uid of any object."""
-    metadata = _decode_group(raw).metadata
+    metadata = decode_group(raw).metadata
     return metadata.namespace, metadata.name, metadata.uid
 
 
 def labels(raw: bytes) -> dict[str, str]:
     """Return the labels of any object."""
-    return dict(_decode_group(raw).metadata.labels)
+    return dict(decode_group(raw).metadata.labels)
 
 
-def _decode_group(raw: bytes) -> GroupObject:
+def decode_group(raw: bytes) -> GroupObject:
+    """Read any object as metadata, spec and status.
+
+    Raises:
+        DecodeError: it is none.
+
+    """
     try:
         return group_decoder.decode(raw)
     except msgspec.DecodeError as error:

@@ -1,13 +1,15 @@
 """What each watch does with an object: facts for the engine, subjects for the status writer."""
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gangsched.api import names
 from gangsched.core import facts as f
 from gangsched.core.gangs import Stage
 from gangsched.core.model import GangId, NodeName, PodName, PodNeeds, PodUid
-from gangsched.kube import decode, groups, queues
+from gangsched.kube import decode, foreign, groups, queues
+from gangsched.kube.membership import foreign_id, implicit_gang
 from gangsched.kube.quantities import DecodeError
 from gangsched.kube.status import Subject
 from gangsched.kube.structs import Pod
@@ -105,7 +107,7 @@ class PodsSeen(Receiver):
         pod = decode.decode_pod(raw)
         known = self._needs.get(pod.metadata.uid)
         wants = known[1] if known is not None and known[0] == pod.metadata.generation else None
-        fact = decode.pod_fact(pod, scheduler.name, wants)
+        fact = decode.pod_fact(pod, scheduler.names, wants)
         self._needs[fact.uid] = (pod.metadata.generation, fact.needs)
         if fact.gang is None and fact.node is None:
             return  # another scheduler's pod, and it takes no room yet
@@ -113,11 +115,13 @@ class PodsSeen(Receiver):
             self._declare(pod, fact.gang)
         scheduler.observe(fact)
         self._judge(pod, fact)
+        if fact.gang is not None and foreign.whose(fact.gang) and (fact.ended or fact.ready):
+            scheduler.status.touch(fact.gang)
 
     def _declare(self, pod: Pod, gang_id: GangId) -> None:
         metadata = pod.metadata
         subject = Subject("v1", "Pod", metadata.namespace, metadata.name, metadata.uid)
-        gang = decode.implicit_gang(pod)
+        gang = implicit_gang(pod)
         self.scheduler.status.subject(gang_id, subject)
         if gang is not None:
             self.scheduler.observe(f.GangSeen(gang))
@@ -195,28 +199,50 @@ class PodGroups(Receiver):
             self.scheduler.observe(f.GangGone(gang_id))
 
 
-class Coscheduling(Receiver):
-    """PodGroups of scheduler-plugins."""
+class Foreign(Receiver):
+    """Objects of others that stand for a gang."""
 
-    kind = "PodGroup.scheduling.x-k8s.io"
-
-    def __init__(self, scheduler: "Scheduler") -> None:
+    def __init__(self, scheduler: "Scheduler", kind: foreign.Kind) -> None:
         super().__init__(scheduler)
+        self.kind = f"{kind.kind}.{kind.api_version}"
+        self._kind = kind
         self._ids: dict[str, GangId] = {}
 
     def take(self, raw: bytes) -> None:
         """Turn an object into facts."""
-        gang, uid = groups.coscheduling_group(raw)
-        self._ids[uid] = gang.id
+        scheduler = self.scheduler
+        group = groups.decode_group(raw)
+        gang = self._kind.read(group, scheduler.priorities, scheduler.names)
+        if gang is None:
+            return
+        self._remember(raw, gang.id)
+        known = scheduler.engine.gangs.get(gang.id)
+        if known is not None and known.spec is not None and known.bound_count():
+            # Growing a running gang's minimum would make it one that runs in part.
+            gang = replace(gang, min_member=min(gang.min_member, known.spec.min_member))
+        scheduler.status.valid(gang.id)
+        scheduler.observe(f.GangSeen(gang))
+        if self._kind.status is not None:
+            scheduler.status.touch(gang.id)
+
+    def malformed(self, raw: bytes, message: str) -> None:
+        """Tell the object's owner; the last valid declaration stays."""
         namespace, name, _ = groups.group_key(raw)
-        subject = Subject("scheduling.x-k8s.io/v1alpha1", "PodGroup", namespace, name, uid)
-        self.scheduler.status.subject(gang.id, subject)
-        self.scheduler.observe(f.GangSeen(gang))
+        gang_id = foreign_id(namespace, self._kind.whose, name)
+        self._remember(raw, gang_id)
+        self.scheduler.status.invalid(gang_id, message)
+
+    def _remember(self, raw: bytes, gang_id: GangId) -> None:
+        namespace, name, uid = groups.group_key(raw)
+        self._ids[uid] = gang_id
+        kind = self._kind
+        subject = Subject(kind.api_version, kind.kind, namespace, name, uid, theirs=kind)
+        self.scheduler.status.subject(gang_id, subject)
 
     def gone(self, uid: str, raw: bytes | None) -> None:
         """Take note that an object was deleted."""
         gang_id = self._ids.pop(uid, None)
-        if gang_id is not None:
+        if gang_id is not None and gang_id not in self._ids.values():
             self.scheduler.status.forget(gang_id)
             self.scheduler.observe(f.GangGone(gang_id))
 

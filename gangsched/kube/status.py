@@ -8,7 +8,7 @@ for each new reason in between.
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -19,6 +19,7 @@ from gangsched.core.model import GangId, NodeName, PodName
 from gangsched.core.orders import Release, Report, Reserve
 from gangsched.core.refusal import Reason, Refusal
 from gangsched.core.snapshot import Reserved
+from gangsched.kube import foreign
 from gangsched.kube.client import KubeClient
 from gangsched.kube.errors import KubeError, NotFound
 
@@ -50,6 +51,12 @@ class Subject:
     name: str
     uid: str
     has_status: bool = False
+    theirs: foreign.Kind | None = None
+
+    @property
+    def is_group(self) -> bool:
+        """Tell whether it is more than one of the gang's pods."""
+        return self.has_status or self.theirs is not None
 
 
 @dataclass(slots=True)
@@ -70,6 +77,8 @@ class _Word:
     expected_s: float | None = None
     changed: bool = False
     writing: bool = False
+    standing: tuple[str, bool] = ("", False)
+    written: dict[str, Any] | None = None
 
 
 def _moved(word: _Word, one: Prediction, now_s: float) -> bool:
@@ -85,6 +94,7 @@ class Status:
     """Collects reports and writes them; `run` does the writing until cancelled."""
 
     client: KubeClient
+    standing: Callable[[GangId], tuple[int, tuple[int, int, int]]] = lambda _: (1, (0, 0, 0))
     _subjects: dict[GangId, Subject] = field(default_factory=dict)
     _words: dict[GangId, _Word] = field(default_factory=dict)
     _invalid: dict[GangId, str] = field(default_factory=dict)
@@ -93,13 +103,19 @@ class Status:
     def subject(self, gang: GangId, subject: Subject) -> None:
         """Learn which object stands for a gang."""
         known = self._subjects.get(gang)
-        if known is not None and known.has_status and not subject.has_status:
-            return
+        if known is not None and known.is_group and not subject.is_group:
+            return  # a pod stands for its gang only where no group does
         self._subjects[gang] = subject
         if known is None or known.uid != subject.uid:
             word = self._words.get(gang)
             if word is not None:
                 self._changed(gang, word)
+
+    def touch(self, gang: GangId) -> None:
+        """Write a foreign group's status again: its pods came further."""
+        subject = self._subjects.get(gang)
+        if subject is not None and subject.theirs is not None and subject.theirs.status:
+            self._changed(gang, self._words.setdefault(gang, _Word()))
 
     def forget(self, gang: GangId) -> None:
         """Forget a gang whose object is gone."""
@@ -215,6 +231,8 @@ class Status:
             try:
                 if subject.has_status:
                     await self._write_status(subject, word)
+                elif subject.theirs is not None and subject.theirs.status is not None:
+                    await self._write_foreign(gang, subject, subject.theirs, word)
                 while word.events:
                     word.said = word.events.pop(0)
                     await self._write_event(subject, *word.said)
@@ -258,6 +276,26 @@ class Status:
             f"/podgroups/{subject.name}/status"
         )
         await self.client.patch(path, body)
+
+    async def _write_foreign(
+        self, gang: GangId, subject: Subject, kind: foreign.Kind, word: _Word
+    ) -> None:
+        """Write a foreign group's status as its own controller would, if it says anything new."""
+        minimum, pods = self.standing(gang)
+        refused = word.refusal is not None
+        state = (word.state, refused)
+        if state != word.standing:
+            word.standing, word.since = state, _now()
+        standing = foreign.Standing(
+            word.state, word.reason, word.message, word.since, refused, minimum, pods
+        )
+        assert kind.status is not None, "asked before"  # noqa: S101
+        status = kind.status(standing)
+        if status == word.written:
+            return
+        path = f"/apis/{kind.api_version}/namespaces/{subject.namespace}/{kind.plural}"
+        await self.client.patch(f"{path}/{subject.name}/status", {"status": status})
+        word.written = status
 
     async def _write_event(self, subject: Subject, reason: str, message: str) -> None:
         kind = "Warning" if reason in _WARNINGS else "Normal"

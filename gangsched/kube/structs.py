@@ -13,6 +13,15 @@ class Struct(msgspec.Struct, rename="camel", omit_defaults=True):
     """A part of an API object; absent fields have the API's defaults."""
 
 
+class Owner(Struct):
+    """The API's OwnerReference."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    controller: bool = False
+
+
 class Metadata(Struct):
     """The API's Metadata."""
 
@@ -24,6 +33,7 @@ class Metadata(Struct):
     annotations: dict[str, str] = {}
     creation_timestamp: str = ""
     deletion_timestamp: str | None = None
+    owner_references: list[Owner] = []
 
 
 Amounts = dict[str, str | int | float]
@@ -114,6 +124,12 @@ class Gate(Struct):
     name: str
 
 
+class SchedulingGroup(Struct):
+    """The API's PodSchedulingGroup (1.36)."""
+
+    pod_group_name: str = ""
+
+
 class PodSpec(Struct):
     """The part of a PodSpec that decides where a pod may go."""
 
@@ -132,6 +148,7 @@ class PodSpec(Struct):
     volumes: list[dict[str, Any]] = []
     topology_spread_constraints: list[dict[str, Any]] = []
     resource_claims: list[dict[str, Any]] = []
+    scheduling_group: SchedulingGroup | None = None
 
 
 class PodCondition(Struct):

@@ -11,6 +11,7 @@ import yaml
 from gangsched.api.names import USER_ANNOTATION
 from gangsched.kube.client import APPLY, KubeClient
 from gangsched.kube.errors import Conflict, NotFound, Unavailable
+from gangsched.local.commands import ALIASES, SCHEDULER
 from gangsched.local.nodes import NodeFile
 
 _AT_ONCE = 32
@@ -24,8 +25,9 @@ def bootstrap(kubeconfig: Path, nodes: NodeFile, *, gate: bool) -> None:
 async def _bootstrap(kubeconfig: Path, nodes: NodeFile, *, gate: bool) -> None:
     async with KubeClient(kubeconfig) as client:
         documents = [*shipped("crds"), *shipped("crds/foreign"), *shipped("manifests/base")]
+        documents += shipped("manifests/runtimes")
         if gate:
-            documents += shipped("manifests/gate")
+            documents += [_for_aliases(one) for one in shipped("manifests/gate")]
         documents.sort(key=lambda document: document["kind"] != "Namespace")
         for document in documents:
             await apply(client, document)
@@ -36,6 +38,17 @@ async def _bootstrap(kubeconfig: Path, nodes: NodeFile, *, gate: bool) -> None:
             await _established(client, crd["metadata"]["name"])
         for kind in _STAMPED:
             await _stamped(client, kind)
+
+
+def _for_aliases(policy: dict[str, Any]) -> dict[str, Any]:
+    """Have the gate on pods of the aliases too: here is no other scheduler they could mean."""
+    known = json.dumps([SCHEDULER, *ALIASES])
+    for condition in policy["spec"].get("matchConditions", []):
+        if condition["name"] == "ours":
+            condition["expression"] = condition["expression"].replace(
+                f'== "{SCHEDULER}"', f"in {known}"
+            )
+    return policy
 
 
 def shipped(folder: str) -> list[dict[str, Any]]:
@@ -67,6 +80,7 @@ _CLUSTER = frozenset(
         "Namespace",
         "ClusterRole",
         "ClusterRoleBinding",
+        "ClusterTrainingRuntime",
         "CustomResourceDefinition",
         "MutatingAdmissionPolicy",
         "MutatingAdmissionPolicyBinding",

@@ -4,6 +4,10 @@ from pathlib import Path
 
 from gangsched.local import pki
 
+SCHEDULER = "gangsched"
+ALIASES = ("volcano", "scheduler-plugins-scheduler", "kai-scheduler")
+"""Peers' names that a local control plane answers to: their users' files run as they are."""
+
 _HERE = Path(__file__).parent
 
 

@@ -236,6 +236,9 @@ class Plane:
         document = yaml.safe_load(source.read_text())
         document["clientConnection"]["kubeconfig"] = str(self.folder / "own-scheduler.kubeconfig")
         document["extenders"][0]["urlPrefix"] = f"http://127.0.0.1:{extender_port}"
+        document["profiles"] += [
+            document["profiles"][0] | {"schedulerName": alias} for alias in commands.ALIASES
+        ]
         path = self.folder / "kube-scheduler.yaml"
         path.write_text(yaml.safe_dump(document, sort_keys=False))
         return path
@@ -255,6 +258,7 @@ class Plane:
             "--metrics-port",
             str(metrics),
         ]
+        command += [f"--alias={alias}" for alias in commands.ALIASES]
         if not options.operators:
             command.append("--no-operators")
         command += dict(options.flags).get("gangsched", "").split()

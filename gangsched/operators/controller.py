@@ -5,31 +5,37 @@ watch shows it, so that a late cache never creates twice.
 """
 
 import asyncio
+import contextlib
 import logging
-import time
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from gangsched.core.jobs import conditions
+from gangsched.core.jobs.framework import Framework
 from gangsched.core.jobs.model import Actions, Job, JobEvent, Json, Observed
-from gangsched.core.jobs.reconcile import API_VERSION, KIND, Clock, reconcile
+from gangsched.core.jobs.reconcile import reconcile
 from gangsched.kube.client import KubeClient
 from gangsched.kube.errors import Conflict, KubeError, NotFound
 from gangsched.kube.status import Subject, post_event
+from gangsched.operators.owner import clock, newer, owned_by, owner_uid
 from gangsched.operators.parse import InvalidJobError, group_view, parse, pod_view
+from gangsched.operators.quota import exceeded
+from gangsched.operators.work import Key, WorkQueue
 
 log = logging.getLogger(__name__)
 
-Key = tuple[str, str]
-"""Namespace and name of a job."""
-
-_WORKERS = 8
-_RETRY_MAX_S = 30.0
+_MANAGER = "kubeflow.org/training-operator"
 _CREATIONS_AT_ONCE = 16
 _EVENTS_KEPT = 64
+
+
+class _WaitError(KubeError):
+    """A job cannot be worked on yet: a name it needs is another's, or a quota is full."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(409, sentence)
 
 
 @dataclass(slots=True)
@@ -40,22 +46,20 @@ class JobCache:
     pods: dict[str, Json] = field(default_factory=dict)
     services: dict[str, Json] = field(default_factory=dict)
     group: Json | None = None
-    failures: int = 0
     said: list[JobEvent] = field(default_factory=list)
     vanished: list[Json] = field(default_factory=list)
     deleted: set[str] = field(default_factory=set)
 
 
 class JobController:
-    """The PyTorchJob controller, apart from how it hears of changes."""
+    """The controller of one kind of job, apart from how it hears of changes."""
 
-    def __init__(self, client: KubeClient, scheduler: str) -> None:
+    def __init__(self, client: KubeClient, scheduler: str, kind: Framework) -> None:
+        self.kind = kind
         self._client = client
         self._scheduler = scheduler
         self._jobs: dict[Key, JobCache] = {}
-        self._queue: asyncio.Queue[Key] = asyncio.Queue()
-        self._queued: set[Key] = set()
-        self._busy: set[Key] = set()
+        self._work = WorkQueue(self._step)
         self._slots = asyncio.Semaphore(_CREATIONS_AT_ONCE)
 
     # -- what happened ------------------------------------------------------------------------
@@ -65,9 +69,9 @@ class JobController:
         cache = self._cache(_key(body))
         known = cache.body
         if known is not None and known["metadata"]["uid"] == body["metadata"]["uid"]:
-            body = _newer(known, body)
+            body = newer(known, body)
         cache.body = body
-        self.wake(_key(body))
+        self._work.wake(_key(body))
 
     def job_gone(self, body: Json) -> None:
         """Forget a job; what it owns is deleted by the garbage collector."""
@@ -78,14 +82,17 @@ class JobController:
                 del self._jobs[_key(body)]
 
     def part_seen(self, kind: str, body: Json, job: str) -> None:
-        """Take a pod, Service or PodGroup of a job."""
+        """Take a pod, Service or PodGroup of a job.
+
+        Events of two objects that had one name in turn may come in any order: the later counts.
+        """
         cache = self._cache((body["metadata"]["namespace"], job))
         if kind == "PodGroup":
-            cache.group = body
+            cache.group = body if cache.group is None else newer(cache.group, body)
         else:
-            known = cache.pods if kind == "Pod" else cache.services
-            known[body["metadata"]["name"]] = body
-        self.wake((body["metadata"]["namespace"], job))
+            known, name = cache.pods if kind == "Pod" else cache.services, body["metadata"]["name"]
+            known[name] = newer(known[name], body) if name in known else body
+        self._work.wake((body["metadata"]["namespace"], job))
 
     def part_gone(self, kind: str, body: Json, job: str) -> None:
         """Forget a part, unless a successor of the same name took its place."""
@@ -102,13 +109,7 @@ class JobController:
                 if kind == "Pod" and uid not in cache.deleted and not _was_leaving(last):
                     cache.vanished.append(last)  # it went faster than the watch could tell
                 cache.deleted.discard(uid)
-        self.wake(key)
-
-    def wake(self, key: Key) -> None:
-        """Look at a job soon."""
-        if key not in self._queued:
-            self._queued.add(key)
-            self._queue.put_nowait(key)
+        self._work.wake(key)
 
     def _cache(self, key: Key) -> JobCache:
         return self._jobs.setdefault(key, JobCache())
@@ -117,53 +118,27 @@ class JobController:
 
     async def run(self) -> None:
         """Work until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for _ in range(_WORKERS):
-                group.create_task(self._work_on())
-
-    async def _work_on(self) -> None:
-        while True:
-            key = await self._queue.get()
-            self._queued.discard(key)
-            if key in self._busy:
-                asyncio.get_running_loop().call_later(0.02, self.wake, key)
-                continue
-            self._busy.add(key)
-            try:
-                await self._step(key)
-            finally:
-                self._busy.discard(key)
+        await self._work.run()
 
     async def _step(self, key: Key) -> None:
         cache = self._jobs.get(key)
         if cache is None or cache.body is None:
             return
         body = cache.body
-        if body["metadata"].get("deletionTimestamp"):
+        if body["metadata"].get("deletionTimestamp") or _elsewhere(body):
             return
-        subject = Subject(API_VERSION, KIND, *key, body["metadata"]["uid"])
+        subject = Subject(self.kind.api_version, self.kind.kind, *key, body["metadata"]["uid"])
         try:
-            job = parse(body, self._scheduler)
+            job = parse(body, self._scheduler, self.kind.kind)
         except InvalidJobError as error:
             await self._reject(body, subject, str(error))
             return
         vanished = tuple(cache.vanished)
-        try:
-            actions = reconcile(job, _observed(cache, job, vanished), _clock())
-            await self._carry_out(job, cache, subject, actions)
-            cache.failures = 0
-            del cache.vanished[: len(vanished)]
-        except KubeError as error:
-            cache.failures += 1
-            pause_s = min(0.2 * 2**cache.failures, _RETRY_MAX_S)
-            log.warning("%s/%s: %s; again in %.1f s", *key, error, pause_s)
-            self._later(key, pause_s)
-            return
+        actions = reconcile(job, self._observed(cache, job, vanished), clock())
+        await self._carry_out(job, cache, subject, actions)
+        del cache.vanished[: len(vanished)]
         if actions.again_in_s is not None:
-            self._later(key, actions.again_in_s + 0.05)
-
-    def _later(self, key: Key, in_s: float) -> None:
-        asyncio.get_running_loop().call_later(in_s, self.wake, key)
+            self._work.later(key, actions.again_in_s + 0.05)
 
     async def _carry_out(
         self, job: Job, cache: JobCache, subject: Subject, actions: Actions
@@ -178,6 +153,13 @@ class JobController:
             await self._gone(f"{path}/pods/{pod.name}", pod.uid)
             event = JobEvent("Normal", "SuccessfulDeletePod", f"Deleted pod: {pod.name}")
             await self._tell(cache, subject, event)
+        for pod in actions.stop_pods:
+            # Deleted pods take their logs with them; a deadline ends a pod and leaves it there.
+            body = {"metadata": {"uid": pod.uid}, "spec": {"activeDeadlineSeconds": 1}}
+            with contextlib.suppress(NotFound, Conflict):
+                await self._client.patch(f"{path}/pods/{pod.name}", body)
+            event = JobEvent("Normal", "StoppedPod", f"Stopped pod: {pod.name}: the job is over")
+            await self._tell(cache, subject, event)
         for name in actions.delete_services:
             if name in cache.services:
                 uid = cache.services[name]["metadata"]["uid"]
@@ -188,30 +170,28 @@ class JobController:
             event = JobEvent("Normal", "SuccessfulDeletePodGroup", f"Deleted PodGroup: {job.name}")
             await self._tell(cache, subject, event)
         if actions.put_group is not None:
-            await self._put_group(cache, job, groups, actions.put_group)
-        await self._create(cache, job, subject, actions)
+            await self._put_group(cache, subject, groups, actions.put_group)
+        await self._create(cache, subject, actions)
         if actions.delete_job:
-            await self._gone(f"{_collection(job.namespace)}/{job.name}", job.uid)
+            await self._gone(f"{self._collection(job.namespace)}/{job.name}", job.uid)
 
-    async def _create(self, cache: JobCache, job: Job, subject: Subject, actions: Actions) -> None:
-        path = f"/api/v1/namespaces/{job.namespace}"
+    async def _create(self, cache: JobCache, subject: Subject, actions: Actions) -> None:
+        path = f"/api/v1/namespaces/{subject.namespace}"
 
         async def one(kind: str, known: dict[str, Json], document: Json) -> None:
             name = document["metadata"]["name"]
             async with self._slots:
                 try:
-                    made = await self._client.create(
-                        f"{path}/{kind.lower()}s", _owned(document, job)
-                    )
-                except Conflict:
-                    return  # the cache is late: it is there
+                    made = await self._make(cache, subject, f"{path}/{kind.lower()}s", document)
+                except _WaitError:
+                    raise
                 except KubeError as error:
                     reason = f"Error creating: {error}"
                     await self._tell(
                         cache, subject, JobEvent("Warning", f"FailedCreate{kind}", reason)
                     )
                     raise
-            known.setdefault(name, msgspec.json.decode(made))
+            known.setdefault(name, made)
 
         await _all(one("Service", cache.services, s) for s in actions.create_services)
         await _all(one("Pod", cache.pods, p) for p in actions.create_pods)
@@ -222,15 +202,58 @@ class JobController:
             event = JobEvent("Normal", "SuccessfulCreatePod", f"Created pod: {shown}")
             await self._tell(cache, subject, event)
 
-    async def _put_group(self, cache: JobCache, job: Job, groups: str, group: Json) -> None:
-        if cache.group is not None:
-            made = await self._client.patch(f"{groups}/{job.name}", {"spec": group["spec"]})
+    async def _put_group(self, cache: JobCache, subject: Subject, groups: str, group: Json) -> None:
+        if cache.group is not None and owner_uid(cache.group) == subject.uid:
+            path = f"{groups}/{subject.name}"
+            made = await self._client.patch(path, {"spec": group["spec"]})
+            cache.group = msgspec.json.decode(made)
         else:
-            try:
-                made = await self._client.create(groups, _owned(group, job))
-            except Conflict:
-                return
-        cache.group = msgspec.json.decode(made)
+            await self._heed_quotas(cache, subject, group["spec"]["roles"])
+            cache.group = await self._make(cache, subject, groups, group)
+
+    async def _heed_quotas(self, cache: JobCache, subject: Subject, roles: list[Json]) -> None:
+        """Keep a gang back that its namespace's quotas would let in by half.
+
+        Raises:
+            _WaitError: it does not fit now.
+
+        """
+        path = f"/api/v1/namespaces/{subject.namespace}/resourcequotas"
+        quotas = msgspec.json.decode(await self._client.get(path))["items"]
+        if not quotas:
+            return
+        pods = [(role["count"], role["template"]["spec"]) for role in roles]
+        sentence = exceeded(quotas, pods)
+        if sentence is not None:
+            await self._tell(cache, subject, JobEvent("Warning", "ExceededQuota", sentence))
+            raise _WaitError(sentence)
+
+    async def _make(self, cache: JobCache, subject: Subject, path: str, document: Json) -> Json:
+        """Create an object of a job; one that is there already is the job's, or the name is taken.
+
+        Raises:
+            _WaitError: it belongs to somebody else.
+
+        """
+        name = document["metadata"]["name"]
+        try:
+            made: Json = msgspec.json.decode(
+                await self._client.create(path, owned_by(document, subject))
+            )
+        except Conflict:
+            made = msgspec.json.decode(await self._client.get(f"{path}/{name}"))
+            if owner_uid(made) == subject.uid:
+                return made  # the cache is late
+            owners = made["metadata"].get("ownerReferences") or [{"kind": "nobody", "name": ""}]
+            whose = f"{owners[0]['kind']} {owners[0]['name']}".strip()
+            sentence = (
+                f"{document['kind']} {name} exists and belongs to {whose}; "
+                f"give this job another name"
+            )
+            if whose != f"{subject.kind} {subject.name}":  # an earlier job's goes by itself
+                await self._tell(cache, subject, JobEvent("Warning", "NameTaken", sentence))
+            raise _WaitError(sentence) from None
+        return made
 
     async def _gone(self, path: str, uid: str) -> None:
         body = {
@@ -247,22 +270,38 @@ class JobController:
     async def _write_status(self, cache: JobCache, job: Job, status: Json) -> None:
         # A merge patch keeps keys that are absent: name those that have to go.
         absent = {key: None for key in job.status if key not in status}
-        path = f"{_collection(job.namespace)}/{job.name}/status"
+        path = f"{self._collection(job.namespace)}/{job.name}/status"
         body = {"metadata": {"uid": job.uid}, "status": status | absent}
         try:
             written = msgspec.json.decode(await self._client.patch(path, body))
         except NotFound:
             return
         if cache.body is not None:
-            cache.body = _newer(cache.body, written)
+            cache.body = newer(cache.body, written)
+
+    def _collection(self, namespace: str) -> str:
+        framework = self.kind
+        return f"/apis/{framework.api_version}/namespaces/{namespace}/{framework.plural}"
+
+    def _observed(self, cache: JobCache, job: Job, vanished: tuple[Json, ...]) -> Observed:
+        main = self.kind.container
+        mine = [pod for pod in cache.pods.values() if owner_uid(pod) == job.uid]
+        return Observed(
+            vanished=tuple(pod_view(pod, main) for pod in vanished if owner_uid(pod) == job.uid),
+            pods=tuple(sorted((pod_view(pod, main) for pod in mine), key=lambda pod: pod.name)),
+            services=frozenset(n for n, s in cache.services.items() if owner_uid(s) == job.uid),
+            group=group_view(cache.group)
+            if cache.group is not None and owner_uid(cache.group) == job.uid
+            else None,
+        )
 
     async def _reject(self, body: Json, subject: Subject, message: str) -> None:
         status: Json = dict(body.get("status") or {})
         if conditions.finished(status):
             return
-        reason = f"{KIND}FailedValidation"
-        conditions.put(status, "Failed", reason, message, _clock().now)
-        path = f"{_collection(subject.namespace)}/{subject.name}/status"
+        reason = f"{self.kind.kind}FailedValidation"
+        conditions.put(status, "Failed", reason, message, clock().now)
+        path = f"{self._collection(subject.namespace)}/{subject.name}/status"
         try:
             written = await self._client.patch(path, {"status": status})
             await post_event(self._client, subject, "Warning", reason, message)
@@ -277,58 +316,20 @@ class JobController:
         await post_event(self._client, subject, event.type, event.reason, event.message)
 
 
+def _elsewhere(body: Json) -> bool:
+    """Tell whether another controller was asked to run a job (KEP-693)."""
+    policy = (body.get("spec") or {}).get("runPolicy") or {}
+    return policy.get("managedBy") not in (None, "", _MANAGER)
+
+
 def _was_leaving(pod: Json) -> bool:
     """Tell whether a pod that is gone was known to leave, or to have ended."""
     ended = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
     return ended or bool(pod["metadata"].get("deletionTimestamp"))
 
 
-def _observed(cache: JobCache, job: Job, vanished: tuple[Json, ...]) -> Observed:
-    mine = [pod for pod in cache.pods.values() if _owner(pod) == job.uid]
-    return Observed(
-        vanished=tuple(pod_view(pod) for pod in vanished if _owner(pod) == job.uid),
-        pods=tuple(sorted(map(pod_view, mine), key=lambda pod: pod.name)),
-        services=frozenset(n for n, s in cache.services.items() if _owner(s) == job.uid),
-        group=group_view(cache.group)
-        if cache.group is not None and _owner(cache.group) == job.uid
-        else None,
-    )
-
-
-def _owner(body: Json) -> str:
-    owners = body["metadata"].get("ownerReferences") or []
-    return next((str(o["uid"]) for o in owners if o.get("controller")), "")
-
-
-def _owned(document: Json, job: Job) -> Json:
-    owner = {
-        "apiVersion": API_VERSION,
-        "kind": KIND,
-        "name": job.name,
-        "uid": job.uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
-    metadata = document["metadata"] | {"namespace": job.namespace, "ownerReferences": [owner]}
-    return document | {"metadata": metadata}
-
-
-def _newer(known: Json, body: Json) -> Json:
-    """Return the later of two states of one object (versions count up, KEP-5504)."""
-    old, new = (int(b["metadata"].get("resourceVersion") or 0) for b in (known, body))
-    return body if new >= old else known
-
-
 def _key(body: Json) -> Key:
     return body["metadata"]["namespace"], body["metadata"]["name"]
-
-
-def _collection(namespace: str) -> str:
-    return f"/apis/kubeflow.org/v1/namespaces/{namespace}/pytorchjobs"
-
-
-def _clock() -> Clock:
-    return Clock(time.time(), datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
 
 
 async def _all(work: Any) -> None:

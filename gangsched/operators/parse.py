@@ -1,5 +1,8 @@
-"""A PyTorchJob object to the core's Job: defaults, aliases, and what is wrong in one sentence."""
+"""An object of kubeflow.org/v1 to the core's Job: defaults, aliases, and what is wrong."""
 
+import os
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -7,9 +10,17 @@ from pydantic import ValidationError
 from gangsched.api import dialects, names
 from gangsched.api.base import ApiModel
 from gangsched.api.podgroup import PodGroupSpec
-from gangsched.api.pytorchjob import ElasticPolicy, PyTorchJobSpec, RunPolicy
 from gangsched.api.topology import NearSpec
+from gangsched.api.trainingjobs import (
+    SPECS,
+    ElasticPolicy,
+    ReplicaSpec,
+    RunPolicy,
+    SchedulingPolicy,
+)
 from gangsched.config import one_sentence
+from gangsched.core.jobs.framework import Framework
+from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.core.jobs.model import (
     Elastic,
     GangPolicy,
@@ -20,100 +31,162 @@ from gangsched.core.jobs.model import (
     PodView,
     RunLimits,
 )
-from gangsched.core.jobs.pytorch import CONTAINER, PORT, PORT_NAME
 
 GANG_RESTARTS = "gangsched.io/gang-restarts"
 """Annotation of a job: restart it as a whole, at most so often, when a member is lost."""
 
-_TYPES = {"master": "Master", "worker": "Worker"}
+_DNS_LABEL = 63
+_NAME = re.compile("[a-z]([-a-z0-9]*[a-z0-9])?")
 
 
 class InvalidJobError(Exception):
     """The job cannot run as it is written; the message says what to change."""
 
 
-def parse(body: Json, scheduler: str) -> Job:
-    """Read a PyTorchJob.
+def parse(body: Json, scheduler: str, kind: str) -> Job:
+    """Read a job of a kind.
 
     Raises:
         InvalidJobError: a field is wrong.
 
     """
     metadata = body["metadata"]
-    subject = f"PyTorchJob {metadata['namespace']}/{metadata['name']}"
+    subject = f"{kind} {metadata['namespace']}/{metadata['name']}"
+    framework = FRAMEWORKS[kind]
+    if framework.unsupported:
+        known = ", ".join(one.kind for one in FRAMEWORKS.values() if not one.unsupported)
+        raise InvalidJobError(
+            f"{subject}: {framework.unsupported}; kinds of jobs that run are: {known}"
+        )
     try:
-        spec = PyTorchJobSpec.model_validate(body.get("spec") or {})
+        spec: Any = SPECS[kind].model_validate(body.get("spec") or {})
     except ValidationError as error:
         raise InvalidJobError(one_sentence(error, f"{subject}: spec")) from error
-    roles = _roles(spec, subject)
+    roles = _roles(getattr(spec, framework.specs), framework, subject)
+    _check_name(metadata["name"], roles, subject)
+    own = _own(spec, roles, framework, subject)
     run = spec.runPolicy if isinstance(spec.runPolicy, RunPolicy) else RunPolicy()
     policy = run.schedulingPolicy
     labels = metadata.get("labels") or {}
     annotations = metadata.get("annotations") or {}
     queue = dialects.queue_of(labels, annotations)
     return Job(
+        kind=kind,
         namespace=metadata["namespace"],
         name=metadata["name"],
         uid=metadata["uid"],
         roles=roles,
         limits=RunLimits(
-            clean_pods=run.cleanPodPolicy or "None",
+            clean_pods=run.cleanPodPolicy or "",
             ttl_s=_first(run.ttlSecondsAfterFinished, spec.ttlSecondsAfterFinished),
             deadline_s=run.activeDeadlineSeconds,
             backoff_limit=run.backoffLimit,
             suspend=run.suspend,
         ),
         gang=GangPolicy(
-            minimum=policy.minAvailable if policy else None,
+            minimum=_minimum(policy, own.get("elastic"), roles),
             queue=(policy.queue if policy else None) or queue or "default",
             priority_class=(policy.priorityClass if policy else None) or "",
             timeout_s=(policy.scheduleTimeoutSeconds if policy else None) or 60,
             gang_restarts=_gang_restarts(metadata, subject),
-            asked=_asked(metadata, subject, PodGroupSpec),
+            asked=asked_of(metadata, subject, PodGroupSpec),
             user=annotations.get(names.USER_ANNOTATION, ""),
         ),
         scheduler=spec.schedulerName or scheduler,
-        nproc_per_node=None if spec.nprocPerNode is None else str(spec.nprocPerNode),
-        elastic=_elastic(spec.elasticPolicy, roles, subject),
+        **own,
         status=body.get("status") or {},
     )
 
 
-def _roles(spec: PyTorchJobSpec, subject: str) -> tuple[JobRole, ...]:
+def _minimum(
+    policy: SchedulingPolicy | None, elastic: Elastic | None, roles: tuple[JobRole, ...]
+) -> int | None:
+    """Return how many pods start together: an elastic job begins with its least workers."""
+    if policy is not None and policy.minAvailable is not None:
+        return policy.minAvailable
+    if elastic is None:
+        return None
+    return elastic.minimum + sum(role.replicas for role in roles if role.type != "Worker")
+
+
+def _check_name(name: str, roles: tuple[JobRole, ...], subject: str) -> None:
+    """Pods' names are those of their Services, which DNS bounds (RFC 1035)."""
+    longest = max(len(f"-{role.type}-{role.replicas - 1}") for role in roles)
+    most = _DNS_LABEL - longest
+    if len(name) > most or not _NAME.fullmatch(name):
+        raise InvalidJobError(
+            f"{subject}: metadata.name is {name!r}; it must begin with a letter, have only lower "
+            f"case letters, digits and '-', and be at most {most} long: its pods' Services are "
+            f"called after it"
+        )
+
+
+def _own(
+    spec: Any, roles: tuple[JobRole, ...], framework: Framework, subject: str
+) -> dict[str, Any]:
+    """Return the fields that only this kind has."""
+    match framework.kind:
+        case "PyTorchJob":
+            processes = spec.nprocPerNode
+            return {
+                "nproc_per_node": None if processes is None else str(processes),
+                "elastic": _elastic(spec.elasticPolicy, roles, framework, subject),
+            }
+        case "PaddleJob":
+            return {"elastic": _elastic(spec.elasticPolicy, roles, framework, subject)}
+        case "TFJob":
+            return {
+                "all_workers": spec.successPolicy == "AllWorkers",
+                "dynamic_workers": spec.enableDynamicWorker,
+                "cluster_domain": os.environ.get("CUSTOM_CLUSTER_DOMAIN", ""),
+            }
+    return {}
+
+
+def _roles(
+    specs: Mapping[str, ReplicaSpec], framework: Framework, subject: str
+) -> tuple[JobRole, ...]:
+    types = {one.lower(): one for one in framework.roles}
     found: dict[str, JobRole] = {}
-    for key, replica in spec.pytorchReplicaSpecs.items():
-        where = f"{subject}: spec.pytorchReplicaSpecs.{key}"
-        kind = _TYPES.get(key.lower())
+    for key, replica in specs.items():
+        where = f"{subject}: spec.{framework.specs}.{key}"
+        kind = types.get(key.lower())
         if kind is None:
-            raise InvalidJobError(f"{where}: {key!r} is no replica type; use Master or Worker")
+            allowed = " or ".join(framework.roles)
+            raise InvalidJobError(f"{where}: {key!r} is no replica type; use {allowed}")
+        if kind in found:
+            raise InvalidJobError(f"{where}: there are two roles {kind}; give it once")
         replicas = 1 if replica.replicas is None else replica.replicas
-        if kind == "Master" and replicas != 1:
-            raise InvalidJobError(f"{where}.replicas is {replicas}; a job has exactly 1 Master")
+        if kind in framework.single and replicas != 1:
+            raise InvalidJobError(f"{where}.replicas is {replicas}; a job has exactly 1 {kind}")
         if replicas < 1:
             raise InvalidJobError(f"{where}.replicas is {replicas}; it must be at least 1")
         template = replica.template or {}
         containers = (template.get("spec") or {}).get("containers") or []
-        if not any(isinstance(c, dict) and c.get("name") == CONTAINER for c in containers):
+        if not any(
+            isinstance(c, dict) and c.get("name") == framework.container for c in containers
+        ):
             named = ", ".join(repr(c.get("name")) for c in containers) or "none"
             raise InvalidJobError(
-                f"{where}.template.spec.containers: one must be named {CONTAINER!r}; "
+                f"{where}.template.spec.containers: one must be named {framework.container!r}; "
                 f"there are: {named}"
             )
-        asked = _asked(template.get("metadata") or {}, f"{where}.template", RoleTopology)
+        asked = asked_of(template.get("metadata") or {}, f"{where}.template", RoleTopology)
         found[kind] = JobRole(
             kind,
             replicas,
-            replica.restartPolicy or "OnFailure",
+            replica.restartPolicy or framework.restart,
             template,
             asked.get("topology"),
         )
-    if not found:
-        raise InvalidJobError(f"{subject}: spec.pytorchReplicaSpecs needs a Master or a Worker")
-    return tuple(found[kind] for kind in _TYPES.values() if kind in found)
+    wrong = framework.wrong_roles(found)
+    if wrong:
+        raise InvalidJobError(f"{subject}: spec.{framework.specs} {wrong}")
+    return tuple(found[kind] for kind in framework.roles if kind in found)
 
 
 def _elastic(
-    policy: ElasticPolicy | None, roles: tuple[JobRole, ...], subject: str
+    policy: ElasticPolicy | None, roles: tuple[JobRole, ...], framework: Framework, subject: str
 ) -> Elastic | None:
     if policy is None:
         return None
@@ -127,7 +200,9 @@ def _elastic(
             f"{subject}: spec.elasticPolicy.minReplicas is {least}, above maxReplicas {most}"
         )
     name = subject.rsplit("/", 1)[1]
-    endpoint = f"{policy.rdzvHost or f'{name}-worker-0'}:{policy.rdzvPort or _port(worker)}"
+    endpoint = (
+        f"{policy.rdzvHost or f'{name}-worker-0'}:{policy.rdzvPort or framework.port_of(worker)}"
+    )
     values: dict[str, Any] = {
         "PET_RDZV_BACKEND": policy.rdzvBackend,
         "PET_RDZV_ENDPOINT": endpoint,
@@ -141,14 +216,6 @@ def _elastic(
     return Elastic(
         least, most, {key: str(value) for key, value in values.items() if value not in (None, "")}
     )
-
-
-def _port(role: JobRole) -> int:
-    for container in role.template["spec"]["containers"]:
-        for port in container.get("ports") or []:
-            if port.get("name") == PORT_NAME:
-                return int(port["containerPort"])
-    return PORT
 
 
 def _gang_restarts(metadata: Json, subject: str) -> int:
@@ -166,7 +233,7 @@ class RoleTopology(ApiModel):
     topology: NearSpec | None = None
 
 
-def _asked(metadata: dict[str, Any], subject: str, model: type[ApiModel]) -> Json:
+def asked_of(metadata: dict[str, Any], subject: str, model: type[ApiModel]) -> Json:
     """Return what annotations ask, as fields of a PodGroup or of one of its roles."""
     try:
         keys = (metadata.get("labels") or {}) | (metadata.get("annotations") or {})
@@ -183,16 +250,16 @@ def _first(*values: int | None) -> int | None:
     return next((value for value in values if value is not None), None)
 
 
-def pod_view(pod: Json) -> PodView:
+def pod_view(pod: Json, container: str) -> PodView:
     """Read what the reconcile needs of a pod."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     labels = metadata.get("labels") or {}
     code, restarts = None, 0
-    for container in status.get("containerStatuses") or []:
-        restarts += container.get("restartCount", 0)
-        if container["name"] == CONTAINER:
+    for one in status.get("containerStatuses") or []:
+        restarts += one.get("restartCount", 0)
+        if one["name"] == container:
             for state in ("state", "lastState"):
-                ended = (container.get(state) or {}).get("terminated")
+                ended = (one.get(state) or {}).get("terminated")
                 if ended and code is None:
                     code = ended.get("exitCode")
     return PodView(
@@ -204,6 +271,7 @@ def pod_view(pod: Json) -> PodView:
         exit_code=code,
         reason=status.get("reason") or "",
         terminating=bool(metadata.get("deletionTimestamp")),
+        stopping=pod["spec"].get("activeDeadlineSeconds") == 1,
         disrupted=any(
             one.get("type") == "DisruptionTarget" and one.get("status") == "True"
             for one in status.get("conditions") or []

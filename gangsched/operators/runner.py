@@ -1,28 +1,71 @@
 """The kopf operator: it watches, and hands every change to the job controller."""
 
 import asyncio
+import contextlib
 import logging
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import kopf
 
+from gangsched.config import ConfigError
+from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.kube.client import KubeClient, credentials
+from gangsched.kube.errors import NotFound
+from gangsched.operators import jobset, trainjob
 from gangsched.operators.controller import JobController
+from gangsched.operators.owner import OwnerController
 
 log = logging.getLogger(__name__)
 
-_JOB_LABEL = "training.kubeflow.org/job-name"
-_OURS = {"training.kubeflow.org/operator-name": "pytorchjob-controller"}
+Controllers = dict[str, JobController | OwnerController]
+"""By kind."""
+
+_OPERATOR_LABEL = "training.kubeflow.org/operator-name"
+
+_PARTS: tuple[tuple[str, tuple[str, ...], dict[str, Any] | None], ...] = (
+    ("Pod", ("pods",), {_OPERATOR_LABEL: kopf.PRESENT}),
+    ("Service", ("services",), None),
+    ("PersistentVolumeClaim", ("persistentvolumeclaims",), None),
+    ("Job", ("batch", "jobs"), None),
+    ("PodGroup", ("gangsched.io", "podgroups"), None),
+    ("JobSet", ("jobset.x-k8s.io", "jobsets"), None),
+)
+"""What jobs are made of, how it is listed, and which labels it bears."""
 
 
 async def run_operators(
-    kubeconfig: Path | None, client: KubeClient, scheduler: str = "gangsched"
+    kubeconfig: Path | None,
+    client: KubeClient,
+    kinds: Collection[str] | None = None,
+    scheduler: str = "gangsched",
 ) -> None:
-    """Run the job controllers until cancelled."""
-    controller = JobController(client, scheduler)
+    """Run the job controllers of some kinds, by default all, until cancelled.
+
+    Raises:
+        ConfigError: there is no such kind.
+
+    """
+    controllers: Controllers = {
+        kind: JobController(client, scheduler, framework) for kind, framework in FRAMEWORKS.items()
+    }
+    runtimes = trainjob.Runtimes()
+    for owner in (jobset.kind(scheduler), trainjob.kind(runtimes)):
+        controllers[owner.kind] = OwnerController(client, owner)
+    for kind in kinds or ():
+        if kind not in controllers:
+            raise ConfigError(
+                f"job_kinds: there is no kind {kind!r}; there are: {', '.join(controllers)}"
+            )
+    if kinds is not None:
+        controllers = {kind: one for kind, one in controllers.items() if kind in kinds}
     registry = kopf.OperatorRegistry()
-    _register(registry, controller, kubeconfig)
+    _register(registry, controllers, kubeconfig)
+    train = controllers.get(trainjob.KIND)
+    if isinstance(train, OwnerController):
+        _register_runtimes(registry, client, runtimes)
+        runtimes.heard = train.wake_all
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False  # our Events say what a user needs, and nothing of handlers
     settings.scanning.disabled = False
@@ -30,19 +73,19 @@ async def run_operators(
     operator = asyncio.create_task(
         kopf.operator(registry=registry, settings=settings, clusterwide=True, standalone=True)
     )
-    working = asyncio.create_task(controller.run())
+    tasks = [operator, *(asyncio.create_task(one.run()) for one in controllers.values())]
     try:
-        done, _ = await asyncio.wait([operator, working], return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
     finally:
-        for task in (operator, working):
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(operator, working, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _register(
-    registry: kopf.OperatorRegistry, controller: JobController, kubeconfig: Path | None
+    registry: kopf.OperatorRegistry, controllers: Controllers, kubeconfig: Path | None
 ) -> None:
     @kopf.on.login(registry=registry)
     def login(**_: Any) -> kopf.ConnectionInfo:
@@ -50,57 +93,83 @@ def _register(
 
     # Indices are filled before any event handler runs: no job is looked at while its pods are
     # not known yet, which would make them look lost.
-    @kopf.index("pods", labels=_OURS, registry=registry)
-    def pods(body: kopf.Body, **_: Any) -> None:
-        controller.part_seen("Pod", _plain(body), body.meta.labels[_JOB_LABEL])
-
-    @kopf.index("services", labels=_OURS, registry=registry)
-    def services(body: kopf.Body, **_: Any) -> None:
-        controller.part_seen("Service", _plain(body), body.meta.labels[_JOB_LABEL])
-
-    @kopf.index("gangsched.io", "podgroups", registry=registry)
-    def groups(body: kopf.Body, **_: Any) -> None:
-        if owner := _job_of(body):
-            controller.part_seen("PodGroup", _plain(body), owner)
-
-    @kopf.on.event("pods", labels=_OURS, registry=registry)
-    def pod_event(event: kopf.RawEvent, body: kopf.Body, **_: Any) -> None:
-        _part(controller, "Pod", event, body, body.meta.labels[_JOB_LABEL])
-
-    @kopf.on.event("services", labels=_OURS, registry=registry)
-    def service_event(event: kopf.RawEvent, body: kopf.Body, **_: Any) -> None:
-        _part(controller, "Service", event, body, body.meta.labels[_JOB_LABEL])
-
-    @kopf.on.event("gangsched.io", "podgroups", registry=registry)
-    def group_event(event: kopf.RawEvent, body: kopf.Body, **_: Any) -> None:
-        if owner := _job_of(body):
-            _part(controller, "PodGroup", event, body, owner)
-
-    @kopf.on.event("kubeflow.org", "pytorchjobs", registry=registry)
-    def job_event(event: kopf.RawEvent, body: kopf.Body, **_: Any) -> None:
-        if event["type"] == "DELETED":
-            controller.job_gone(_plain(body))
-        else:
-            controller.job_seen(_plain(body))
+    for kind, resource, labels in _PARTS:
+        _register_part(registry, controllers, kind, resource, labels)
+    for controller in controllers.values():
+        _register_kind(registry, controller)
 
 
-def _part(
-    controller: JobController, kind: str, event: kopf.RawEvent, body: kopf.Body, job: str
+def _register_part(
+    registry: kopf.OperatorRegistry,
+    controllers: Controllers,
+    kind: str,
+    resource: tuple[str, ...],
+    labels: dict[str, Any] | None,
 ) -> None:
-    if event["type"] == "DELETED":
-        controller.part_gone(kind, _plain(body), job)
-    else:
-        controller.part_seen(kind, _plain(body), job)
+    """Hear of pods, Services or PodGroups, and hand each to the controller of its owner's kind."""
+
+    @kopf.index(*resource, id=f"{kind} as part", labels=labels, registry=registry)
+    def listed(body: kopf.Body, **_: Any) -> None:
+        owner, name = _owner(body)
+        if owner in controllers:
+            controllers[owner].part_seen(kind, dict(body), name)
+
+    @kopf.on.event(*resource, id=f"{kind} as part", labels=labels, registry=registry)
+    def changed(event: kopf.RawEvent, body: kopf.Body, **_: Any) -> None:
+        owner, name = _owner(body)
+        if owner not in controllers:
+            return
+        if event["type"] == "DELETED":
+            controllers[owner].part_gone(kind, dict(body), name)
+        else:
+            controllers[owner].part_seen(kind, dict(body), name)
 
 
-def _plain(body: kopf.Body) -> dict[str, Any]:
-    return dict(body)
+def _register_kind(
+    registry: kopf.OperatorRegistry, controller: JobController | OwnerController
+) -> None:
+    group, _, _ = controller.kind.api_version.partition("/")
+
+    @kopf.on.event(group, controller.kind.plural, id=controller.kind.kind, registry=registry)
+    def changed(event: kopf.RawEvent, body: kopf.Body, **_: Any) -> None:
+        if event["type"] == "DELETED":
+            controller.job_gone(dict(body))
+        else:
+            controller.job_seen(dict(body))
 
 
-def _job_of(body: kopf.Body) -> str | None:
+def _register_runtimes(
+    registry: kopf.OperatorRegistry, client: KubeClient, runtimes: trainjob.Runtimes
+) -> None:
+    """Hear of training runtimes; those without a framework label get it, or the SDK skips them."""
+    for plural in ("clustertrainingruntimes", "trainingruntimes"):
+
+        @kopf.index("trainer.kubeflow.org", plural, id=f"{plural} listed", registry=registry)
+        def listed(body: kopf.Body, **_: Any) -> None:
+            runtimes.seen(dict(body))
+
+        @kopf.on.event("trainer.kubeflow.org", plural, id=plural, registry=registry)
+        async def changed(
+            event: kopf.RawEvent, body: kopf.Body, plural: str = plural, **_: Any
+        ) -> None:
+            if event["type"] == "DELETED":
+                runtimes.gone(dict(body))
+                return
+            runtimes.seen(dict(body))
+            label = trainjob.label_of(dict(body))
+            if label is not None:
+                metadata = body["metadata"]
+                inside = f"namespaces/{metadata['namespace']}/" if metadata.get("namespace") else ""
+                path = f"/apis/{trainjob.API_VERSION}/{inside}{plural}/{metadata['name']}"
+                with contextlib.suppress(NotFound):
+                    await client.patch(path, {"metadata": {"labels": {trainjob.LABEL: label}}})
+
+
+def _owner(body: kopf.Body) -> tuple[str, str]:
+    """Return kind and name of the controlling owner, or nothing."""
     owners = body["metadata"].get("ownerReferences") or []
-    names = (o["name"] for o in owners if o.get("controller") and o["kind"] == "PyTorchJob")
-    return next(names, None)
+    named = ((o["kind"], o["name"]) for o in owners if o.get("controller"))
+    return next(named, ("", ""))
 
 
 def _connection(kubeconfig: Path | None) -> kopf.ConnectionInfo:

@@ -122,8 +122,8 @@ def test_grouping(case):
         "spec": {"containers": [], "schedulerName": "gangsched"},
     }
     pod = decode.decode_pod(json.dumps(raw).encode())
-    assert decode.pod_fact(pod, "gangsched").gang == GangId(expected)
-    assert decode.pod_fact(pod, "other").gang is None
+    assert decode.pod_fact(pod, frozenset({"gangsched"})).gang == GangId(expected)
+    assert decode.pod_fact(pod, frozenset({"other"})).gang is None
 
 
 @pytest.mark.parametrize("raw", [b"", b"[]", b'{"metadata": 7, "spec": {}}', b"{", b"\xff"])

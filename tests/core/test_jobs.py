@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.core.jobs.model import (
     GangPolicy,
     GroupView,
@@ -11,7 +12,8 @@ from gangsched.core.jobs.model import (
     PodView,
     RunLimits,
 )
-from gangsched.core.jobs.reconcile import Clock, reconcile
+from gangsched.core.jobs.reconcile import reconcile
+from gangsched.core.jobs.step import Clock
 from gangsched.core.jobs.times import parse_time
 from gangsched.operators.controller import JobController
 
@@ -22,6 +24,7 @@ TEMPLATE = {"spec": {"containers": [{"name": "pytorch", "image": "x"}]}}
 def job(**more) -> Job:
     """Return a job of one Master and one Worker."""
     fields = {
+        "kind": "PyTorchJob",
         "namespace": "ns",
         "name": "j",
         "uid": "u",
@@ -145,7 +148,7 @@ def test_a_pod_that_vanishes_between_two_looks_is_lost_too():
 
 
 def test_what_vanished_without_a_word():
-    controller = JobController(None, "gangsched")
+    controller = JobController(None, "gangsched", FRAMEWORKS["PyTorchJob"])
 
     def body(name: str, phase="Running", **metadata) -> dict:
         return {
@@ -166,3 +169,18 @@ def test_what_vanished_without_a_word():
         controller.part_gone("Pod", body(name), "j")
     assert [one["metadata"]["name"] for one in cache.vanished] == ["lost"]
     assert not cache.deleted
+
+
+def test_late_words_of_an_earlier_object_do_not_hide_its_successor():
+    controller = JobController(None, "gangsched", FRAMEWORKS["PyTorchJob"])
+
+    def body(uid: str, version: int) -> dict:
+        metadata = {"namespace": "ns", "name": "j", "uid": uid, "resourceVersion": str(version)}
+        return {"metadata": metadata}
+
+    cache = controller._cache(("ns", "j"))
+    for kind in ("PodGroup", "Pod"):
+        controller.part_seen(kind, body("second", 7), "j")
+        controller.part_seen(kind, body("first", 5), "j")
+        controller.part_gone(kind, body("first", 6), "j")
+    assert cache.group["metadata"]["uid"] == cache.pods["j"]["metadata"]["uid"] == "second"

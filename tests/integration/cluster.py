@@ -11,10 +11,20 @@ import yaml
 from kubernetes import client, config, utils
 from kubernetes.client.exceptions import ApiException
 
+from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.local.plane import environment
 
 GPU = "nvidia.com/gpu"
+OWNERS = (
+    ("trainer.kubeflow.org", "v1alpha1", "TrainJob"),
+    ("jobset.x-k8s.io", "v1alpha2", "JobSet"),
+)
 _numbers = itertools.count()
+
+
+def plural(kind: str) -> str:
+    """Return the plural of a kind."""
+    return f"{kind.lower()}s"
 
 
 class Cluster:
@@ -41,9 +51,13 @@ class Cluster:
 
     def remove_namespace(self, name: str) -> None:
         """Delete everything in it and wait, so that no test eats another's room."""
-        for plural in ("pytorchjobs",):
+        for kind in FRAMEWORKS:
             self.custom.delete_collection_namespaced_custom_object(
-                "kubeflow.org", "v1", name, plural
+                "kubeflow.org", "v1", name, plural(kind)
+            )
+        for group, version, kind in OWNERS:
+            self.custom.delete_collection_namespaced_custom_object(
+                group, version, name, plural(kind)
             )
         self.core.delete_collection_namespaced_pod(name, grace_period_seconds=0)
         for group, version in (("gangsched.io", "v1alpha1"), ("scheduling.x-k8s.io", "v1alpha1")):
@@ -68,6 +82,10 @@ class Cluster:
         if check and done.returncode:
             raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr}")
         return done.stdout + (done.stderr if not check else "")
+
+    def yaml(self, body: dict) -> str:
+        """Write an object as a file for kubectl."""
+        return yaml.safe_dump(body)
 
     def gangsched(self, *arguments) -> tuple[int, str]:
         """Run our own command in a terminal of 80 columns; return its exit code and output."""
@@ -168,32 +186,35 @@ class Cluster:
         )
 
     def create_job(self, namespace, body) -> None:
+        """Create a training job of any kind."""
+        group, version = body["apiVersion"].split("/")
         self.custom.create_namespaced_custom_object(
-            "kubeflow.org", "v1", namespace, "pytorchjobs", body
+            group, version, namespace, plural(body["kind"]), body
         )
 
-    def patch_job(self, namespace, name, body) -> None:
+    def patch_job(self, namespace, name, body, kind="PyTorchJob") -> None:
         self.custom.patch_namespaced_custom_object(
-            "kubeflow.org", "v1", namespace, "pytorchjobs", name, body
+            "kubeflow.org", "v1", namespace, plural(kind), name, body
         )
 
-    def job(self, namespace, name) -> dict | None:
+    def job(self, namespace, name, kind="PyTorchJob") -> dict | None:
         try:
             return self.custom.get_namespaced_custom_object(
-                "kubeflow.org", "v1", namespace, "pytorchjobs", name
+                "kubeflow.org", "v1", namespace, plural(kind), name
             )
         except ApiException as error:
             if error.status == 404:
                 return None
             raise
 
-    def conditions(self, namespace, name) -> dict[str, dict]:
+    def conditions(self, namespace, name, kind="PyTorchJob") -> dict[str, dict]:
         """Return a job's conditions by type."""
-        job = self.job(namespace, name) or {}
+        job = self.job(namespace, name, kind) or {}
         return {c["type"]: c for c in (job.get("status") or {}).get("conditions") or []}
 
-    def is_true(self, namespace, name, kind) -> bool:
-        return self.conditions(namespace, name).get(kind, {}).get("status") == "True"
+    def is_true(self, namespace, name, condition, kind="PyTorchJob") -> bool:
+        found = self.conditions(namespace, name, kind)
+        return found.get(condition, {}).get("status") == "True"
 
     # -- waiting and judging ------------------------------------------------------------------
 

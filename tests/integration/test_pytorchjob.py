@@ -489,3 +489,15 @@ def test_a_template_the_api_refuses_is_told(cluster, namespace):
         ),
         "the Event",
     )
+
+
+def test_an_elastic_job_begins_with_what_fits_and_grows(cluster, namespace):
+    cluster.create_job(namespace, job("other", workers=29, master=False))
+    cluster.wait_placed(namespace, "other-", 29)
+    elastic = {"minReplicas": 2, "maxReplicas": 5, "rdzvBackend": "c10d"}
+    cluster.create_job(namespace, job(workers=5, master=False, elasticPolicy=elastic))
+    cluster.wait_placed(namespace, "j-", 3)
+    wait_true(cluster, namespace, "Running")
+    assert env(cluster, namespace, "j-worker-0")["PET_NNODES"] == "2:5"
+    cluster.kubectl("delete", "-n", namespace, "pytorchjob/other")
+    cluster.wait_placed(namespace, "j-", 5)

@@ -212,7 +212,7 @@ spec:
     file.write_text("kind: Deployment\n")
     code, text = cluster.gangsched("when", str(file))
     assert code == 2
-    assert "holds no PyTorchJob" in text
+    assert "holds no training job" in text
 
 
 def test_who_asked_is_the_api_servers_word(cluster, namespace):

@@ -32,9 +32,12 @@ class Elastic:
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
-    """runPolicy, in seconds and counts; None means unlimited."""
+    """runPolicy, in seconds and counts; None means unlimited.
 
-    clean_pods: str = "None"
+    `clean_pods` is None, Running, All, or empty where the user said nothing.
+    """
+
+    clean_pods: str = ""
     ttl_s: int | None = None
     deadline_s: int | None = None
     backoff_limit: int | None = None
@@ -59,8 +62,13 @@ class GangPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A training job as its user declared it, and the status written so far."""
+    """A training job as its user declared it, and the status written so far.
 
+    `kind` names its framework. A TFJob's workers may come and go (`dynamic_workers`), or must all
+    succeed (`all_workers`); `cluster_domain` ends the addresses it is told.
+    """
+
+    kind: str
     namespace: str
     name: str
     uid: str
@@ -70,6 +78,9 @@ class Job:
     scheduler: str
     nproc_per_node: str | None = None
     elastic: Elastic | None = None
+    all_workers: bool = False
+    dynamic_workers: bool = False
+    cluster_domain: str = ""
     status: Mapping[str, Any] = field(default_factory=dict)
 
     def role(self, kind: str) -> JobRole | None:
@@ -91,6 +102,7 @@ class PodView:
     """A pod of the job as it is now. `exit_code` is that of the main container's last end.
 
     `disrupted` pods were stopped for another gang: how they end says nothing of the job.
+    `stopping` ones were given a deadline that is over.
     """
 
     name: str
@@ -102,6 +114,7 @@ class PodView:
     reason: str = ""
     terminating: bool = False
     disrupted: bool = False
+    stopping: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +149,10 @@ class JobEvent:
 
 @dataclass(slots=True)
 class Actions:
-    """What to do, in the order of the fields; `status` None means unchanged."""
+    """What to do; `status` None means unchanged. Pods that are stopped keep their logs."""
 
     delete_pods: list[PodView] = field(default_factory=list)
+    stop_pods: list[PodView] = field(default_factory=list)
     delete_services: list[str] = field(default_factory=list)
     delete_group: bool = False
     put_group: Json | None = None

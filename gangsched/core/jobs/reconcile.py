@@ -7,9 +7,9 @@ reserved node. A pod that has to be replaced later is created gated, and planned
 """
 
 import copy
-from dataclasses import dataclass
 
-from gangsched.core.jobs import conditions, pytorch
+from gangsched.core.jobs import conditions
+from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.core.jobs.model import (
     Actions,
     Job,
@@ -20,28 +20,18 @@ from gangsched.core.jobs.model import (
     PodView,
 )
 from gangsched.core.jobs.parts import covers, gang_role, pin
-from gangsched.core.jobs.times import parse_time
+from gangsched.core.jobs.step import Clock, Step
 
-KIND = "PyTorchJob"
-API_VERSION = "kubeflow.org/v1"
 GATE = "gangsched.io/gang"
 _RETRIABLE_EXIT = 128
 _CRASHES_TOLD = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """The present moment, in seconds and as the API writes it."""
-
-    now_s: float
-    now: str
 
 
 def reconcile(job: Job, seen: Observed, clock: Clock) -> Actions:
     """Return what to do now. Calling it again on an unchanged world returns nothing new."""
     status: Json = copy.deepcopy(dict(job.status))
     actions = Actions()
-    step = _Step(job, seen, clock, status, actions)
+    step = _Live(job, FRAMEWORKS[job.kind], seen, clock, status, actions)
     if conditions.finished(status):
         step.clean_up()
     elif job.limits.suspend:
@@ -56,23 +46,16 @@ def reconcile(job: Job, seen: Observed, clock: Clock) -> Actions:
     return actions
 
 
-@dataclass(slots=True)
-class _Step:
-    """One reconcile in progress; `status` and `actions` are filled in."""
-
-    job: Job
-    seen: Observed
-    clock: Clock
-    status: Json
-    actions: Actions
+class _Live(Step):
+    """The step of a job that is not over yet."""
 
     # -- unfinished ---------------------------------------------------------------------------
 
     def live(self) -> None:
         """Bring pods about, and read the job's state off them."""
-        self._say("Created", f"{KIND} {self.job.name} is created.")
+        self._say("Created", f"{self._what} is created.")
         if conditions.holds(self.status, "Suspended"):
-            self._say("Suspended", f"{KIND} {self.job.name} is resumed.", true=False)
+            self._say("Suspended", f"{self._what} is resumed.", true=False)
             self.status.pop("startTime", None)
         if self._over_deadline() or self._over_backoff():
             return
@@ -102,7 +85,9 @@ class _Step:
                 if name in there or name not in group.assignments:
                     continue
                 if name not in self.seen.services:
-                    self.actions.create_services.append(pytorch.service(self.job, role, index))
+                    self.actions.create_services.append(
+                        self.framework.service(self.job, role, index)
+                    )
                 pinned = group.phase in ("Reserved", "Binding")
                 node = group.assignments[name] if pinned else None
                 self.actions.create_pods.append(self._pod(role, index, node))
@@ -120,7 +105,7 @@ class _Step:
 
     def _pod(self, role: JobRole, index: int, node: str | None) -> Json:
         """Return a pod, pinned to its reserved node, or gated until it has one."""
-        template = pytorch.pod_template(self.job, role, index)
+        template = self.framework.pod_template(self.job, role, index)
         metadata, spec = template["metadata"], template["spec"]
         metadata["name"] = self.job.pod_name(role, index)
         metadata["labels"] |= {
@@ -146,7 +131,7 @@ class _Step:
         for role in job.roles:
             least = min(role.replicas, left)
             left -= least
-            template = pytorch.pod_template(job, role, 0)
+            template = self.framework.pod_template(job, role, 0)
             roles.append(gang_role(role.type, role.replicas, least, template, role.topology))
         spec: Json = {
             "minMember": minimum,
@@ -178,27 +163,34 @@ class _Step:
                 "active": sum(p.phase == "Running" and not p.terminating for p in pods),
                 "succeeded": sum(p.phase == "Succeeded" and not p.disrupted for p in pods),
                 "failed": sum(p.phase == "Failed" for p in pods),
-                "selector": pytorch.selector(self.job, role),
+                "selector": self.framework.selector(self.job, role),
             }
         self.status["replicaStatuses"] = statuses
         self._tell_crashes()
-        decisive = statuses.get("Master") or statuses[self.job.roles[0].type]
-        whole = self.job.role("Master") is not None or self.job.elastic is not None
-        wanted = 1 if whole else self.job.roles[0].replicas
-        if decisive["succeeded"] >= wanted:
-            self._finish("Succeeded", f"{KIND} {self.job.name} successfully completed.")
+        if self._succeeded(statuses):
+            self._finish("Succeeded", f"{self._what} successfully completed.")
             return
         failed = self._failed_for_good()
         if failed is not None:
             self._finish("Failed", failed)
             return
-        if any(s["failed"] for s in statuses.values()):
-            self._say("Restarting", f"{KIND} {self.job.name} is restarting because a pod failed.")
-        elif decisive["active"] > 0:
+        if self._failing():
+            self._say("Restarting", f"{self._what} is restarting because a pod failed.")
+        elif statuses[self.framework.decisive(self.job).role.type]["active"] > 0:
             self.status.setdefault("startTime", self.clock.now)
-            self._say("Running", f"{KIND} {self.job.name} is running.")
+            self._say("Running", f"{self._what} is running.")
         if self.job.limits.deadline_s is not None and "startTime" in self.status:
             self._again(self._started_s() + self.job.limits.deadline_s - self.clock.now_s)
+
+    def _succeeded(self, statuses: Json) -> bool:
+        decisive = self.framework.decisive(self.job)
+        if statuses[decisive.role.type]["succeeded"] >= decisive.wanted:
+            return True
+        first = self.job.pod_name(decisive.role, 0)
+        return decisive.first_suffices and any(
+            pod.name == first and pod.phase == "Succeeded" and not pod.disrupted
+            for pod in self.seen.pods
+        )
 
     def _failed_for_good(self) -> str | None:
         """Return why the job has failed, or None while a restart may help."""
@@ -206,13 +198,22 @@ class _Step:
             role = self._role_of(pod)
             if pod.phase != "Failed" or role is None or pod.terminating or pod.disrupted:
                 continue
-            if role.restart_policy == "Never" or not _retriable(pod, role):
+            if _over(pod, role) and not self.framework.shrugs(self.job, pod):
                 code = f" with exit code {pod.exit_code}" if pod.exit_code is not None else ""
                 return (
-                    f"{KIND} {self.job.name} is failed because 1 {role.type} replica(s) failed: "
+                    f"{self._what} is failed because 1 {role.type} replica(s) failed: "
                     f"{pod.name} ended{code}."
                 )
         return None
+
+    def _failing(self) -> list[PodView]:
+        """Return failed pods that are to be made anew; a job may do without some of the others."""
+        roles = [(pod, self._role_of(pod)) for pod in self.seen.pods if pod.phase == "Failed"]
+        return [
+            pod
+            for pod, role in roles
+            if pod.disrupted or role is None or not _over(pod, role) or pod.terminating
+        ]
 
     def _tell_crashes(self) -> None:
         """A container that ends again and again looks like Running: say so on the job."""
@@ -230,7 +231,7 @@ class _Step:
 
     def _replace(self) -> None:
         """Delete failed pods that are to be made anew."""
-        again = [p for p in self.seen.pods if p.phase == "Failed" and not p.terminating]
+        again = [pod for pod in self._failing() if not pod.terminating]
         for pod in again:
             if pod.exit_code is not None and self._policy(pod) == "ExitCode":
                 self._event(
@@ -290,97 +291,26 @@ class _Step:
         if done >= limit:
             self._finish(
                 "Failed",
-                f"{KIND} {self.job.name} is failed because its gang was restarted {done} times, "
+                f"{self._what} is failed because its gang was restarted {done} times, "
                 f"the limit, and {lost[0].name} was lost again.",
             )
             return True
         self.status["gangRestarts"] = done + 1
         self._say(
             "Restarting",
-            f"{KIND} {self.job.name} restarts as a whole: {lost[0].name} "
+            f"{self._what} restarts as a whole: {lost[0].name} "
             f"was lost (restart {done + 1} of {limit}).",
         )
         self._delete([pod for pod in self.seen.pods if not pod.terminating])
         self.actions.delete_group = True
         return True
 
-    # -- the end ------------------------------------------------------------------------------
 
-    def clean_up(self) -> None:
-        """Remove what the clean-up policy says, then the job when its time is over."""
-        if self.seen.group is not None:
-            self.actions.delete_group = True
-        policy = self.job.limits.clean_pods
-        if policy in ("Running", "All"):
-            gone = [
-                pod
-                for pod in self.seen.pods
-                if policy == "All" or pod.phase in ("Running", "Pending", "Unknown", "")
-            ]
-            self._delete([pod for pod in gone if not pod.terminating])
-            self.actions.delete_services += [
-                pod.name for pod in gone if pod.name in self.seen.services
-            ]
-        ttl_s = self.job.limits.ttl_s
-        if ttl_s is None:
-            return
-        completed = parse_time(str(self.status.get("completionTime", self.clock.now)))
-        left_s = completed + ttl_s - self.clock.now_s
-        if left_s <= 0:
-            self.actions.delete_job = True
-        else:
-            self._again(left_s)
+def _over(pod: PodView, role: JobRole) -> bool:
+    """Tell whether a failed pod is not made anew.
 
-    def suspend(self) -> None:
-        """Remove everything, and say so."""
-        self._say("Created", f"{KIND} {self.job.name} is created.")
-        self._delete([pod for pod in self.seen.pods if not pod.terminating])
-        self.actions.delete_services += sorted(self.seen.services)
-        self.actions.delete_group = self.seen.group is not None
-        self.status.pop("startTime", None)
-        self.status["replicaStatuses"] = {
-            role.type: {"selector": pytorch.selector(self.job, role)} for role in self.job.roles
-        }
-        self._say("Suspended", f"{KIND} {self.job.name} is suspended.")
-
-    # -- small helpers ------------------------------------------------------------------------
-
-    def _finish(self, kind: str, message: str) -> None:
-        self.status["completionTime"] = self.clock.now
-        self._say(kind, message)
-
-    def _say(self, kind: str, message: str, *, true: bool = True) -> None:
-        """Set a condition, with its Event when it is news."""
-        word = kind if true or kind != "Suspended" else "Resumed"
-        reason = f"{KIND}{word}"
-        if conditions.put(self.status, kind, reason, message, self.clock.now, true=true):
-            self._event(
-                "Warning" if kind in ("Failed", "Restarting") else "Normal", reason, message
-            )
-
-    def _event(self, kind: str, reason: str, message: str) -> None:
-        self.actions.events.append(JobEvent(kind, reason, message))
-
-    def _delete(self, pods: list[PodView]) -> None:
-        self.actions.delete_pods += [p for p in pods if p not in self.actions.delete_pods]
-
-    def _again(self, in_s: float) -> None:
-        known = self.actions.again_in_s
-        self.actions.again_in_s = max(min(in_s, known if known is not None else in_s), 0.0)
-
-    def _role_of(self, pod: PodView) -> JobRole | None:
-        return next((r for r in self.job.roles if r.type.lower() == pod.role), None)
-
-    def _policy(self, pod: PodView) -> str:
-        role = self._role_of(pod)
-        return role.restart_policy if role is not None else "Never"
-
-    def _started_s(self) -> float:
-        return parse_time(self.status["startTime"])
-
-
-def _retriable(pod: PodView, role: JobRole) -> bool:
-    """ExitCode: 128 and above is the machine's fault, below is the program's."""
+    ExitCode: 128 and above is the machine's fault, below is the program's.
+    """
     if role.restart_policy != "ExitCode":
-        return True
-    return pod.exit_code is None or pod.exit_code >= _RETRIABLE_EXIT
+        return role.restart_policy == "Never"
+    return pod.exit_code is not None and pod.exit_code < _RETRIABLE_EXIT

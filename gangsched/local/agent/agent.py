@@ -25,6 +25,7 @@ from gangsched.local.nodes import NodeFile
 log = logging.getLogger(__name__)
 
 _HEARTBEAT_S = 10.0
+_DOMAIN = "svc.cluster.local"
 _GRACE_S = 30.0
 _LOOPBACK_VARIABLES = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 
@@ -131,6 +132,8 @@ class Agent(Reporter):
         over = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
         if worker is None and not over:
             self._begin(pod)
+        elif worker is not None:
+            worker.bound(pod["spec"].get("activeDeadlineSeconds"))
 
     def pod_gone(self, uid: str) -> None:
         """End whatever is left of a pod that was deleted without us."""
@@ -196,14 +199,22 @@ class Agent(Reporter):
             selector = (service["spec"].get("selector") or {}).items()
             if not selector:
                 continue
-            lines += [
-                f"{other.ip} {name} {name}.{namespace} {name}.{namespace}.svc "
-                f"{name}.{namespace}.svc.cluster.local"
-                for other in self._workers.values()
-                if other.pod["metadata"]["namespace"] == namespace
-                and not other.ended()
-                and selector <= (other.pod["metadata"].get("labels") or {}).items()
-            ]
+            for other in self._workers.values():
+                if (
+                    other.pod["metadata"]["namespace"] != namespace
+                    or other.ended()
+                    or not selector <= (other.pod["metadata"].get("labels") or {}).items()
+                ):
+                    continue
+                spec = other.pod["spec"]
+                hosts = [name]
+                if spec.get("subdomain") == name and spec.get("hostname"):
+                    hosts.append(f"{spec['hostname']}.{name}")
+                endings = ("", f".{namespace}", f".{namespace}.svc", f".{namespace}.{_DOMAIN}")
+                lines += [
+                    f"{other.ip} {' '.join(f'{host}{ending}' for ending in endings)}"
+                    for host in reversed(hosts)
+                ]
         return "\n".join(lines) + "\n"
 
     def _spawn(self, work: Any) -> None:

@@ -9,14 +9,16 @@ import asyncio
 import logging
 import shutil
 import signal
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gangsched.local.agent import spec as pods
-from gangsched.local.agent.container import Ended, Run, timestamp
+from gangsched.local.agent.container import Run, timestamp
 from gangsched.local.agent.root import Mount
+from gangsched.local.agent.runs import Runs
 from gangsched.local.agent.sandbox import Pod, PodPlace, SandboxError, Sandboxes
 from gangsched.local.agent.spec import Json, Objects, PodError
 
@@ -25,6 +27,7 @@ log = logging.getLogger(__name__)
 _RESTART_S = 1.0
 _RESTART_MAX_S = 30.0
 _RETRY_S = 2.0
+_GRACE_S = 30.0
 
 
 class Reporter:
@@ -52,57 +55,6 @@ class Reporter:
 
 
 @dataclass(slots=True)
-class _Container:
-    """One container over all its runs."""
-
-    spec: Json
-    init: bool = False
-    run: Run | None = None
-    last: Ended | None = None
-    before_last: Ended | None = None
-    restarts: int = 0
-    waiting: tuple[str, str] = ("ContainerCreating", "")
-    done: bool = False
-
-    @property
-    def sidecar(self) -> bool:
-        """An init container that stays (KEP-753)."""
-        return self.init and self.spec.get("restartPolicy") == "Always"
-
-    def status(self) -> Json:
-        """Return its ContainerStatus."""
-        running = self.run is not None
-        if self.run is not None:
-            state: Json = {"running": {"startedAt": self.run.started}}
-        elif self.done and self.last is not None:
-            state = {"terminated": _terminated(self.last)}
-        else:
-            reason, message = self.waiting
-            state = {"waiting": {"reason": reason} | ({"message": message} if message else {})}
-        earlier = self.last if not self.done else self.before_last
-        return {
-            "name": self.spec["name"],
-            "image": self.spec.get("image", ""),
-            "imageID": "",
-            "ready": running or (self.init and self.done),
-            "started": running,
-            "restartCount": self.restarts,
-            "state": state,
-            "lastState": {"terminated": _terminated(earlier)} if earlier else {},
-        }
-
-
-def _terminated(ended: Ended) -> Json:
-    return {
-        "exitCode": ended.code,
-        "reason": ended.reason,
-        "message": ended.message,
-        "startedAt": ended.started,
-        "finishedAt": ended.finished,
-    }
-
-
-@dataclass(slots=True)
 class Worker:
     """Runs one pod until it ends or is deleted."""
 
@@ -115,21 +67,53 @@ class Worker:
     hosts: Path
     extra_env: Callable[[Json], dict[str, str]]
     _sandbox: Pod | None = None
-    _containers: list[_Container] = field(default_factory=list)
+    _containers: list[Runs] = field(default_factory=list)
     _objects: Objects = field(default_factory=lambda: Objects({}))
     _mounts: dict[str, Path] = field(default_factory=dict)
     _started: str = ""
     _stopping: bool = False
+    _deleting: bool = False
     _ended: str = ""
+    _started_s: float = 0.0
+    _most_s: float | None = None
+    _expiry: "asyncio.Task[None] | None" = None
+    _deadline: asyncio.TimerHandle | None = None
     _task: "asyncio.Task[None] | None" = None
 
     def start(self) -> None:
         """Begin the pod's life."""
         spec = self.pod["spec"]
-        self._containers = [_Container(c, init=True) for c in spec.get("initContainers", [])]
-        self._containers += [_Container(c) for c in spec["containers"]]
-        self._started = timestamp()
+        self._containers = [Runs(c, init=True) for c in spec.get("initContainers", [])]
+        self._containers += [Runs(c) for c in spec["containers"]]
+        self._started, self._started_s = timestamp(), time.monotonic()
         self._task = asyncio.create_task(self._live())
+        self.bound(spec.get("activeDeadlineSeconds"))
+
+    def bound(self, most_s: float | None) -> None:
+        """Take the pod's activeDeadlineSeconds, which may be set or lowered while it runs."""
+        if most_s is None or (self._most_s is not None and most_s >= self._most_s):
+            return
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._most_s = most_s
+        left_s = self._started_s + most_s - time.monotonic()
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.call_later(max(left_s, 0.0), self._exceed)
+
+    def _exceed(self) -> None:
+        if not self._ended and not self._stopping:
+            self._expiry = asyncio.create_task(self._expire())
+
+    async def _expire(self) -> None:
+        """End the pod as failed, for its deadline is over; it stays with its logs."""
+        grace_s = float(self.pod["spec"].get("terminationGracePeriodSeconds", _GRACE_S))
+        await self._end(grace_s)
+        self._ended = "Failed"
+        message = "Pod was active on the node longer than the specified deadline"
+        status = self._status("Failed") | {"reason": "DeadlineExceeded", "message": message}
+        await self.reporter.status(self.pod, status)
+        if self._sandbox is not None:
+            self._sandbox.close()
 
     def log_path(self, container: str, *, previous: bool) -> Path | None:
         """Return the log of a container's current or previous run; None when there is none."""
@@ -150,9 +134,21 @@ class Worker:
 
     async def stop(self, grace_s: float) -> None:
         """End the pod: SIGTERM, grace period, SIGKILL; then delete its object."""
-        if self._stopping:
+        if self._deleting:
             return
+        self._deleting = True
+        if self._expiry is not None:
+            await self._expiry
+        await self._end(grace_s)
+        await self.reporter.status(self.pod, self._status(self._ended or "Failed"))
+        self.close()
+        await self.reporter.deleted(self.pod)
+
+    async def _end(self, grace_s: float) -> None:
+        """End every container: SIGTERM, grace period, SIGKILL."""
         self._stopping = True
+        if self._deadline is not None:
+            self._deadline.cancel()
         runs = [c.run for c in self._containers if c.run is not None]
         for run in runs:
             run.signal(signal.SIGTERM)
@@ -164,9 +160,6 @@ class Worker:
         if self._task is not None:
             await asyncio.wait([self._task], timeout=1.0)
             self._task.cancel()
-        await self.reporter.status(self.pod, self._status(self._ended or "Failed"))
-        self.close()
-        await self.reporter.deleted(self.pod)
 
     def close(self) -> None:
         """End every process and remove the pod's files."""
@@ -282,7 +275,7 @@ class Worker:
 
     # -- containers ---------------------------------------------------------------------------
 
-    async def _keep(self, container: _Container, policy: str) -> bool:
+    async def _keep(self, container: Runs, policy: str) -> bool:
         """Run a container by its restart policy; return whether its last run succeeded."""
         pause_s = _RESTART_S
         while not self._stopping:
@@ -308,7 +301,7 @@ class Worker:
             container.restarts += 1
         return False
 
-    async def _begin(self, container: _Container) -> None:
+    async def _begin(self, container: Runs) -> None:
         if container.run is not None:
             return
         assert self._sandbox is not None, "set up before"  # noqa: S101
@@ -326,7 +319,7 @@ class Worker:
         )
         await self._report(self._phase())
 
-    def _log(self, container: _Container, number: int) -> Path:
+    def _log(self, container: Runs, number: int) -> Path:
         return self.folder / "logs" / str(container.spec["name"]) / f"{number}.log"
 
     # -- status -------------------------------------------------------------------------------

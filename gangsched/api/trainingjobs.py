@@ -1,4 +1,4 @@
-"""The PyTorchJob of kubeflow.org/v1, as users write it (field for field the Training Operator's).
+"""The jobs of kubeflow.org/v1, as users write them (field for field the Training Operator's).
 
 Two fields that the guides put in the wrong place are declared too, since strict validation would
 refuse them: `spec.ttlSecondsAfterFinished` and `spec.schedulerName`. `runPolicy` has a default,
@@ -60,16 +60,66 @@ class ElasticPolicy(ApiModel):
     metrics: list[dict[str, Any]] | None = None
 
 
-class PyTorchJobSpec(ApiModel):
-    """A distributed PyTorch job."""
+class JobSpec(ApiModel):
+    """What every kind has."""
 
-    pytorchReplicaSpecs: dict[str, ReplicaSpec]  # noqa: N815
     runPolicy: RunPolicy = Field(default={})  # type: ignore[assignment]  # noqa: N815
-    elasticPolicy: ElasticPolicy | None = None  # noqa: N815
-    nprocPerNode: int | str | None = None  # noqa: N815
     ttlSecondsAfterFinished: int | None = Field(  # noqa: N815
         None, ge=0, description="Alias of runPolicy.ttlSecondsAfterFinished, which wins."
     )
     schedulerName: str | None = Field(  # noqa: N815
         None, description="Alias of the pod templates' schedulerName, which win."
     )
+
+
+class PyTorchJobSpec(JobSpec):
+    """A distributed PyTorch job."""
+
+    pytorchReplicaSpecs: dict[str, ReplicaSpec]  # noqa: N815
+    elasticPolicy: ElasticPolicy | None = None  # noqa: N815
+    nprocPerNode: int | str | None = None  # noqa: N815
+
+
+class TFJobSpec(JobSpec):
+    """A distributed TensorFlow job."""
+
+    tfReplicaSpecs: dict[str, ReplicaSpec]  # noqa: N815
+    successPolicy: Literal["", "AllWorkers"] | None = None  # noqa: N815
+    enableDynamicWorker: bool = False  # noqa: N815
+
+
+class XGBoostJobSpec(JobSpec):
+    """A distributed XGBoost or LightGBM job."""
+
+    xgbReplicaSpecs: dict[str, ReplicaSpec]  # noqa: N815
+
+
+class PaddleJobSpec(JobSpec):
+    """A distributed PaddlePaddle job."""
+
+    paddleReplicaSpecs: dict[str, ReplicaSpec]  # noqa: N815
+    elasticPolicy: ElasticPolicy | None = None  # noqa: N815
+
+
+class JAXJobSpec(JobSpec):
+    """A distributed JAX job."""
+
+    jaxReplicaSpecs: dict[str, ReplicaSpec]  # noqa: N815
+
+
+class MXJobSpec(JobSpec):
+    """An MXNet job: known, so that its users are told that it is not run (MXNet is retired)."""
+
+    mxReplicaSpecs: dict[str, ReplicaSpec] | None = None  # noqa: N815
+    jobMode: str | None = None  # noqa: N815
+
+
+SPECS: dict[str, type[JobSpec]] = {
+    "PyTorchJob": PyTorchJobSpec,
+    "TFJob": TFJobSpec,
+    "XGBoostJob": XGBoostJobSpec,
+    "PaddleJob": PaddleJobSpec,
+    "JAXJob": JAXJobSpec,
+    "MXJob": MXJobSpec,
+}
+"""The spec of each kind."""

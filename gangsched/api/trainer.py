@@ -1,0 +1,113 @@
+"""TrainJob and its runtimes (trainer.kubeflow.org/v1alpha1), the fields of v2.0 and of v2.3."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from gangsched.api.base import ApiModel
+from gangsched.api.jobset import JobSetSpec
+
+_OPEN: dict[str, Any] = {"x-kubernetes-preserve-unknown-fields": True}
+
+
+class RuntimeRef(ApiModel):
+    """The runtime a job is made from."""
+
+    name: str = Field(min_length=1)
+    apiGroup: str | None = "trainer.kubeflow.org"  # noqa: N815
+    kind: str | None = "ClusterTrainingRuntime"
+
+
+class SecretRef(ApiModel):
+    """A Secret in the job's namespace."""
+
+    name: str
+
+
+class InitializerPart(ApiModel):
+    """Where a dataset or a model comes from."""
+
+    storageUri: str | None = None  # noqa: N815
+    env: list[dict[str, Any]] | None = None
+    secretRef: SecretRef | None = None  # noqa: N815
+
+
+class Initializer(ApiModel):
+    """What is fetched before training."""
+
+    dataset: InitializerPart | None = None
+    model: InitializerPart | None = None
+
+
+class Trainer(ApiModel):
+    """What trains, and on how much."""
+
+    image: str | None = None
+    command: list[str] | None = None
+    args: list[str] | None = None
+    env: list[dict[str, Any]] | None = None
+    numNodes: int | None = Field(None, ge=1, le=100_000)  # noqa: N815
+    resourcesPerNode: dict[str, Any] | None = Field(None, json_schema_extra=_OPEN)  # noqa: N815
+    numProcPerNode: int | str | None = None  # noqa: N815
+
+
+class TrainJobSpec(ApiModel):
+    """A training job on a runtime."""
+
+    runtimeRef: RuntimeRef  # noqa: N815
+    initializer: Initializer | None = None
+    trainer: Trainer | None = None
+    labels: dict[str, str] | None = Field(None, description="v2.0: labels of the JobSet.")
+    annotations: dict[str, str] | None = Field(None, description="v2.0: annotations of the JobSet.")
+    podSpecOverrides: list[dict[str, Any]] | None = Field(  # noqa: N815
+        None, description="v2.0: changes to the pods of some replicated jobs."
+    )
+    runtimePatches: list[dict[str, Any]] | None = Field(  # noqa: N815
+        None, description="Changes to the runtime's template, each by its manager."
+    )
+    suspend: bool | None = None
+    activeDeadlineSeconds: int | None = Field(None, ge=1)  # noqa: N815
+    managedBy: str | None = Field(None, max_length=63)  # noqa: N815
+
+
+class TorchPolicy(ApiModel):
+    """torchrun."""
+
+    numProcPerNode: int | str | None = None  # noqa: N815
+    elasticPolicy: dict[str, Any] | None = None  # noqa: N815
+    envInjection: dict[str, Any] | None = None  # noqa: N815
+
+
+class MpiPolicy(ApiModel):
+    """mpirun."""
+
+    numProcPerNode: int | None = 1  # noqa: N815
+    mpiImplementation: Literal["OpenMPI", "Intel", "MPICH"] | None = "OpenMPI"  # noqa: N815
+    sshAuthMountPath: str | None = "/root/.ssh"  # noqa: N815
+    runLauncherAsNode: bool | None = False  # noqa: N815
+
+
+class MlPolicy(ApiModel):
+    """How a framework is run."""
+
+    numNodes: int | None = Field(1, ge=1)  # noqa: N815
+    torch: TorchPolicy | None = None
+    mpi: MpiPolicy | None = None
+    jax: dict[str, Any] | None = Field(None, json_schema_extra=_OPEN)
+    xgboost: dict[str, Any] | None = Field(None, json_schema_extra=_OPEN)
+    flux: dict[str, Any] | None = Field(None, json_schema_extra=_OPEN)
+
+
+class JobSetTemplate(ApiModel):
+    """The JobSet a runtime makes."""
+
+    metadata: dict[str, Any] | None = Field(None, json_schema_extra=_OPEN)
+    spec: JobSetSpec
+
+
+class RuntimeSpec(ApiModel):
+    """How jobs on this runtime look."""
+
+    mlPolicy: MlPolicy | None = None  # noqa: N815
+    podGroupPolicy: dict[str, Any] | None = Field(None, json_schema_extra=_OPEN)  # noqa: N815
+    template: JobSetTemplate

@@ -1,0 +1,200 @@
+"""What every kind of kubeflow.org/v1 has in common: names, labels, Services, templates.
+
+Source: kubeflow/training-operator release-1.9, pkg/controller.v1/common. Each kind is a subclass
+that says what its pods are told, and which of them decide how the job ends.
+"""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from gangsched.core.jobs.model import Job, JobRole, Json, PodView
+
+PREFIX = "training.kubeflow.org"
+
+Variables = Mapping[str, str | Json]
+"""Variables by name; a mapping is a `valueFrom`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decisive:
+    """Whose success is the job's: so many pods of a role, or its first pod alone.
+
+    The job runs while one of the role's pods does.
+    """
+
+    role: JobRole
+    wanted: int
+    first_suffices: bool = False
+
+
+class Framework:
+    """One kind of job: its words, and its rules."""
+
+    kind: ClassVar[str]
+    plural: ClassVar[str]
+    specs: ClassVar[str]
+    """The field of the spec that holds the replica specs."""
+
+    roles: ClassVar[tuple[str, ...]]
+    """Replica types, those that lead first: a gang smaller than the job keeps these."""
+
+    single: ClassVar[tuple[str, ...]] = ("Master",)
+    """Replica types of which there is one pod."""
+
+    container: ClassVar[str]
+    port_name: ClassVar[str]
+    port: ClassVar[int]
+    restart: ClassVar[str] = "Never"
+    """Restart policy where a role says none."""
+
+    unsupported: ClassVar[str] = ""
+    """Why jobs of the kind are refused, where they are."""
+
+    everywhere: ClassVar[bool] = True
+    """Whether all containers get the variables, or the main one alone."""
+
+    @property
+    def api_version(self) -> str:
+        """Return group and version."""
+        return "kubeflow.org/v1"
+
+    @property
+    def operator(self) -> str:
+        """Return what pods carry in their label operator-name."""
+        return f"{self.kind.lower()}-controller"
+
+    def wrong_roles(self, roles: Mapping[str, JobRole]) -> str:
+        """Return what is wrong with the roles of a job together, or nothing."""
+        return "" if roles else f"needs a {' or a '.join(self.roles)}"
+
+    # -- what differs -------------------------------------------------------------------------
+
+    def variables(self, job: Job, role: JobRole, index: int) -> Variables:
+        """Return the variables a pod's containers get."""
+        raise NotImplementedError
+
+    def leads(self, job: Job, role: JobRole, index: int) -> bool:
+        """Tell whether a pod carries the label job-role=master."""
+        master = job.role("Master")
+        return role is master if master is not None else index == 0 and role.type == "Worker"
+
+    def decisive(self, job: Job) -> Decisive:
+        """Return whose success is the job's: the master's, else that of all workers."""
+        role = job.role("Master") or job.roles[0]
+        return Decisive(role, role.replicas)
+
+    def shrugs(self, job: Job, pod: PodView) -> bool:
+        """Tell whether the job goes on without a pod that failed for good."""
+        del job, pod
+        return False
+
+    # -- what is the same -----------------------------------------------------------------------
+
+    def labels(self, job: Job, role: JobRole, index: int) -> dict[str, str]:
+        """Return the labels of a pod and its Service, those of operators before 1.7 included."""
+        kind = role.type.lower()
+        found = {
+            f"{PREFIX}/operator-name": self.operator,
+            f"{PREFIX}/job-name": job.name,
+            f"{PREFIX}/replica-type": kind,
+            f"{PREFIX}/replica-index": str(index),
+            "job-name": job.name,
+            "replica-type": kind,
+            "replica-index": str(index),
+            "group-name": "kubeflow.org",
+        }
+        if self.leads(job, role, index):
+            found[f"{PREFIX}/job-role"] = "master"
+        return found
+
+    def selector(self, job: Job, role: JobRole) -> str:
+        """Return the label selector of a role's pods, as the scale subresource serves it."""
+        return (
+            f"{PREFIX}/job-name={job.name},{PREFIX}/operator-name={self.operator},"
+            f"{PREFIX}/replica-type={role.type.lower()}"
+        )
+
+    def pod_template(self, job: Job, role: JobRole, index: int) -> Json:
+        """Return a pod's template with the contract's labels, ports, environment and policy."""
+        template = copy.deepcopy(role.template)
+        metadata = template.setdefault("metadata", {})
+        metadata["labels"] = (metadata.get("labels") or {}) | self.labels(job, role, index)
+        spec = template["spec"]
+        never = role.restart_policy == "ExitCode"
+        spec["restartPolicy"] = "Never" if never else role.restart_policy
+        spec["schedulerName"] = spec.get("schedulerName") or job.scheduler
+        main = self.main_container(spec)
+        everyone = (*spec.get("initContainers", []), *spec["containers"])
+        variables = self.variables(job, role, index)
+        for container in everyone if self.everywhere else (main,):
+            add_variables(container, variables)
+        ports = main.setdefault("ports", [])
+        if not any(port.get("name") == self.port_name for port in ports):
+            ports.append({"name": self.port_name, "containerPort": self.port})
+        return template
+
+    def service(self, job: Job, role: JobRole, index: int) -> Json:
+        """Return the headless Service that gives a pod its name, also before it is ready."""
+        found = self.labels(job, role, index)
+        ports = self.main_container(self.pod_template(job, role, index)["spec"])["ports"]
+        return {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": job.pod_name(role, index), "labels": found},
+            "spec": {
+                "clusterIP": "None",
+                "publishNotReadyAddresses": True,
+                "selector": {
+                    key: value for key, value in found.items() if key.startswith(f"{PREFIX}/")
+                },
+                "ports": [
+                    {
+                        "name": port["name"],
+                        "port": port["containerPort"],
+                        "targetPort": port["containerPort"],
+                    }
+                    for port in ports
+                    if port.get("name") and port.get("protocol", "TCP") == "TCP"
+                ],
+            },
+        }
+
+    def main_container(self, spec: Json) -> Json:
+        """Return the container that trains."""
+        found: Json = next(c for c in spec["containers"] if c["name"] == self.container)
+        return found
+
+    def port_of(self, role: JobRole) -> int:
+        """Return the port a role's pods talk on."""
+        for port in self.main_container(role.template["spec"]).get("ports") or []:
+            if port.get("name") == self.port_name:
+                return int(port["containerPort"])
+        return self.port
+
+    def rank(self, job: Job, role: JobRole, index: int) -> int:
+        """Return a pod's rank: masters come first, workers follow."""
+        master = job.role("Master")
+        return index + master.replicas if master is not None and role is not master else index
+
+    def head(self, job: Job) -> tuple[str, int]:
+        """Return the address and port of rank 0."""
+        role = job.role("Master") or job.roles[0]
+        return job.pod_name(role, 0), self.port_of(role)
+
+
+def add_variables(container: Json, variables: Variables) -> None:
+    """Add variables to a container.
+
+    They come first, so that the user's own may refer to them; the user's own win over them.
+    """
+    own = {variable["name"] for variable in container.get("env") or []}
+    added = [
+        {"name": name, "value": value}
+        if isinstance(value, str)
+        else {"name": name, "valueFrom": value}
+        for name, value in variables.items()
+        if name not in own
+    ]
+    container["env"] = added + (container.get("env") or [])

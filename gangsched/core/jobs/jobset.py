@@ -1,0 +1,339 @@
+"""The reconcile of a JobSet (jobset.x-k8s.io/v1alpha2) as a pure function.
+
+Source: kubernetes-sigs/jobset v0.10, pkg/controllers. Beyond it, every stage of a JobSet is a gang:
+its PodGroup is there before its Jobs.
+
+    Suspended <-> (starting, running) -> Completed | Failed;    a restart makes every Job anew
+"""
+
+import copy
+import re
+from collections.abc import Iterator
+
+from gangsched.core.jobs.jobset_parts import PREFIX, RESTARTS, Shape
+from gangsched.core.jobs.model import JobEvent, Json
+from gangsched.core.jobs.stages import pods_each
+from gangsched.core.jobs.step import Clock
+from gangsched.core.jobs.times import parse_time
+from gangsched.core.jobs.tree import Owned, Steps, condition, leaving, set_condition
+
+KIND = "JobSet"
+API_VERSION = "jobset.x-k8s.io/v1alpha2"
+
+_COUNTS = ("ready", "succeeded", "failed", "active", "suspended")
+
+
+def reconcile(owned: Owned, clock: Clock, scheduler: str, asked: Json) -> Steps:
+    """Return what to do now; `asked` are further fields of the gangs' PodGroups."""
+    step = _Step(owned, clock, scheduler, asked)
+    step.take()
+    if step.status != (owned.body.get("status") or {}):
+        step.steps.status = step.status
+    return step.steps
+
+
+class _Step:
+    """One reconcile in progress."""
+
+    def __init__(self, owned: Owned, clock: Clock, scheduler: str, asked: Json) -> None:
+        self.owned, self.clock = owned, clock
+        self.spec: Json = owned.body["spec"]
+        self.status: Json = copy.deepcopy(owned.body.get("status") or {})
+        self.steps = Steps()
+        self.restarts = int(self.status.get("restarts", 0))
+        self.shape = Shape(owned, scheduler, self.restarts, asked)
+        jobs = [job for job in owned.of("Job") if not leaving(job)]
+        self.previous = [job for job in owned.of("Job") if _attempt(job) < self.restarts]
+        self.jobs = [job for job in jobs if _attempt(job) >= self.restarts]
+        self.failed = [job for job in self.jobs if condition(job, "Failed")]
+        self.done = [job for job in self.jobs if condition(job, "Complete")]
+        self.active = [job for job in self.jobs if job not in self.failed + self.done]
+
+    def take(self) -> None:
+        """Fill in what to do."""
+        self.status["restarts"] = self.restarts
+        counts = self.status["replicatedJobsStatus"] = self._counts()
+        self.counts = {one["name"]: one for one in counts}
+        if self.status.get("terminalState"):
+            self._clean_up()
+            return
+        old = [job for job in self.previous if not leaving(job)]
+        self.steps.delete += [("Job", job["metadata"]["name"]) for job in old]
+        if self.failed:
+            self._fail()
+        elif self.done and self._succeeded():
+            self._set("Completed", "AllJobsCompleted", "jobset completed successfully")
+            self._end("Completed")
+        else:
+            self._bring_about()
+
+    # -- what is there ------------------------------------------------------------------------
+
+    def _counts(self) -> list[Json]:
+        found = []
+        for rjob in self.spec["replicatedJobs"]:
+            counts = dict.fromkeys(_COUNTS, 0)
+            for job in self.jobs:
+                if job["metadata"]["labels"].get(f"{PREFIX}/replicatedjob-name") != rjob["name"]:
+                    continue
+                status = job.get("status") or {}
+                if job in self.failed:
+                    counts["failed"] += 1
+                elif job in self.done:
+                    counts["succeeded"] += 1
+                else:
+                    up = int(status.get("ready") or 0) + int(status.get("succeeded") or 0)
+                    counts["ready"] += up >= pods_each(rjob)
+                    counts["active"] += int(status.get("active") or 0) > 0
+                    counts["suspended"] += bool(job["spec"].get("suspend"))
+            found.append({"name": rjob["name"], **counts})
+        return found
+
+    def _succeeded(self) -> bool:
+        policy = self.spec.get("successPolicy") or {}
+        targets = policy.get("targetReplicatedJobs") or []
+        rjobs = [r for r in self.spec["replicatedJobs"] if not targets or r["name"] in targets]
+        done = sum(self.counts[rjob["name"]]["succeeded"] for rjob in rjobs)
+        whole = sum(int(rjob.get("replicas", 1)) for rjob in rjobs)
+        return bool(done >= (1 if policy.get("operator", "All") == "Any" else whole))
+
+    def _reached(self, rjob: Json) -> bool:
+        """Tell whether what a replicated job depends on has come so far."""
+        replicas = {one["name"]: int(one.get("replicas", 1)) for one in self.spec["replicatedJobs"]}
+        for one in rjob.get("dependsOn") or []:
+            counts = self.counts[one["name"]]
+            have = counts["succeeded"]
+            if one.get("status") == "Ready":
+                have += counts["failed"] + counts["ready"]
+            if have < replicas[one["name"]]:
+                return False
+        return True
+
+    def _started(self, rjob: Json) -> bool:
+        counts = self.counts[rjob["name"]]
+        up = counts["failed"] + counts["ready"] + counts["succeeded"]
+        return bool(up == int(rjob.get("replicas", 1)))
+
+    # -- how it ends --------------------------------------------------------------------------
+
+    def _clean_up(self) -> None:
+        """Delete what still runs, then the JobSet when its time is over."""
+        self.steps.delete += [("Job", job["metadata"]["name"]) for job in self.active]
+        self._drop_groups()
+        ttl_s = self.spec.get("ttlSecondsAfterFinished")
+        if ttl_s is None:
+            return
+        end = condition({"status": self.status}, self.status["terminalState"])
+        left_s = (
+            parse_time(end["lastTransitionTime"]) + ttl_s - self.clock.now_s
+            if end is not None
+            else 0.0
+        )
+        if left_s <= 0:
+            self.steps.delete_owner = True
+        else:
+            self.steps.again(left_s)
+
+    def _end(self, state: str) -> None:
+        self.status["terminalState"] = state
+        self.steps.again(0.0)
+
+    def _fail(self) -> None:
+        """Do as the failure policy says."""
+        policy = self.spec.get("failurePolicy")
+        first = min(self.failed, key=_failed_at)
+        if policy is None:
+            self._give_up("FailedJobs", "jobset failed due to one or more job failures", first)
+            return
+        rule, job = next(self._matches(policy), (None, first))
+        action = rule["action"] if rule is not None else "RestartJobSet"
+        name = job["metadata"]["name"]
+        if action == "FailJobSet":
+            reason = "FailJobSetFailurePolicyAction"
+            self._give_up(reason, "applying FailJobSet failure policy action", job)
+            return
+        counted = not action.endswith("IgnoreMaxRestarts")
+        used = int(self.status.get("restartsCountTowardsMax", 0))
+        if counted and used >= int(policy.get("maxRestarts", 0)):
+            message = "jobset failed due to reaching max number of restarts"
+            self._give_up("ReachedMaxRestarts", message, job)
+            return
+        if counted:
+            self.status["restartsCountTowardsMax"] = used + 1
+        if action.startswith("RestartJobSet"):
+            self.status["restarts"] = self.restarts + 1
+            self._drop_groups()
+        else:
+            self.steps.delete.append(("Job", name))
+        message = f"applying {action} failure policy action (first failed job: {name})"
+        self._tell("Warning", f"{action}FailurePolicyAction", message)
+        self.steps.again(0.0)
+
+    def _matches(self, policy: Json) -> Iterator[tuple[Json, Json]]:
+        """Yield rules that match a failed Job, in order, each with the first that failed so."""
+        for rule in policy.get("rules") or []:
+            found = [job for job in self.failed if _matches(rule, job)]
+            if found:
+                yield rule, min(found, key=_failed_at)
+
+    def _give_up(self, reason: str, message: str, job: Json) -> None:
+        name = job["metadata"]["name"]
+        self._set("Failed", reason, f"{message} (first failed job: {name})")
+        self._end("Failed")
+
+    # -- how it begins ------------------------------------------------------------------------
+
+    def _bring_about(self) -> None:
+        self._have_shared()
+        suspended = bool(self.spec.get("suspend"))
+        if suspended:
+            self._suspend()
+        elif self.previous and self._blocking():
+            return
+        self._start(suspended=suspended)
+
+    def _suspend(self) -> None:
+        for job in self.active:
+            if not job["spec"].get("suspend"):
+                body = {"spec": {"suspend": True}}
+                self.steps.patch.append((("Job", job["metadata"]["name"]), body))
+        self._drop_groups()
+        self._set("Suspended", "SuspendedJobs", "jobset is suspended")
+
+    def _start(self, *, suspended: bool) -> None:
+        """Create and resume Jobs, as far as their order lets them start."""
+        ordered = (self.spec.get("startupPolicy") or {}).get("startupPolicyOrder") == "InOrder"
+        for rjob in self.spec["replicatedJobs"]:
+            if not self._reached(rjob):
+                continue
+            if ordered and not suspended and self._started(rjob):
+                continue
+            if not suspended and not self._declare(rjob):
+                continue  # the last gang of that name is still leaving
+            self._jobs_of(rjob, suspended=suspended)
+            if ordered and not suspended:
+                message = "in order startup policy is in progress"
+                self._set("StartupPolicyInProgress", "InOrderStartupPolicyInProgress", message)
+                return
+        if suspended:
+            return
+        if ordered:
+            set_condition(
+                self.status, "StartupPolicyInProgress", "", "", self.clock.now, true=False
+            )
+            message = "in order startup policy has completed"
+            self._set("StartupPolicyCompleted", "InOrderStartupPolicyCompleted", message)
+        self._set("Suspended", "ResumeJobs", "jobset is resumed", true=False)
+
+    def _jobs_of(self, rjob: Json, *, suspended: bool) -> None:
+        known = {job["metadata"]["name"]: job for job in self.owned.of("Job")}
+        for index in range(int(rjob.get("replicas", 1))):
+            name = f"{self.owned.name}-{rjob['name']}-{index}"
+            job = known.get(name)
+            if job is None:
+                self.steps.create.append(self.shape.job(rjob, index, suspended=suspended))
+            elif job["spec"].get("suspend") and not suspended and job in self.active:
+                self.steps.patch.append((("Job", name), self._resumed(rjob, job)))
+
+    def _resumed(self, rjob: Json, job: Json) -> Json:
+        """Return the patch that starts a Job, with what others wrote into the template since.
+
+        A queueing system adds node selectors, tolerations and gates while a JobSet is suspended.
+        """
+        wanted, has = rjob["template"]["spec"]["template"], job["spec"]["template"]
+        metadata = wanted.get("metadata") or {}
+        spec: Json = {"nodeSelector": (wanted.get("spec") or {}).get("nodeSelector") or {}}
+        for key in ("tolerations", "schedulingGates"):
+            old = has["spec"].get(key) or []
+            new = [one for one in (wanted["spec"].get(key) or []) if one not in old]
+            if new:
+                spec[key] = old + new
+        template = {
+            "metadata": {key: metadata.get(key) or {} for key in ("labels", "annotations")},
+            "spec": spec,
+        }
+        return {"spec": {"suspend": False, "template": template}}
+
+    def _have_shared(self) -> None:
+        """Have what all Jobs share: their Service, their volume claims."""
+        if self.shape.named and ("Service", self.shape.domain) not in self.owned.parts:
+            self.steps.create.append(self.shape.service())
+        for claim, kept in self.shape.claims():
+            if kept and not self.owned.of("Job"):  # nobody's part: asked for before the first Job
+                self.steps.unowned.append(claim)
+            elif not kept and ("PersistentVolumeClaim", claim["metadata"]["name"]) not in (
+                self.owned.parts
+            ):
+                self.steps.create.append(claim)
+
+    def _declare(self, rjob: Json) -> bool:
+        """Have the PodGroup of a replicated job's stage; False while the last one is leaving."""
+        if not self.shape.ours(rjob):
+            return True
+        stage = self.shape.stage(rjob)
+        known = self.owned.parts.get(("PodGroup", stage.group))
+        if known is not None:
+            labels = known["metadata"].get("labels") or {}
+            return not leaving(known) and labels.get(RESTARTS) == str(self.restarts)
+        if self.previous:
+            return False  # a new gang begins when the last Job of the old one is gone
+        made = any(
+            one["kind"] == "PodGroup" and one["metadata"]["name"] == stage.group
+            for one in self.steps.create
+        )
+        if not made:
+            self.steps.create.append(self.shape.group(stage))
+        return True
+
+    def _drop_groups(self) -> None:
+        self.steps.delete += [
+            ("PodGroup", group["metadata"]["name"])
+            for group in self.owned.of("PodGroup")
+            if not leaving(group)
+        ]
+
+    def _blocking(self) -> bool:
+        policy = self.spec.get("failurePolicy") or {}
+        return policy.get("restartStrategy") == "BlockingRecreate"
+
+    # -- words --------------------------------------------------------------------------------
+
+    def _set(self, kind: str, reason: str, message: str, *, true: bool = True) -> None:
+        if set_condition(self.status, kind, reason, message, self.clock.now, true=true):
+            self._tell("Warning" if kind == "Failed" else "Normal", reason, message)
+
+    def _tell(self, kind: str, reason: str, message: str) -> None:
+        self.steps.events.append(JobEvent(kind, reason, message))
+
+
+def _attempt(job: Json) -> int:
+    text = (job["metadata"].get("labels") or {}).get(RESTARTS, "")
+    return int(text) if text.isdecimal() else -1
+
+
+def _failed_at(job: Json) -> tuple[str, str]:
+    end = condition(job, "Failed") or {}
+    return str(end.get("lastTransitionTime", "")), str(job["metadata"]["name"])
+
+
+def _matches(rule: Json, job: Json) -> bool:
+    end = condition(job, "Failed") or {}
+    reasons = rule.get("onJobFailureReasons") or []
+    patterns = rule.get("onJobFailureMessagePatterns") or []
+    targets = rule.get("targetReplicatedJobs") or []
+    mine = job["metadata"]["labels"].get(f"{PREFIX}/replicatedjob-name")
+    message = str(end.get("message", ""))
+    return (
+        (not reasons or end.get("reason") in reasons)
+        and (not patterns or any(re.search(one, message) for one in patterns))
+        and (not targets or mine in targets)
+    )
+
+
+REFS: tuple[tuple[str, str], ...] = (
+    ("batch/v1", "Job"),
+    ("v1", "Service"),
+    ("v1", "PersistentVolumeClaim"),
+    ("gangsched.io/v1alpha1", "PodGroup"),
+)
+"""What a JobSet owns."""

@@ -1,0 +1,142 @@
+"""What every step of a job's reconcile shares: conditions, Events, pods to delete, the clock."""
+
+from dataclasses import dataclass
+
+from gangsched.core.jobs import conditions
+from gangsched.core.jobs.framework import Framework
+from gangsched.core.jobs.model import (
+    Actions,
+    Job,
+    JobEvent,
+    JobRole,
+    Json,
+    Observed,
+    PodView,
+)
+from gangsched.core.jobs.times import parse_time
+
+_LINGER_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The present moment, in seconds and as the API writes it."""
+
+    now_s: float
+    now: str
+
+
+@dataclass(slots=True)
+class Step:
+    """One reconcile in progress; `status` and `actions` are filled in."""
+
+    job: Job
+    framework: Framework
+    seen: Observed
+    clock: Clock
+    status: Json
+    actions: Actions
+
+    @property
+    def _what(self) -> str:
+        return f"{self.job.kind} {self.job.name}"
+
+    # -- the end ------------------------------------------------------------------------------
+
+    def clean_up(self) -> None:
+        """Remove what the clean-up policy says, then the job when its time is over."""
+        if self.seen.group is not None:
+            self.actions.delete_group = True
+        policy = self.job.limits.clean_pods
+        if not policy:
+            self._stop_others()
+        if policy in ("Running", "All"):
+            gone = [
+                pod
+                for pod in self.seen.pods
+                if policy == "All" or pod.phase in ("Running", "Pending", "Unknown", "")
+            ]
+            self._delete([pod for pod in gone if not pod.terminating])
+            self.actions.delete_services += [
+                pod.name for pod in gone if pod.name in self.seen.services
+            ]
+        ttl_s = self.job.limits.ttl_s
+        if ttl_s is None:
+            return
+        completed = parse_time(str(self.status.get("completionTime", self.clock.now)))
+        left_s = completed + ttl_s - self.clock.now_s
+        if left_s <= 0:
+            self.actions.delete_job = True
+        else:
+            self._again(left_s)
+
+    def _stop_others(self) -> None:
+        """Stop pods that outlive their job and would hold GPUs for nothing; their logs stay.
+
+        Those of a job that succeeded have a while to end by themselves.
+        """
+        others = [
+            pod
+            for pod in self.seen.pods
+            if pod.phase in ("Running", "Pending", "Unknown", "")
+            and not pod.terminating
+            and not pod.stopping
+        ]
+        if not others:
+            return
+        left_s = 0.0
+        if conditions.holds(self.status, "Succeeded"):
+            ended_s = parse_time(str(self.status.get("completionTime", self.clock.now)))
+            left_s = ended_s + _LINGER_S - self.clock.now_s
+        if left_s > 0:
+            self._again(left_s)
+        else:
+            self.actions.stop_pods += others
+
+    def suspend(self) -> None:
+        """Remove everything, and say so."""
+        self._say("Created", f"{self._what} is created.")
+        self._delete([pod for pod in self.seen.pods if not pod.terminating])
+        self.actions.delete_services += sorted(self.seen.services)
+        self.actions.delete_group = self.seen.group is not None
+        self.status.pop("startTime", None)
+        self.status["replicaStatuses"] = {
+            role.type: {"selector": self.framework.selector(self.job, role)}
+            for role in self.job.roles
+        }
+        self._say("Suspended", f"{self._what} is suspended.")
+
+    # -- small helpers ------------------------------------------------------------------------
+
+    def _finish(self, kind: str, message: str) -> None:
+        self.status["completionTime"] = self.clock.now
+        self._say(kind, message)
+
+    def _say(self, kind: str, message: str, *, true: bool = True) -> None:
+        """Set a condition, with its Event when it is news."""
+        word = kind if true or kind != "Suspended" else "Resumed"
+        reason = f"{self.job.kind}{word}"
+        if conditions.put(self.status, kind, reason, message, self.clock.now, true=true):
+            self._event(
+                "Warning" if kind in ("Failed", "Restarting") else "Normal", reason, message
+            )
+
+    def _event(self, kind: str, reason: str, message: str) -> None:
+        self.actions.events.append(JobEvent(kind, reason, message))
+
+    def _delete(self, pods: list[PodView]) -> None:
+        self.actions.delete_pods += [p for p in pods if p not in self.actions.delete_pods]
+
+    def _again(self, in_s: float) -> None:
+        known = self.actions.again_in_s
+        self.actions.again_in_s = max(min(in_s, known if known is not None else in_s), 0.0)
+
+    def _role_of(self, pod: PodView) -> JobRole | None:
+        return next((r for r in self.job.roles if r.type.lower() == pod.role), None)
+
+    def _policy(self, pod: PodView) -> str:
+        role = self._role_of(pod)
+        return role.restart_policy if role is not None else "Never"
+
+    def _started_s(self) -> float:
+        return parse_time(self.status["startTime"])

@@ -1,0 +1,120 @@
+"""Which gang a pod belongs to: a group it names, in our words or a peer's, else its owner's.
+
+| said by | gang |
+|---|---|
+| label gangsched.io/pod-group | our PodGroup, or none: with gangsched.io/min-member |
+| label scheduling.x-k8s.io/pod-group | scheduler-plugins' PodGroup |
+| annotation scheduling.k8s.io/group-name, scheduling.volcano.sh/group-name | Volcano's |
+| annotation or label pod-group-name | KAI's |
+| spec.schedulingGroup.podGroupName | that of scheduling.k8s.io (1.36) |
+| label kueue.x-k8s.io/pod-group-name and its total count | the pods of that name |
+| labels of a LeaderWorkerSet | a leader with its workers |
+| label ray.io/cluster | the RayCluster |
+| owned by a Job or a StatefulSet | all its pods |
+"""
+
+from gangsched.api import names
+from gangsched.api.dialects import queue_of
+from gangsched.core.model import Gang, GangId
+from gangsched.core.queues import DEFAULT_QUEUE
+from gangsched.kube.quantities import DecodeError
+from gangsched.kube.structs import Pod
+
+PLUGINS = "scheduling.x-k8s.io"
+VOLCANO = "scheduling.volcano.sh"
+KAI = "scheduling.run.ai"
+UPSTREAM = "scheduling.k8s.io"
+JOB, STATEFUL, RAY = "job", "statefulset", "raycluster"
+
+_VOLCANO_KEYS = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
+_KAI_KEY = "pod-group-name"
+_KUEUE, _KUEUE_COUNT = "kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-total-count"
+_LWS = "leaderworkerset.sigs.k8s.io"
+_RAY = "ray.io/cluster"
+_OWNERS = {("batch/v1", "Job"): JOB, ("apps/v1", "StatefulSet"): STATEFUL}
+
+
+def foreign_id(namespace: str, whose: str, name: str) -> GangId:
+    """Return the id of a gang that is not ours, apart from ours of the same name."""
+    return GangId(f"{namespace}/{whose}:{name}")
+
+
+def gang_of(pod: Pod) -> GangId:
+    """Return the gang a pod belongs to; at last it is one by itself."""
+    metadata = pod.metadata
+    if group := metadata.labels.get(names.POD_GROUP_LABEL):
+        return GangId(f"{metadata.namespace}/{group}")
+    whose, name = _told(pod)
+    return foreign_id(metadata.namespace, whose, name)
+
+
+def _told(pod: Pod) -> tuple[str, str]:
+    """Return whose group a pod names, and its name."""
+    metadata = pod.metadata
+    labels, annotations = metadata.labels, metadata.annotations
+    if name := labels.get(names.COSCHEDULING_LABEL):
+        return PLUGINS, name
+    if annotations:
+        for key in _VOLCANO_KEYS:
+            if name := annotations.get(key):
+                return VOLCANO, name
+    if name := annotations.get(_KAI_KEY) or labels.get(_KAI_KEY):
+        return KAI, name
+    if pod.spec.scheduling_group is not None and pod.spec.scheduling_group.pod_group_name:
+        return UPSTREAM, pod.spec.scheduling_group.pod_group_name
+    if (name := labels.get(_KUEUE)) and _KUEUE_COUNT in annotations:
+        return "kueue", name
+    if name := labels.get(f"{_LWS}/name"):
+        return "lws", f"{name}-{labels.get(f'{_LWS}/group-index', '0')}"
+    if name := labels.get(_RAY):
+        return RAY, name
+    for owner in metadata.owner_references:
+        whose = _OWNERS.get((owner.api_version, owner.kind))
+        if owner.controller and whose is not None:
+            return whose, owner.name
+    return "pod", metadata.name
+
+
+def implicit_gang(pod: Pod) -> Gang | None:
+    """Return the gang that a pod declares by itself; None where an object declares it.
+
+    Raises:
+        DecodeError: its minimum is no number above zero.
+
+    """
+    metadata = pod.metadata
+    labels, annotations = metadata.labels, metadata.annotations
+    if names.POD_GROUP_LABEL in labels:
+        text = labels.get(names.MIN_MEMBER_LABEL)
+        if text is None:
+            return None
+        minimum = _count(pod, f"label {names.MIN_MEMBER_LABEL}", text)
+    else:
+        whose, _ = _told(pod)
+        match whose:
+            case "pod":
+                minimum = 1
+            case "kueue":
+                text = annotations[_KUEUE_COUNT]
+                minimum = _count(pod, f"annotation {_KUEUE_COUNT}", text)
+            case "lws":
+                size = annotations.get(f"{_LWS}/size", "1")
+                minimum = _count(pod, f"annotation {_LWS}/size", size)
+            case _:
+                return None
+    return Gang(
+        gang_of(pod),
+        minimum,
+        queue=queue_of(labels, annotations) or DEFAULT_QUEUE,
+        # Every pod of the group must declare the same gang: nothing here may be the pod's own.
+        implicit=True,
+    )
+
+
+def _count(pod: Pod, where: str, text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise DecodeError(
+            f"pod {pod.metadata.namespace}/{pod.metadata.name}: {where} is {text!r}; it must be "
+            f"a whole number of at least 1"
+        )
+    return int(text)

@@ -1,0 +1,294 @@
+"""The controller of kinds whose parts are objects of any kind: JobSets, TrainJobs.
+
+It keeps what the watches know of an owner and its parts, calls the kind's reconcile, and carries
+its steps out. What it did itself counts at once, until the watch shows it.
+"""
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from gangsched.core.jobs.model import JobEvent, Json
+from gangsched.core.jobs.step import Clock
+from gangsched.core.jobs.tree import Owned, Ref, Steps, condition, set_condition
+from gangsched.kube.client import KubeClient
+from gangsched.kube.errors import Conflict, KubeError, NotFound
+from gangsched.kube.status import Subject, post_event
+from gangsched.operators.parse import InvalidJobError
+from gangsched.operators.work import Key, WorkQueue
+
+log = logging.getLogger(__name__)
+
+_EVENTS_KEPT = 64
+_REJECTED = "FailedValidation"
+_FOREGROUND = ("Job", "JobSet")
+"""Kinds whose successor of the same name may only come when their own parts are gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerKind:
+    """One kind of owner.
+
+    `parts` are the API versions and kinds of what it owns; `step` reads an owner and returns what
+    to do, or raises InvalidJobError.
+    """
+
+    api_version: str
+    kind: str
+    parts: tuple[tuple[str, str], ...]
+    step: Callable[[Owned, Clock], Steps]
+
+    @property
+    def plural(self) -> str:
+        """Return the kind as paths have it."""
+        return f"{self.kind.lower()}s"
+
+
+@dataclass(slots=True)
+class _Cache:
+    """What is known of one owner; `gone` are parts that were deleted, by their uid."""
+
+    body: Json | None = None
+    parts: dict[Ref, Json] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
+    said: list[JobEvent] = field(default_factory=list)
+
+
+class OwnerController:
+    """The controller of one kind, apart from how it hears of changes."""
+
+    def __init__(self, client: KubeClient, kind: OwnerKind) -> None:
+        self.kind = kind
+        self._client = client
+        self._known: dict[Key, _Cache] = {}
+        self._work = WorkQueue(self._step)
+        self._versions = {kind: version for version, kind in kind.parts}
+
+    # -- what happened ------------------------------------------------------------------------
+
+    def job_seen(self, body: Json) -> None:
+        """Take an owner's newest state."""
+        cache = self._known.setdefault(_key(body), _Cache())
+        if cache.body is not None and cache.body["metadata"]["uid"] == body["metadata"]["uid"]:
+            body = newer(cache.body, body)
+        cache.body = body
+        self._work.wake(_key(body))
+
+    def job_gone(self, body: Json) -> None:
+        """Forget an owner; what it owns is deleted by the garbage collector."""
+        self._known.pop(_key(body), None)
+
+    def part_seen(self, kind: str, body: Json, owner: str) -> None:
+        """Take a part; events of two that had one name in turn may come in any order."""
+        key = (body["metadata"]["namespace"], owner)
+        cache = self._known.setdefault(key, _Cache())
+        ref = (kind, body["metadata"]["name"])
+        if body["metadata"]["uid"] not in cache.gone:
+            known = cache.parts.get(ref)
+            cache.parts[ref] = body if known is None else newer(known, body)
+        self._work.wake(key)
+
+    def part_gone(self, kind: str, body: Json, owner: str) -> None:
+        """Forget a part, unless a successor of the same name took its place."""
+        key = (body["metadata"]["namespace"], owner)
+        cache = self._known.get(key)
+        if cache is None:
+            return
+        uid, ref = body["metadata"]["uid"], (kind, body["metadata"]["name"])
+        if ref in cache.parts and cache.parts[ref]["metadata"]["uid"] == uid:
+            del cache.parts[ref]
+        cache.gone.discard(uid)
+        self._work.wake(key)
+
+    def wake_all(self) -> None:
+        """Look at every owner soon: something all depend on changed."""
+        for key in self._known:
+            self._work.wake(key)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._work.run()
+
+    # -- work ---------------------------------------------------------------------------------
+
+    async def _step(self, key: Key) -> None:
+        cache = self._known.get(key)
+        if cache is None or cache.body is None or cache.body["metadata"].get("deletionTimestamp"):
+            return
+        body = cache.body
+        uid = body["metadata"]["uid"]
+        subject = Subject(self.kind.api_version, self.kind.kind, *key, uid)
+        parts = {ref: part for ref, part in cache.parts.items() if owner_uid(part) == uid}
+        mended = _without_rejection(body)
+        try:
+            steps = self.kind.step(Owned(mended, parts), clock())
+        except InvalidJobError as error:
+            await self._reject(cache, subject, str(error))
+            return
+        if mended is not body and steps.status is None:
+            steps.status = mended["status"]
+        await self._carry_out(cache, subject, steps)
+        if steps.again_in_s is not None:
+            self._work.later(key, steps.again_in_s + 0.05)
+
+    async def _carry_out(self, cache: _Cache, subject: Subject, steps: Steps) -> None:
+        if steps.status is not None:
+            await self._write_status(cache, subject, steps.status)
+        for event in steps.events:
+            await self._tell(cache, subject, event)
+        for kind, name in steps.delete:
+            await self._delete(cache, subject, (kind, name))
+        for document in steps.create:
+            await self._create(cache, subject, owned_by(document, subject))
+        for document in steps.unowned:
+            metadata = document["metadata"] | {"namespace": subject.namespace}
+            with contextlib.suppress(Conflict):
+                path = self._path(document["apiVersion"], document["kind"], subject.namespace)
+                await self._client.create(path, document | {"metadata": metadata})
+        for (kind, name), body in steps.patch:
+            path = self._path(self._versions[kind], kind, subject.namespace)
+            made = msgspec.json.decode(await self._client.patch(f"{path}/{name}", body))
+            cache.parts[kind, name] = made
+        if steps.delete_owner:
+            await self._remove(self._own_path(subject), subject.uid, "Background")
+
+    def _own_path(self, subject: Subject) -> str:
+        path = self._path(self.kind.api_version, self.kind.kind, subject.namespace)
+        return f"{path}/{subject.name}"
+
+    @staticmethod
+    def _path(api_version: str, kind: str, namespace: str) -> str:
+        root = "/apis" if "/" in api_version else "/api"
+        return f"{root}/{api_version}/namespaces/{namespace}/{kind.lower()}s"
+
+    async def _create(self, cache: _Cache, subject: Subject, document: Json) -> None:
+        kind, name = document["kind"], document["metadata"]["name"]
+        path = self._path(document["apiVersion"], kind, subject.namespace)
+        try:
+            made = msgspec.json.decode(await self._client.create(path, document))
+        except Conflict:
+            made = msgspec.json.decode(await self._client.get(f"{path}/{name}"))
+            if owner_uid(made) != subject.uid:
+                await self._taken(cache, subject, made, f"{kind} {name}")
+                raise
+        except KubeError as error:
+            message = f"Error creating {kind} {name}: {error}"
+            await self._tell(cache, subject, JobEvent("Warning", f"FailedCreate{kind}", message))
+            raise
+        cache.parts[kind, name] = made
+
+    async def _taken(self, cache: _Cache, subject: Subject, made: Json, what: str) -> None:
+        """Say whose a name is; an earlier owner's of our own name goes by itself."""
+        owners = made["metadata"].get("ownerReferences") or [{"kind": "nobody", "name": ""}]
+        whose = f"{owners[0]['kind']} {owners[0]['name']}".strip()
+        if whose != f"{subject.kind} {subject.name}":
+            message = f"{what} exists and belongs to {whose}; give this job another name"
+            await self._tell(cache, subject, JobEvent("Warning", "NameTaken", message))
+
+    async def _delete(self, cache: _Cache, subject: Subject, ref: Ref) -> None:
+        kind, name = ref
+        known = cache.parts.get(ref)
+        if known is None:
+            return
+        uid = known["metadata"]["uid"]
+        path = self._path(self._versions[kind], kind, subject.namespace)
+        policy = "Foreground" if kind in _FOREGROUND else "Background"
+        await self._remove(f"{path}/{name}", uid, policy)
+        if policy == "Background":
+            cache.parts.pop(ref, None)
+            cache.gone.add(uid)
+        else:  # it is there, and leaving, until the watch says otherwise
+            stamp = {"deletionTimestamp": clock().now}
+            cache.parts[ref] = known | {"metadata": known["metadata"] | stamp}
+
+    async def _remove(self, path: str, uid: str, policy: str) -> None:
+        body = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": uid},
+            "propagationPolicy": policy,
+        }
+        with contextlib.suppress(NotFound, Conflict):
+            await self._client.delete(path, body)
+
+    async def _write_status(self, cache: _Cache, subject: Subject, status: Json) -> None:
+        before = (cache.body or {}).get("status") or {}
+        # A merge patch keeps keys that are absent: name those that have to go.
+        absent = {key: None for key in before if key not in status}
+        body = {"metadata": {"uid": subject.uid}, "status": status | absent}
+        try:
+            path = f"{self._own_path(subject)}/status"
+            written = msgspec.json.decode(await self._client.patch(path, body))
+        except NotFound:
+            return
+        if cache.body is not None:
+            cache.body = newer(cache.body, written)
+
+    async def _reject(self, cache: _Cache, subject: Subject, message: str) -> None:
+        """Say on the object itself what is wrong with it."""
+        body = cache.body or {}
+        known = condition(body, "Failed")
+        if known is not None and known["message"] == message:
+            return
+        status: Json = msgspec.json.decode(msgspec.json.encode(body.get("status") or {}))
+        status["conditions"] = [c for c in status.get("conditions") or [] if c["type"] != "Failed"]
+        set_condition(status, "Failed", _REJECTED, message, clock().now)
+        await self._write_status(cache, subject, status)
+        await self._tell(cache, subject, JobEvent("Warning", _REJECTED, message))
+
+    async def _tell(self, cache: _Cache, subject: Subject, event: JobEvent) -> None:
+        if event in cache.said:
+            return
+        cache.said = [*cache.said[-_EVENTS_KEPT:], event]
+        await post_event(self._client, subject, event.type, event.reason, event.message)
+
+
+def _without_rejection(body: Json) -> Json:
+    """Return an owner as it is once what was wrong with it has been mended."""
+    status = body.get("status") or {}
+    listed = status.get("conditions") or []
+    kept = [one for one in listed if (one["type"], one.get("reason")) != ("Failed", _REJECTED)]
+    if len(kept) == len(listed):
+        return body
+    return body | {"status": status | {"conditions": kept}}
+
+
+def owned_by(document: Json, subject: Subject) -> Json:
+    """Return a document as a part of its owner."""
+    owner = {
+        "apiVersion": subject.api_version,
+        "kind": subject.kind,
+        "name": subject.name,
+        "uid": subject.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    own = {"namespace": subject.namespace, "ownerReferences": [owner]}
+    return document | {"metadata": document["metadata"] | own}
+
+
+def owner_uid(body: Json) -> str:
+    """Return who controls an object, or nothing."""
+    owners: list[Any] = body["metadata"].get("ownerReferences") or []
+    return next((str(o["uid"]) for o in owners if o.get("controller")), "")
+
+
+def newer(known: Json, body: Json) -> Json:
+    """Return the later of two states (versions count up, KEP-5504)."""
+    old, new = (int(b["metadata"].get("resourceVersion") or 0) for b in (known, body))
+    return body if new >= old else known
+
+
+def clock() -> Clock:
+    """Return the present moment."""
+    return Clock(time.time(), datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+
+
+def _key(body: Json) -> Key:
+    return body["metadata"]["namespace"], body["metadata"]["name"]

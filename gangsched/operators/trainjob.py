@@ -1,0 +1,154 @@
+"""TrainJobs and their runtimes: what is wrong in a sentence, else the core's reconcile."""
+
+from collections.abc import Callable
+
+from pydantic import ValidationError
+
+from gangsched.api import dialects, names
+from gangsched.api.trainer import TrainJobSpec
+from gangsched.config import one_sentence
+from gangsched.core.jobs import trainjob
+from gangsched.core.jobs.model import Json
+from gangsched.core.jobs.runtimes import FRAMEWORK, LAUNCHER, RESERVED, framework_of
+from gangsched.core.jobs.step import Clock
+from gangsched.core.jobs.tree import Owned, Steps
+from gangsched.operators.keys import filled
+from gangsched.operators.owner import OwnerKind
+from gangsched.operators.parse import InvalidJobError
+
+KIND, API_VERSION, LABEL = trainjob.KIND, trainjob.API_VERSION, FRAMEWORK
+MANAGER = "trainer.kubeflow.org/trainjob-controller"
+_KINDS = ("ClusterTrainingRuntime", "TrainingRuntime")
+
+
+class Runtimes:
+    """The runtimes of a cluster; `heard` is called when one came or changed."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], Json] = {}
+        self.heard: Callable[[], None] = lambda: None
+
+    def seen(self, body: Json) -> None:
+        """Take a runtime's newest state."""
+        metadata = body["metadata"]
+        self._known[metadata.get("namespace", ""), metadata["name"]] = body
+        self.heard()
+
+    def gone(self, body: Json) -> None:
+        """Forget a runtime."""
+        metadata = body["metadata"]
+        self._known.pop((metadata.get("namespace", ""), metadata["name"]), None)
+
+    def find(self, job: Json) -> tuple[Json | None, str]:
+        """Return the runtime a job refers to, or None and what is wrong."""
+        namespace = job["metadata"]["namespace"]
+        reference = job["spec"]["runtimeRef"]
+        name, kind = reference["name"], reference.get("kind") or _KINDS[0]
+        where = "" if kind == _KINDS[0] else namespace
+        found = self._known.get((where, name))
+        there = ", ".join(sorted(n for w, n in self._known if w == where)) or "none"
+        return found, (
+            f"TrainJob {namespace}/{job['metadata']['name']}: spec.runtimeRef: there is no {kind} "
+            f"{name!r}; there are: {there}"
+        )
+
+
+def kind(runtimes: Runtimes) -> OwnerKind:
+    """Return how TrainJobs are run."""
+
+    def step(owned: Owned, clock: Clock) -> Steps:
+        spec = owned.body.get("spec") or {}
+        if spec.get("managedBy") not in (None, "", MANAGER):
+            return Steps()  # another controller was asked to
+        _check(owned)
+        runtime, why_none = runtimes.find(owned.body)
+        if runtime is not None:
+            _check_against(owned, runtime)
+        steps = trainjob.reconcile(owned, runtime, why_none, clock)
+        steps.create = [filled(_marked(one, owned.body)) for one in steps.create]
+        return steps
+
+    return OwnerKind(trainjob.API_VERSION, trainjob.KIND, trainjob.REFS, step)
+
+
+def label_of(runtime: Json) -> str | None:
+    """Return the framework label that a runtime lacks: the SDK overlooks those without."""
+    if FRAMEWORK in (runtime["metadata"].get("labels") or {}):
+        return None
+    return framework_of(runtime)
+
+
+def _check(owned: Owned) -> None:
+    subject = f"TrainJob {owned.namespace}/{owned.name}"
+    try:
+        spec = TrainJobSpec.model_validate(owned.body.get("spec") or {})
+    except ValidationError as error:
+        raise InvalidJobError(one_sentence(error, f"{subject}: spec")) from error
+    if (spec.runtimeRef.kind or _KINDS[0]) not in _KINDS:
+        raise InvalidJobError(
+            f"{subject}: spec.runtimeRef.kind is {spec.runtimeRef.kind!r}; it must be "
+            f"{' or '.join(_KINDS)}"
+        )
+    for variable in (spec.trainer.env if spec.trainer else None) or []:
+        if variable.get("name") in RESERVED:
+            raise InvalidJobError(
+                f"{subject}: spec.trainer.env has {variable['name']}, which is set for torchrun; "
+                f"use numNodes and numProcPerNode"
+            )
+
+
+def _check_against(owned: Owned, runtime: Json) -> None:
+    """Find what a job asks of its runtime that it does not have."""
+    subject = f"TrainJob {owned.namespace}/{owned.name}"
+    template = (runtime["spec"].get("template") or {}).get("spec") or {}
+    jobs = {job["name"] for job in template.get("replicatedJobs") or []}
+    name = runtime["metadata"]["name"]
+    spec = owned.body["spec"]
+    if not jobs:
+        raise InvalidJobError(f"{subject}: runtime {name!r} has no replicatedJobs")
+    for part in ("dataset", "model"):
+        if (spec.get("initializer") or {}).get(part) and f"{part}-initializer" not in jobs:
+            raise InvalidJobError(
+                f"{subject}: spec.initializer.{part} needs a replicated job "
+                f"{part}-initializer, and runtime {name!r} has: {', '.join(sorted(jobs))}"
+            )
+    named = [
+        one["name"] for o in spec.get("podSpecOverrides") or [] for one in o.get("targetJobs") or []
+    ]
+    for patch in spec.get("runtimePatches") or []:
+        inner = ((patch.get("trainingRuntimeSpec") or {}).get("template") or {}).get("spec") or {}
+        named += [one["name"] for one in inner.get("replicatedJobs") or []]
+    for one in named:
+        if one not in jobs:
+            raise InvalidJobError(
+                f"{subject}: a patch names the replicated job {one!r}, and runtime {name!r} has: "
+                f"{', '.join(sorted(jobs))}"
+            )
+    mpi = (runtime["spec"].get("mlPolicy") or {}).get("mpi") or {}
+    if mpi.get("mpiImplementation", "OpenMPI") != "OpenMPI":
+        raise InvalidJobError(
+            f"{subject}: runtime {name!r} asks for {mpi['mpiImplementation']}; "
+            f"host files are written for OpenMPI alone"
+        )
+    if mpi.get("runLauncherAsNode") and LAUNCHER not in jobs:
+        raise InvalidJobError(
+            f"{subject}: runtime {name!r} has runLauncherAsNode and no replicated job {LAUNCHER!r}"
+        )
+
+
+def _marked(document: Json, job: Json) -> Json:
+    """Have a JobSet carry what a TrainJob's labels and annotations say of queue and place."""
+    if document["kind"] != "JobSet":
+        return document
+    metadata = dict(document["metadata"])
+    for key in ("labels", "annotations"):
+        given = job["metadata"].get(key) or {}
+        kept = {
+            name: value
+            for name, value in given.items()
+            if name in names.QUEUE_LABELS
+            or name in dialects.KEYS
+            or name.startswith(f"{names.GROUP}/")
+        }
+        metadata[key] = kept | (metadata.get(key) or {})
+    return document | {"metadata": metadata}

@@ -1,0 +1,71 @@
+"""A queue of keys to work on: each by one task at a time, and again after a failure, later."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from gangsched.kube.errors import KubeError
+
+log = logging.getLogger(__name__)
+
+Key = tuple[str, str]
+"""Namespace and name of an object."""
+
+_WORKERS = 8
+_BUSY_S = 0.02
+_RETRY_S, _RETRY_MAX_S = 0.2, 30.0
+_FAILURES_COUNTED = 10
+
+
+class WorkQueue:
+    """Calls `step` with every key that is woken; what fails is tried again, ever more slowly.
+
+    Whatever is wrong with one object, the others are worked on.
+    """
+
+    def __init__(self, step: Callable[[Key], Awaitable[None]]) -> None:
+        self._step = step
+        self._queue: asyncio.Queue[Key] = asyncio.Queue()
+        self._queued: set[Key] = set()
+        self._busy: set[Key] = set()
+        self._failures: dict[Key, int] = {}
+
+    def wake(self, key: Key) -> None:
+        """Work on a key soon."""
+        if key not in self._queued:
+            self._queued.add(key)
+            self._queue.put_nowait(key)
+
+    def later(self, key: Key, in_s: float) -> None:
+        """Work on a key after a while."""
+        asyncio.get_running_loop().call_later(in_s, self.wake, key)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(_WORKERS):
+                group.create_task(self._work_on())
+
+    async def _work_on(self) -> None:
+        while True:
+            key = await self._queue.get()
+            self._queued.discard(key)
+            if key in self._busy:
+                self.later(key, _BUSY_S)
+                continue
+            self._busy.add(key)
+            try:
+                await self._step(key)
+                self._failures.pop(key, None)
+            except KubeError as error:
+                log.warning("%s/%s: %s", *key, error)
+                self._again(key)
+            except Exception:
+                log.exception("%s/%s: cannot be worked on", *key)
+                self._again(key)
+            finally:
+                self._busy.discard(key)
+
+    def _again(self, key: Key) -> None:
+        failures = self._failures[key] = min(self._failures.get(key, 0) + 1, _FAILURES_COUNTED)
+        self.later(key, min(_RETRY_S * 2**failures, _RETRY_MAX_S))

@@ -1,0 +1,96 @@
+"""Objects of others as gangs: how many start together, what else they ask, what is theirs."""
+
+import asyncio
+import json
+
+import pytest
+
+from gangsched.kube.foreign import KINDS
+from gangsched.kube.groups import decode_group
+from gangsched.kube.quantities import DecodeError
+from gangsched.operators.work import WorkQueue
+
+OURS = frozenset({"gangsched", "volcano"})
+BY_NAME = {kind.whose: kind for kind in KINDS}
+
+
+def read(whose: str, spec: dict, **metadata):
+    """Read an object of a kind."""
+    body = {"metadata": {"name": "g", "namespace": "ns", "uid": "u", **metadata}, "spec": spec}
+    return BY_NAME[whose].read(decode_group(json.dumps(body).encode()), {"high": 7}, OURS)
+
+
+def pods(scheduler="gangsched") -> dict:
+    """Return a pod template."""
+    return {"spec": {"schedulerName": scheduler}}
+
+
+def workers(**fields) -> dict:
+    """Return a RayCluster of a head and one group of workers."""
+    return {"headGroupSpec": {"template": pods()}, "workerGroupSpecs": [fields]}
+
+
+LEAST = {
+    "a gang of Kubernetes 1.36": (
+        "scheduling.k8s.io",
+        {"schedulingPolicy": {"gang": {"minCount": 4}}},
+        4,
+    ),
+    "a basic group": ("scheduling.k8s.io", {"schedulingPolicy": {"basic": {}}}, 1),
+    "ray": ("raycluster", workers(replicas=3, minReplicas=1, numOfHosts=2), 7),
+    "ray that scales by itself": (
+        "raycluster",
+        workers(replicas=3, minReplicas=1) | {"enableInTreeAutoscaling": True},
+        2,
+    ),
+    "ray of another scheduler": ("raycluster", {"headGroupSpec": {"template": pods("x")}}, None),
+    "a job": ("job", {"parallelism": 4, "template": pods("volcano")}, 4),
+    "a job with less left": ("job", {"parallelism": 4, "completions": 2, "template": pods()}, 2),
+    "a job of another scheduler": ("job", {"parallelism": 4, "template": pods("x")}, None),
+    "in order": ("statefulset", {"replicas": 4, "template": pods()}, 1),
+}
+
+
+@pytest.mark.parametrize("case", LEAST)
+def test_how_many_start_together(case):
+    whose, spec, wanted = LEAST[case]
+    gang = read(whose, spec)
+    assert (gang.min_member if gang is not None else None) == wanted
+
+
+def test_queue_and_priority_are_the_groups():
+    spec = {"minMember": 2, "queue": "team", "priorityClassName": "high"}
+    gang = read("scheduling.volcano.sh", spec)
+    assert (gang.id, gang.queue, gang.priority) == ("ns/scheduling.volcano.sh:g", "team", 7)
+
+
+WRONG = {
+    "a class that is not there": ({"minMember": 1, "priorityClassName": "low"}, "'low' does not"),
+    "no number": ({"minMember": "few"}, "'few'"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_names_the_object(case):
+    spec, words = WRONG[case]
+    with pytest.raises(DecodeError, match=words) as caught:
+        read("scheduling.volcano.sh", spec)
+    assert str(caught.value).startswith("PodGroup ns/g")
+
+
+async def test_one_object_that_cannot_be_worked_on_does_not_stop_the_others():
+    worked = asyncio.Event()
+
+    async def step(key) -> None:
+        if key[1] == "bad":
+            raise KeyError("template")
+        worked.set()
+
+    queue = WorkQueue(step)
+    running = asyncio.create_task(queue.run())
+    queue.wake(("ns", "bad"))
+    await asyncio.sleep(0)
+    queue.wake(("ns", "good"))
+    await asyncio.wait_for(worked.wait(), 5)
+    assert not running.done()
+    running.cancel()

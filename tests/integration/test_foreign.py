@@ -1,0 +1,198 @@
+"""Gangs as others say them: peers' PodGroups, Jobs, StatefulSets, plain pods of Kueue and LWS."""
+
+import pytest
+from cluster import GPU
+
+FULL = 8
+"""GPUs of a KWOK node; there are four."""
+
+
+def pod(name, scheduler="gangsched", labels=None, annotations=None, gpus=FULL):
+    """Return a pod for KWOK nodes that asks for a whole node."""
+    return {
+        "metadata": {"name": name, "labels": labels or {}, "annotations": annotations or {}},
+        "spec": spec(scheduler, gpus),
+    }
+
+
+def spec(scheduler="gangsched", gpus=FULL):
+    """Return the spec of such a pod."""
+    return {
+        "schedulerName": scheduler,
+        "nodeSelector": {"gangsched.io/node-kind": "kwok"},
+        "terminationGracePeriodSeconds": 0,
+        "containers": [
+            {"name": "main", "image": "none", "resources": {"limits": {GPU: str(gpus)}}}
+        ],
+    }
+
+
+PEERS = {
+    "volcano": {
+        "api": ("scheduling.volcano.sh", "v1beta1"),
+        "scheduler": "volcano",
+        "link": {"annotations": {"scheduling.k8s.io/group-name": "g"}},
+        "waits": {"phase": "Inqueue"},
+        "runs": {"phase": "Running", "running": 3},
+    },
+    "scheduler-plugins": {
+        "api": ("scheduling.x-k8s.io", "v1alpha1"),
+        "scheduler": "scheduler-plugins-scheduler",
+        "link": {"labels": {"scheduling.x-k8s.io/pod-group": "g"}},
+        "waits": {"phase": "Scheduling"},
+        "runs": {"phase": "Running", "running": 3},
+    },
+    "kai": {
+        "api": ("scheduling.run.ai", "v2alpha2"),
+        "scheduler": "kai-scheduler",
+        "link": {"annotations": {"pod-group-name": "g"}},
+        "waits": {"phase": "Pending"},
+        "runs": {"phase": "Running", "running": 3},
+    },
+}
+
+
+def status(cluster, namespace, peer):
+    """Return the status of a peer's group."""
+    group, version = PEERS[peer]["api"]
+    body = cluster.custom.get_namespaced_custom_object(group, version, namespace, "podgroups", "g")
+    return body.get("status") or {}
+
+
+def create(cluster, namespace, peer, count, minimum):
+    """Create a peer's group and its pods."""
+    group, version = PEERS[peer]["api"]
+    cluster.custom.create_namespaced_custom_object(
+        group,
+        version,
+        namespace,
+        "podgroups",
+        {
+            "apiVersion": f"{group}/{version}",
+            "kind": "PodGroup",
+            "metadata": {"name": "g"},
+            "spec": {"minMember": minimum},
+        },
+    )
+    for index in range(count):
+        body = pod(f"g-{index}", PEERS[peer]["scheduler"], **PEERS[peer]["link"])
+        cluster.core.create_namespaced_pod(namespace, body)
+
+
+@pytest.mark.parametrize("peer", PEERS)
+def test_a_peers_group_starts_whole_and_says_so_in_its_words(cluster, namespace, peer):
+    create(cluster, namespace, peer, count=2, minimum=3)
+    cluster.core.create_namespaced_pod(
+        namespace, pod("g-2", PEERS[peer]["scheduler"], **PEERS[peer]["link"])
+    )
+    cluster.wait_placed(namespace, "g-", 3)
+    wanted = PEERS[peer]["runs"]
+    cluster.wait(
+        lambda: wanted.items() <= status(cluster, namespace, peer).items(), f"the status {wanted}"
+    )
+
+
+@pytest.mark.parametrize("peer", PEERS)
+def test_a_peers_group_too_large_starts_not_at_all(cluster, namespace, peer):
+    create(cluster, namespace, peer, count=5, minimum=5)
+    wanted = PEERS[peer]["waits"]
+    cluster.wait(
+        lambda: wanted.items() <= status(cluster, namespace, peer).items(), f"the status {wanted}"
+    )
+    cluster.wait_event(namespace, "LargerThanCluster", name="g")
+    assert not cluster.bound(namespace)
+
+
+def test_an_operator_that_waits_for_inqueue_may_create_its_pods(cluster, namespace):
+    create(cluster, namespace, "volcano", count=0, minimum=2)
+    cluster.wait(
+        lambda: status(cluster, namespace, "volcano").get("phase") == "Inqueue", "the phase Inqueue"
+    )
+
+
+def job(count, scheduler="gangsched", **more):
+    """Return an indexed Job."""
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "work", **more.pop("metadata", {})},
+        "spec": {
+            "parallelism": count,
+            "completions": count,
+            "completionMode": "Indexed",
+            "template": {"spec": spec(scheduler) | {"restartPolicy": "Never"}},
+            **more,
+        },
+    }
+
+
+def test_a_job_needs_nothing_but_the_schedulers_name(cluster, namespace):
+    cluster.kubectl("create", "-n", namespace, "-f", "-", stdin=cluster.yaml(job(3)))
+    cluster.wait_placed(namespace, "work-", 3)
+    cluster.kubectl("delete", "-n", namespace, "job/work")
+    cluster.wait(lambda: not cluster.bound(namespace), "the pods to go", 60)
+    cluster.kubectl("create", "-n", namespace, "-f", "-", stdin=cluster.yaml(job(5)))
+    cluster.wait_event(namespace, "LargerThanCluster", name="work")
+    assert not cluster.bound(namespace)
+
+
+def test_a_job_may_begin_with_fewer(cluster, namespace):
+    few = {"annotations": {"kueue.x-k8s.io/job-min-parallelism": "2"}}
+    cluster.kubectl("create", "-n", namespace, "-f", "-", stdin=cluster.yaml(job(5, metadata=few)))
+    cluster.wait_placed(namespace, "work-", 4)
+
+
+def stateful(policy, count=3):
+    """Return a StatefulSet."""
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": "set"},
+        "spec": {
+            "replicas": count,
+            "podManagementPolicy": policy,
+            "serviceName": "set",
+            "selector": {"matchLabels": {"app": "set"}},
+            "template": {"metadata": {"labels": {"app": "set"}}, "spec": spec()},
+        },
+    }
+
+
+def test_a_stateful_set_in_order_does_not_wait_for_pods_that_come_later(cluster, namespace):
+    body = cluster.yaml(stateful("OrderedReady"))
+    cluster.kubectl("create", "-n", namespace, "-f", "-", stdin=body)
+    cluster.wait_placed(namespace, "set-", 3)
+    cluster.kubectl("delete", "-n", namespace, "statefulset/set")
+
+
+def test_a_parallel_stateful_set_is_a_gang(cluster, namespace):
+    body = cluster.yaml(stateful("Parallel", 5))
+    cluster.kubectl("create", "-n", namespace, "-f", "-", stdin=body)
+    cluster.wait_event(namespace, "LargerThanCluster", name="set")
+    assert not cluster.bound(namespace)
+    cluster.kubectl("delete", "-n", namespace, "statefulset/set")
+
+
+PLAIN = {
+    "kueue": {
+        "labels": {"kueue.x-k8s.io/pod-group-name": "g"},
+        "annotations": {"kueue.x-k8s.io/pod-group-total-count": "3"},
+    },
+    "leader and workers": {
+        "labels": {
+            "leaderworkerset.sigs.k8s.io/name": "g",
+            "leaderworkerset.sigs.k8s.io/group-index": "0",
+        },
+        "annotations": {"leaderworkerset.sigs.k8s.io/size": "3"},
+    },
+}
+
+
+@pytest.mark.parametrize("case", PLAIN)
+def test_pods_that_name_their_group_alone(cluster, namespace, case):
+    for index in range(2):
+        cluster.core.create_namespaced_pod(namespace, pod(f"g-{index}", **PLAIN[case]))
+    cluster.wait_event(namespace, "TooFewPods")
+    assert not cluster.bound(namespace)
+    cluster.core.create_namespaced_pod(namespace, pod("g-2", **PLAIN[case]))
+    cluster.wait_placed(namespace, "g-", 3)

@@ -1,0 +1,235 @@
+"""JobSets (jobset.x-k8s.io/v1alpha2) on a real API server and the real Job controller."""
+
+from cluster import GPU
+
+PREFIX = "jobset.sigs.k8s.io"
+
+
+def replicated(name, script, replicas=1, pods=1, depends=None, gpus=0, **job):
+    """Return a replicated job whose pods run a shell script on process nodes."""
+    container = {
+        "name": "main",
+        "image": "none",
+        "command": ["sh", "-c", script],
+        "resources": {"requests": {"cpu": "10m"}, "limits": {GPU: str(gpus)} if gpus else {}},
+    }
+    spec = {
+        "containers": [container],
+        "restartPolicy": "Never",
+        "tolerations": [{"key": "process", "operator": "Exists"}],
+        "nodeSelector": {"gangsched.io/node-kind": "process"},
+        "terminationGracePeriodSeconds": 0,
+    }
+    found = {
+        "name": name,
+        "replicas": replicas,
+        "template": {
+            "spec": {
+                "parallelism": pods,
+                "completions": pods,
+                "backoffLimit": 0,
+                "template": {"spec": spec},
+                **job,
+            }
+        },
+    }
+    if depends:
+        found["dependsOn"] = [{"name": n, "status": s} for n, s in depends.items()]
+    return found
+
+
+def jobset(*jobs, name="js", **spec):
+    """Return a JobSet."""
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": name},
+        "spec": {"replicatedJobs": list(jobs), **spec},
+    }
+
+
+def get(cluster, namespace, name="js"):
+    """Return a JobSet as it is."""
+    return cluster.custom.get_namespaced_custom_object(
+        "jobset.x-k8s.io", "v1alpha2", namespace, "jobsets", name
+    )
+
+
+def state(cluster, namespace) -> str:
+    """Return how a JobSet ended, or nothing."""
+    return (get(cluster, namespace).get("status") or {}).get("terminalState", "")
+
+
+def condition(cluster, namespace, kind) -> dict:
+    """Return one of its conditions."""
+    listed = (get(cluster, namespace).get("status") or {}).get("conditions") or []
+    return next((one for one in listed if one["type"] == kind), {})
+
+
+def test_all_pods_start_together_know_each_other_and_succeed(cluster, namespace):
+    script = "getent hosts js-work-1-1.js && echo $JOB_COMPLETION_INDEX; sleep 1"
+    cluster.create_job(namespace, jobset(replicated("work", script, replicas=2, pods=2)))
+    cluster.wait(lambda: state(cluster, namespace) == "Completed", "the JobSet to complete")
+    done = condition(cluster, namespace, "Completed")
+    assert (done["reason"], done["message"]) == (
+        "AllJobsCompleted",
+        "jobset completed successfully",
+    )
+    (counts,) = get(cluster, namespace)["status"]["replicatedJobsStatus"]
+    assert counts == {
+        "name": "work",
+        "ready": 0,
+        "succeeded": 2,
+        "failed": 0,
+        "active": 0,
+        "suspended": 0,
+    }
+    pods = cluster.core.list_namespaced_pod(namespace).items
+    assert len(pods) == 4
+    for pod in pods:
+        labels = pod.metadata.labels
+        index, at = (
+            labels[f"{PREFIX}/job-index"],
+            labels["batch.kubernetes.io/job-completion-index"],
+        )
+        assert pod.spec.hostname == f"js-work-{index}-{at}"
+        assert pod.spec.subdomain == "js"
+        assert labels[f"{PREFIX}/jobset-name"] == "js"
+        assert labels[f"{PREFIX}/restart-attempt"] == "0"
+        assert labels[f"{PREFIX}/global-replicas"] == "2"
+        assert labels["gangsched.io/pod-group"] == "js"
+        log = cluster.core.read_namespaced_pod_log(pod.metadata.name, namespace)
+        assert log.splitlines()[-1] == at
+    cluster.wait_event(namespace, "AllJobsCompleted", name="js")
+
+
+def test_a_jobset_too_large_does_not_start_in_part(cluster, namespace):
+    cluster.create_job(
+        namespace,
+        jobset(replicated("a", "sleep 99", gpus=2), replicated("b", "sleep 99", pods=5, gpus=2)),
+    )
+    cluster.wait(
+        lambda: "6 pods" in cluster.group_status(namespace, "js").get("message", ""),
+        "the reason that names all six",
+    )
+    assert not cluster.bound(namespace)
+
+
+def test_what_waits_for_completion_is_a_gang_of_its_own(cluster, namespace):
+    cluster.create_job(
+        namespace,
+        jobset(
+            replicated("data", "echo fetched"),
+            replicated("train", "echo trained", pods=2, depends={"data": "Complete"}),
+        ),
+    )
+    cluster.wait(lambda: state(cluster, namespace) == "Completed", "the JobSet to complete")
+    pods = cluster.core.list_namespaced_pod(namespace).items
+    groups = {p.metadata.labels["gangsched.io/pod-group"] for p in pods}
+    assert groups == {"js", "js-data"}
+    begun = {p.metadata.labels[f"{PREFIX}/replicatedjob-name"]: p.status.start_time for p in pods}
+    assert begun["data"] <= begun["train"]
+
+
+def test_in_order_the_first_is_ready_before_the_next_is_created(cluster, namespace):
+    cluster.create_job(
+        namespace,
+        jobset(
+            replicated("leader", "sleep 3"),
+            replicated("worker", "sleep 1", pods=2),
+            startupPolicy={"startupPolicyOrder": "InOrder"},
+        ),
+    )
+    cluster.wait(lambda: condition(cluster, namespace, "StartupPolicyInProgress"), "it to begin")
+    cluster.wait(lambda: state(cluster, namespace) == "Completed", "the JobSet to complete")
+    assert condition(cluster, namespace, "StartupPolicyInProgress")["status"] == "False"
+    assert condition(cluster, namespace, "StartupPolicyCompleted")["status"] == "True"
+    pods = {
+        p.metadata.labels[f"{PREFIX}/replicatedjob-name"]: p
+        for p in cluster.core.list_namespaced_pod(namespace).items
+    }
+    assert pods["leader"].metadata.creation_timestamp <= pods["worker"].metadata.creation_timestamp
+
+
+def test_a_failed_job_restarts_all_as_often_as_allowed(cluster, namespace):
+    cluster.create_job(
+        namespace,
+        jobset(
+            replicated("good", "sleep 99"),
+            replicated("bad", "sleep 1; exit 1"),
+            failurePolicy={"maxRestarts": 1},
+        ),
+    )
+    cluster.wait(lambda: state(cluster, namespace) == "Failed", "the JobSet to fail", 90)
+    failed = condition(cluster, namespace, "Failed")
+    assert failed["reason"] == "ReachedMaxRestarts"
+    assert failed["message"] == (
+        "jobset failed due to reaching max number of restarts (first failed job: js-bad-0)"
+    )
+    status = get(cluster, namespace)["status"]
+    assert (status["restarts"], status["restartsCountTowardsMax"]) == (1, 1)
+    cluster.wait(
+        lambda: not cluster.bound(namespace, "js-good"), "what still ran to be deleted", 60
+    )
+
+
+def test_without_a_policy_the_first_failure_ends_it(cluster, namespace):
+    cluster.create_job(namespace, jobset(replicated("bad", "exit 1")))
+    cluster.wait(lambda: state(cluster, namespace) == "Failed", "the JobSet to fail")
+    assert condition(cluster, namespace, "Failed")["reason"] == "FailedJobs"
+
+
+def test_suspend_stops_all_pods_and_resume_starts_them_together(cluster, namespace):
+    cluster.create_job(namespace, jobset(replicated("work", "sleep 99", pods=2), suspend=True))
+    cluster.wait(
+        lambda: condition(cluster, namespace, "Suspended").get("status") == "True", "suspension"
+    )
+    assert not cluster.core.list_namespaced_pod(namespace).items
+    patch(cluster, namespace, {"spec": {"suspend": False}})
+    cluster.wait_placed(namespace, "js-", 2)
+    cluster.wait(
+        lambda: condition(cluster, namespace, "Suspended").get("reason") == "ResumeJobs",
+        "resumption",
+    )
+    patch(cluster, namespace, {"spec": {"suspend": True}})
+    cluster.wait(lambda: not cluster.bound(namespace), "the pods to go", 60)
+
+
+def test_a_jobset_goes_when_its_time_is_over(cluster, namespace):
+    cluster.create_job(namespace, jobset(replicated("work", "true"), ttlSecondsAfterFinished=1))
+    cluster.wait(
+        lambda: (
+            not cluster.custom.list_namespaced_custom_object(
+                "jobset.x-k8s.io", "v1alpha2", namespace, "jobsets"
+            )["items"]
+        ),
+        "the JobSet to go",
+        60,
+    )
+
+
+def test_what_is_wrong_is_said_on_the_jobset(cluster, namespace):
+    late = replicated("b", "true", depends={"c": "Ready"})
+    cluster.create_job(namespace, jobset(replicated("a", "true"), late))
+    cluster.wait(lambda: condition(cluster, namespace, "Failed"), "the reason")
+    assert condition(cluster, namespace, "Failed")["message"] == (
+        f"JobSet {namespace}/js: spec.replicatedJobs[b].dependsOn names 'c'; it must be an "
+        "earlier one: a"
+    )
+    assert not cluster.core.list_namespaced_pod(namespace).items
+
+
+def test_a_mistake_that_is_mended_is_forgiven(cluster, namespace):
+    body = jobset(replicated("a", "true"), coordinator={"replicatedJob": "c"})
+    cluster.create_job(namespace, body)
+    cluster.wait(lambda: condition(cluster, namespace, "Failed"), "the reason")
+    patch(cluster, namespace, {"spec": {"coordinator": {"replicatedJob": "a"}}})
+    cluster.wait(lambda: state(cluster, namespace) == "Completed", "the JobSet to complete")
+    assert not condition(cluster, namespace, "Failed")
+
+
+def patch(cluster, namespace, body):
+    """Change a JobSet."""
+    cluster.custom.patch_namespaced_custom_object(
+        "jobset.x-k8s.io", "v1alpha2", namespace, "jobsets", "js", body
+    )

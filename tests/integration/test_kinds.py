@@ -1,0 +1,133 @@
+"""Every kind of kubeflow.org/v1 on a real API server: its life, its ends, what it is told."""
+
+import pytest
+
+from gangsched.core.jobs.kinds import FRAMEWORKS
+
+ROLES = {
+    "TFJob": {"Chief": 1, "Worker": 2},
+    "XGBoostJob": {"Master": 1, "Worker": 2},
+    "PaddleJob": {"Worker": 2},
+    "JAXJob": {"Worker": 2},
+}
+
+
+def job(kind, script, roles=None, name="j", **spec):
+    """Return a job whose pods run shell scripts on process nodes; a mapping has one a role."""
+    framework = FRAMEWORKS[kind]
+
+    def template(role):
+        text = script if isinstance(script, str) else script[role]
+        container = {
+            "name": framework.container,
+            "image": "none",
+            "command": ["sh", "-c", text],
+            "resources": {"requests": {"cpu": "10m"}},
+        }
+        return {
+            "spec": {
+                "containers": [container],
+                "tolerations": [{"key": "process", "operator": "Exists"}],
+                "nodeSelector": {"gangsched.io/node-kind": "process"},
+                "terminationGracePeriodSeconds": 0,
+            }
+        }
+
+    replicas = {
+        role: {"replicas": count, "template": template(role)}
+        for role, count in (roles or ROLES[kind]).items()
+    }
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": {framework.specs: replicas, **spec},
+    }
+
+
+@pytest.mark.parametrize("kind", ROLES)
+def test_a_job_lives_and_succeeds(cluster, namespace, kind):
+    cluster.create_job(namespace, job(kind, "env; sleep 1"))
+    cluster.wait(lambda: cluster.is_true(namespace, "j", "Running", kind), "the job to run")
+    cluster.wait(lambda: cluster.is_true(namespace, "j", "Succeeded", kind), "the job to end")
+    true = {t for t, c in cluster.conditions(namespace, "j", kind).items() if c["status"] == "True"}
+    assert true == {"Created", "Succeeded"}
+    statuses = cluster.job(namespace, "j", kind)["status"]["replicaStatuses"]
+    assert statuses.keys() == ROLES[kind].keys()
+    table = cluster.kubectl("get", f"{kind.lower()}s", "-n", namespace)
+    assert table.split()[:3] == ["NAME", "STATE", "AGE"]
+    assert table.split()[4] == "Succeeded"
+
+
+def test_paddles_rank_0_is_told_its_own_address(cluster, namespace):
+    cluster.create_job(namespace, job("PaddleJob", 'echo "<$PADDLE_MASTER>"'))
+    cluster.wait(lambda: cluster.is_true(namespace, "j", "Succeeded", "PaddleJob"), "the job")
+    log = cluster.core.read_namespaced_pod_log("j-worker-0", namespace)
+    address = cluster.core.read_namespaced_pod("j-worker-0", namespace).status.pod_ip
+    assert log.strip() == f"<{address or '127.0.0.1'}:36543>"
+    log = cluster.core.read_namespaced_pod_log("j-worker-1", namespace)
+    assert log.strip().endswith(":36543>")
+
+
+def test_servers_that_outlive_a_failed_job_are_stopped_with_their_logs(cluster, namespace):
+    script = {"PS": "echo serving; sleep 1000", "Worker": "sleep 1; exit 3"}
+    cluster.create_job(namespace, job("TFJob", script, {"PS": 1, "Worker": 1}))
+    cluster.wait(lambda: cluster.is_true(namespace, "j", "Failed", "TFJob"), "the job to fail")
+    message = cluster.conditions(namespace, "j", "TFJob")["Failed"]["message"]
+    assert message == (
+        "TFJob j is failed because 1 Worker replica(s) failed: j-worker-0 ended with exit code 3."
+    )
+    server = cluster.wait(
+        lambda: (
+            (pod := cluster.core.read_namespaced_pod("j-ps-0", namespace)).status.phase == "Failed"
+            and pod
+        ),
+        "the server to be stopped",
+    )
+    assert server.status.reason == "DeadlineExceeded"
+    assert cluster.core.read_namespaced_pod_log("j-ps-0", namespace) == "serving\n"
+    cluster.wait_event(namespace, "StoppedPod", "j-ps-0", "j")
+
+
+def test_a_retired_kind_is_told_so(cluster, namespace):
+    cluster.create_job(namespace, job("MXJob", "true", {"Worker": 1}))
+    cluster.wait(lambda: cluster.is_true(namespace, "j", "Failed", "MXJob"), "the job to fail")
+    condition = cluster.conditions(namespace, "j", "MXJob")["Failed"]
+    assert condition["reason"] == "MXJobFailedValidation"
+    assert "MXNet was retired" in condition["message"]
+    assert not cluster.core.list_namespaced_pod(namespace).items
+
+
+def test_two_jobs_of_one_name_do_not_share_a_gang(cluster, namespace):
+    cluster.create_job(namespace, job("JAXJob", "sleep 1000"))
+    cluster.wait(lambda: cluster.is_true(namespace, "j", "Running", "JAXJob"), "the first")
+    cluster.create_job(namespace, job("XGBoostJob", "true"))
+    cluster.wait_event(namespace, "NameTaken", "JAXJob j", "j")
+    assert cluster.is_true(namespace, "j", "Running", "JAXJob")
+    assert "Running" not in cluster.conditions(namespace, "j", "XGBoostJob")
+
+
+def test_a_job_that_a_quota_would_let_in_by_half_is_kept_back(cluster, namespace):
+    quota = {"metadata": {"name": "two"}, "spec": {"hard": {"pods": "2"}}}
+    cluster.core.create_namespaced_resource_quota(namespace, quota)
+    cluster.wait(
+        lambda: cluster.core.read_namespaced_resource_quota("two", namespace).status.used,
+        "the quota to be counted",
+    )
+    cluster.create_job(namespace, job("XGBoostJob", "true"))
+    cluster.wait_event(namespace, "ExceededQuota", "ResourceQuota two has 2 pods", "j")
+    assert not cluster.core.list_namespaced_pod(namespace).items
+    cluster.core.patch_namespaced_resource_quota(
+        "two", namespace, {"spec": {"hard": {"pods": "3"}}}
+    )
+    cluster.wait(
+        lambda: cluster.is_true(namespace, "j", "Succeeded", "XGBoostJob"), "the job to end", 60
+    )
+
+
+def test_a_job_that_another_controller_was_asked_to_run_is_left_alone(cluster, namespace):
+    elsewhere = {"managedBy": "kueue.x-k8s.io/multikueue"}
+    cluster.create_job(namespace, job("JAXJob", "true", runPolicy=elsewhere))
+    cluster.create_job(namespace, job("JAXJob", "true", name="ours"))
+    cluster.wait(lambda: cluster.is_true(namespace, "ours", "Succeeded", "JAXJob"), "ours to end")
+    assert "status" not in cluster.job(namespace, "j", "JAXJob")
