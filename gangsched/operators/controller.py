@@ -225,7 +225,7 @@ class JobController:
         pods = [(role["count"], role["template"]["spec"]) for role in roles]
         sentence = exceeded(quotas, pods)
         if sentence is not None:
-            await self._tell(cache, subject, JobEvent("Warning", "ExceededQuota", sentence))
+            await self._tell(cache, subject, JobEvent("Warning", "FailedCreatePod", sentence))
             raise _WaitError(sentence)
 
     async def _make(self, cache: JobCache, subject: Subject, path: str, document: Json) -> Json:

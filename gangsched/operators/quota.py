@@ -1,6 +1,7 @@
 """Whether a gang fits its namespace's ResourceQuotas, asked before any of its pods is created.
 
-The API server counts pod by pod: it would let half a gang in and refuse the rest.
+The API server counts pod by pod: it would let half a gang in and refuse the rest. The sentence is
+in the API server's words, which users and their tools know.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,8 +32,9 @@ def exceeded(quotas: Iterable[Json], roles: Iterable[tuple[int, Json]]) -> str |
             left = quantity(_plain(name), hard) - quantity(_plain(name), used)
             if wanted and wanted > left:
                 return (
-                    f"ResourceQuota {quota['metadata']['name']} has {hard} {name}, of which {used} "
-                    f"are used; all pods of the job together would exceed it"
+                    f"exceeded quota: {quota['metadata']['name']}, requested by all pods of the job "
+                    f"together: {name}={_written(_plain(name), wanted)}, used: {name}={used}, "
+                    f"limited: {name}={hard}"
                 )
     return None
 
@@ -46,6 +48,14 @@ def _same(name: str) -> str:
 
 def _plain(name: str) -> str:
     return name.removeprefix("requests.").removeprefix("limits.")
+
+
+def _written(resource: str, amount: int) -> str:
+    """Write an amount as a quantity of the API."""
+    if resource == "cpu":
+        return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
+    gibi, rest = divmod(amount, 2**30)
+    return f"{gibi}Gi" if gibi and not rest else str(amount)
 
 
 def _of_pod(spec: Json) -> Mapping[str, int]:

@@ -61,4 +61,4 @@ def test_a_gang_against_a_quota(case):
     sentence = exceeded([given], [(count, spec)])
     assert (sentence is not None) == over
     if sentence is not None:
-        assert sentence.startswith("ResourceQuota q has ")
+        assert sentence.startswith("exceeded quota: q, requested by all pods")

@@ -115,7 +115,7 @@ def test_a_job_that_a_quota_would_let_in_by_half_is_kept_back(cluster, namespace
         "the quota to be counted",
     )
     cluster.create_job(namespace, job("XGBoostJob", "true"))
-    cluster.wait_event(namespace, "ExceededQuota", "ResourceQuota two has 2 pods", "j")
+    cluster.wait_event(namespace, "FailedCreatePod", "exceeded quota: two", "j")
     assert not cluster.core.list_namespaced_pod(namespace).items
     cluster.core.patch_namespaced_resource_quota(
         "two", namespace, {"spec": {"hard": {"pods": "3"}}}
