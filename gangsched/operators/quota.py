@@ -32,8 +32,8 @@ def exceeded(quotas: Iterable[Json], roles: Iterable[tuple[int, Json]]) -> str |
             left = quantity(_plain(name), hard) - quantity(_plain(name), used)
             if wanted and wanted > left:
                 return (
-                    f"exceeded quota: {quota['metadata']['name']}, requested by all pods of the job "
-                    f"together: {name}={_written(_plain(name), wanted)}, used: {name}={used}, "
+                    f"exceeded quota: {quota['metadata']['name']}, requested by all pods of the "
+                    f"job together: {name}={_written(_plain(name), wanted)}, used: {name}={used}, "
                     f"limited: {name}={hard}"
                 )
     return None
