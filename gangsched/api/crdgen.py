@@ -75,9 +75,9 @@ def manifest(crd: Crd) -> Schema:
             | ({"shortNames": list(crd.short)} if crd.short else {}),
             "versions": [
                 {
-                    "name": crd.version,
+                    "name": version,
                     "served": True,
-                    "storage": True,
+                    "storage": version == crd.version,
                     "subresources": subresources,
                     "additionalPrinterColumns": [
                         {"name": name, "type": kind, "jsonPath": path}
@@ -96,6 +96,7 @@ def manifest(crd: Crd) -> Schema:
                         }
                     },
                 }
+                for version in (crd.version, *crd.also)
             ],
         },
     }

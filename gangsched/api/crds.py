@@ -40,15 +40,21 @@ class Crd:
     scale: Schema | None = None
     annotations: dict[str, str] = field(default_factory=dict)
     scope: str = "Namespaced"
+    also: tuple[str, ...] = ()
+    """Further versions that are served, with the same schema."""
 
 
 def _role_rules(schema: Schema) -> None:
-    """MinCount may not be above count, for every role."""
+    """What holds for every role of a group."""
     schema["spec"]["properties"]["roles"]["items"]["x-kubernetes-validations"] = [
         {
             "rule": "!has(self.minCount) || self.minCount <= self.count",
             "message": "minCount may not be above count",
-        }
+        },
+        {
+            "rule": "!has(self.podName) || self.count == 1",
+            "message": "podName names the only pod of a role; with more give none",
+        },
     ]
 
 
@@ -73,6 +79,7 @@ def _training_job(kind: str) -> Crd:
             ("Age", "date", ".metadata.creationTimestamp"),
         ),
         scale=scale if kind in workers else None,
+        also=("v2beta1",) if kind == "MPIJob" else (),
     )
 
 

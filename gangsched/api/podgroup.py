@@ -30,6 +30,11 @@ class RoleSpec(ApiModel):
         json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
     )
     topology: NearSpec | None = Field(None, description="How near this role's pods are.")
+    podName: str | None = Field(  # noqa: N815
+        None,
+        max_length=253,
+        description="Name of the role's only pod, where it is not called after role and index.",
+    )
 
 
 class PodGroupSpec(ApiModel):

@@ -88,6 +88,26 @@ class TFJobSpec(JobSpec):
     enableDynamicWorker: bool = False  # noqa: N815
 
 
+class MPIJobSpec(JobSpec):
+    """A job of mpirun, with the fields of v1 and of v2beta1: the one name stands for both.
+
+    No field has a default here: which of them are written tells the versions apart.
+    """
+
+    mpiReplicaSpecs: dict[str, ReplicaSpec]  # noqa: N815
+    slotsPerWorker: int | None = Field(None, ge=1)  # noqa: N815
+    cleanPodPolicy: Literal["", "None", "Running", "All"] | None = Field(  # noqa: N815
+        None, description="v1: alias of runPolicy.cleanPodPolicy, which wins."
+    )
+    mainContainer: str | None = Field(  # noqa: N815
+        None, description="v1: the container of a worker that kubectl exec enters."
+    )
+    runLauncherAsWorker: bool | None = None  # noqa: N815
+    sshAuthMountPath: str | None = None  # noqa: N815
+    launcherCreationPolicy: Literal["AtStartup", "WaitForWorkersReady"] | None = None  # noqa: N815
+    mpiImplementation: Literal["OpenMPI", "Intel", "MPICH"] | None = None  # noqa: N815
+
+
 class XGBoostJobSpec(JobSpec):
     """A distributed XGBoost or LightGBM job."""
 
@@ -117,6 +137,7 @@ class MXJobSpec(JobSpec):
 SPECS: dict[str, type[JobSpec]] = {
     "PyTorchJob": PyTorchJobSpec,
     "TFJob": TFJobSpec,
+    "MPIJob": MPIJobSpec,
     "XGBoostJob": XGBoostJobSpec,
     "PaddleJob": PaddleJobSpec,
     "JAXJob": JAXJobSpec,

@@ -220,7 +220,8 @@ class Role:
     """A part of a gang whose pods are alike (Master, Worker, launcher).
 
     With `needs` the role is planned before its pods exist, and they will be named
-    `<group>-<role>-<index>`; without, its pods are those that carry its name.
+    `<group>-<role>-<index>`, or `pod` where there is one; without, its pods are those that carry
+    its name.
     """
 
     name: str
@@ -228,6 +229,7 @@ class Role:
     min_count: int
     needs: PodNeeds | None = None
     near: Near = Near()
+    pod: PodName | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +271,8 @@ class Gang:
 
     def member_names(self, role: Role) -> tuple[PodName, ...]:
         """Return the pod names of a role that is planned before creation, in rank order."""
+        if role.pod is not None:
+            return (role.pod,)
         stem = f"{self.id}-{role.name.lower()}"
         return tuple(PodName(f"{stem}-{index}") for index in range(role.count))
 

@@ -10,7 +10,7 @@ from gangsched.api.podgroup import PodGroupSpec, PodGroupStatus
 from gangsched.api.topology import TopologySpec
 from gangsched.config import one_sentence
 from gangsched.core import facts as f
-from gangsched.core.model import Gang, GangId, Node, NodeName, PodNeeds, Role, Taint
+from gangsched.core.model import Gang, GangId, Node, NodeName, PodName, PodNeeds, Role, Taint
 from gangsched.core.queues import DEFAULT_QUEUE
 from gangsched.core.topology import Topology
 from gangsched.kube import constraints, mig
@@ -106,6 +106,7 @@ def pod_group(raw: bytes, priorities: dict[str, int]) -> tuple[Gang, PodGroupSta
                     _annotations(role.template or {}),
                     f"{subject}: spec.roles[{role.name}].template",
                 ),
+                PodName(f"{group.metadata.namespace}/{role.podName}") if role.podName else None,
             )
             for role in spec.roles
         )

@@ -14,19 +14,23 @@ import msgspec
 
 from gangsched.core.jobs import conditions
 from gangsched.core.jobs.framework import Framework
-from gangsched.core.jobs.model import Actions, Job, JobEvent, Json, Observed
+from gangsched.core.jobs.model import Actions, Job, JobEvent, Json, Observed, PodView
 from gangsched.core.jobs.reconcile import reconcile
 from gangsched.kube.client import KubeClient
 from gangsched.kube.errors import Conflict, KubeError, NotFound
 from gangsched.kube.status import Subject, post_event
-from gangsched.operators.owner import clock, newer, owned_by, owner_uid
+from gangsched.operators.keys import filled
+from gangsched.operators.owner import clock, collection, newer, owned_by, owner_uid
 from gangsched.operators.parse import InvalidJobError, group_view, parse, pod_view
 from gangsched.operators.quota import exceeded
 from gangsched.operators.work import Key, WorkQueue
 
 log = logging.getLogger(__name__)
 
-_MANAGER = "kubeflow.org/training-operator"
+_MANAGERS = (None, "", "kubeflow.org/training-operator", "kubeflow.org/mpi-operator")
+_CONTENT = ("data", "rules", "subjects")
+"""Fields of a job's documents that are brought back to what they should be."""
+
 _CREATIONS_AT_ONCE = 16
 _EVENTS_KEPT = 64
 
@@ -49,6 +53,8 @@ class JobCache:
     said: list[JobEvent] = field(default_factory=list)
     vanished: list[Json] = field(default_factory=list)
     deleted: set[str] = field(default_factory=set)
+    documents: dict[tuple[str, str], Json] = field(default_factory=dict)
+    """What was last written of objects that are not watched, by kind and name."""
 
 
 class JobController:
@@ -161,6 +167,7 @@ class JobController:
             event = JobEvent("Normal", "StoppedPod", f"Stopped pod: {pod.name}: the job is over")
             await self._tell(cache, subject, event)
         for name in actions.delete_services:
+            cache.documents.pop(("Service", name), None)
             if name in cache.services:
                 uid = cache.services[name]["metadata"]["uid"]
                 await self._gone(f"{path}/services/{name}", uid)
@@ -176,6 +183,8 @@ class JobController:
             await self._gone(f"{self._collection(job.namespace)}/{job.name}", job.uid)
 
     async def _create(self, cache: JobCache, subject: Subject, actions: Actions) -> None:
+        for document in actions.documents:
+            await self._ensure(cache, subject, document)
         path = f"/api/v1/namespaces/{subject.namespace}"
 
         async def one(kind: str, known: dict[str, Json], document: Json) -> None:
@@ -227,6 +236,18 @@ class JobController:
         if sentence is not None:
             await self._tell(cache, subject, JobEvent("Warning", "FailedCreatePod", sentence))
             raise _WaitError(sentence)
+
+    async def _ensure(self, cache: JobCache, subject: Subject, document: Json) -> None:
+        """Bring an object about that pods need, with the content it should have."""
+        key = document["kind"], document["metadata"]["name"]
+        if cache.documents.get(key) == document:
+            return
+        path = collection(document["apiVersion"], document["kind"], subject.namespace)
+        made = await self._make(cache, subject, path, filled(document))
+        content = {part: document[part] for part in _CONTENT if part in document}
+        if any(made.get(part) != value for part, value in content.items()):
+            await self._client.patch(f"{path}/{key[1]}", content)
+        cache.documents[key] = document
 
     async def _make(self, cache: JobCache, subject: Subject, path: str, document: Json) -> Json:
         """Create an object of a job; one that is there already is the job's, or the name is taken.
@@ -284,11 +305,13 @@ class JobController:
         return f"/apis/{framework.api_version}/namespaces/{namespace}/{framework.plural}"
 
     def _observed(self, cache: JobCache, job: Job, vanished: tuple[Json, ...]) -> Observed:
-        main = self.kind.container
+        def view(pod: Json) -> PodView:
+            return pod_view(pod, self.kind.main_container(pod["spec"])["name"])
+
         mine = [pod for pod in cache.pods.values() if owner_uid(pod) == job.uid]
         return Observed(
-            vanished=tuple(pod_view(pod, main) for pod in vanished if owner_uid(pod) == job.uid),
-            pods=tuple(sorted((pod_view(pod, main) for pod in mine), key=lambda pod: pod.name)),
+            vanished=tuple(view(pod) for pod in vanished if owner_uid(pod) == job.uid),
+            pods=tuple(sorted(map(view, mine), key=lambda pod: pod.name)),
             services=frozenset(n for n, s in cache.services.items() if owner_uid(s) == job.uid),
             group=group_view(cache.group)
             if cache.group is not None and owner_uid(cache.group) == job.uid
@@ -319,7 +342,7 @@ class JobController:
 def _elsewhere(body: Json) -> bool:
     """Tell whether another controller was asked to run a job (KEP-693)."""
     policy = (body.get("spec") or {}).get("runPolicy") or {}
-    return policy.get("managedBy") not in (None, "", _MANAGER)
+    return policy.get("managedBy") not in _MANAGERS
 
 
 def _was_leaving(pod: Json) -> bool:

@@ -149,27 +149,22 @@ class OwnerController:
         for document in steps.unowned:
             metadata = document["metadata"] | {"namespace": subject.namespace}
             with contextlib.suppress(Conflict):
-                path = self._path(document["apiVersion"], document["kind"], subject.namespace)
+                path = collection(document["apiVersion"], document["kind"], subject.namespace)
                 await self._client.create(path, document | {"metadata": metadata})
         for (kind, name), body in steps.patch:
-            path = self._path(self._versions[kind], kind, subject.namespace)
+            path = collection(self._versions[kind], kind, subject.namespace)
             made = msgspec.json.decode(await self._client.patch(f"{path}/{name}", body))
             cache.parts[kind, name] = made
         if steps.delete_owner:
             await self._remove(self._own_path(subject), subject.uid, "Background")
 
     def _own_path(self, subject: Subject) -> str:
-        path = self._path(self.kind.api_version, self.kind.kind, subject.namespace)
+        path = collection(self.kind.api_version, self.kind.kind, subject.namespace)
         return f"{path}/{subject.name}"
-
-    @staticmethod
-    def _path(api_version: str, kind: str, namespace: str) -> str:
-        root = "/apis" if "/" in api_version else "/api"
-        return f"{root}/{api_version}/namespaces/{namespace}/{kind.lower()}s"
 
     async def _create(self, cache: _Cache, subject: Subject, document: Json) -> None:
         kind, name = document["kind"], document["metadata"]["name"]
-        path = self._path(document["apiVersion"], kind, subject.namespace)
+        path = collection(document["apiVersion"], kind, subject.namespace)
         try:
             made = msgspec.json.decode(await self._client.create(path, document))
         except Conflict:
@@ -197,7 +192,7 @@ class OwnerController:
         if known is None:
             return
         uid = known["metadata"]["uid"]
-        path = self._path(self._versions[kind], kind, subject.namespace)
+        path = collection(self._versions[kind], kind, subject.namespace)
         policy = "Foreground" if kind in _FOREGROUND else "Background"
         await self._remove(f"{path}/{name}", uid, policy)
         if policy == "Background":
@@ -271,6 +266,12 @@ def owned_by(document: Json, subject: Subject) -> Json:
     }
     own = {"namespace": subject.namespace, "ownerReferences": [owner]}
     return document | {"metadata": document["metadata"] | own}
+
+
+def collection(api_version: str, kind: str, namespace: str) -> str:
+    """Return the path of a namespace's objects of a kind."""
+    root = "/apis" if "/" in api_version else "/api"
+    return f"{root}/{api_version}/namespaces/{namespace}/{kind.lower()}s"
 
 
 def owner_uid(body: Json) -> str:

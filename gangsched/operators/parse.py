@@ -14,6 +14,7 @@ from gangsched.api.topology import NearSpec
 from gangsched.api.trainingjobs import (
     SPECS,
     ElasticPolicy,
+    MPIJobSpec,
     ReplicaSpec,
     RunPolicy,
     SchedulingPolicy,
@@ -22,12 +23,14 @@ from gangsched.config import one_sentence
 from gangsched.core.jobs.framework import Framework
 from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.core.jobs.model import (
+    V1,
     Elastic,
     GangPolicy,
     GroupView,
     Job,
     JobRole,
     Json,
+    Mpi,
     PodView,
     RunLimits,
 )
@@ -62,9 +65,10 @@ def parse(body: Json, scheduler: str, kind: str) -> Job:
         spec: Any = SPECS[kind].model_validate(body.get("spec") or {})
     except ValidationError as error:
         raise InvalidJobError(one_sentence(error, f"{subject}: spec")) from error
-    roles = _roles(getattr(spec, framework.specs), framework, subject)
+    version = version_of(body)
+    roles = _roles(getattr(spec, framework.specs), framework, subject, version)
     _check_name(metadata["name"], roles, subject)
-    own = _own(spec, roles, framework, subject)
+    own = _own(spec, roles, framework, subject, version)
     run = spec.runPolicy if isinstance(spec.runPolicy, RunPolicy) else RunPolicy()
     policy = run.schedulingPolicy
     labels = metadata.get("labels") or {}
@@ -77,7 +81,7 @@ def parse(body: Json, scheduler: str, kind: str) -> Job:
         uid=metadata["uid"],
         roles=roles,
         limits=RunLimits(
-            clean_pods=run.cleanPodPolicy or "",
+            clean_pods=run.cleanPodPolicy or getattr(spec, "cleanPodPolicy", None) or "",
             ttl_s=_first(run.ttlSecondsAfterFinished, spec.ttlSecondsAfterFinished),
             deadline_s=run.activeDeadlineSeconds,
             backoff_limit=run.backoffLimit,
@@ -122,7 +126,7 @@ def _check_name(name: str, roles: tuple[JobRole, ...], subject: str) -> None:
 
 
 def _own(
-    spec: Any, roles: tuple[JobRole, ...], framework: Framework, subject: str
+    spec: Any, roles: tuple[JobRole, ...], framework: Framework, subject: str, version: str
 ) -> dict[str, Any]:
     """Return the fields that only this kind has."""
     match framework.kind:
@@ -132,6 +136,8 @@ def _own(
                 "nproc_per_node": None if processes is None else str(processes),
                 "elastic": _elastic(spec.elasticPolicy, roles, framework, subject),
             }
+        case "MPIJob":
+            return {"mpi": _mpi(spec, roles, version)}
         case "PaddleJob":
             return {"elastic": _elastic(spec.elasticPolicy, roles, framework, subject)}
         case "TFJob":
@@ -143,9 +149,44 @@ def _own(
     return {}
 
 
+def version_of(body: Json) -> str:
+    """Return the API version a job was written in; any version may be read.
+
+    The API server says which in managedFields: whoever came first wrote the job.
+    """
+    writers = [
+        one
+        for one in body["metadata"].get("managedFields") or []
+        if not one.get("subresource") and "f:spec" in (one.get("fieldsV1") or {})
+    ]
+    first: Json = min(writers, key=lambda one: one.get("time") or "", default={})
+    return str(first.get("apiVersion") or body.get("apiVersion") or "")
+
+
+def _mpi(spec: MPIJobSpec, roles: tuple[JobRole, ...], version: str) -> Mpi:
+    launcher = next(role for role in roles if role.type == "Launcher")
+    # In v1 a launcher that asks for a device is one that works itself.
+    containers = launcher.template["spec"]["containers"]
+    devices = any(
+        name.startswith("nvidia.com/")
+        for container in containers
+        for name in (container.get("resources") or {}).get("limits") or {}
+    )
+    return Mpi(
+        version=version,
+        slots=spec.slotsPerWorker or 1,
+        launcher_works=devices if version == V1 else bool(spec.runLauncherAsWorker),
+        waits=version != V1 and spec.launcherCreationPolicy == "WaitForWorkersReady",
+        implementation=spec.mpiImplementation or "OpenMPI",
+        ssh_mount=spec.sshAuthMountPath or "/root/.ssh",
+        container=spec.mainContainer or "",
+    )
+
+
 def _roles(
-    specs: Mapping[str, ReplicaSpec], framework: Framework, subject: str
+    specs: Mapping[str, ReplicaSpec], framework: Framework, subject: str, version: str
 ) -> tuple[JobRole, ...]:
+    name = subject.rsplit("/", 1)[1]
     types = {one.lower(): one for one in framework.roles}
     found: dict[str, JobRole] = {}
     for key, replica in specs.items():
@@ -162,22 +203,17 @@ def _roles(
         if replicas < 1:
             raise InvalidJobError(f"{where}.replicas is {replicas}; it must be at least 1")
         template = replica.template or {}
-        containers = (template.get("spec") or {}).get("containers") or []
-        if not any(
-            isinstance(c, dict) and c.get("name") == framework.container for c in containers
-        ):
-            named = ", ".join(repr(c.get("name")) for c in containers) or "none"
-            raise InvalidJobError(
-                f"{where}.template.spec.containers: one must be named {framework.container!r}; "
-                f"there are: {named}"
-            )
+        wrong = framework.misnamed(template)
+        if wrong:
+            raise InvalidJobError(f"{where}.template.spec.containers: {wrong}")
         asked = asked_of(template.get("metadata") or {}, f"{where}.template", RoleTopology)
         found[kind] = JobRole(
             kind,
             replicas,
-            replica.restartPolicy or framework.restart,
+            replica.restartPolicy or framework.restart_of(kind, version),
             template,
             asked.get("topology"),
+            f"{name}-{kind.lower()}" if framework.kind == "MPIJob" and kind == "Launcher" else "",
         )
     wrong = framework.wrong_roles(found)
     if wrong:
@@ -271,6 +307,10 @@ def pod_view(pod: Json, container: str) -> PodView:
         exit_code=code,
         reason=status.get("reason") or "",
         terminating=bool(metadata.get("deletionTimestamp")),
+        ready=any(
+            one.get("type") == "Ready" and one.get("status") == "True"
+            for one in status.get("conditions") or []
+        ),
         stopping=pod["spec"].get("activeDeadlineSeconds") == 1,
         disrupted=any(
             one.get("type") == "DisruptionTarget" and one.get("status") == "True"

@@ -382,7 +382,8 @@ WRONG = {
         body("MXJob", Worker=1),
         (
             "MXJob ns/j: MXNet was retired in 2023, and no operator since 1.8 runs its jobs; "
-            "kinds of jobs that run are: PyTorchJob, TFJob, XGBoostJob, PaddleJob, JAXJob"
+            "kinds of jobs that run are: PyTorchJob, TFJob, MPIJob, XGBoostJob, "
+            "PaddleJob, JAXJob"
         ),
     ),
 }

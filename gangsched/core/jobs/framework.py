@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gangsched.core.jobs.model import Job, JobRole, Json, PodView
+from gangsched.core.jobs.model import Job, JobRole, Json, Observed, PodView
 
 PREFIX = "training.kubeflow.org"
 
@@ -44,8 +44,10 @@ class Framework:
     """Replica types of which there is one pod."""
 
     container: ClassVar[str]
-    port_name: ClassVar[str]
-    port: ClassVar[int]
+    port_name: ClassVar[str] = ""
+    port: ClassVar[int] = 0
+    """Where pods talk, unless they name another port so; 0: on none that is known."""
+
     restart: ClassVar[str] = "Never"
     """Restart policy where a role says none."""
 
@@ -54,6 +56,9 @@ class Framework:
 
     everywhere: ClassVar[bool] = True
     """Whether all containers get the variables, or the main one alone."""
+
+    lingers: ClassVar[bool] = True
+    """Whether pods end by themselves once the job has succeeded, and are given time for it."""
 
     @property
     def api_version(self) -> str:
@@ -68,6 +73,20 @@ class Framework:
     def wrong_roles(self, roles: Mapping[str, JobRole]) -> str:
         """Return what is wrong with the roles of a job together, or nothing."""
         return "" if roles else f"needs a {' or a '.join(self.roles)}"
+
+    def misnamed(self, template: Json) -> str:
+        """Return why none of a template's containers is the one that trains, or nothing."""
+        containers = (template.get("spec") or {}).get("containers") or []
+        names = [c.get("name") for c in containers if isinstance(c, dict)]
+        if self.container in names:
+            return ""
+        named = ", ".join(repr(name) for name in names) or "none"
+        return f"one must be named {self.container!r}; there are: {named}"
+
+    def restart_of(self, role: str, version: str) -> str:
+        """Return the restart policy of a role that says none; `version` is the job's."""
+        del role, version
+        return self.restart
 
     # -- what differs -------------------------------------------------------------------------
 
@@ -89,6 +108,33 @@ class Framework:
         """Tell whether the job goes on without a pod that failed for good."""
         del job, pod
         return False
+
+    def failure(self, pod: PodView) -> str:
+        """Return the last word of the reason where a pod's end is the job's."""
+        del pod
+        return "Failed"
+
+    def running(self, job: Job, statuses: Json) -> bool:
+        """Tell whether the job runs, by the counts of its roles: one that decides does."""
+        return bool(statuses[self.decisive(job).role.type].get("active", 0) > 0)
+
+    def counted(self, job: Job, role: JobRole) -> bool:
+        """Tell whether the gang can have a role's pods before it runs."""
+        del job, role
+        return True
+
+    def waits(self, job: Job, role: JobRole, seen: Observed) -> bool:
+        """Tell whether a role's pods may not be created yet."""
+        del job, role, seen
+        return False
+
+    def documents(self, job: Job, seen: Observed) -> list[Json]:
+        """Return further objects that pods need: they are there, as they are here, before them."""
+        del job, seen
+        return []
+
+    def dress(self, job: Job, role: JobRole, index: int, template: Json) -> None:
+        """Add to a pod's template what only this kind needs."""
 
     # -- what is the same -----------------------------------------------------------------------
 
@@ -131,11 +177,12 @@ class Framework:
         for container in everyone if self.everywhere else (main,):
             add_variables(container, variables)
         ports = main.setdefault("ports", [])
-        if not any(port.get("name") == self.port_name for port in ports):
+        if self.port and not any(port.get("name") == self.port_name for port in ports):
             ports.append({"name": self.port_name, "containerPort": self.port})
+        self.dress(job, role, index, template)
         return template
 
-    def service(self, job: Job, role: JobRole, index: int) -> Json:
+    def service(self, job: Job, role: JobRole, index: int) -> Json | None:
         """Return the headless Service that gives a pod its name, also before it is ready."""
         found = self.labels(job, role, index)
         ports = self.main_container(self.pod_template(job, role, index)["spec"])["ports"]

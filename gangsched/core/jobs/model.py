@@ -11,7 +11,8 @@ Json = dict[str, Any]
 class JobRole:
     """One replica type. `restart_policy` is Always, OnFailure, Never or ExitCode.
 
-    `topology` says how near its pods are to be, as the PodGroup's role does.
+    `topology` says how near its pods are to be, as the PodGroup's role does. `pod` names the only
+    pod of a role that has one without an index.
     """
 
     type: str
@@ -19,6 +20,7 @@ class JobRole:
     restart_policy: str
     template: Json
     topology: Json | None = None
+    pod: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,26 @@ class Elastic:
     minimum: int
     maximum: int
     environment: Mapping[str, str]
+
+
+V1, V2BETA1 = "kubeflow.org/v1", "kubeflow.org/v2beta1"
+
+
+@dataclass(frozen=True, slots=True)
+class Mpi:
+    """What only an MPIJob says. `version` is the API version its user wrote.
+
+    `slots` are the processes of a worker, and of a launcher that works itself. `waits` creates the
+    launcher once all workers are ready. `container` is the one `kubectl exec` enters in v1.
+    """
+
+    version: str = V2BETA1
+    slots: int = 1
+    launcher_works: bool = False
+    waits: bool = False
+    implementation: str = "OpenMPI"
+    ssh_mount: str = "/root/.ssh"
+    container: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +103,7 @@ class Job:
     all_workers: bool = False
     dynamic_workers: bool = False
     cluster_domain: str = ""
+    mpi: Mpi = Mpi()
     status: Mapping[str, Any] = field(default_factory=dict)
 
     def role(self, kind: str) -> JobRole | None:
@@ -94,7 +117,7 @@ class Job:
 
     def pod_name(self, role: JobRole, index: int) -> str:
         """Return a pod's name, which is also its Service's and its DNS name."""
-        return f"{self.name}-{role.type.lower()}-{index}"
+        return role.pod or f"{self.name}-{role.type.lower()}-{index}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +138,7 @@ class PodView:
     terminating: bool = False
     disrupted: bool = False
     stopping: bool = False
+    ready: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,13 +173,17 @@ class JobEvent:
 
 @dataclass(slots=True)
 class Actions:
-    """What to do; `status` None means unchanged. Pods that are stopped keep their logs."""
+    """What to do; `status` None means unchanged. Pods that are stopped keep their logs.
+
+    `documents` are objects that have to be there, as they are, before any pod is.
+    """
 
     delete_pods: list[PodView] = field(default_factory=list)
     stop_pods: list[PodView] = field(default_factory=list)
     delete_services: list[str] = field(default_factory=list)
     delete_group: bool = False
     put_group: Json | None = None
+    documents: list[Json] = field(default_factory=list)
     create_services: list[Json] = field(default_factory=list)
     create_pods: list[Json] = field(default_factory=list)
     status: Json | None = None

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from gangsched.core.jobs.model import Json
+from gangsched.core.jobs.model import JobRole, Json
 
 _SCHEDULING_FIELDS = (
     "nodeSelector",
@@ -34,15 +34,21 @@ def scheduling_part(spec: Json) -> Json:
     return part | ({"volumes": volumes} if volumes else {})
 
 
-def gang_role(name: str, count: int, least: int, template: Json, topology: Json | None) -> Json:
+def gang_role(role: JobRole, least: int, template: Json) -> Json:
     """Return one role of a PodGroup's spec: what a scheduler reads of its pods."""
     part: Json = {"spec": scheduling_part(template["spec"])}
     annotations = template["metadata"].get("annotations") or {}
     shares = {key: value for key, value in annotations.items() if key.startswith("gpu-")}
     if shares:
         part["metadata"] = {"annotations": shares}
-    role = {"name": name, "count": count, "minCount": least, "template": part}
-    return role | ({"topology": topology} if topology else {})
+    found: Json = {
+        "name": role.type,
+        "count": role.replicas,
+        "minCount": least,
+        "template": part,
+    }
+    own = {"podName": role.pod, "topology": role.topology}
+    return found | {key: value for key, value in own.items() if value}
 
 
 def pin(spec: Json, node: str) -> None:

@@ -79,15 +79,17 @@ class _Live(Step):
         if not covers(group.spec, wanted["spec"]) and group.phase in ("", "Gathering", "Pending"):
             self.actions.put_group = wanted
         there = {pod.name for pod in self.seen.pods}
+        self.actions.documents = self.framework.documents(self.job, self.seen)
         for role in self.job.roles:
+            if self.framework.waits(self.job, role, self.seen):
+                continue
             for index in range(role.replicas):
                 name = self.job.pod_name(role, index)
                 if name in there or name not in group.assignments:
                     continue
-                if name not in self.seen.services:
-                    self.actions.create_services.append(
-                        self.framework.service(self.job, role, index)
-                    )
+                service = self.framework.service(self.job, role, index)
+                if service is not None and name not in self.seen.services:
+                    self.actions.create_services.append(service)
                 pinned = group.phase in ("Reserved", "Binding")
                 node = group.assignments[name] if pinned else None
                 self.actions.create_pods.append(self._pod(role, index, node))
@@ -125,14 +127,15 @@ class _Live(Step):
 
     def _group(self) -> Json:
         job = self.job
-        minimum = min(job.gang.minimum or job.total, job.total)
+        counted = [role for role in job.roles if self.framework.counted(job, role)]
+        most = sum(role.replicas for role in counted)
+        minimum = min(job.gang.minimum or most, most)
         roles = []
         left = minimum
         for role in job.roles:
-            least = min(role.replicas, left)
+            least = min(role.replicas, left) if role in counted else 0
             left -= least
-            template = self.framework.pod_template(job, role, 0)
-            roles.append(gang_role(role.type, role.replicas, least, template, role.topology))
+            roles.append(gang_role(role, least, self.framework.pod_template(job, role, 0)))
         spec: Json = {
             "minMember": minimum,
             "roles": roles,
@@ -172,11 +175,11 @@ class _Live(Step):
             return
         failed = self._failed_for_good()
         if failed is not None:
-            self._finish("Failed", failed)
+            self._finish("Failed", self._why_failed(failed), self.framework.failure(failed))
             return
         if self._failing():
             self._say("Restarting", f"{self._what} is restarting because a pod failed.")
-        elif statuses[self.framework.decisive(self.job).role.type]["active"] > 0:
+        elif self.framework.running(self.job, statuses):
             self.status.setdefault("startTime", self.clock.now)
             self._say("Running", f"{self._what} is running.")
         if self.job.limits.deadline_s is not None and "startTime" in self.status:
@@ -192,19 +195,23 @@ class _Live(Step):
             for pod in self.seen.pods
         )
 
-    def _failed_for_good(self) -> str | None:
-        """Return why the job has failed, or None while a restart may help."""
+    def _failed_for_good(self) -> PodView | None:
+        """Return the pod whose end is the job's, or None while a restart may help."""
         for pod in self.seen.pods:
             role = self._role_of(pod)
             if pod.phase != "Failed" or role is None or pod.terminating or pod.disrupted:
                 continue
             if _over(pod, role) and not self.framework.shrugs(self.job, pod):
-                code = f" with exit code {pod.exit_code}" if pod.exit_code is not None else ""
-                return (
-                    f"{self._what} is failed because 1 {role.type} replica(s) failed: "
-                    f"{pod.name} ended{code}."
-                )
+                return pod
         return None
+
+    def _why_failed(self, pod: PodView) -> str:
+        role = self._role_of(pod)
+        code = f" with exit code {pod.exit_code}" if pod.exit_code is not None else ""
+        return (
+            f"{self._what} is failed because 1 {role.type if role else pod.role} replica(s) "
+            f"failed: {pod.name} ended{code}."
+        )
 
     def _failing(self) -> list[PodView]:
         """Return failed pods that are to be made anew; a job may do without some of the others."""

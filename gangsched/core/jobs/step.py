@@ -85,7 +85,7 @@ class Step:
         if not others:
             return
         left_s = 0.0
-        if conditions.holds(self.status, "Succeeded"):
+        if conditions.holds(self.status, "Succeeded") and self.framework.lingers:
             ended_s = parse_time(str(self.status.get("completionTime", self.clock.now)))
             left_s = ended_s + _LINGER_S - self.clock.now_s
         if left_s > 0:
@@ -108,13 +108,13 @@ class Step:
 
     # -- small helpers ------------------------------------------------------------------------
 
-    def _finish(self, kind: str, message: str) -> None:
+    def _finish(self, kind: str, message: str, word: str = "") -> None:
         self.status["completionTime"] = self.clock.now
-        self._say(kind, message)
+        self._say(kind, message, word)
 
-    def _say(self, kind: str, message: str, *, true: bool = True) -> None:
-        """Set a condition, with its Event when it is news."""
-        word = kind if true or kind != "Suspended" else "Resumed"
+    def _say(self, kind: str, message: str, word: str = "", *, true: bool = True) -> None:
+        """Set a condition, with its Event when it is news; `word` ends the reason."""
+        word = word or (kind if true or kind != "Suspended" else "Resumed")
         reason = f"{self.job.kind}{word}"
         if conditions.put(self.status, kind, reason, message, self.clock.now, true=true):
             self._event(
