@@ -117,6 +117,11 @@ def ensure(progress: Progress, modules: Sequence[Module] = CONTROL_PLANE) -> Pat
     return folder
 
 
+def program(name: str) -> Path:
+    """Return the path of a program of the control plane."""
+    return ensure(lambda _: None) / name
+
+
 def cache() -> Path:
     """Return the user's cache folder for gangsched."""
     return Path(platformdirs.user_cache_dir("gangsched"))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gangsched.kube.client import KubeClient
 from gangsched.local.agent.agent import Agent
+from gangsched.local.agent.gateway import Gateway
 from gangsched.local.agent.kubelet import Kubelet
 from gangsched.local.agent.sandbox import choose
 from gangsched.local.nodes import load_nodes
@@ -34,7 +35,9 @@ async def _run(options: argparse.Namespace) -> None:
         log.warning("pods share this machine's loopback and files: two may not use one port")
     async with KubeClient(options.kubeconfig) as client:
         nodes = load_nodes(options.nodes)
-        agent = Agent(client, nodes, sandboxes, options.state, options.port)
+        gateway = Gateway(sandboxes, client.server)
+        await gateway.open()
+        agent = Agent(client, nodes, sandboxes, options.state, options.port, gateway)
         kubelet = Kubelet(agent.find)
         await kubelet.serve(options.port, options.certificate, options.key, options.client_ca)
         running = asyncio.create_task(agent.run(options.ready))

@@ -17,6 +17,7 @@ from gangsched.kube.status import Subject, post_event
 from gangsched.kube.watch import Watch
 from gangsched.local.agent import spec as pods
 from gangsched.local.agent.container import timestamp
+from gangsched.local.agent.gateway import Gateway
 from gangsched.local.agent.sandbox import Sandboxes
 from gangsched.local.agent.spec import Json, Objects
 from gangsched.local.agent.worker import Reporter, Worker
@@ -39,6 +40,7 @@ class Agent(Reporter):
     sandboxes: Sandboxes
     folder: Path
     port: int
+    gateway: Gateway
     _names: dict[str, None] = field(default_factory=dict)
     _workers: dict[str, Worker] = field(default_factory=dict)
     _services: dict[str, Json] = field(default_factory=dict)
@@ -70,6 +72,7 @@ class Agent(Reporter):
         """End every pod."""
         for worker in self._workers.values():
             worker.close()
+        self.gateway.close()
         self.sandboxes.close()
 
     # -- nodes --------------------------------------------------------------------------------
@@ -172,11 +175,11 @@ class Agent(Reporter):
         worker.start()
 
     def _extra_env(self, pod: Json) -> dict[str, str]:
-        """Sharing loopback, collective libraries must be told to stay on it."""
+        """Say where the API server is; on a shared loopback, that libraries are to stay on it."""
         del pod
         if self.sandboxes.mode != "none":
-            return {}
-        return dict.fromkeys(_LOOPBACK_VARIABLES, "lo")
+            return self.gateway.variables
+        return self.gateway.variables | dict.fromkeys(_LOOPBACK_VARIABLES, "lo")
 
     def _write_hosts(self) -> None:
         """Bring every pod's /etc/hosts up to date, in place: it is mounted into the pod."""
@@ -191,7 +194,7 @@ class Agent(Reporter):
         metadata = worker.pod["metadata"]
         namespace = metadata["namespace"]
         host = worker.pod["spec"].get("hostname") or metadata["name"]
-        lines = [f"{worker.ip} {host}", "127.0.0.1 localhost"]
+        lines = [f"{worker.ip} {host}", "127.0.0.1 localhost", self.gateway.hosts_line]
         for service in self._services.values():
             if service["metadata"]["namespace"] != namespace:
                 continue

@@ -1,4 +1,4 @@
-"""The part of the kubelet's HTTPS API that `kubectl logs` and SDK clients need."""
+"""The part of the kubelet's HTTPS API that kubectl and SDK clients need."""
 
 import asyncio
 import ssl
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from aiohttp import web
 
+from gangsched.local.agent.streams import execute, forward
 from gangsched.local.agent.worker import Worker
 
 _POLL_S = 0.1
@@ -17,7 +18,7 @@ Find = Callable[[str, str], Worker | None]
 
 
 class Kubelet:
-    """Serves logs; `find` returns the worker of a namespace and pod name."""
+    """Serves logs, exec and port-forward; `find` returns the worker of a namespace and pod name."""
 
     def __init__(self, find: Find) -> None:
         self._find = find
@@ -31,12 +32,28 @@ class Kubelet:
         app.add_routes(
             [
                 web.get("/containerLogs/{namespace}/{pod}/{container}", self._logs),
+                *(
+                    route("/exec/{namespace}/{pod}/{container}", self._exec)
+                    for route in (web.get, web.post)
+                ),
+                *(
+                    route("/portForward/{namespace}/{pod}", self._forward)
+                    for route in (web.get, web.post)
+                ),
                 web.get("/healthz", _healthy),
             ]
         )
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", port, ssl_context=context).start()
+
+    async def _exec(self, request: web.Request) -> web.StreamResponse:
+        names = request.match_info
+        return await execute(request, self._find(names["namespace"], names["pod"]))
+
+    async def _forward(self, request: web.Request) -> web.StreamResponse:
+        names = request.match_info
+        return await forward(request, self._find(names["namespace"], names["pod"]))
 
     async def _logs(self, request: web.Request) -> web.StreamResponse:
         names = request.match_info

@@ -221,6 +221,10 @@ class Namespaces:
         inner = ["--pid", "--uts", "--ipc"] if pid_namespace else []
         return ["nsenter", "--target", str(pid), *own, "--net", "--mount", *inner]
 
+    def enter_network(self) -> list[str]:
+        """Return what runs a program in the network of pods that share their node's."""
+        return self._enter(self._pid, pid_namespace=False)
+
     def _inside(self, pid: int, script: str) -> None:
         enter = self._enter(pid, pid_namespace=pid != self._pid)
         done = subprocess.run(

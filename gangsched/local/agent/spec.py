@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gangsched.kube.quantities import quantity
+from gangsched.local.agent.images import entry_point
 
 Json = dict[str, Any]
 
@@ -180,6 +181,8 @@ def command_line(container: Json, variables: Mapping[str, str]) -> list[str]:
     """
     command = [expand(part, variables) for part in container.get("command") or []]
     arguments = [expand(part, variables) for part in container.get("args") or []]
+    if not command:
+        command = entry_point(container.get("image", "")) or []
     if not command:
         raise PodError(
             "CreateContainerError",

@@ -132,6 +132,15 @@ class Worker:
         """Tell whether a container runs now."""
         return any(c.spec["name"] == container and c.run is not None for c in self._containers)
 
+    def entering(
+        self, container: str | None, command: list[str]
+    ) -> tuple[list[str], dict[str, str], Path | None]:
+        """Return a command as it runs in a container, or in any: line, variables, folder."""
+        assert self._sandbox is not None, "asked of running pods"  # noqa: S101
+        one = next(c for c in self._containers if container in (None, c.spec["name"]))
+        folder = one.spec.get("workingDir")
+        return self._sandbox.command(command, folder, self._variables(one))
+
     async def stop(self, grace_s: float) -> None:
         """End the pod: SIGTERM, grace period, SIGKILL; then delete its object."""
         if self._deleting:
@@ -305,19 +314,21 @@ class Worker:
         if container.run is not None:
             return
         assert self._sandbox is not None, "set up before"  # noqa: S101
-        variables = {
-            "PATH": self.path,
-            "HOME": "/root" if self.sandboxes.mode == "root" else str(self.folder),
-            "HOSTNAME": self.pod["metadata"]["name"],
-            "KUBERNETES_SERVICE_HOST": "kubernetes.default.svc",
-        } | self.extra_env(self.pod)
-        variables |= pods.environment(self.pod, container.spec, self._objects, self.ip)
+        variables = self._variables(container)
         command = pods.command_line(container.spec, variables)
         output = self._log(container, container.restarts)
         container.run = await Run.start(
             self._sandbox, command, container.spec.get("workingDir"), variables, output
         )
         await self._report(self._phase())
+
+    def _variables(self, container: Runs) -> dict[str, str]:
+        own = {
+            "PATH": self.path,
+            "HOME": "/root" if self.sandboxes.mode == "root" else str(self.folder),
+            "HOSTNAME": self.pod["metadata"]["name"],
+        } | self.extra_env(self.pod)
+        return own | pods.environment(self.pod, container.spec, self._objects, self.ip)
 
     def _log(self, container: Runs, number: int) -> Path:
         return self.folder / "logs" / str(container.spec["name"]) / f"{number}.log"

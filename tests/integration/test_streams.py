@@ -1,0 +1,142 @@
+"""kubectl exec and port-forward on process nodes, and pods that call the API server."""
+
+import socket
+import subprocess
+import urllib.error
+import urllib.request
+
+import pytest
+
+from gangsched.local.plane import environment
+
+SERVER = "cd $(mktemp -d) && echo it works > index.html && exec python3 -m http.server 8123"
+
+
+@pytest.fixture(scope="module")
+def pod(laptop):
+    """A namespace with a pod that serves a file, and its Service."""
+    namespace = laptop.new_namespace()
+    container = {
+        "name": "main",
+        "image": "none",
+        "command": ["sh", "-c", SERVER],
+        "env": [{"name": "WHO", "value": "the container"}],
+        "workingDir": "/usr",
+    }
+    body = {
+        "metadata": {"name": "web", "labels": {"app": "web"}},
+        "spec": {
+            "schedulerName": "gangsched",
+            "terminationGracePeriodSeconds": 1,
+            "containers": [container],
+        },
+    }
+    laptop.core.create_namespaced_pod(namespace, body)
+    service = {"selector": {"app": "web"}, "clusterIP": "None"}
+    laptop.core.create_namespaced_service(namespace, {"metadata": {"name": "web"}, "spec": service})
+    laptop.wait(
+        lambda: laptop.core.read_namespaced_pod("web", namespace).status.phase == "Running", "it"
+    )
+    yield namespace
+    laptop.remove_namespace(namespace)
+
+
+def run(laptop, pod, *command, options=(), text=None) -> subprocess.CompletedProcess:
+    """Run kubectl exec to its end."""
+    line = [laptop.plane.info()["kubectl"], "exec", "-n", pod, *options, "web", "--", *command]
+    return subprocess.run(
+        line,
+        env=environment(laptop.plane),
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_output_environment_and_folder(laptop, pod):
+    done = run(laptop, pod, "sh", "-c", 'echo "$WHO in $(pwd)"; echo aside >&2')
+    assert (done.returncode, done.stdout) == (0, "the container in /usr\n")
+    assert done.stderr.endswith("aside\n")
+
+
+def test_exit_codes(laptop, pod):
+    assert run(laptop, pod, "sh", "-c", "exit 7").returncode == 7
+    missing = run(laptop, pod, "no-such-program")
+    assert missing.returncode == 127
+    assert "no-such-program" in missing.stderr
+
+
+def test_input_goes_in_whole(laptop, pod):
+    text = "".join(f"line {i}\n" for i in range(50_000))
+    done = run(laptop, pod, "wc", "-l", options=["-i"], text=text)
+    assert done.stdout.strip() == "50000"
+    assert run(laptop, pod, "cat", options=["-i"], text=text).stdout == text
+
+
+def test_a_terminal(laptop, pod):
+    """Script gives kubectl the terminal that it wants."""
+    line = (
+        f"{laptop.plane.info()['kubectl']} exec -n {pod} -it web -- sh -c 'tty; stty size; exit 3'"
+    )
+    done = subprocess.run(
+        ["script", "-qec", f"stty rows 31 cols 97; {line}", "/dev/null"],
+        env=environment(laptop.plane),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "/dev/pts/" in done.stdout
+    assert done.returncode == 3
+
+
+def test_a_pod_reaches_itself_by_its_name(laptop, pod):
+    """The first guide's look at the network."""
+    program = "import urllib.request as u; print(u.urlopen('http://web:8123').read().decode())"
+    assert "it works" in run(laptop, pod, "python3", "-c", program).stdout
+
+
+def test_a_container_that_does_not_run(laptop, pod):
+    done = run(laptop, pod, "true", options=["-c", "other"])
+    assert done.returncode != 0
+    assert "other" in done.stderr
+
+
+def test_port_forward(laptop, pod):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    kubectl = laptop.plane.info()["kubectl"]
+    ports = f"{port}:8123", f"{port + 1}:9"
+    forwarding = subprocess.Popen(
+        [kubectl, "port-forward", "-n", pod, "pod/web", *ports],
+        env=environment(laptop.plane),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        assert "Forwarding from" in forwarding.stdout.readline()
+        for _ in range(3):
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}", timeout=20) as answer:
+                assert answer.read() == b"it works\n"
+        with pytest.raises((ConnectionError, urllib.error.URLError)):
+            urllib.request.urlopen(f"http://127.0.0.1:{port + 1}", timeout=20)
+    finally:
+        forwarding.terminate()
+        said, _ = forwarding.communicate(timeout=20)
+    assert "port 9 of the pod: ConnectionRefusedError" in said
+
+
+def test_a_pod_calls_the_api_server_with_its_own_account(laptop, pod):
+    program = (
+        "from kubernetes import client, config\n"
+        "config.load_incluster_config()\n"
+        "review = client.AuthenticationV1Api().create_self_subject_review({})\n"
+        "print(review.status.user_info.username)"
+    )
+    done = run(laptop, pod, "python3", "-c", program)
+    assert done.stdout.strip() == f"system:serviceaccount:{pod}:default", done.stderr
