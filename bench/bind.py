@@ -9,12 +9,11 @@ import asyncio
 import json
 import sys
 import time
-import urllib.request
 from dataclasses import dataclass, field
 
 import msgspec
-import psutil
 from bind_paths import GATES, LOADS, NAMESPACE, NATIVE, PATHS, PODS, TIMEOUT_S, WORKERS, Load, Path
+from meters import cpu, writes
 
 from gangsched.kube.client import KubeClient
 from gangsched.kube.errors import Conflict, KubeError
@@ -62,47 +61,6 @@ class Seen:
 # -- measuring ----------------------------------------------------------------------------------
 
 
-def writes(plane: Plane) -> float:
-    """Return the API server's count of writes so far, leases apart."""
-    from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415
-
-    text = _get(plane, "/metrics")
-    total = 0.0
-    for family in text_string_to_metric_families(text):
-        if family.name == "apiserver_request":
-            total += sum(
-                s.value
-                for s in family.samples
-                if s.labels.get("verb") in ("POST", "PUT", "PATCH", "DELETE", "APPLY")
-                and s.labels.get("resource") != "leases"
-                and s.labels["code"].startswith("2")
-                and s.labels.get("resource") not in ("tokenreviews", "subjectaccessreviews")
-            )
-    return total
-
-
-def _get(plane: Plane, path: str) -> str:
-    import ssl  # noqa: PLC0415
-
-    pki = plane.folder / "pki"
-    context = ssl.create_default_context(cafile=str(pki / "ca.crt"))
-    context.load_cert_chain(str(pki / "admin.crt"), str(pki / "admin.key"))
-    server = plane.info()["server"]
-    with urllib.request.urlopen(server + path, timeout=30, context=context) as answer:  # noqa: S310
-        return str(answer.read().decode())
-
-
-def cpu(plane: Plane) -> dict[str, tuple[float, float]]:
-    """Return CPU seconds and resident MiB of each process."""
-    found = {}
-    for program in plane.programs.all():
-        if program.alive():
-            process = psutil.Process(program.pid)
-            times = process.cpu_times()
-            found[program.name] = (times.user + times.system, process.memory_info().rss / 2**20)
-    return found
-
-
 async def measure(plane: Plane, path: Path, load: Load) -> dict[str, float]:
     """Run the load once and return the figures."""
     async with KubeClient(plane.kubeconfig) as client:
@@ -110,7 +68,7 @@ async def measure(plane: Plane, path: Path, load: Load) -> dict[str, float]:
         watch = Watch(client, PODS, seen)  # resumes when the API server drops it under load
         watching = asyncio.create_task(watch.run())
         await watch.synced.wait()
-        before, wrote = cpu(plane), writes(plane)
+        before, wrote = cpu(plane), writes(plane).total()
         started_s = time.monotonic()
         gangs: asyncio.Queue[int] = asyncio.Queue()
         for gang in range(load.gangs):
@@ -124,7 +82,7 @@ async def measure(plane: Plane, path: Path, load: Load) -> dict[str, float]:
         total = load.gangs * load.pods
         while len(seen.bound_s) < total and time.monotonic() - started_s < TIMEOUT_S:
             await asyncio.sleep(0.05)
-        after, wrote_now = cpu(plane), writes(plane)
+        after, wrote_now = cpu(plane), writes(plane).total()
         watching.cancel()
         judge(path, load, seen)
         times = sorted(seen.bound_s.values())

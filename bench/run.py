@@ -11,7 +11,7 @@ from rich.table import Table
 MODULES = {"simulator": "virtual_time"}
 """Benchmarks that may not be named like the package they measure."""
 
-NAMES = ("plan", "placement", "queues", "traces", "muri", "fgd", "simulator", "bind")
+NAMES = ("plan", "placement", "queues", "traces", "muri", "fgd", "simulator", "bind", "jobs")
 
 
 def main() -> None:

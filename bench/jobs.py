@@ -1,0 +1,185 @@
+"""Job controllers: a thousand PyTorchJobs of four pods at once, before and after ten thousand.
+
+KWOK plays the nodes; a job counts when a watch shows its condition Running. Writes are counted by
+the API server; creation (the pods, their Services, the PodGroup) is not among those beyond it.
+"""
+
+import asyncio
+import json
+import time
+from dataclasses import dataclass, field
+
+import msgspec
+from meters import cpu, writes
+
+from gangsched.kube.client import KubeClient
+from gangsched.kube.watch import Watch
+from gangsched.local.nodes import NodeFile, NodeGroup
+from gangsched.local.plane import Options, Plane
+
+JOBS, PODS, FINISHED = 1000, 4, 10_000
+WORKERS = 32
+TIMEOUT_S = 600.0
+NAMESPACE = "default"
+_PATH = f"/apis/kubeflow.org/v1/namespaces/{NAMESPACE}/pytorchjobs"
+
+
+class _Condition(msgspec.Struct):
+    type: str
+    status: str
+
+
+class _Status(msgspec.Struct):
+    conditions: list[_Condition] = []
+
+
+class _Meta(msgspec.Struct):
+    name: str
+
+
+class _Job(msgspec.Struct):
+    metadata: _Meta
+    status: _Status = _Status()
+
+
+_decode = msgspec.json.Decoder(_Job).decode
+
+
+@dataclass
+class Running:
+    """A receiver of the watch: when each job was first seen running."""
+
+    at_s: dict[str, float] = field(default_factory=dict)
+
+    def seen(self, raw: bytes) -> None:
+        """Note the moment a job runs."""
+        job = _decode(raw)
+        if job.metadata.name not in self.at_s and any(
+            one.type == "Running" and one.status == "True" for one in job.status.conditions
+        ):
+            self.at_s[job.metadata.name] = time.monotonic()
+
+    def gone(self, uid: str, raw: bytes | None) -> None:
+        """Deletions are the clean-up's."""
+
+
+def job(name: str) -> dict[str, object]:
+    """Return a job of four pods with a GPU each."""
+    container = {
+        "name": "pytorch",
+        "image": "none",
+        "resources": {"limits": {"nvidia.com/gpu": 1, "cpu": "1", "memory": "1Gi"}},
+    }
+    spec = {"containers": [container], "tolerations": [{"operator": "Exists"}]}
+    roles = {
+        role: {"replicas": count, "template": {"spec": spec}}
+        for role, count in (("Master", 1), ("Worker", PODS - 1))
+    }
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": name},
+        "spec": {"pytorchReplicaSpecs": roles, "runPolicy": {"cleanPodPolicy": "All"}},
+    }
+
+
+async def at_once(count: int, work: object) -> None:
+    """Do something for each of so many numbers, with many hands."""
+    numbers = iter(range(count))
+
+    async def hand() -> None:
+        for number in numbers:
+            await work(number)  # type: ignore[operator]
+
+    await asyncio.gather(*(hand() for _ in range(WORKERS)))
+
+
+async def fill(client: KubeClient) -> None:
+    """Put finished jobs into the store."""
+    done = {"type": "Succeeded", "status": "True", "reason": "PyTorchJobSucceeded", "message": ""}
+    status = {"conditions": [done], "completionTime": "2026-01-01T00:00:00Z"}
+
+    async def one(number: int) -> None:
+        name = f"old-{number}"
+        body = job(name)
+        body["spec"] |= {"runPolicy": {"suspend": True}}  # type: ignore[operator]
+        await client.create(_PATH, body)
+        await client.patch(f"{_PATH}/{name}/status", {"status": status})
+
+    await at_once(FINISHED, one)
+
+
+async def measure(plane: Plane, stem: str) -> dict[str, float]:
+    """Create the jobs, wait until all run, and return the figures."""
+    async with KubeClient(plane.kubeconfig) as client:
+        running = Running()
+        watch = Watch(client, _PATH, running)
+        watching = asyncio.create_task(watch.run())
+        await watch.synced.wait()
+        before, wrote = cpu(plane), writes(plane)
+        started_s = time.monotonic()
+        await at_once(JOBS, lambda number: client.create(_PATH, job(f"{stem}-{number}")))
+        created_s = time.monotonic()
+        mine = running.at_s
+        while len(mine) < JOBS and time.monotonic() - started_s < TIMEOUT_S:
+            await asyncio.sleep(0.1)
+        if len(mine) < JOBS:
+            raise SystemExit(f"{len(mine)} of {JOBS} jobs run within {TIMEOUT_S:g} s")
+        await asyncio.sleep(5.0)  # the last Events and statuses
+        after, made = cpu(plane), writes(plane) - wrote
+        watching.cancel()
+        last_s = max(mine.values())
+        pods, total = JOBS * PODS, JOBS
+        of_pods = sum(
+            n
+            for (verb, resource, part), n in made.items()
+            if resource == "pods" and (part == "binding" or (not part and verb != "POST"))
+        )
+        of_jobs = sum(
+            n
+            for (verb, resource, part), n in made.items()
+            if resource in ("pytorchjobs", "podgroups", "events", "services")
+            and not (verb == "POST" and resource in ("pytorchjobs", "podgroups", "services"))
+        )
+        print("  " + ", ".join(f"{' '.join(k)} {n}" for k, n in made.most_common(14)), flush=True)
+        await delete(client)
+        return {
+            "jobs_per_s": total / (last_s - started_s),
+            "creation_s": created_s - started_s,
+            "writes_per_pod": of_pods / pods,
+            "writes_per_job": of_jobs / total,
+            "cpu_s_per_job": (after["gangsched"][0] - before["gangsched"][0]) / total,
+            "rss_mib": after["gangsched"][1],
+        }
+
+
+async def delete(client: KubeClient) -> None:
+    """Delete the jobs of a run and wait until their pods are gone."""
+    pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
+    await client.request("DELETE", _PATH, timeout_s=300)
+    while json.loads(await client.get(pods, limit="1"))["items"]:
+        await client.request("DELETE", pods, params={"gracePeriodSeconds": "0"}, timeout_s=300)
+        await asyncio.sleep(2.0)
+    await client.delete(f"/api/v1/namespaces/{NAMESPACE}/events")
+
+
+def run() -> dict[str, float]:
+    """Run with an empty store, then with finished jobs in it; return flat figures."""
+    plane = Plane("bench-jobs")
+    plane.down()
+    nodes = NodeFile(nodes=(NodeGroup(name="n", count=500, gpus=8, pods=256, taints=()),))
+    plane.up(nodes, Options(binding="direct"), lambda line: print(f"  {line}", flush=True))
+    try:
+        figures = asyncio.run(measure(plane, "first"))
+        asyncio.run(_fill(plane))
+        later = asyncio.run(measure(plane, "later"))
+    finally:
+        plane.down()
+    figures |= {f"{key}_with_finished": value for key, value in later.items()}
+    figures["finished_jobs_ratio"] = later["jobs_per_s"] / figures["jobs_per_s"]
+    return figures
+
+
+async def _fill(plane: Plane) -> None:
+    async with KubeClient(plane.kubeconfig) as client:
+        await fill(client)

@@ -1,0 +1,55 @@
+"""What benchmarks on a real control plane read: the API server's counts, CPU and memory."""
+
+import ssl
+import urllib.request
+from collections import Counter
+
+import psutil
+from prometheus_client.parser import text_string_to_metric_families
+
+from gangsched.local.plane import Plane
+
+_WRITES = ("POST", "PUT", "PATCH", "DELETE", "APPLY")
+_NOT_WORK = ("leases", "tokenreviews", "subjectaccessreviews")
+
+Write = tuple[str, str, str]
+"""Verb, resource and subresource."""
+
+
+def writes(plane: Plane) -> Counter[Write]:
+    """Return the API server's count of successful writes so far, leases apart."""
+    found: Counter[Write] = Counter()
+    for family in text_string_to_metric_families(get(plane, "/metrics")):
+        if family.name != "apiserver_request":
+            continue
+        for sample in family.samples:
+            of = sample.labels
+            resource = of.get("resource", "")
+            if (
+                of.get("verb") in _WRITES
+                and of["code"].startswith("2")
+                and resource not in _NOT_WORK
+            ):
+                found[of["verb"], resource, of.get("subresource", "")] += int(sample.value)
+    return found
+
+
+def get(plane: Plane, path: str) -> str:
+    """Return what the API server answers to an administrator."""
+    pki = plane.folder / "pki"
+    context = ssl.create_default_context(cafile=str(pki / "ca.crt"))
+    context.load_cert_chain(str(pki / "admin.crt"), str(pki / "admin.key"))
+    server = plane.info()["server"]
+    with urllib.request.urlopen(server + path, timeout=30, context=context) as answer:  # noqa: S310
+        return str(answer.read().decode())
+
+
+def cpu(plane: Plane) -> dict[str, tuple[float, float]]:
+    """Return CPU seconds and resident MiB of each process."""
+    found = {}
+    for program in plane.programs.all():
+        if program.alive():
+            process = psutil.Process(program.pid)
+            times = process.cpu_times()
+            found[program.name] = (times.user + times.system, process.memory_info().rss / 2**20)
+    return found
