@@ -55,6 +55,8 @@ class NodeGroup(BaseModel):
         if self.gpu_model:
             labels["nvidia.com/gpu.product"] = self.gpu_model
         amounts = {"cpu": self.cpu, "memory": self.memory, "pods": str(self.pods)}
+        if self.kind == "process":
+            amounts["ephemeral-storage"] = "100Gi"  # every kubelet has some to give
         if self.gpus:
             amounts["nvidia.com/gpu"] = str(self.gpus)
         amounts |= {resource: str(count) for resource, count in self.extended.items()}

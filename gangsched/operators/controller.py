@@ -153,6 +153,12 @@ class JobController:
             await self._write_status(cache, job, actions.status)
         for event in actions.events:
             await self._tell(cache, subject, event)
+        groups = f"/apis/gangsched.io/v1alpha1/namespaces/{job.namespace}/podgroups"
+        # Before its pods: a gang that is over has not lost them.
+        if actions.delete_group and cache.group is not None:
+            await self._gone(f"{groups}/{job.name}", cache.group["metadata"]["uid"])
+            event = JobEvent("Normal", "SuccessfulDeletePodGroup", f"Deleted PodGroup: {job.name}")
+            await self._tell(cache, subject, event)
         path = f"/api/v1/namespaces/{job.namespace}"
         cache.deleted.update(pod.uid for pod in actions.delete_pods)
         for pod in actions.delete_pods:
@@ -171,11 +177,6 @@ class JobController:
             if name in cache.services:
                 uid = cache.services[name]["metadata"]["uid"]
                 await self._gone(f"{path}/services/{name}", uid)
-        groups = f"/apis/gangsched.io/v1alpha1/namespaces/{job.namespace}/podgroups"
-        if actions.delete_group and cache.group is not None:
-            await self._gone(f"{groups}/{job.name}", cache.group["metadata"]["uid"])
-            event = JobEvent("Normal", "SuccessfulDeletePodGroup", f"Deleted PodGroup: {job.name}")
-            await self._tell(cache, subject, event)
         if actions.put_group is not None:
             await self._put_group(cache, subject, groups, actions.put_group)
         await self._create(cache, subject, actions)

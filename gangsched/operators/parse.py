@@ -65,7 +65,7 @@ def parse(body: Json, scheduler: str, kind: str) -> Job:
         spec: Any = SPECS[kind].model_validate(body.get("spec") or {})
     except ValidationError as error:
         raise InvalidJobError(one_sentence(error, f"{subject}: spec")) from error
-    version = version_of(body)
+    version = version_of(body, framework.specs)
     roles = _roles(getattr(spec, framework.specs), framework, subject, version)
     _check_name(metadata["name"], roles, subject)
     own = _own(spec, roles, framework, subject, version)
@@ -149,15 +149,15 @@ def _own(
     return {}
 
 
-def version_of(body: Json) -> str:
+def version_of(body: Json, specs: str) -> str:
     """Return the API version a job was written in; any version may be read.
 
-    The API server says which in managedFields: whoever came first wrote the job.
+    The API server says which in managedFields: whoever wrote `specs`, the replica specs, first.
     """
     writers = [
         one
         for one in body["metadata"].get("managedFields") or []
-        if not one.get("subresource") and "f:spec" in (one.get("fieldsV1") or {})
+        if f"f:{specs}" in ((one.get("fieldsV1") or {}).get("f:spec") or {})
     ]
     first: Json = min(writers, key=lambda one: one.get("time") or "", default={})
     return str(first.get("apiVersion") or body.get("apiVersion") or "")

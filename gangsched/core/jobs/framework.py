@@ -119,7 +119,7 @@ class Framework:
         return bool(statuses[self.decisive(job).role.type].get("active", 0) > 0)
 
     def counted(self, job: Job, role: JobRole) -> bool:
-        """Tell whether the gang can have a role's pods before it runs."""
+        """Tell whether a role's pods are of the gang that starts; others come once it runs."""
         del job, role
         return True
 

@@ -81,17 +81,18 @@ class _Live(Step):
         there = {pod.name for pod in self.seen.pods}
         self.actions.documents = self.framework.documents(self.job, self.seen)
         for role in self.job.roles:
+            counted = self.framework.counted(self.job, role)
             if self.framework.waits(self.job, role, self.seen):
                 continue
             for index in range(role.replicas):
                 name = self.job.pod_name(role, index)
-                if name in there or name not in group.assignments:
+                if name in there or (counted and name not in group.assignments):
                     continue
                 service = self.framework.service(self.job, role, index)
                 if service is not None and name not in self.seen.services:
                     self.actions.create_services.append(service)
                 pinned = group.phase in ("Reserved", "Binding")
-                node = group.assignments[name] if pinned else None
+                node = group.assignments.get(name) if pinned else None
                 self.actions.create_pods.append(self._pod(role, index, node))
         self._scale_down()
 
@@ -132,8 +133,8 @@ class _Live(Step):
         minimum = min(job.gang.minimum or most, most)
         roles = []
         left = minimum
-        for role in job.roles:
-            least = min(role.replicas, left) if role in counted else 0
+        for role in counted:
+            least = min(role.replicas, left)
             left -= least
             roles.append(gang_role(role, least, self.framework.pod_template(job, role, 0)))
         spec: Json = {
