@@ -29,8 +29,8 @@ class _Condition(msgspec.Struct):
     status: str
 
 
-class _Status(msgspec.Struct):
-    conditions: list[_Condition] = []
+class _Status(msgspec.Struct, frozen=True):
+    conditions: tuple[_Condition, ...] = ()
 
 
 class _Meta(msgspec.Struct):

@@ -11,6 +11,7 @@ from gangsched.local.agent.agent import Agent
 from gangsched.local.agent.gateway import Gateway
 from gangsched.local.agent.kubelet import Kubelet
 from gangsched.local.agent.sandbox import choose
+from gangsched.local.agent.storage import Storage
 from gangsched.local.nodes import load_nodes
 
 log = logging.getLogger("gangsched.agent")
@@ -37,7 +38,8 @@ async def _run(options: argparse.Namespace) -> None:
         nodes = load_nodes(options.nodes)
         gateway = Gateway(sandboxes, client.server)
         await gateway.open()
-        agent = Agent(client, nodes, sandboxes, options.state, options.port, gateway)
+        storage = Storage(client, options.state / "volumes")
+        agent = Agent(client, nodes, sandboxes, options.state, options.port, gateway, storage)
         kubelet = Kubelet(agent.find)
         await kubelet.serve(options.port, options.certificate, options.key, options.client_ca)
         running = asyncio.create_task(agent.run(options.ready))

@@ -20,6 +20,7 @@ from gangsched.local.agent.container import timestamp
 from gangsched.local.agent.gateway import Gateway
 from gangsched.local.agent.sandbox import Sandboxes
 from gangsched.local.agent.spec import Json, Objects
+from gangsched.local.agent.storage import Storage
 from gangsched.local.agent.worker import Reporter, Worker
 from gangsched.local.nodes import NodeFile
 
@@ -41,6 +42,7 @@ class Agent(Reporter):
     folder: Path
     port: int
     gateway: Gateway
+    storage: Storage
     _names: dict[str, None] = field(default_factory=dict)
     _workers: dict[str, Worker] = field(default_factory=dict)
     _services: dict[str, Json] = field(default_factory=dict)
@@ -52,11 +54,14 @@ class Agent(Reporter):
         for manifest in manifests:
             self._names[manifest["metadata"]["name"]] = None
             await self._register(manifest)
+        await self.storage.declare()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._heartbeats())
             services = Watch(self.client, "/api/v1/services", _Services(self))
             group.create_task(services.run())
             group.create_task(Watch(self.client, "/api/v1/pods", _Pods(self)).run())
+            for watch in self.storage.watches(self._spawn):
+                group.create_task(watch.run())
             await services.synced.wait()
             ready.touch()
 
@@ -259,6 +264,10 @@ class Agent(Reporter):
             except NotFound:
                 found[kind, name] = None
         return Objects(found)
+
+    async def claim(self, pod: Json, name: str) -> Path:
+        """Return the folder of a volume claim of the pod's namespace."""
+        return await self.storage.place(pod["metadata"]["namespace"], name)
 
     async def token(self, pod: Json, source: Json) -> bytes:
         """Ask the API for a token bound to the pod."""

@@ -8,11 +8,17 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A folder or file that appears at a path inside the pod."""
+    """A folder or file that appears at a path inside the pod.
+
+    `memory` is the folder of a volume that is kept in memory, and `most_bytes` how large it may
+    grow; 0 sets no bound.
+    """
 
     source: Path
     target: str
     read_only: bool = False
+    memory: Path | None = None
+    most_bytes: int = 0
 
 
 def root_script(root: Path, name: str, mounts: list[Mount]) -> str:
@@ -51,10 +57,15 @@ def root_script(root: Path, name: str, mounts: list[Mount]) -> str:
         f"mount --rbind /sys {target}/sys",
         f"mount -t tmpfs -o mode=1777 tmpfs {target}/dev/shm",
     ]
+    for folder, most_bytes in sorted({(m.memory, m.most_bytes) for m in mounts if m.memory}):
+        size = f",size={most_bytes}" if most_bytes else ""
+        lines.append(f"mount -t tmpfs -o mode=1777{size} tmpfs {shlex.quote(str(folder))}")
     for one in sorted(mounts, key=lambda m: m.target):
         # A link such as /var/run -> /run would lead out of the new root: follow it here.
         real = os.path.realpath(one.target)
         source, place = shlex.quote(str(one.source)), f"{target}{shlex.quote(real)}"
+        if one.memory:
+            lines.append(f"mkdir -p {source}")
         if one.source.is_file():
             lines.append(f"mkdir -p $(dirname {place}) && touch {place}")
         else:

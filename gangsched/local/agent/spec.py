@@ -238,7 +238,8 @@ def _source_files(
 
 def unsupported_volumes(pod: Json) -> list[str]:
     """Return the volumes a process node cannot provide, as kind and name."""
-    known = {"configMap", "secret", "emptyDir", "hostPath", "projected", "downwardAPI"}
+    made = {"configMap", "secret", "projected", "downwardAPI"}
+    known = made | {"emptyDir", "hostPath", "persistentVolumeClaim"}
     found = []
     for volume in pod["spec"].get("volumes", []):
         kinds = set(volume) - {"name"}

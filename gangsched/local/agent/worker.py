@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gangsched.kube.quantities import quantity
 from gangsched.local.agent import spec as pods
 from gangsched.local.agent.container import Run, timestamp
 from gangsched.local.agent.root import Mount
@@ -43,6 +44,10 @@ class Reporter:
 
     async def objects(self, pod: Json) -> Objects:
         """Fetch what the pod refers to."""
+        raise NotImplementedError
+
+    async def claim(self, pod: Json, name: str) -> Path:
+        """Return the folder of a volume claim."""
         raise NotImplementedError
 
     async def token(self, pod: Json, source: Json) -> bytes:
@@ -252,6 +257,9 @@ class Worker:
             if not path.exists():
                 raise PodError("FailedMount", f"hostPath {path} does not exist")
             return path
+        if "persistentVolumeClaim" in volume:
+            claim = volume["persistentVolumeClaim"]["claimName"]
+            return await self.reporter.claim(self.pod, claim)
         place = self.folder / "volumes" / str(volume["name"])
         place.mkdir(parents=True, exist_ok=True)
         for name, (content, mode) in pods.files(volume, self.pod, self._objects, self.ip).items():
@@ -270,17 +278,30 @@ class Worker:
         """Return every mount of the pod; containers share one root, so equal paths must agree."""
         volumes = {volume["name"]: volume for volume in self.pod["spec"].get("volumes", [])}
         found: dict[str, Mount] = {}
+        fixed = {"configMap", "secret", "projected", "downwardAPI"}
         for container in self._containers:
             for mount in container.spec.get("volumeMounts", []):
                 if mount["name"] not in self._mounts:
                     raise PodError("FailedMount", f"no volume named {mount['name']!r}")
-                source = self._mounts[mount["name"]]
+                source, volume = self._mounts[mount["name"]], volumes[mount["name"]]
                 if mount.get("subPath"):
                     source /= mount["subPath"]
-                fixed = {"configMap", "secret", "projected", "downwardAPI"}
-                read_only = bool(mount.get("readOnly")) or bool(fixed & set(volumes[mount["name"]]))
-                found[mount["mountPath"]] = Mount(source, mount["mountPath"], read_only)
+                    if not fixed & set(volume):
+                        source.mkdir(parents=True, exist_ok=True)
+                claim = volume.get("persistentVolumeClaim") or {}
+                read_only = mount.get("readOnly") or claim.get("readOnly") or fixed & set(volume)
+                found[mount["mountPath"]] = Mount(
+                    source, mount["mountPath"], bool(read_only), *self._memory(volume)
+                )
         return list(found.values())
+
+    def _memory(self, volume: Json) -> tuple[Path | None, int]:
+        """Return the folder of a volume that is kept in memory, and its size in bytes."""
+        empty = volume.get("emptyDir") or {}
+        if empty.get("medium") != "Memory":
+            return None, 0
+        limit = empty.get("sizeLimit")
+        return self._mounts[volume["name"]], quantity("memory", limit) if limit else 0
 
     # -- containers ---------------------------------------------------------------------------
 

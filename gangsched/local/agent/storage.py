@@ -1,0 +1,144 @@
+"""Volume claims of process nodes: every volume is a folder of this machine.
+
+The nodes are one machine, so a volume may be used by any number of them at once, whatever access
+mode its claim asks for. Claims of other storage classes stay pending, as they would anywhere.
+"""
+
+import contextlib
+import json
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+from gangsched.kube.client import KubeClient
+from gangsched.kube.errors import Conflict, KubeError, NotFound
+from gangsched.kube.watch import Watch
+from gangsched.local.agent.spec import Json, PodError
+
+CLASS, PROVISIONER = "local", "gangsched.io/local"
+
+_CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+_CLAIMS = "/api/v1/persistentvolumeclaims"
+_VOLUMES = "/api/v1/persistentvolumes"
+
+log = logging.getLogger("gangsched.agent")
+
+
+class Storage:
+    """Makes a folder and a PersistentVolume for each claim of our class, and removes both."""
+
+    def __init__(self, client: KubeClient, folder: Path) -> None:
+        self._client = client
+        self._folder = folder
+
+    async def declare(self) -> None:
+        """Create the storage class, the default one."""
+        body = {
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "StorageClass",
+            "metadata": {
+                "name": CLASS,
+                "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
+            },
+            "provisioner": PROVISIONER,
+            "reclaimPolicy": "Delete",
+            "volumeBindingMode": "Immediate",
+        }
+        with contextlib.suppress(Conflict):
+            await self._client.create(_CLASSES, body)
+
+    def watches(self, spawn: Any) -> list[Watch]:
+        """Return the watches to run; `spawn` takes the work of each change."""
+        return [
+            Watch(self._client, _CLAIMS, _Changes(spawn, self.claimed)),
+            Watch(self._client, _VOLUMES, _Changes(spawn, self.released)),
+        ]
+
+    async def claimed(self, claim: Json) -> None:
+        """Make a volume for a claim that waits for one of ours."""
+        spec, metadata = claim["spec"], claim["metadata"]
+        if spec.get("storageClassName") != CLASS or spec.get("volumeName"):
+            return
+        name = f"pvc-{metadata['uid']}"
+        folder = self._folder / name
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o777)
+        body = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {
+                "name": name,
+                "annotations": {"pv.kubernetes.io/provisioned-by": PROVISIONER},
+            },
+            "spec": {
+                "storageClassName": CLASS,
+                "persistentVolumeReclaimPolicy": "Delete",
+                "accessModes": spec["accessModes"],
+                "capacity": {"storage": spec["resources"]["requests"]["storage"]},
+                "volumeMode": "Filesystem",
+                "hostPath": {"path": str(folder), "type": "DirectoryOrCreate"},
+                "claimRef": {
+                    "apiVersion": "v1",
+                    "kind": "PersistentVolumeClaim",
+                    "namespace": metadata["namespace"],
+                    "name": metadata["name"],
+                    "uid": metadata["uid"],
+                },
+            },
+        }
+        with contextlib.suppress(Conflict):
+            await self._client.create(_VOLUMES, body)
+
+    async def released(self, volume: Json) -> None:
+        """Remove a volume of ours whose claim is gone."""
+        metadata, status = volume["metadata"], volume.get("status") or {}
+        ours = (metadata.get("annotations") or {}).get("pv.kubernetes.io/provisioned-by")
+        if ours != PROVISIONER or status.get("phase") != "Released":
+            return
+        if metadata.get("deletionTimestamp"):
+            return
+        shutil.rmtree(self._folder / metadata["name"], ignore_errors=True)
+        body = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        with contextlib.suppress(NotFound, Conflict):
+            await self._client.delete(f"{_VOLUMES}/{metadata['name']}", body)
+
+    async def place(self, namespace: str, claim: str) -> Path:
+        """Return the folder of a claim's volume.
+
+        Raises:
+            PodError: it has none yet, or one of a kind that a process node cannot mount.
+
+        """
+        path = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/{claim}"
+        try:
+            spec = json.loads(await self._client.get(path))["spec"]
+            if not spec.get("volumeName"):
+                raise PodError("FailedMount", f"persistentvolumeclaim {claim!r} is not bound")
+            found = json.loads(await self._client.get(f"{_VOLUMES}/{spec['volumeName']}"))["spec"]
+        except NotFound as error:
+            raise PodError("FailedMount", f"persistentvolumeclaim {claim!r} not found") from error
+        for kind in ("hostPath", "local"):
+            if kind in found:
+                return Path(found[kind]["path"])
+        kind = next(iter(set(found) & {"csi", "nfs", "iscsi", "fc", "rbd", "cephfs"}), "unknown")
+        raise PodError("FailedMount", f"a process node cannot mount a volume of kind {kind}")
+
+
+class _Changes:
+    """A receiver that has work done for every object it sees."""
+
+    def __init__(self, spawn: Any, work: Any) -> None:
+        self._spawn, self._work = spawn, work
+
+    def seen(self, raw: bytes) -> None:
+        self._spawn(self._tried(json.loads(raw)))
+
+    def gone(self, uid: str, raw: bytes | None) -> None:
+        """A claim that is gone releases its volume, which is seen."""
+
+    async def _tried(self, body: Json) -> None:
+        try:
+            await self._work(body)
+        except (KubeError, OSError) as error:
+            log.warning("volume of %s: %s", body["metadata"]["name"], error)
