@@ -135,10 +135,12 @@ async def measure(plane: Plane, stem: str) -> dict[str, float]:
             for (verb, resource, part), n in made.items()
             if resource == "pods" and (part == "binding" or (not part and verb != "POST"))
         )
-        of_jobs = sum(
+        told = json.loads(await client.get("/api/v1/events"))["items"]
+        events = sum(one["source"].get("component") == "gangsched" for one in told)
+        of_jobs = events + sum(
             n
             for (verb, resource, part), n in made.items()
-            if resource in ("pytorchjobs", "podgroups", "events", "services")
+            if resource in ("pytorchjobs", "podgroups", "services")
             and not (verb == "POST" and resource in ("pytorchjobs", "podgroups", "services"))
         )
         print("  " + ", ".join(f"{' '.join(k)} {n}" for k, n in made.most_common(14)), flush=True)

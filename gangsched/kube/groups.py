@@ -176,6 +176,11 @@ def group_key(raw: bytes) -> tuple[str, str, str]:
     return metadata.namespace, metadata.name, metadata.uid
 
 
+def is_owned(raw: bytes) -> bool:
+    """Tell whether an object has an owner that controls it."""
+    return any(owner.controller for owner in decode_group(raw).metadata.owner_references)
+
+
 def labels(raw: bytes) -> dict[str, str]:
     """Return the labels of any object."""
     return dict(decode_group(raw).metadata.labels)

@@ -187,7 +187,13 @@ class PodGroups(Receiver):
         namespace, name, uid = groups.group_key(raw)
         self._ids[uid] = gang_id
         subject = Subject(
-            f"{names.GROUP}/{names.VERSION}", "PodGroup", namespace, name, uid, has_status=True
+            f"{names.GROUP}/{names.VERSION}",
+            "PodGroup",
+            namespace,
+            name,
+            uid,
+            has_status=True,
+            owned=groups.is_owned(raw),
         )
         self.scheduler.status.subject(gang_id, subject)
 

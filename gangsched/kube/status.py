@@ -31,6 +31,9 @@ _WARNINGS = frozenset({"Broken", "BelowMinimum", "Invalid", "Preempted", "Shrunk
 _QUIET = frozenset({"Reserved", "BackingOff"})
 """Said in the status alone: an Event more for every gang would be a write more."""
 
+_TOLD_BY_OWNERS = frozenset({"Placed"})
+"""What the job of a group says in its own Events."""
+
 _PASSING = frozenset({"TooFewPods", "Reserved"})
 """States most gangs pass within moments: told only if they last, or every pod of a large gang
 would cost a status write and an Event."""
@@ -43,7 +46,10 @@ _TOLD_AT_ONCE = 100
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The object that stands for a gang: where its status goes and its Events point."""
+    """The object that stands for a gang: where its status goes and its Events point.
+
+    An `owned` group is one of a job, which tells itself that it runs.
+    """
 
     api_version: str
     kind: str
@@ -52,6 +58,7 @@ class Subject:
     uid: str
     has_status: bool = False
     theirs: foreign.Kind | None = None
+    owned: bool = False
 
     @property
     def is_group(self) -> bool:
@@ -109,6 +116,7 @@ class Status:
         if known is None or known.uid != subject.uid:
             word = self._words.get(gang)
             if word is not None:
+                word.written = None
                 self._changed(gang, word)
 
     def touch(self, gang: GangId) -> None:
@@ -235,7 +243,8 @@ class Status:
                     await self._write_foreign(gang, subject, subject.theirs, word)
                 while word.events:
                     word.said = word.events.pop(0)
-                    await self._write_event(subject, *word.said)
+                    if not (subject.owned and word.said[0] in _TOLD_BY_OWNERS):
+                        await self._write_event(subject, *word.said)
             except NotFound:
                 continue  # deleted meanwhile
             except KubeError as error:
@@ -271,11 +280,14 @@ class Status:
                 ],
             }
         }
+        if body == word.written:
+            return
         path = (
             f"/apis/{names.GROUP}/{names.VERSION}/namespaces/{subject.namespace}"
             f"/podgroups/{subject.name}/status"
         )
         await self.client.patch(path, body)
+        word.written = body
 
     async def _write_foreign(
         self, gang: GangId, subject: Subject, kind: foreign.Kind, word: _Word
