@@ -8,6 +8,11 @@ from gangsched.core.jobs.framework import Decisive, Framework, Variables
 from gangsched.core.jobs.model import Job, JobRole, Json
 
 
+_OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+"""Since torch 2.4 agents share one store, whose address rank 0 tells only in its first round: a
+worker that joins a running job waits for it until the store's time-out, a minute or more."""
+
+
 class PyTorch(Framework):
     """torch.distributed: a static rendezvous, or torchrun's elastic one."""
 
@@ -43,6 +48,7 @@ class PyTorch(Framework):
             found["PET_NPROC_PER_NODE"] = processes
         if job.elastic is not None:
             found["PET_NNODES"] = f"{job.elastic.minimum}:{job.elastic.maximum}"
+            found |= _OWN_STORE
             if not self._names_its_master(role.template):
                 found |= job.elastic.environment
         return found
