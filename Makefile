@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 NAME ?= all
 SEEDS ?= 30
 
-.PHONY: demo test check bench crds dashboards pictures lock clean
+.PHONY: demo test check bench frameworks crds dashboards pictures lock clean
 
 demo: $(VENV)/ready  ## Three gangs on a fresh local control plane
 	@$(BIN)/gangsched demo
@@ -44,14 +44,21 @@ $(VENV)/ready: pyproject.toml requirements-torch.lock
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
 	@touch $@
 
+frameworks: $(VENV)/ready  ## TensorFlow, JAX and XGBoost (2 GB), and the tests that run them
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes \
+	  -r requirements-frameworks.lock
+	@$(BIN)/python -m gangsched local build
+	$(BIN)/pytest tests/integration/test_frameworks.py
+
 pictures: $(VENV)/ready  ## Draw the pictures of docs/ anew
 	$(BIN)/python docs/pictures.py docs/pictures
 
 lock: $(VENV)/ready  ## Resolve the dependencies anew
-	for extra in "" "--extra torch"; do \
-	  $(BIN)/uv pip compile -q --universal --python-version 3.11 pyproject.toml --extra dev $$extra \
+	for extra in "" -torch -frameworks; do \
+	  $(BIN)/uv pip compile -q --universal --python-version 3.11 pyproject.toml --extra dev \
+	    $${extra:+--extra torch} $$(test "$$extra" != -frameworks || echo --extra frameworks) \
 	    --no-emit-index-url --no-header --no-annotate --generate-hashes \
-	    -o requirements$${extra:+-torch}.lock; done
+	    -o requirements$$extra.lock; done
 
 clean:  ## Remove what was built here (the user's cache stays)
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis

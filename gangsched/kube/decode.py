@@ -116,14 +116,21 @@ def _beyond(spec: PodSpec) -> tuple[str, ...]:
 
 
 def _host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
-    return tuple(
-        sorted(
-            (port.protocol, port.host_ip or "0.0.0.0", port.host_port)
-            for container in spec.containers
-            for port in container.ports
-            if port.host_port
+    """Return the ports of its node a pod takes.
+
+    In the node's own network that is every port it names: the API server writes that into pods,
+    and of a template, before there is one, it is true as well.
+    """
+    taken = (
+        (
+            port.protocol,
+            port.host_ip or "0.0.0.0",
+            port.host_port or (port.container_port if spec.host_network else 0),
         )
+        for container in spec.containers
+        for port in container.ports
     )
+    return tuple(sorted(one for one in taken if one[2]))
 
 
 def needs(spec: PodSpec, annotations: Mapping[str, str] = _NOTHING) -> PodNeeds:

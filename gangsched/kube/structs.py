@@ -49,6 +49,7 @@ class Resources(Struct):
 class Port(Struct):
     """The API's Port."""
 
+    container_port: int = 0
     host_port: int = 0
     protocol: str = "TCP"
     host_ip: str = msgspec.field(default="", name="hostIP")

@@ -15,6 +15,7 @@ import msgspec
 from gangsched.core.jobs import conditions
 from gangsched.core.jobs.framework import Framework
 from gangsched.core.jobs.model import Actions, Job, JobEvent, Json, Observed, PodView
+from gangsched.core.jobs.parts import within
 from gangsched.core.jobs.reconcile import reconcile
 from gangsched.kube.client import KubeClient
 from gangsched.kube.errors import Conflict, KubeError, NotFound
@@ -28,7 +29,7 @@ from gangsched.operators.work import Key, WorkQueue
 log = logging.getLogger(__name__)
 
 _MANAGERS = (None, "", "kubeflow.org/training-operator", "kubeflow.org/mpi-operator")
-_CONTENT = ("data", "rules", "subjects")
+_CONTENT = ("data", "rules", "subjects", "spec")
 """Fields of a job's documents that are brought back to what they should be."""
 
 _CREATIONS_AT_ONCE = 16
@@ -55,6 +56,8 @@ class JobCache:
     deleted: set[str] = field(default_factory=set)
     documents: dict[tuple[str, str], Json] = field(default_factory=dict)
     """What was last written of objects that are not watched, by kind and name."""
+
+    dropped: set[tuple[str, str]] = field(default_factory=set)
 
 
 class JobController:
@@ -177,6 +180,8 @@ class JobController:
             if name in cache.services:
                 uid = cache.services[name]["metadata"]["uid"]
                 await self._gone(f"{path}/services/{name}", uid)
+        for document in actions.drop:
+            await self._drop(cache, subject, document)
         if actions.put_group is not None:
             await self._put_group(cache, subject, groups, actions.put_group)
         await self._create(cache, subject, actions)
@@ -246,9 +251,23 @@ class JobController:
         path = collection(document["apiVersion"], document["kind"], subject.namespace)
         made = await self._make(cache, subject, path, filled(document))
         content = {part: document[part] for part in _CONTENT if part in document}
-        if any(made.get(part) != value for part, value in content.items()):
+        if not within(content, made):
             await self._client.patch(f"{path}/{key[1]}", content)
         cache.documents[key] = document
+        cache.dropped.discard(key)
+
+    async def _drop(self, cache: JobCache, subject: Subject, document: Json) -> None:
+        """Delete one of the job's documents, if it is there and the job's."""
+        key = document["kind"], document["metadata"]["name"]
+        if key in cache.dropped:
+            return
+        path = f"{collection(document['apiVersion'], key[0], subject.namespace)}/{key[1]}"
+        with contextlib.suppress(NotFound):
+            found = msgspec.json.decode(await self._client.get(path))
+            if owner_uid(found) == subject.uid:
+                await self._gone(path, found["metadata"]["uid"])
+        cache.documents.pop(key, None)
+        cache.dropped.add(key)
 
     async def _make(self, cache: JobCache, subject: Subject, path: str, document: Json) -> Json:
         """Create an object of a job; one that is there already is the job's, or the name is taken.

@@ -249,9 +249,8 @@ def _elastic(
         "PET_NPROC_PER_NODE": policy.nProcPerNode,
         "PET_MAX_RESTARTS": policy.maxRestarts,
     }
-    return Elastic(
-        least, most, {key: str(value) for key, value in values.items() if value not in (None, "")}
-    )
+    given = {key: str(value) for key, value in values.items() if value not in (None, "")}
+    return Elastic(least, most, given, tuple(policy.metrics or ()))
 
 
 def _gang_restarts(metadata: Json, subject: str) -> int:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from gangsched.kube.client import KubeClient, credentials
 from gangsched.kube.errors import NotFound
 from gangsched.operators import jobset, trainjob
 from gangsched.operators.controller import JobController
+from gangsched.operators.neighbours import kinds_of_others
 from gangsched.operators.owner import OwnerController
 
 log = logging.getLogger(__name__)
@@ -41,7 +43,7 @@ async def run_operators(
     kinds: Collection[str] | None = None,
     scheduler: str = "gangsched",
 ) -> None:
-    """Run the job controllers of some kinds, by default all, until cancelled.
+    """Run the job controllers of some kinds, by default all that no other operator runs.
 
     Raises:
         ConfigError: there is no such kind.
@@ -58,7 +60,15 @@ async def run_operators(
             raise ConfigError(
                 f"job_kinds: there is no kind {kind!r}; there are: {', '.join(controllers)}"
             )
-    if kinds is not None:
+    if kinds is None:
+        for kind, why in (await kinds_of_others(client, time.time())).items():
+            if controllers.pop(kind, None) is not None:
+                log.warning(
+                    "jobs of kind %s are left alone: %s. Name the kind in job_kinds to run it here",
+                    kind,
+                    why,
+                )
+    else:
         controllers = {kind: one for kind, one in controllers.items() if kind in kinds}
     registry = kopf.OperatorRegistry()
     _register(registry, controllers, kubeconfig)

@@ -12,6 +12,7 @@ from gangsched.core.jobs.model import (
     PodView,
     RunLimits,
 )
+from gangsched.core.jobs.parts import within
 from gangsched.core.jobs.reconcile import reconcile
 from gangsched.core.jobs.step import Clock
 from gangsched.core.jobs.times import parse_time
@@ -184,3 +185,11 @@ def test_late_words_of_an_earlier_object_do_not_hide_its_successor():
         controller.part_seen(kind, body("first", 5), "j")
         controller.part_gone(kind, body("first", 6), "j")
     assert cache.group["metadata"]["uid"] == cache.pods["j"]["metadata"]["uid"] == "second"
+
+
+def test_what_the_api_filled_in_is_no_difference():
+    wanted = {"spec": {"ports": [{"port": 1}], "name": "x"}}
+    assert within(wanted, {"spec": {"ports": [{"port": 1, "protocol": "TCP"}], "name": "x"}})
+    assert not within(wanted, {"spec": {"ports": [], "name": "x"}})
+    assert not within(wanted, {"spec": {"ports": [{"port": 2}], "name": "x"}})
+    assert not within(wanted, {})

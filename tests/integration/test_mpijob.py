@@ -1,8 +1,10 @@
 """MPIJobs of both versions: Open MPI for real, where this machine has it, and the gang's rules."""
 
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 
+import kubernetes
 import pytest
 import yaml
 
@@ -99,3 +101,37 @@ def test_suspended_and_resumed_it_gets_its_service_again(cluster, namespace):
         state = "Suspended" if suspend else "Running"
         cluster.wait(lambda s=state: cluster.is_true(namespace, "j", s, "MPIJob"), state, 60)
     assert [s.metadata.name for s in cluster.core.list_namespaced_service(namespace).items] == ["j"]
+
+
+def test_kinds_that_another_operator_runs_are_left_alone(cluster, namespace):
+    """Its Lease is held: jobs of its kind are not touched, and the log says why."""
+    now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    spec = {"holderIdentity": "mpi-operator-0", "leaseDurationSeconds": 600, "renewTime": now}
+    body = {"metadata": {"name": "mpi-operator"}, "spec": spec}
+    leases = kubernetes.client.CoordinationV1Api(cluster.core.api_client)
+    leases.create_namespaced_lease(namespace, body)
+    try:
+        cluster.restart("gangsched")
+        cluster.wait(
+            lambda: "jobs of kind MPIJob are left alone" in cluster.tails(), "it to be said"
+        )
+        cluster.kubectl("create", "-n", namespace, "-f", "-", stdin=yaml.safe_dump(job()))
+        other = {
+            "apiVersion": "kubeflow.org/v1",
+            "kind": "JAXJob",
+            "metadata": {"name": "other"},
+            "spec": {
+                "jaxReplicaSpecs": {
+                    "Worker": {
+                        "template": {"spec": {"containers": [{"name": "jax", "image": "none"}]}}
+                    }
+                }
+            },
+        }
+        cluster.kubectl("create", "-n", namespace, "-f", "-", stdin=yaml.safe_dump(other))
+        cluster.wait(lambda: cluster.is_true(namespace, "other", "Running", "JAXJob"), "the other")
+        assert not cluster.conditions(namespace, "j", "MPIJob")
+    finally:
+        leases.delete_namespaced_lease("mpi-operator", namespace)
+        cluster.restart("gangsched")
+    cluster.wait(lambda: cluster.is_true(namespace, "j", "Running", "MPIJob"), "it to be ours", 60)

@@ -4,6 +4,7 @@ import copy
 import json
 import time
 
+import kubernetes
 import pytest
 
 TOLERATE = [{"key": "process", "operator": "Exists"}]
@@ -488,6 +489,33 @@ def test_a_template_the_api_refuses_is_told(cluster, namespace):
             r == "FailedCreatePod" and "Sometimes" in m for r, m in cluster.events(namespace, "j")
         ),
         "the Event",
+    )
+
+
+def test_an_elastic_job_with_metrics_has_an_autoscaler(cluster, namespace):
+    """It moves the scale subresource; it goes while the job is suspended."""
+    usage = {"type": "Utilization", "averageUtilization": 80}
+    metric = {"type": "Resource", "resource": {"name": "cpu", "target": usage}}
+    elastic = {"minReplicas": 1, "maxReplicas": 3, "metrics": [metric]}
+    cluster.create_job(namespace, job(workers=2, master=False, elasticPolicy=elastic))
+    cluster.wait_placed(namespace, "j-", 2)
+    autoscaling = kubernetes.client.AutoscalingV2Api(cluster.core.api_client)
+    scaler = autoscaling.read_namespaced_horizontal_pod_autoscaler("j", namespace)
+    assert (scaler.spec.min_replicas, scaler.spec.max_replicas) == (1, 3)
+    assert scaler.spec.scale_target_ref.kind == "PyTorchJob"
+    assert scaler.spec.metrics[0].resource.target.average_utilization == 80
+    assert scaler.metadata.owner_references[0].name == "j"
+    cluster.kubectl("scale", "pytorchjob/j", "--replicas=3", "-n", namespace)
+    cluster.wait_placed(namespace, "j-", 3)
+    cluster.patch_job(namespace, "j", {"spec": {"runPolicy": {"suspend": True}}})
+    cluster.wait(
+        lambda: not autoscaling.list_namespaced_horizontal_pod_autoscaler(namespace).items,
+        "the autoscaler to go",
+    )
+    cluster.patch_job(namespace, "j", {"spec": {"runPolicy": {"suspend": False}}})
+    cluster.wait(
+        lambda: autoscaling.list_namespaced_horizontal_pod_autoscaler(namespace).items,
+        "the autoscaler to return",
     )
 
 

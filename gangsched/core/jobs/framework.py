@@ -133,6 +133,11 @@ class Framework:
         del job, seen
         return []
 
+    def only_while_live(self, job: Job) -> list[Json]:
+        """Return those of the documents that a suspended or finished job must not have."""
+        del job
+        return []
+
     def dress(self, job: Job, role: JobRole, index: int, template: Json) -> None:
         """Add to a pod's template what only this kind needs."""
 

@@ -25,11 +25,15 @@ class JobRole:
 
 @dataclass(frozen=True, slots=True)
 class Elastic:
-    """torchrun's elastic options, as the user wrote them."""
+    """torchrun's elastic options, as the user wrote them.
+
+    With `metrics` (autoscaling/v2) a HorizontalPodAutoscaler moves the number of workers.
+    """
 
     minimum: int
     maximum: int
     environment: Mapping[str, str]
+    metrics: tuple[Json, ...] = ()
 
 
 V1, V2BETA1 = "kubeflow.org/v1", "kubeflow.org/v2beta1"
@@ -175,7 +179,8 @@ class JobEvent:
 class Actions:
     """What to do; `status` None means unchanged. Pods that are stopped keep their logs.
 
-    `documents` are objects that have to be there, as they are, before any pod is.
+    `documents` are objects that have to be there, as they are, before any pod is; those of `drop`
+    have to go.
     """
 
     delete_pods: list[PodView] = field(default_factory=list)
@@ -184,6 +189,7 @@ class Actions:
     delete_group: bool = False
     put_group: Json | None = None
     documents: list[Json] = field(default_factory=list)
+    drop: list[Json] = field(default_factory=list)
     create_services: list[Json] = field(default_factory=list)
     create_pods: list[Json] = field(default_factory=list)
     status: Json | None = None

@@ -5,8 +5,7 @@ Beyond it, worker-only jobs get the master's variables too (their rank 0 is work
 """
 
 from gangsched.core.jobs.framework import Decisive, Framework, Variables
-from gangsched.core.jobs.model import Job, JobRole, Json
-
+from gangsched.core.jobs.model import Job, JobRole, Json, Observed
 
 _OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 """Since torch 2.4 agents share one store, whose address rank 0 tells only in its first round: a
@@ -58,6 +57,30 @@ class PyTorch(Framework):
         role = job.role("Master") or job.roles[0]
         whole = role.type == "Worker" and job.elastic is None
         return Decisive(role, role.replicas if whole else 1)
+
+    def documents(self, job: Job, seen: Observed) -> list[Json]:
+        """Return the autoscaler of an elastic job that has metrics."""
+        del seen
+        if job.elastic is None or not job.elastic.metrics:
+            return []
+        spec = {
+            "scaleTargetRef": {"apiVersion": self.api_version, "kind": self.kind, "name": job.name},
+            "minReplicas": job.elastic.minimum,
+            "maxReplicas": job.elastic.maximum,
+            "metrics": list(job.elastic.metrics),
+        }
+        return [
+            {
+                "apiVersion": "autoscaling/v2",
+                "kind": "HorizontalPodAutoscaler",
+                "metadata": {"name": job.name},
+                "spec": spec,
+            }
+        ]
+
+    def only_while_live(self, job: Job) -> list[Json]:
+        """Nobody scales a job that does not run."""
+        return self.documents(job, Observed())
 
     def _names_its_master(self, template: Json) -> bool:
         """A command with a static rendezvous must not be overruled by an elastic default."""

@@ -47,6 +47,7 @@ class Step:
         """Remove what the clean-up policy says, then the job when its time is over."""
         if self.seen.group is not None:
             self.actions.delete_group = True
+        self.actions.drop = self.framework.only_while_live(self.job)
         policy = self.job.limits.clean_pods
         if not policy:
             self._stop_others()
@@ -98,6 +99,7 @@ class Step:
         self._say("Created", f"{self._what} is created.")
         self._delete([pod for pod in self.seen.pods if not pod.terminating])
         self.actions.delete_services += sorted(self.seen.services)
+        self.actions.drop = self.framework.only_while_live(self.job)
         self.actions.delete_group = self.seen.group is not None
         self.status.pop("startTime", None)
         self.status["replicaStatuses"] = {
