@@ -81,7 +81,7 @@ def test_a_settled_job_asks_for_nothing():
     seen = Observed(
         (pod("j-master-0"), pod("j-worker-0")),
         frozenset({"j-master-0", "j-worker-0"}),
-        group("Placed"),
+        group("Placed", spec=reconcile(job(), Observed(), CLOCK).put_group["spec"]),
     )
     first = reconcile(job(), seen, CLOCK)
     again = reconcile(job(status=first.status), seen, Clock(CLOCK.now_s + 9, "later"))
@@ -90,6 +90,19 @@ def test_a_settled_job_asks_for_nothing():
     assert not (again.create_pods)
     assert not (again.delete_pods)
     assert not (again.put_group)
+
+
+def test_a_placed_gang_grows_with_its_job():
+    spec = reconcile(job(), Observed(), CLOCK).put_group["spec"]
+    worker = job().roles[1]
+    more = job(roles=(job().roles[0], replace(worker, replicas=2)))
+    seen = Observed((pod("j-master-0"), pod("j-worker-0")), group=group("Placed", spec=spec))
+    grown = reconcile(more, seen, CLOCK).put_group
+    assert [role["count"] for role in grown["spec"]["roles"]] == [1, 2]
+    assert [role["minCount"] for role in grown["spec"]["roles"]] == [1, 1]
+    assert grown["spec"]["minMember"] == 2, "it is not below its minimum while it grows"
+    on_its_way = replace(seen, group=group("Binding", spec=spec))
+    assert reconcile(more, on_its_way, CLOCK).put_group is None
 
 
 def test_a_new_gang_waits_for_the_last_pod_of_the_old():

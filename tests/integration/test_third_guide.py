@@ -34,6 +34,18 @@ def environment(cluster, namespace, pod) -> dict[str, str]:
     return {one.name: one.value for one in container.env or []}
 
 
+def only_kube_scheduler_knows_volumes(cluster, namespace, name) -> bool:
+    """Tell whether the job waits since nobody here checks claims, which is what it is told."""
+    if cluster.binding != "direct":
+        return False
+    cluster.wait(
+        lambda: "PersistentVolumeClaim" in cluster.group_status(namespace, name).get("message", ""),
+        "the reason",
+    )
+    assert not cluster.bound(namespace)
+    return True
+
+
 def finish(cluster, namespace, pod) -> None:
     """Have a KWOK pod end well."""
     state = {"terminated": {"exitCode": 0, "reason": "Completed"}}
@@ -48,6 +60,8 @@ def test_tfjob_mnist(cluster, kubeflow):
     cluster.kubectl(
         "apply", "--validate=strict", "-f", "-", stdin=blocks("002")["tfjob-mnist.yaml"]
     )
+    if only_kube_scheduler_knows_volumes(cluster, kubeflow, "mnist-training"):
+        return
     pods = {"mnist-training-ps-0", *(f"mnist-training-worker-{i}" for i in range(4))}
     cluster.wait(lambda: set(cluster.bound(kubeflow)) == pods, "five pods on nodes")
     config = json.loads(environment(cluster, kubeflow, "mnist-training-worker-2")["TF_CONFIG"])
@@ -69,6 +83,8 @@ def test_pytorchjob_resnet_keeps_its_static_rendezvous(cluster, kubeflow):
     text = blocks("002")["pytorchjob-resnet.yaml"]
     cluster.kubectl("apply", "--validate=strict", "-f", "-", stdin=text)
     name = "resnet-distributed"
+    if only_kube_scheduler_knows_volumes(cluster, kubeflow, name):
+        return
     pods = {f"{name}-master-0", *(f"{name}-worker-{i}" for i in range(3))}
     cluster.wait(lambda: set(cluster.bound(kubeflow)) == pods, "four pods on nodes")
     for rank, pod in enumerate([f"{name}-master-0", *(f"{name}-worker-{i}" for i in range(3))]):
@@ -114,8 +130,7 @@ def test_single_pods_are_gangs_of_one(cluster, namespace):
     cluster.wait_placed(namespace, "gpu-training", 1)
     cluster.wait(
         lambda: any(
-            "nvidia.com/mig-3g.20gb" in message
-            for _, message in cluster.events(namespace, "mig-training")
+            "3g.20gb" in message for _, message in cluster.events(namespace, "mig-training")
         ),
         "the reason",
     )

@@ -68,6 +68,20 @@ def covers(current: Mapping[str, Any], wanted: Json) -> bool:
     return text == json.dumps(wanted, sort_keys=True)
 
 
+def no_stricter(current: Mapping[str, Any], wanted: Json) -> Json:
+    """Return a group's wanted spec, asking for no more pods at once than it asks for now.
+
+    A gang that runs and is given more pods would be below its new minimum until they run.
+    """
+    least = {role["name"]: role.get("minCount", role["count"]) for role in current.get("roles", ())}
+    roles = [
+        role | {"minCount": min(role["minCount"], least.get(role["name"], 0))}
+        for role in wanted["roles"]
+    ]
+    minimum = min(wanted["minMember"], current.get("minMember", wanted["minMember"]))
+    return wanted | {"roles": roles, "minMember": minimum}
+
+
 def within(wanted: Any, found: Any) -> bool:
     """Tell whether all of a value is there; objects may have more, which the API filled in."""
     if isinstance(wanted, dict) and isinstance(found, dict):

@@ -19,10 +19,13 @@ from gangsched.core.jobs.model import (
     Observed,
     PodView,
 )
-from gangsched.core.jobs.parts import covers, gang_role, pin
+from gangsched.core.jobs.parts import covers, gang_role, no_stricter, pin
 from gangsched.core.jobs.step import Clock, Step
 
 GATE = "gangsched.io/gang"
+_ON_ITS_WAY = ("Reserved", "Binding")
+"""Phases in which a gang is what it was planned as."""
+
 _RETRIABLE_EXIT = 128
 _CRASHES_TOLD = 3
 
@@ -76,7 +79,9 @@ class _Live(Step):
                 self.actions.put_group = self._group()
             return
         wanted = self._group()
-        if not covers(group.spec, wanted["spec"]) and group.phase in ("", "Gathering", "Pending"):
+        if group.phase == "Placed":
+            wanted["spec"] = no_stricter(group.spec, wanted["spec"])
+        if not covers(group.spec, wanted["spec"]) and group.phase not in _ON_ITS_WAY:
             self.actions.put_group = wanted
         there = {pod.name for pod in self.seen.pods}
         self.actions.documents = self.framework.documents(self.job, self.seen)

@@ -157,6 +157,9 @@ def describe(needs: PodNeeds) -> str:
         share = needs.share
         part = f"{share.memory_mib} MiB" if share.memory_mib else f"{share.milli / 1000:g}"
         parts.insert(0, f"{part} of {plural(share.devices, 'GPU')}")
+    ports = [str(port) for _, _, port in needs.host_ports]
+    if ports:
+        parts.append(f"port{'s' if len(ports) > 1 else ''} {', '.join(ports)} of its node")
     return ", ".join(parts) or "no resources"
 
 
