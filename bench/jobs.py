@@ -1,7 +1,9 @@
 """Job controllers: a thousand PyTorchJobs of four pods at once, before and after ten thousand.
 
-KWOK plays the nodes; a job counts when a watch shows its condition Running. Writes are counted by
-the API server; creation (the pods, their Services, the PodGroup) is not among those beyond it.
+Beside it, in the same run, a client that writes the same objects and schedules nothing: what this
+machine can do at most. KWOK plays the nodes; a job counts when a watch shows its condition Running.
+Writes are counted by the API server; creation (the pods, their Services, the PodGroup) is not among
+those beyond it.
 """
 
 import asyncio
@@ -155,6 +157,89 @@ async def measure(plane: Plane, stem: str) -> dict[str, float]:
         }
 
 
+class _Phase(msgspec.Struct):
+    phase: str = ""
+
+
+class _Pod(msgspec.Struct):
+    metadata: _Meta
+    status: _Phase
+
+
+_decode_pod = msgspec.json.Decoder(_Pod).decode
+
+
+@dataclass
+class PodsRunning:
+    """A receiver of the watch: which pods have run, and when the last began."""
+
+    names: set[str] = field(default_factory=set)
+    last_s: float = 0.0
+
+    def seen(self, raw: bytes) -> None:
+        """Note a pod that runs."""
+        pod = _decode_pod(raw)
+        if pod.status.phase == "Running" and pod.metadata.name not in self.names:
+            self.names.add(pod.metadata.name)
+            self.last_s = time.monotonic()
+
+    def gone(self, uid: str, raw: bytes | None) -> None:
+        """Deletions are the clean-up's."""
+
+
+async def ceiling(plane: Plane) -> float:
+    """Return the jobs/s of a client that knows every node and writes what the controllers write."""
+    core, groups = f"/api/v1/namespaces/{NAMESPACE}", "/apis/gangsched.io/v1alpha1/namespaces"
+    async with KubeClient(plane.kubeconfig) as client:
+        running = PodsRunning()
+        watch = Watch(client, f"{core}/pods", running)
+        watching = asyncio.create_task(watch.run())
+        await watch.synced.wait()
+
+        async def one(number: int) -> None:
+            name = f"raw-{number}"
+            body = job(name)
+            template = body["spec"]["pytorchReplicaSpecs"]["Master"]["template"]  # type: ignore[index]
+            body["spec"] |= {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}  # type: ignore[operator]
+            await client.create(_PATH, body)
+            await client.patch(f"{_PATH}/{name}/status", {"status": {"startTime": None}})
+            group = {
+                "apiVersion": "gangsched.io/v1alpha1",
+                "kind": "PodGroup",
+                "metadata": {"name": name},
+                "spec": {"minMember": PODS},
+            }
+            await client.create(f"{groups}/{NAMESPACE}/podgroups", group)
+            path = f"{groups}/{NAMESPACE}/podgroups/{name}/status"
+            await client.patch(path, {"status": {"phase": "Reserved"}})
+            for index in range(PODS):
+                metadata = {"name": f"{name}-{index}", "labels": {"job": name, "index": str(index)}}
+                service = {
+                    "apiVersion": "v1",
+                    "kind": "Service",
+                    "metadata": metadata,
+                    "spec": {"clusterIP": "None", "selector": metadata["labels"]},
+                }
+                await client.create(f"{core}/services", service)
+                pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+                spec = template["spec"] | {"schedulerName": "nobody"}
+                await client.create(f"{core}/pods", pod | {"spec": spec})
+            node = f"n-{number % 500:03d}"
+            for index in range(PODS):
+                target = {"apiVersion": "v1", "kind": "Node", "name": node}
+                binding = {"apiVersion": "v1", "kind": "Binding", "target": target}
+                await client.create(f"{core}/pods/{name}-{index}/binding", binding)
+            await client.patch(path, {"status": {"phase": "Placed"}})
+            await client.patch(f"{_PATH}/{name}/status", {"status": {"startTime": None}})
+
+        started_s = time.monotonic()
+        await at_once(JOBS, one)
+        while len(running.names) < JOBS * PODS:
+            await asyncio.sleep(0.1)
+        watching.cancel()
+        return JOBS / (running.last_s - started_s)
+
+
 async def delete(client: KubeClient) -> None:
     """Delete the jobs of a run and wait until their pods are gone."""
     pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
@@ -175,9 +260,13 @@ def run() -> dict[str, float]:
         figures = asyncio.run(measure(plane, "first"))
         asyncio.run(_fill(plane))
         later = asyncio.run(measure(plane, "later"))
+        plane.programs.stop("gangsched", hard=True)
+        raw = asyncio.run(ceiling(plane))
     finally:
         plane.down()
     figures |= {f"{key}_with_finished": value for key, value in later.items()}
+    figures["raw_jobs_per_s"] = raw
+    figures["jobs_vs_raw"] = figures["jobs_per_s"] / raw
     figures["finished_jobs_ratio"] = later["jobs_per_s"] / figures["jobs_per_s"]
     return figures
 
