@@ -226,8 +226,12 @@ async def ceiling(plane: Plane) -> float:
                 await client.create(f"{core}/pods", pod | {"spec": spec})
             node = f"n-{number % 500:03d}"
             for index in range(PODS):
-                target = {"apiVersion": "v1", "kind": "Node", "name": node}
-                binding = {"apiVersion": "v1", "kind": "Binding", "target": target}
+                binding = {
+                    "apiVersion": "v1",
+                    "kind": "Binding",
+                    "metadata": {"name": f"{name}-{index}"},
+                    "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+                }
                 await client.create(f"{core}/pods/{name}-{index}/binding", binding)
             await client.patch(path, {"status": {"phase": "Placed"}})
             await client.patch(f"{_PATH}/{name}/status", {"status": {"startTime": None}})
@@ -258,6 +262,7 @@ def run() -> dict[str, float]:
     plane.up(nodes, Options(binding="direct"), lambda line: print(f"  {line}", flush=True))
     try:
         figures = asyncio.run(measure(plane, "first"))
+        print(f"  {figures['jobs_per_s']:.1f} jobs/s", flush=True)
         asyncio.run(_fill(plane))
         later = asyncio.run(measure(plane, "later"))
         plane.programs.stop("gangsched", hard=True)
