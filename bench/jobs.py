@@ -138,7 +138,11 @@ async def measure(plane: Plane, stem: str) -> dict[str, float]:
             if resource == "pods" and (part == "binding" or (not part and verb != "POST"))
         )
         told = json.loads(await client.get("/api/v1/events"))["items"]
-        events = sum(one["source"].get("component") == "gangsched" for one in told)
+        events = sum(
+            one["source"].get("component") == "gangsched"
+            and one["involvedObject"]["name"].startswith(stem)
+            for one in told
+        )
         of_jobs = events + sum(
             n
             for (verb, resource, part), n in made.items()
