@@ -79,6 +79,9 @@ class JobController:
         known = cache.body
         if known is not None and known["metadata"]["uid"] == body["metadata"]["uid"]:
             body = newer(known, body)
+        else:  # what an earlier job of the name had written goes with that job
+            cache.documents.clear()
+            cache.dropped.clear()
         cache.body = body
         self._work.wake(_key(body))
 

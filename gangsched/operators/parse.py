@@ -23,6 +23,7 @@ from gangsched.config import one_sentence
 from gangsched.core.jobs.framework import Framework
 from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.core.jobs.model import (
+    ROOT_SSH,
     V1,
     Elastic,
     GangPolicy,
@@ -178,7 +179,7 @@ def _mpi(spec: MPIJobSpec, roles: tuple[JobRole, ...], version: str) -> Mpi:
         launcher_works=devices if version == V1 else bool(spec.runLauncherAsWorker),
         waits=version != V1 and spec.launcherCreationPolicy == "WaitForWorkersReady",
         implementation=spec.mpiImplementation or "OpenMPI",
-        ssh_mount=spec.sshAuthMountPath or "/root/.ssh",
+        ssh_mount=spec.sshAuthMountPath or ROOT_SSH,
         container=spec.mainContainer or "",
     )
 
@@ -213,7 +214,7 @@ def _roles(
             replica.restartPolicy or framework.restart_of(kind, version),
             template,
             asked.get("topology"),
-            f"{name}-{kind.lower()}" if framework.kind == "MPIJob" and kind == "Launcher" else "",
+            framework.alone(name, kind),
         )
     wrong = framework.wrong_roles(found)
     if wrong:

@@ -103,6 +103,22 @@ def test_suspended_and_resumed_it_gets_its_service_again(cluster, namespace):
     assert [s.metadata.name for s in cluster.core.list_namespaced_service(namespace).items] == ["j"]
 
 
+def test_a_successor_of_the_same_name_has_its_own_keys_and_hosts(cluster, namespace):
+    text = yaml.safe_dump(job())
+    cluster.kubectl("create", "-n", namespace, "-f", "-", stdin=text)
+    cluster.wait(lambda: cluster.is_true(namespace, "j", "Running", "MPIJob"), "the first", 60)
+    cluster.kubectl("delete", "mpijob", "j", "-n", namespace)
+    cluster.kubectl("create", "-n", namespace, "-f", "-", stdin=text)
+    cluster.wait(lambda: cluster.is_true(namespace, "j", "Running", "MPIJob"), "the second", 60)
+    uid = cluster.job(namespace, "j", "MPIJob")["metadata"]["uid"]
+    for found in (
+        cluster.core.read_namespaced_config_map("j-config", namespace),
+        cluster.core.read_namespaced_secret("j-ssh", namespace),
+        cluster.core.read_namespaced_service("j", namespace),
+    ):
+        assert [owner.uid for owner in found.metadata.owner_references] == [uid]
+
+
 def test_kinds_that_another_operator_runs_are_left_alone(cluster, namespace):
     """Its Lease is held: jobs of its kind are not touched, and the log says why."""
     now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -83,6 +83,11 @@ class Framework:
         named = ", ".join(repr(name) for name in names) or "none"
         return f"one must be named {self.container!r}; there are: {named}"
 
+    def alone(self, job: str, role: str) -> str:
+        """Return the name of a role's only pod where it has no index, else nothing."""
+        del job, role
+        return ""
+
     def restart_of(self, role: str, version: str) -> str:
         """Return the restart policy of a role that says none; `version` is the job's."""
         del role, version

@@ -36,6 +36,9 @@ class Elastic:
     metrics: tuple[Json, ...] = ()
 
 
+ROOT_SSH = "/root/.ssh"
+"""Where both MPI APIs mount keys in a container unless told otherwise."""
+
 V1, V2BETA1 = "kubeflow.org/v1", "kubeflow.org/v2beta1"
 
 
@@ -52,7 +55,7 @@ class Mpi:
     launcher_works: bool = False
     waits: bool = False
     implementation: str = "OpenMPI"
-    ssh_mount: str = "/root/.ssh"
+    ssh_mount: str = ROOT_SSH
     container: str = ""
 
 

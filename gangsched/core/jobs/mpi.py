@@ -18,14 +18,6 @@ _NO_GPU = {"NVIDIA_VISIBLE_DEVICES": "", "NVIDIA_DRIVER_CAPABILITIES": ""}
 class Reach(Protocol):
     """How a launcher reaches its workers."""
 
-    def labels(self, job: Job, role: JobRole, index: int) -> dict[str, str]:
-        """Return the labels of a pod."""
-        ...
-
-    def selector(self, job: Job, role: JobRole) -> str:
-        """Return the label selector of a role's pods."""
-        ...
-
     def variables(self, job: Job, role: JobRole) -> Variables:
         """Return the variables of a role's main container."""
         ...
@@ -77,13 +69,26 @@ class MPI(Framework):
             found |= _NO_GPU
         return found
 
+    def leads(self, job: Job, role: JobRole, index: int) -> bool:
+        """Tell whether a pod carries the label job-role=master, which v1 alone has."""
+        del job, index
+        return role.type == "Launcher"
+
     def labels(self, job: Job, role: JobRole, index: int) -> dict[str, str]:
-        """Return the labels of the job's version."""
-        return _reach(job).labels(job, role, index)
+        """Return the labels of the job's version; those of v1 are every kind's."""
+        if job.mpi.version == V1:
+            return super().labels(job, role, index)
+        return mpi_ssh.labels(job, role, index)
 
     def selector(self, job: Job, role: JobRole) -> str:
         """Return the label selector of a role's pods."""
-        return _reach(job).selector(job, role)
+        if job.mpi.version == V1:
+            return super().selector(job, role)
+        return mpi_ssh.selector(job, role)
+
+    def alone(self, job: str, role: str) -> str:
+        """A launcher's name has no index."""
+        return f"{job}-launcher" if role == "Launcher" else ""
 
     def dress(self, job: Job, role: JobRole, index: int, template: Json) -> None:
         """Add what the launcher and its workers find each other by."""

@@ -3,7 +3,7 @@
 Source: kubeflow/training-operator release-1.9, pkg/controller.v1/mpi/mpijob_controller.go.
 """
 
-from gangsched.core.jobs.framework import PREFIX, Variables
+from gangsched.core.jobs.framework import Variables
 from gangsched.core.jobs.model import Job, JobRole, Json
 from gangsched.core.jobs.mpi_ssh import CONFIG_MOUNT, config_volume, mount, part
 
@@ -15,24 +15,6 @@ _DELIVERY = {"cpu": "100m", "memory": "512Mi", "ephemeral-storage": "5Gi"}
 
 class Exec:
     """No Service and no keys: a script that calls kubectl, and a Role that lets it."""
-
-    def labels(self, job: Job, role: JobRole, index: int) -> dict[str, str]:
-        """Return the training operator's labels."""
-        kind = role.type.lower()
-        found = self._shared(job) | {
-            f"{PREFIX}/replica-type": kind,
-            f"{PREFIX}/replica-index": str(index),
-            "job-name": job.name,
-            "replica-type": kind,
-            "replica-index": str(index),
-            "group-name": "kubeflow.org",
-        }
-        return found | ({f"{PREFIX}/job-role": "master"} if kind == "launcher" else {})
-
-    def selector(self, job: Job, role: JobRole) -> str:
-        """Return the label selector of a role's pods."""
-        found = self._shared(job) | {f"{PREFIX}/replica-type": role.type.lower()}
-        return ",".join(f"{key}={value}" for key, value in found.items())
 
     def variables(self, job: Job, role: JobRole) -> Variables:
         """Return what the launcher's mpirun reads, of Open MPI and of Intel MPI."""
@@ -112,9 +94,6 @@ class Exec:
             part(job, f"{rbac}/v1", "Role", name) | {"rules": rules},
             part(job, f"{rbac}/v1", "RoleBinding", name) | {"subjects": [account], "roleRef": role},
         ]
-
-    def _shared(self, job: Job) -> dict[str, str]:
-        return {f"{PREFIX}/operator-name": "mpijob-controller", f"{PREFIX}/job-name": job.name}
 
 
 EXEC = Exec()

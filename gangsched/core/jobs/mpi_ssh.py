@@ -4,12 +4,12 @@ Source: kubeflow/mpi-operator v0.6, pkg/controller/mpi_job_controller.go.
 """
 
 from gangsched.core.jobs.framework import PREFIX, Variables
-from gangsched.core.jobs.model import Job, JobRole, Json
+from gangsched.core.jobs.model import ROOT_SSH, Job, JobRole, Json
 
 CONFIG, CONFIG_MOUNT = "mpi-job-config", "/etc/mpi"
 """Volume and place of the host file and the scripts, in both versions."""
 
-_SSH_VOLUME, _ROOT_SSH = "ssh-auth", "/root/.ssh"
+_SSH_VOLUME = "ssh-auth"
 _PATIENCE = "-o ConnectionAttempts=10"
 _HOSTFILE = f"{CONFIG_MOUNT}/hostfile"
 
@@ -37,19 +37,6 @@ _IMPLEMENTATIONS = {
 class Ssh:
     """Names from one Service, keys from a Secret, hosts from a ConfigMap."""
 
-    def labels(self, job: Job, role: JobRole, index: int) -> dict[str, str]:
-        """Return mpi-operator's labels, and the type our own controller looks for."""
-        found = self._shared(job) | {
-            f"{PREFIX}/job-role": role.type.lower(),
-            f"{PREFIX}/replica-type": role.type.lower(),
-        }
-        return found | ({f"{PREFIX}/replica-index": str(index)} if role.type == "Worker" else {})
-
-    def selector(self, job: Job, role: JobRole) -> str:
-        """Return the label selector of a role's pods."""
-        found = self._shared(job) | {f"{PREFIX}/job-role": role.type.lower()}
-        return ",".join(f"{key}={value}" for key, value in found.items())
-
     def variables(self, job: Job, role: JobRole) -> Variables:
         """Return what the launcher's mpirun reads."""
         found = {"K_MPI_JOB_ROLE": role.type.lower()}
@@ -75,7 +62,7 @@ class Ssh:
                 {"key": "ssh-publickey", "path": "authorized_keys"},
             ],
         }
-        if job.mpi.ssh_mount == _ROOT_SSH:
+        if job.mpi.ssh_mount == ROOT_SSH:
             keys["defaultMode"] = 0o600
         mount(spec, main, {"name": _SSH_VOLUME, "secret": keys}, job.mpi.ssh_mount)
         if role.type == "Launcher":
@@ -102,7 +89,7 @@ class Ssh:
         service = {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
-            "selector": self._shared(job),
+            "selector": _shared(job),
         }
         return [
             part(job, "v1", "Service", job.name) | {"spec": service},
@@ -115,11 +102,25 @@ class Ssh:
         first = [job.pod_name(launcher, 0)] if launcher and job.mpi.launcher_works else []
         return [f"{name}.{job.name}.{job.namespace}.svc" for name in (*first, *workers)]
 
-    def _shared(self, job: Job) -> dict[str, str]:
-        return {f"{PREFIX}/operator-name": "mpi-operator", f"{PREFIX}/job-name": job.name}
-
 
 SSH = Ssh()
+
+
+def labels(job: Job, role: JobRole, index: int) -> dict[str, str]:
+    """Return mpi-operator's labels, and the type our own controller looks for."""
+    kind = role.type.lower()
+    found = _shared(job) | {f"{PREFIX}/job-role": kind, f"{PREFIX}/replica-type": kind}
+    return found | ({f"{PREFIX}/replica-index": str(index)} if role.type == "Worker" else {})
+
+
+def selector(job: Job, role: JobRole) -> str:
+    """Return the label selector of a role's pods."""
+    found = _shared(job) | {f"{PREFIX}/job-role": role.type.lower()}
+    return ",".join(f"{key}={value}" for key, value in found.items())
+
+
+def _shared(job: Job) -> dict[str, str]:
+    return {f"{PREFIX}/operator-name": "mpi-operator", f"{PREFIX}/job-name": job.name}
 
 
 def _workers(job: Job) -> list[tuple[JobRole, int]]:

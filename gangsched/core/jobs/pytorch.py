@@ -8,8 +8,8 @@ from gangsched.core.jobs.framework import Decisive, Framework, Variables
 from gangsched.core.jobs.model import Job, JobRole, Json, Observed
 
 _OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-"""Since torch 2.4 agents share one store, whose address rank 0 tells only in its first round: a
-worker that joins a running job waits for it until the store's time-out, a minute or more."""
+"""Agents share one store, whose address rank 0 tells only in its first round: a worker that joins
+a running job would wait for it until the store's time-out (torch's dynamic_rendezvous.py)."""
 
 
 class PyTorch(Framework):

@@ -12,7 +12,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from gangsched.core.jobs.merge import merge
-from gangsched.core.jobs.model import Json
+from gangsched.core.jobs.model import ROOT_SSH, Json
 
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 FRAMEWORK = "trainer.kubeflow.org/framework"
@@ -32,7 +32,7 @@ RESERVED = (
 _INDEX = {
     "fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}
 }
-_SSH_MOUNT, _HOSTFILE_MOUNT = "/root/.ssh", "/etc/mpi"
+_HOSTFILE_MOUNT = "/etc/mpi"
 _GPUS = ("nvidia.com/gpu", "amd.com/gpu")
 
 
@@ -246,7 +246,7 @@ class _Resolution:
         for rjob, container in self._nodes():
             if rjob["name"] not in (NODE, LAUNCHER):
                 continue
-            where = self.mpi.get("sshAuthMountPath") or _SSH_MOUNT
+            where = self.mpi.get("sshAuthMountPath") or ROOT_SSH
             _mount(_pod(rjob), container, _keys_volume(plan.keys), where)
             if rjob["name"] == LAUNCHER:
                 _mount(_pod(rjob), container, _hosts_volume(self.name), _HOSTFILE_MOUNT)
