@@ -12,6 +12,14 @@ from pydantic import Field
 from gangsched.api.base import ApiModel
 
 _OPEN: dict[str, Any] = {"x-kubernetes-preserve-unknown-fields": True}
+_FIXED: dict[str, Any] = {
+    "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "managedBy is immutable"}]
+}
+
+Manager = Literal[
+    "", "kubeflow.org/training-operator", "kubeflow.org/mpi-operator", "kueue.x-k8s.io/multikueue"
+]
+"""Who may be asked to run a job (KEP-693)."""
 
 
 class SchedulingPolicy(ApiModel):
@@ -32,7 +40,7 @@ class RunPolicy(ApiModel):
     activeDeadlineSeconds: int | None = Field(None, ge=1)  # noqa: N815
     backoffLimit: int | None = Field(None, ge=0)  # noqa: N815
     suspend: bool = False
-    managedBy: str | None = None  # noqa: N815
+    managedBy: Manager | None = Field(None, json_schema_extra=_FIXED)  # noqa: N815
     schedulingPolicy: SchedulingPolicy | None = None  # noqa: N815
 
 

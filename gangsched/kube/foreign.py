@@ -282,14 +282,17 @@ KINDS: tuple[Kind, ...] = (
         _volcano_status,
     ),
     Kind(KAI, f"{KAI}/v2alpha2", "PodGroup", "podgroups", _member, _kai_fields, _kai_status),
-    Kind(
-        UPSTREAM,
-        f"{UPSTREAM}/v1alpha2",
-        "PodGroup",
-        "podgroups",
-        _upstream,
-        _upstream_fields,
-        _upstream_status,
+    *(
+        Kind(
+            UPSTREAM,
+            f"{UPSTREAM}/{version}",
+            "PodGroup",
+            "podgroups",
+            _upstream,
+            _upstream_fields,
+            _upstream_status,
+        )
+        for version in ("v1alpha2", "v1beta1")  # 1.36 and 1.37; no API server has both
     ),
     Kind(JOB, "batch/v1", "Job", "jobs", _job),
     Kind(STATEFUL, "apps/v1", "StatefulSet", "statefulsets", _stateful),

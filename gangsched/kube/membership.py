@@ -6,7 +6,8 @@
 | label scheduling.x-k8s.io/pod-group | scheduler-plugins' PodGroup |
 | annotation scheduling.k8s.io/group-name, scheduling.volcano.sh/group-name | Volcano's |
 | annotation or label pod-group-name | KAI's |
-| spec.schedulingGroup.podGroupName | that of scheduling.k8s.io (1.36) |
+| spec.schedulingGroup.podGroupName | that of scheduling.k8s.io (from 1.36) |
+| spec.workloadRef | a pod group of a Workload (1.35), one gang for each replica key |
 | label kueue.x-k8s.io/pod-group-name and its total count | the pods of that name |
 | labels of a LeaderWorkerSet | a leader with its workers |
 | label ray.io/cluster | the RayCluster |
@@ -24,6 +25,7 @@ PLUGINS = "scheduling.x-k8s.io"
 VOLCANO = "scheduling.volcano.sh"
 KAI = "scheduling.run.ai"
 UPSTREAM = "scheduling.k8s.io"
+WORKLOAD = "workload"
 JOB, STATEFUL, RAY = "job", "statefulset", "raycluster"
 
 _VOLCANO_KEYS = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
@@ -62,6 +64,9 @@ def _told(pod: Pod) -> tuple[str, str]:
         return KAI, name
     if pod.spec.scheduling_group is not None and pod.spec.scheduling_group.pod_group_name:
         return UPSTREAM, pod.spec.scheduling_group.pod_group_name
+    if (named := pod.spec.workload_ref) is not None:
+        parts = (named.name, named.pod_group, named.pod_group_replica_key)
+        return WORKLOAD, "_".join(part for part in parts if part)
     if (name := labels.get(_KUEUE)) and _KUEUE_COUNT in annotations:
         return "kueue", name
     if name := labels.get(f"{_LWS}/name"):

@@ -113,6 +113,7 @@ class PodsSeen(Receiver):
             return  # another scheduler's pod, and it takes no room yet
         if fact.gang is not None and (known is None or fact.gang not in scheduler.engine.gangs):
             self._declare(pod, fact.gang)
+            self.scheduler.workloads.pod(pod)
         scheduler.observe(fact)
         self._judge(pod, fact)
         if fact.gang is not None and foreign.whose(fact.gang) and (fact.ended or fact.ready):
@@ -145,8 +146,12 @@ class PodsSeen(Receiver):
             self.scheduler.binding.forget(PodUid(uid))
         pod = self.scheduler.engine.pod(PodUid(uid))
         self.scheduler.observe(f.PodGone(PodUid(uid)))
-        if pod is not None and pod.gang is not None and pod.gang not in self.scheduler.engine.gangs:
-            self.scheduler.status.forget(pod.gang)
+        if pod is not None and pod.gang is not None:
+            gang = self.scheduler.engine.gangs.get(pod.gang)
+            if gang is None or not gang.members:
+                self.scheduler.workloads.forget(pod.gang)
+            if pod.gang not in self.scheduler.engine.gangs:
+                self.scheduler.status.forget(pod.gang)
 
 
 class PodGroups(Receiver):

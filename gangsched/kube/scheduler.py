@@ -47,6 +47,8 @@ from gangsched.kube.receivers import (
 from gangsched.kube.status import Status
 from gangsched.kube.topology import TopologyStatusWriter
 from gangsched.kube.watch import Watch
+from gangsched.kube.workloads import PATH as WORKLOADS
+from gangsched.kube.workloads import Workloads
 from gangsched.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -108,6 +110,7 @@ class Scheduler:
         self._created_s: dict[GangId, float] = {}
         self._watches: dict[str, Watch] = {}
         self._queue_receiver = Queues(self)
+        self.workloads = Workloads(self)
 
     def now_s(self) -> float:
         """Return seconds since the epoch on a clock that never steps back."""
@@ -154,6 +157,7 @@ class Scheduler:
         then: dict[str, tuple[str, Receiver, bool]] = {
             "PodGroup": (PODGROUPS, PodGroups(self), True),
         }
+        then["Workload"] = (WORKLOADS, self.workloads, True)
         for theirs in foreign.KINDS:
             reader = Foreign(self, theirs)
             then[reader.kind] = (theirs.path, reader, True)

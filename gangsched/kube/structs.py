@@ -131,6 +131,14 @@ class SchedulingGroup(Struct):
     pod_group_name: str = ""
 
 
+class WorkloadRef(Struct):
+    """The API's WorkloadReference (1.35)."""
+
+    name: str
+    pod_group: str = ""
+    pod_group_replica_key: str = ""
+
+
 class PodSpec(Struct):
     """The part of a PodSpec that decides where a pod may go."""
 
@@ -150,6 +158,7 @@ class PodSpec(Struct):
     topology_spread_constraints: list[dict[str, Any]] = []
     resource_claims: list[dict[str, Any]] = []
     scheduling_group: SchedulingGroup | None = None
+    workload_ref: WorkloadRef | None = None
 
 
 class PodCondition(Struct):

@@ -14,16 +14,16 @@ import msgspec
 
 from gangsched.core.jobs import conditions
 from gangsched.core.jobs.framework import Framework
-from gangsched.core.jobs.model import Actions, Job, JobEvent, Json, Observed, PodView
+from gangsched.core.jobs.model import Actions, Intent, Job, JobEvent, Json, Observed, PodView
 from gangsched.core.jobs.parts import within
 from gangsched.core.jobs.reconcile import reconcile
 from gangsched.kube.client import KubeClient
 from gangsched.kube.errors import Conflict, KubeError, NotFound
 from gangsched.kube.status import Subject, post_event
 from gangsched.operators.keys import filled
-from gangsched.operators.owner import clock, collection, newer, owned_by, owner_uid
+from gangsched.operators.objects import clock, collection, newer, owned_by, owner_uid
 from gangsched.operators.parse import InvalidJobError, group_view, parse, pod_view
-from gangsched.operators.quota import exceeded
+from gangsched.operators.precheck import NotYetError, RefusedError, precheck
 from gangsched.operators.work import Key, WorkQueue
 
 log = logging.getLogger(__name__)
@@ -34,13 +34,6 @@ _CONTENT = ("data", "rules", "subjects", "spec")
 
 _CREATIONS_AT_ONCE = 16
 _EVENTS_KEPT = 64
-
-
-class _WaitError(KubeError):
-    """A job cannot be worked on yet: a name it needs is another's, or a quota is full."""
-
-    def __init__(self, sentence: str) -> None:
-        super().__init__(409, sentence)
 
 
 @dataclass(slots=True)
@@ -54,6 +47,9 @@ class JobCache:
     said: list[JobEvent] = field(default_factory=list)
     vanished: list[Json] = field(default_factory=list)
     deleted: set[str] = field(default_factory=set)
+    held: str = ""
+    """Why its gang may not be declared yet, as far as was seen at the last try."""
+
     documents: dict[tuple[str, str], Json] = field(default_factory=dict)
     """What was last written of objects that are not watched, by kind and name."""
 
@@ -82,6 +78,7 @@ class JobController:
         else:  # what an earlier job of the name had written goes with that job
             cache.documents.clear()
             cache.dropped.clear()
+            cache.held = ""
         cache.body = body
         self._work.wake(_key(body))
 
@@ -147,7 +144,11 @@ class JobController:
             return
         vanished = tuple(cache.vanished)
         actions = reconcile(job, self._observed(cache, job, vanished), clock())
-        await self._carry_out(job, cache, subject, actions)
+        try:
+            await self._carry_out(job, cache, subject, actions)
+        except RefusedError as error:
+            await self._reject(cache.body, subject, str(error))
+            return
         del cache.vanished[: len(vanished)]
         if actions.again_in_s is not None:
             self._work.later(key, actions.again_in_s + 0.05)
@@ -186,7 +187,7 @@ class JobController:
         for document in actions.drop:
             await self._drop(cache, subject, document)
         if actions.put_group is not None:
-            await self._put_group(cache, subject, groups, actions.put_group)
+            await self._put_group(cache, subject, groups, actions)
         await self._create(cache, subject, actions)
         if actions.delete_job:
             await self._gone(f"{self._collection(job.namespace)}/{job.name}", job.uid)
@@ -201,7 +202,7 @@ class JobController:
             async with self._slots:
                 try:
                     made = await self._make(cache, subject, f"{path}/{kind.lower()}s", document)
-                except _WaitError:
+                except NotYetError:
                     raise
                 except KubeError as error:
                     reason = f"Error creating: {error}"
@@ -220,31 +221,34 @@ class JobController:
             event = JobEvent("Normal", "SuccessfulCreatePod", f"Created pod: {shown}")
             await self._tell(cache, subject, event)
 
-    async def _put_group(self, cache: JobCache, subject: Subject, groups: str, group: Json) -> None:
+    async def _put_group(
+        self, cache: JobCache, subject: Subject, groups: str, actions: Actions
+    ) -> None:
+        group = actions.put_group or {}
         if cache.group is not None and owner_uid(cache.group) == subject.uid:
             path = f"{groups}/{subject.name}"
             made = await self._client.patch(path, {"spec": group["spec"]})
             cache.group = msgspec.json.decode(made)
         else:
-            await self._heed_quotas(cache, subject, group["spec"]["roles"])
+            await self._look_ahead(cache, subject, actions.intents)
             cache.group = await self._make(cache, subject, groups, group)
 
-    async def _heed_quotas(self, cache: JobCache, subject: Subject, roles: list[Json]) -> None:
-        """Keep a gang back that its namespace's quotas would let in by half.
+    async def _look_ahead(self, cache: JobCache, subject: Subject, intents: list[Intent]) -> None:
+        """Return if the whole gang can be created; say on the job why not.
 
         Raises:
-            _WaitError: it does not fit now.
+            NotYetError, RefusedError: it cannot.
 
         """
-        path = f"/api/v1/namespaces/{subject.namespace}/resourcequotas"
-        quotas = msgspec.json.decode(await self._client.get(path))["items"]
-        if not quotas:
-            return
-        pods = [(role["count"], role["template"]["spec"]) for role in roles]
-        sentence = exceeded(quotas, pods)
-        if sentence is not None:
-            await self._tell(cache, subject, JobEvent("Warning", "FailedCreatePod", sentence))
-            raise _WaitError(sentence)
+        try:
+            await precheck(self._client, subject, intents)
+        except NotYetError as error:
+            if cache.held != str(error):
+                cache.held = str(error)
+                self._work.wake((subject.namespace, subject.name))  # to say it on the job
+            await self._tell(cache, subject, JobEvent("Warning", "FailedCreatePod", cache.held))
+            raise
+        cache.held = ""
 
     async def _ensure(self, cache: JobCache, subject: Subject, document: Json) -> None:
         """Bring an object about that pods need, with the content it should have."""
@@ -276,7 +280,7 @@ class JobController:
         """Create an object of a job; one that is there already is the job's, or the name is taken.
 
         Raises:
-            _WaitError: it belongs to somebody else.
+            NotYetError: it belongs to somebody else.
 
         """
         name = document["metadata"]["name"]
@@ -296,7 +300,7 @@ class JobController:
             )
             if whose != f"{subject.kind} {subject.name}":  # an earlier job's goes by itself
                 await self._tell(cache, subject, JobEvent("Warning", "NameTaken", sentence))
-            raise _WaitError(sentence) from None
+            raise NotYetError(sentence) from None
         return made
 
     async def _gone(self, path: str, uid: str) -> None:
@@ -339,6 +343,7 @@ class JobController:
             group=group_view(cache.group)
             if cache.group is not None and owner_uid(cache.group) == job.uid
             else None,
+            held=cache.held,
         )
 
     async def _reject(self, body: Json, subject: Subject, message: str) -> None:

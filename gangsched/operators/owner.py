@@ -6,11 +6,8 @@ its steps out. What it did itself counts at once, until the watch shows it.
 
 import contextlib
 import logging
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any
 
 import msgspec
 
@@ -20,7 +17,9 @@ from gangsched.core.jobs.tree import Owned, Ref, Steps, condition, set_condition
 from gangsched.kube.client import KubeClient
 from gangsched.kube.errors import Conflict, KubeError, NotFound
 from gangsched.kube.status import Subject, post_event
+from gangsched.operators.objects import clock, collection, newer, owned_by, owner_uid
 from gangsched.operators.parse import InvalidJobError
+from gangsched.operators.precheck import NotYetError, RefusedError, precheck
 from gangsched.operators.work import Key, WorkQueue
 
 log = logging.getLogger(__name__)
@@ -144,6 +143,14 @@ class OwnerController:
             await self._tell(cache, subject, event)
         for kind, name in steps.delete:
             await self._delete(cache, subject, (kind, name))
+        try:
+            await precheck(self._client, subject, steps.intents)
+        except RefusedError as error:
+            await self._reject(cache, subject, str(error))
+            return
+        except NotYetError as error:
+            await self._tell(cache, subject, JobEvent("Warning", "FailedCreatePod", str(error)))
+            raise
         for document in steps.create:
             await self._create(cache, subject, owned_by(document, subject))
         for document in steps.unowned:
@@ -252,43 +259,6 @@ def _without_rejection(body: Json) -> Json:
     if len(kept) == len(listed):
         return body
     return body | {"status": status | {"conditions": kept}}
-
-
-def owned_by(document: Json, subject: Subject) -> Json:
-    """Return a document as a part of its owner."""
-    owner = {
-        "apiVersion": subject.api_version,
-        "kind": subject.kind,
-        "name": subject.name,
-        "uid": subject.uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
-    own = {"namespace": subject.namespace, "ownerReferences": [owner]}
-    return document | {"metadata": document["metadata"] | own}
-
-
-def collection(api_version: str, kind: str, namespace: str) -> str:
-    """Return the path of a namespace's objects of a kind."""
-    root = "/apis" if "/" in api_version else "/api"
-    return f"{root}/{api_version}/namespaces/{namespace}/{kind.lower()}s"
-
-
-def owner_uid(body: Json) -> str:
-    """Return who controls an object, or nothing."""
-    owners: list[Any] = body["metadata"].get("ownerReferences") or []
-    return next((str(o["uid"]) for o in owners if o.get("controller")), "")
-
-
-def newer(known: Json, body: Json) -> Json:
-    """Return the later of two states (versions count up, KEP-5504)."""
-    old, new = (int(b["metadata"].get("resourceVersion") or 0) for b in (known, body))
-    return body if new >= old else known
-
-
-def clock() -> Clock:
-    """Return the present moment."""
-    return Clock(time.time(), datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
 
 
 def _key(body: Json) -> Key:

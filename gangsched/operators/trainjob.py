@@ -9,7 +9,13 @@ from gangsched.api.trainer import TrainJobSpec
 from gangsched.config import one_sentence
 from gangsched.core.jobs import trainjob
 from gangsched.core.jobs.model import Json
-from gangsched.core.jobs.runtimes import FRAMEWORK, LAUNCHER, RESERVED, framework_of
+from gangsched.core.jobs.runtimes import (
+    FRAMEWORK,
+    LAUNCHER,
+    RESERVED,
+    framework_of,
+    wrong_tuning,
+)
 from gangsched.core.jobs.step import Clock
 from gangsched.core.jobs.tree import Owned, Steps
 from gangsched.operators.keys import filled
@@ -124,6 +130,8 @@ def _check_against(owned: Owned, runtime: Json) -> None:
                 f"{subject}: a patch names the replicated job {one!r}, and runtime {name!r} has: "
                 f"{', '.join(sorted(jobs))}"
             )
+    if why := wrong_tuning(owned.body, runtime):
+        raise InvalidJobError(f"{subject}: {why}")
     mpi = (runtime["spec"].get("mlPolicy") or {}).get("mpi") or {}
     if mpi.get("mpiImplementation", "OpenMPI") != "OpenMPI":
         raise InvalidJobError(

@@ -5,9 +5,12 @@ import json
 
 import pytest
 
+from gangsched.kube.decode import decode_pod
 from gangsched.kube.foreign import KINDS
 from gangsched.kube.groups import decode_group
+from gangsched.kube.membership import gang_of
 from gangsched.kube.quantities import DecodeError
+from gangsched.kube.workloads import Workloads
 from gangsched.operators.work import WorkQueue
 
 OURS = frozenset({"gangsched", "volcano"})
@@ -94,3 +97,50 @@ async def test_one_object_that_cannot_be_worked_on_does_not_stop_the_others():
     await asyncio.wait_for(worked.wait(), 5)
     assert not running.done()
     running.cancel()
+
+
+class Heard:
+    """Stands for the scheduler: what it was told."""
+
+    def __init__(self) -> None:
+        self.facts: list = []
+        self.status = self
+
+    def observe(self, fact) -> None:
+        self.facts.append(fact)
+
+    def subject(self, *_) -> None:
+        """Ignore who events are about."""
+
+
+def workload_pod(key: str):
+    """Return a pod of Kubernetes 1.35 that names a pod group, and which replica of it."""
+    named = {"name": "w", "podGroup": "workers", "podGroupReplicaKey": key}
+    metadata = {"name": f"p{key}", "namespace": "ns", "uid": f"u{key}"}
+    return decode_pod(json.dumps({"metadata": metadata, "spec": {"workloadRef": named}}).encode())
+
+
+WORKLOAD = {
+    "metadata": {"name": "w", "namespace": "ns", "uid": "w"},
+    "spec": {"podGroups": [{"name": "workers", "policy": {"gang": {"minCount": 4}}}]},
+}
+
+
+@pytest.mark.parametrize("pods_first", [True, False])
+def test_each_replica_key_of_a_workloads_group_is_a_gang(pods_first):
+    heard = Heard()
+    workloads = Workloads(heard)
+    pods = [workload_pod("0"), workload_pod("1")]
+    steps = [lambda: [workloads.pod(one) for one in pods]]
+    steps.insert(pods_first, lambda: workloads.take(json.dumps(WORKLOAD).encode()))
+    for step in steps:
+        step()
+    told = {fact.gang.id: fact.gang.min_member for fact in heard.facts}
+    assert told == {"ns/workload:w_workers_0": 4, "ns/workload:w_workers_1": 4}
+    assert [gang_of(one) for one in pods] == list(told)
+
+
+def test_a_workload_that_is_wrong_names_itself():
+    spec = {"podGroups": [{"name": "workers", "policy": {"gang": {"minCount": "few"}}}]}
+    with pytest.raises(DecodeError, match=r"Workload ns/w: spec\.podGroups: .*few"):
+        Workloads(Heard()).take(json.dumps(WORKLOAD | {"spec": spec}).encode())

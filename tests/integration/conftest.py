@@ -10,6 +10,10 @@ from gangsched.local.plane import Options, Plane
 
 KWOK = NodeGroup(name="k", kind="kwok", count=4, gpus=8, rack_size=2, taints=())
 PROCESS = NodeGroup(name="p", kind="process", count=2, cpu="64", memory="64Gi", gpus=4)
+UPSTREAM_GROUPS = (
+    "--feature-gates=GenericWorkload=true --runtime-config=scheduling.k8s.io/v1alpha2=true"
+)
+"""Kubernetes' own PodGroups, which are an alpha feature of 1.36."""
 PROCESS_TAINT = {"key": "process", "value": "", "effect": "NoSchedule"}
 
 
@@ -41,7 +45,8 @@ def a_plane(name: str, nodes: NodeFile, options: Options):
 def start(binding: str):
     """Start the shared plane of one way of binding."""
     nodes = NodeFile(nodes=(KWOK, PROCESS.model_copy(update={"taints": (PROCESS_TAINT,)})))
-    return a_plane(f"test-{binding}", nodes, Options(binding=binding))
+    flags = (("kube-apiserver", UPSTREAM_GROUPS),)
+    return a_plane(f"test-{binding}", nodes, Options(binding=binding, flags=flags))
 
 
 @pytest.fixture(scope="session", params=["direct", "extender"])

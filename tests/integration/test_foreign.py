@@ -7,11 +7,11 @@ FULL = 8
 """GPUs of a KWOK node; there are four."""
 
 
-def pod(name, scheduler="gangsched", labels=None, annotations=None, gpus=FULL):
-    """Return a pod for KWOK nodes that asks for a whole node."""
+def pod(name, scheduler="gangsched", labels=None, annotations=None, gpus=FULL, **more):
+    """Return a pod for KWOK nodes that asks for a whole node; `more` are fields of its spec."""
     return {
         "metadata": {"name": name, "labels": labels or {}, "annotations": annotations or {}},
-        "spec": spec(scheduler, gpus),
+        "spec": spec(scheduler, gpus) | more,
     }
 
 
@@ -49,6 +49,13 @@ PEERS = {
         "waits": {"phase": "Pending"},
         "runs": {"phase": "Running", "running": 3},
     },
+    "kubernetes": {
+        "api": ("scheduling.k8s.io", "v1alpha2"),
+        "scheduler": "gangsched",
+        "link": {"schedulingGroup": {"podGroupName": "g"}},
+        "waits": {"PodGroupScheduled": "False"},
+        "runs": {"PodGroupScheduled": "True"},
+    },
 }
 
 
@@ -56,12 +63,16 @@ def status(cluster, namespace, peer):
     """Return the status of a peer's group."""
     group, version = PEERS[peer]["api"]
     body = cluster.custom.get_namespaced_custom_object(group, version, namespace, "podgroups", "g")
-    return body.get("status") or {}
+    found = body.get("status") or {}
+    return found | {one["type"]: one["status"] for one in found.get("conditions") or []}
 
 
 def create(cluster, namespace, peer, count, minimum):
     """Create a peer's group and its pods."""
     group, version = PEERS[peer]["api"]
+    least = {"minMember": minimum}
+    if peer == "kubernetes":
+        least = {"schedulingPolicy": {"gang": {"minCount": minimum}}}
     cluster.custom.create_namespaced_custom_object(
         group,
         version,
@@ -71,7 +82,7 @@ def create(cluster, namespace, peer, count, minimum):
             "apiVersion": f"{group}/{version}",
             "kind": "PodGroup",
             "metadata": {"name": "g"},
-            "spec": {"minMember": minimum},
+            "spec": least,
         },
     )
     for index in range(count):

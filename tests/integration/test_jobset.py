@@ -233,3 +233,31 @@ def patch(cluster, namespace, body):
     cluster.custom.patch_namespaced_custom_object(
         "jobset.x-k8s.io", "v1alpha2", namespace, "jobsets", "js", body
     )
+
+
+def test_no_part_is_created_while_another_would_be_refused(cluster, namespace):
+    late = replicated("late", "true", depends={"early": "Complete"})
+    pod = late["template"]["spec"]["template"]["spec"]
+    pod["containers"][0]["envFrom"] = [{"configMapRef": {"name": "code"}}]
+    cluster.create_job(namespace, jobset(replicated("early", "true"), late))
+    words = f"ConfigMap {namespace}/code does not exist"
+    cluster.wait_event(namespace, "FailedCreatePod", words, "js")
+    for kind in ("podgroups", "jobs.batch"):
+        assert not cluster.kubectl("get", kind, "-n", namespace, "-o", "name")
+    cluster.core.create_namespaced_config_map(namespace, {"metadata": {"name": "code"}})
+    cluster.wait(lambda: state(cluster, namespace) == "Completed", "the JobSet to complete", 60)
+
+
+def test_a_pod_that_no_api_server_takes_is_said_on_the_jobset(cluster, namespace):
+    wrong = replicated("wrong", "true")
+    pod = wrong["template"]["spec"]["template"]["spec"]
+    pod["containers"][0]["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
+    cluster.create_job(namespace, jobset(replicated("right", "true"), wrong))
+
+    def said() -> str:
+        conditions = (get(cluster, namespace).get("status") or {}).get("conditions") or []
+        return next((c["message"] for c in conditions if c["type"] == "Failed"), "")
+
+    message = cluster.wait(said, "the JobSet to say what is wrong")
+    assert 'volumeMounts[0].name: Not found: "data"' in message
+    assert not cluster.kubectl("get", "jobs.batch", "-n", namespace, "-o", "name")

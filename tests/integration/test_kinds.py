@@ -131,3 +131,76 @@ def test_a_job_that_another_controller_was_asked_to_run_is_left_alone(cluster, n
     cluster.create_job(namespace, job("JAXJob", "true", name="ours"))
     cluster.wait(lambda: cluster.is_true(namespace, "ours", "Succeeded", "JAXJob"), "ours to end")
     assert "status" not in cluster.job(namespace, "j", "JAXJob")
+
+
+HELD = {
+    "a limit of the namespace": (
+        {
+            "apiVersion": "v1",
+            "kind": "LimitRange",
+            "metadata": {"name": "small"},
+            "spec": {"limits": [{"type": "Container", "max": {"cpu": "1"}}]},
+        },
+        {"resources": {"limits": {"cpu": "2"}}},
+        "maximum cpu usage per Container is 1, but limit is 2",
+    ),
+    "a ConfigMap that is not there": (
+        None,
+        {"envFrom": [{"configMapRef": {"name": "code"}}]},
+        "ConfigMap {namespace}/code does not exist",
+    ),
+}
+"""What stands in the way of a gang's workers, how they ask for it, and what is said of it."""
+
+
+def mended(cluster, namespace, obstacle):
+    """Take away what stands in the way."""
+    if obstacle is None:
+        code = {"metadata": {"name": "code"}, "data": {"a": "b"}}
+        cluster.core.create_namespaced_config_map(namespace, code)
+    else:
+        cluster.core.delete_namespaced_limit_range(obstacle["metadata"]["name"], namespace)
+
+
+@pytest.mark.parametrize("case", HELD)
+def test_nothing_is_created_while_some_of_it_would_be_refused(cluster, namespace, case):
+    obstacle, asked, words = HELD[case]
+    words = words.format(namespace=namespace)
+    if obstacle is not None:
+        cluster.kubectl("create", "-n", namespace, "-f", "-", stdin=cluster.yaml(obstacle))
+    body = job("XGBoostJob", "true")
+    worker = body["spec"]["xgbReplicaSpecs"]["Worker"]["template"]["spec"]
+    worker["containers"][0] |= asked
+    cluster.create_job(namespace, body)
+    cluster.wait_event(namespace, "FailedCreatePod", words, "j")
+    condition = cluster.wait(
+        lambda: (
+            (now := cluster.conditions(namespace, "j", "XGBoostJob")["Created"])["reason"]
+            == "XGBoostJobWaiting"
+            and now
+        ),
+        "the condition to say why",
+    )
+    assert words in condition["message"]
+    assert not cluster.core.list_namespaced_pod(namespace).items
+    assert not cluster.kubectl("get", "podgroups", "-n", namespace, "-o", "name")
+    mended(cluster, namespace, obstacle)
+    cluster.wait(
+        lambda: cluster.is_true(namespace, "j", "Succeeded", "XGBoostJob"), "the job to end", 60
+    )
+    assert cluster.conditions(namespace, "j", "XGBoostJob")["Created"]["reason"] == (
+        "XGBoostJobCreated"
+    )
+
+
+def test_a_template_that_no_api_server_takes_ends_the_job(cluster, namespace):
+    body = job("XGBoostJob", "true")
+    worker = body["spec"]["xgbReplicaSpecs"]["Worker"]["template"]["spec"]
+    worker["containers"][0]["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
+    cluster.create_job(namespace, body)
+    cluster.wait(lambda: cluster.is_true(namespace, "j", "Failed", "XGBoostJob"), "the end")
+    condition = cluster.conditions(namespace, "j", "XGBoostJob")["Failed"]
+    assert condition["reason"] == "XGBoostJobFailedValidation"
+    assert 'volumeMounts[0].name: Not found: "data"' in condition["message"]
+    assert not cluster.core.list_namespaced_pod(namespace).items
+    assert not cluster.kubectl("get", "podgroups", "-n", namespace, "-o", "name")

@@ -30,7 +30,11 @@ def put(status: Json, kind: str, reason: str, message: str, now: str, *, true: b
     """Set a condition; return whether that says anything new."""
     value = "True" if true else "False"
     current = get(status, kind)
-    if current is not None and (current["status"], current["reason"]) == (value, reason):
+    if current is not None and (current["status"], current["reason"], current["message"]) == (
+        value,
+        reason,
+        message,
+    ):
         return False
     same = current is not None and current["status"] == value
     new = {

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator
 
 from gangsched.core.jobs.jobset_parts import PREFIX, RESTARTS, Shape
-from gangsched.core.jobs.model import JobEvent, Json
-from gangsched.core.jobs.stages import pods_each
+from gangsched.core.jobs.model import Intent, JobEvent, Json
+from gangsched.core.jobs.stages import Stage, pods, pods_each
 from gangsched.core.jobs.step import Clock
 from gangsched.core.jobs.times import parse_time
 from gangsched.core.jobs.tree import Owned, Steps, condition, leaving, set_condition
@@ -283,7 +283,21 @@ class _Step:
         )
         if not made:
             self.steps.create.append(self.shape.group(stage))
+            self._intend(stage)
         return True
+
+    def _intend(self, stage: Stage) -> None:
+        """Tell of all Jobs to come; only the stage's pods come together."""
+        for rjob in self.spec["replicatedJobs"]:
+            job = self.shape.job(rjob, 0, suspended=False)
+            template = job["spec"]["template"]
+            metadata = template["metadata"] | {"name": f"{job['metadata']['name']}-0"}
+            pod = {"apiVersion": "v1", "kind": "Pod", **template, "metadata": metadata}
+            count = pods(rjob) if rjob in stage.jobs else 0
+            self.steps.intents += [
+                Intent(0, job, {}),
+                Intent(count, pod, rjob["template"]["spec"]["template"]["spec"]),
+            ]
 
     def _drop_groups(self) -> None:
         self.steps.delete += [

@@ -161,12 +161,16 @@ class GroupView:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Everything that exists of the job; `vanished` pods ran and are gone without a word."""
+    """Everything that exists of the job; `vanished` pods ran and are gone without a word.
+
+    `held` says why its gang may not be declared yet, if so.
+    """
 
     pods: tuple[PodView, ...] = ()
     services: frozenset[str] = frozenset()
     group: GroupView | None = None
     vanished: tuple[PodView, ...] = ()
+    held: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,12 +182,24 @@ class JobEvent:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """What will be created once a gang has its nodes: `count` of such a Pod, or a Job of such pods.
+
+    `asked` is the pod spec as its user wrote it.
+    """
+
+    count: int
+    document: Json
+    asked: Json
+
+
 @dataclass(slots=True)
 class Actions:
     """What to do; `status` None means unchanged. Pods that are stopped keep their logs.
 
-    `documents` are objects that have to be there, as they are, before any pod is; those of `drop`
-    have to go.
+    A group is only put when all `intents` can come true. `documents` are objects that have to be
+    there, as they are, before any pod is; those of `drop` have to go.
     """
 
     delete_pods: list[PodView] = field(default_factory=list)
@@ -191,6 +207,7 @@ class Actions:
     delete_services: list[str] = field(default_factory=list)
     delete_group: bool = False
     put_group: Json | None = None
+    intents: list[Intent] = field(default_factory=list)
     documents: list[Json] = field(default_factory=list)
     drop: list[Json] = field(default_factory=list)
     create_services: list[Json] = field(default_factory=list)

@@ -12,6 +12,7 @@ from gangsched.core.jobs import conditions
 from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.core.jobs.model import (
     Actions,
+    Intent,
     Job,
     JobEvent,
     JobRole,
@@ -56,7 +57,11 @@ class _Live(Step):
 
     def live(self) -> None:
         """Bring pods about, and read the job's state off them."""
-        self._say("Created", f"{self._what} is created.")
+        held = self._held()
+        if held:
+            self._say("Created", f"{self._what} waits: {held}", "Waiting")
+        else:
+            self._say("Created", f"{self._what} is created.")
         if conditions.holds(self.status, "Suspended"):
             self._say("Suspended", f"{self._what} is resumed.", true=False)
             self.status.pop("startTime", None)
@@ -71,12 +76,28 @@ class _Live(Step):
         self._replace()
         self._bring_about()
 
+    def _held(self) -> str:
+        """Return why the gang may not be declared, if so."""
+        if self.seen.group is None and self._too_few():
+            return (
+                f"schedulingPolicy.minAvailable is {self.job.gang.minimum} and the job has "
+                f"{self.job.total} pods; lower it, or add replicas"
+            )
+        return self.seen.held
+
+    def _too_few(self) -> bool:
+        return (self.job.gang.minimum or 0) > self.job.total
+
     def _bring_about(self) -> None:
         group = self.seen.group
         leaving = any(pod.terminating for pod in self.seen.pods)
         if group is None:
-            if not leaving:  # a new gang begins when the last pod of the old one is gone
+            # A new gang begins when the last pod of the old one is gone.
+            if not leaving and not self._too_few():
                 self.actions.put_group = self._group()
+                self.actions.intents = [
+                    self._intent(role) for role in self.job.roles if role.replicas
+                ]
             return
         wanted = self._group()
         if group.phase == "Placed":
@@ -100,6 +121,14 @@ class _Live(Step):
                 node = group.assignments.get(name) if pinned else None
                 self.actions.create_pods.append(self._pod(role, index, node))
         self._scale_down()
+
+    def _intent(self, role: JobRole) -> Intent:
+        pod = self._pod(role, 0, None)
+        own = self.framework.documents(self.job, self.seen)
+        accounts = [one["metadata"]["name"] for one in own if one["kind"] == "ServiceAccount"]
+        if pod["spec"].get("serviceAccountName") in accounts:  # it comes with the gang
+            del pod["spec"]["serviceAccountName"]
+        return Intent(role.replicas, pod, role.template["spec"])
 
     def _scale_down(self) -> None:
         """Delete pods beyond the wanted replicas, highest index first."""

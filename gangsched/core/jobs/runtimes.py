@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from gangsched.core.jobs import torchtune
 from gangsched.core.jobs.merge import merge
 from gangsched.core.jobs.model import ROOT_SSH, Json
 
@@ -58,6 +59,16 @@ def framework_of(runtime: Json) -> str:
     return next((one for one in ("torch", "mpi", "jax", "xgboost") if one in policy), "custom")
 
 
+def wrong_tuning(job: Json, runtime: Json) -> str:
+    """Return what torchtune cannot do of a TrainJob, or nothing."""
+    found = _Resolution(job, runtime)
+    if not found.tunes:
+        return ""
+    found.plan()
+    containers = [one for rjob, one in found.nodes() if _step(rjob) == TRAINER]
+    return found.tuning(containers[0]).wrong() if containers else ""
+
+
 def resolve(job: Json, runtime: Json) -> Plan:
     """Return what a TrainJob becomes on a runtime."""
     return _Resolution(job, runtime).plan()
@@ -68,6 +79,7 @@ class _Resolution:
 
     def __init__(self, job: Json, runtime: Json) -> None:
         self.name: str = job["metadata"]["name"]
+        self.runtime: str = runtime["metadata"]["name"]
         self.job = job
         self.trainer: Json = job["spec"].get("trainer") or {}
         self.policy: Json = runtime["spec"].get("mlPolicy") or {}
@@ -93,7 +105,7 @@ class _Resolution:
         plan = Plan({})
         if self.mpi is not None:
             self._run_mpi(plan, nodes)
-        for rjob, container in self._nodes():
+        for rjob, container in self.nodes():
             step = _step(rjob)
             if step != TRAINER:
                 continue
@@ -144,7 +156,7 @@ class _Resolution:
 
     # -- containers ---------------------------------------------------------------------------
 
-    def _nodes(self) -> Iterator[tuple[Json, Json]]:
+    def nodes(self) -> Iterator[tuple[Json, Json]]:
         """Yield every container that trains, with its replicated job."""
         for rjob in self.spec["replicatedJobs"]:
             for container in _pod(rjob).get("containers") or []:
@@ -163,12 +175,16 @@ class _Resolution:
         for container in _pod(rjob).get("containers") or []:
             if container["name"] != NODE:
                 continue
+            if asked := self.trainer.get("resourcesPerNode"):
+                container["resources"] = merge(container.get("resources") or {}, asked)
+            theirs = container.get("command") or []
             for key in ("image", "command", "args"):
                 if command and self.trainer.get(key):
                     container[key] = self.trainer[key]
+            if command and self.tunes:
+                address = f"{self._host}:{PORT}"
+                container["command"] = self.tuning(container).command(address, theirs)
             _put(container.setdefault("env", []), self.trainer.get("env") or [])
-            if asked := self.trainer.get("resourcesPerNode"):
-                container["resources"] = merge(container.get("resources") or {}, asked)
 
     def _initialise(self, rjob: Json, step: str) -> None:
         """Tell an initializer where its data is."""
@@ -184,16 +200,36 @@ class _Resolution:
 
     # -- what frameworks read -------------------------------------------------------------------
 
+    @property
+    def _host(self) -> str:
+        return f"{self.name}-{NODE}-0-0.{self.name}"
+
+    @property
+    def tunes(self) -> bool:
+        """Tell whether torchtune runs, whose command line says more than variables do."""
+        return "torch" in self.policy and self.trainer.get("command") == torchtune.ENTRY
+
+    def tuning(self, container: Json) -> torchtune.Tuning:
+        """Return what is tuned, and on what."""
+        nodes = self.trainer.get("numNodes") or self.policy.get("numNodes") or 1
+        asked = self.trainer.get("numProcPerNode")
+        if asked is None:
+            asked = (self.policy["torch"] or {}).get("numProcPerNode")
+        arguments = self.trainer.get("args") or []
+        processes = "auto" if asked is None else str(asked)
+        return torchtune.Tuning(self.runtime, nodes, processes, _gpus(container), arguments)
+
     def _variables(self, nodes: int, container: Json) -> dict[str, Any]:
-        host = f"{self.name}-{NODE}-0-0.{self.name}"
+        host = self._host
         if "torch" in self.policy:
-            return {
+            found: dict[str, Any] = {
                 "PET_NNODES": str(nodes),
                 "PET_NPROC_PER_NODE": self._processes(container),
                 "PET_NODE_RANK": _INDEX,
-                "PET_MASTER_ADDR": host,
-                "PET_MASTER_PORT": str(PORT),
             }
+            if self.tunes:
+                return found
+            return found | {"PET_MASTER_ADDR": host, "PET_MASTER_PORT": str(PORT)}
         if "jax" in self.policy:
             return {
                 "JAX_NUM_PROCESSES": str(nodes),
@@ -243,7 +279,7 @@ class _Resolution:
                 self._size(rjob, max(nodes - 1, 1) if as_node and LAUNCHER in names else nodes)
         slots = self._slots()
         plan.keys = f"{self.name}-mpi-ssh-auth"
-        for rjob, container in self._nodes():
+        for rjob, container in self.nodes():
             if rjob["name"] not in (NODE, LAUNCHER):
                 continue
             where = self.mpi.get("sshAuthMountPath") or ROOT_SSH
@@ -277,7 +313,7 @@ class _Resolution:
         assert self.mpi is not None, "asked before"  # noqa: S101
         given = self.trainer.get("numProcPerNode") or self.mpi.get("numProcPerNode") or 1
         if self.trainer.get("numProcPerNode") is None and given == 1:
-            return max((_gpus(container) for _, container in self._nodes()), default=1) or 1
+            return max((_gpus(container) for _, container in self.nodes()), default=1) or 1
         return int(given)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gangsched.core.jobs.model import JobEvent, Json
+from gangsched.core.jobs.model import Intent, JobEvent, Json
 
 Ref = tuple[str, str]
 """Kind and name of a part; parts live in their owner's namespace."""
@@ -40,12 +40,14 @@ class Owned:
 class Steps:
     """What to do, in the order of the fields; `status` None means unchanged.
 
-    What is `unowned` is created without an owner reference: it outlives the owner.
+    Nothing is created unless all `intents` can come true. What is `unowned` is created without an
+    owner reference: it outlives the owner.
     """
 
     status: Json | None = None
     events: list[JobEvent] = field(default_factory=list)
     delete: list[Ref] = field(default_factory=list)
+    intents: list[Intent] = field(default_factory=list)
     create: list[Json] = field(default_factory=list)
     unowned: list[Json] = field(default_factory=list)
     patch: list[tuple[Ref, Json]] = field(default_factory=list)

@@ -1,0 +1,46 @@
+"""What job controllers ask of API objects: whose they are, which is later, where they live."""
+
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+from gangsched.core.jobs.model import Json
+from gangsched.core.jobs.step import Clock
+from gangsched.kube.status import Subject
+
+
+def owned_by(document: Json, subject: Subject) -> Json:
+    """Return a document as a part of its owner."""
+    owner = {
+        "apiVersion": subject.api_version,
+        "kind": subject.kind,
+        "name": subject.name,
+        "uid": subject.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    own = {"namespace": subject.namespace, "ownerReferences": [owner]}
+    return document | {"metadata": document["metadata"] | own}
+
+
+def collection(api_version: str, kind: str, namespace: str) -> str:
+    """Return the path of a namespace's objects of a kind."""
+    root = "/apis" if "/" in api_version else "/api"
+    return f"{root}/{api_version}/namespaces/{namespace}/{kind.lower()}s"
+
+
+def owner_uid(body: Json) -> str:
+    """Return who controls an object, or nothing."""
+    owners: list[Any] = body["metadata"].get("ownerReferences") or []
+    return next((str(o["uid"]) for o in owners if o.get("controller")), "")
+
+
+def newer(known: Json, body: Json) -> Json:
+    """Return the later of two states (versions count up, KEP-5504)."""
+    old, new = (int(b["metadata"].get("resourceVersion") or 0) for b in (known, body))
+    return body if new >= old else known
+
+
+def clock() -> Clock:
+    """Return the present moment."""
+    return Clock(time.time(), datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))

@@ -1,0 +1,106 @@
+"""What would stop a gang half-way, asked before anything of it is created.
+
+Three questions, from cheap to dear: do the namespace's quotas let all pods in together; are the
+ConfigMaps there that they read; does the API server take one pod of each role. The last is a dry
+run, so limit ranges, pod security and everybody's webhooks have their say.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from gangsched.core.jobs.model import Intent, Json
+from gangsched.kube.client import KubeClient
+from gangsched.kube.errors import Conflict, Forbidden, Invalid, KubeError, NotFound
+from gangsched.kube.status import Subject
+from gangsched.operators.objects import collection, owned_by
+from gangsched.operators.quota import exceeded
+
+_NO_DRY_RUN = "does not support dry run"
+_POLICY = ("denied the request", "denied request")
+"""Of webhooks and of admission policies: rules of this cluster, which may change."""
+
+
+class NotYetError(KubeError):
+    """Something that others can change stands in the way; the message is the whole sentence."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(409, sentence)
+
+
+class RefusedError(Exception):
+    """An object will never be taken as it is; the message is the API server's sentence."""
+
+
+async def precheck(client: KubeClient, owner: Subject, intents: Sequence[Intent]) -> None:
+    """Return if everything that is intended can come true now.
+
+    Raises:
+        NotYetError: it cannot now.
+        RefusedError: it cannot until it is written otherwise.
+        KubeError: the API server gave no answer.
+
+    """
+    if not intents:
+        return
+    await _quotas(client, owner.namespace, intents)
+    await _config_maps(client, owner.namespace, intents)
+    for intent in intents:
+        document = intent.document
+        path = collection(document["apiVersion"], document["kind"], owner.namespace)
+        try:
+            await client.create(f"{path}?dryRun=All", owned_by(document, owner))
+        except Conflict:
+            continue  # whose it is shows when it is created
+        except Forbidden as error:
+            raise NotYetError(str(error)) from error
+        except Invalid as error:
+            if _NO_DRY_RUN in str(error):
+                continue  # that webhook is asked when the pods come
+            if any(words in str(error) for words in _POLICY):
+                raise NotYetError(str(error)) from error
+            raise RefusedError(str(error)) from error
+
+
+async def _quotas(client: KubeClient, namespace: str, intents: Sequence[Intent]) -> None:
+    path = f"/api/v1/namespaces/{namespace}/resourcequotas"
+    quotas = msgspec.json.decode(await client.get(path))["items"]
+    if not quotas:
+        return
+    pods = [(one.count, one.document["spec"]) for one in intents if one.count]
+    sentence = exceeded(quotas, pods)
+    if sentence is not None:
+        raise NotYetError(sentence)
+
+
+async def _config_maps(client: KubeClient, namespace: str, intents: Sequence[Intent]) -> None:
+    """Only ConfigMaps: to ask for Secrets would need the right to read all of them."""
+    for name in sorted({name for one in intents for name in _read_by(one.asked)}):
+        with contextlib.suppress(Forbidden):
+            try:
+                await client.get(f"/api/v1/namespaces/{namespace}/configmaps/{name}")
+            except NotFound as error:
+                raise NotYetError(
+                    f"ConfigMap {namespace}/{name} does not exist and pods of this job cannot "
+                    f"start without it; create it, or mark it optional in the template"
+                ) from error
+
+
+def _read_by(spec: Json) -> Iterator[str]:
+    """Yield the names of the ConfigMaps that a pod cannot start without."""
+    for source in _sources(spec):
+        if source and source.get("name") and not source.get("optional"):
+            yield str(source["name"])
+
+
+def _sources(spec: Json) -> Iterator[Json | None]:
+    for volume in spec.get("volumes") or []:
+        yield volume.get("configMap")
+        for source in (volume.get("projected") or {}).get("sources") or []:
+            yield source.get("configMap")
+    for container in [*(spec.get("initContainers") or []), *(spec.get("containers") or [])]:
+        for source in container.get("envFrom") or []:
+            yield source.get("configMapRef")
+        for variable in container.get("env") or []:
+            yield (variable.get("valueFrom") or {}).get("configMapKeyRef")
