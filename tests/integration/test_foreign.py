@@ -207,3 +207,54 @@ def test_pods_that_name_their_group_alone(cluster, namespace, case):
     assert not cluster.bound(namespace)
     cluster.core.create_namespaced_pod(namespace, pod("g-2", **PLAIN[case]))
     cluster.wait_placed(namespace, "g-", 3)
+
+
+RAY_CRD = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "rayclusters.ray.io"},
+    "spec": {
+        "group": "ray.io",
+        "scope": "Namespaced",
+        "names": {"kind": "RayCluster", "plural": "rayclusters", "singular": "raycluster"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "x-kubernetes-preserve-unknown-fields": True,
+                    }
+                },
+            }
+        ],
+    },
+}
+"""KubeRay's definition without its schema; its operator is not here, so the test makes its pods."""
+
+
+def test_head_and_workers_of_a_ray_cluster_start_together(cluster, namespace):
+    cluster.kubectl("apply", "-f", "-", stdin=cluster.yaml(RAY_CRD))
+    cluster.kubectl("wait", "--for=condition=Established", "crd/rayclusters.ray.io")
+    try:
+        body = {
+            "apiVersion": "ray.io/v1",
+            "kind": "RayCluster",
+            "metadata": {"name": "ray"},
+            "spec": {
+                "headGroupSpec": {"template": {"spec": spec()}},
+                "workerGroupSpecs": [{"replicas": 2, "numOfHosts": 1}],
+            },
+        }
+        cluster.kubectl("create", "-n", namespace, "-f", "-", stdin=cluster.yaml(body))
+        labels = {"ray.io/cluster": "ray"}
+        for name in ("ray-head", "ray-worker-0"):
+            cluster.core.create_namespaced_pod(namespace, pod(name, labels=labels))
+        cluster.wait_event(namespace, "TooFewPods")
+        assert not cluster.bound(namespace)
+        cluster.core.create_namespaced_pod(namespace, pod("ray-worker-1", labels=labels))
+        cluster.wait_placed(namespace, "ray-", 3)
+    finally:
+        cluster.kubectl("delete", "crd/rayclusters.ray.io")

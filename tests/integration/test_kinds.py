@@ -202,5 +202,6 @@ def test_a_template_that_no_api_server_takes_ends_the_job(cluster, namespace):
     condition = cluster.conditions(namespace, "j", "XGBoostJob")["Failed"]
     assert condition["reason"] == "XGBoostJobFailedValidation"
     assert 'volumeMounts[0].name: Not found: "data"' in condition["message"]
+    cluster.wait_event(namespace, condition["reason"], condition["message"], "j")
     assert not cluster.core.list_namespaced_pod(namespace).items
     assert not cluster.kubectl("get", "podgroups", "-n", namespace, "-o", "name")

@@ -479,19 +479,6 @@ def test_bad_input_is_told_on_the_job(cluster, namespace, case):
     assert not cluster.core.list_namespaced_pod(namespace).items
 
 
-def test_a_template_the_api_refuses_is_told(cluster, namespace):
-    body = job(workers=0)
-    container = body["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]
-    container["imagePullPolicy"] = "Sometimes"
-    cluster.create_job(namespace, body)
-    cluster.wait(
-        lambda: any(
-            r == "FailedCreatePod" and "Sometimes" in m for r, m in cluster.events(namespace, "j")
-        ),
-        "the Event",
-    )
-
-
 def test_an_elastic_job_with_metrics_has_an_autoscaler(cluster, namespace):
     """It moves the scale subresource; it goes while the job is suspended."""
     usage = {"type": "Utilization", "averageUtilization": 80}

@@ -57,6 +57,9 @@ class Framework:
     everywhere: ClassVar[bool] = True
     """Whether all containers get the variables, or the main one alone."""
 
+    talks: ClassVar[bool] = False
+    """Whether Events tell that a job was created and runs, as its conditions do."""
+
     lingers: ClassVar[bool] = True
     """Whether pods end by themselves once the job has succeeded, and are given time for it."""
 

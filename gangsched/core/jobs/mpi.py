@@ -42,6 +42,7 @@ class MPI(Framework):
     container = "mpi"
     everywhere = False
     lingers = False
+    talks = True
 
     def wrong_roles(self, roles: Mapping[str, JobRole]) -> str:
         """Workers do nothing by themselves."""

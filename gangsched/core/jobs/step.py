@@ -115,10 +115,15 @@ class Step:
         self._say(kind, message, word)
 
     def _say(self, kind: str, message: str, word: str = "", *, true: bool = True) -> None:
-        """Set a condition, with its Event when it is news; `word` ends the reason."""
+        """Set a condition, with its Event when it is news; `word` ends the reason.
+
+        That a job is there and runs is an Event only where the kind's own operator writes one.
+        """
+        plain = kind in ("Created", "Running") and not word
         word = word or (kind if true or kind != "Suspended" else "Resumed")
         reason = f"{self.job.kind}{word}"
-        if conditions.put(self.status, kind, reason, message, self.clock.now, true=true):
+        news = conditions.put(self.status, kind, reason, message, self.clock.now, true=true)
+        if news and (self.framework.talks or not plain):
             self._event(
                 "Warning" if kind in ("Failed", "Restarting") else "Normal", reason, message
             )
