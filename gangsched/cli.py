@@ -16,7 +16,7 @@ from rich.console import Console
 from gangsched import __version__
 from gangsched.cli_local import local
 from gangsched.config import ConfigError, load_config
-from gangsched.kube.errors import KubeError
+from gangsched.kube.errors import KubeError, LeadershipLostError
 from gangsched.local.components import BuildError
 from gangsched.local.plane import PlaneError
 
@@ -48,6 +48,9 @@ def run(
         list[str] | None, typer.Option(help="a further schedulerName that is ours, such as volcano")
     ] = None,
     operators: Annotated[bool, typer.Option(help="run the job controllers too")] = True,
+    leader_elect: Annotated[
+        bool | None, typer.Option("--leader-elect", help="stand by while another process leads")
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v")] = False,
 ) -> None:
     """Schedule gangs on a cluster until stopped."""
@@ -64,6 +67,7 @@ def run(
         config,
         extender_port=extender_port,
         metrics_port=metrics_port,
+        leader_elect=leader_elect,
         scheduler_aliases=alias or None,
     )
     asyncio.run(
@@ -319,5 +323,8 @@ def main() -> None:
         message = error.args[0] if error.args else str(error)
         typer.echo(f"error: {message}", err=True)
         sys.exit(2)
+    except LeadershipLostError as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(1)
     except KeyboardInterrupt:
         os._exit(130)

@@ -140,6 +140,16 @@ class SchedulerConfig(PolicyConfig):
     """File to which every fact and decision is added, for `gangsched replay`; default: none. It
     grows by some kilobytes for each pod, and by a line for each of five ticks a second."""
 
+    leader_elect: bool = False
+    """Whether several processes share one cluster: one leads, the others stand by."""
+
+    lease: str = Field("gangsched-system/gangsched", pattern=r"^[^/]+/[^/]+$")
+    """Lease (namespace/name) that the leader holds."""
+
+    lease_s: float = Field(8.0, ge=2, le=300)
+    """Seconds a Lease is good for. Its holder stops acting after five eighths of them without a
+    renewal; another begins, where it died, after all of them."""
+
     extender_host: str = "127.0.0.1"
     """Address the extender listens on."""
 

@@ -79,6 +79,7 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         reg = self.registry
+        self.leader = Gauge("gangsched_leader", "1 where this process leads.", registry=reg)
         self.gangs = Gauge(
             "gangsched_gangs", "Gangs by state of the engine.", ["state"], registry=reg
         )

@@ -18,6 +18,7 @@ from gangsched.extender.server import Extender, serve
 from gangsched.journal import Journal, JournalledEngine
 from gangsched.kube.binding import Direct
 from gangsched.kube.client import KubeClient
+from gangsched.kube.election import Election, Leadership, Timing, mark_leader
 from gangsched.kube.scheduler import Scheduler
 from gangsched.metrics import Metrics
 from gangsched.plugins import load_policies
@@ -41,7 +42,10 @@ async def run(
         loop.add_signal_handler(number, stop.set)
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(KubeClient(kubeconfig))
+        leadership = await _leadership(stack, kubeconfig, config)
+        client.may_write = leadership.leads
         scheduler = Scheduler(client, config, policies, metrics, engine=_engine(config, stack))
+        scheduler.may_act = leadership.leads
         if binding == "extender":
             extender = Extender(scheduler, config.barrier_s)
             scheduler.binding = extender
@@ -52,15 +56,24 @@ async def run(
         routes = _metrics_routes(scheduler, metrics)
         port = await _serve(stack, routes, config.extender_host, config.metrics_port)
         log.info("binding %s; metrics on port %d", binding, port)
-        tasks = [asyncio.create_task(scheduler.run())]
-        if operators:
+
+        async def lead() -> None:
+            await leadership.begin()
+            await mark_leader(client)
+            metrics.leader.set(1)
+
+        async def operate() -> None:
             from gangsched.operators.runner import run_operators  # noqa: PLC0415 -- kopf is heavy
 
-            tasks.append(
-                asyncio.create_task(
-                    run_operators(kubeconfig, client, config.job_kinds, config.scheduler_name)
-                )
-            )
+            await leadership.begun.wait()
+            await run_operators(kubeconfig, client, config.job_kinds, config.scheduler_name)
+
+        tasks = [
+            asyncio.create_task(scheduler.run(lead)),
+            asyncio.create_task(leadership.keep()),
+        ]
+        if operators:
+            tasks.append(asyncio.create_task(operate()))
         stopping = asyncio.create_task(stop.wait())
         done, _ = await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
         for task in (*tasks, stopping):
@@ -68,6 +81,19 @@ async def run(
         await asyncio.gather(*tasks, return_exceptions=True)
         for task in done - {stopping}:
             task.result()  # a loop that ended by itself is a failure: show it
+
+
+async def _leadership(
+    stack: AsyncExitStack, kubeconfig: Path | None, config: SchedulerConfig
+) -> Leadership:
+    """Return whether we may act: as a candidate on connections of its own, or alone."""
+    if not config.leader_elect:
+        return Leadership(None)
+    client = await stack.enter_async_context(KubeClient(kubeconfig))
+    timing = Timing(config.lease_s, config.lease_s * 5 / 8, config.lease_s / 8)
+    election = Election(client, config.lease, timing)
+    stack.push_async_callback(election.release)
+    return Leadership(election)
 
 
 def _engine(config: SchedulerConfig, stack: AsyncExitStack) -> Callable[[Limits, Ledger], Engine]:
@@ -88,8 +114,9 @@ def _metrics_routes(scheduler: Scheduler, metrics: Metrics) -> list[web.RouteDef
         return await route.handler(request)
 
     async def ready(_: web.Request) -> web.Response:
-        up = scheduler.ready.is_set()
-        return web.Response(status=200 if up else 503, text="ok" if up else "starting")
+        if not scheduler.warm.is_set():
+            return web.Response(status=503, text="starting")
+        return web.Response(text="leading" if scheduler.acts() else "standing by")
 
     return [web.get("/metrics", fresh), web.get("/readyz", ready)]
 

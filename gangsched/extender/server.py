@@ -115,8 +115,8 @@ class Extender:
         return _reply(self._look_up(PodUid(args.Pod.metadata.uid), args.NodeNames))
 
     def _look_up(self, uid: PodUid, offered: list[str] | None) -> _FilterResult:
-        if not self._scheduler.ready.is_set():
-            return _FilterResult(Error=f"{OUR_MARK} starting, reservations are not known yet")
+        if not self._scheduler.acts():
+            return _FilterResult(Error=f"{OUR_MARK} reservations are not known here (yet)")
         if offered is None:
             return _FilterResult(
                 Error=f"{OUR_MARK} NodeNames is missing: set nodeCacheCapable: true"
@@ -146,7 +146,7 @@ class Extender:
     async def _hold(self, uid: PodUid, node: NodeName) -> str:
         """Keep the call at the barrier; return the empty string once the pod is bound."""
         scheduler = self._scheduler
-        if not scheduler.ready.is_set() or scheduler.engine.reservation(uid) != node:
+        if not scheduler.acts() or scheduler.engine.reservation(uid) != node:
             return f"{OUR_MARK} {node} is not reserved for this pod"
         held = asyncio.get_running_loop().create_future()
         self._held.setdefault(uid, []).append(held)

@@ -7,7 +7,7 @@ account work.
 import asyncio
 import random
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,7 +16,7 @@ import msgspec
 from kubernetes import client as kubernetes_client
 from kubernetes import config as kubernetes_config
 
-from gangsched.kube.errors import RETRIABLE, KubeError, Unavailable, error_for
+from gangsched.kube.errors import RETRIABLE, KubeError, NotLeading, Unavailable, error_for
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -41,6 +41,8 @@ class KubeClient:
         self._settings = settings
         self._session: aiohttp.ClientSession | None = None
         self.writes = 0
+        self.may_write: Callable[[], bool] = lambda: True
+        """Asked before each write: whoever leads no more must not finish what it began."""
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
@@ -111,6 +113,8 @@ class KubeClient:
         timeout_s: float,
     ) -> bytes:
         if method != "GET":
+            if not self.may_write():
+                raise NotLeading(0, f"{method} {path}: this process does not lead")
             self.writes += 1
         try:
             async with self._open().request(

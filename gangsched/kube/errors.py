@@ -7,7 +7,8 @@ KubeError
 ├── Forbidden           401, 403
 ├── Invalid             400, 422: the object itself is refused
 ├── Throttled           429
-└── Unavailable         5xx, or no connection at all
+├── Unavailable         5xx, or no connection at all
+└── NotLeading          never sent: another process may lead
 """
 
 
@@ -45,6 +46,14 @@ class Throttled(KubeError):  # noqa: N818
 
 class Unavailable(KubeError):  # noqa: N818
     """The API could not be reached or failed by itself."""
+
+
+class NotLeading(KubeError):  # noqa: N818
+    """A write was not sent, since another process may lead."""
+
+
+class LeadershipLostError(Exception):
+    """Another process may lead now; this one must stop."""
 
 
 _BY_STATUS: dict[int, type[KubeError]] = {

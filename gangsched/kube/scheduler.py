@@ -8,7 +8,7 @@ import asyncio
 import gc
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from gangsched.api import names
 from gangsched.config import SchedulerConfig
@@ -58,6 +58,14 @@ TOPOLOGIES = f"/apis/{names.GROUP}/{names.VERSION}/topologies"
 QUEUES = f"/apis/{names.GROUP}/{names.VERSION}/queues"
 RESERVATIONS = f"/apis/{names.GROUP}/{names.VERSION}/reservations"
 
+Lead = Callable[[], Awaitable[None]]
+"""Returns once this process leads."""
+
+
+async def alone() -> None:
+    """Return at once: there is no other process."""
+
+
 _ADVISED_AT_ONCE = 8
 """Refused gangs thought about in one go; each costs some tens of plans."""
 
@@ -92,6 +100,10 @@ class Scheduler:
         self.status = Status(client, self._standing)
         self.pods = Pods(client, self.observe, metrics, config.binds_in_flight)
         self.binding: Binding | None = None
+        self.may_act: Callable[[], bool] = lambda: True
+        self.warm = asyncio.Event()
+        """Everything was read once: a standby is worth something."""
+
         self.ready = asyncio.Event()
         self.mig = MigWriter(client, config.mig_config_map)
         self.topologies = TopologyStatusWriter(client)
@@ -116,10 +128,14 @@ class Scheduler:
         """Return seconds since the epoch on a clock that never steps back."""
         return self._epoch_s + time.monotonic()
 
-    async def run(self) -> None:
-        """Schedule until cancelled."""
+    def acts(self) -> bool:
+        """Tell whether what this process knows may be acted upon."""
+        return self.ready.is_set() and self.may_act()
+
+    async def run(self, lead: Lead = alone) -> None:
+        """Schedule from when `lead` returns until cancelled."""
         async with asyncio.TaskGroup() as group:
-            await self.read(group)
+            await self.read(group, lead)
             group.create_task(self.status.run())
             await asyncio.sleep(self._config.settle_s)
             # What was read lives long: without this, full collections over it pause planning for
@@ -138,9 +154,12 @@ class Scheduler:
             group.create_task(self.queues.run(self.engine, lambda: self.predictions))
             group.create_task(self.topologies.run(self.engine.cluster))
 
-    async def read(self, group: asyncio.TaskGroup) -> None:
-        """Start the watches in a task group; return once everything has been read."""
-        await self.history.read(self.engine.history)
+    async def read(self, group: asyncio.TaskGroup, lead: Lead = alone) -> None:
+        """Start the watches in a task group; return once everything has been read.
+
+        What they hear is kept back until `lead` returns: the engine must not follow the world
+        while somebody else changes it, but what it will need is here already.
+        """
         first: dict[str, tuple[str, Receiver, bool]] = {
             "PriorityClass": (
                 "/apis/scheduling.k8s.io/v1/priorityclasses",
@@ -164,13 +183,22 @@ class Scheduler:
         # Groups come last: a group whose members run already must not look empty.
         for kinds in (first, then):
             for kind, (path, receiver, optional) in kinds.items():
-                watch = Watch(
-                    self._client, path, receiver, optional=optional, on_batch=self._wake.set
+                self._watches[kind] = Watch(
+                    self._client,
+                    path,
+                    receiver,
+                    optional=optional,
+                    on_batch=self._wake.set,
+                    held=True,
                 )
-                self._watches[kind] = watch
-                group.create_task(watch.run())
+                group.create_task(self._watches[kind].run())
             for kind in kinds:
                 await self._watches[kind].synced.wait()
+        self.warm.set()
+        await lead()
+        await self.history.read(self.engine.history)
+        for watch in self._watches.values():
+            await watch.hand_over()
 
     def _standing(self, gang_id: GangId) -> tuple[int, tuple[int, int, int]]:
         """Return a gang's minimum, and how many of its pods run, succeeded and failed."""

@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 _BACKOFF_MAX_S = 5.0
 _ABSENT_S = 10.0
 _PAGE = "5000"
+_HANDED_AT_ONCE = 200
 
 
 class Receiver(Protocol):
@@ -85,8 +86,12 @@ class Watch:
         optional: bool = False,
         on_batch: Callable[[], None] | None = None,
         params: dict[str, str] | None = None,
+        held: bool = False,
     ) -> None:
-        """`optional` kinds may be absent from the cluster: they count as synced and empty."""
+        """`optional` kinds may be absent from the cluster: they count as synced and empty.
+
+        What is `held` is kept back, each object in its newest state, until `hand_over`.
+        """
         self.synced = asyncio.Event()
         self.restarts = 0
         self._client = client
@@ -95,6 +100,27 @@ class Watch:
         self._optional = optional
         self._on_batch = on_batch or (lambda: None)
         self._known: dict[str, None] = {}
+        self._held: dict[str, bytes] | None = {} if held else None
+
+    async def hand_over(self) -> None:
+        """Give the receiver what was kept back, and from now on everything at once."""
+        while self._held:
+            for uid in list(self._held)[:_HANDED_AT_ONCE]:
+                self._receiver.seen(self._held.pop(uid))
+            await asyncio.sleep(0)  # others have to go on: the Lease, the next events
+        self._held = None
+        self._on_batch()
+
+    def _seen(self, uid: str, raw: bytes) -> None:
+        if self._held is None:
+            self._receiver.seen(raw)
+        else:
+            self._held[uid] = raw
+
+    def _gone(self, uid: str, raw: bytes | None) -> None:
+        if self._held is not None:
+            self._held.pop(uid, None)
+        self._receiver.gone(uid, raw)  # it may have been handed over a moment ago
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -136,13 +162,13 @@ class Watch:
             for raw in page.items:
                 uid = self._identify(raw).uid
                 there[uid] = None
-                self._receiver.seen(bytes(raw))
+                self._seen(uid, bytes(raw))
             token = page.metadata.continue_
             if not token:
                 break
         for uid in self._known:
             if uid not in there:
-                self._receiver.gone(uid, None)
+                self._gone(uid, None)
         self._known = there
         self._on_batch()
         return page.metadata.resourceVersion
@@ -169,10 +195,10 @@ class Watch:
                     continue
                 if event.type == "DELETED":
                     self._known.pop(metadata.uid, None)
-                    self._receiver.gone(metadata.uid, bytes(event.object))
+                    self._gone(metadata.uid, bytes(event.object))
                 else:
                     self._known[metadata.uid] = None
-                    self._receiver.seen(bytes(event.object))
+                    self._seen(metadata.uid, bytes(event.object))
             self._on_batch()
             yield version
 

@@ -35,7 +35,8 @@ class PlaneError(Exception):
 class Options:
     """How to start: who binds, which isolation pods get, and extra flags by component.
 
-    `monitoring` adds a Prometheus that scrapes gangsched and holds the shipped rules.
+    `monitoring` adds a Prometheus that scrapes gangsched and holds the shipped rules. With
+    `standby`, which needs direct binding, a second gangsched stands by.
     """
 
     binding: Binding = "extender"
@@ -43,6 +44,7 @@ class Options:
     flags: tuple[tuple[str, str], ...] = ()
     operators: bool = True
     monitoring: bool = False
+    standby: bool = False
 
 
 class Plane:
@@ -173,7 +175,9 @@ class Plane:
         self._apply(nodes, options)
         if options.binding != "off":
             progress(f"starting gangsched ({options.binding} binding)")
-            self._gangsched(options, extender, metrics)
+            self._gangsched("gangsched", options, extender, metrics)
+            if options.standby:
+                self._gangsched("gangsched-standby", options, *_free_ports(2))
         if options.binding == "extender":
             config = self._scheduler_config(extender)
             self._scheduler(
@@ -243,7 +247,7 @@ class Plane:
         path.write_text(yaml.safe_dump(document, sort_keys=False))
         return path
 
-    def _gangsched(self, options: Options, extender: int, metrics: int) -> None:
+    def _gangsched(self, name: str, options: Options, extender: int, metrics: int) -> None:
         command = [
             sys.executable,
             "-m",
@@ -259,10 +263,12 @@ class Plane:
             str(metrics),
         ]
         command += [f"--alias={alias}" for alias in commands.ALIASES]
+        if options.standby:
+            command.append("--leader-elect")
         if not options.operators:
             command.append("--no-operators")
         command += dict(options.flags).get("gangsched", "").split()
-        program = self._spawn("gangsched", command)
+        program = self._spawn(name, command)
         address = f"http://127.0.0.1:{metrics}"
         self._wait(program, lambda: _answers(f"{address}/healthz"), "gangsched to be ready")
 

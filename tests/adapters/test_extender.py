@@ -71,7 +71,7 @@ async def test_filter_needs_node_names(scheduler):
 async def test_nothing_is_answered_from_an_unknown_state(scheduler):
     scheduler.ready.clear()
     answer = await call(scheduler, "/filter", filter_args("a", ["n1"]))
-    assert "starting" in answer["Error"]
+    assert "not known here" in answer["Error"]
 
 
 async def test_bind_refuses_another_node(scheduler):

@@ -1,0 +1,226 @@
+"""Leader election by a Lease, and the fence that keeps a former leader from writing.
+
+A candidate never believes another's clock: it waits until a Lease has not changed for its duration
+on its own clock (k8s.io/client-go, tools/leaderelection). A leader stops acting `deadline_s` after
+the beginning of its last good renewal, which is before anybody else may begin.
+
+    candidate --Lease free or unchanged for duration_s--> leader --not renewed in deadline_s--> lost
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from gangsched.kube.client import KubeClient
+from gangsched.kube.errors import Conflict, KubeError, LeadershipLostError, NotFound
+
+log = logging.getLogger(__name__)
+
+LEADER_LABEL = "gangsched.io/leader"
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How long a Lease is good for, how long its holder relies on it, how often either looks."""
+
+    duration_s: float = 8.0
+    deadline_s: float = 5.0
+    retry_s: float = 1.0
+
+
+class Election:
+    """One candidate for the Lease `namespace/name`: `acquire`, `hold`, at the end `release`."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        lease: str,
+        timing: Timing | None = None,
+        identity: str = "",
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client = client
+        self._namespace, _, self._name = lease.partition("/")
+        self._timing = timing or Timing()
+        self.identity = identity or f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
+        self._now = now
+        self._seen: Mapping[str, Any] | None = None
+        self._seen_s = 0.0
+        self._good_until_s = 0.0
+
+    @property
+    def _folder(self) -> str:
+        return f"/apis/coordination.k8s.io/v1/namespaces/{self._namespace}/leases"
+
+    def leads(self) -> bool:
+        """Tell whether this process may act now."""
+        return self._now() < self._good_until_s
+
+    async def acquire(self) -> None:
+        """Return once this process leads."""
+        told = ""
+        while not await self._try():
+            holder = ((self._seen or {}).get("spec") or {}).get("holderIdentity") or ""
+            if holder != told:
+                log.info("standing by: %s leads", holder or "nobody")
+                told = holder
+            await asyncio.sleep(self._timing.retry_s)
+        log.info("leading as %s", self.identity)
+
+    async def hold(self) -> None:
+        """Renew the Lease for as long as that works.
+
+        Raises:
+            LeadershipLostError: it did not, for too long.
+
+        """
+        while True:
+            await asyncio.sleep(self._timing.retry_s)
+            renewed = await self._try()
+            if not self.leads() or (not renewed and self._taken()):
+                self._good_until_s = 0.0
+                raise LeadershipLostError(f"{self.identity} leads no more: {self._why()}")
+
+    async def release(self) -> None:
+        """Give the Lease back, so that a successor need not wait."""
+        if not self.leads():
+            return
+        self._good_until_s = 0.0
+        with contextlib.suppress(KubeError):
+            found = await self._read()
+            if found is not None and found["spec"].get("holderIdentity") == self.identity:
+                await self._write(found, {"holderIdentity": "", "leaseDurationSeconds": 1})
+
+    async def _try(self) -> bool:
+        """Take or renew the Lease; return whether it is ours now."""
+        began_s = self._now()
+        try:
+            async with asyncio.timeout(self._timing.deadline_s):
+                found = await self._read()
+                self._note(found)
+                if self._taken():
+                    return False
+                spec = (found or {}).get("spec") or {}
+                mine = spec.get("holderIdentity") == self.identity
+                changes = {
+                    "holderIdentity": self.identity,
+                    "leaseDurationSeconds": max(round(self._timing.duration_s), 1),
+                    "renewTime": _micro_time(),
+                }
+                if not mine:
+                    changes["acquireTime"] = changes["renewTime"]
+                    changes["leaseTransitions"] = int(spec.get("leaseTransitions") or 0) + 1
+                self._note(await self._write(found, changes))
+        except (KubeError, TimeoutError) as error:
+            if not isinstance(error, Conflict):  # somebody else was quicker
+                log.warning("Lease %s/%s: %s", self._namespace, self._name, error or "no answer")
+            return False
+        self._good_until_s = began_s + self._timing.deadline_s
+        return True
+
+    def _note(self, found: Mapping[str, Any] | None) -> None:
+        if found is None or self._seen is None or found["spec"] != self._seen["spec"]:
+            self._seen, self._seen_s = found, self._now()
+
+    def _taken(self) -> bool:
+        """Tell whether somebody else holds the Lease, as far as it is known."""
+        spec = (self._seen or {}).get("spec") or {}
+        holder = spec.get("holderIdentity")
+        if not holder or holder == self.identity:
+            return False
+        lasts_s = max(float(spec.get("leaseDurationSeconds") or 0), self._timing.duration_s)
+        return self._now() < self._seen_s + lasts_s
+
+    def _why(self) -> str:
+        holder = ((self._seen or {}).get("spec") or {}).get("holderIdentity")
+        if holder and holder != self.identity:
+            return f"{holder} holds the Lease {self._namespace}/{self._name}"
+        return f"the Lease {self._namespace}/{self._name} was not renewed in time"
+
+    async def _read(self) -> dict[str, Any] | None:
+        path = f"{self._folder}/{self._name}"
+        try:
+            found: dict[str, Any] = msgspec.json.decode(
+                await self._client.request("GET", path, tries=1)
+            )
+        except NotFound:
+            return None
+        found.setdefault("spec", {})
+        return found
+
+    async def _write(
+        self, found: Mapping[str, Any] | None, changes: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Write the Lease as it was found, with changes; a write in between is a Conflict."""
+        if found is None:
+            method, path = "POST", self._folder
+            metadata = {"name": self._name, "namespace": self._namespace}
+            body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
+        else:
+            method, path, body = "PUT", f"{self._folder}/{self._name}", dict(found)
+        body["spec"] = {**((found or {}).get("spec") or {}), **changes}
+        made: dict[str, Any] = msgspec.json.decode(
+            await self._client.request(method, path, body=body, tries=1)
+        )
+        return made
+
+
+class Leadership:
+    """Whether this process may act: at once where it is alone, else while it holds the Lease."""
+
+    def __init__(self, election: Election | None) -> None:
+        self.begun = asyncio.Event()
+        self._election = election
+
+    def leads(self) -> bool:
+        """Tell whether this process may act now."""
+        return self._election.leads() if self._election is not None else True
+
+    async def begin(self) -> None:
+        """Return once this process may act."""
+        if self._election is not None:
+            await self._election.acquire()
+        self.begun.set()
+
+    async def keep(self) -> None:
+        """Return never.
+
+        Raises:
+            LeadershipLostError: this process may act no more.
+
+        """
+        await self.begun.wait()
+        if self._election is not None:
+            await self._election.hold()
+        await asyncio.Event().wait()
+
+
+async def mark_leader(client: KubeClient) -> None:
+    """Label the pod this process runs in, and no other, as the leader: so a Service finds it."""
+    namespace, name = os.environ.get("POD_NAMESPACE"), os.environ.get("POD_NAME")
+    if not namespace or not name:
+        return
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    listed = msgspec.json.decode(await client.get(path, labelSelector=f"{LEADER_LABEL}=true"))
+    for pod in listed["items"]:
+        other = pod["metadata"]["name"]
+        if other != name:
+            with contextlib.suppress(NotFound):
+                await client.patch(
+                    f"{path}/{other}", {"metadata": {"labels": {LEADER_LABEL: None}}}
+                )
+    await client.patch(f"{path}/{name}", {"metadata": {"labels": {LEADER_LABEL: "true"}}})
+
+
+def _micro_time() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
