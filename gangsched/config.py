@@ -151,7 +151,17 @@ class SchedulerConfig(PolicyConfig):
     renewal; another begins, where it died, after all of them."""
 
     extender_host: str = "127.0.0.1"
-    """Address the extender listens on."""
+    """Address the extender and /metrics listen on."""
+
+    tls_secret: str | None = Field(None, pattern=r"^[^/]+/[^/]+$")
+    """Secret (namespace/name) with the certificates of our ports, made where it is not there. With
+    it, the extender lets only those in who have a certificate of its authority."""
+
+    tls_host: str = "gangsched-leader.gangsched-system.svc"
+    """Name in our certificate: that of the Service by which kube-scheduler finds the leader."""
+
+    metrics_access: Literal["open", "reviewed"] = "open"
+    """Who may read /metrics: everybody, or whose token the API server lets `get` it."""
 
     extender_port: int = Field(0, ge=0, le=65535)
     """Port of the extender; 0 takes a free one."""

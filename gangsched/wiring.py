@@ -3,13 +3,14 @@
 import asyncio
 import logging
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 from gangsched.config import ConfigError, SchedulerConfig
 from gangsched.core.accounts.ledger import Ledger
@@ -17,8 +18,10 @@ from gangsched.core.engine import Engine, Limits
 from gangsched.extender.server import Extender, serve
 from gangsched.journal import Journal, JournalledEngine
 from gangsched.kube.binding import Direct
+from gangsched.kube.certificates import Certificates
 from gangsched.kube.client import KubeClient
 from gangsched.kube.election import Election, Leadership, Timing, mark_leader
+from gangsched.kube.reviews import Reviews, guard
 from gangsched.kube.scheduler import Scheduler
 from gangsched.metrics import Metrics
 from gangsched.plugins import load_policies
@@ -42,19 +45,19 @@ async def run(
         loop.add_signal_handler(number, stop.set)
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(KubeClient(kubeconfig))
-        leadership = await _leadership(stack, kubeconfig, config)
+        # Connections of its own, which no fence holds up: a standby reviews tokens too.
+        own = await stack.enter_async_context(KubeClient(kubeconfig))
+        leadership = _leadership(stack, own, config)
         client.may_write = leadership.leads
         scheduler = Scheduler(client, config, policies, metrics, engine=_engine(config, stack))
         scheduler.may_act = leadership.leads
         if binding == "extender":
-            extender = Extender(scheduler, config.barrier_s)
-            scheduler.binding = extender
-            await _serve(stack, extender.routes(), config.extender_host, config.extender_port)
+            scheduler.binding = Extender(scheduler, config.barrier_s)
         else:
             scheduler.binding = Direct(scheduler.pods, scheduler.observe)
             scheduler.engine.beyond_is_judged = False
-        routes = _metrics_routes(scheduler, metrics)
-        port = await _serve(stack, routes, config.extender_host, config.metrics_port)
+        ports = _Ports(stack, config, own)
+        port = await ports.open(scheduler, metrics)
         log.info("binding %s; metrics on port %d", binding, port)
 
         async def lead() -> None:
@@ -74,6 +77,8 @@ async def run(
         ]
         if operators:
             tasks.append(asyncio.create_task(operate()))
+        if ports.certificates is not None:
+            tasks.append(asyncio.create_task(ports.certificates.keep()))
         stopping = asyncio.create_task(stop.wait())
         done, _ = await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
         for task in (*tasks, stopping):
@@ -83,13 +88,10 @@ async def run(
             task.result()  # a loop that ended by itself is a failure: show it
 
 
-async def _leadership(
-    stack: AsyncExitStack, kubeconfig: Path | None, config: SchedulerConfig
-) -> Leadership:
-    """Return whether we may act: as a candidate on connections of its own, or alone."""
+def _leadership(stack: AsyncExitStack, client: KubeClient, config: SchedulerConfig) -> Leadership:
+    """Return whether we may act: as a candidate, or alone."""
     if not config.leader_elect:
         return Leadership(None)
-    client = await stack.enter_async_context(KubeClient(kubeconfig))
     timing = Timing(config.lease_s, config.lease_s * 5 / 8, config.lease_s / 8)
     election = Election(client, config.lease, timing)
     stack.push_async_callback(election.release)
@@ -121,7 +123,33 @@ def _metrics_routes(scheduler: Scheduler, metrics: Metrics) -> list[web.RouteDef
     return [web.get("/metrics", fresh), web.get("/readyz", ready)]
 
 
-async def _serve(stack: AsyncExitStack, routes: list[web.RouteDef], host: str, port: int) -> int:
-    runner, taken = await serve(routes, host, port)
-    stack.push_async_callback(runner.cleanup)
-    return taken
+class _Ports:
+    """What we serve, and by which certificates."""
+
+    def __init__(self, stack: AsyncExitStack, config: SchedulerConfig, client: KubeClient) -> None:
+        self._stack, self._config, self._client = stack, config, client
+        secret = config.tls_secret
+        self.certificates = Certificates(client, secret, config.tls_host) if secret else None
+
+    async def open(self, scheduler: Scheduler, metrics: Metrics) -> int:
+        """Open the extender, where there is one, and /metrics; return the port of the latter."""
+        config = self._config
+        if isinstance(scheduler.binding, Extender):
+            routes = scheduler.binding.routes()
+            await self._serve(routes, config.extender_port, clients=True)
+        reviewed = [guard(Reviews(self._client))] if config.metrics_access == "reviewed" else []
+        routes = _metrics_routes(scheduler, metrics)
+        return await self._serve(routes, config.metrics_port, reviewed, clients=False)
+
+    async def _serve(
+        self,
+        routes: list[web.RouteDef],
+        port: int,
+        middlewares: Sequence[Middleware] = (),
+        *,
+        clients: bool,
+    ) -> int:
+        tls = await self.certificates.context(clients=clients) if self.certificates else None
+        runner, taken = await serve(routes, self._config.extender_host, port, tls, middlewares)
+        self._stack.push_async_callback(runner.cleanup)
+        return taken

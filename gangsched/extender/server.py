@@ -9,9 +9,12 @@ JSON: k8s.io/kube-scheduler/extender/v1, whose fields carry no tags, hence the G
 
 import asyncio
 import logging
+import ssl
+from collections.abc import Sequence
 
 import msgspec
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 from gangsched.core import facts as f
 from gangsched.core import orders as o
@@ -168,16 +171,22 @@ def _reply(result: msgspec.Struct) -> web.Response:
     return web.Response(body=_encode(result), content_type="application/json")
 
 
-async def serve(routes: list[web.RouteDef], host: str, port: int) -> tuple[web.AppRunner, int]:
+async def serve(
+    routes: list[web.RouteDef],
+    host: str,
+    port: int,
+    tls: ssl.SSLContext | None = None,
+    middlewares: Sequence[Middleware] = (),
+) -> tuple[web.AppRunner, int]:
     """Serve routes and /healthz; return the runner, to be cleaned up, and the port taken."""
 
     async def healthy(_: web.Request) -> web.Response:
         return web.Response(text="ok")
 
-    app = web.Application(client_max_size=_BODY_MAX)
+    app = web.Application(client_max_size=_BODY_MAX, middlewares=middlewares)
     app.add_routes([*routes, web.get("/healthz", healthy)])
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
-    site = web.TCPSite(runner, host, port)
+    site = web.TCPSite(runner, host, port, ssl_context=tls)
     await site.start()
     return runner, int(runner.addresses[0][1])

@@ -1,0 +1,168 @@
+"""Our ports: certificates made, shared, renewed and enforced; who may read /metrics."""
+
+import asyncio
+import base64
+import json
+import ssl
+from datetime import UTC, datetime, timedelta
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from gangsched.extender.server import serve
+from gangsched.kube.certificates import Certificates, due, issue
+from gangsched.kube.errors import Conflict, NotFound
+from gangsched.kube.reviews import Reviews, guard
+
+HOST = "gangsched-leader.gangsched-system.svc"
+
+
+class Secrets:
+    """An API server with one Secret."""
+
+    def __init__(self) -> None:
+        self.kept = None
+        self.writes = 0
+
+    async def get(self, _) -> bytes:
+        if self.kept is None:
+            await asyncio.sleep(0)  # another may be first
+            raise NotFound(404, "none")
+        return json.dumps(self.kept).encode()
+
+    async def create(self, _, body) -> bytes:
+        if self.kept is not None:
+            raise Conflict(409, "exists")
+        self.kept, self.writes = body, self.writes + 1
+        return json.dumps(body).encode()
+
+    async def patch(self, _, body) -> bytes:
+        self.kept, self.writes = self.kept | body, self.writes + 1
+        return json.dumps(self.kept).encode()
+
+    def data(self) -> dict[str, bytes]:
+        return {key: base64.b64decode(value) for key, value in self.kept["data"].items()}
+
+
+def client(data: dict[str, bytes] | None, tmp_path, ca: bytes) -> ssl.SSLContext:
+    """Return a client's context, with kube-scheduler's certificate where there is data."""
+    context = ssl.create_default_context(cadata=ca.decode())
+    if data is not None:
+        for name in ("client.crt", "client.key"):
+            (tmp_path / name).write_bytes(data[name])
+        context.load_cert_chain(tmp_path / "client.crt", tmp_path / "client.key")
+    return context
+
+
+async def ask(port: int, context: ssl.SSLContext, path="/metrics", **headers) -> int:
+    """Return the status of an answer."""
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(
+            f"https://127.0.0.1:{port}{path}", ssl=context, server_hostname=HOST, headers=headers
+        ) as answer,
+    ):
+        return answer.status
+
+
+async def hello(_) -> web.Response:
+    return web.Response(text="hello")
+
+
+async def test_two_processes_agree_on_what_was_made_first():
+    secrets = Secrets()
+    both = [Certificates(secrets, "ns/tls", HOST) for _ in range(2)]
+    await asyncio.gather(*(one.context(clients=True) for one in both))
+    assert secrets.writes == 1
+    assert both[0]._data == both[1]._data == secrets.data()
+
+
+async def test_only_who_has_a_certificate_of_ours_gets_in(tmp_path):
+    secrets = Secrets()
+    tls = await Certificates(secrets, "ns/tls", HOST).context(clients=True)
+    data = secrets.data()
+    runner, port = await serve([web.get("/metrics", hello)], "127.0.0.1", 0, tls)
+    try:
+        assert await ask(port, client(data, tmp_path, data["ca.crt"])) == 200
+        with pytest.raises((aiohttp.ClientError, ssl.SSLError)):
+            await ask(port, client(None, tmp_path, data["ca.crt"]))
+        with pytest.raises((aiohttp.ClientError, ssl.SSLError)):
+            await ask(port, client(issue(None, HOST), tmp_path, data["ca.crt"]))
+    finally:
+        await runner.cleanup()
+
+
+async def test_a_renewed_certificate_is_served_without_a_restart(tmp_path, monkeypatch):
+    secrets = Secrets()
+    certificates = Certificates(secrets, "ns/tls", HOST)
+    tls = await certificates.context(clients=False)
+    old = secrets.data()
+    runner, port = await serve([web.get("/metrics", hello)], "127.0.0.1", 0, tls)
+    try:
+        monkeypatch.setattr("gangsched.kube.certificates._LOOK_S", 0.0)
+        monkeypatch.setattr("gangsched.kube.certificates.due", lambda d, _: d == old)
+        keeping = asyncio.create_task(certificates.keep())
+        while certificates._data == old:
+            await asyncio.sleep(0.01)
+        new = secrets.data()
+        assert new["ca.crt"] == old["ca.crt"]
+        context = client(None, tmp_path, old["ca.crt"])
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", port, ssl=context, server_hostname=HOST
+        )
+        del reader
+        served = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        assert ssl.DER_cert_to_PEM_cert(served).encode().split() == new["tls.crt"].split()
+        writer.close()
+        keeping.cancel()
+    finally:
+        await runner.cleanup()
+
+
+def test_certificates_are_due_long_before_they_end():
+    data = issue(None, HOST)
+    now = datetime.now(UTC)
+    assert not due(data, now)
+    assert due(data, now + timedelta(days=250))
+    assert due({}, now)
+
+
+class Judge:
+    """An API server that reviews tokens and rights; it counts what it is asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def create(self, path, body) -> bytes:
+        self.asked += 1
+        if path.endswith("tokenreviews"):
+            known = body["spec"]["token"] in ("reader", "stranger")
+            status = {"authenticated": known, "user": {"username": body["spec"]["token"]}}
+        else:
+            status = {"allowed": body["spec"]["user"] == "reader"}
+        return json.dumps({"status": status}).encode()
+
+
+READERS = {"": 401, "Basic x": 401, "Bearer nobody": 401, "Bearer stranger": 403}
+READERS |= {"Bearer reader": 200}
+
+
+@pytest.mark.parametrize("header", READERS)
+async def test_who_reads_metrics(header, tmp_path):
+    del tmp_path
+    judge = Judge()
+    routes = [web.get("/metrics", hello), web.get("/readyz", hello)]
+    middlewares = [guard(Reviews(judge))]
+    runner, port = await serve(routes, "127.0.0.1", 0, None, middlewares)
+    try:
+        headers = {"Authorization": header} if header else {}
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
+            for _ in range(2):
+                async with session.get("/metrics", headers=headers) as answer:
+                    assert answer.status == READERS[header]
+            async with session.get("/readyz") as answer:
+                assert answer.status == 200
+        assert judge.asked <= 2  # the second answer was kept
+    finally:
+        await runner.cleanup()
