@@ -20,8 +20,8 @@ check: $(VENV)/ready  ## Format, lint, types, layers, generated files
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m gangsched.api.crdgen build/crds && diff -r build/crds crds
-	$(BIN)/python manifests/dashboards/generate.py build/dashboards && \
-	  diff -r -x generate.py build/dashboards manifests/dashboards
+	$(BIN)/python manifests/monitoring/dashboards/generate.py build/dashboards && \
+	  diff -r -x generate.py build/dashboards manifests/monitoring/dashboards
 	$(BIN)/python docs/pictures.py build/pictures && diff -r build/pictures docs/pictures
 
 bench: $(VENV)/ready  ## One benchmark (NAME=bind, NAME=plan) or all
@@ -31,8 +31,8 @@ bench: $(VENV)/ready  ## One benchmark (NAME=bind, NAME=plan) or all
 crds: $(VENV)/ready  ## Write crds/ anew from the models
 	$(BIN)/python -m gangsched.api.crdgen crds
 
-dashboards: $(VENV)/ready  ## Write manifests/dashboards/ anew
-	$(BIN)/python manifests/dashboards/generate.py manifests/dashboards
+dashboards: $(VENV)/ready  ## Write manifests/monitoring/dashboards/ anew
+	$(BIN)/python manifests/monitoring/dashboards/generate.py manifests/monitoring/dashboards
 
 # One environment for all: torch is for the demo and the tests, the scheduler never imports it.
 $(VENV)/ready: pyproject.toml requirements-torch.lock
@@ -59,6 +59,8 @@ lock: $(VENV)/ready  ## Resolve the dependencies anew
 	    $${extra:+--extra torch} $$(test "$$extra" != -frameworks || echo --extra frameworks) \
 	    --no-emit-index-url --no-header --no-annotate --generate-hashes \
 	    -o requirements$$extra.lock; done
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 pyproject.toml \
+	  --no-emit-index-url --no-header --no-annotate --generate-hashes -o requirements-run.lock
 
 clean:  ## Remove what was built here (the user's cache stays)
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -176,7 +176,7 @@ async def gate(plane: Plane, *, on: bool) -> None:
 
     async with KubeClient(plane.kubeconfig) as client:
         root = "/apis/admissionregistration.k8s.io/v1"
-        for document in shipped("manifests/gate"):
+        for document in shipped("manifests/extender", "gate.yaml"):
             if on:
                 await apply(client, document)
             else:

@@ -169,6 +169,10 @@ def render(crd: Crd) -> str:
 def rendered(folder: Path) -> dict[Path, str]:
     """Return every file of the folder and its text."""
     files = {folder / f"{crd.group}_{crd.plural}.yaml": render(crd) for crd in CRDS}
+    lines = "".join(f"- {path.name}\n" for path in sorted(files))
+    files[folder / "kustomization.yaml"] = (
+        f"apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n{lines}"
+    )
     foreign = folder / "foreign"
     return files | {foreign / f"{crd.group}_{crd.plural}.yaml": render(crd) for crd in FOREIGN}
 

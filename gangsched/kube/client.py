@@ -5,6 +5,7 @@ account work.
 """
 
 import asyncio
+import os
 import random
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -48,7 +49,7 @@ class KubeClient:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=_CONNECTIONS, ssl=self._tls()),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),
-            headers=self._headers(),
+            headers={"User-Agent": "gangsched", "Accept": "application/json"},
             skip_auto_headers=("User-Agent",),
         )
         return self
@@ -93,7 +94,9 @@ class KubeClient:
 
         """
         data = None if body is None else _encode(body)
-        headers = {"Content-Type": content_type} if data is not None else {}
+        headers = self._who()
+        if data is not None:
+            headers["Content-Type"] = content_type
         for attempt in range(tries):
             try:
                 return await self._once(method, path, data, headers, params, timeout_s)
@@ -143,6 +146,7 @@ class KubeClient:
             async with self._open().get(
                 self.server + path,
                 params=params,
+                headers=self._who(),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=400),
             ) as answer:
                 if answer.status >= 400:
@@ -172,10 +176,10 @@ class KubeClient:
             context.load_cert_chain(settings.cert_file, settings.key_file)
         return context
 
-    def _headers(self) -> dict[str, str]:
-        headers = {"User-Agent": "gangsched", "Accept": "application/json"}
+    def _who(self) -> dict[str, str]:
+        """Return who asks; a pod's token is written anew every hour: it is looked up each time."""
         token = self._settings.get_api_key_with_prefix("authorization")
-        return headers | {"Authorization": token} if token else headers
+        return {"Authorization": token} if token else {}
 
 
 def credentials(kubeconfig: Path | None) -> kubernetes_client.Configuration:
@@ -187,13 +191,21 @@ def credentials(kubeconfig: Path | None) -> kubernetes_client.Configuration:
     """
     settings = kubernetes_client.Configuration()
     try:
-        if kubeconfig is None:
+        if kubeconfig is None and _in_cluster():
+            kubernetes_config.load_incluster_config(client_configuration=settings)
+        elif kubeconfig is None:
             kubernetes_config.load_config(client_configuration=settings)
         else:
             kubernetes_config.load_kube_config(str(kubeconfig), client_configuration=settings)
     except kubernetes_config.ConfigException as error:
         raise KubeError(0, f"no usable kubeconfig: {error}") from error
     return settings
+
+
+def _in_cluster() -> bool:
+    """Tell whether this is a pod that was given no kubeconfig."""
+    given = os.environ.get("KUBECONFIG") or Path("~/.kube/config").expanduser().exists()
+    return bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and not given
 
 
 def _message(content: bytes) -> str:

@@ -26,8 +26,9 @@ async def _bootstrap(kubeconfig: Path, nodes: NodeFile, *, gate: bool) -> None:
     async with KubeClient(kubeconfig) as client:
         documents = [*shipped("crds"), *shipped("crds/foreign"), *shipped("manifests/base")]
         documents += shipped("manifests/runtimes")
+        documents += shipped("manifests/extender", "rbac.yaml")
         if gate:
-            documents += [_for_aliases(one) for one in shipped("manifests/gate")]
+            documents += [_for_aliases(one) for one in shipped("manifests/extender", "gate.yaml")]
         documents.sort(key=lambda document: document["kind"] != "Namespace")
         for document in documents:
             await apply(client, document)
@@ -51,12 +52,13 @@ def _for_aliases(policy: dict[str, Any]) -> dict[str, Any]:
     return policy
 
 
-def shipped(folder: str) -> list[dict[str, Any]]:
-    """Return every YAML document of a folder that ships with the project."""
+def shipped(folder: str, file: str = "") -> list[dict[str, Any]]:
+    """Return every YAML document of a folder that ships with the project, or of one file there."""
     root = files("gangsched").joinpath("..").joinpath(folder)
     documents: list[dict[str, Any]] = []
     for path in sorted(root.iterdir(), key=lambda item: item.name):
-        if path.name.endswith(".yaml") and path.name != "kustomization.yaml":
+        whole = path.name.endswith(".yaml") and path.name != "kustomization.yaml"
+        if path.name == file or (whole and not file):
             documents += [d for d in yaml.safe_load_all(path.read_text()) if d]
     return documents
 

@@ -236,10 +236,15 @@ class Plane:
 
     def _scheduler_config(self, extender_port: int) -> Path:
         """Write the configuration of the kube-scheduler that asks our extender."""
-        source = Path(__file__).parent / "kube-scheduler.yaml"
-        document = yaml.safe_load(source.read_text())
+        from gangsched.local.bootstrap import shipped  # noqa: PLC0415 -- as below
+
+        (document,) = shipped("manifests/extender", "kube-scheduler-config.yaml")
+        document["leaderElection"] = {"leaderElect": False}
         document["clientConnection"]["kubeconfig"] = str(self.folder / "own-scheduler.kubeconfig")
-        document["extenders"][0]["urlPrefix"] = f"http://127.0.0.1:{extender_port}"
+        (extender,) = document["extenders"]
+        extender["urlPrefix"] = f"http://127.0.0.1:{extender_port}"
+        for key in ("enableHTTPS", "tlsConfig"):
+            del extender[key]
         document["profiles"] += [
             document["profiles"][0] | {"schedulerName": alias} for alias in commands.ALIASES
         ]

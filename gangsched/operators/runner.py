@@ -189,5 +189,5 @@ def _connection(kubeconfig: Path | None) -> kopf.ConnectionInfo:
         ca_path=settings.ssl_ca_cert,
         certificate_path=settings.cert_file,
         private_key_path=settings.key_file,
-        token=(settings.api_key.get("authorization") or "").removeprefix("Bearer ") or None,
+        token=(settings.api_key.get("authorization") or "").rpartition(" ")[2] or None,
     )

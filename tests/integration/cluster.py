@@ -237,7 +237,13 @@ class Cluster:
         raise AssertionError(f"waited {timeout_s:g} s in vain for {what}\n{self.tails()}")
 
     def tails(self) -> str:
-        return self.plane.programs.tail("gangsched", 25)
+        """Return the last words of gangsched, which may run in pods of the cluster itself."""
+        if any(program.name == "gangsched" for program in self.plane.programs.all()):
+            return self.plane.programs.tail("gangsched", 25)
+        here = ("-n", "gangsched-system")
+        names = self.kubectl("get", "pods", *here, "-o", "name").split()
+        logs = (self.kubectl("logs", *here, n, "--tail=12", check=False) for n in names)
+        return "\n".join(f"{name}:\n{text}" for name, text in zip(names, logs, strict=True))
 
     def wait_placed(self, namespace, prefix, count, timeout_s=30.0) -> dict[str, str]:
         return self.wait(

@@ -1,6 +1,7 @@
 """Real control planes for the tests: one for each way of binding, shared by the whole session."""
 
 import contextlib
+from pathlib import Path
 
 import pytest
 from cluster import Cluster
@@ -14,6 +15,9 @@ UPSTREAM_GROUPS = (
     "--feature-gates=GenericWorkload=true --runtime-config=scheduling.k8s.io/v1alpha2=true"
 )
 """Kubernetes' own PodGroups, which are an alpha feature of 1.36."""
+AUDITED: list[Path] = []
+"""What the API servers of this session noted of our own requests."""
+
 PROCESS_TAINT = {"key": "process", "value": "", "effect": "NoSchedule"}
 
 
@@ -22,7 +26,7 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "integration" in str(item.fspath):
             item.add_marker(pytest.mark.integration)
-    items.sort(key=_binding_of)
+    items.sort(key=lambda item: (_binding_of(item), "test_rights" in str(item.fspath)))
 
 
 def _binding_of(item) -> str:
@@ -42,17 +46,21 @@ def a_plane(name: str, nodes: NodeFile, options: Options):
         plane.down()
 
 
-def start(binding: str):
+def start(binding: str, logs: Path):
     """Start the shared plane of one way of binding."""
     nodes = NodeFile(nodes=(KWOK, PROCESS.model_copy(update={"taints": (PROCESS_TAINT,)})))
-    flags = (("kube-apiserver", UPSTREAM_GROUPS),)
-    return a_plane(f"test-{binding}", nodes, Options(binding=binding, flags=flags))
+    name = f"test-{binding}"
+    path = logs / f"{name}.log"
+    AUDITED.append(path)
+    audit = f"--audit-policy-file={Path(__file__).parent / 'audit.yaml'} --audit-log-path={path}"
+    flags = (("kube-apiserver", f"{UPSTREAM_GROUPS} {audit}"),)
+    return a_plane(name, nodes, Options(binding=binding, flags=flags))
 
 
 @pytest.fixture(scope="session", params=["direct", "extender"])
-def cluster(request):
+def cluster(request, tmp_path_factory):
     """A control plane with 4 KWOK nodes of 8 GPUs and 2 process nodes of 4."""
-    with start(request.param) as plane:
+    with start(request.param, tmp_path_factory.mktemp("audit")) as plane:
         yield Cluster(plane, request.param)
 
 

@@ -22,6 +22,7 @@ from gangsched.local.agent.sandbox import Sandboxes
 from gangsched.local.agent.spec import Json, Objects
 from gangsched.local.agent.storage import Storage
 from gangsched.local.agent.worker import Reporter, Worker
+from gangsched.local.components import program
 from gangsched.local.nodes import NodeFile
 
 log = logging.getLogger(__name__)
@@ -142,6 +143,9 @@ class Agent(Reporter):
             self._begin(pod)
         elif worker is not None:
             worker.bound(pod["spec"].get("activeDeadlineSeconds"))
+            if worker.pod["metadata"].get("labels") != metadata.get("labels"):
+                worker.pod["metadata"]["labels"] = metadata.get("labels") or {}
+                self._write_hosts()  # Services select by them
 
     def pod_gone(self, uid: str) -> None:
         """End whatever is left of a pod that was deleted without us."""
@@ -336,9 +340,12 @@ def _pod_path(pod: Json) -> str:
 
 
 def _path() -> str:
-    """Pods find our interpreter first: `python` is the one that has torch, if any has."""
+    """Pods find our interpreter first: `python` is the one that has torch, if any has.
+
+    Kubernetes' own programs are there too, for pods whose images would have them.
+    """
     system = os.environ.get("PATH", "/usr/local/bin:/usr/bin:/bin")
-    return f"{Path(sys.executable).parent}:{system}"
+    return f"{Path(sys.executable).parent}:{system}:{program('kubectl').parent}"
 
 
 def _node_info(isolation: str) -> Json:

@@ -1,4 +1,4 @@
-"""Writes the Grafana dashboards: `python manifests/dashboards/generate.py FOLDER`.
+"""Writes the Grafana dashboards: `python manifests/monitoring/dashboards/generate.py FOLDER`.
 
 A dashboard is rows of panels, a panel is a title, a unit and its queries. What is drawn how is
 decided here once, so that a new panel is one line.

@@ -1,0 +1,183 @@
+"""The shipped manifests on a real API server: what they deploy runs on process nodes, as itself.
+
+The Deployments' own pods run under their service accounts, with RBAC on and restricted pod
+security; kube-scheduler reaches the leader by its Service, with mutual TLS.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from cluster import Cluster
+from conftest import PROCESS, a_plane
+
+from gangsched.local.nodes import NodeFile
+from gangsched.local.plane import Options
+
+MANIFESTS = Path(__file__).parents[2] / "manifests"
+HOME = "gangsched-system"
+WAIT_S = 90
+
+
+@pytest.fixture(scope="module")
+def deployed():
+    """A control plane without gangsched, onto which the extender's overlay is applied."""
+    with a_plane("test-deployed", NodeFile(nodes=(PROCESS,)), Options(binding="off")) as plane:
+        cluster = Cluster(plane, "extender")
+        text = cluster.kubectl("kustomize", str(MANIFESTS / "overlays" / "extender"))
+        cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
+        yield cluster
+
+
+def pods(cluster, name) -> dict[str, dict]:
+    """Return the living pods of a Deployment, by name."""
+    listed = cluster.json("get", "pods", "-n", HOME, "-l", f"app.kubernetes.io/name={name}")
+    return {
+        one["metadata"]["name"]: one
+        for one in listed["items"]
+        if one["status"].get("phase") == "Running" and "deletionTimestamp" not in one["metadata"]
+    }
+
+
+def leader(cluster) -> str:
+    """Return the pod that leads, by its label."""
+
+    def find() -> str:
+        found = [
+            name
+            for name, pod in pods(cluster, "gangsched").items()
+            if pod["metadata"]["labels"].get("gangsched.io/leader") == "true"
+        ]
+        return found[0] if len(found) == 1 else ""
+
+    return cluster.wait(find, "one leader", WAIT_S)
+
+
+def run(cluster, namespace, name, script="true", **spec) -> None:
+    """Create a PyTorchJob of a master and a worker."""
+    container = {
+        "name": "pytorch",
+        "image": "none",
+        "command": ["sh", "-c", script],
+        "resources": {"limits": {"nvidia.com/gpu": 1}},
+    }
+    template = {"spec": {"containers": [container], "terminationGracePeriodSeconds": 0}}
+    roles = {role: {"replicas": 1, "template": template} for role in ("Master", "Worker")}
+    body = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": name},
+        "spec": {"pytorchReplicaSpecs": roles, **spec},
+    }
+    cluster.create_job(namespace, body)
+
+
+@pytest.fixture
+def home(deployed):
+    """A namespace for jobs; both Deployments have all their pods."""
+    for name in ("gangsched", "gangsched-kube-scheduler"):
+        deployed.wait(lambda name=name: len(pods(deployed, name)) == 2, f"pods of {name}", WAIT_S)
+    name = deployed.new_namespace()
+    yield name
+    deployed.remove_namespace(name)
+
+
+def test_a_job_runs_through_what_was_deployed(deployed, home):
+    leader(deployed)
+    run(deployed, home, "j")
+    deployed.wait(lambda: deployed.is_true(home, "j", "Succeeded"), "the job", WAIT_S)
+
+
+def test_a_pod_of_nobodys_controller_is_gated_and_bound(deployed, home):
+    deployed.pod(home, "alone", gpus=1, kind="process")
+    deployed.wait_placed(home, "alone", 1, WAIT_S)
+
+
+def test_another_leads_when_the_leaders_pod_is_deleted(deployed, home):
+    first = leader(deployed)
+    run(deployed, home, "before", "sleep 1000")
+    deployed.wait(lambda: deployed.is_true(home, "before", "Running"), "the job", WAIT_S)
+    deployed.kubectl("delete", "pod", first, "-n", HOME, "--wait=false")
+    deployed.wait(lambda: leader(deployed) != first, "another leader", WAIT_S)
+    run(deployed, home, "after")
+    deployed.wait(lambda: deployed.is_true(home, "after", "Succeeded"), "the job", WAIT_S)
+    assert deployed.is_true(home, "before", "Running")
+
+
+def test_metrics_are_for_those_who_may_read_them(deployed, home):
+    """Asked from within the pod: its port is in the pods' network alone."""
+    deployed.kubectl("apply", "-f", "-", stdin=_reader(home))
+    pod = leader(deployed)
+    code = (
+        "import ssl, sys, urllib.request as u, urllib.error as e\n"
+        "r = u.Request('https://localhost:8080/metrics')\n"
+        "if sys.argv[1:]: r.add_header('Authorization', 'Bearer ' + sys.argv[1])\n"
+        "try: print(u.urlopen(r, context=ssl._create_unverified_context()).status)\n"
+        "except e.HTTPError as x: print(x.code)\n"
+    )
+
+    def status(*token: str) -> str:
+        return deployed.kubectl("exec", "-n", HOME, pod, "--", "python", "-c", code, *token).strip()
+
+    may = deployed.kubectl("create", "token", "prometheus", "-n", home).strip()
+    may_not = deployed.kubectl("create", "token", "default", "-n", home).strip()
+    assert (status(), status("nonsense"), status(may_not), status(may)) == (
+        "401",
+        "401",
+        "403",
+        "200",
+    )
+
+
+def _reader(namespace: str) -> str:
+    """Return an account that may read metrics, with the shipped role."""
+    shipped = (MANIFESTS / "monitoring" / "service-monitor.yaml").read_text()
+    (role,) = (d for d in yaml.safe_load_all(shipped) if d["kind"] == "ClusterRole")
+    account = {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": "prometheus", "namespace": namespace},
+    }
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": f"metrics-{namespace}"},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": role["metadata"]["name"],
+        },
+        "subjects": [{"kind": "ServiceAccount", "name": "prometheus", "namespace": namespace}],
+    }
+    return yaml.safe_dump_all([role, account, binding])
+
+
+def test_the_other_overlays_are_taken_by_the_api_server(deployed):
+    for name in ("direct", "development"):
+        text = deployed.kubectl("kustomize", str(MANIFESTS / "overlays" / name))
+        deployed.kubectl(
+            "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-", stdin=text
+        )
+    documents = list(yaml.safe_load_all(text))
+    counts = {d["spec"]["replicas"] for d in documents if d["kind"] == "Deployment"}
+    assert counts == {1}
+
+
+def test_running_jobs_outlive_an_uninstallation(deployed, home):
+    """The last test of this file: docs/operations.md's two commands, word for word."""
+    run(deployed, home, "stays", "sleep 1000")
+    deployed.wait(lambda: deployed.is_true(home, "stays", "Running"), "the job", WAIT_S)
+    text = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    commands = [
+        line.removeprefix("kubectl ").split()
+        for line in text.split("## Uninstall")[1].split("```")[1].splitlines()
+        if line.startswith("kubectl ")
+    ]
+    assert len(commands) == 2
+    for command in commands:
+        deployed.kubectl(*command, "--wait=false")
+    deployed.wait(lambda: not pods(deployed, "gangsched"), "gangsched to go", WAIT_S)
+    running = json.loads(deployed.kubectl("get", "pods", "-n", home, "-o", "json"))["items"]
+    assert [pod["status"]["phase"] for pod in running] == ["Running"] * 2
+    assert deployed.is_true(home, "stays", "Running")
