@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 NAME ?= all
 SEEDS ?= 30
 
-.PHONY: demo test check bench frameworks crds dashboards pictures lock clean
+.PHONY: demo test check bench chaos frameworks crds dashboards pictures lock clean
 
 demo: $(VENV)/ready  ## Three gangs on a fresh local control plane
 	@$(BIN)/gangsched demo
@@ -23,6 +23,10 @@ check: $(VENV)/ready  ## Format, lint, types, layers, generated files
 	$(BIN)/python manifests/monitoring/dashboards/generate.py build/dashboards && \
 	  diff -r -x generate.py build/dashboards manifests/monitoring/dashboards
 	$(BIN)/python docs/pictures.py build/pictures && diff -r build/pictures docs/pictures
+
+chaos: $(VENV)/ready  ## SEEDS=n seeds of faults on a real control plane
+	@$(BIN)/python -m gangsched local build
+	$(BIN)/python -m simulator.chaos --seeds $(SEEDS)
 
 bench: $(VENV)/ready  ## One benchmark (NAME=bind, NAME=plan) or all
 	@$(BIN)/python -m gangsched local build

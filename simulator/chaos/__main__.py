@@ -1,0 +1,24 @@
+"""`python -m simulator.chaos --seeds N [--first K]`."""
+
+import asyncio
+import logging
+from typing import Annotated
+
+import typer
+
+from simulator.chaos.run import run
+
+
+def main(
+    seeds: Annotated[int, typer.Option(min=1, help="how many")] = 5,
+    first: Annotated[int, typer.Option(min=0, help="the first of them")] = 1,
+) -> None:
+    """Mistreat a real control plane, and see that gangs stay whole."""
+    logging.basicConfig(level=logging.ERROR)
+    bad = asyncio.run(run(range(first, first + seeds), typer.echo))
+    if bad:
+        raise typer.Exit(1)
+    typer.echo(f"{seeds} seeds, nothing wrong")
+
+
+typer.run(main)

@@ -1,0 +1,108 @@
+"""What really happened, from the API server's own mouth: watches of its own, sums of its own."""
+
+import time
+from dataclasses import dataclass, field
+
+import msgspec
+
+from gangsched.api.names import POD_GROUP_LABEL
+
+_GPU = "nvidia.com/gpu"
+
+
+class _Resources(msgspec.Struct):
+    limits: dict[str, str] = {}
+
+
+class _Container(msgspec.Struct):
+    resources: _Resources = msgspec.field(default_factory=_Resources)
+
+
+class _Spec(msgspec.Struct):
+    nodeName: str = ""  # noqa: N815 -- the API's name
+    containers: list[_Container] = []
+
+
+class _Meta(msgspec.Struct):
+    name: str
+    uid: str
+    labels: dict[str, str] = {}
+    deletionTimestamp: str = ""  # noqa: N815 -- the API's name
+
+
+class _Status(msgspec.Struct):
+    phase: str = ""
+
+
+class Pod(msgspec.Struct):
+    """The part of a pod that counts here."""
+
+    metadata: _Meta
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+    @property
+    def gpus(self) -> int:
+        """Return how many GPUs it takes."""
+        return sum(int(one.resources.limits.get(_GPU, "0")) for one in self.spec.containers)
+
+    @property
+    def holds(self) -> bool:
+        """Tell whether it takes room on a node."""
+        return bool(self.spec.nodeName) and self.status.phase not in ("Succeeded", "Failed")
+
+
+_decode = msgspec.json.Decoder(Pod).decode
+
+
+@dataclass(slots=True)
+class Witness:
+    """A receiver of the watch on pods; `violations` are sentences of what must never be."""
+
+    capacity: dict[str, int]
+    pods: dict[str, Pod] = field(default_factory=dict)
+    violations: list[str] = field(default_factory=list)
+    first_s: float = field(default_factory=time.monotonic)
+
+    def seen(self, raw: bytes) -> None:
+        """Take a pod, and look at its node."""
+        pod = _decode(raw)
+        before = self.pods.get(pod.metadata.uid)
+        self.pods[pod.metadata.uid] = pod
+        node = pod.spec.nodeName
+        if before is not None and before.spec.nodeName and before.spec.nodeName != node:
+            self._violated(f"pod {pod.metadata.name} moved from {before.spec.nodeName} to {node}")
+        if node and pod.holds and (before is None or not before.spec.nodeName):
+            self._look(node)
+
+    def gone(self, uid: str, raw: bytes | None) -> None:
+        """Forget a pod."""
+        self.pods.pop(uid, None)
+
+    def _look(self, node: str) -> None:
+        here = [pod for pod in self.pods.values() if pod.holds and pod.spec.nodeName == node]
+        used = sum(pod.gpus for pod in here)
+        if used > self.capacity.get(node, 0):
+            names = ", ".join(sorted(pod.metadata.name for pod in here))
+            self._violated(
+                f"node {node} has {self.capacity.get(node, 0)} GPUs and pods of {used}: {names}"
+            )
+
+    def _violated(self, sentence: str) -> None:
+        self.violations.append(f"{time.monotonic() - self.first_s:.1f} s: {sentence}")
+
+    def bound(self, gang: str) -> int:
+        """Return how many pods of a gang hold a place, and are not told to go."""
+        return sum(
+            pod.holds and not pod.metadata.deletionTimestamp
+            for pod in self.pods.values()
+            if pod.metadata.labels.get(POD_GROUP_LABEL) == gang
+        )
+
+    def would_fit(self, pods: int, gpus: int) -> bool:
+        """Tell whether so many pods of so many GPUs each would find a place now."""
+        free = dict(self.capacity)
+        for pod in self.pods.values():
+            if pod.holds:
+                free[pod.spec.nodeName] = free.get(pod.spec.nodeName, 0) - pod.gpus
+        return sum(left // gpus for left in free.values()) >= pods
