@@ -28,6 +28,8 @@ from gangsched.plugins import load_policies
 
 log = logging.getLogger(__name__)
 
+_AGAIN_S = 2.0
+
 
 async def run(
     kubeconfig: Path | None,
@@ -69,7 +71,14 @@ async def run(
             from gangsched.operators.runner import run_operators  # noqa: PLC0415 -- kopf is heavy
 
             await leadership.begun.wait()
-            await run_operators(kubeconfig, client, config.job_kinds, config.scheduler_name)
+            while True:
+                try:
+                    await run_operators(kubeconfig, client, config.job_kinds, config.scheduler_name)
+                except ConfigError:
+                    raise
+                except Exception:  # gangs of others are scheduled whatever the job controllers meet
+                    log.exception("the job controllers ended; they begin anew")
+                    await asyncio.sleep(_AGAIN_S)
 
         tasks = [
             asyncio.create_task(scheduler.run(lead)),

@@ -82,7 +82,7 @@ class Proxy:
                 request.method,
                 self._server + request.raw_path,
                 headers=headers,
-                data=await request.read(),
+                data=await request.read() or None,
             ) as answer:
                 if "watch" in request.query:
                     return await self._watch(request, answer)

@@ -9,11 +9,13 @@ printed, and says the same again.
 import asyncio
 import logging
 import os
+import shutil
 import signal
 import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from gangsched.api.names import POD_GROUP_LABEL
@@ -263,6 +265,10 @@ async def run(seeds: range, say: Callable[[str], None]) -> int:
             for sentence in wrong:
                 say(f"  VIOLATION (seed {seed}): {sentence}")
             if wrong:
+                kept = Path("build") / "chaos" / f"seed-{seed}"
+                shutil.rmtree(kept, ignore_errors=True)
+                shutil.copytree(plane.programs.logs, kept)
+                say(f"  the logs are in {kept}")
                 break
     finally:
         await chaos.close()
