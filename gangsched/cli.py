@@ -240,6 +240,51 @@ def what_if(
 
 
 @app.command()
+def doctor(kubeconfig: Kubeconfig = None) -> None:
+    """Check a cluster: versions, kinds, rights, labels, clocks; exit code 1 on a failure."""
+    from gangsched.doctor import Finding, examine, show  # noqa: PLC0415 -- others stay quick
+    from gangsched.kube.client import KubeClient  # noqa: PLC0415
+
+    async def ask() -> list[Finding]:
+        async with KubeClient(kubeconfig) as client:
+            return await examine(client)
+
+    found = asyncio.run(ask())
+    show(found, console)
+    if any(one.level == "fail" for one in found):
+        raise typer.Exit(1)
+
+
+@app.command(name="support-bundle")
+def support_bundle(
+    out: Annotated[Path, typer.Argument(help="a new .tar.gz")],
+    *,
+    hide_names: Annotated[bool, typer.Option(help="put digests in place of all names")] = False,
+    config: Config = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Write what helps to find a fault to one file, without secrets, environments and commands."""
+    from gangsched.bundle import write  # noqa: PLC0415 -- keeps other commands quick
+    from gangsched.kube.client import KubeClient  # noqa: PLC0415
+    from gangsched.live import take  # noqa: PLC0415
+    from gangsched.plugins import load_policies  # noqa: PLC0415
+    from gangsched.pseudonyms import Pseudonyms  # noqa: PLC0415
+
+    if out.exists():
+        raise ConfigError(f"{out} exists; a bundle goes to a new file")
+    hide = Pseudonyms() if hide_names else None
+    if hide is not None:
+        settings = load_config(config)
+        hide.learn(asyncio.run(take(kubeconfig, settings, load_policies(settings))).facts)
+
+    async def collect() -> int:
+        async with KubeClient(kubeconfig) as client:
+            return await write(client, out, hide)
+
+    console.print(f"{out}: {asyncio.run(collect())} files", soft_wrap=True)
+
+
+@app.command()
 def snapshot(
     out: Annotated[Path, typer.Argument(help="a new file; .gz compresses it")],
     *,

@@ -1,6 +1,7 @@
 """Names hidden behind digests, so that a snapshot may be given to others."""
 
 import hashlib
+import re
 import secrets
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -78,6 +79,17 @@ class Pseudonyms:
             case list() | tuple():
                 return [self.hide(one) for one in value]
         return value
+
+    def text(self, text: str) -> str:
+        """Return free text with every known name replaced that stands as a word of its own."""
+        longest = sorted((one for one in self._known if len(one) > 1), key=len, reverse=True)
+        kept = {"default"}
+        known = "|".join(re.escape(one) for one in longest if one not in kept)
+        if not known:
+            return text
+        return re.sub(
+            rf"(?<![\w.-])(?:{known})(?![\w-])", lambda found: self._known[found[0]], text
+        )
 
     def history(self, data: Mapping[str, list[list[object]]]) -> dict[str, list[list[object]]]:
         """Return what was learnt of run times under hidden names."""

@@ -74,6 +74,11 @@ class KubeClient:
         """DELETE an object."""
         return await self.request("DELETE", path, body=body)
 
+    async def date(self) -> str:
+        """Return what the API server says the time is, as HTTP writes it."""
+        async with self._open().get(f"{self.server}/version", headers=self._who()) as answer:
+            return answer.headers.get("Date", "")
+
     async def request(
         self,
         method: str,

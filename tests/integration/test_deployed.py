@@ -5,6 +5,7 @@ security; kube-scheduler reaches the leader by its Service, with mutual TLS.
 """
 
 import json
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -162,6 +163,51 @@ def test_the_other_overlays_are_taken_by_the_api_server(deployed):
     documents = list(yaml.safe_load_all(text))
     counts = {d["spec"]["replicas"] for d in documents if d["kind"] == "Deployment"}
     assert counts == {1}
+
+
+def test_the_doctor_finds_what_is_broken(deployed, home):
+    leader(deployed)
+    code, said = deployed.gangsched("doctor")
+    assert code == 0, said
+    for words in ("leads", "the account has its", "15 kinds have every field", "Kubernetes v1."):
+        assert words in said
+    role = deployed.json("get", "clusterrole", "gangsched")
+    deployed.kubectl("delete", "clusterrole", "gangsched")
+    code, said = deployed.gangsched("doctor")
+    deployed.kubectl("create", "-f", "-", stdin=json.dumps(_fresh(role)))
+    assert code == 1
+    assert "the account may not" in said
+    assert "kubectl apply --server-side -k manifests/overlays/extender" in said
+
+
+def _fresh(body: dict) -> dict:
+    """Return an object to be created again."""
+    metadata = {key: body["metadata"][key] for key in ("name", "labels")}
+    return {**body, "metadata": metadata}
+
+
+def test_a_support_bundle_has_no_secrets_and_no_names(deployed, home, tmp_path):
+    leader(deployed)
+    run(deployed, home, "hidden-model", "sleep 1000; echo topsecret")
+    deployed.wait(lambda: deployed.is_true(home, "hidden-model", "Running"), "the job", WAIT_S)
+    out = tmp_path / "bundle.tar.gz"
+    code, said = deployed.gangsched("support-bundle", str(out), "--hide-names")
+    assert code == 0, said
+    with tarfile.open(out) as archive:
+        files = {
+            one.name.removeprefix("gangsched/"): archive.extractfile(one).read().decode()
+            for one in archive.getmembers()
+        }
+    assert {"version.txt", "doctor.txt", "podgroups.json", "leases.json"} <= files.keys()
+    assert any(name.endswith(".log") for name in files)
+    groups = json.loads(files["podgroups.json"])
+    assert any(group["status"]["phase"] == "Placed" for group in groups)
+    whole = "\n".join(files.values())
+    for word in ("topsecret", "hidden-model", home, "PRIVATE KEY", "eyJ"):
+        assert word not in whole
+    code, said = deployed.gangsched("support-bundle", str(out))
+    assert code == 2
+    assert "exists; a bundle goes to a new file" in said
 
 
 def test_running_jobs_outlive_an_uninstallation(deployed, home):

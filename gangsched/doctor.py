@@ -1,0 +1,314 @@
+"""`gangsched doctor`: what a cluster lacks for gangsched to work well, and how to mend it.
+
+Each check asks the API server and yields findings; one that cannot ask says so and the others go
+on. Nothing is changed.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Literal
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from gangsched.kube.client import KubeClient
+from gangsched.kube.errors import KubeError, NotFound
+from gangsched.kube.quantities import seconds
+from gangsched.local.bootstrap import shipped
+from gangsched.operators.neighbours import kinds_of_others
+
+Json = dict[str, Any]
+Level = Literal["ok", "warn", "fail"]
+
+_ACCOUNT = "system:serviceaccount:gangsched-system:gangsched"
+_HOME = "gangsched-system"
+_OLDEST = (1, 34)
+_GPU = "nvidia.com/gpu"
+_CLOCK_S = 2.0
+_NAMED = 3
+_AT_ONCE = 16
+_PEERS = {
+    "volcano-scheduler": "Volcano",
+    "vc-scheduler": "Volcano",
+    "kai-scheduler": "KAI",
+    "kueue": "Kueue",
+    "yunikorn-scheduler": "YuniKorn",
+}
+"""Schedulers and queueing systems by the last word of their image."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was looked at, how it stands, and, where it does not stand well, what to do."""
+
+    level: Level
+    subject: str
+    said: str
+    mend: str = ""
+
+
+Check = Callable[[KubeClient], AsyncIterator[Finding]]
+
+
+async def examine(client: KubeClient) -> list[Finding]:
+    """Return the findings of every check."""
+    found: list[Finding] = []
+    for name, check in CHECKS.items():
+        try:
+            found += [one async for one in check(client)]
+        except KubeError as error:
+            mend = "ask with an account that may read the cluster"
+            found.append(Finding("warn", name, f"cannot be looked at: {error}", mend))
+    return found
+
+
+async def _version(client: KubeClient) -> AsyncIterator[Finding]:
+    told = msgspec.json.decode(await client.get("/version"))
+    version = tuple(int(str(told[key]).rstrip("+")) for key in ("major", "minor"))
+    said = f"Kubernetes {told['gitVersion']}"
+    if version < _OLDEST:
+        oldest = ".".join(map(str, _OLDEST))
+        yield Finding("fail", "version", said, f"gangsched is tested from {oldest} on; upgrade")
+    else:
+        yield Finding("ok", "version", said)
+    group = await _get(client, "/apis/admissionregistration.k8s.io/v1")
+    if not any(one["name"] == "mutatingadmissionpolicies" for one in group["resources"]):
+        yield Finding(
+            "warn",
+            "version",
+            "MutatingAdmissionPolicy v1 is not served: pods are not gated, users not noted",
+            "enable it, or have every pod name its gang; pods still wait at /filter",
+        )
+
+
+async def _kinds(client: KubeClient) -> AsyncIterator[Finding]:
+    wanted = {one["metadata"]["name"]: one for one in shipped("crds")}
+    listed = await _get(client, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
+    there = {one["metadata"]["name"]: one for one in listed["items"]}
+    apply = "kubectl apply --server-side -k crds"
+    missing = sorted(wanted.keys() - there.keys())
+    if missing:
+        yield Finding("fail", "kinds", f"{_names(missing)} do not exist", apply)
+    stale = [
+        name
+        for name in sorted(wanted.keys() & there.keys())
+        if not _properties(wanted[name]) <= _properties(there[name])
+    ]
+    if stale:
+        said = f"{_names(stale)} lack fields of this version"
+        yield Finding("warn", "kinds", said, f"{apply}; another operator's may be meant: see docs")
+    if not missing and not stale:
+        yield Finding("ok", "kinds", f"{len(wanted)} kinds have every field of this version")
+
+
+def _properties(crd: Json) -> set[str]:
+    """Return the fields of a kind's spec, in any version that is served."""
+    found: set[str] = set()
+    for version in crd["spec"]["versions"]:
+        schema = version.get("schema", {}).get("openAPIV3Schema", {})
+        found |= schema.get("properties", {}).get("spec", {}).get("properties", {}).keys()
+    return found
+
+
+async def _running(client: KubeClient) -> AsyncIterator[Finding]:
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{_HOME}/leases/gangsched"
+    try:
+        spec = (await _get(client, path))["spec"]
+    except NotFound:
+        yield Finding(
+            "warn",
+            "running",
+            f"there is no Lease {_HOME}/gangsched: gangsched has not led here",
+            "kubectl apply --server-side -k manifests/overlays/extender; a single process "
+            "without leader_elect holds none",
+        )
+        return
+    holder = spec.get("holderIdentity")
+    ago_s = time.time() - seconds(spec.get("renewTime") or "")
+    if holder and ago_s < 60.0:
+        yield Finding("ok", "running", f"{holder} leads")
+    else:
+        mend = f"kubectl logs -n {_HOME} deploy/gangsched"
+        yield Finding("fail", "running", f"nobody leads since {ago_s:.0f} s", mend)
+
+
+async def _rights(client: KubeClient) -> AsyncIterator[Finding]:
+    rules = [
+        (rule, one["metadata"].get("namespace", ""))
+        for one in shipped("manifests/base")
+        if one["kind"] in ("ClusterRole", "Role")
+        for rule in one["rules"]
+    ]
+    asked = [
+        (group, resource, verb, namespace, (rule.get("resourceNames") or [""])[0])
+        for rule, namespace in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    ]
+    slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def may(one: tuple[str, ...]) -> bool:
+        group, resource, verb, namespace, name = one
+        kind, _, part = resource.partition("/")
+        attributes = {
+            "group": group,
+            "resource": kind,
+            "subresource": part,
+            "verb": verb,
+            "namespace": namespace,
+            "name": name,
+        }
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {"user": _ACCOUNT, "resourceAttributes": attributes},
+        }
+        async with slots:
+            path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+            answer = await client.create(path, body)
+        return bool(msgspec.json.decode(answer)["status"].get("allowed"))
+
+    allowed = await asyncio.gather(*map(may, asked))
+    lacking = sorted(
+        {f"{one[2]} {one[1]}" for one, yes in zip(asked, allowed, strict=True) if not yes}
+    )
+    if lacking:
+        mend = "kubectl apply --server-side -k manifests/overlays/extender"
+        yield Finding("fail", "rights", f"the account may not {_names(lacking)}", mend)
+    else:
+        yield Finding("ok", "rights", f"the account has its {len(asked)} rights")
+
+
+async def _labels(client: KubeClient) -> AsyncIterator[Finding]:
+    nodes = (await _get(client, "/api/v1/nodes"))["items"]
+    gpus = [node for node in nodes if _GPU in (node["status"].get("allocatable") or {})]
+    unknown = _without(gpus, "nvidia.com/gpu.product")
+    if unknown:
+        yield Finding(
+            "warn",
+            "labels",
+            f"{len(unknown)} of {len(gpus)} GPU nodes do not say their product: {_names(unknown)}",
+            "run NVIDIA's gpu-feature-discovery, or label nvidia.com/gpu.product",
+        )
+    try:
+        topologies = (await _get(client, "/apis/gangsched.io/v1alpha1/topologies"))["items"]
+    except NotFound:
+        topologies = []
+    for topology in topologies:
+        name = topology["metadata"]["name"]
+        for level in topology["spec"].get("levels") or []:
+            lacking = _without(nodes, level["nodeLabel"])
+            if lacking:
+                yield Finding(
+                    "warn",
+                    "labels",
+                    f"Topology {name}, level {level['name']}: {len(lacking)} of {len(nodes)} nodes "
+                    f"lack {level['nodeLabel']}: {_names(lacking)}",
+                    "label them; gangs that ask for this topology never go there",
+                )
+    if not topologies:
+        yield Finding(
+            "warn",
+            "labels",
+            "there is no Topology: racks and fabrics are not known",
+            "choose one of manifests/topologies, or write one (docs/placement.md)",
+        )
+    yield Finding("ok", "labels", f"{len(nodes)} nodes, {len(gpus)} with GPUs")
+
+
+async def _clock(client: KubeClient) -> AsyncIterator[Finding]:
+    before_s = time.time()
+    theirs_s = parsedate_to_datetime(await client.date()).timestamp()
+    off_s = theirs_s - (before_s + time.time()) / 2
+    if abs(off_s) > _CLOCK_S:
+        mend = "set this machine's clock, or the API server's (NTP)"
+        yield Finding("warn", "clock", f"the API server's is {off_s:+.0f} s from ours", mend)
+    else:
+        yield Finding("ok", "clock", "the API server's and ours agree")
+    leases = await _get(client, "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases")
+    ahead = [
+        one["metadata"]["name"]
+        for one in leases["items"]
+        if seconds((one.get("spec") or {}).get("renewTime") or "") - theirs_s > _CLOCK_S
+    ]
+    if ahead:
+        said = f"{len(ahead)} nodes are ahead of the API server: {_names(sorted(ahead))}"
+        yield Finding("warn", "clock", said, "set their clocks (NTP)")
+
+
+async def _others(client: KubeClient) -> AsyncIterator[Finding]:
+    for kind, why in (await kinds_of_others(client, datetime.now(UTC).timestamp())).items():
+        mend = f"leave it so, or stop it and name {kind} in job_kinds"
+        yield Finding("warn", "others", f"{kind}s are not run by gangsched: {why}", mend)
+    listed = (await _get(client, "/apis/apps/v1/deployments"))["items"]
+    for one in listed:
+        for container in one["spec"]["template"]["spec"]["containers"]:
+            word = container["image"].rsplit("/", 1)[-1].partition("@")[0].partition(":")[0]
+            if word in _PEERS:
+                where = f"{one['metadata']['namespace']}/{one['metadata']['name']}"
+                yield Finding(
+                    "warn",
+                    "others",
+                    f"{_PEERS[word]} runs too, as Deployment {where}",
+                    "let each have nodes or pods of its own: both count the same free room",
+                )
+
+
+async def _queues(client: KubeClient) -> AsyncIterator[Finding]:
+    queues = (await _get(client, "/apis/gangsched.io/v1alpha1/queues"))["items"]
+    wrong = [
+        f"{one['metadata']['name']} ({condition['message']})"
+        for one in queues
+        for condition in (one.get("status") or {}).get("conditions") or []
+        if condition["status"] == "False"
+    ]
+    for sentence in wrong:
+        yield Finding("warn", "queues", f"Queue {sentence}", "mend it; gangs of it wait")
+    if not wrong:
+        yield Finding("ok", "queues", f"{len(queues)} queues, and the default one")
+
+
+CHECKS: dict[str, Check] = {
+    "version": _version,
+    "kinds": _kinds,
+    "rights": _rights,
+    "running": _running,
+    "labels": _labels,
+    "clock": _clock,
+    "others": _others,
+    "queues": _queues,
+}
+
+
+def show(findings: Sequence[Finding], console: Console) -> None:
+    """Print findings, the worst last, where the eye is."""
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    colours = {"ok": "green", "warn": "yellow", "fail": "red"}
+    for one in sorted(findings, key=lambda one: ("ok", "warn", "fail").index(one.level)):
+        said = f"{one.said}\n[dim]→ {one.mend}[/dim]" if one.mend else one.said
+        table.add_row(f"[{colours[one.level]}]{one.level}[/]", one.subject, said)
+    console.print(table)
+
+
+async def _get(client: KubeClient, path: str) -> Json:
+    found: Json = msgspec.json.decode(await client.get(path))
+    return found
+
+
+def _without(nodes: Sequence[Json], label: str) -> list[str]:
+    return sorted(
+        node["metadata"]["name"]
+        for node in nodes
+        if not (node["metadata"].get("labels") or {}).get(label)
+    )
+
+
+def _names(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
