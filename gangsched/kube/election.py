@@ -86,8 +86,11 @@ class Election:
         """
         while True:
             await asyncio.sleep(self._timing.retry_s)
+            until_s = self._good_until_s
             renewed = await self._try()
-            if not self.leads() or (not renewed and self._taken()):
+            # Once it lapsed it is lost, even if it could be had again: writes were refused, and
+            # what was concluded from that is not true.
+            if self._now() >= until_s or (not renewed and self._taken()):
                 self._good_until_s = 0.0
                 raise LeadershipLostError(f"{self.identity} leads no more: {self._why()}")
 

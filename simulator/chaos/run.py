@@ -39,6 +39,8 @@ _JOBS = "/apis/kubeflow.org/v1/namespaces/{}/pytorchjobs"
 _GROUPS = "/apis/gangsched.io/v1alpha1/namespaces/{}/podgroups"
 _PODS = "/api/v1/namespaces/{}/pods"
 _RESTART_S = 0.5
+_SETTINGS = "backfill: greedy\n"
+"""No room is kept in time: whatever fits has to run."""
 
 
 class Chaos:
@@ -52,13 +54,15 @@ class Chaos:
 
     async def open(self) -> None:
         """Start two schedulers, each behind a proxy."""
+        settings = self._plane.folder / "chaos.yaml"
+        settings.write_text(_SETTINGS)
         for number, name in enumerate(SCHEDULERS):
             proxy = Proxy(self._plane.folder / "gangsched.kubeconfig", number)
             path = self._plane.folder / f"{name}-by-proxy.kubeconfig"
             await proxy.open(path)
             self._proxies[name] = proxy
             command = [sys.executable, "-m", "gangsched", "run", "--kubeconfig", str(path)]
-            command += ["--binding", "direct", "--leader-elect"]
+            command += ["--binding", "direct", "--leader-elect", "--config", str(settings)]
             self._plane.programs.start(name, command, {"PYTHONUNBUFFERED": "1"})
 
     async def close(self) -> None:

@@ -106,6 +106,21 @@ async def test_a_leader_whose_lease_is_anothers_stops(monkeypatch):
     assert not first.leads()
 
 
+async def test_a_leader_that_was_away_does_not_go_on(monkeypatch):
+    """Though nobody took the Lease: what it wrote meanwhile was refused."""
+    lease = Lease()
+    first, _ = candidate(lease, "a")
+    assert await first._try()
+
+    async def passes(_: float) -> None:
+        lease.now_s += 6.0
+
+    monkeypatch.setattr(asyncio, "sleep", passes)
+    with pytest.raises(LeadershipLostError):
+        await first.hold()
+    assert not first.leads()
+
+
 @pytest.mark.parametrize("seed", range(200))
 async def test_never_do_two_lead(seed):
     """Candidates that try, pause, lose their connection or an answer, in any order."""
