@@ -11,7 +11,18 @@ from rich.table import Table
 MODULES = {"simulator": "virtual_time"}
 """Benchmarks that may not be named like the package they measure."""
 
-NAMES = ("plan", "placement", "queues", "traces", "muri", "fgd", "simulator", "bind", "jobs")
+NAMES = (
+    "plan",
+    "placement",
+    "queues",
+    "traces",
+    "muri",
+    "fgd",
+    "simulator",
+    "bind",
+    "jobs",
+    "scale",
+)
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ import sys
 import types
 from pathlib import Path
 
+import yaml
 from builders import needs, node, templated, waiting
 from placements import an_instance
 
@@ -46,3 +47,12 @@ def test_it_passes_the_checker():
             placed += 1
             check_placement(instance.waiting, dict(result.nodes), instance.situation)
     assert placed > 30
+
+
+def test_every_alert_has_its_line_in_the_runbook():
+    root = Path(__file__).parents[2]
+    rules = yaml.safe_load((root / "manifests" / "monitoring" / "rules.yaml").read_text())
+    alerts = {r["alert"] for g in rules["spec"]["groups"] for r in g["rules"] if "alert" in r}
+    told = re.findall(r"^\| (Gangsched\w+) \|", (root / "docs" / "operations.md").read_text(), re.MULTILINE)
+    assert set(told) == alerts
+    assert len(told) == len(alerts)

@@ -1,0 +1,153 @@
+"""A large cluster: 5,000 KWOK nodes, 50,000 running pods, and what a scheduler is to them.
+
+Cold start to the first decision, memory, CPU while nothing happens, what a failover takes, and how
+gangs are decided and bound beside what runs. One leads and one stands by, direct binding.
+"""
+
+import asyncio
+import time
+from typing import Any
+
+import psutil
+
+from gangsched.api.names import POD_GROUP_LABEL
+from gangsched.kube.client import KubeClient
+from gangsched.kube.errors import Conflict
+from gangsched.local.nodes import NodeFile, NodeGroup
+from gangsched.local.plane import Options, Plane
+
+NODES, GPUS, PODS = 5_000, 8, 40_000
+"""Ten thousand of the 50,000 pods are without GPUs, as in every cluster."""
+
+OTHERS = 10_000
+WORKERS = 48
+IDLE_S = 60.0
+TIMEOUT_S = 300.0
+_PODS = "/api/v1/namespaces/default/pods"
+_GROUPS = "/apis/gangsched.io/v1alpha1/namespaces/default/podgroups"
+BOTH = ("gangsched", "gangsched-standby")
+
+
+def pod(name: str, gpus: int, **spec: Any) -> dict[str, Any]:
+    """Return a pod."""
+    resources = {"requests": {"cpu": "1", "memory": "1Gi"}}
+    if gpus:
+        resources["limits"] = {"nvidia.com/gpu": str(gpus)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": spec.pop("labels", {})},
+        "spec": {
+            "automountServiceAccountToken": False,
+            "terminationGracePeriodSeconds": 0,
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [{"name": "c", "image": "x", "resources": resources}],
+            **spec,
+        },
+    }
+
+
+async def fill(client: KubeClient) -> None:
+    """Create the pods that run, on their nodes at once."""
+    numbers = iter(range(PODS + OTHERS))
+
+    async def hand() -> None:
+        for number in numbers:
+            body = pod(f"p{number}", int(number < PODS * 0.9), nodeName=f"n-{number % NODES:04}")
+            try:
+                await client.create(_PODS, body)
+            except Conflict:
+                continue
+
+    await asyncio.gather(*(hand() for _ in range(WORKERS)))
+
+
+async def gang(client: KubeClient, name: str, pods: int, gpus: int = 1) -> float:
+    """Create a gang; return the seconds until its last pod is bound."""
+    group = {
+        "apiVersion": "gangsched.io/v1alpha1",
+        "kind": "PodGroup",
+        "metadata": {"name": name},
+        "spec": {"minMember": pods},
+    }
+    started_s = time.monotonic()
+    await client.create(_GROUPS, group)
+    labels = {POD_GROUP_LABEL: name}
+    slots = asyncio.Semaphore(16)
+
+    async def one(index: int) -> None:
+        async with slots:
+            body = pod(f"{name}-{index}", gpus, labels=labels, schedulerName="gangsched")
+            await client.create(_PODS, body)
+
+    await asyncio.gather(*(one(index) for index in range(pods)))
+    while time.monotonic() - started_s < TIMEOUT_S:
+        raw = await client.get(f"{_GROUPS}/{name}")
+        if b'"phase":"Placed"' in raw:
+            return time.monotonic() - started_s
+        await asyncio.sleep(0.05)
+    raise SystemExit(f"gang {name} was not placed within {TIMEOUT_S:g} s")
+
+
+def process(plane: Plane, name: str) -> psutil.Process:
+    """Return a program's process."""
+    return psutil.Process(plane.programs.get(name).pid)
+
+
+def cpu_s(one: psutil.Process) -> float:
+    """Return the CPU seconds of a process."""
+    times = one.cpu_times()
+    return float(times.user + times.system)
+
+
+async def measure(plane: Plane) -> dict[str, float]:
+    """Fill the cluster, then measure."""
+    figures: dict[str, float] = {}
+    async with KubeClient(plane.kubeconfig) as client:
+        began_s = time.monotonic()
+        await fill(client)
+        print(f"  {PODS + OTHERS} pods in {time.monotonic() - began_s:.0f} s", flush=True)
+        await asyncio.sleep(90.0)  # KWOK runs them
+        for name in BOTH:
+            plane.programs.stop(name, hard=True)
+        await client.delete(
+            "/apis/coordination.k8s.io/v1/namespaces/gangsched-system/leases/gangsched"
+        )
+        first = asyncio.create_task(gang(client, "first", 8))
+        await asyncio.sleep(1.0)
+        began_s = time.monotonic()
+        plane.programs.restart(BOTH[0])
+        await first
+        figures["restart_5000_nodes_s"] = time.monotonic() - began_s
+        print(f"  restart {figures['restart_5000_nodes_s']:.1f} s", flush=True)
+        await asyncio.sleep(20.0)
+        leader = process(plane, BOTH[0])
+        figures["rss_5000_nodes_mib"] = leader.memory_info().rss / 2**20
+        before_s = cpu_s(leader)
+        await asyncio.sleep(IDLE_S)
+        figures["idle_cpu_share"] = (cpu_s(leader) - before_s) / IDLE_S
+        print(f"  idle {figures['idle_cpu_share']:.3f} of a core", flush=True)
+        times = [await gang(client, f"small-{i}", 8) for i in range(20)]
+        figures["gang_of_8_p50_s"] = sorted(times)[len(times) // 2]
+        figures["gang_of_1000_s"] = await gang(client, "large", 1000)
+        plane.programs.restart(BOTH[1])
+        await asyncio.sleep(30.0)
+        figures["rss_standby_mib"] = process(plane, BOTH[1]).memory_info().rss / 2**20
+        began_s = time.monotonic()
+        plane.programs.stop(BOTH[0], hard=True)
+        await gang(client, "after", 8)
+        figures["failover_s"] = time.monotonic() - began_s
+    return figures
+
+
+def run() -> dict[str, float]:
+    """Run once; return flat figures."""
+    plane = Plane("bench-scale")
+    plane.down()
+    group = NodeGroup(name="n", count=NODES, gpus=GPUS, cpu="96", pods=256, taints=())
+    options = Options(binding="direct", standby=True)
+    plane.up(NodeFile(nodes=(group,)), options, lambda line: print(f"  {line}", flush=True))
+    try:
+        return asyncio.run(measure(plane))
+    finally:
+        plane.down()
