@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 NAME ?= all
 SEEDS ?= 30
+MINUTES ?= 1
 
-.PHONY: demo test check bench chaos frameworks crds dashboards pictures lock clean
+.PHONY: demo test check bench chaos fuzz frameworks crds dashboards pictures lock clean
 
 demo: $(VENV)/ready  ## Three gangs on a fresh local control plane
 	@$(BIN)/gangsched demo
@@ -27,6 +28,9 @@ check: $(VENV)/ready  ## Format, lint, types, layers, generated files
 chaos: $(VENV)/ready  ## SEEDS=n seeds of faults on a real control plane
 	@$(BIN)/python -m gangsched local build
 	$(BIN)/python -m simulator.chaos --seeds $(SEEDS)
+
+fuzz: $(VENV)/ready  ## MINUTES=n of bad input for everything that reads others' input
+	$(BIN)/python tests/fuzz/run.py $(MINUTES)
 
 bench: $(VENV)/ready  ## One benchmark (NAME=bind, NAME=plan) or all
 	@$(BIN)/python -m gangsched local build

@@ -49,7 +49,7 @@ async def run(
         client = await stack.enter_async_context(KubeClient(kubeconfig))
         # Connections of its own, which no fence holds up: a standby reviews tokens too.
         own = await stack.enter_async_context(KubeClient(kubeconfig))
-        leadership = _leadership(stack, own, config)
+        leadership = _leadership(own, config)
         client.may_write = leadership.leads
         scheduler = Scheduler(client, config, policies, metrics, engine=_engine(config, stack))
         scheduler.may_act = leadership.leads
@@ -79,6 +79,9 @@ async def run(
                 except Exception:  # gangs of others are scheduled whatever the job controllers meet
                     log.exception("the job controllers ended; they begin anew")
                     await asyncio.sleep(_AGAIN_S)
+                else:
+                    stop.set()  # kopf takes the signals to itself, and ends in order
+                    return
 
         tasks = [
             asyncio.create_task(scheduler.run(lead)),
@@ -90,6 +93,7 @@ async def run(
             tasks.append(asyncio.create_task(ports.certificates.keep()))
         stopping = asyncio.create_task(stop.wait())
         done, _ = await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
+        await leadership.end()
         for task in (*tasks, stopping):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -97,14 +101,12 @@ async def run(
             task.result()  # a loop that ended by itself is a failure: show it
 
 
-def _leadership(stack: AsyncExitStack, client: KubeClient, config: SchedulerConfig) -> Leadership:
+def _leadership(client: KubeClient, config: SchedulerConfig) -> Leadership:
     """Return whether we may act: as a candidate, or alone."""
     if not config.leader_elect:
         return Leadership(None)
     timing = Timing(config.lease_s, config.lease_s * 5 / 8, config.lease_s / 8)
-    election = Election(client, config.lease, timing)
-    stack.push_async_callback(election.release)
-    return Leadership(election)
+    return Leadership(Election(client, config.lease, timing))
 
 
 def _engine(config: SchedulerConfig, stack: AsyncExitStack) -> Callable[[Limits, Ledger], Engine]:

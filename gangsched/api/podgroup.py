@@ -59,7 +59,10 @@ class PodGroupSpec(ApiModel):
         "", max_length=253, description="PriorityClass of the whole gang; default: its pods'."
     )
     expectedRuntimeSeconds: int | None = Field(  # noqa: N815
-        None, ge=1, description="How long the gang is expected to run, for backfill."
+        None,
+        ge=1,
+        le=315_360_000,
+        description="How long the gang is expected to run, for backfill.",
     )
     scheduleTimeoutSeconds: int = Field(  # noqa: N815
         60,

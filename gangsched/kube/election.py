@@ -38,6 +38,10 @@ class Timing:
     retry_s: float = 1.0
 
 
+_RELEASES = 3
+"""How often giving a Lease back is tried."""
+
+
 class Election:
     """One candidate for the Lease `namespace/name`: `acquire`, `hold`, at the end `release`."""
 
@@ -99,10 +103,18 @@ class Election:
         if not self.leads():
             return
         self._good_until_s = 0.0
-        with contextlib.suppress(KubeError):
-            found = await self._read()
-            if found is not None and found["spec"].get("holderIdentity") == self.identity:
+        for _ in range(_RELEASES):
+            try:
+                found = await self._read()
+                if found is None or found["spec"].get("holderIdentity") != self.identity:
+                    return
                 await self._write(found, {"holderIdentity": "", "leaseDurationSeconds": 1})
+            except Conflict:
+                continue  # a renewal was under way
+            except KubeError as error:
+                log.warning("Lease %s/%s is not given back: %s", self._namespace, self._name, error)
+                return
+            return
 
     async def _try(self) -> bool:
         """Take or renew the Lease; return whether it is ours now."""
@@ -184,10 +196,19 @@ class Leadership:
     def __init__(self, election: Election | None) -> None:
         self.begun = asyncio.Event()
         self._election = election
+        self._over = False
 
     def leads(self) -> bool:
         """Tell whether this process may act now."""
+        if self._over:
+            return False
         return self._election.leads() if self._election is not None else True
+
+    async def end(self) -> None:
+        """Act no more, and let another begin: before anything is wound up, which takes a while."""
+        self._over = True
+        if self._election is not None:
+            await self._election.release()
 
     async def begin(self) -> None:
         """Return once this process may act."""

@@ -19,6 +19,7 @@ from gangsched.kube.quantities import DecodeError, amounts, seconds
 from gangsched.kube.structs import (
     GroupObject,
     PodSpec,
+    any_decoder,
     group_decoder,
     node_decoder,
     priority_class_decoder,
@@ -73,12 +74,20 @@ def topology(raw: bytes) -> Topology:
 
 def node_name(raw: bytes) -> NodeName:
     """Return the name of a node whatever else is wrong with it."""
-    return NodeName(node_decoder.decode(raw).metadata.name)
+    return NodeName(any_decoder.decode(raw).metadata.name)
 
 
 def priority_class(raw: bytes) -> tuple[str, int]:
-    """Return a PriorityClass's name and value."""
-    decoded = priority_class_decoder.decode(raw)
+    """Return a PriorityClass's name and value.
+
+    Raises:
+        DecodeError: it is not understood.
+
+    """
+    try:
+        decoded = priority_class_decoder.decode(raw)
+    except msgspec.DecodeError as error:
+        raise DecodeError(f"PriorityClass: {error}") from error
     return decoded.metadata.name, decoded.value
 
 
@@ -172,18 +181,18 @@ def _queue(group: GroupObject, spec: PodGroupSpec) -> str:
 
 def group_key(raw: bytes) -> tuple[str, str, str]:
     """Return namespace, name and uid of any object."""
-    metadata = decode_group(raw).metadata
+    metadata = any_decoder.decode(raw).metadata
     return metadata.namespace, metadata.name, metadata.uid
 
 
 def is_owned(raw: bytes) -> bool:
     """Tell whether an object has an owner that controls it."""
-    return any(owner.controller for owner in decode_group(raw).metadata.owner_references)
+    return any(owner.controller for owner in any_decoder.decode(raw).metadata.owner_references)
 
 
 def labels(raw: bytes) -> dict[str, str]:
     """Return the labels of any object."""
-    return dict(decode_group(raw).metadata.labels)
+    return dict(any_decoder.decode(raw).metadata.labels)
 
 
 def decode_group(raw: bytes) -> GroupObject:

@@ -6,6 +6,10 @@ from functools import lru_cache
 
 from kubernetes.utils.quantity import parse_quantity
 
+_MOST = 2**60
+_MOST_OF_A_NODE = 2**50
+"""A pebibyte: the sum over ten thousand nodes is still counted in 64 bits."""
+
 
 class DecodeError(Exception):
     """An object cannot be understood; the message names object, field and value."""
@@ -16,26 +20,34 @@ def quantity(resource: str, value: str | float) -> int:
     """Return a quantity in the core's unit: thousandths for cpu, else whole units, rounded up.
 
     Raises:
-        DecodeError: it is no quantity, or it is negative.
+        DecodeError: it is no quantity, negative, or more than 2^60.
 
     """
     try:
         exact = parse_quantity(value)
     except (ValueError, TypeError, ArithmeticError) as error:
         raise DecodeError(f"{resource}: {value!r} is no quantity such as 2, 500m or 4Gi") from error
+    if not exact.is_finite():
+        raise DecodeError(f"{resource}: {value!r} is no quantity such as 2, 500m or 4Gi")
     if exact < 0:
         raise DecodeError(f"{resource}: {value!r} is negative")
+    if exact > _MOST:
+        raise DecodeError(f"{resource}: {str(value)[:40]!r} is more than {_MOST}")
     return int(math.ceil(exact * 1000) if resource == "cpu" else math.ceil(exact))
 
 
 def amounts(values: dict[str, str | int | float]) -> dict[str, int]:
-    """Return every quantity of a resource list.
+    """Return every quantity of a resource list of a node or a pod.
 
     Raises:
-        DecodeError: one of them is wrong.
+        DecodeError: one of them is wrong, or more than a node can have.
 
     """
-    return {resource: quantity(resource, value) for resource, value in values.items()}
+    found = {resource: quantity(resource, value) for resource, value in values.items()}
+    for resource, amount in found.items():
+        if amount > _MOST_OF_A_NODE:
+            raise DecodeError(f"{resource}: {values[resource]!r} is more than a node can have")
+    return found
 
 
 @lru_cache(maxsize=4096)

@@ -230,6 +230,13 @@ class PriorityClass(Struct):
     value: int = 0
 
 
+class AnyObject(Struct):
+    """Any object of the API; the rest of it is not looked at."""
+
+    metadata: Metadata
+
+
+any_decoder = msgspec.json.Decoder(AnyObject)
 pod_decoder = msgspec.json.Decoder(Pod)
 node_decoder = msgspec.json.Decoder(NodeObject)
 group_decoder = msgspec.json.Decoder(GroupObject)

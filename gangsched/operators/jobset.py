@@ -15,6 +15,7 @@ from gangsched.core.jobs.step import Clock
 from gangsched.core.jobs.tree import Owned, Steps
 from gangsched.operators.owner import OwnerKind
 from gangsched.operators.parse import InvalidJobError, asked_of
+from gangsched.operators.shape import misshapen
 
 MANAGER = "jobset.sigs.k8s.io/jobset-controller"
 _DNS_LABEL = 63
@@ -61,8 +62,13 @@ def _checked(owned: Owned) -> Json:
                     f"{where}.dependsOn names {one.name!r}; it must be an earlier one: {earlier}"
                 )
         known.append(job.name)
-        if not ((job.template.get("spec") or {}).get("template") or {}).get("spec"):
+        inner: Any = job.template
+        for key in ("spec", "template", "spec"):
+            inner = inner.get(key) if isinstance(inner, dict) else None
+        if not inner:
             raise InvalidJobError(f"{where}.template.spec.template.spec is missing")
+        if wrong := misshapen(job.template["spec"]["template"]):
+            raise InvalidJobError(f"{where}.template.spec.template.{wrong}")
         count = (job.template["spec"].get("completions") or 1) - 1
         longest = len(f"{owned.name}-{job.name}-{job.replicas - 1}-{count}") + _SUFFIX
         if longest > _DNS_LABEL:

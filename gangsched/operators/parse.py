@@ -35,6 +35,7 @@ from gangsched.core.jobs.model import (
     PodView,
     RunLimits,
 )
+from gangsched.operators.shape import misshapen
 
 GANG_RESTARTS = "gangsched.io/gang-restarts"
 """Annotation of a job: restart it as a whole, at most so often, when a member is lost."""
@@ -204,6 +205,8 @@ def _roles(
         if replicas < 1:
             raise InvalidJobError(f"{where}.replicas is {replicas}; it must be at least 1")
         template = replica.template or {}
+        if wrong := misshapen(template):
+            raise InvalidJobError(f"{where}.template.{wrong}")
         wrong = framework.misnamed(template)
         if wrong:
             raise InvalidJobError(f"{where}.template.spec.containers: {wrong}")

@@ -24,6 +24,9 @@ from gangsched.operators.parse import InvalidJobError
 
 KIND, API_VERSION, LABEL = trainjob.KIND, trainjob.API_VERSION, FRAMEWORK
 MANAGER = "trainer.kubeflow.org/trainjob-controller"
+_NO_SHAPE = (AttributeError, TypeError, KeyError, ValueError)
+"""What walking through something of another shape raises: patches are kept as they are written."""
+
 _KINDS = ("ClusterTrainingRuntime", "TrainingRuntime")
 
 
@@ -68,9 +71,15 @@ def kind(runtimes: Runtimes) -> OwnerKind:
             return Steps()  # another controller was asked to
         _check(owned)
         runtime, why_none = runtimes.find(owned.body)
-        if runtime is not None:
-            _check_against(owned, runtime)
-        steps = trainjob.reconcile(owned, runtime, why_none, clock)
+        try:
+            if runtime is not None:
+                _check_against(owned, runtime)
+            steps = trainjob.reconcile(owned, runtime, why_none, clock)
+        except _NO_SHAPE as error:
+            raise InvalidJobError(
+                f"TrainJob {owned.namespace}/{owned.name}: its resourcesPerNode, overrides or "
+                f"patches cannot be laid over runtime {spec['runtimeRef']['name']!r}: {error!r}"
+            ) from error
         steps.create = [filled(_marked(one, owned.body)) for one in steps.create]
         return steps
 

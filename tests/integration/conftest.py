@@ -1,6 +1,9 @@
 """Real control planes for the tests: one for each way of binding, shared by the whole session."""
 
 import contextlib
+import shutil
+import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ from gangsched.local.plane import Options, Plane
 
 KWOK = NodeGroup(name="k", kind="kwok", count=4, gpus=8, rack_size=2, taints=())
 PROCESS = NodeGroup(name="p", kind="process", count=2, cpu="64", memory="64Gi", gpus=4)
+PROCESS_TAINT = {"key": "process", "value": "", "effect": "NoSchedule"}
 UPSTREAM_GROUPS = (
     "--feature-gates=GenericWorkload=true --runtime-config=scheduling.k8s.io/v1alpha2=true"
 )
@@ -18,7 +22,12 @@ UPSTREAM_GROUPS = (
 AUDITED: list[Path] = []
 """What the API servers of this session noted of our own requests."""
 
-PROCESS_TAINT = {"key": "process", "value": "", "effect": "NoSchedule"}
+_AUDIT = Path(tempfile.mkdtemp(prefix="gangsched-audit-"))
+
+
+def pytest_sessionfinish():
+    """Leave nothing behind."""
+    shutil.rmtree(_AUDIT, ignore_errors=True)
 
 
 def pytest_collection_modifyitems(items):
@@ -37,6 +46,12 @@ def _binding_of(item) -> str:
 @contextlib.contextmanager
 def a_plane(name: str, nodes: NodeFile, options: Options):
     """Start a control plane, and stop it whatever happens."""
+    log = _AUDIT / f"{name}-{len(AUDITED)}.log"
+    AUDITED.append(log)
+    flags = dict(options.flags)
+    audit = f"--audit-policy-file={Path(__file__).parent / 'audit.yaml'} --audit-log-path={log}"
+    flags["kube-apiserver"] = f"{flags.get('kube-apiserver', '')} {audit}"
+    options = replace(options, flags=tuple(flags.items()))
     plane = Plane(name)
     plane.down()
     plane.up(nodes, options, lambda _: None)
@@ -46,21 +61,17 @@ def a_plane(name: str, nodes: NodeFile, options: Options):
         plane.down()
 
 
-def start(binding: str, logs: Path):
+def start(binding: str):
     """Start the shared plane of one way of binding."""
     nodes = NodeFile(nodes=(KWOK, PROCESS.model_copy(update={"taints": (PROCESS_TAINT,)})))
-    name = f"test-{binding}"
-    path = logs / f"{name}.log"
-    AUDITED.append(path)
-    audit = f"--audit-policy-file={Path(__file__).parent / 'audit.yaml'} --audit-log-path={path}"
-    flags = (("kube-apiserver", f"{UPSTREAM_GROUPS} {audit}"),)
-    return a_plane(name, nodes, Options(binding=binding, flags=flags))
+    flags = (("kube-apiserver", UPSTREAM_GROUPS),)
+    return a_plane(f"test-{binding}", nodes, Options(binding=binding, flags=flags))
 
 
 @pytest.fixture(scope="session", params=["direct", "extender"])
-def cluster(request, tmp_path_factory):
+def cluster(request):
     """A control plane with 4 KWOK nodes of 8 GPUs and 2 process nodes of 4."""
-    with start(request.param, tmp_path_factory.mktemp("audit")) as plane:
+    with start(request.param) as plane:
         yield Cluster(plane, request.param)
 
 

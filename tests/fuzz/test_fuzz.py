@@ -1,0 +1,19 @@
+"""A moment of fuzzing for each reader of others' input; `make fuzz MINUTES=n` does more."""
+
+import random
+
+import pytest
+from mutate import mutated, mutated_object
+from targets import FREE, targets
+
+NAMES = list(targets(None))
+_TRIES = 300
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bad_input_is_answered(name, tmp_path):
+    target, documents = targets(tmp_path)[name]
+    rng = random.Random(name)
+    change = mutated if name in FREE else mutated_object
+    for _ in range(_TRIES):
+        target(change(rng.choice(documents), rng))
