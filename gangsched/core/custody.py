@@ -149,8 +149,7 @@ class Custody(Views):
 
     def _account(self, gang: GangId) -> tuple[str, str]:
         state = self.gangs.get(gang)
-        spec = state.spec if state is not None else None
-        return (spec.queue, spec.user) if spec is not None else (DEFAULT_QUEUE, "")
+        return state.account if state is not None else (DEFAULT_QUEUE, "")
 
     def _model(self, node: NodeName) -> str:
         row = self.cluster.rows.get(node)

@@ -13,6 +13,7 @@ from gangsched.core.model import (
     PodNeeds,
 )
 from gangsched.core.policy import Repartition
+from gangsched.core.queues import DEFAULT_QUEUE
 from gangsched.core.refusal import Reason, Refusal
 
 _NO_STAGES = dict.fromkeys(Stage, 0)
@@ -51,6 +52,9 @@ class GangRecord:
     unready_tries: int = 0
     end_by_s: float | None = None
     given_up: str = ""
+    account: tuple[str, str] = (DEFAULT_QUEUE, "")
+    """Queue and user that are charged; they stay when the declaration goes before the pods do."""
+
     _open: tuple[int, State, bool] | None = None
     # Counted as members change: a gang of n members hears of 3n happenings, and looking through
     # all members at each of them would cost n * n.
@@ -75,6 +79,7 @@ class GangRecord:
         if self.spec == gang:
             return False
         self.spec = gang
+        self.account = (gang.queue, gang.user)
         self.bump()
         self.given_up = ""
         wanted: dict[PodName, tuple[str, PodNeeds]] = {}

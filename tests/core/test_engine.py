@@ -1,5 +1,7 @@
 """The engine's rules, one test each; `engine.py` draws the states."""
 
+from dataclasses import replace
+
 from builders import an_engine, gang, needs, node, plan, pod, templated
 
 from gangsched.core import facts as f
@@ -277,6 +279,18 @@ def test_ended_pods_free_their_room():
     assert not of(plan(engine), o.Reserve)
     engine.observe(pod("x", node=NodeName("n"), ended=True), 1.0)
     assert of(plan(engine, 1.0), o.Reserve)
+
+
+def test_pods_that_outlive_their_group_stay_charged_where_they_were():
+    engine = an_engine(node("n"))
+    engine.observe(f.GangSeen(replace(gang("g", 1), user="alice")), 0.0)
+    engine.observe(pod("a", "g", node=NodeName("n")), 0.0)
+    engine.observe(f.GangGone(G), 1.0)
+    assert engine.audit(2.0) == {}
+    assert engine.ledger.holding(PodUid("a")).user == "alice"
+    engine.observe(f.GangSeen(replace(gang("g", 1), user="bob")), 3.0)
+    assert engine.ledger.holding(PodUid("a")).user == "bob"
+    assert engine.audit(4.0) == {}
 
 
 def test_refused_gangs_are_not_planned_again_until_room_appears():

@@ -72,7 +72,9 @@ def start(binding: str):
 def cluster(request):
     """A control plane with 4 KWOK nodes of 8 GPUs and 2 process nodes of 4."""
     with start(request.param) as plane:
-        yield Cluster(plane, request.param)
+        found = Cluster(plane, request.param)
+        yield found
+        assert "quota_drift_total{" not in found.metrics(), "the books were wrong at some time"
 
 
 @pytest.fixture(scope="session")
