@@ -53,7 +53,11 @@ async def fill(client: KubeClient) -> None:
 
     async def hand() -> None:
         for number in numbers:
-            body = pod(f"p{number}", int(number < PODS * 0.9), nodeName=f"n-{number % NODES:04}")
+            body = pod(
+                f"p{number}",
+                int(number < PODS * 0.9),
+                nodeName=f"n-{number % NODES:0{len(str(NODES - 1))}}",
+            )
             try:
                 await client.create(_PODS, body)
             except Conflict:

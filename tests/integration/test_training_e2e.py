@@ -98,8 +98,7 @@ def homes(laptop):
         laptop.wait(lambda name=name: _replaced(laptop, name), f"the policies of {name}")
     yield names
     laptop.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=text)
-    for name in names.values():
-        laptop.remove_namespace(name)
+    laptop.kubectl("delete", "namespace", "--wait=false", *names.values())
 
 
 def _replaced(laptop, namespace: str) -> bool:
