@@ -85,7 +85,7 @@ async def run(
 
         tasks = [
             asyncio.create_task(scheduler.run(lead)),
-            asyncio.create_task(leadership.keep()),
+            asyncio.create_task(leadership.keep(KubeClient(kubeconfig))),
         ]
         if operators:
             tasks.append(asyncio.create_task(operate()))
@@ -93,7 +93,7 @@ async def run(
             tasks.append(asyncio.create_task(ports.certificates.keep()))
         stopping = asyncio.create_task(stop.wait())
         done, _ = await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
-        await leadership.end()
+        await leadership.end(own)
         for task in (*tasks, stopping):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

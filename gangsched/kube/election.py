@@ -12,6 +12,7 @@ import contextlib
 import logging
 import os
 import socket
+import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -61,10 +62,15 @@ class Election:
         self._seen: Mapping[str, Any] | None = None
         self._seen_s = 0.0
         self._good_until_s = 0.0
+        self._given_back = False
 
     @property
     def _folder(self) -> str:
         return f"/apis/coordination.k8s.io/v1/namespaces/{self._namespace}/leases"
+
+    def through(self, client: KubeClient) -> None:
+        """Use another client from now on: one belongs to one event loop."""
+        self._client = client
 
     def leads(self) -> bool:
         """Tell whether this process may act now."""
@@ -98,10 +104,12 @@ class Election:
                 self._good_until_s = 0.0
                 raise LeadershipLostError(f"{self.identity} leads no more: {self._why()}")
 
-    async def release(self) -> None:
-        """Give the Lease back, so that a successor need not wait."""
+    async def release(self, client: KubeClient | None = None) -> None:
+        """Give the Lease back, by another client if one is given; a successor need not wait."""
         if not self.leads():
             return
+        self._given_back = True  # nothing renews it from here on
+        self._client = client or self._client
         self._good_until_s = 0.0
         for _ in range(_RELEASES):
             try:
@@ -118,6 +126,8 @@ class Election:
 
     async def _try(self) -> bool:
         """Take or renew the Lease; return whether it is ours now."""
+        if self._given_back:
+            return False
         began_s = self._now()
         try:
             async with asyncio.timeout(self._timing.deadline_s):
@@ -139,6 +149,8 @@ class Election:
         except (KubeError, TimeoutError) as error:
             if not isinstance(error, Conflict):  # somebody else was quicker
                 log.warning("Lease %s/%s: %s", self._namespace, self._name, error or "no answer")
+            return False
+        if self._given_back:
             return False
         self._good_until_s = began_s + self._timing.deadline_s
         return True
@@ -204,11 +216,11 @@ class Leadership:
             return False
         return self._election.leads() if self._election is not None else True
 
-    async def end(self) -> None:
+    async def end(self, client: KubeClient) -> None:
         """Act no more, and let another begin: before anything is wound up, which takes a while."""
         self._over = True
         if self._election is not None:
-            await self._election.release()
+            await self._election.release(client)
 
     async def begin(self) -> None:
         """Return once this process may act."""
@@ -216,17 +228,47 @@ class Leadership:
             await self._election.acquire()
         self.begun.set()
 
-    async def keep(self) -> None:
+    async def keep(self, client: KubeClient) -> None:
         """Return never.
+
+        The Lease is renewed by a thread of its own, through a client of its own that is not open
+        yet: reading a large cluster keeps this loop busy for seconds at a time. Whether this loop
+        lives at all is the liveness probe's to ask.
 
         Raises:
             LeadershipLostError: this process may act no more.
 
         """
         await self.begun.wait()
+        lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._election is not None:
-            await self._election.hold()
-        await asyncio.Event().wait()
+            renewing = threading.Thread(
+                target=self._renew, args=(self._election, client, lost), daemon=True
+            )
+            renewing.start()
+        await lost
+
+    def _renew(self, election: Election, client: KubeClient, lost: "asyncio.Future[None]") -> None:
+        async def hold() -> None:
+            async with client:
+                election.through(client)
+                await election.hold()
+
+        try:
+            asyncio.run(hold())
+        except Exception as error:  # noqa: BLE001 -- whatever ends the renewals, ends the leading
+            if not self._over:
+                why = error if isinstance(error, LeadershipLostError) else _lost_by(error)
+                lost.get_loop().call_soon_threadsafe(_fail, lost, why)
+
+
+def _lost_by(error: Exception) -> LeadershipLostError:
+    return LeadershipLostError(f"the Lease cannot be renewed: {error!r}")
+
+
+def _fail(future: "asyncio.Future[None]", error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
 
 
 async def mark_leader(client: KubeClient) -> None:
