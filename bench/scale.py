@@ -125,9 +125,9 @@ async def measure(plane: Plane) -> dict[str, float]:
         figures["restart_5000_nodes_s"] = time.monotonic() - began_s
         print(f"  restart {figures['restart_5000_nodes_s']:.1f} s", flush=True)
         await asyncio.sleep(20.0)
-        leader = process(plane, BOTH[0])
         if not plane.programs.get(BOTH[0]).alive():
             raise SystemExit(plane.programs.tail(BOTH[0], 2))
+        leader = process(plane, BOTH[0])
         figures["rss_5000_nodes_mib"] = leader.memory_info().rss / 2**20
         before_s = cpu_s(leader)
         await asyncio.sleep(IDLE_S)
