@@ -8,7 +8,7 @@ from kubernetes.utils.quantity import parse_quantity
 
 _MOST = 2**60
 _MOST_OF_A_NODE = 2**50
-"""A pebibyte: the sum over ten thousand nodes is still counted in 64 bits."""
+"""A pebibyte: of so many, eight thousand nodes are still summed in 64 bits."""
 
 
 class DecodeError(Exception):

@@ -75,7 +75,7 @@ async def _quotas(client: KubeClient, namespace: str, intents: Sequence[Intent])
 
 
 async def _config_maps(client: KubeClient, namespace: str, intents: Sequence[Intent]) -> None:
-    """Only ConfigMaps: to ask for Secrets would need the right to read all of them."""
+    """Only ConfigMaps: nothing of ours reads a Secret that is not its own."""
     for name in sorted({name for one in intents for name in _read_by(one.asked)}):
         with contextlib.suppress(Forbidden):
             try:

@@ -7,7 +7,6 @@ printed, and says the same again.
 """
 
 import asyncio
-import logging
 import os
 import shutil
 import signal
@@ -27,8 +26,6 @@ from gangsched.local.plane import Options, Plane
 from simulator.chaos.plan import FAIR, FAULTS_S, PROCESSES, Fault, Gang, Plan, plan
 from simulator.chaos.proxy import Proxy
 from simulator.chaos.witness import Witness
-
-log = logging.getLogger(__name__)
 
 NODES, GPUS = 4, 8
 SCHEDULERS = PROCESSES[:2]

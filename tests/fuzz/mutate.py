@@ -37,13 +37,13 @@ HOSTILE: tuple[Any, ...] = (
 )
 
 
-def mutated(document: Any, rng: random.Random) -> bytes:
-    """Return a document with one to four faults, as bytes; now and then those are broken too."""
+def mutated(document: Any, rng: random.Random, *, torn: bool = True) -> bytes:
+    """Return a document with one to four faults, as bytes; if `torn`, those now and then break."""
     made = copy.deepcopy(document)
     for _ in range(rng.randrange(1, 5)):
         made = _change(made, rng)
     raw = bytearray(json.dumps(made).encode())
-    if rng.random() < 0.05:
+    if torn and rng.random() < 0.05:
         for _ in range(rng.randrange(1, 6)):
             raw[rng.randrange(len(raw))] = rng.randrange(256)
     return bytes(raw)
@@ -51,7 +51,8 @@ def mutated(document: Any, rng: random.Random) -> bytes:
 
 def mutated_object(document: dict[str, Any], rng: random.Random) -> bytes:
     """Return an object of the API with faults: it is JSON, and its metadata has the right types."""
-    made = json.loads(mutated({k: v for k, v in document.items() if k != "metadata"}, _Whole(rng)))
+    rest = {key: value for key, value in document.items() if key != "metadata"}
+    made = json.loads(mutated(rest, rng, torn=False))
     body = made if isinstance(made, dict) else {}
     for key in ("spec", "status"):  # every kind says so much of itself
         if not isinstance(body.get(key, {}), dict):
@@ -62,17 +63,6 @@ def mutated_object(document: dict[str, Any], rng: random.Random) -> bytes:
             if rng.random() < 0.2:
                 metadata[key][name] = str(rng.choice(HOSTILE))
     return json.dumps({**body, "metadata": metadata}).encode()
-
-
-class _Whole(random.Random):
-    """Never breaks bytes."""
-
-    def __init__(self, rng: random.Random) -> None:
-        super().__init__(rng.random())
-        self._last = False
-
-    def random(self) -> float:
-        return max(super().random(), 0.05)
 
 
 def _change(value: Any, rng: random.Random) -> Any:
