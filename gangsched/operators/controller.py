@@ -47,6 +47,9 @@ class JobCache:
     said: list[JobEvent] = field(default_factory=list)
     vanished: list[Json] = field(default_factory=list)
     deleted: set[str] = field(default_factory=set)
+    heeded: frozenset[str] = frozenset()
+    """Uids of pods whose leaving was acted upon."""
+
     held: str = ""
     """Why its gang may not be declared yet, as far as was seen at the last try."""
 
@@ -115,8 +118,9 @@ class JobController:
             known = cache.pods if kind == "Pod" else cache.services
             if name in known and known[name]["metadata"]["uid"] == uid:
                 last = known.pop(name)
-                if kind == "Pod" and uid not in cache.deleted and not _was_leaving(last):
-                    cache.vanished.append(last)  # it went faster than the watch could tell
+                known_to_leave = uid in cache.deleted or uid in cache.heeded or _ended(last)
+                if kind == "Pod" and not known_to_leave:
+                    cache.vanished.append(last)  # it went faster than anybody looked
                 cache.deleted.discard(uid)
         self._work.wake(key)
 
@@ -143,6 +147,7 @@ class JobController:
             await self._reject(body, subject, str(error))
             return
         vanished = tuple(cache.vanished)
+        leaving = frozenset(p["metadata"]["uid"] for p in cache.pods.values() if _leaving(p))
         actions = reconcile(job, self._observed(cache, job, vanished), clock())
         try:
             await self._carry_out(job, cache, subject, actions)
@@ -150,6 +155,7 @@ class JobController:
             await self._reject(cache.body, subject, str(error))
             return
         del cache.vanished[: len(vanished)]
+        cache.heeded = leaving
         if actions.again_in_s is not None:
             self._work.later(key, actions.again_in_s + 0.05)
 
@@ -373,10 +379,12 @@ def _elsewhere(body: Json) -> bool:
     return policy.get("managedBy") not in _MANAGERS
 
 
-def _was_leaving(pod: Json) -> bool:
-    """Tell whether a pod that is gone was known to leave, or to have ended."""
-    ended = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-    return ended or bool(pod["metadata"].get("deletionTimestamp"))
+def _ended(pod: Json) -> bool:
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
+def _leaving(pod: Json) -> bool:
+    return bool(pod["metadata"].get("deletionTimestamp"))
 
 
 def _key(body: Json) -> Key:

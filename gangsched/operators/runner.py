@@ -1,4 +1,4 @@
-"""The kopf operator: it watches, and hands every change to the job controller."""
+"""The kopf operator: it watches jobs, and hands every change to the controller of their kind."""
 
 import asyncio
 import contextlib
@@ -18,23 +18,12 @@ from gangsched.operators import jobset, trainjob
 from gangsched.operators.controller import JobController
 from gangsched.operators.neighbours import kinds_of_others
 from gangsched.operators.owner import OwnerController
+from gangsched.operators.parts import parts_watched
 
 log = logging.getLogger(__name__)
 
 Controllers = dict[str, JobController | OwnerController]
 """By kind."""
-
-_OPERATOR_LABEL = "training.kubeflow.org/operator-name"
-
-_PARTS: tuple[tuple[str, tuple[str, ...], dict[str, Any] | None], ...] = (
-    ("Pod", ("pods",), {_OPERATOR_LABEL: kopf.PRESENT}),
-    ("Service", ("services",), None),
-    ("PersistentVolumeClaim", ("persistentvolumeclaims",), None),
-    ("Job", ("batch", "jobs"), None),
-    ("PodGroup", ("gangsched.io", "podgroups"), None),
-    ("JobSet", ("jobset.x-k8s.io", "jobsets"), None),
-)
-"""What jobs are made of, how it is listed, and which labels it bears."""
 
 
 async def run_operators(
@@ -80,18 +69,19 @@ async def run_operators(
     settings.posting.enabled = False  # our Events say what a user needs, and nothing of handlers
     settings.scanning.disabled = False
     settings.watching.server_timeout = 300
-    operator = asyncio.create_task(
-        kopf.operator(registry=registry, settings=settings, clusterwide=True, standalone=True)
-    )
-    tasks = [operator, *(asyncio.create_task(one.run()) for one in controllers.values())]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    async with parts_watched(client, controllers) as watching:
+        operator = asyncio.create_task(
+            kopf.operator(registry=registry, settings=settings, clusterwide=True, standalone=True)
+        )
+        tasks = [operator, *(asyncio.create_task(one.run()) for one in controllers.values())]
+        try:
+            done, _ = await asyncio.wait([*tasks, watching], return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _register(
@@ -101,38 +91,8 @@ def _register(
     def login(**_: Any) -> kopf.ConnectionInfo:
         return _connection(kubeconfig)
 
-    # Indices are filled before any event handler runs: no job is looked at while its pods are
-    # not known yet, which would make them look lost.
-    for kind, resource, labels in _PARTS:
-        _register_part(registry, controllers, kind, resource, labels)
     for controller in controllers.values():
         _register_kind(registry, controller)
-
-
-def _register_part(
-    registry: kopf.OperatorRegistry,
-    controllers: Controllers,
-    kind: str,
-    resource: tuple[str, ...],
-    labels: dict[str, Any] | None,
-) -> None:
-    """Hear of pods, Services or PodGroups, and hand each to the controller of its owner's kind."""
-
-    @kopf.index(*resource, id=f"{kind} as part", labels=labels, registry=registry)
-    def listed(body: kopf.Body, **_: Any) -> None:
-        owner, name = _owner(body)
-        if owner in controllers:
-            controllers[owner].part_seen(kind, dict(body), name)
-
-    @kopf.on.event(*resource, id=f"{kind} as part", labels=labels, registry=registry)
-    def changed(event: kopf.RawEvent, body: kopf.Body, **_: Any) -> None:
-        owner, name = _owner(body)
-        if owner not in controllers:
-            return
-        if event["type"] == "DELETED":
-            controllers[owner].part_gone(kind, dict(body), name)
-        else:
-            controllers[owner].part_seen(kind, dict(body), name)
 
 
 def _register_kind(
@@ -173,13 +133,6 @@ def _register_runtimes(
                 path = f"/apis/{trainjob.API_VERSION}/{inside}{plural}/{metadata['name']}"
                 with contextlib.suppress(NotFound):
                     await client.patch(path, {"metadata": {"labels": {trainjob.LABEL: label}}})
-
-
-def _owner(body: kopf.Body) -> tuple[str, str]:
-    """Return kind and name of the controlling owner, or nothing."""
-    owners = body["metadata"].get("ownerReferences") or []
-    named = ((o["kind"], o["name"]) for o in owners if o.get("controller"))
-    return next(named, ("", ""))
 
 
 def _connection(kubeconfig: Path | None) -> kopf.ConnectionInfo:

@@ -172,6 +172,7 @@ def test_what_vanished_without_a_word():
 
     cache = controller._cache(("ns", "j"))
     for one in (
+        body("heeded", deletionTimestamp="2023-11-14T22:13:20Z"),
         body("left", deletionTimestamp="2023-11-14T22:13:20Z"),
         body("done", "Succeeded"),
         body("ours"),
@@ -179,9 +180,11 @@ def test_what_vanished_without_a_word():
     ):
         controller.part_seen("Pod", one, "j")
     cache.deleted.add("ours")
-    for name in ("left", "done", "ours", "lost"):
+    cache.heeded = frozenset({"heeded"})
+    for name in ("heeded", "left", "done", "ours", "lost"):
         controller.part_gone("Pod", body(name), "j")
-    assert [one["metadata"]["name"] for one in cache.vanished] == ["lost"]
+    # Nobody looked between the two words on "left", that it leaves and that it is gone.
+    assert [one["metadata"]["name"] for one in cache.vanished] == ["left", "lost"]
     assert not cache.deleted
 
 
