@@ -20,7 +20,7 @@ from gangsched.kube.errors import Conflict, KubeError
 from gangsched.kube.watch import Watch
 from gangsched.local import components
 from gangsched.local.nodes import NodeFile, NodeGroup
-from gangsched.local.plane import Options, Plane, _answers, _free_ports
+from gangsched.local.plane import Options, Plane, answers, free_ports
 
 
 class _Meta(msgspec.Struct):
@@ -152,19 +152,19 @@ def start(plane: Plane, path: Path) -> list[str]:
     """Start what a path needs; return the names of the programs."""
     binaries = components.ensure(lambda _: None)
     if path.native:
-        plane._scheduler(binaries, "native", _free_ports(1)[0], f"--feature-gates={GATES}")
+        plane.scheduler(binaries, "native", free_ports(1)[0], f"--feature-gates={GATES}")
         time.sleep(3)
         return ["native"]
     if not path.binding:
         return []
-    extender, metrics, port = _free_ports(3)
+    extender, metrics, port = free_ports(3)
     plane._gangsched(Options(binding=path.binding, operators=False), extender, metrics)  # type: ignore[arg-type]
-    while not _answers(f"http://127.0.0.1:{metrics}/readyz"):
+    while not answers(f"http://127.0.0.1:{metrics}/readyz"):
         time.sleep(0.1)
     if path.binding == "direct":
         return ["gangsched"]
-    config = plane._scheduler_config(extender)
-    plane._scheduler(binaries, "kube-scheduler-gangsched", port, f"--config={config}", config)
+    config = plane.scheduler_config(extender)
+    plane.scheduler(binaries, "kube-scheduler-gangsched", port, f"--config={config}", config)
     asyncio.run(gate(plane, on=True))
     time.sleep(3)
     return ["gangsched", "kube-scheduler-gangsched"]

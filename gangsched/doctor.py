@@ -8,7 +8,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal
 
@@ -243,7 +242,7 @@ async def _clock(client: KubeClient) -> AsyncIterator[Finding]:
 
 
 async def _others(client: KubeClient) -> AsyncIterator[Finding]:
-    for kind, why in (await kinds_of_others(client, datetime.now(UTC).timestamp())).items():
+    for kind, why in (await kinds_of_others(client, time.time())).items():
         mend = f"leave it so, or stop it and name {kind} in job_kinds"
         yield Finding("warn", "others", f"{kind}s are not run by gangsched: {why}", mend)
     listed = (await _get(client, "/apis/apps/v1/deployments"))["items"]

@@ -8,7 +8,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from typing import Protocol
 
 from gangsched.api import names
@@ -18,6 +17,7 @@ from gangsched.core.model import PodName, PodUid
 from gangsched.kube.client import JSON_PATCH, STRATEGIC, KubeClient
 from gangsched.kube.decode import decode_pod
 from gangsched.kube.errors import Conflict, KubeError, NotFound, Throttled, Unavailable
+from gangsched.kube.stamps import stamp
 from gangsched.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -185,7 +185,7 @@ class Pods:
             "status": "True",
             "reason": "PreemptionByScheduler",
             "message": order.reason,
-            "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "lastTransitionTime": stamp(),
         }
         body = {"metadata": {"uid": order.uid}, "status": {"conditions": [condition]}}
         try:

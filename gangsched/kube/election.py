@@ -17,13 +17,13 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from gangsched.kube.client import KubeClient
 from gangsched.kube.errors import Conflict, KubeError, LeadershipLostError, NotFound
+from gangsched.kube.stamps import micro_stamp
 
 log = logging.getLogger(__name__)
 
@@ -140,7 +140,7 @@ class Election:
                 changes = {
                     "holderIdentity": self.identity,
                     "leaseDurationSeconds": max(round(self._timing.duration_s), 1),
-                    "renewTime": _micro_time(),
+                    "renewTime": micro_stamp(),
                 }
                 if not mine:
                     changes["acquireTime"] = changes["renewTime"]
@@ -286,7 +286,3 @@ async def mark_leader(client: KubeClient) -> None:
                     f"{path}/{other}", {"metadata": {"labels": {LEADER_LABEL: None}}}
                 )
     await client.patch(f"{path}/{name}", {"metadata": {"labels": {LEADER_LABEL: "true"}}})
-
-
-def _micro_time() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -10,7 +10,6 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 from gangsched.api import names
@@ -22,6 +21,7 @@ from gangsched.core.snapshot import Reserved
 from gangsched.kube import foreign
 from gangsched.kube.client import KubeClient
 from gangsched.kube.errors import KubeError, NotFound
+from gangsched.kube.stamps import stamp
 
 log = logging.getLogger(__name__)
 
@@ -258,7 +258,7 @@ class Status:
         placed = word.state == "Placed" and word.reason == "Placed"
         scheduled = "True" if placed else "False"
         if scheduled != word.scheduled:
-            word.scheduled, word.since = scheduled, _now()
+            word.scheduled, word.since = scheduled, stamp()
         body = {
             "status": {
                 "phase": word.state,
@@ -297,7 +297,7 @@ class Status:
         refused = word.refusal is not None
         state = (word.state, refused)
         if state != word.standing:
-            word.standing, word.since = state, _now()
+            word.standing, word.since = state, stamp()
         standing = foreign.Standing(
             word.state, word.reason, word.message, word.since, refused, minimum, pods
         )
@@ -318,7 +318,7 @@ async def post_event(
     client: KubeClient, subject: Subject, kind: str, reason: str, message: str
 ) -> None:
     """Write a core/v1 Event about an object (`kind` is Normal or Warning)."""
-    now = _now()
+    now = stamp()
     event: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Event",
@@ -349,7 +349,7 @@ def remedies(refusal: Refusal) -> str:
     said = f" It would start now with {'; or '.join(changes)}." if changes else ""
     for one in refusal.remedies:
         if one.kind == "wait":
-            when = f" (expected at {_stamp(one.at_s)})" if one.at_s is not None else ""
+            when = f" (expected at {stamp(one.at_s)})" if one.at_s is not None else ""
             said += f" It starts by itself when {one.message}{when}."
         elif one.kind == "move":
             said += f" It would start after {one.message}."
@@ -369,19 +369,11 @@ def as_data(refusal: Refusal) -> dict[str, Any]:
         "lacks": dict(miss.lacks) if miss is not None else {},
         "remedies": [
             {"kind": one.kind, "message": one.message}
-            | ({"at": _stamp(one.at_s)} if one.at_s is not None else {})
+            | ({"at": stamp(one.at_s)} if one.at_s is not None else {})
             for one in refusal.remedies
         ],
     }
 
 
-def _now() -> str:
-    return _stamp(datetime.now(UTC).timestamp())
-
-
-def _stamp(at_s: float) -> str:
-    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def _time(at_s: float | None) -> str | None:
-    return None if at_s is None else _stamp(at_s)
+    return None if at_s is None else stamp(at_s)

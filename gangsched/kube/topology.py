@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from datetime import UTC, datetime
 from typing import Any
 
 from gangsched.api import names
@@ -10,6 +9,7 @@ from gangsched.core.cluster import Cluster
 from gangsched.core.topology import Tree
 from gangsched.kube.client import KubeClient
 from gangsched.kube.errors import KubeError, NotFound
+from gangsched.kube.stamps import stamp
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class TopologyStatusWriter:
             "status": "True" if ready else "False",
             "reason": "EveryNodePlaced" if ready else "NodesMisplaced",
             "message": status.get("message", ""),
-            "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "lastTransitionTime": stamp(),
         }
         if name in self._problems:
             condition["reason"] = "Invalid"

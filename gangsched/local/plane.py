@@ -131,13 +131,13 @@ class Plane:
     ) -> None:
         authority = pki.Authority(self.folder / "pki")
         flags = dict(options.flags)
-        ports = _free_ports(10)
+        ports = free_ports(10)
         etcd, peer, secure, manager, scheduler, own, extender, metrics, kubelet, monitor = ports
         server = f"https://127.0.0.1:{secure}"
         self._kubeconfigs(authority, server)
         progress("starting etcd and kube-apiserver")
         program = self._spawn("etcd", commands.etcd(binaries, self.folder, etcd, peer))
-        self._wait(program, lambda: _answers(f"http://127.0.0.1:{etcd}/health"), "etcd's health")
+        self._wait(program, lambda: answers(f"http://127.0.0.1:{etcd}/health"), "etcd's health")
         extra = flags.get("kube-apiserver", "")
         program = self._spawn(
             "kube-apiserver", commands.apiserver(binaries, authority, etcd, secure, extra)
@@ -145,7 +145,7 @@ class Plane:
         admin = self.folder / "pki" / "admin"
         self._wait(
             program,
-            lambda: _answers(f"{server}/readyz", authority.ca, admin),
+            lambda: answers(f"{server}/readyz", authority.ca, admin),
             "kube-apiserver to be ready",
         )
         progress("starting controllers and schedulers")
@@ -159,7 +159,7 @@ class Plane:
                 flags.get("kube-controller-manager", ""),
             ),
         )
-        self._scheduler(binaries, "kube-scheduler", scheduler, flags.get("kube-scheduler", ""))
+        self.scheduler(binaries, "kube-scheduler", scheduler, flags.get("kube-scheduler", ""))
         if nodes.of_kind("kwok"):
             self._spawn("kwok", commands.kwok(binaries, components.STAGES, self.folder))
         info = {
@@ -177,10 +177,10 @@ class Plane:
             progress(f"starting gangsched ({options.binding} binding)")
             self._gangsched("gangsched", options, extender, metrics)
             if options.standby:
-                self._gangsched("gangsched-standby", options, *_free_ports(2))
+                self._gangsched("gangsched-standby", options, *free_ports(2))
         if options.binding == "extender":
-            config = self._scheduler_config(extender)
-            self._scheduler(
+            config = self.scheduler_config(extender)
+            self.scheduler(
                 binaries, "kube-scheduler-gangsched", own, f"--config={config}", config=config
             )
         if nodes.of_kind("process"):
@@ -205,9 +205,10 @@ class Plane:
         for name, (user, group) in users.items():
             authority.kubeconfig(self.folder / f"{name}.kubeconfig", server, user, group or "none")
 
-    def _scheduler(
+    def scheduler(
         self, binaries: Path, name: str, port: int, flags: str, config: Path | None = None
     ) -> None:
+        """Start a kube-scheduler, with its own `config` or as Kubernetes' default one."""
         options = (
             []
             if config
@@ -234,13 +235,15 @@ class Plane:
             ],
         )
 
-    def _scheduler_config(self, extender_port: int) -> Path:
+    def scheduler_config(self, extender_port: int, kubeconfig: Path | None = None) -> Path:
         """Write the configuration of the kube-scheduler that asks our extender."""
         from gangsched.local.bootstrap import shipped  # noqa: PLC0415 -- as below
 
         (document,) = shipped("manifests/extender", "kube-scheduler-config.yaml")
         document["leaderElection"] = {"leaderElect": False}
-        document["clientConnection"]["kubeconfig"] = str(self.folder / "own-scheduler.kubeconfig")
+        document["clientConnection"]["kubeconfig"] = str(
+            kubeconfig or self.folder / "own-scheduler.kubeconfig"
+        )
         (extender,) = document["extenders"]
         extender["urlPrefix"] = f"http://127.0.0.1:{extender_port}"
         for key in ("enableHTTPS", "tlsConfig"):
@@ -275,7 +278,7 @@ class Plane:
         command += dict(options.flags).get("gangsched", "").split()
         program = self._spawn(name, command)
         address = f"http://127.0.0.1:{metrics}"
-        self._wait(program, lambda: _answers(f"{address}/healthz"), "gangsched to be ready")
+        self._wait(program, lambda: answers(f"{address}/healthz"), "gangsched to be ready")
 
     def _agent(
         self, authority: pki.Authority, nodes: NodeFile, port: int, options: Options
@@ -335,7 +338,7 @@ class Plane:
         (self.folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
         program = self._spawn("prometheus", commands.prometheus(binaries, self.folder, port))
         ready = f"http://127.0.0.1:{port}/-/ready"
-        self._wait(program, lambda: _answers(ready), "Prometheus to be ready")
+        self._wait(program, lambda: answers(ready), "Prometheus to be ready")
 
     def _apply(self, nodes: NodeFile, options: Options) -> None:
         from gangsched.local.bootstrap import bootstrap  # noqa: PLC0415 -- needs a running server
@@ -364,7 +367,7 @@ def instances() -> list[Plane]:
     return [Plane(path.name) for path in sorted(root.iterdir()) if (path / "logs").exists()]
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Return distinct free ports; all are held until the last is found."""
     held = [socket.socket() for _ in range(count)]
     try:
@@ -376,7 +379,8 @@ def _free_ports(count: int) -> list[int]:
             one.close()
 
 
-def _answers(url: str, ca: Path | None = None, pair: Path | None = None) -> bool:
+def answers(url: str, ca: Path | None = None, pair: Path | None = None) -> bool:
+    """Tell whether a URL answers 200, asked with a client certificate where there is a `pair`."""
     context = None
     if ca is not None and pair is not None:
         context = ssl.create_default_context(cafile=str(ca))

@@ -1,11 +1,11 @@
 """What job controllers ask of API objects: whose they are, which is later, where they live."""
 
 import time
-from datetime import UTC, datetime
 from typing import Any
 
 from gangsched.core.jobs.model import Json
 from gangsched.core.jobs.step import Clock
+from gangsched.kube.stamps import stamp
 from gangsched.kube.status import Subject
 
 
@@ -43,4 +43,4 @@ def newer(known: Json, body: Json) -> Json:
 
 def clock() -> Clock:
     """Return the present moment."""
-    return Clock(time.time(), datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+    return Clock(time.time(), stamp())

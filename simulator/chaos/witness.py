@@ -26,6 +26,7 @@ class _Spec(msgspec.Struct):
 class _Meta(msgspec.Struct):
     name: str
     uid: str
+    namespace: str = ""
     labels: dict[str, str] = {}
     deletionTimestamp: str = ""  # noqa: N815 -- the API's name
 
@@ -91,13 +92,21 @@ class Witness:
     def _violated(self, sentence: str) -> None:
         self.violations.append(f"{time.monotonic() - self.first_s:.1f} s: {sentence}")
 
-    def bound(self, gang: str) -> int:
-        """Return how many pods of a gang hold a place, and are not told to go."""
-        return sum(
-            pod.holds and not pod.metadata.deletionTimestamp
+    def _staying(self, gang: str) -> list[Pod]:
+        return [
+            pod
             for pod in self.pods.values()
             if pod.metadata.labels.get(POD_GROUP_LABEL) == gang
-        )
+            and not pod.metadata.deletionTimestamp
+        ]
+
+    def members(self, gang: str) -> int:
+        """Return how many pods of a gang there are that are not told to go."""
+        return len(self._staying(gang))
+
+    def bound(self, gang: str) -> int:
+        """Return how many of them hold a place."""
+        return sum(pod.holds for pod in self._staying(gang))
 
     def would_fit(self, pods: int, gpus: int) -> bool:
         """Tell whether so many pods of so many GPUs each would find a place now."""

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from simulator.chaos.plan import FAULTS_S, plan
-from simulator.chaos.run import _standing
+from simulator.chaos.run import standing
 from simulator.chaos.witness import Witness
 
 
@@ -60,14 +60,14 @@ class Gang:
 
 def test_what_should_run_and_does_not_is_said():
     witness = Witness({"n": 8})
-    assert "would fit, and waits" in _standing(witness, Gang)
+    assert "would fit, and waits" in standing(witness, Gang, {"g": "Placed"})
     witness.seen(pod("a", "n", 4))
-    assert "runs in part: 1 of 2" in _standing(witness, Gang)
+    assert "runs in part: 1 of 2" in standing(witness, Gang, {"g": "Placed"})
     witness.seen(pod("b", "n", 4))
-    assert not _standing(witness, Gang)
+    assert not standing(witness, Gang, {"g": "Placed"})
 
 
 def test_what_has_no_room_may_wait():
     witness = Witness({"n": 8})
     witness.seen(pod("other", "n", 5, gang="x"))
-    assert not _standing(witness, Gang)
+    assert not standing(witness, Gang, {"g": "Placed"})

@@ -1,0 +1,20 @@
+"""Moments as the API writes them (RFC 3339, UTC)."""
+
+import time
+from datetime import UTC, datetime
+
+
+def stamp(at_s: float | None = None) -> str:
+    """Return a moment, by default the present one, as metav1.Time has it.
+
+    Args:
+        at_s: seconds since 1970.
+
+    """
+    moment = datetime.fromtimestamp(time.time() if at_s is None else at_s, UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def micro_stamp() -> str:
+    """Return the present moment as metav1.MicroTime has it."""
+    return datetime.fromtimestamp(time.time(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

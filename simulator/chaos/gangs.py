@@ -1,0 +1,97 @@
+"""The users of one run: they create gangs, put back what a node took along, and delete gangs."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from gangsched.api.names import POD_GROUP_LABEL
+from gangsched.kube.client import KubeClient
+from gangsched.kube.errors import Conflict, KubeError, NotFound
+from simulator.chaos.plan import Gang
+
+JOBS = "/apis/kubeflow.org/v1/namespaces/{}/pytorchjobs"
+GROUPS = "/apis/gangsched.io/v1alpha1/namespaces/{}/podgroups"
+PODS = "/api/v1/namespaces/{}/pods"
+
+_AGAIN_S = 0.5
+
+
+class Users:
+    """Everybody who has gangs in one namespace, and does not give up while the API is away."""
+
+    def __init__(self, client: KubeClient, namespace: str) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._leaving: set[str] = set()
+
+    async def create(self, gang: Gang) -> None:
+        """Create a gang."""
+        if gang.job:
+            template = {"spec": _spec(gang)}
+            roles = {"Worker": {"replicas": gang.pods, "template": template}}
+            body = {
+                "apiVersion": "kubeflow.org/v1",
+                "kind": "PyTorchJob",
+                "metadata": {"name": gang.name},
+                "spec": {"pytorchReplicaSpecs": roles},
+            }
+            await self._create(JOBS, body)
+            return
+        group = {
+            "apiVersion": "gangsched.io/v1alpha1",
+            "kind": "PodGroup",
+            "metadata": {"name": gang.name},
+            "spec": {"minMember": gang.pods},
+        }
+        await self._create(GROUPS, group)
+        await self.put_back(gang)
+
+    async def put_back(self, gang: Gang) -> None:
+        """Create those pods of a user's gang that are not there."""
+        for index in range(gang.pods):
+            if gang.job or gang.name in self._leaving:
+                return
+            metadata = {"name": f"{gang.name}-{index}", "labels": {POD_GROUP_LABEL: gang.name}}
+            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": _spec(gang)}
+            await self._create(PODS, pod)
+
+    async def remove(self, gang: Gang) -> None:
+        """Delete a gang."""
+        self._leaving.add(gang.name)
+        await self._delete(JOBS if gang.job else GROUPS, gang.name)
+        if not gang.job:
+            for index in range(gang.pods):
+                await self._delete(PODS, f"{gang.name}-{index}")
+
+    async def _create(self, path: str, body: dict[str, Any]) -> None:
+        await surely(lambda: self._client.create(path.format(self._namespace), body))
+
+    async def _delete(self, path: str, name: str) -> None:
+        await surely(lambda: self._client.delete(f"{path.format(self._namespace)}/{name}"))
+
+
+async def surely(call: Callable[[], Awaitable[Any]]) -> None:
+    """Make a call, however long the API server is away; what is done already is fine."""
+    while True:
+        try:
+            await call()
+        except (Conflict, NotFound):
+            return
+        except KubeError:
+            await asyncio.sleep(_AGAIN_S)
+        else:
+            return
+
+
+def _spec(gang: Gang) -> dict[str, Any]:
+    container = {
+        "name": "pytorch",
+        "image": "none",
+        "resources": {"limits": {"nvidia.com/gpu": str(gang.gpus)}},
+    }
+    return {
+        "schedulerName": "gangsched",
+        "tolerations": [{"operator": "Exists"}],
+        "terminationGracePeriodSeconds": 0,
+        "containers": [container],
+    }
