@@ -129,7 +129,7 @@ def judge(path: Path, load: Load, seen: Seen) -> None:
 async def clean(client: KubeClient) -> None:
     """Delete everything the run made, and wait until it is gone."""
     for collection in (
-        f"/apis/gangsched.io/v1alpha1/namespaces/{NAMESPACE}/podgroups",
+        f"/apis/gangsched.io/v1beta1/namespaces/{NAMESPACE}/podgroups",
         f"/apis/{NATIVE}/namespaces/{NAMESPACE}/podgroups",
         f"/api/v1/namespaces/{NAMESPACE}/events",
     ):

@@ -82,9 +82,9 @@ async def raw_gang(client: KubeClient, load: Load, gang: int) -> None:
 async def ours_gang(client: KubeClient, load: Load, gang: int) -> None:
     """Create a PodGroup, then its pods, as anybody would."""
     await client.create(
-        f"/apis/gangsched.io/v1alpha1/namespaces/{NAMESPACE}/podgroups",
+        f"/apis/gangsched.io/v1beta1/namespaces/{NAMESPACE}/podgroups",
         {
-            "apiVersion": "gangsched.io/v1alpha1",
+            "apiVersion": "gangsched.io/v1beta1",
             "kind": "PodGroup",
             "metadata": {"name": f"g{gang}"},
             "spec": {"minMember": load.pods},
@@ -96,12 +96,12 @@ async def ours_gang(client: KubeClient, load: Load, gang: int) -> None:
 
 async def planned_gang(client: KubeClient, load: Load, gang: int) -> None:
     """Do as our job controller: declare the gang, wait for its nodes, create its pods pinned."""
-    groups = f"/apis/gangsched.io/v1alpha1/namespaces/{NAMESPACE}/podgroups"
+    groups = f"/apis/gangsched.io/v1beta1/namespaces/{NAMESPACE}/podgroups"
     template = {"spec": pod("x", load, "gangsched")["spec"]}
     await client.create(
         groups,
         {
-            "apiVersion": "gangsched.io/v1alpha1",
+            "apiVersion": "gangsched.io/v1beta1",
             "kind": "PodGroup",
             "metadata": {"name": f"g{gang}"},
             "spec": {"roles": [{"name": "w", "count": load.pods, "template": template}]},

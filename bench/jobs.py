@@ -193,7 +193,7 @@ class PodsRunning:
 
 async def ceiling(plane: Plane) -> float:
     """Return the jobs/s of a client that knows every node and writes what the controllers write."""
-    core, groups = f"/api/v1/namespaces/{NAMESPACE}", "/apis/gangsched.io/v1alpha1/namespaces"
+    core, groups = f"/api/v1/namespaces/{NAMESPACE}", "/apis/gangsched.io/v1beta1/namespaces"
     async with KubeClient(plane.kubeconfig) as client:
         running = PodsRunning()
         watch = Watch(client, f"{core}/pods", running)
@@ -208,7 +208,7 @@ async def ceiling(plane: Plane) -> float:
             await client.create(_PATH, body)
             await client.patch(f"{_PATH}/{name}/status", {"status": {"startTime": None}})
             group = {
-                "apiVersion": "gangsched.io/v1alpha1",
+                "apiVersion": "gangsched.io/v1beta1",
                 "kind": "PodGroup",
                 "metadata": {"name": name},
                 "spec": {"minMember": PODS},

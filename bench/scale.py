@@ -24,7 +24,7 @@ WORKERS = 48
 IDLE_S = 60.0
 TIMEOUT_S = 300.0
 _PODS = "/api/v1/namespaces/default/pods"
-_GROUPS = "/apis/gangsched.io/v1alpha1/namespaces/default/podgroups"
+_GROUPS = "/apis/gangsched.io/v1beta1/namespaces/default/podgroups"
 BOTH = ("gangsched", "gangsched-standby")
 
 
@@ -69,7 +69,7 @@ async def fill(client: KubeClient) -> None:
 async def gang(client: KubeClient, name: str, pods: int, gpus: int = 1) -> float:
     """Create a gang; return the seconds until its last pod is bound."""
     group = {
-        "apiVersion": "gangsched.io/v1alpha1",
+        "apiVersion": "gangsched.io/v1beta1",
         "kind": "PodGroup",
         "metadata": {"name": name},
         "spec": {"minMember": pods},

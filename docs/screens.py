@@ -37,7 +37,7 @@ OUT = ROOT / "docs" / "screens"
 SPACE = "training"
 NOON_S = 27.0
 LATER = """
-apiVersion: gangsched.io/v1alpha1
+apiVersion: gangsched.io/v1beta1
 kind: PodGroup
 metadata: {name: night-run}
 spec:

@@ -255,6 +255,19 @@ def doctor(kubeconfig: Kubeconfig = None) -> None:
         raise typer.Exit(1)
 
 
+@app.command(name="migrate-storage")
+def migrate_storage(kubeconfig: Kubeconfig = None) -> None:
+    """After an upgrade: store what there is of our kinds in the version that is stored now."""
+    from gangsched.kube.client import KubeClient  # noqa: PLC0415 -- others stay quick
+    from gangsched.storage import migrate  # noqa: PLC0415
+
+    async def write() -> int:
+        async with KubeClient(kubeconfig) as client:
+            return await migrate(client, console.print)
+
+    asyncio.run(write())
+
+
 @app.command(name="support-bundle")
 def support_bundle(
     out: Annotated[Path, typer.Argument(help="a new .tar.gz")],

@@ -140,6 +140,10 @@ class SchedulerConfig(PolicyConfig):
     """File to which every fact and decision is added, for `gangsched replay`; default: none. It
     grows by some kilobytes for each pod, and by a line for each of five ticks a second."""
 
+    audit: Path | None = None
+    """File of the audit trail: who was stopped for whom and why, pods deleted, queues changed, a
+    line of JSON each; `/dev/stdout` where something collects that. Default: none."""
+
     leader_elect: bool = False
     """Whether several processes share one cluster: one leads, the others stand by."""
 

@@ -30,7 +30,7 @@ _TIMEOUT_S = 180.0
 _JOBS = {"ddp-digits": 4, "second": 2, "wide": 64}
 _LOSS = re.compile(r"epoch (\d+) loss ([\d.]+)")
 _API = "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs"
-_GROUPS = "/apis/gangsched.io/v1alpha1/namespaces/default/podgroups"
+_GROUPS = "/apis/gangsched.io/v1beta1/namespaces/default/podgroups"
 _PODS = "/api/v1/namespaces/default/pods"
 
 

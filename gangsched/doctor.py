@@ -196,7 +196,7 @@ async def _labels(client: KubeClient) -> AsyncIterator[Finding]:
             "run NVIDIA's gpu-feature-discovery, or label nvidia.com/gpu.product",
         )
     try:
-        topologies = (await _get(client, "/apis/gangsched.io/v1alpha1/topologies"))["items"]
+        topologies = (await _get(client, "/apis/gangsched.io/v1beta1/topologies"))["items"]
     except NotFound:
         topologies = []
     for topology in topologies:
@@ -260,7 +260,7 @@ async def _others(client: KubeClient) -> AsyncIterator[Finding]:
 
 
 async def _queues(client: KubeClient) -> AsyncIterator[Finding]:
-    queues = (await _get(client, "/apis/gangsched.io/v1alpha1/queues"))["items"]
+    queues = (await _get(client, "/apis/gangsched.io/v1beta1/queues"))["items"]
     wrong = [
         f"{one['metadata']['name']} ({condition['message']})"
         for one in queues

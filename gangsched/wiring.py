@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
+from gangsched.audit import Trail
 from gangsched.config import ConfigError, SchedulerConfig
 from gangsched.core.accounts.ledger import Ledger
 from gangsched.core.engine import Engine, Limits
@@ -40,19 +41,17 @@ async def run(
 ) -> None:
     """Run the scheduler, and the job controllers beside it, until SIGTERM or SIGINT."""
     metrics = Metrics()
-    policies = load_policies(config)
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = _told_to_stop()
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(KubeClient(kubeconfig))
         # Connections of its own, which no fence holds up: a standby reviews tokens too.
         own = await stack.enter_async_context(KubeClient(kubeconfig))
         leadership = _leadership(own, config)
         client.may_write = leadership.leads
-        scheduler = Scheduler(client, config, policies, metrics, engine=_engine(config, stack))
+        engine = _engine(config, stack)
+        scheduler = Scheduler(client, config, load_policies(config), metrics, engine=engine)
         scheduler.may_act = leadership.leads
+        scheduler.trail = _trail(config, stack)
         if binding == "extender":
             scheduler.binding = Extender(scheduler, config.barrier_s)
         else:
@@ -101,6 +100,14 @@ async def run(
             task.result()  # a loop that ended by itself is a failure: show it
 
 
+def _told_to_stop() -> asyncio.Event:
+    """Return what is set by SIGTERM and SIGINT."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
 def _leadership(client: KubeClient, config: SchedulerConfig) -> Leadership:
     """Return whether we may act: as a candidate, or alone."""
     if not config.leader_elect:
@@ -112,11 +119,25 @@ def _leadership(client: KubeClient, config: SchedulerConfig) -> Leadership:
 def _engine(config: SchedulerConfig, stack: AsyncExitStack) -> Callable[[Limits, Ledger], Engine]:
     if config.journal is None:
         return Engine
-    try:
-        file = stack.enter_context(config.journal.open("a"))
-    except OSError as error:
-        raise ConfigError(f"journal: {error}") from error
+    file = _appended("journal", config.journal, stack)
     return partial(JournalledEngine, journal=Journal(file))
+
+
+def _trail(config: SchedulerConfig, stack: AsyncExitStack) -> Trail | None:
+    return Trail(_appended("audit", config.audit, stack)) if config.audit is not None else None
+
+
+def _appended(setting: str, path: Path, stack: AsyncExitStack) -> IO[str]:
+    """Open a file to add to.
+
+    Raises:
+        ConfigError: it cannot be opened.
+
+    """
+    try:
+        return stack.enter_context(path.open("a"))
+    except OSError as error:
+        raise ConfigError(f"{setting}: {error}") from error
 
 
 def _metrics_routes(scheduler: Scheduler, metrics: Metrics) -> list[web.RouteDef]:

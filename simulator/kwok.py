@@ -27,7 +27,7 @@ from simulator.run import Run, entries_of, prepare
 from simulator.scenario import Scenario
 
 _JOBS = "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs"
-_OURS = "/apis/gangsched.io/v1alpha1"
+_OURS = "/apis/gangsched.io/v1beta1"
 _NAME_LABEL = "training.kubeflow.org/job-name"
 _SLACK_S = 120.0
 """How long after its last expected end a run is given up."""
@@ -213,7 +213,7 @@ async def _declare(
 
 def _object(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
     return {
-        "apiVersion": "gangsched.io/v1alpha1",
+        "apiVersion": "gangsched.io/v1beta1",
         "kind": kind,
         "metadata": {"name": name},
         "spec": spec,

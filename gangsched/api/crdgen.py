@@ -78,6 +78,7 @@ def manifest(crd: Crd) -> Schema:
                     "name": version,
                     "served": True,
                     "storage": version == crd.version,
+                    **_superseded(crd, version),
                     "subresources": subresources,
                     "additionalPrinterColumns": [
                         {"name": name, "type": kind, "jsonPath": path}
@@ -100,6 +101,13 @@ def manifest(crd: Crd) -> Schema:
             ],
         },
     }
+
+
+def _superseded(crd: Crd, version: str) -> Schema:
+    if version not in crd.superseded:
+        return {}
+    said = f"{crd.group}/{version} {crd.kind} is superseded by {crd.group}/{crd.version}"
+    return {"deprecated": True, "deprecationWarning": f"{said}, which has the same fields"}
 
 
 def structural(model: type[BaseModel]) -> Schema:

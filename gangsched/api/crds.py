@@ -43,6 +43,9 @@ class Crd:
     also: tuple[str, ...] = ()
     """Further versions that are served, with the same schema."""
 
+    superseded: tuple[str, ...] = ()
+    """Those of them that users should write no more."""
+
 
 def _role_rules(schema: Schema) -> None:
     """What holds for every role of a group."""
@@ -89,6 +92,8 @@ CRDS = (
     Crd(
         group=names.GROUP,
         version=names.VERSION,
+        also=names.SUPERSEDED,
+        superseded=names.SUPERSEDED,
         kind="PodGroup",
         plural="podgroups",
         short=("gang",),
@@ -126,6 +131,8 @@ CRDS = (
     Crd(
         group=names.GROUP,
         version=names.VERSION,
+        also=names.SUPERSEDED,
+        superseded=names.SUPERSEDED,
         kind="Topology",
         plural="topologies",
         short=(),
@@ -152,6 +159,8 @@ CRDS = (
     Crd(
         group=names.GROUP,
         version=names.VERSION,
+        also=names.SUPERSEDED,
+        superseded=names.SUPERSEDED,
         kind="Queue",
         plural="queues",
         short=(),
@@ -170,6 +179,8 @@ CRDS = (
     Crd(
         group=names.GROUP,
         version=names.VERSION,
+        also=names.SUPERSEDED,
+        superseded=names.SUPERSEDED,
         kind="Reservation",
         plural="reservations",
         short=(),

@@ -1,7 +1,10 @@
 """Labels, annotations and names that users and other programs see. They never change meaning."""
 
 GROUP = "gangsched.io"
-VERSION = "v1alpha1"
+VERSION = "v1beta1"
+
+SUPERSEDED = ("v1alpha1",)
+"""Earlier versions that are still served, with the same fields (docs/decisions/0026)."""
 
 POD_GROUP_LABEL = "gangsched.io/pod-group"
 """Pod label: the PodGroup it belongs to. With MIN_MEMBER_LABEL no PodGroup object is needed."""

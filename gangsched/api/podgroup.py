@@ -1,4 +1,4 @@
-"""The PodGroup of gangsched.io/v1alpha1: what a gang is, and where it stands."""
+"""The PodGroup of gangsched.io/v1beta1: what a gang is, and where it stands."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The Queue of gangsched.io/v1alpha1, and the Reservation that books room in advance."""
+"""The Queue of gangsched.io/v1beta1, and the Reservation that books room in advance."""
 
 from typing import Annotated, Literal
 

@@ -1,4 +1,4 @@
-"""The Topology of gangsched.io/v1alpha1, and what gangs ask of it."""
+"""The Topology of gangsched.io/v1beta1, and what gangs ask of it."""
 
 import re
 from typing import Literal

@@ -33,6 +33,10 @@ class _Status(msgspec.Struct):
     message: str = ""
 
 
+_SILENT_S = 90.0
+"""A watch that says nothing for so long is dead: there is a bookmark every minute."""
+
+
 class KubeClient:
     """One API server. Use as an async context manager."""
 
@@ -152,7 +156,7 @@ class KubeClient:
                 self.server + path,
                 params=params,
                 headers=self._who(),
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=400),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=_SILENT_S),
             ) as answer:
                 if answer.status >= 400:
                     raise error_for(answer.status, _message(await answer.read()))

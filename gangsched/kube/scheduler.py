@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from gangsched.api import names
+from gangsched.audit import Trail
 from gangsched.config import SchedulerConfig
 from gangsched.core import facts as f
 from gangsched.core import orders as o
@@ -100,6 +101,7 @@ class Scheduler:
         self.status = Status(client, self._standing)
         self.pods = Pods(client, self.observe, metrics, config.binds_in_flight)
         self.binding: Binding | None = None
+        self.trail: Trail | None = None
         self.may_act: Callable[[], bool] = lambda: True
         self.warm = asyncio.Event()
         """Everything was read once: a standby is worth something."""
@@ -214,6 +216,8 @@ class Scheduler:
 
     def observe(self, fact: f.Fact) -> None:
         """Give one fact to the engine and carry out what follows."""
+        if self.trail is not None:
+            self.trail.fact(self.engine, fact, self.now_s())
         self.execute(self.engine.observe(fact, self.now_s()))
 
     def execute(self, orders: tuple[o.Order, ...]) -> None:
@@ -224,6 +228,8 @@ class Scheduler:
         binding = self.binding
         assert binding is not None, "set by the wiring"  # noqa: S101
         for order in orders:
+            if self.trail is not None:
+                self.trail.order(self.engine, order, self.now_s())
             match order:
                 case o.Prepare():
                     binding.prepare(order)

@@ -129,7 +129,7 @@ async def _established(client: KubeClient, name: str) -> None:
 
 _STAMPED = (
     {
-        "apiVersion": "gangsched.io/v1alpha1",
+        "apiVersion": "gangsched.io/v1beta1",
         "kind": "PodGroup",
         "metadata": {"name": "probe"},
         "spec": {"minMember": 1},

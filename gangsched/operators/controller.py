@@ -166,7 +166,7 @@ class JobController:
             await self._write_status(cache, job, actions.status)
         for event in actions.events:
             await self._tell(cache, subject, event)
-        groups = f"/apis/gangsched.io/v1alpha1/namespaces/{job.namespace}/podgroups"
+        groups = f"/apis/gangsched.io/v1beta1/namespaces/{job.namespace}/podgroups"
         # Before its pods: a gang that is over has not lost them.
         if actions.delete_group and cache.group is not None:
             await self._gone(f"{groups}/{job.name}", cache.group["metadata"]["uid"])

@@ -23,7 +23,7 @@ _PARTS: Mapping[str, tuple[str, dict[str, str]]] = {
     "Service": ("/api/v1/services", {}),
     "PersistentVolumeClaim": ("/api/v1/persistentvolumeclaims", {}),
     "Job": ("/apis/batch/v1/jobs", {}),
-    "PodGroup": ("/apis/gangsched.io/v1alpha1/podgroups", {}),
+    "PodGroup": ("/apis/gangsched.io/v1beta1/podgroups", {}),
     "JobSet": ("/apis/jobset.x-k8s.io/v1alpha2/jobsets", {}),
 }
 """Kinds of parts, and how all of them are listed."""

@@ -10,7 +10,7 @@ from gangsched.kube.errors import Conflict, KubeError, NotFound
 from simulator.chaos.plan import Gang
 
 JOBS = "/apis/kubeflow.org/v1/namespaces/{}/pytorchjobs"
-GROUPS = "/apis/gangsched.io/v1alpha1/namespaces/{}/podgroups"
+GROUPS = "/apis/gangsched.io/v1beta1/namespaces/{}/podgroups"
 PODS = "/api/v1/namespaces/{}/pods"
 
 _AGAIN_S = 0.5
@@ -38,7 +38,7 @@ class Users:
             await self._create(JOBS, body)
             return
         group = {
-            "apiVersion": "gangsched.io/v1alpha1",
+            "apiVersion": "gangsched.io/v1beta1",
             "kind": "PodGroup",
             "metadata": {"name": gang.name},
             "spec": {"minMember": gang.pods},

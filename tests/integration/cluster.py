@@ -60,7 +60,7 @@ class Cluster:
                 group, version, name, plural(kind)
             )
         self.core.delete_collection_namespaced_pod(name, grace_period_seconds=0)
-        for group, version in (("gangsched.io", "v1alpha1"), ("scheduling.x-k8s.io", "v1alpha1")):
+        for group, version in (("gangsched.io", "v1beta1"), ("scheduling.x-k8s.io", "v1alpha1")):
             self.custom.delete_collection_namespaced_custom_object(
                 group, version, name, "podgroups"
             )
@@ -128,7 +128,7 @@ class Cluster:
     def group(self, namespace, name, minimum=None, **spec) -> None:
         """Create a PodGroup of ours."""
         body = {
-            "apiVersion": "gangsched.io/v1alpha1",
+            "apiVersion": "gangsched.io/v1beta1",
             "kind": "PodGroup",
             "metadata": {"name": name},
             "spec": spec,
@@ -136,7 +136,7 @@ class Cluster:
         if minimum is not None:
             body["spec"]["minMember"] = minimum
         self.custom.create_namespaced_custom_object(
-            "gangsched.io", "v1alpha1", namespace, "podgroups", body
+            "gangsched.io", "v1beta1", namespace, "podgroups", body
         )
 
     def gang(self, namespace, name, members, *, gpus=8, group=None, **pod) -> None:
@@ -148,7 +148,7 @@ class Cluster:
 
     def get_group(self, namespace, name) -> dict:
         return self.custom.get_namespaced_custom_object(
-            "gangsched.io", "v1alpha1", namespace, "podgroups", name
+            "gangsched.io", "v1beta1", namespace, "podgroups", name
         )
 
     def group_status(self, namespace, name) -> dict:

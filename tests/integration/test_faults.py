@@ -41,7 +41,7 @@ def test_a_group_deleted_while_its_pods_wait(cluster, namespace):
     cluster.gang(namespace, "g", 5)
     wait_reason(cluster, namespace, "LargerThanCluster")
     cluster.custom.delete_namespaced_custom_object(
-        "gangsched.io", "v1alpha1", namespace, "podgroups", "g"
+        "gangsched.io", "v1beta1", namespace, "podgroups", "g"
     )
     cluster.pod(namespace, "g-9", labels={"gangsched.io/pod-group": "g"})
     cluster.wait(

@@ -94,7 +94,7 @@ def declare(cluster) -> None:
     )
     for name, parent, amount in (("org", "", 32), ("vision", "org", 8), ("speech", "org", 24)):
         body = {
-            "apiVersion": "gangsched.io/v1alpha1",
+            "apiVersion": "gangsched.io/v1beta1",
             "kind": "Queue",
             "metadata": {"name": name},
             "spec": {
@@ -103,7 +103,7 @@ def declare(cluster) -> None:
                 "preemption": {"reclaim": "Never"},
             },
         }
-        cluster.custom.create_cluster_custom_object("gangsched.io", "v1alpha1", "queues", body)
+        cluster.custom.create_cluster_custom_object("gangsched.io", "v1beta1", "queues", body)
 
 
 def live_through(cluster) -> None:

@@ -6,8 +6,8 @@ import time
 import pytest
 from test_faults import wait_reason
 
-QUEUES = ("gangsched.io", "v1alpha1", "queues")
-RESERVATIONS = ("gangsched.io", "v1alpha1", "reservations")
+QUEUES = ("gangsched.io", "v1beta1", "queues")
+RESERVATIONS = ("gangsched.io", "v1beta1", "reservations")
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def queue(cluster, namespace):
     def make(name, kind=QUEUES, **spec):
         full = f"{name}-{namespace}" if not name.startswith("x:") else name[2:]
         body = {
-            "apiVersion": "gangsched.io/v1alpha1",
+            "apiVersion": "gangsched.io/v1beta1",
             "kind": "Queue" if kind is QUEUES else "Reservation",
             "metadata": {"name": full},
             "spec": spec,
@@ -110,7 +110,7 @@ def test_a_deleted_queue_loses_no_job(cluster, namespace, queue):
     wait_reason(cluster, namespace, "UnknownQueue", "b")
     assert cluster.bound(namespace, "a-")
     body = {"metadata": {"name": fleeting}, "spec": {"quotas": gpus(16)}}
-    body |= {"apiVersion": "gangsched.io/v1alpha1", "kind": "Queue"}
+    body |= {"apiVersion": "gangsched.io/v1beta1", "kind": "Queue"}
     cluster.custom.create_cluster_custom_object(*QUEUES, body)
     cluster.wait_placed(namespace, "b-", 1)
 
@@ -135,7 +135,7 @@ def test_backfill_behind_a_large_gang(cluster, namespace):
         for name in cluster.bound(namespace, f"{prefix}-"):
             cluster.core.delete_namespaced_pod(name, namespace, grace_period_seconds=0)
         cluster.custom.delete_namespaced_custom_object(
-            "gangsched.io", "v1alpha1", namespace, "podgroups", prefix
+            "gangsched.io", "v1beta1", namespace, "podgroups", prefix
         )
     cluster.wait_placed(namespace, "large-", 4)
 
@@ -189,7 +189,7 @@ def test_when_a_job_would_start(cluster, namespace, tmp_path):
     file = tmp_path / "group.yaml"
     file.write_text(
         """
-apiVersion: gangsched.io/v1alpha1
+apiVersion: gangsched.io/v1beta1
 kind: PodGroup
 metadata: {name: later}
 spec:
@@ -217,12 +217,12 @@ spec:
 
 def test_who_asked_is_the_api_servers_word(cluster, namespace):
     body = {
-        "apiVersion": "gangsched.io/v1alpha1",
+        "apiVersion": "gangsched.io/v1beta1",
         "kind": "PodGroup",
         "metadata": {"name": "g", "annotations": {"gangsched.io/user": "somebody-else"}},
         "spec": {"minMember": 1},
     }
     made = cluster.custom.create_namespaced_custom_object(
-        "gangsched.io", "v1alpha1", namespace, "podgroups", body
+        "gangsched.io", "v1beta1", namespace, "podgroups", body
     )
     assert made["metadata"]["annotations"]["gangsched.io/user"] == "kubernetes-admin"

@@ -17,7 +17,7 @@ from gangsched.local.plane import Options
 
 A100 = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB", "nvidia.com/gpu.memory": "40960"}
 TOPOLOGY = """
-apiVersion: gangsched.io/v1alpha1
+apiVersion: gangsched.io/v1beta1
 kind: Topology
 metadata: {name: default}
 spec:
@@ -85,13 +85,13 @@ def worker(gpus: int, annotations=None, **resources) -> dict:
 def submit(racks, space, name, count, gpus, *, pods=True, annotations=None, **spec) -> None:
     """Create a PodGroup whose pods exist already, labelled as a job controller would."""
     body = {
-        "apiVersion": "gangsched.io/v1alpha1",
+        "apiVersion": "gangsched.io/v1beta1",
         "kind": "PodGroup",
         "metadata": {"name": name, "annotations": annotations or {}},
         "spec": {"minMember": count, **spec},
     }
     racks.custom.create_namespaced_custom_object(
-        "gangsched.io", "v1alpha1", space, "podgroups", body
+        "gangsched.io", "v1beta1", space, "podgroups", body
     )
     for index in range(count if pods else 0):
         template = worker(gpus)
@@ -221,15 +221,13 @@ def test_wrong_requests_get_one_sentence_and_disturb_nobody(racks, space):
 def test_a_topology_that_makes_no_sense_is_refused_by_the_api(racks, space):
     for levels in ([], [{"nodeLabel": "a"}, {"nodeLabel": "b"}, {"nodeLabel": "a"}]):
         body = {
-            "apiVersion": "gangsched.io/v1alpha1",
+            "apiVersion": "gangsched.io/v1beta1",
             "kind": "Topology",
             "metadata": {"name": "wrong"},
             "spec": {"levels": levels},
         }
         with pytest.raises(ApiException) as error:
-            racks.custom.create_cluster_custom_object(
-                "gangsched.io", "v1alpha1", "topologies", body
-            )
+            racks.custom.create_cluster_custom_object("gangsched.io", "v1beta1", "topologies", body)
         assert error.value.status == 422
 
 

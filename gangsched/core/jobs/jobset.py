@@ -348,6 +348,6 @@ REFS: tuple[tuple[str, str], ...] = (
     ("batch/v1", "Job"),
     ("v1", "Service"),
     ("v1", "PersistentVolumeClaim"),
-    ("gangsched.io/v1alpha1", "PodGroup"),
+    ("gangsched.io/v1beta1", "PodGroup"),
 )
 """What a JobSet owns."""

@@ -96,7 +96,7 @@ class Shape:
         minimum = sum(int(role["minCount"]) for role in roles)
         labels = {RESTARTS: str(self.restarts), f"{PREFIX}/jobset-name": self.owned.name}
         return {
-            "apiVersion": "gangsched.io/v1alpha1",
+            "apiVersion": "gangsched.io/v1beta1",
             "kind": "PodGroup",
             "metadata": {"name": stage.group, "labels": labels},
             "spec": {"minMember": minimum, "roles": roles, **self._exclusive(stage), **self.asked},

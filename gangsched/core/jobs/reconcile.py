@@ -185,7 +185,7 @@ class _Live(Step):
         if job.gang.user:
             spec["user"] = job.gang.user
         return {
-            "apiVersion": "gangsched.io/v1alpha1",
+            "apiVersion": "gangsched.io/v1beta1",
             "kind": "PodGroup",
             "metadata": {"name": job.name},
             "spec": spec,

@@ -1,0 +1,62 @@
+"""Brings what is stored of our kinds to the version that is stored now.
+
+After an upgrade etcd holds objects in the version they were last written in. Each is written once
+more, unchanged, which stores it anew; then the CRD's `status.storedVersions` names one version,
+and a later release may do without the earlier ones (Kubernetes: "Versions in
+CustomResourceDefinitions", storage version migration).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from gangsched.api import names
+from gangsched.api.crds import CRDS
+from gangsched.kube.client import KubeClient
+from gangsched.kube.errors import NotFound
+
+_CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_PAGE = "500"
+
+
+async def migrate(client: KubeClient, say: Callable[[str], None]) -> int:
+    """Store every object of our kinds in its CRD's storage version; return how many were written.
+
+    It may be broken off at any time, and begun again.
+    """
+    count = 0
+    for kind in (one for one in CRDS if one.group == names.GROUP):
+        name = f"{kind.plural}.{kind.group}"
+        crd: Any = msgspec.json.decode(await client.get(f"{_CRDS}/{name}"))
+        storage = next(v["name"] for v in crd["spec"]["versions"] if v["storage"])
+        stored = crd["status"]["storedVersions"]
+        if stored == [storage]:
+            say(f"{name}: all in {storage}")
+            continue
+        written = await _rewrite(client, f"/apis/{kind.group}/{storage}", kind.plural)
+        status = {"status": {"storedVersions": [storage]}}
+        version = {"metadata": {"resourceVersion": crd["metadata"]["resourceVersion"]}}
+        # Whoever changed the CRD meanwhile may have changed what is stored: then it fails.
+        await client.patch(f"{_CRDS}/{name}/status", version | status)
+        say(f"{name}: {written} written in {storage} (were stored: {', '.join(stored)})")
+        count += written
+    return count
+
+
+async def _rewrite(client: KubeClient, root: str, plural: str) -> int:
+    written, token = 0, ""
+    while True:
+        more = {"continue": token} if token else {}
+        page: Any = msgspec.json.decode(await client.get(f"{root}/{plural}", limit=_PAGE, **more))
+        for one in page["items"]:
+            metadata = one["metadata"]
+            inside = f"namespaces/{metadata['namespace']}/" if "namespace" in metadata else ""
+            try:
+                await client.patch(f"{root}/{inside}{plural}/{metadata['name']}", {})
+            except NotFound:
+                continue  # deleted meanwhile
+            written += 1
+        token = page["metadata"].get("continue", "")
+        if not token:
+            return written
