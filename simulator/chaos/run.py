@@ -47,6 +47,7 @@ RECOVERS_S = 60.0
 """How long after the last fault every gang that can run has to be whole."""
 
 _LOOK_S = 0.5
+_ANSWERS_S = 30.0
 _SETTINGS = "backfill: greedy\n"
 """No room is kept in time: whatever fits has to run."""
 
@@ -166,15 +167,22 @@ class Chaos:
         """Return what the schedulers' own audits found wrong in their books."""
         found = []
         for name, (metrics, _) in self._ports.items():
-            url = f"http://127.0.0.1:{metrics}/metrics"
-            try:
-                with urllib.request.urlopen(url, timeout=10) as answer:
-                    lines = answer.read().decode().splitlines()
-            except OSError as error:
-                found.append(f"{name} does not answer: {error}")
-                continue
+            lines = _metrics(metrics)
+            if not lines:
+                found.append(f"{name} does not answer within {_ANSWERS_S:g} s of its last fault")
             found += [f"{name}: {line}" for line in lines if line.startswith(_DRIFT)]
         return found
+
+
+def _metrics(port: int) -> list[str]:
+    """Return what a scheduler says of itself; one that was killed a moment ago has to start."""
+    for _ in range(int(_ANSWERS_S / _LOOK_S)):
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+                return list(answer.read().decode().splitlines())
+        except OSError:
+            time.sleep(_LOOK_S)
+    return []
 
 
 async def _phases(client: KubeClient, namespace: str) -> dict[str, str]:
