@@ -68,7 +68,8 @@ lock: $(VENV)/ready  ## Resolve the dependencies anew
 	    --no-emit-index-url --no-header --no-annotate --generate-hashes \
 	    -o requirements$$extra.lock; done
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 pyproject.toml \
-	  --no-emit-index-url --no-header --no-annotate --generate-hashes -o requirements-run.lock
+	  --extra experiments --no-emit-index-url --no-header --no-annotate --generate-hashes \
+	  -o requirements-run.lock
 
 clean:  ## Remove what was built here (the user's cache stays)
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from gangsched.api import names
 from gangsched.api.jobset import JobSetSpec
+from gangsched.api.katib import ExperimentSpec, TrialSpec
 from gangsched.api.podgroup import (
     CoschedulingSpec,
     KaiSpec,
@@ -220,6 +221,23 @@ CRDS = (
             ("Suspended", "string", ".spec.suspend"),
             ("Age", "date", ".metadata.creationTimestamp"),
         ),
+    ),
+    *(
+        Crd(
+            group="kubeflow.org",
+            version="v1beta1",
+            kind=kind,
+            plural=f"{kind.lower()}s",
+            short=(),
+            spec=spec,
+            status=None,
+            columns=(
+                ("Type", "string", ".status.conditions[-1:].type"),
+                ("Status", "string", ".status.conditions[-1:].status"),
+                ("Age", "date", ".metadata.creationTimestamp"),
+            ),
+        )
+        for kind, spec in (("Experiment", ExperimentSpec), ("Trial", TrialSpec))
     ),
     Crd(
         group="trainer.kubeflow.org",

@@ -62,6 +62,8 @@ class JobCache:
 class JobController:
     """The controller of one kind of job, apart from how it hears of changes."""
 
+    part_kinds = frozenset({"Pod", "Service", "PodGroup"})
+
     def __init__(self, client: KubeClient, scheduler: str, kind: Framework) -> None:
         self.kind = kind
         self._client = client

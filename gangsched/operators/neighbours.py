@@ -37,6 +37,7 @@ OPERATORS = (
     ),
     Operator("the MPI Operator", "mpi-operator", "mpi-operator", ("MPIJob",)),
     Operator("the JobSet controller", "6d4f6a47.jobset.x-k8s.io", "jobset", ("JobSet",)),
+    Operator("Katib", "", "katib-controller", ("Experiment", "Trial")),
     Operator("Kubeflow Trainer", "", "trainer-controller-manager", ("TrainJob",)),
 )
 

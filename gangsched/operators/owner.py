@@ -4,9 +4,10 @@ It keeps what the watches know of an owner and its parts, calls the kind's recon
 its steps out. What it did itself counts at once, until the watch shows it.
 """
 
+import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -35,13 +36,16 @@ class OwnerKind:
     """One kind of owner.
 
     `parts` are the API versions and kinds of what it owns; `step` reads an owner and returns what
-    to do, or raises InvalidJobError.
+    to do, or raises InvalidJobError. A `slow` one is called in a thread. `look` is asked before it,
+    where the watches do not tell all it needs; it may raise the same.
     """
 
     api_version: str
     kind: str
     parts: tuple[tuple[str, str], ...]
     step: Callable[[Owned, Clock], Steps]
+    slow: bool = False
+    look: Callable[[KubeClient, Owned], Awaitable[Owned]] | None = None
 
     @property
     def plural(self) -> str:
@@ -68,6 +72,7 @@ class OwnerController:
         self._known: dict[Key, _Cache] = {}
         self._work = WorkQueue(self._step)
         self._versions = {kind: version for version, kind in kind.parts}
+        self.part_kinds = frozenset(self._versions)
 
     # -- what happened ------------------------------------------------------------------------
 
@@ -126,7 +131,7 @@ class OwnerController:
         parts = {ref: part for ref, part in cache.parts.items() if owner_uid(part) == uid}
         mended = _without_rejection(body)
         try:
-            steps = self.kind.step(Owned(mended, parts), clock())
+            steps = await self._decide(Owned(mended, parts))
         except InvalidJobError as error:
             await self._reject(cache, subject, str(error))
             return
@@ -135,6 +140,13 @@ class OwnerController:
         await self._carry_out(cache, subject, steps)
         if steps.again_in_s is not None:
             self._work.later(key, steps.again_in_s + 0.05)
+
+    async def _decide(self, owned: Owned) -> Steps:
+        if self.kind.look is not None:
+            owned = await self.kind.look(self._client, owned)
+        if self.kind.slow:
+            return await asyncio.to_thread(self.kind.step, owned, clock())
+        return self.kind.step(owned, clock())
 
     async def _carry_out(self, cache: _Cache, subject: Subject, steps: Steps) -> None:
         if steps.status is not None:

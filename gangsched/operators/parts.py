@@ -13,6 +13,7 @@ from typing import Protocol
 import msgspec
 
 from gangsched.core.jobs.model import Json
+from gangsched.core.jobs.trial import API_VERSION, JOBS, KIND
 from gangsched.kube.client import KubeClient
 from gangsched.kube.watch import Watch
 
@@ -24,16 +25,23 @@ _PARTS: Mapping[str, tuple[str, dict[str, str]]] = {
     "PersistentVolumeClaim": ("/api/v1/persistentvolumeclaims", {}),
     "Job": ("/apis/batch/v1/jobs", {}),
     "PodGroup": ("/apis/gangsched.io/v1beta1/podgroups", {}),
-    "JobSet": ("/apis/jobset.x-k8s.io/v1alpha2/jobsets", {}),
+    **{
+        kind: (f"/apis/{version}/{kind.lower()}s", {})
+        for version, kind in (*JOBS[1:], (API_VERSION, KIND))
+    },
 }
 """Kinds of parts, and how all of them are listed."""
 
-_OPTIONAL = ("PodGroup", "JobSet")
-"""Kinds a cluster may be without."""
+_ALWAYS_THERE = ("Pod", "Service", "PersistentVolumeClaim", "Job")
+"""Kinds no cluster is without."""
 
 
 class Hears(Protocol):
     """A controller of jobs, as far as parts are concerned."""
+
+    @property
+    def part_kinds(self) -> frozenset[str]:
+        """Return which kinds of parts have to be watched."""
 
     def part_seen(self, kind: str, body: Json, owner: str) -> None:
         """Take a part's newest state."""
@@ -119,9 +127,10 @@ async def parts_watched(
             path,
             PartReceiver(kind, controllers),
             params=params,
-            optional=kind in _OPTIONAL,
+            optional=kind not in _ALWAYS_THERE,
         )
         for kind, (path, params) in _PARTS.items()
+        if any(kind in one.part_kinds for one in controllers.values())
     ]
 
     async def run() -> None:

@@ -5,6 +5,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Collection
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,15 @@ from gangsched.kube.errors import NotFound
 from gangsched.operators import jobset, trainjob
 from gangsched.operators.controller import JobController
 from gangsched.operators.neighbours import kinds_of_others
-from gangsched.operators.owner import OwnerController
+from gangsched.operators.owner import OwnerController, OwnerKind
 from gangsched.operators.parts import parts_watched
 
 log = logging.getLogger(__name__)
 
 Controllers = dict[str, JobController | OwnerController]
 """By kind."""
+
+_SEARCHERS = ("gjson", "optuna", "scipy", "skopt")
 
 
 async def run_operators(
@@ -42,7 +45,7 @@ async def run_operators(
         kind: JobController(client, scheduler, framework) for kind, framework in FRAMEWORKS.items()
     }
     runtimes = trainjob.Runtimes()
-    for owner in (jobset.kind(scheduler), trainjob.kind(runtimes)):
+    for owner in (jobset.kind(scheduler), trainjob.kind(runtimes), *_searches()):
         controllers[owner.kind] = OwnerController(client, owner)
     for kind in kinds or ():
         if kind not in controllers:
@@ -84,6 +87,16 @@ async def run_operators(
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
+def _searches() -> tuple[OwnerKind, ...]:
+    """Return how Experiments and their Trials are run, where what they need is installed."""
+    if any(find_spec(name) is None for name in _SEARCHERS):
+        log.info("Experiments are left alone: they need the extra gangsched[experiments]")
+        return ()
+    from gangsched.operators import experiment, trial  # noqa: PLC0415 -- only where installed
+
+    return experiment.kind(), trial.kind()
+
+
 def _register(
     registry: kopf.OperatorRegistry, controllers: Controllers, kubeconfig: Path | None
 ) -> None:
@@ -98,9 +111,11 @@ def _register(
 def _register_kind(
     registry: kopf.OperatorRegistry, controller: JobController | OwnerController
 ) -> None:
-    group, _, _ = controller.kind.api_version.partition("/")
+    group, version = controller.kind.api_version.split("/")
 
-    @kopf.on.event(group, controller.kind.plural, id=controller.kind.kind, registry=registry)
+    @kopf.on.event(
+        group, version, controller.kind.plural, id=controller.kind.kind, registry=registry
+    )
     def changed(event: kopf.RawEvent, body: kopf.Body, **_: Any) -> None:
         if event["type"] == "DELETED":
             controller.job_gone(dict(body))

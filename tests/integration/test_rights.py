@@ -50,6 +50,17 @@ UNUSED: dict[Right, str] = {
     ("scheduling.k8s.io", "workloads", "watch"): "Kubernetes 1.35, which alone has them",
     **{("kubeflow.org", f"{kind}/finalizers", "update"): _OWNERS for kind in _KINDS},
     **{("kubeflow.org", kind, "delete"): _TTL for kind in _KINDS},
+    **{
+        (group, kind, verb): "trials of this kind"
+        for group, kind in (
+            ("trainer.kubeflow.org", "trainjobs"),
+            *(("kubeflow.org", kind) for kind in _KINDS if kind != "mxjobs"),
+        )
+        for verb in ("create", "get", *(["delete"] if kind == "trainjobs" else []))
+    },
+    ("kubeflow.org", "trials", "get"): _EXISTS,
+    ("kubeflow.org", "experiments/finalizers", "update"): _OWNERS,
+    ("kubeflow.org", "trials/finalizers", "update"): _OWNERS,
 }
 """Rights of gangsched that no test need use, and what they are for."""
 

@@ -1,0 +1,160 @@
+"""Experiments: what is wrong with one in a sentence, else the core's reconcile."""
+
+import math
+from typing import Any
+
+from pydantic import ValidationError
+
+from gangsched.api.katib import ExperimentSpec, Parameter
+from gangsched.config import one_sentence
+from gangsched.core.jobs import experiment
+from gangsched.core.jobs.model import Json
+from gangsched.core.jobs.step import Clock
+from gangsched.core.jobs.tree import Owned, Steps
+from gangsched.core.jobs.trial import API_VERSION, JOBS
+from gangsched.operators.owner import OwnerKind
+from gangsched.operators.parse import InvalidJobError
+from gangsched.operators.suggest import ALGORITHMS, SpaceError, suggest
+
+_NAME_LENGTH = 40
+_PARALLEL = 3
+_KATIB = ("hyperband", "pbt", "cmaes", "enas", "darts")
+"""What Katib has and we do not."""
+
+
+def kind() -> OwnerKind:
+    """Return how Experiments are run."""
+
+    def step(owned: Owned, clock: Clock) -> Steps:
+        body = owned.body | {"spec": _checked(owned)}
+        try:
+            return experiment.reconcile(Owned(body, owned.parts), suggest, clock)
+        except SpaceError as error:
+            subject = f"Experiment {owned.namespace}/{owned.name}"
+            raise InvalidJobError(f"{subject}: spec.parameters: {error}") from error
+
+    parts = ((API_VERSION, "Trial"),)
+    return OwnerKind(experiment.API_VERSION, experiment.KIND, parts, step, slow=True)
+
+
+def _checked(owned: Owned) -> Json:
+    """Return the spec with its defaults.
+
+    Raises:
+        InvalidJobError: a field is wrong.
+
+    """
+    subject = f"Experiment {owned.namespace}/{owned.name}"
+
+    def wrong(sentence: str) -> InvalidJobError:
+        return InvalidJobError(f"{subject}: {sentence}")
+
+    try:
+        spec = ExperimentSpec.model_validate(owned.body.get("spec") or {})
+    except ValidationError as error:
+        raise InvalidJobError(one_sentence(error, f"{subject}: spec")) from error
+    if len(owned.name) > _NAME_LENGTH:
+        raise wrong(f"its name has {len(owned.name)} letters; {_NAME_LENGTH} are allowed")
+    name = spec.algorithm.algorithmName
+    if name not in ALGORITHMS:
+        said = "is Katib's and not run here" if name in _KATIB else "is not known"
+        there = ", ".join(ALGORITHMS)
+        raise wrong(f"spec.algorithm.algorithmName: {name!r} {said}; there are: {there}")
+    stopping = spec.earlyStopping
+    if stopping is not None and stopping.algorithmName != "medianstop":
+        known = stopping.algorithmName
+        raise wrong(f"spec.earlyStopping.algorithmName: {known!r} is not known; use medianstop")
+    most = spec.maxTrialCount
+    for field, count in (
+        ("parallelTrialCount", spec.parallelTrialCount),
+        ("maxFailedTrialCount", spec.maxFailedTrialCount),
+    ):
+        if most is not None and count is not None and count > most:
+            raise wrong(f"spec.{field} is {count}, above spec.maxTrialCount, which is {most}")
+    if not spec.parameters:
+        raise wrong("spec.parameters is empty; it needs at least one")
+    for parameter in spec.parameters:
+        if why := _misspaced(parameter):
+            raise wrong(f"spec.parameters[{parameter.name}].feasibleSpace: {why}")
+    if why := _uncollectable(spec):
+        raise wrong(why)
+    made: Json = spec.model_dump(exclude_none=True, by_alias=True)
+    made["parallelTrialCount"] = spec.parallelTrialCount or min(_PARALLEL, most or _PARALLEL)
+    made.setdefault("resumePolicy", "Never")
+    # Free-form parts are kept as they are written.
+    made["trialTemplate"]["trialSpec"] = owned.body["spec"]["trialTemplate"].get("trialSpec")
+    if why := _untemplated(made):
+        raise wrong(f"spec.trialTemplate.{why}")
+    return made
+
+
+def _misspaced(parameter: Parameter) -> str:
+    """Return what is wrong with a parameter's space."""
+    space = parameter.feasibleSpace
+    if parameter.parameterType in ("categorical", "discrete"):
+        return "" if space.values else f"a {parameter.parameterType} parameter needs a list"
+    numbers: dict[str, float] = {}
+    for field in ("min", "max", "step"):
+        text = getattr(space, field)
+        if text is None:
+            continue
+        try:
+            numbers[field] = float(int(text) if parameter.parameterType == "int" else float(text))
+        except ValueError:
+            return f"{field} is {text!r}; it must be a number ({parameter.parameterType})"
+        if not math.isfinite(numbers[field]):
+            return f"{field} is {text!r}; it must be finite"
+    if "min" not in numbers or "max" not in numbers:
+        return f"a parameter of type {parameter.parameterType} needs min and max"
+    if numbers["min"] > numbers["max"]:
+        return f"min is {space.min}, above max, which is {space.max}"
+    if numbers.get("step", 1.0) <= 0:
+        return f"step is {space.step}; it must be above 0"
+    if space.distribution in ("logUniform", "logNormal") and numbers["min"] <= 0:
+        return f"distribution {space.distribution} needs min above 0, and it is {space.min}"
+    return ""
+
+
+def _uncollectable(spec: ExperimentSpec) -> str:
+    """Return what is wrong with where metrics come from."""
+    collector = spec.metricsCollectorSpec.collector if spec.metricsCollectorSpec else None
+    given = collector.kind if collector is not None else None
+    if given in (None, "StdOut"):
+        return ""
+    return (
+        f"spec.metricsCollectorSpec.collector.kind: {given} is not run here; have the trial print "
+        f"lines name=value, and leave it out (StdOut)"
+    )
+
+
+def _untemplated(spec: dict[str, Any]) -> str:
+    """Return what is wrong with the template of trials."""
+    template = spec["trialTemplate"]
+    trial = template.get("trialSpec")
+    if not isinstance(trial, dict):
+        return "trialSpec is missing; it holds the job of a trial (a configMap is not read)"
+    known = [(version, one) for version, one in JOBS]
+    if (trial.get("apiVersion"), trial.get("kind")) not in known:
+        there = ", ".join(f"{version} {one}" for version, one in known)
+        given = f"{trial.get('apiVersion')} {trial.get('kind')}"
+        return f"trialSpec is a {given}; there are: {there}"
+    names = {one["name"] for one in spec["parameters"]}
+    given_names = {one["name"] for one in template.get("trialParameters") or []}
+    for one in template.get("trialParameters") or []:
+        if one["reference"] not in names and not one["reference"].startswith("${trialSpec."):
+            there = ", ".join(sorted(names))
+            return (
+                f"trialParameters[{one['name']}].reference: {one['reference']!r} is not one of "
+                f"spec.parameters, which are: {there}"
+            )
+    used = experiment.places(template)
+    if missing := sorted(used - given_names):
+        return f"trialSpec uses ${{trialParameters.{missing[0]}}}, which trialParameters lacks"
+    if idle := sorted(given_names - used):
+        return f"trialParameters[{idle[0]}] is not used in trialSpec"
+    try:
+        point = dict.fromkeys(names, "0")
+        experiment.filled_in(template, point, "trial", "namespace")
+    except KeyError as error:
+        return f"trialSpec uses ${{trialSpec.{error.args[0]}}}, which there is not"
+    return ""

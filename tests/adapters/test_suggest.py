@@ -1,0 +1,96 @@
+"""Katib's algorithms: inside the space, the same when asked the same, better than chance."""
+
+import math
+
+import pytest
+
+from gangsched.core.jobs.experiment import Tried
+from gangsched.operators.suggest import ALGORITHMS, SpaceError, suggest
+
+
+def spec(algorithm: str, *parameters, kind="maximize", **settings) -> dict:
+    return {
+        "objective": {"type": kind, "objectiveMetricName": "m"},
+        "algorithm": {
+            "algorithmName": algorithm,
+            "algorithmSettings": [{"name": k, "value": v} for k, v in settings.items()],
+        },
+        "parameters": [
+            {"name": name, "parameterType": kind, "feasibleSpace": space}
+            for name, kind, space in parameters
+        ],
+    }
+
+
+RATE = ("rate", "double", {"min": "0.0001", "max": "0.1", "step": "0.0001"})
+BATCH = ("batch", "int", {"min": "16", "max": "256", "step": "16"})
+DROP = ("drop", "double", {"min": "0.0", "max": "0.5"})
+NAME = ("name", "categorical", {"list": ["adam", "sgd", "rmsprop"]})
+DEPTH = ("depth", "discrete", {"list": ["1", "2", "5"]})
+WIDE = ("wide", "double", {"min": "0.000001", "max": "1", "distribution": "logUniform"})
+SEARCHES = [name for name in ALGORITHMS if name != "grid"]
+
+
+@pytest.mark.parametrize("algorithm", SEARCHES)
+def test_points_are_in_the_space_and_on_its_steps(algorithm):
+    asked = spec(algorithm, RATE, BATCH, DROP, NAME, DEPTH, WIDE)
+    tried: list[Tried] = []
+    for _ in range(4):
+        points = suggest(asked, tried, 4, "u")
+        assert len(points) == 4
+        assert points == suggest(asked, tried, 4, "u")
+        for point in points:
+            assert list(point) == ["rate", "batch", "drop", "name", "depth", "wide"]
+            steps = float(point["rate"]) / 0.0001
+            assert math.isclose(steps, round(steps), rel_tol=1e-6)
+            assert 0.0001 <= float(point["rate"]) <= 0.1
+            assert "e" not in point["rate"]
+            assert int(point["batch"]) in range(16, 257, 16)
+            assert 0.0 <= float(point["drop"]) <= 0.5
+            assert point["name"] in ("adam", "sgd", "rmsprop")
+            assert point["depth"] in ("1", "2", "5")
+            assert 1e-6 <= float(point["wide"]) <= 1
+        states = ("done", "running", "failed", "done")
+        for point, state in zip(points, states, strict=True):
+            value = float(point["drop"]) if state == "done" else None
+            tried.append(Tried(point, state, value))
+    assert len({tuple(one.assignments.values()) for one in tried}) == len(tried)
+
+
+def test_another_uid_is_another_search_and_a_seed_fixes_it():
+    one, other = (suggest(spec("random", DROP), [], 3, uid) for uid in ("a", "b"))
+    assert one != other
+    fixed = spec("random", DROP, random_state="42")
+    assert suggest(fixed, [], 3, "a") == suggest(fixed, [], 3, "b")
+
+
+def test_a_grid_ends():
+    asked = spec("grid", ("n", "int", {"min": "1", "max": "3"}), NAME)
+    points = suggest(asked, [], 100, "u")
+    assert len(points) == 9
+    tried = [Tried(point, "done", 0.0) for point in points[:8]]
+    assert suggest(asked, tried, 5, "u") == points[8:]
+    assert not suggest(asked, [Tried(point, "done", 0.0) for point in points], 5, "u")
+
+
+def test_a_grid_needs_steps():
+    with pytest.raises(SpaceError, match="parameter 'drop' is a double without a step"):
+        suggest(spec("grid", DROP), [], 1, "u")
+
+
+@pytest.mark.parametrize("algorithm", ["tpe", "multivariate-tpe", "bayesianoptimization"])
+@pytest.mark.parametrize("kind", ["maximize", "minimize"])
+def test_what_learns_comes_closer_than_chance(algorithm, kind):
+    """Two dozen points of a bowl in two dimensions."""
+
+    def best(name: str) -> float:
+        parameters = [(n, "double", {"min": "-5", "max": "5"}) for n in ("x", "y")]
+        asked = spec(name, *parameters, kind=kind, random_state="7")
+        tried: list[Tried] = []
+        for _ in range(12):
+            for point in suggest(asked, tried, 2, "u"):
+                off = (float(point["x"]) - 2) ** 2 + (float(point["y"]) + 1) ** 2
+                tried.append(Tried(point, "done", off if kind == "minimize" else -off))
+        return min(abs(one.value) for one in tried)
+
+    assert best(algorithm) < best("random")
