@@ -4,6 +4,16 @@ from pathlib import Path
 
 import pytest
 import yaml
+from kubeflow.common.types import KubernetesBackendConfig
+from kubeflow.optimizer import (
+    Objective,
+    OptimizerClient,
+    RandomSearch,
+    Search,
+    TrainJobTemplate,
+    TrialConfig,
+)
+from kubeflow.trainer import CustomTrainer
 from test_guides import blocks, needs_guides
 
 from gangsched.core.jobs.trial import EXPERIMENT_LABEL
@@ -231,3 +241,37 @@ def test_the_guides_second_experiment_names_what_it_lacks(cluster, namespace):
         check=False,
     )
     assert "spec.trialTemplate" in said
+
+
+def lose(learning_rate, optimizer):
+    off = 0.0 if optimizer == "adam" else 1.0
+    print(f"loss={abs(float(learning_rate) - 0.01) + off}")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_kubeflow_sdk_optimizes(laptop, home):
+    """Each trial is a TrainJob; the SDK reads trials, logs and the best result."""
+    client = OptimizerClient(
+        KubernetesBackendConfig(namespace=home, config_file=str(laptop.plane.kubeconfig))
+    )
+    name = client.optimize(
+        trial_template=TrainJobTemplate(trainer=CustomTrainer(func=lose, num_nodes=1)),
+        trial_config=TrialConfig(num_trials=3, parallel_trials=2, max_failed_trials=1),
+        search_space={
+            "learning_rate": Search.loguniform(0.001, 0.1),
+            "optimizer": Search.choice(["adam", "sgd"]),
+        },
+        objectives=[Objective(metric="loss", direction="minimize")],
+        algorithm=RandomSearch(),
+    )
+    job = client.wait_for_job_status(name, timeout=150, polling_interval=1)
+    assert job.status == "Complete"
+    assert len(job.trials) == 3
+    assert [one.name for one in client.list_jobs()] == [name]
+    best = client.get_best_results(name)
+    (metric,) = best.metrics
+    assert metric.name == "loss"
+    losses = [float(one.metrics[0].min) for one in job.trials]
+    assert float(metric.min) == min(losses)
+    assert set(best.parameters) == {"learning_rate", "optimizer"}
+    client.delete_job(name)
