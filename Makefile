@@ -6,13 +6,13 @@ NAME ?= all
 SEEDS ?= 30
 MINUTES ?= 1
 
-.PHONY: demo test check bench chaos fuzz frameworks crds dashboards pictures lock clean
+.PHONY: demo test check bench chaos fuzz frameworks crds dashboards pictures chart lock clean
 
 demo: $(VENV)/ready  ## Three gangs on a fresh local control plane
 	@$(BIN)/gangsched demo
 
 test: $(VENV)/ready  ## Every test, with the real local control plane
-	@$(BIN)/python -m gangsched local build --monitoring
+	@$(BIN)/python -m gangsched local build --monitoring --helm
 	$(BIN)/pytest
 
 check: $(VENV)/ready  ## Format, lint, types, layers, generated files
@@ -60,6 +60,12 @@ frameworks: $(VENV)/ready  ## TensorFlow, JAX and XGBoost (2 GB), and the tests 
 
 pictures: $(VENV)/ready  ## Draw the pictures of docs/ anew
 	$(BIN)/python docs/pictures.py docs/pictures
+
+chart: $(VENV)/ready  ## Write the templates of the Helm chart anew
+	@$(BIN)/python -m gangsched local build
+	$(BIN)/python manifests/chart/generate.py \
+	  $$($(BIN)/python -c 'from gangsched.local.components import program; print(program("kubectl"))') \
+	  manifests/chart/gangsched/templates
 
 lock: $(VENV)/ready  ## Resolve the dependencies anew
 	for extra in "" -torch -frameworks; do \

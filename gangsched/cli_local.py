@@ -20,7 +20,9 @@ Name = Annotated[str, typer.Option("--name", help="Which local control plane.")]
 
 @local.command()
 def build(
-    *, monitoring: Annotated[bool, typer.Option(help="Prometheus and promtool too")] = False
+    *,
+    monitoring: Annotated[bool, typer.Option(help="Prometheus and promtool too")] = False,
+    helm: Annotated[bool, typer.Option(help="helm too")] = False,
 ) -> None:
     """Build the programs of the control plane, if they are not in the user's cache yet."""
     from gangsched.local import components  # noqa: PLC0415 -- keeps other commands quick
@@ -32,6 +34,8 @@ def build(
             console.print(line)
 
         components.ensure(progress)
+        if helm:
+            components.ensure(progress, components.HELM)
         if monitoring:
             components.ensure(progress, components.MONITORING)
 

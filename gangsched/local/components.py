@@ -85,6 +85,19 @@ MONITORING = (
     ),
 )
 
+_CAPABILITIES = "helm.sh/helm/v3/pkg/chartutil.k8sVersion"
+HELM = (
+    Module(
+        "helm",
+        {"helm": "helm.sh/helm/v3/cmd/helm"},
+        " ".join(
+            f"-X {_CAPABILITIES}{part}={value}"
+            for part, value in zip(("Major", "Minor"), KUBERNETES[1:].split("."), strict=False)
+        ),
+    ),
+)
+"""For the tests of the chart."""
+
 _STAGES = (
     "node/fast/node-initialize.yaml",
     "node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",

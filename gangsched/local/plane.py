@@ -36,7 +36,8 @@ class Options:
     """How to start: who binds, which isolation pods get, and extra flags by component.
 
     `monitoring` adds a Prometheus that scrapes gangsched and holds the shipped rules. With
-    `standby`, which needs direct binding, a second gangsched stands by.
+    `standby`, which needs direct binding, a second gangsched stands by. A `bare` one has neither
+    kinds of ours nor nodes.
     """
 
     binding: Binding = "extender"
@@ -45,6 +46,7 @@ class Options:
     operators: bool = True
     monitoring: bool = False
     standby: bool = False
+    bare: bool = False
 
 
 class Plane:
@@ -171,8 +173,9 @@ class Plane:
             "kwok": components.KWOK,
             "binding": options.binding,
         }
-        progress("applying CRDs, RBAC and nodes")
-        self._apply(nodes, options)
+        if not options.bare:
+            progress("applying CRDs, RBAC and nodes")
+            self._apply(nodes, options)
         if options.binding != "off":
             progress(f"starting gangsched ({options.binding} binding)")
             self._gangsched("gangsched", options, extender, metrics)

@@ -1,0 +1,31 @@
+{{- /* Which kinds of job each value stands for. */ -}}
+{{- define "gangsched.kinds" -}}
+pytorch: [PyTorchJob]
+tensorflow: [TFJob]
+mpi: [MPIJob]
+xgboost: [XGBoostJob]
+paddle: [PaddleJob]
+jax: [JAXJob]
+mxnet: [MXJob]
+jobset: [JobSet]
+trainer: [TrainJob]
+katib: [Experiment, Trial]
+{{- end }}
+
+{{- /* The settings: the defaults of a cluster, what the user gave, and the kinds, unless all. */ -}}
+{{- define "gangsched.config" -}}
+{{- $config := mergeOverwrite (fromYaml (include "gangsched.defaults" .)) .Values.config -}}
+{{- $all := true -}}
+{{- $kinds := list -}}
+{{- range $value, $of := fromYaml (include "gangsched.kinds" .) -}}
+{{- if (index $.Values $value).enabled -}}
+{{- $kinds = concat $kinds $of -}}
+{{- else -}}
+{{- $all = false -}}
+{{- end -}}
+{{- end -}}
+{{- if not $all -}}
+{{- $_ := set $config "job_kinds" $kinds -}}
+{{- end -}}
+{{- tpl (toYaml $config) . -}}
+{{- end }}

@@ -1,0 +1,186 @@
+"""The Helm chart: the same objects as the overlays, and a guide's own commands install it."""
+
+import functools
+import http.server
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import yaml
+from cluster import Cluster
+from conftest import a_plane
+
+from gangsched.config import load_config
+from gangsched.local import components
+from gangsched.local.nodes import NodeFile
+from gangsched.local.plane import Options, environment
+
+ROOT = Path(__file__).parents[2]
+CHARTS = ROOT / "manifests" / "chart"
+HOME = "gangsched-system"
+KIND = {
+    "apiVersion": "kubeflow.org/v1",
+    "kind": "PyTorchJob",
+    "metadata": {"name": "stays", "namespace": "default"},
+    "spec": {
+        "pytorchReplicaSpecs": {
+            "Master": {"template": {"spec": {"containers": [{"name": "pytorch", "image": "x"}]}}}
+        }
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def helm():
+    """Helm, built from its Go module."""
+    return str(components.ensure(lambda _: None, components.HELM) / "helm")
+
+
+def run(*command: str, check: bool = True, **more) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **more)
+    if check:
+        assert done.returncode == 0, done.stderr
+    return done.stdout + ("" if check else done.stderr)
+
+
+def rendered(helm: str, *values: str) -> dict:
+    """Return what Helm would install, kinds included."""
+    chart = str(CHARTS / "gangsched")
+    flags = [word for value in values for word in ("--set", value)]
+    return objects(run(helm, "template", "gangsched", chart, "-n", HOME, "--include-crds", *flags))
+
+
+def objects(text: str) -> dict[tuple[str, str, str], dict]:
+    """Return the objects of a text, without what only one of the two ways has."""
+    found = {}
+    for one in yaml.safe_load_all(text):
+        if not one:
+            continue
+        metadata = one["metadata"]
+        if one["kind"] == "CustomResourceDefinition":
+            metadata.pop("labels", None)  # Helm takes the files as they are
+        for holder in (metadata, one.get("spec", {}).get("template", {}).get("metadata", {})):
+            kept = {
+                key: value
+                for key, value in (holder.get("annotations") or {}).items()
+                if key not in ("helm.sh/resource-policy", "checksum/config")
+            }
+            if "annotations" in holder:
+                holder["annotations"] = kept
+                if not kept:
+                    del holder["annotations"]
+        found[one["kind"], metadata.get("namespace", ""), metadata["name"]] = one
+    return found
+
+
+def overlay(folder: str) -> dict:
+    """Return an overlay's objects, by the chart's own reading of kustomize."""
+    sys.path.insert(0, str(CHARTS))
+    import generate
+
+    documents = generate.rendered(str(components.program("kubectl")), folder)
+    return objects(yaml.safe_dump_all(documents))
+
+
+def settings(found: dict, tmp_path: Path):
+    """Take the settings of gangsched out of its ConfigMap, and read them."""
+    config = found.pop(("ConfigMap", HOME, "gangsched-config"))
+    path = tmp_path / "config.yaml"
+    path.write_text(config["data"]["config.yaml"])
+    return load_config(path)
+
+
+def test_the_templates_are_the_overlays(tmp_path):
+    kubectl = str(components.program("kubectl"))
+    run(sys.executable, str(CHARTS / "generate.py"), kubectl, str(tmp_path))
+    assert {p.name for p in tmp_path.iterdir()} >= {"gangsched.yaml", "extender.yaml"}
+    kinds = {path.name for path in (ROOT / "crds").glob("*_*.yaml")}
+    assert {path.name for path in (CHARTS / "gangsched" / "crds").iterdir()} == kinds
+    for path in tmp_path.iterdir():
+        there = (CHARTS / "gangsched" / "templates" / path.name).read_text()
+        assert path.read_text() == there, f"{path.name}: run `make chart`"
+
+
+@pytest.mark.parametrize("binding", ["extender", "direct"])
+def test_helm_installs_what_kustomize_does(helm, tmp_path, binding):
+    found = rendered(helm, f"binding={binding}")
+    wanted = overlay(f"overlays/{binding}")
+    del wanted["Namespace", "", HOME]
+    assert settings(found, tmp_path) == settings(wanted, tmp_path)
+    assert found.keys() == wanted.keys()
+    for key, one in wanted.items():
+        assert found[key] == one, key
+
+
+def test_monitoring_is_a_value(helm):
+    found = rendered(helm, "monitoring.enabled=true")
+    for key, one in overlay("monitoring").items():
+        assert found[key] == one, key
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ("binding=sideways", "binding"),
+        ("replicas=0", "replicas"),
+        ("pytroch.enabled=true", "pytroch"),
+        ("pytorch.enabled=1", "enabled"),
+    ],
+)
+def test_a_wrong_value_is_named(helm, values, said):
+    command = (helm, "template", "x", str(CHARTS / "gangsched"), "--set", values)
+    text = run(*command, check=False)
+    assert "values don't meet the specifications of the schema" in text
+    assert said in text
+
+
+@pytest.mark.parametrize("chart", ["gangsched", "training-operator"])
+def test_helm_has_nothing_to_say_against_it(helm, chart):
+    assert "0 chart(s) failed" in run(helm, "lint", str(CHARTS / chart))
+
+
+@pytest.fixture
+def empty():
+    """A cluster that knows nothing of us yet."""
+    with a_plane("test-chart", NodeFile(nodes=()), Options(binding="off", bare=True)) as plane:
+        yield Cluster(plane, "off")
+
+
+def test_the_first_guides_commands(helm, empty, tmp_path):
+    """Its `helm repo add` has another address here; Kubeflow has no such chart."""
+    packages = tmp_path / "repository"
+    run(helm, "package", str(CHARTS / "training-operator"), "-d", str(packages))
+    run(helm, "repo", "index", str(packages))
+    serve = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(packages))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), serve)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_address[1]}"
+    homes = {f"HELM_{word}_HOME": str(tmp_path / word) for word in ("CACHE", "CONFIG", "DATA")}
+    variables = os.environ | environment(empty.plane) | homes
+    try:
+        run(helm, "repo", "add", "kubeflow", address, env=variables)
+        run(helm, "repo", "update", env=variables)
+        run(
+            *(helm, "install", "training-operator", "kubeflow/training-operator"),
+            *("--namespace", "kubeflow", "--create-namespace", "--set", "pytorch.enabled=true"),
+            env=variables,
+        )
+        assert "deployed" in run(helm, "list", "-n", "kubeflow", env=variables)
+        there = empty.json("get", "deployments", "-n", "kubeflow")["items"]
+        assert "training-operator" in [one["metadata"]["name"] for one in there]
+        empty.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+        empty.kubectl("apply", "-f", "-", stdin=json.dumps(KIND))
+        more = ("--reuse-values", "--set", "binding=direct", "-n", "kubeflow")
+        run(
+            helm, "upgrade", "training-operator", "kubeflow/training-operator", *more, env=variables
+        )
+        there = empty.json("get", "deployments", "-n", "kubeflow")["items"]
+        assert [one["metadata"]["name"] for one in there] == ["training-operator"]
+        run(helm, "uninstall", "training-operator", "-n", "kubeflow", env=variables)
+        assert empty.json("get", "pytorchjob", "stays")["metadata"]["name"] == "stays"
+    finally:
+        server.shutdown()
