@@ -21,6 +21,7 @@ from gangsched.core.snapshot import Reserved
 from gangsched.kube import foreign
 from gangsched.kube.client import KubeClient
 from gangsched.kube.errors import KubeError, NotFound
+from gangsched.kube.lanes import Lanes
 from gangsched.kube.stamps import stamp
 
 log = logging.getLogger(__name__)
@@ -105,7 +106,7 @@ class Status:
     _subjects: dict[GangId, Subject] = field(default_factory=dict)
     _words: dict[GangId, _Word] = field(default_factory=dict)
     _invalid: dict[GangId, str] = field(default_factory=dict)
-    _queue: "asyncio.Queue[GangId]" = field(default_factory=asyncio.Queue)
+    _queue: Lanes[GangId] = field(default_factory=lambda: Lanes(_namespace))
 
     def subject(self, gang: GangId, subject: Subject) -> None:
         """Learn which object stands for a gang."""
@@ -221,7 +222,7 @@ class Status:
     def _changed(self, gang: GangId, word: _Word) -> None:
         if not word.changed:
             word.changed = True
-            self._queue.put_nowait(gang)
+            self._queue.put(gang)
 
     async def _write_on(self) -> None:
         while True:
@@ -252,7 +253,7 @@ class Status:
             finally:
                 word.writing = False
                 if word.changed:
-                    self._queue.put_nowait(gang)
+                    self._queue.put(gang)
 
     async def _write_status(self, subject: Subject, word: _Word) -> None:
         placed = word.state == "Placed" and word.reason == "Placed"
@@ -373,6 +374,10 @@ def as_data(refusal: Refusal) -> dict[str, Any]:
             for one in refusal.remedies
         ],
     }
+
+
+def _namespace(gang: GangId) -> str:
+    return gang.partition("/")[0]
 
 
 def _time(at_s: float | None) -> str | None:

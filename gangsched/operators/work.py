@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from gangsched.kube.errors import KubeError
+from gangsched.kube.lanes import Lanes
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +26,7 @@ class WorkQueue:
 
     def __init__(self, step: Callable[[Key], Awaitable[None]]) -> None:
         self._step = step
-        self._queue: asyncio.Queue[Key] = asyncio.Queue()
+        self._queue: Lanes[Key] = Lanes(lambda key: key[0])
         self._queued: set[Key] = set()
         self._busy: set[Key] = set()
         self._failures: dict[Key, int] = {}
@@ -34,7 +35,7 @@ class WorkQueue:
         """Work on a key soon."""
         if key not in self._queued:
             self._queued.add(key)
-            self._queue.put_nowait(key)
+            self._queue.put(key)
 
     def later(self, key: Key, in_s: float) -> None:
         """Work on a key after a while."""
