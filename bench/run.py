@@ -21,6 +21,7 @@ NAMES = (
     "simulator",
     "bind",
     "jobs",
+    "flood",
     "scale",
 )
 
