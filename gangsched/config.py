@@ -132,6 +132,10 @@ class SchedulerConfig(PolicyConfig):
     starts_waiting: int = Field(2_000, ge=1)
     """Bindings that may wait their turn before planning pauses: who comes next is chosen late."""
 
+    planned_pods_max: int = Field(500_000, ge=1)
+    """Pods of PodGroups with templates that one namespace may have: each is kept in memory, some
+    hundred bytes, before it exists. Further groups wait, and say so."""
+
     settle_s: float = Field(0.5, ge=0)
     """Pause between the first listing and the first plan: binds that an earlier process had in
     flight have reached the watch by then."""

@@ -1,6 +1,7 @@
 """What each watch does with an object: facts for the engine, subjects for the status writer."""
 
 import logging
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from gangsched.core import facts as f
 from gangsched.core.gangs import Stage
 from gangsched.core.model import GangId, NodeName, PodName, PodNeeds, PodUid
 from gangsched.kube import decode, foreign, groups, queues
+from gangsched.kube.bounds import PlannedPods
 from gangsched.kube.membership import foreign_id, implicit_gang
 from gangsched.kube.quantities import DecodeError
 from gangsched.kube.status import Subject
@@ -162,11 +164,15 @@ class PodGroups(Receiver):
     def __init__(self, scheduler: "Scheduler") -> None:
         super().__init__(scheduler)
         self._ids: dict[str, GangId] = {}
+        self._uids: Counter[GangId] = Counter()
+        self._planned = PlannedPods(scheduler.planned_pods_max)
 
     def take(self, raw: bytes) -> None:
         """Turn an object into facts."""
         scheduler = self.scheduler
         gang, status, uid = groups.pod_group(raw, scheduler.priorities)
+        runs = status.phase in ("Reserved", "Binding", "Placed")
+        self._planned.admit(uid, gang, raw, runs=runs)
         new = uid not in self._ids
         self._remember(raw, gang.id)
         scheduler.status.valid(gang.id)
@@ -183,14 +189,16 @@ class PodGroups(Receiver):
         """Tell the object's owner, where there is a place for it."""
         namespace, name, _ = groups.group_key(raw)
         gang_id = GangId(f"{namespace}/{name}")
-        known = gang_id in self._ids.values()
+        known = bool(self._uids[gang_id])
         self._remember(raw, gang_id)
         if not known:  # a gang that ran keeps its last valid declaration
             self.scheduler.status.invalid(gang_id, message)
 
     def _remember(self, raw: bytes, gang_id: GangId) -> None:
         namespace, name, uid = groups.group_key(raw)
-        self._ids[uid] = gang_id
+        if uid not in self._ids:
+            self._ids[uid] = gang_id
+            self._uids[gang_id] += 1
         subject = Subject(
             f"{names.GROUP}/{names.VERSION}",
             "PodGroup",
@@ -205,9 +213,14 @@ class PodGroups(Receiver):
     def gone(self, uid: str, raw: bytes | None) -> None:
         """Take note that an object was deleted."""
         gang_id = self._ids.pop(uid, None)
-        if gang_id is not None and gang_id not in self._ids.values():
-            self.scheduler.status.forget(gang_id)
-            self.scheduler.observe(f.GangGone(gang_id))
+        if gang_id is not None:
+            self._uids[gang_id] -= 1
+            if not self._uids[gang_id]:  # else a successor has its name already
+                del self._uids[gang_id]
+                self.scheduler.status.forget(gang_id)
+                self.scheduler.observe(f.GangGone(gang_id))
+        for held in self._planned.release(uid):
+            self.seen(held)
 
 
 class Foreign(Receiver):

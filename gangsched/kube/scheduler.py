@@ -111,6 +111,7 @@ class Scheduler:
         self.topologies = TopologyStatusWriter(client)
         self.history = HistoryKeeper(client, config.history_config_map)
         self.queues = QueueStatusWriter(client, self.now_s)
+        self.planned_pods_max = config.planned_pods_max
         self.priorities: dict[str, int] = {}
         self.namespaces: dict[str, dict[str, str]] = {}
         self.predictions: dict[GangId, Prediction] = {}

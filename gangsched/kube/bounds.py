@@ -1,0 +1,56 @@
+"""What one namespace may ask the scheduler to keep in mind.
+
+A PodGroup whose roles have templates is planned before its pods exist: a few bytes of its author's
+are as many members here as its roles count. A quota on objects does not see them.
+"""
+
+import itertools
+from dataclasses import dataclass, field
+
+from gangsched.core.model import Gang
+from gangsched.kube.quantities import DecodeError
+
+_AGAIN = 100
+"""Groups that are read again when one is gone."""
+
+
+@dataclass(slots=True)
+class PlannedPods:
+    """Counts the pods of groups that are planned before they exist, by namespace, up to `most`."""
+
+    most: int
+    _pods: dict[str, tuple[str, int]] = field(default_factory=dict)
+    _totals: dict[str, int] = field(default_factory=dict)
+    _held: dict[str, dict[str, bytes]] = field(default_factory=dict)
+
+    def admit(self, uid: str, gang: Gang, raw: bytes, *, runs: bool) -> None:
+        """Count a group's pods; one that `runs` already is counted and never held back.
+
+        Raises:
+            DecodeError: its namespace has too many; the group is kept for later.
+
+        """
+        namespace = gang.id.partition("/")[0]
+        pods = sum(role.count for role in gang.roles) if gang.planned_before_creation else 0
+        _, before = self._pods.get(uid, (namespace, 0))
+        total = self._totals.get(namespace, 0) - before + pods
+        if total > self.most and pods > before and not runs:
+            self._held.setdefault(namespace, {})[uid] = raw
+            raise DecodeError(
+                f"PodGroup {gang.id}: its {pods} pods are planned before they exist, and with "
+                f"them namespace {namespace} would have {total} such pods; {self.most} are "
+                f"allowed (setting planned_pods_max), so it waits until others are deleted"
+            )
+        self._held.get(namespace, {}).pop(uid, None)
+        self._pods[uid] = namespace, pods
+        self._totals[namespace] = total
+
+    def release(self, uid: str) -> list[bytes]:
+        """Forget a group that is gone; return those of its namespace that may have room now."""
+        for held in self._held.values():  # as many as namespaces that ever had too many
+            held.pop(uid, None)
+        namespace, pods = self._pods.pop(uid, ("", 0))
+        if not pods:
+            return []
+        self._totals[namespace] -= pods
+        return list(itertools.islice(self._held.get(namespace, {}).values(), _AGAIN))
