@@ -121,7 +121,7 @@ def judge(path: Path, load: Load, seen: Seen) -> None:
     used: dict[str, int] = {}
     for node in seen.nodes.values():
         used[node] = used.get(node, 0) + load.gpus
-    over = [node for node, gpus in used.items() if gpus > 8]
+    over = [node for node, gpus in used.items() if gpus > 8]  # other amounts are never short
     if over:
         raise SystemExit(f"{path.name} {load.name}: over-committed {over[:3]}")
 
@@ -191,34 +191,32 @@ async def gate(plane: Plane, *, on: bool) -> None:
                     return
 
 
-def run() -> dict[str, float]:
-    """Run every path and load; return flat figures."""
-    plane = Plane("bench-bind")
+def run_all(
+    name: str, nodes: int, loads: tuple[Load, ...], paths: tuple[Path, ...]
+) -> dict[str, float]:
+    """Run loads by some ways of binding on one plane; return flat figures, by load's name."""
+    plane = Plane(name)
     plane.down()
-    nodes = NodeFile(
-        nodes=(NodeGroup(name="n", count=500, gpus=8, pods=256, taints=(), rack_size=16),)
-    )
+    group = NodeGroup(name="n", count=nodes, gpus=8, pods=256, taints=(), rack_size=16)
     gates = f"--feature-gates={GATES}"
     flags = (
         ("kube-apiserver", f"{gates} --runtime-config={NATIVE}=true"),
         ("kube-controller-manager", gates),  # it releases upstream's PodGroups when deleted
     )
-    plane.up(
-        nodes, Options(binding="off", flags=flags), lambda line: print(f"  {line}", flush=True)
-    )
+    options = Options(binding="off", flags=flags)
+    plane.up(NodeFile(nodes=(group,)), options, lambda line: print(f"  {line}", flush=True))
     figures: dict[str, float] = {}
     try:
         plane.programs.stop("kube-scheduler")
-        for load in LOADS:
-            for path in PATHS:
+        for load in loads:
+            for path in paths:
                 programs = start(plane, path)
                 result = asyncio.run(measure(plane, path, load))
-                for name in programs:
-                    plane.programs.stop(name, hard=True)
+                for program in programs:
+                    plane.programs.stop(program, hard=True)
                 if path.binding == "extender":
                     asyncio.run(gate(plane, on=False))
-                suffix = "" if load.name == "200x20" else f"_{load.name}"
-                figures |= {f"{path.name}_{key}{suffix}": value for key, value in result.items()}
+                figures |= {f"{path.name}_{key}_{load.name}": v for key, v in result.items()}
                 print(
                     f"  {load.name} {path.name}: {result['pods_per_s']:.0f} pods/s, "
                     f"{result['writes_per_pod']:.2f} writes a pod",
@@ -226,6 +224,14 @@ def run() -> dict[str, float]:
                 )
     finally:
         plane.down()
+    return figures
+
+
+def run() -> dict[str, float]:
+    """Run every path and load; return flat figures, those of the first load without its name."""
+    figures = run_all("bench-bind", 500, LOADS, PATHS)
+    first = f"_{LOADS[0].name}"
+    figures = {key.removesuffix(first): value for key, value in figures.items()}
     for suffix in ("", "_1x1000"):
         raw = figures[f"raw_pods_per_s{suffix}"]
         native = figures[f"native_pods_per_s{suffix}"]

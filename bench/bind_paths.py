@@ -18,12 +18,17 @@ TIMEOUT_S = 240.0
 
 @dataclass(frozen=True)
 class Load:
-    """How many gangs of how many pods, on nodes of eight GPUs."""
+    """How many gangs of how many pods, on nodes of eight GPUs; without GPUs ten pods share a node."""
 
     name: str
     gangs: int
     pods: int
     gpus: int
+
+    @property
+    def per_node(self) -> int:
+        """Return how many pods a node takes."""
+        return 8 // self.gpus if self.gpus else 10
 
 
 LOADS = (Load("200x20", 200, 20, 1), Load("1x1000", 1, 1000, 4))
@@ -31,7 +36,8 @@ LOADS = (Load("200x20", 200, 20, 1), Load("1x1000", 1, 1000, 4))
 
 def pod(name: str, load: Load, scheduler: str, **extra: Any) -> dict[str, Any]:
     """Return a pod of the load."""
-    amounts = {"cpu": "1", "memory": "4Gi", GPU: str(load.gpus)}
+    gpus = {GPU: str(load.gpus)} if load.gpus else {}
+    amounts = {"cpu": "1", "memory": "4Gi", **gpus}
     metadata = {
         "name": name,
         "labels": extra.pop("labels", {}),
@@ -40,7 +46,7 @@ def pod(name: str, load: Load, scheduler: str, **extra: Any) -> dict[str, Any]:
     container = {
         "name": "c",
         "image": "x",
-        "resources": {"requests": amounts, "limits": {GPU: str(load.gpus)}},
+        "resources": {"requests": amounts, "limits": gpus},
     }
     return {
         "apiVersion": "v1",
@@ -58,13 +64,12 @@ def pod(name: str, load: Load, scheduler: str, **extra: Any) -> dict[str, Any]:
 async def raw_gang(client: KubeClient, load: Load, gang: int) -> None:
     """Create each pod and bind it at once."""
     names = [f"g{gang}-{index}" for index in range(load.pods)]
-    per_node = 8 // load.gpus
     slots = asyncio.Semaphore(2 if load.gangs > 1 else 64)
 
     async def one(index: int, name: str) -> None:
         async with slots:
             await client.create(PODS, pod(name, load, "nobody"))
-            node = f"n-{(gang * load.pods + index) // per_node:03}"
+            node = f"n-{(gang * load.pods + index) // load.per_node:03}"
             target = {"apiVersion": "v1", "kind": "Node", "name": node}
             await client.create(
                 f"{PODS}/{name}/binding",

@@ -22,6 +22,7 @@ NAMES = (
     "bind",
     "jobs",
     "flood",
+    "rounds",
     "scale",
 )
 

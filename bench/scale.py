@@ -21,7 +21,9 @@ PODS, WITH_GPU = 50_000, 36_000
 """A tenth of the GPUs is left for the gangs that are measured."""
 
 WORKERS = 48
-IDLE_S = 60.0
+SETTLES_S, IDLE_S = 120.0, 300.0
+"""Heartbeats of nodes come every five minutes."""
+
 TIMEOUT_S = 300.0
 _PODS = "/api/v1/namespaces/default/pods"
 _GROUPS = "/apis/gangsched.io/v1beta1/namespaces/default/podgroups"
@@ -124,7 +126,7 @@ async def measure(plane: Plane) -> dict[str, float]:
         await first
         figures["restart_5000_nodes_s"] = time.monotonic() - began_s
         print(f"  restart {figures['restart_5000_nodes_s']:.1f} s", flush=True)
-        await asyncio.sleep(20.0)
+        await asyncio.sleep(SETTLES_S)
         if not plane.programs.get(BOTH[0]).alive():
             raise SystemExit(plane.programs.tail(BOTH[0], 2))
         leader = process(plane, BOTH[0])
