@@ -18,7 +18,7 @@ TIMEOUT_S = 240.0
 
 @dataclass(frozen=True)
 class Load:
-    """How many gangs of how many pods, on nodes of eight GPUs; without GPUs ten pods share a node."""
+    """How many gangs of how many pods, on nodes of eight GPUs; without GPUs ten share a node."""
 
     name: str
     gangs: int
