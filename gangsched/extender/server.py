@@ -114,8 +114,8 @@ class Extender:
         try:
             args = _filter_args.decode(await request.read())
         except msgspec.DecodeError as error:
-            return _reply(_FilterResult(Error=f"{OUR_MARK} malformed ExtenderArgs: {error}"))
-        return _reply(self._look_up(PodUid(args.Pod.metadata.uid), args.NodeNames))
+            return self._reply(_FilterResult(Error=f"{OUR_MARK} malformed ExtenderArgs: {error}"))
+        return self._reply(self._look_up(PodUid(args.Pod.metadata.uid), args.NodeNames))
 
     def _look_up(self, uid: PodUid, offered: list[str] | None) -> _FilterResult:
         if not self._scheduler.acts():
@@ -143,8 +143,8 @@ class Extender:
         try:
             args = _bind_args.decode(await request.read())
         except msgspec.DecodeError as error:
-            return _reply(_BindResult(f"{OUR_MARK} malformed ExtenderBindingArgs: {error}"))
-        return _reply(_BindResult(await self._hold(PodUid(args.PodUID), NodeName(args.Node))))
+            return self._reply(_BindResult(f"{OUR_MARK} malformed ExtenderBindingArgs: {error}"))
+        return self._reply(_BindResult(await self._hold(PodUid(args.PodUID), NodeName(args.Node))))
 
     async def _hold(self, uid: PodUid, node: NodeName) -> str:
         """Keep the call at the barrier; return the empty string once the pod is bound."""
@@ -161,14 +161,18 @@ class Extender:
             error = f"the gang did not pass the barrier within {self._hold_s:g} s"
         return f"{OUR_MARK} {error}" if error else ""
 
+    def _reply(self, result: msgspec.Struct) -> web.Response:
+        response = web.Response(body=_encode(result), content_type="application/json")
+        if not self._scheduler.acts():
+            # Else kube-scheduler would go on asking here: a Service chooses the leader when a
+            # connection begins, and one that was kept open outlives that (chaos seed 31).
+            response.force_close()
+        return response
+
     def forget(self, uid: PodUid) -> None:
         """Drop what is remembered of a pod that is gone."""
         self._turned_away.pop(uid, None)
         self._answer(uid, "the pod is gone")
-
-
-def _reply(result: msgspec.Struct) -> web.Response:
-    return web.Response(body=_encode(result), content_type="application/json")
 
 
 async def serve(

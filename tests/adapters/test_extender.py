@@ -74,6 +74,19 @@ async def test_nothing_is_answered_from_an_unknown_state(scheduler):
     assert "not known here" in answer["Error"]
 
 
+async def test_who_does_not_lead_lets_go_of_the_connection(scheduler):
+    """kube-scheduler keeps connections open, and a Service looks for the leader in new ones."""
+    app = web.Application()
+    app.add_routes(scheduler.binding.routes())
+    async with TestClient(TestServer(app)) as client:
+        for leads in (True, False):
+            scheduler.may_act = lambda leads=leads: leads
+            for path, body in (("/filter", filter_args("a", ["n1"])), ("/bind", "{}")):
+                answer = await client.post(path, data=body)
+                closes = answer.headers.get("Connection") == "close"
+                assert closes != leads
+
+
 async def test_bind_refuses_another_node(scheduler):
     plan(scheduler.engine)
     body = {"PodName": "a", "PodNamespace": "ns", "PodUID": "a", "Node": "n9"}
