@@ -15,6 +15,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from gangsched.api import names
 from gangsched.kube.client import KubeClient
 from gangsched.kube.errors import KubeError, NotFound
 from gangsched.kube.quantities import seconds
@@ -101,8 +102,22 @@ async def _kinds(client: KubeClient) -> AsyncIterator[Finding]:
     if stale:
         said = f"{_names(stale)} lack fields of this version"
         yield Finding("warn", "kinds", said, f"{apply}; another operator's may be meant: see docs")
+    old = [
+        name
+        for name in sorted(wanted.keys() & there.keys())
+        if there[name]["spec"]["group"] == names.GROUP
+        and set(there[name].get("status", {}).get("storedVersions") or []) - _stored(there[name])
+    ]
+    if old:
+        said = f"{_names(old)} may be stored in an earlier version"
+        yield Finding("warn", "kinds", said, "gangsched migrate-storage")
     if not missing and not stale:
         yield Finding("ok", "kinds", f"{len(wanted)} kinds have every field of this version")
+
+
+def _stored(crd: Json) -> set[str]:
+    """Return the version in which a kind's objects are written now."""
+    return {one["name"] for one in crd["spec"]["versions"] if one["storage"]}
 
 
 def _properties(crd: Json) -> set[str]:

@@ -169,7 +169,7 @@ def test_the_doctor_finds_what_is_broken(deployed, home):
     leader(deployed)
     code, said = deployed.gangsched("doctor")
     assert code == 0, said
-    for words in ("leads", "the account has its", "15 kinds have every field", "Kubernetes v1."):
+    for words in ("leads", "the account has its", "17 kinds have every field", "Kubernetes v1."):
         assert words in said
     role = deployed.json("get", "clusterrole", "gangsched")
     deployed.kubectl("delete", "clusterrole", "gangsched")

@@ -170,6 +170,8 @@ def test_what_is_stored_moves_to_the_new_version(cluster):
         cluster.group(namespace, f"g{index}", 1)
     assert _stored(cluster) == [OLD, names.VERSION]
     kubeconfig = ("--kubeconfig", str(cluster.plane.kubeconfig))
+    _, said = cluster.gangsched("doctor", *kubeconfig)
+    assert "gangsched migrate-storage" in said
     code, said = cluster.gangsched("migrate-storage", *kubeconfig)
     assert code == 0
     assert "podgroups.gangsched.io: 3 written in v1beta1" in said.replace("\n", " ")
