@@ -21,6 +21,7 @@ NAMES = (
     "simulator",
     "bind",
     "jobs",
+    "churn",
     "flood",
     "rounds",
     "scale",

@@ -131,6 +131,47 @@ def test_metrics_are_for_those_who_may_read_them(deployed, home):
     )
 
 
+ASK = (
+    "import ssl, sys, urllib.request as u\n"
+    "print(u.urlopen(sys.argv[1], context=ssl._create_unverified_context(), timeout=5).status)\n"
+)
+
+
+@pytest.mark.parametrize("name", ["gangsched", "gangsched-kube-scheduler"])
+def test_the_probes_ask_what_is_there(deployed, home, name):
+    """Process nodes do not probe: here each probe is asked by hand, of leader and standby."""
+    leader(deployed)
+    for pod, body in pods(deployed, name).items():
+        (container,) = body["spec"]["containers"]
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        probes = {key: container[key]["httpGet"] for key in container if key.endswith("Probe")}
+        assert {"readinessProbe", "livenessProbe"} <= probes.keys()
+        for key, probe in probes.items():
+            url = f"{probe['scheme'].lower()}://localhost:{ports[probe['port']]}{probe['path']}"
+            asked = ("exec", "-n", HOME, pod, "--", "python", "-c", ASK, url)
+            assert deployed.kubectl(*asked).strip() == "200", (pod, key, url)
+
+
+def test_the_audit_trail_is_in_the_leaders_log(deployed, home):
+    queue = {
+        "apiVersion": "gangsched.io/v1beta1",
+        "kind": "Queue",
+        "metadata": {"name": "audited"},
+        "spec": {"quotas": [{"resource": "nvidia.com/gpu", "nominal": 4}]},
+    }
+    deployed.kubectl("apply", "-f", "-", stdin=json.dumps(queue))
+    queue["spec"]["weight"] = 3
+    deployed.kubectl("apply", "-f", "-", stdin=json.dumps(queue))
+
+    def told() -> dict:
+        text = deployed.kubectl("logs", "-n", HOME, leader(deployed))
+        lines = [json.loads(line) for line in text.splitlines() if line.startswith('{"at"')]
+        return next((line for line in lines if line["what"] == "QueueChanged"), {})
+
+    assert deployed.wait(told, "a line")["fields"] == {"weight": [1.0, 3.0]}
+    deployed.kubectl("delete", "queue", "audited")
+
+
 def _reader(namespace: str) -> str:
     """Return an account that may read metrics, with the shipped role."""
     shipped = (MANIFESTS / "monitoring" / "service-monitor.yaml").read_text()
