@@ -8,11 +8,12 @@ import asyncio
 
 from bind import Seen, clean
 from bind_paths import PODS, WORKERS, Load, ours_gang
+from meters import on_plane
 from scale import process
 
 from gangsched.kube.client import KubeClient
 from gangsched.kube.watch import Watch
-from gangsched.local.nodes import NodeFile, NodeGroup
+from gangsched.local.nodes import NodeGroup
 from gangsched.local.plane import Options, Plane
 
 ROUNDS = 20
@@ -60,12 +61,5 @@ async def measure(plane: Plane) -> dict[str, float]:
 
 def run() -> dict[str, float]:
     """Run once; return flat figures."""
-    plane = Plane("bench-churn")
-    plane.down()
     group = NodeGroup(name="n", count=300, gpus=8, cpu="96", pods=256, taints=())
-    options = Options(binding="direct")
-    plane.up(NodeFile(nodes=(group,)), options, lambda line: print(f"  {line}", flush=True))
-    try:
-        return asyncio.run(measure(plane))
-    finally:
-        plane.down()
+    return on_plane("bench-churn", group, Options(binding="direct"), measure)

@@ -9,11 +9,12 @@ import asyncio
 import statistics
 import time
 
+from meters import on_plane
 from scale import gang, process
 
 from gangsched.kube.client import KubeClient
 from gangsched.kube.errors import KubeError
-from gangsched.local.nodes import NodeFile, NodeGroup
+from gangsched.local.nodes import NodeGroup
 from gangsched.local.plane import Options, Plane
 
 GROUPS, GANGS, WORKERS = 100_000, 30, 24
@@ -85,12 +86,5 @@ async def measure(plane: Plane) -> dict[str, float]:
 
 def run() -> dict[str, float]:
     """Run once; return flat figures."""
-    plane = Plane("bench-flood")
-    plane.down()
     group = NodeGroup(name="n", count=100, gpus=8, cpu="96", pods=256, taints=())
-    options = Options(binding="direct")
-    plane.up(NodeFile(nodes=(group,)), options, lambda line: print(f"  {line}", flush=True))
-    try:
-        return asyncio.run(measure(plane))
-    finally:
-        plane.down()
+    return on_plane("bench-flood", group, Options(binding="direct"), measure)

@@ -1,19 +1,39 @@
 """What benchmarks on a real control plane read: the API server's counts, CPU and memory."""
 
+import asyncio
 import ssl
 import urllib.request
 from collections import Counter
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
-from gangsched.local.plane import Plane
+from gangsched.local.nodes import NodeFile, NodeGroup
+from gangsched.local.plane import Options, Plane
 
 _WRITES = ("POST", "PUT", "PATCH", "DELETE", "APPLY")
 _NOT_WORK = ("leases", "tokenreviews", "subjectaccessreviews")
 
 Write = tuple[str, str, str]
 """Verb, resource and subresource."""
+
+
+def on_plane(
+    name: str,
+    group: NodeGroup,
+    options: Options,
+    measure: Callable[[Plane], Coroutine[Any, Any, dict[str, float]]],
+) -> dict[str, float]:
+    """Measure on a control plane of its own, which is gone afterwards."""
+    plane = Plane(name)
+    plane.down()
+    plane.up(NodeFile(nodes=(group,)), options, lambda line: print(f"  {line}", flush=True))
+    try:
+        return asyncio.run(measure(plane))
+    finally:
+        plane.down()
 
 
 def writes(plane: Plane) -> Counter[Write]:

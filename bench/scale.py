@@ -9,11 +9,12 @@ import time
 from typing import Any
 
 import psutil
+from meters import on_plane
 
 from gangsched.api.names import POD_GROUP_LABEL
 from gangsched.kube.client import KubeClient
 from gangsched.kube.errors import Conflict
-from gangsched.local.nodes import NodeFile, NodeGroup
+from gangsched.local.nodes import NodeGroup
 from gangsched.local.plane import Options, Plane
 
 NODES, GPUS = 5_000, 8
@@ -150,12 +151,5 @@ async def measure(plane: Plane) -> dict[str, float]:
 
 def run() -> dict[str, float]:
     """Run once; return flat figures."""
-    plane = Plane("bench-scale")
-    plane.down()
     group = NodeGroup(name="n", count=NODES, gpus=GPUS, cpu="96", pods=256, taints=())
-    options = Options(binding="direct", standby=True)
-    plane.up(NodeFile(nodes=(group,)), options, lambda line: print(f"  {line}", flush=True))
-    try:
-        return asyncio.run(measure(plane))
-    finally:
-        plane.down()
+    return on_plane("bench-scale", group, Options(binding="direct", standby=True), measure)

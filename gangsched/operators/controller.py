@@ -21,7 +21,7 @@ from gangsched.kube.client import KubeClient
 from gangsched.kube.errors import Conflict, KubeError, NotFound
 from gangsched.kube.status import Subject, post_event
 from gangsched.operators.keys import filled
-from gangsched.operators.objects import clock, collection, newer, owned_by, owner_uid
+from gangsched.operators.objects import clock, collection, newer, owned_by, owner_name, owner_uid
 from gangsched.operators.parse import InvalidJobError, group_view, parse, pod_view
 from gangsched.operators.precheck import NotYetError, RefusedError, precheck
 from gangsched.operators.work import Key, WorkQueue
@@ -300,8 +300,7 @@ class JobController:
             made = msgspec.json.decode(await self._client.get(f"{path}/{name}"))
             if owner_uid(made) == subject.uid:
                 return made  # the cache is late
-            owners = made["metadata"].get("ownerReferences") or [{"kind": "nobody", "name": ""}]
-            whose = f"{owners[0]['kind']} {owners[0]['name']}".strip()
+            whose = owner_name(made)
             sentence = (
                 f"{document['kind']} {name} exists and belongs to {whose}; "
                 f"give this job another name"

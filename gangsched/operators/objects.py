@@ -35,6 +35,12 @@ def owner_uid(body: Json) -> str:
     return next((str(o["uid"]) for o in owners if o.get("controller")), "")
 
 
+def owner_name(body: Json) -> str:
+    """Return the kind and name of an object's first owner, or "nobody"."""
+    owners: list[Any] = body["metadata"].get("ownerReferences") or []
+    return f"{owners[0]['kind']} {owners[0]['name']}" if owners else "nobody"
+
+
 def newer(known: Json, body: Json) -> Json:
     """Return the later of two states (versions count up, KEP-5504)."""
     old, new = (int(b["metadata"].get("resourceVersion") or 0) for b in (known, body))

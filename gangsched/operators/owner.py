@@ -18,7 +18,7 @@ from gangsched.core.jobs.tree import Owned, Ref, Steps, condition, set_condition
 from gangsched.kube.client import KubeClient
 from gangsched.kube.errors import Conflict, KubeError, NotFound
 from gangsched.kube.status import Subject, post_event
-from gangsched.operators.objects import clock, collection, newer, owned_by, owner_uid
+from gangsched.operators.objects import clock, collection, newer, owned_by, owner_name, owner_uid
 from gangsched.operators.parse import InvalidJobError
 from gangsched.operators.precheck import NotYetError, RefusedError, precheck
 from gangsched.operators.work import Key, WorkQueue
@@ -199,8 +199,7 @@ class OwnerController:
 
     async def _taken(self, cache: _Cache, subject: Subject, made: Json, what: str) -> None:
         """Say whose a name is; an earlier owner's of our own name goes by itself."""
-        owners = made["metadata"].get("ownerReferences") or [{"kind": "nobody", "name": ""}]
-        whose = f"{owners[0]['kind']} {owners[0]['name']}".strip()
+        whose = owner_name(made)
         if whose != f"{subject.kind} {subject.name}":
             message = f"{what} exists and belongs to {whose}; give this job another name"
             await self._tell(cache, subject, JobEvent("Warning", "NameTaken", message))
