@@ -1,11 +1,17 @@
 """Chaos' own parts: a seed says the same again, and the witness sees what must never be."""
 
+import asyncio
 import json
+import time
 
+import aiohttp
 import pytest
+from aiohttp import web
 
 from simulator.chaos.plan import FAULTS_S, plan
 from simulator.chaos.run import standing
+from simulator.chaos.service import LeaderService
+from simulator.chaos.skewed import set_off, skew
 from simulator.chaos.witness import Witness
 
 
@@ -71,3 +77,79 @@ def test_what_has_no_room_may_wait():
     witness = Witness({"n": 8})
     witness.seen(pod("other", "n", 5, gang="x"))
     assert not standing(witness, Gang, {"g": "Placed"})
+
+
+def test_odd_seeds_go_through_kube_scheduler_and_every_kind_of_fault_comes():
+    plans = [plan(seed) for seed in range(1, 41)]
+    assert {one.binding for one in plans if one.seed % 2} == {"extender"}
+    assert {one.binding for one in plans if not one.seed % 2} == {"direct"}
+    faults = [fault for one in plans for fault in one.faults]
+    assert {fault.kind for fault in faults} == {"kill", "stop", "weather", "node", "clock"}
+    assert any(fault.who == "kube-scheduler-gangsched" for fault in faults)
+    assert all(fault.jump_s for fault in faults if fault.kind == "clock")
+
+
+def test_a_phase_that_is_behind_is_said():
+    witness = Witness({"n": 8})
+    for name in ("a", "b"):
+        witness.seen(pod(name, "n", 4))
+    assert standing(witness, Gang, {"g": "Pending"}) == "gang g runs, and its phase is 'Pending'"
+
+
+def test_a_clock_that_is_off(tmp_path, monkeypatch):
+    file = tmp_path / "clock"
+    set_off(file, 3600.0)
+    monkeypatch.setattr(time, "time", time.time)  # put back afterwards
+    before_s = time.time()
+    skew(file)
+    assert 3599.0 < time.time() - before_s < 3700.0
+    set_off(file, -60.0)
+    assert -61.0 < time.time() - before_s < -50.0
+
+
+async def test_a_service_follows_the_leader():
+    """Connections go to whoever says that it leads, and end where nobody listens."""
+    leads = {"a": True, "b": False}
+
+    async def ready(name: str) -> int:
+        async def answer(_: web.Request) -> web.Response:
+            return web.Response(text="leading" if leads[name] else "standing by")
+
+        return await _listen(answer, "/readyz")
+
+    async def extender(name: str) -> int:
+        async def answer(_: web.Request) -> web.Response:
+            return web.Response(text=name)
+
+        return await _listen(answer, "/who")
+
+    runners: list[web.AppRunner] = []
+
+    async def _listen(handler, path: str) -> int:
+        app = web.Application()
+        app.router.add_get(path, handler)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        runners.append(runner)
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        return runner.addresses[0][1]
+
+    ports = {await ready(name): await extender(name) for name in leads}
+    service = LeaderService(ports)
+    port = await service.open()
+
+    async def who() -> str:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"http://127.0.0.1:{port}/who") as answer,
+        ):
+            return await answer.text()
+
+    await asyncio.sleep(0.5)
+    assert await who() == "a"
+    leads |= {"a": False, "b": True}
+    await asyncio.sleep(0.8)
+    assert await who() == "b"
+    await service.close()
+    for runner in runners:
+        await runner.cleanup()
