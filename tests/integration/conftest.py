@@ -1,8 +1,9 @@
 """Real control planes for the tests: one for each way of binding, shared by the whole session."""
 
 import contextlib
+import itertools
+import os
 import shutil
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,35 +20,30 @@ UPSTREAM_GROUPS = (
     "--feature-gates=GenericWorkload=true --runtime-config=scheduling.k8s.io/v1alpha2=true"
 )
 """Kubernetes' own PodGroups, which are an alpha feature of 1.36."""
-AUDITED: list[Path] = []
-"""What the API servers of this session noted of our own requests."""
+AUDIT = Path(__file__).parents[2] / "build" / "audit"
+"""What API servers note of our own requests, for test_rights.py."""
 
-_AUDIT = Path(tempfile.mkdtemp(prefix="gangsched-audit-"))
+_numbers = itertools.count()
 
 
-def pytest_sessionfinish():
-    """Leave nothing behind."""
-    shutil.rmtree(_AUDIT, ignore_errors=True)
+def pytest_sessionstart(session):
+    """Forget earlier sessions, unless their notes are what is tested."""
+    if not hasattr(session.config, "workerinput") and "AUDITED" not in os.environ:
+        shutil.rmtree(AUDIT, ignore_errors=True)
 
 
 def pytest_collection_modifyitems(items):
-    """Everything here needs the control plane; tests of one plane run together."""
+    """Everything here needs the control plane."""
     for item in items:
-        if "integration" in str(item.fspath):
+        if "integration" in item.path.parts:
             item.add_marker(pytest.mark.integration)
-    items.sort(key=lambda item: (_binding_of(item), "test_rights" in str(item.fspath)))
-
-
-def _binding_of(item) -> str:
-    call = getattr(item, "callspec", None)
-    return str(call.params.get("cluster", "")) if call is not None else ""
 
 
 @contextlib.contextmanager
 def a_plane(name: str, nodes: NodeFile, options: Options):
     """Start a control plane, and stop it whatever happens."""
-    log = _AUDIT / f"{name}-{len(AUDITED)}.log"
-    AUDITED.append(log)
+    AUDIT.mkdir(parents=True, exist_ok=True)
+    log = AUDIT / f"{name}-{os.getpid()}-{next(_numbers)}.log"
     flags = dict(options.flags)
     audit = f"--audit-policy-file={Path(__file__).parent / 'audit.yaml'} --audit-log-path={log}"
     flags["kube-apiserver"] = f"{flags.get('kube-apiserver', '')} {audit}"
