@@ -116,6 +116,10 @@ class SchedulerConfig(PolicyConfig):
     """Kinds whose jobs we run, such as `[PyTorchJob, JobSet]`; default: all. Where another operator
     runs a kind, leave it out: its pods are scheduled all the same."""
 
+    job_env: dict[str, str] = Field(default_factory=dict)
+    """Variables for every container of our jobs' pods, such as `{MLFLOW_TRACKING_URI: ...}`; what a
+    container sets itself counts."""
+
     courtesy_share: float = Field(0.2, gt=0, le=1)
     """Share of a core that advice, and forecasts, may each take: they run beside planning and
     binding, in the same interpreter."""

@@ -72,7 +72,9 @@ async def run(
             await leadership.begun.wait()
             while True:
                 try:
-                    await run_operators(kubeconfig, client, config.job_kinds, config.scheduler_name)
+                    await run_operators(
+                        kubeconfig, client, config.job_kinds, config.scheduler_name, config.job_env
+                    )
                 except ConfigError:
                     raise
                 except Exception:  # gangs of others are scheduled whatever the job controllers meet

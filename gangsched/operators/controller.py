@@ -7,7 +7,7 @@ watch shows it, so that a late cache never creates twice.
 import asyncio
 import contextlib
 import logging
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -17,11 +17,23 @@ from gangsched.core.jobs.framework import Framework
 from gangsched.core.jobs.model import Actions, Intent, Job, JobEvent, Json, Observed, PodView
 from gangsched.core.jobs.parts import within
 from gangsched.core.jobs.reconcile import reconcile
+from gangsched.core.jobs.tree import leaving
 from gangsched.kube.client import KubeClient
 from gangsched.kube.errors import Conflict, KubeError, NotFound
 from gangsched.kube.status import Subject, post_event
+from gangsched.operators.cache import JobCache
 from gangsched.operators.keys import filled
-from gangsched.operators.objects import clock, collection, newer, owned_by, owner_name, owner_uid
+from gangsched.operators.objects import (
+    NO_ENV,
+    clock,
+    collection,
+    ended,
+    newer,
+    owned_by,
+    owner_name,
+    owner_uid,
+    with_env,
+)
 from gangsched.operators.parse import InvalidJobError, group_view, parse, pod_view
 from gangsched.operators.precheck import NotYetError, RefusedError, precheck
 from gangsched.operators.work import Key, WorkQueue
@@ -36,36 +48,17 @@ _CREATIONS_AT_ONCE = 16
 _EVENTS_KEPT = 64
 
 
-@dataclass(slots=True)
-class JobCache:
-    """What the watches know of one job."""
-
-    body: Json | None = None
-    pods: dict[str, Json] = field(default_factory=dict)
-    services: dict[str, Json] = field(default_factory=dict)
-    group: Json | None = None
-    said: list[JobEvent] = field(default_factory=list)
-    vanished: list[Json] = field(default_factory=list)
-    deleted: set[str] = field(default_factory=set)
-    heeded: frozenset[str] = frozenset()
-    """Uids of pods whose leaving was acted upon."""
-
-    held: str = ""
-    """Why its gang may not be declared yet, as far as was seen at the last try."""
-
-    documents: dict[tuple[str, str], Json] = field(default_factory=dict)
-    """What was last written of objects that are not watched, by kind and name."""
-
-    dropped: set[tuple[str, str]] = field(default_factory=set)
-
-
 class JobController:
     """The controller of one kind of job, apart from how it hears of changes."""
 
     part_kinds = frozenset({"Pod", "Service", "PodGroup"})
 
-    def __init__(self, client: KubeClient, scheduler: str, kind: Framework) -> None:
+    def __init__(
+        self, client: KubeClient, scheduler: str, kind: Framework, env: Mapping[str, str] = NO_ENV
+    ) -> None:
+        """`env` is told to every container that does not have it."""
         self.kind = kind
+        self._env = env
         self._client = client
         self._scheduler = scheduler
         self._jobs: dict[Key, JobCache] = {}
@@ -120,7 +113,7 @@ class JobController:
             known = cache.pods if kind == "Pod" else cache.services
             if name in known and known[name]["metadata"]["uid"] == uid:
                 last = known.pop(name)
-                known_to_leave = uid in cache.deleted or uid in cache.heeded or _ended(last)
+                known_to_leave = uid in cache.deleted or uid in cache.heeded or ended(last)
                 if kind == "Pod" and not known_to_leave:
                     cache.vanished.append(last)  # it went faster than anybody looked
                 cache.deleted.discard(uid)
@@ -149,7 +142,7 @@ class JobController:
             await self._reject(body, subject, str(error))
             return
         vanished = tuple(cache.vanished)
-        leaving = frozenset(p["metadata"]["uid"] for p in cache.pods.values() if _leaving(p))
+        leaving = frozenset(p["metadata"]["uid"] for p in cache.pods.values() if leaving(p))
         actions = reconcile(job, self._observed(cache, job, vanished), clock())
         try:
             await self._carry_out(job, cache, subject, actions)
@@ -209,7 +202,8 @@ class JobController:
             name = document["metadata"]["name"]
             async with self._slots:
                 try:
-                    made = await self._make(cache, subject, f"{path}/{kind.lower()}s", document)
+                    wanted = with_env(document, self._env)
+                    made = await self._make(cache, subject, f"{path}/{kind.lower()}s", wanted)
                 except NotYetError:
                     raise
                 except KubeError as error:
@@ -378,14 +372,6 @@ def _elsewhere(body: Json) -> bool:
     """Tell whether another controller was asked to run a job (KEP-693)."""
     policy = (body.get("spec") or {}).get("runPolicy") or {}
     return policy.get("managedBy") not in _MANAGERS
-
-
-def _ended(pod: Json) -> bool:
-    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-
-
-def _leaving(pod: Json) -> bool:
-    return bool(pod["metadata"].get("deletionTimestamp"))
 
 
 def _key(body: Json) -> Key:

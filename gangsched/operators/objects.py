@@ -1,12 +1,16 @@
 """What job controllers ask of API objects: whose they are, which is later, where they live."""
 
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from gangsched.core.jobs.model import Json
 from gangsched.core.jobs.step import Clock
 from gangsched.kube.stamps import stamp
 from gangsched.kube.status import Subject
+
+NO_ENV: Mapping[str, str] = MappingProxyType({})
 
 
 def owned_by(document: Json, subject: Subject) -> Json:
@@ -21,6 +25,36 @@ def owned_by(document: Json, subject: Subject) -> Json:
     }
     own = {"namespace": subject.namespace, "ownerReferences": [owner]}
     return document | {"metadata": document["metadata"] | own}
+
+
+def with_env(document: Json, env: Mapping[str, str]) -> Json:
+    """Return a pod, or a Job, whose containers have some variables.
+
+    What they set themselves counts. Other documents are returned as they are.
+    """
+    if not env or document.get("kind") not in ("Pod", "Job"):
+        return document
+    if document["kind"] == "Job":
+        template = document["spec"]["template"]
+        made = with_env({"kind": "Pod", "spec": template["spec"]}, env)["spec"]
+        return document | {"spec": document["spec"] | {"template": template | {"spec": made}}}
+    spec = dict(document["spec"])
+    for part in ("initContainers", "containers"):
+        if part in spec:
+            spec[part] = [_told(one, env) for one in spec[part]]
+    return document | {"spec": spec}
+
+
+def _told(container: Json, env: Mapping[str, str]) -> Json:
+    own = container.get("env") or []
+    known = {one["name"] for one in own}
+    more = [{"name": name, "value": value} for name, value in env.items() if name not in known]
+    return container | {"env": [*own, *more]}
+
+
+def ended(pod: Json) -> bool:
+    """Tell whether a pod has ended, well or not."""
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
 def collection(api_version: str, kind: str, namespace: str) -> str:

@@ -7,7 +7,7 @@ its steps out. What it did itself counts at once, until the watch shows it.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -18,7 +18,16 @@ from gangsched.core.jobs.tree import Owned, Ref, Steps, condition, set_condition
 from gangsched.kube.client import KubeClient
 from gangsched.kube.errors import Conflict, KubeError, NotFound
 from gangsched.kube.status import Subject, post_event
-from gangsched.operators.objects import clock, collection, newer, owned_by, owner_name, owner_uid
+from gangsched.operators.objects import (
+    NO_ENV,
+    clock,
+    collection,
+    newer,
+    owned_by,
+    owner_name,
+    owner_uid,
+    with_env,
+)
 from gangsched.operators.parse import InvalidJobError
 from gangsched.operators.precheck import NotYetError, RefusedError, precheck
 from gangsched.operators.work import Key, WorkQueue
@@ -66,8 +75,12 @@ class _Cache:
 class OwnerController:
     """The controller of one kind, apart from how it hears of changes."""
 
-    def __init__(self, client: KubeClient, kind: OwnerKind) -> None:
+    def __init__(
+        self, client: KubeClient, kind: OwnerKind, env: Mapping[str, str] = NO_ENV
+    ) -> None:
+        """`env` is told to every container that does not have it."""
         self.kind = kind
+        self._env = env
         self._client = client
         self._known: dict[Key, _Cache] = {}
         self._work = WorkQueue(self._step)
@@ -164,7 +177,8 @@ class OwnerController:
             await self._tell(cache, subject, JobEvent("Warning", "FailedCreatePod", str(error)))
             raise
         for document in steps.create:
-            await self._create(cache, subject, owned_by(document, subject))
+            wanted = with_env(document, self._env)
+            await self._create(cache, subject, owned_by(wanted, subject))
         for document in steps.unowned:
             metadata = document["metadata"] | {"namespace": subject.namespace}
             with contextlib.suppress(Conflict):

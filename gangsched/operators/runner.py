@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from gangsched.kube.errors import NotFound
 from gangsched.operators import jobset, trainjob
 from gangsched.operators.controller import JobController
 from gangsched.operators.neighbours import kinds_of_others
+from gangsched.operators.objects import NO_ENV
 from gangsched.operators.owner import OwnerController, OwnerKind
 from gangsched.operators.parts import parts_watched
 
@@ -34,19 +35,23 @@ async def run_operators(
     client: KubeClient,
     kinds: Collection[str] | None = None,
     scheduler: str = "gangsched",
+    env: Mapping[str, str] = NO_ENV,
 ) -> None:
     """Run the job controllers of some kinds, by default all that no other operator runs.
+
+    Every container of their pods is told `env`.
 
     Raises:
         ConfigError: there is no such kind.
 
     """
     controllers: Controllers = {
-        kind: JobController(client, scheduler, framework) for kind, framework in FRAMEWORKS.items()
+        kind: JobController(client, scheduler, framework, env)
+        for kind, framework in FRAMEWORKS.items()
     }
     runtimes = trainjob.Runtimes()
     for owner in (jobset.kind(scheduler), trainjob.kind(runtimes), *_searches()):
-        controllers[owner.kind] = OwnerController(client, owner)
+        controllers[owner.kind] = OwnerController(client, owner, env)
     for kind in kinds or ():
         if kind not in controllers:
             raise ConfigError(

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.core.jobs.model import (
     GangPolicy,
@@ -17,6 +19,7 @@ from gangsched.core.jobs.reconcile import reconcile
 from gangsched.core.jobs.step import Clock
 from gangsched.core.jobs.times import parse_time
 from gangsched.operators.controller import JobController
+from gangsched.operators.objects import with_env
 
 CLOCK = Clock(1_700_000_000.0, "2023-11-14T22:13:20Z")
 TEMPLATE = {"spec": {"containers": [{"name": "pytorch", "image": "x"}]}}
@@ -209,3 +212,22 @@ def test_what_the_api_filled_in_is_no_difference():
     assert not within(wanted, {"spec": {"ports": [], "name": "x"}})
     assert not within(wanted, {"spec": {"ports": [{"port": 2}], "name": "x"}})
     assert not within(wanted, {})
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Job"])
+def test_variables_for_every_container_and_what_they_set_themselves_counts(kind):
+    own = {"name": "MLFLOW_TRACKING_URI", "value": "http://mine"}
+    pod = {
+        "initContainers": [{"name": "init"}],
+        "containers": [{"name": "a", "env": [own]}, {"name": "b", "env": None}],
+    }
+    spec = pod if kind == "Pod" else {"template": {"metadata": {"labels": {}}, "spec": pod}}
+    document = {"kind": kind, "spec": spec}
+    made = with_env(document, {"MLFLOW_TRACKING_URI": "http://ours", "X": "1"})
+    found = made["spec"] if kind == "Pod" else made["spec"]["template"]["spec"]
+    ours = {"name": "MLFLOW_TRACKING_URI", "value": "http://ours"}
+    x = {"name": "X", "value": "1"}
+    assert [one["env"] for one in found["containers"]] == [[own, x], [ours, x]]
+    assert found["initContainers"][0]["env"] == [ours, x]
+    assert pod["containers"][1]["env"] is None  # the user's object is as it was
+    assert with_env({"kind": "Service"}, {"X": "1"}) == {"kind": "Service"}
