@@ -1,9 +1,10 @@
 """What holds for every test: the builders, and which tests run one after another.
 
-With `pytest -n 2 --dist loadgroup` (as `make test` does) the tests of one file, or of one shared
-control plane, stay together: module fixtures and planes exist once.
+With `pytest -n 2` (as `make test` does) the tests of one file, or of one shared control plane, stay
+together in one process: module fixtures and planes exist once.
 """
 
+import re
 import sys
 from pathlib import Path
 
@@ -11,19 +12,27 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-PLANES = ("cluster", "laptop")
-"""Fixtures of planes that several files share."""
+_SHARED = re.compile(r"\[(direct|extender)\b")
+"""In the names of tests: which of the shared planes they need."""
 
 
 def pytest_collection_modifyitems(items):
-    """Have the tests of one plane run together, and in one process."""
-    items.sort(key=_plane_of)
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_plane_of(item) or item.path.stem))
+    """Have the tests of one plane run one after another."""
+    items.sort(key=lambda item: _plane_of(item.nodeid))
 
 
-def _plane_of(item) -> str:
-    """Return which shared plane a test needs, if any."""
-    found = next((name for name in PLANES if name in getattr(item, "fixturenames", ())), "")
-    call = getattr(item, "callspec", None)
-    return str(call.params.get(found, found)) if call is not None else found
+def _plane_of(nodeid: str) -> str:
+    found = _SHARED.search(nodeid)
+    return found[1] if found else ""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Hand out planes and files, the largest first."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByPlane(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _plane_of(nodeid) or nodeid.split("::", maxsplit=1)[0]
+
+    return ByPlane(config, log)

@@ -76,7 +76,8 @@ def cluster(request):
 @pytest.fixture(scope="session")
 def laptop():
     """What a user gets on a laptop: process nodes alone, through the extender."""
-    with a_plane("test-laptop", NodeFile(nodes=(PROCESS,)), Options()) as plane:
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "alone")
+    with a_plane(f"test-laptop-{worker}", NodeFile(nodes=(PROCESS,)), Options()) as plane:
         yield Cluster(plane, "extender")
 
 
