@@ -142,7 +142,7 @@ class JobController:
             await self._reject(body, subject, str(error))
             return
         vanished = tuple(cache.vanished)
-        leaving = frozenset(p["metadata"]["uid"] for p in cache.pods.values() if leaving(p))
+        left = frozenset(p["metadata"]["uid"] for p in cache.pods.values() if leaving(p))
         actions = reconcile(job, self._observed(cache, job, vanished), clock())
         try:
             await self._carry_out(job, cache, subject, actions)
@@ -150,7 +150,7 @@ class JobController:
             await self._reject(cache.body, subject, str(error))
             return
         del cache.vanished[: len(vanished)]
-        cache.heeded = leaving
+        cache.heeded = left
         if actions.again_in_s is not None:
             self._work.later(key, actions.again_in_s + 0.05)
 
