@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from gangsched.replay import Replayed, replay
 from simulator.kwok import agreement, rehearse
 from simulator.run import policies_of, run
@@ -12,6 +14,7 @@ FASTER = 300.0
 IN_ORDER = "queues=[{name: default, strict: true}]"
 
 
+@pytest.mark.alone
 def test_virtual_time_and_kwok_agree(tmp_path):
     """Fifty gangs of one queue in strict order: the same order, and nearly the same waits."""
     scenario = load(REHEARSAL, (IN_ORDER,))

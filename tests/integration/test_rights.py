@@ -12,9 +12,12 @@ from conftest import AUDIT
 
 from gangsched.local.bootstrap import shipped
 
-pytestmark = pytest.mark.skipif(
-    "AUDITED" not in os.environ, reason="reads what the whole suite asked for: make test"
-)
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.skipif(
+        "AUDITED" not in os.environ, reason="reads what the whole suite asked for: make test"
+    ),
+]
 NAME = "system:serviceaccount:gangsched-system:"
 ACCOUNTS = ("gangsched", "kube-scheduler")
 VERBS = {"get", "list", "watch", "create", "update", "patch", "delete"}
