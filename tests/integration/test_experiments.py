@@ -264,7 +264,9 @@ def test_the_kubeflow_sdk_optimizes(laptop, home):
         objectives=[Objective(metric="loss", direction="minimize")],
         algorithm=RandomSearch(),
     )
-    job = client.wait_for_job_status(name, timeout=150, polling_interval=1)
+    # The SDK asks for each Trial's TrainJob, and fails where a Trial is a moment older than it.
+    wait_over(laptop, home, name)
+    job = client.wait_for_job_status(name, timeout=30, polling_interval=1)
     assert job.status == "Complete"
     assert len(job.trials) == 3
     assert [one.name for one in client.list_jobs()] == [name]
