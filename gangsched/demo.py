@@ -20,6 +20,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from gangsched.api import names
 from gangsched.kube.client import KubeClient
 from gangsched.kube.errors import Invalid, KubeError, NotFound
 from gangsched.local.nodes import load_nodes
@@ -30,7 +31,7 @@ _TIMEOUT_S = 180.0
 _JOBS = {"ddp-digits": 4, "second": 2, "wide": 64}
 _LOSS = re.compile(r"epoch (\d+) loss ([\d.]+)")
 _API = "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs"
-_GROUPS = "/apis/gangsched.io/v1beta1/namespaces/default/podgroups"
+_GROUPS = f"/apis/{names.GROUP}/{names.VERSION}/namespaces/default/podgroups"
 _PODS = "/api/v1/namespaces/default/pods"
 
 

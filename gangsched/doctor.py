@@ -27,6 +27,7 @@ Level = Literal["ok", "warn", "fail"]
 
 _ACCOUNT = "system:serviceaccount:gangsched-system:gangsched"
 _HOME = "gangsched-system"
+_OURS = f"/apis/{names.GROUP}/{names.VERSION}"
 _OLDEST = (1, 34)
 _GPU = "nvidia.com/gpu"
 _CLOCK_S = 2.0
@@ -211,7 +212,7 @@ async def _labels(client: KubeClient) -> AsyncIterator[Finding]:
             "run NVIDIA's gpu-feature-discovery, or label nvidia.com/gpu.product",
         )
     try:
-        topologies = (await _get(client, "/apis/gangsched.io/v1beta1/topologies"))["items"]
+        topologies = (await _get(client, f"{_OURS}/topologies"))["items"]
     except NotFound:
         topologies = []
     for topology in topologies:
@@ -275,7 +276,7 @@ async def _others(client: KubeClient) -> AsyncIterator[Finding]:
 
 
 async def _queues(client: KubeClient) -> AsyncIterator[Finding]:
-    queues = (await _get(client, "/apis/gangsched.io/v1beta1/queues"))["items"]
+    queues = (await _get(client, f"{_OURS}/queues"))["items"]
     wrong = [
         f"{one['metadata']['name']} ({condition['message']})"
         for one in queues

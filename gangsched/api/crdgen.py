@@ -97,7 +97,7 @@ def manifest(crd: Crd) -> Schema:
                         }
                     },
                 }
-                for version in (crd.version, *crd.also)
+                for version in (crd.version, *crd.also, *crd.superseded)
             ],
         },
     }

@@ -45,7 +45,7 @@ class Crd:
     """Further versions that are served, with the same schema."""
 
     superseded: tuple[str, ...] = ()
-    """Those of them that users should write no more."""
+    """The same, and users should write them no more."""
 
 
 def _role_rules(schema: Schema) -> None:
@@ -93,7 +93,6 @@ CRDS = (
     Crd(
         group=names.GROUP,
         version=names.VERSION,
-        also=names.SUPERSEDED,
         superseded=names.SUPERSEDED,
         kind="PodGroup",
         plural="podgroups",
@@ -132,7 +131,6 @@ CRDS = (
     Crd(
         group=names.GROUP,
         version=names.VERSION,
-        also=names.SUPERSEDED,
         superseded=names.SUPERSEDED,
         kind="Topology",
         plural="topologies",
@@ -160,7 +158,6 @@ CRDS = (
     Crd(
         group=names.GROUP,
         version=names.VERSION,
-        also=names.SUPERSEDED,
         superseded=names.SUPERSEDED,
         kind="Queue",
         plural="queues",
@@ -180,7 +177,6 @@ CRDS = (
     Crd(
         group=names.GROUP,
         version=names.VERSION,
-        also=names.SUPERSEDED,
         superseded=names.SUPERSEDED,
         kind="Reservation",
         plural="reservations",

@@ -6,6 +6,9 @@ from pydantic import Field
 
 from gangsched.api.base import ApiModel
 
+NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+"""A number in decimal notation."""
+
 _OPEN: dict[str, Any] = {"x-kubernetes-preserve-unknown-fields": True}
 
 
@@ -144,7 +147,7 @@ class StoppingRule(ApiModel):
     """When a trial is stopped early."""
 
     name: str
-    value: str
+    value: str = Field(pattern=NUMBER)
     comparison: Literal["equal", "less", "greater"]
     startStep: int | None = None  # noqa: N815
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from gangsched.api.names import USER_ANNOTATION
+from gangsched.api import names
 from gangsched.kube.client import APPLY, KubeClient
 from gangsched.kube.errors import Conflict, NotFound, Unavailable
 from gangsched.local.commands import ALIASES, SCHEDULER
@@ -129,7 +129,7 @@ async def _established(client: KubeClient, name: str) -> None:
 
 _STAMPED = (
     {
-        "apiVersion": "gangsched.io/v1beta1",
+        "apiVersion": f"{names.GROUP}/{names.VERSION}",
         "kind": "PodGroup",
         "metadata": {"name": "probe"},
         "spec": {"minMember": 1},
@@ -160,7 +160,7 @@ async def _stamped(client: KubeClient, probe: dict[str, Any]) -> None:
             answer = await client.request(
                 "POST", path, body=probe, params={"dryRun": "All"}, tries=1
             )
-            if USER_ANNOTATION in json.loads(answer)["metadata"].get("annotations", {}):
+            if names.USER_ANNOTATION in json.loads(answer)["metadata"].get("annotations", {}):
                 return
         except Unavailable as error:
             why = str(error)

@@ -14,7 +14,16 @@ import msgspec
 
 from gangsched.core.jobs import conditions
 from gangsched.core.jobs.framework import Framework
-from gangsched.core.jobs.model import Actions, Intent, Job, JobEvent, Json, Observed, PodView
+from gangsched.core.jobs.model import (
+    GROUP_VERSION,
+    Actions,
+    Intent,
+    Job,
+    JobEvent,
+    Json,
+    Observed,
+    PodView,
+)
 from gangsched.core.jobs.parts import within
 from gangsched.core.jobs.reconcile import reconcile
 from gangsched.core.jobs.tree import leaving
@@ -161,7 +170,7 @@ class JobController:
             await self._write_status(cache, job, actions.status)
         for event in actions.events:
             await self._tell(cache, subject, event)
-        groups = f"/apis/gangsched.io/v1beta1/namespaces/{job.namespace}/podgroups"
+        groups = collection(GROUP_VERSION, "PodGroup", job.namespace)
         # Before its pods: a gang that is over has not lost them.
         if actions.delete_group and cache.group is not None:
             await self._gone(f"{groups}/{job.name}", cache.group["metadata"]["uid"])

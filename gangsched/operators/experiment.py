@@ -1,6 +1,6 @@
 """Experiments: what is wrong with one in a sentence, else the core's reconcile."""
 
-import math
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -11,13 +11,21 @@ from gangsched.core.jobs import experiment
 from gangsched.core.jobs.model import Json
 from gangsched.core.jobs.step import Clock
 from gangsched.core.jobs.tree import Owned, Steps
-from gangsched.core.jobs.trial import API_VERSION, JOBS
+from gangsched.core.jobs.trial import API_VERSION
+from gangsched.operators.ends import ConditionError, check
 from gangsched.operators.owner import OwnerKind
 from gangsched.operators.parse import InvalidJobError
-from gangsched.operators.suggest import ALGORITHMS, SpaceError, suggest
+from gangsched.operators.settings import MEDIANSTOP, misset
+from gangsched.operators.space import LOGARITHMIC, SpaceError
+from gangsched.operators.suggest import ALGORITHMS, suggest
+from gangsched.operators.trial import unrunnable
 
 _NAME_LENGTH = 40
 _PARALLEL = 3
+_SHOWN = 40
+_LARGEST = {"int": 2**63 - 1, "double": 1e300}
+"""What the libraries that search can reckon with."""
+
 _KATIB = ("hyperband", "pbt", "cmaes", "enas", "darts")
 """What Katib has and we do not."""
 
@@ -28,7 +36,7 @@ def kind() -> OwnerKind:
     def step(owned: Owned, clock: Clock) -> Steps:
         body = owned.body | {"spec": _checked(owned)}
         try:
-            return experiment.reconcile(Owned(body, owned.parts), suggest, clock)
+            return experiment.reconcile(replace(owned, body=body), suggest, clock)
         except SpaceError as error:
             subject = f"Experiment {owned.namespace}/{owned.name}"
             raise InvalidJobError(f"{subject}: spec.parameters: {error}") from error
@@ -60,10 +68,14 @@ def _checked(owned: Owned) -> Json:
         said = "is Katib's and not run here" if name in _KATIB else "is not known"
         there = ", ".join(ALGORITHMS)
         raise wrong(f"spec.algorithm.algorithmName: {name!r} {said}; there are: {there}")
+    if why := misset(spec.algorithm):
+        raise wrong(f"spec.algorithm.{why}")
     stopping = spec.earlyStopping
-    if stopping is not None and stopping.algorithmName != "medianstop":
+    if stopping is not None and stopping.algorithmName != MEDIANSTOP:
         known = stopping.algorithmName
-        raise wrong(f"spec.earlyStopping.algorithmName: {known!r} is not known; use medianstop")
+        raise wrong(f"spec.earlyStopping.algorithmName: {known!r} is not known; use {MEDIANSTOP}")
+    if stopping is not None and (why := misset(stopping)):
+        raise wrong(f"spec.earlyStopping.{why}")
     most = spec.maxTrialCount
     for field, count in (
         ("parallelTrialCount", spec.parallelTrialCount),
@@ -98,19 +110,20 @@ def _misspaced(parameter: Parameter) -> str:
         text = getattr(space, field)
         if text is None:
             continue
+        kind = parameter.parameterType
         try:
-            numbers[field] = float(int(text) if parameter.parameterType == "int" else float(text))
+            numbers[field] = int(text) if kind == "int" else float(text)
         except ValueError:
-            return f"{field} is {text!r}; it must be a number ({parameter.parameterType})"
-        if not math.isfinite(numbers[field]):
-            return f"{field} is {text!r}; it must be finite"
+            return f"{field} is {text[:_SHOWN]!r}; it must be a number ({kind})"
+        if not abs(numbers[field]) <= _LARGEST[kind]:
+            return f"{field} is {text[:_SHOWN]!r}; it must be within ±{_LARGEST[kind]:.3g}"
     if "min" not in numbers or "max" not in numbers:
         return f"a parameter of type {parameter.parameterType} needs min and max"
     if numbers["min"] > numbers["max"]:
         return f"min is {space.min}, above max, which is {space.max}"
     if numbers.get("step", 1.0) <= 0:
         return f"step is {space.step}; it must be above 0"
-    if space.distribution in ("logUniform", "logNormal") and numbers["min"] <= 0:
+    if space.distribution in LOGARITHMIC and numbers["min"] <= 0:
         return f"distribution {space.distribution} needs min above 0, and it is {space.min}"
     return ""
 
@@ -133,11 +146,12 @@ def _untemplated(spec: dict[str, Any]) -> str:
     trial = template.get("trialSpec")
     if not isinstance(trial, dict):
         return "trialSpec is missing; it holds the job of a trial (a configMap is not read)"
-    known = [(version, one) for version, one in JOBS]
-    if (trial.get("apiVersion"), trial.get("kind")) not in known:
-        there = ", ".join(f"{version} {one}" for version, one in known)
-        given = f"{trial.get('apiVersion')} {trial.get('kind')}"
-        return f"trialSpec is a {given}; there are: {there}"
+    if why := unrunnable(trial):
+        return f"trialSpec {why}"
+    try:
+        check(template)
+    except ConditionError as error:
+        return str(error)
     names = {one["name"] for one in spec["parameters"]}
     given_names = {one["name"] for one in template.get("trialParameters") or []}
     for one in template.get("trialParameters") or []:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from gangsched.core.jobs.model import Json
+from gangsched.core.jobs.model import GROUP_VERSION, Json
 from gangsched.core.jobs.trial import API_VERSION, JOBS, KIND
 from gangsched.kube.client import KubeClient
 from gangsched.kube.watch import Watch
@@ -23,11 +23,9 @@ _PARTS: Mapping[str, tuple[str, dict[str, str]]] = {
     "Pod": ("/api/v1/pods", {"labelSelector": _OPERATOR_LABEL}),
     "Service": ("/api/v1/services", {}),
     "PersistentVolumeClaim": ("/api/v1/persistentvolumeclaims", {}),
-    "Job": ("/apis/batch/v1/jobs", {}),
-    "PodGroup": ("/apis/gangsched.io/v1beta1/podgroups", {}),
     **{
         kind: (f"/apis/{version}/{kind.lower()}s", {})
-        for version, kind in (*JOBS[1:], (API_VERSION, KIND))
+        for version, kind in (*JOBS, (API_VERSION, KIND), (GROUP_VERSION, "PodGroup"))
     },
 }
 """Kinds of parts, and how all of them are listed."""

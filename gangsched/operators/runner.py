@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 Controllers = dict[str, JobController | OwnerController]
 """By kind."""
 
-_SEARCHERS = ("gjson", "optuna", "scipy", "skopt")
+_SEARCHERS = ("gjson", "optuna", "re2", "scipy", "skopt")
 
 
 async def run_operators(

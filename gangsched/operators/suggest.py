@@ -9,61 +9,15 @@ import itertools
 import math
 import random
 import zlib
-from collections.abc import Callable, Iterable
-from decimal import Decimal
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
 from gangsched.core.jobs.experiment import Assignments, Tried
 from gangsched.core.jobs.model import Json
-
-_GRID_MAX = 1_000_000
-"""Points of a grid that are looked through."""
-
-
-class SpaceError(Exception):
-    """A search space that an algorithm cannot search; the message names the parameter."""
-
-
-class Space:
-    """A search space: for each parameter its values, or its bounds."""
-
-    def __init__(self, parameters: list[Json]) -> None:
-        self.parameters = parameters
-
-    def values(self, parameter: Json) -> list[str] | None:
-        """Return the values of a parameter where they can be counted, else None."""
-        space, kind = parameter["feasibleSpace"], parameter["parameterType"]
-        if kind in ("categorical", "discrete"):
-            return list(space["list"])
-        low, high = Decimal(space["min"]), Decimal(space["max"])
-        step = Decimal(space["step"]) if space.get("step") else Decimal(1)
-        if kind == "double" and not space.get("step"):
-            return None
-        count = int((high - low) / step) + 1
-        return [written(low + step * index, kind) for index in range(count)]
-
-    def nearest(self, parameter: Json, value: float) -> str:
-        """Return a number as one of a parameter's values."""
-        space, kind = parameter["feasibleSpace"], parameter["parameterType"]
-        low, high = Decimal(space["min"]), Decimal(space["max"])
-        found = min(max(Decimal(repr(float(value))), low), high)
-        if space.get("step") or kind == "int":
-            step = Decimal(space.get("step") or 1)
-            most = int((high - low) / step)
-            found = low + step * min(int(((found - low) / step).to_integral_value()), most)
-        return written(found, kind)
-
-    def logarithmic(self, parameter: Json) -> bool:
-        """Tell whether a parameter is searched by its logarithm."""
-        named = parameter["feasibleSpace"].get("distribution")
-        return named in ("logUniform", "logNormal")
-
-
-def written(value: Decimal, kind: str) -> str:
-    """Return a number as trials are told it."""
-    return str(int(value)) if kind == "int" else f"{value.normalize():f}"
+from gangsched.operators.space import Dimension, Space, SpaceError
 
 
 def suggest(spec: Json, tried: list[Tried], count: int, uid: str) -> list[Assignments]:
@@ -76,52 +30,72 @@ def suggest(spec: Json, tried: list[Tried], count: int, uid: str) -> list[Assign
     name = spec["algorithm"]["algorithmName"]
     settings = {s["name"]: s["value"] for s in spec["algorithm"].get("algorithmSettings") or []}
     seed = int(settings.get("random_state") or zlib.crc32(uid.encode()))
-    search = ALGORITHMS[name]
-    return search(Search(spec, Space(spec["parameters"]), tried, settings, seed), count)
+    search = Search(Space(spec["parameters"]), tried, settings, seed, spec["objective"]["type"])
+    try:
+        return ALGORITHMS[name](search, count)
+    except (ValueError, OverflowError) as error:
+        raise SpaceError(f"{name} cannot search them: {error}") from error
 
 
+@dataclass(frozen=True, slots=True)
 class Search:
     """What an algorithm is asked with."""
 
-    def __init__(
-        self,
-        spec: Json,
-        space: Space,
-        tried: list[Tried],
-        settings: dict[str, str],
-        seed: int,
-    ) -> None:
-        self.spec, self.space, self.tried = spec, space, tried
-        self.settings, self.seed = settings, seed
+    space: Space
+    tried: list[Tried]
+    settings: Mapping[str, str]
+    seed: int
+    sense: str
 
     @property
     def maximizes(self) -> bool:
         """Tell whether larger is better."""
-        return bool(self.spec["objective"]["type"] == "maximize")
+        return self.sense == "maximize"
+
+    def whole(self, setting: str, default: int) -> int:
+        """Return a setting that is a whole number."""
+        return int(self.settings.get(setting) or default)
+
+    def seed_at(self, number: int) -> int:
+        """Return the seed for the point of a number, as numpy takes one."""
+        return (self.seed + number) % 2**32
 
 
 def _random(search: Search, count: int) -> list[Assignments]:
     points = []
     for number in range(len(search.tried), len(search.tried) + count):
         rng = random.Random(f"{search.seed}/{number}")  # noqa: S311
-        points.append(_at(search, [rng.random() for _ in search.space.parameters]))
+        points.append(search.space.at([rng.random() for _ in search.space.dimensions]))
     return points
 
 
 def _grid(search: Search, count: int) -> list[Assignments]:
-    axes = []
-    for one in search.space.parameters:
-        values = search.space.values(one)
-        if values is None:
+    counts = []
+    for one in search.space.dimensions:
+        if one.count is None:
             raise SpaceError(
-                f"parameter {one['name']!r} is a double without a step, which a grid needs; "
+                f"parameter {one.name!r} is a double without a step, which a grid needs; "
                 f"give feasibleSpace.step"
             )
-        axes.append([(one["name"], value) for value in values])
+        counts.append(one.count)
     done = {tuple(sorted(one.assignments.items())) for one in search.tried}
-    points = (dict(pairs) for pairs in itertools.islice(itertools.product(*axes), _GRID_MAX))
+    points = (_cell(search.space, counts, index) for index in _below(math.prod(counts)))
     fresh = (point for point in points if tuple(sorted(point.items())) not in done)
     return list(itertools.islice(fresh, count))
+
+
+def _below(bound: int) -> Iterator[int]:
+    """Return the numbers below one that `range` may not hold."""
+    return itertools.takewhile(lambda number: number < bound, itertools.count())
+
+
+def _cell(space: Space, counts: list[int], index: int) -> Assignments:
+    """Return a point of a grid, of which the last dimension changes first."""
+    point = {}
+    for one, count in zip(reversed(space.dimensions), reversed(counts), strict=True):
+        index, digit = divmod(index, count)
+        point[one.name] = one.value(digit)
+    return dict(reversed(point.items()))
 
 
 def _optuna(
@@ -131,34 +105,28 @@ def _optuna(
 
     def search_by(search: Search, count: int) -> list[Assignments]:
         optuna = _quiet_optuna()
-        distributions = {
-            one["name"]: _distribution(optuna, search, one) for one in search.space.parameters
-        }
+        space = search.space
+        distributions = {one.name: _distribution(optuna, one) for one in space.dimensions}
         told = optuna.trial.TrialState
         states = {"running": told.RUNNING, "done": told.COMPLETE, "failed": told.FAIL}
         points: list[Assignments] = []
         for number in range(len(search.tried), len(search.tried) + count):
             study = optuna.create_study(
                 direction="maximize" if search.maximizes else "minimize",
-                sampler=sampler(optuna, search, search.seed + number),
+                sampler=sampler(optuna, search, search.seed_at(number)),
             )
             asked = [Tried(point, "running") for point in points]
             for one in [*search.tried, *asked]:
-                params = {
-                    name: _read(search, name, value)
-                    for name, value in one.assignments.items()
-                    if name in distributions
-                }
-                study.add_trial(
-                    optuna.trial.create_trial(
-                        params=params,
-                        distributions={name: distributions[name] for name in params},
-                        value=one.value,
-                        state=states[one.state],
+                if (params := space.read(one.assignments)) is not None:
+                    study.add_trial(
+                        optuna.trial.create_trial(
+                            params=params,
+                            distributions=distributions,
+                            value=one.value,
+                            state=states[one.state],
+                        )
                     )
-                )
-            drawn = study.ask(distributions).params
-            points.append(_point(search, drawn))
+            points.append(space.point(study.ask(distributions).params))
         return points
 
     return search_by
@@ -172,67 +140,35 @@ def _quiet_optuna() -> Any:
     return optuna
 
 
-def _distribution(optuna: Any, search: Search, parameter: Json) -> Any:
-    space, kind = parameter["feasibleSpace"], parameter["parameterType"]
-    if kind in ("categorical", "discrete"):
-        return optuna.distributions.CategoricalDistribution(space["list"])
-    log = search.space.logarithmic(parameter)
+def _distribution(optuna: Any, one: Dimension) -> Any:
+    if one.listed:
+        return optuna.distributions.CategoricalDistribution(one.listed)
     # A step and a logarithm exclude each other there: the step is laid over what is drawn.
-    if kind == "int":
-        step = 1 if log else int(space.get("step") or 1)
-        return optuna.distributions.IntDistribution(int(space["min"]), int(space["max"]), log, step)
-    step_of = None if log or not space.get("step") else float(space["step"])
-    return optuna.distributions.FloatDistribution(
-        float(space["min"]), float(space["max"]), log, step_of
+    log = one.logarithmic
+    if one.kind == "int":
+        step = 1 if log else int(one.step or 1)
+        return optuna.distributions.IntDistribution(int(one.low), int(one.high), log, step)
+    step_of = None if log or one.step is None else float(one.step)
+    return optuna.distributions.FloatDistribution(float(one.low), float(one.high), log, step_of)
+
+
+def _tpe(optuna: Any, search: Search, seed: int, *, multivariate: bool = False) -> Any:
+    return optuna.samplers.TPESampler(
+        seed=seed,
+        constant_liar=True,
+        multivariate=multivariate,
+        n_startup_trials=search.whole("n_startup_trials", 10),
+        n_ei_candidates=search.whole("n_ei_candidates", 24),
     )
-
-
-def _read(search: Search, name: str, value: str) -> Any:
-    kind = next(p["parameterType"] for p in search.space.parameters if p["name"] == name)
-    return {"int": int, "double": float}.get(kind, str)(value)
-
-
-def _point(search: Search, drawn: dict[str, Any]) -> Assignments:
-    point = {}
-    for one in search.space.parameters:
-        value = drawn[one["name"]]
-        numeric = one["parameterType"] in ("int", "double")
-        point[one["name"]] = search.space.nearest(one, value) if numeric else str(value)
-    return point
-
-
-def _tpe(optuna: Any, _: Search, seed: int) -> Any:
-    return optuna.samplers.TPESampler(seed=seed, constant_liar=True)
-
-
-def _multivariate_tpe(optuna: Any, _: Search, seed: int) -> Any:
-    return optuna.samplers.TPESampler(seed=seed, constant_liar=True, multivariate=True)
 
 
 def _sobol(search: Search, count: int) -> list[Assignments]:
     qmc = import_module("scipy.stats").qmc
     begun = len(search.tried)
-    sequence = qmc.Sobol(len(search.space.parameters), scramble=True, seed=search.seed)
+    sequence = qmc.Sobol(len(search.space.dimensions), scramble=True, seed=search.seed_at(0))
     if begun:
         sequence.fast_forward(begun)
-    return [_at(search, shares) for shares in sequence.random(count)]
-
-
-def _at(search: Search, shares: Iterable[float]) -> Assignments:
-    """Return the point at some share of each parameter's range."""
-    point = {}
-    for one, share in zip(search.space.parameters, shares, strict=True):
-        values = search.space.values(one)
-        if values is not None and not search.space.logarithmic(one):
-            point[one["name"]] = values[min(int(share * len(values)), len(values) - 1)]
-            continue
-        low, high = (float(one["feasibleSpace"][key]) for key in ("min", "max"))
-        if search.space.logarithmic(one):
-            drawn = math.exp(math.log(low) + share * (math.log(high) - math.log(low)))
-        else:
-            drawn = low + share * (high - low)
-        point[one["name"]] = search.space.nearest(one, drawn)
-    return point
+    return [search.space.at([float(share) for share in one]) for one in sequence.random(count)]
 
 
 def _bayesian(search: Search, count: int) -> list[Assignments]:
@@ -242,39 +178,42 @@ def _bayesian(search: Search, count: int) -> list[Assignments]:
     (katib#1430); here that is only done where `distribution` asks for it.
     """
     skopt = import_module("skopt")
-    dimensions: list[Any] = []
-    for one in search.space.parameters:
-        space, kind = one["feasibleSpace"], one["parameterType"]
-        prior = "log-uniform" if search.space.logarithmic(one) else "uniform"
-        if kind in ("categorical", "discrete"):
-            dimensions.append(skopt.space.Categorical(space["list"], name=one["name"]))
-        elif kind == "int":
-            bounds = (int(space["min"]), int(space["max"]))
-            dimensions.append(skopt.space.Integer(*bounds, prior=prior, name=one["name"]))
-        else:
-            low, high = float(space["min"]), float(space["max"])
-            dimensions.append(skopt.space.Real(low, high, prior=prior, name=one["name"]))
+    space = search.space
     optimizer = skopt.Optimizer(
-        dimensions,
+        [_dimension(skopt, one) for one in space.dimensions],
         base_estimator=search.settings.get("base_estimator", "GP"),
-        n_initial_points=int(search.settings.get("n_initial_points") or 10),
+        n_initial_points=search.whole("n_initial_points", 10),
         acq_func=search.settings.get("acq_func", "gp_hedge"),
         acq_optimizer=search.settings.get("acq_optimizer", "auto"),
-        random_state=search.seed + len(search.tried),
+        random_state=search.seed_at(len(search.tried)),
     )
     sign = -1.0 if search.maximizes else 1.0
-    names = [one["name"] for one in search.space.parameters]
     known = [sign * one.value for one in search.tried if one.value is not None]
     if known:
         # What runs is taken for middling, and what failed for the worst: neither is tried again.
         guessed = {"running": sum(known) / len(known), "failed": max(known)}
-        points = [[_read(search, n, one.assignments[n]) for n in names] for one in search.tried]
-        costs = [
-            guessed[one.state] if one.value is None else sign * one.value for one in search.tried
+        read = [(space.read(one.assignments), one) for one in search.tried]
+        told = [
+            (list(at.values()), guessed[one.state] if one.value is None else sign * one.value)
+            for at, one in read
+            if at is not None
         ]
-        optimizer.tell(points, costs)
+        if told:
+            optimizer.tell(*(list(column) for column in zip(*told, strict=True)))
+    names = [one.name for one in space.dimensions]
     drawn = optimizer.ask(n_points=count)
-    return [_point(search, dict(zip(names, one, strict=True))) for one in drawn]
+    return [space.point(dict(zip(names, one, strict=True))) for one in drawn]
+
+
+def _dimension(skopt: Any, one: Dimension) -> Any:
+    if one.listed:
+        return skopt.space.Categorical(one.listed, name=one.name)
+    number = int if one.kind == "int" else float
+    low, high = number(one.low), number(one.high)
+    if low == high:
+        return skopt.space.Categorical([low], name=one.name)
+    made = skopt.space.Integer if one.kind == "int" else skopt.space.Real
+    return made(low, high, prior="log-uniform" if one.logarithmic else "uniform", name=one.name)
 
 
 ALGORITHMS: dict[str, Callable[[Search, int], list[Assignments]]] = {
@@ -282,7 +221,7 @@ ALGORITHMS: dict[str, Callable[[Search, int], list[Assignments]]] = {
     "grid": _grid,
     "sobol": _sobol,
     "tpe": _optuna(_tpe),
-    "multivariate-tpe": _optuna(_multivariate_tpe),
+    "multivariate-tpe": _optuna(partial(_tpe, multivariate=True)),
     "bayesianoptimization": _bayesian,
 }
 """By the names that Katib gives them."""

@@ -1,9 +1,9 @@
 """Trials: how their job stands, and what its log says, for the core's reconcile."""
 
-import re
+import asyncio
+from dataclasses import replace
 from typing import Any
 
-import gjson
 import msgspec
 from pydantic import ValidationError
 
@@ -15,22 +15,12 @@ from gangsched.core.jobs.step import Clock
 from gangsched.core.jobs.tree import Owned, Steps
 from gangsched.kube.client import KubeClient
 from gangsched.kube.errors import KubeError
+from gangsched.operators.collect import FilterError, read
+from gangsched.operators.ends import ConditionError, ended
 from gangsched.operators.owner import OwnerKind
 from gangsched.operators.parse import InvalidJobError
 
-_SEEN = ("Seen", "")
-"""Where `look` leaves what it saw among a trial's parts."""
-
 _LOG_BYTES = 64 * 2**20
-_CONDITION = 'status.conditions.#(type=="{}")#|#(status=="True")#'
-_ENDS = {
-    "Job": ("Complete", "Failed"),
-    "TrainJob": ("Complete", "Failed"),
-    "JobSet": ("Completed", "Failed"),
-}
-"""Conditions that end a job well or badly; those of the Training Operator have other words."""
-
-_TRAINING = ("Succeeded", "Failed")
 _PODS = {
     "Job": "batch.kubernetes.io/job-name",
     "TrainJob": "jobset.sigs.k8s.io/jobset-name",
@@ -51,11 +41,42 @@ def kind() -> OwnerKind:
     """Return how Trials are run."""
 
     def step(owned: Owned, clock: Clock) -> Steps:
-        parts = dict(owned.parts)
-        seen = parts.pop(_SEEN, {})
-        return trial.reconcile(Owned(owned.body, parts), trial.Seen(**seen), clock)
+        return trial.reconcile(owned, trial.Seen(**owned.seen), clock)
 
     return OwnerKind(trial.API_VERSION, trial.KIND, trial.JOBS, step, look=look)
+
+
+def unrunnable(job: Json) -> str:
+    """Return why a job cannot be a trial's, if it cannot."""
+    if (job.get("apiVersion"), job.get("kind")) not in trial.JOBS:
+        there = ", ".join(f"{version} {one}" for version, one in trial.JOBS)
+        return f"is a {job.get('apiVersion')} {job.get('kind')}; there are: {there}"
+    metadata = job.get("metadata") or {}
+    if not isinstance(metadata, dict):
+        return f"has metadata {metadata!r}; it must be a mapping"
+    for field in ("labels", "annotations"):
+        texts = metadata.get(field) or {}
+        if not isinstance(texts, dict) or not all(isinstance(one, str) for one in texts.values()):
+            return f"has metadata.{field} {texts!r}; it must be a mapping of strings"
+    return ""
+
+
+def checked(owned: Owned) -> Json:
+    """Return a trial's spec.
+
+    Raises:
+        InvalidJobError: a field is wrong.
+
+    """
+    subject = f"Trial {owned.namespace}/{owned.name}"
+    spec: Json = owned.body.get("spec") or {}
+    try:
+        TrialSpec.model_validate(spec)
+    except ValidationError as error:
+        raise InvalidJobError(one_sentence(error, f"{subject}: spec")) from error
+    if why := unrunnable(spec["runSpec"]):
+        raise InvalidJobError(f"{subject}: spec.runSpec {why}")
+    return spec
 
 
 async def look(client: KubeClient, owned: Owned) -> Owned:
@@ -66,39 +87,22 @@ async def look(client: KubeClient, owned: Owned) -> Owned:
 
     """
     subject = f"Trial {owned.namespace}/{owned.name}"
-    try:
-        TrialSpec.model_validate(owned.body.get("spec") or {})
-    except ValidationError as error:
-        raise InvalidJobError(one_sentence(error, f"{subject}: spec")) from error
-    spec: Json = owned.body["spec"]
-    job = owned.parts.get((spec["runSpec"].get("kind", ""), owned.name))
+    spec = checked(owned)
+    job = owned.parts.get((spec["runSpec"]["kind"], owned.name))
     if job is None or trial.state(owned.body) in trial.OVER:
         return owned
     try:
-        ended = _ended(spec, job)
-    except gjson.GJSONError as error:
-        raise InvalidJobError(f"{subject}: a condition is no GJSON path: {error}") from error
+        now = ended(spec, job)
+    except ConditionError as error:
+        raise InvalidJobError(f"{subject}: spec.{error}") from error
     series = None
     if (
-        ended == "succeeded"
+        now == "succeeded"
         or spec.get("earlyStoppingRules")
         or trial.FIRST_STEPS in (owned.body["metadata"].get("annotations") or {})
     ):
         series = await _series(client, owned, job, subject)
-    seen = {"ended": ended, "series": series}
-    return Owned(owned.body, {**owned.parts, _SEEN: seen})
-
-
-def _ended(spec: Json, job: Json) -> str:
-    """Return how a job ended, by the trial's conditions (GJSON) or those its kind has."""
-    well, badly = (_CONDITION.format(word) for word in _ENDS.get(job["kind"], _TRAINING))
-    for said, path in (
-        ("failed", spec.get("failureCondition") or badly),
-        ("succeeded", spec.get("successCondition") or well),
-    ):
-        if gjson.get(job, path, quiet=True):
-            return said
-    return ""
+    return replace(owned, seen={"ended": now, "series": series})
 
 
 async def _series(
@@ -134,9 +138,8 @@ async def _series(
     source = (spec.get("metricsCollector") or {}).get("source") or {}
     filters = (source.get("filter") or {}).get("metricsFormat") or ()
     try:
-        return metrics.read(log.decode(errors="replace").splitlines(), names, filters)
-    except (re.error, IndexError) as error:
-        raise InvalidJobError(
-            f"{subject}: spec.metricsCollector.source.filter.metricsFormat: {error}; an "
-            f"expression needs two groups, name and value"
-        ) from error
+        # In a thread: a log may be long, and others wait for this loop.
+        return await asyncio.to_thread(read, log.decode(errors="replace"), names, filters)
+    except FilterError as error:
+        where = "spec.metricsCollector.source.filter.metricsFormat"
+        raise InvalidJobError(f"{subject}: {where}: {error}") from error

@@ -3,6 +3,9 @@
 import msgspec
 import pytest
 
+from gangsched.api import names
+from gangsched.core.jobs.model import GROUP_VERSION
+from gangsched.operators import runner
 from gangsched.operators.parts import PartReceiver
 
 
@@ -66,3 +69,17 @@ def test_what_was_never_a_part_is_not_told_gone():
     receiver.gone("uid-p", None)
     receiver.seen(b'{"metadata": {"uid": 3}}')
     assert not controller.told
+
+
+def test_jobs_make_podgroups_of_the_version_that_users_write():
+    assert f"{names.GROUP}/{names.VERSION}" == GROUP_VERSION
+
+
+@pytest.mark.parametrize("missing", ["", "optuna", "re2"])
+def test_experiments_are_left_alone_without_their_extra(monkeypatch, caplog, missing):
+    caplog.set_level("INFO")
+    there = runner.find_spec
+    monkeypatch.setattr(runner, "find_spec", lambda name: None if name == missing else there(name))
+    kinds = [one.kind for one in runner._searches()]
+    assert kinds == ([] if missing else ["Experiment", "Trial"])
+    assert ("need the extra gangsched[experiments]" in caplog.text) == bool(missing)

@@ -1,11 +1,13 @@
 """Katib's algorithms: inside the space, the same when asked the same, better than chance."""
 
 import math
+import tracemalloc
 
 import pytest
 
 from gangsched.core.jobs.experiment import Tried
-from gangsched.operators.suggest import ALGORITHMS, SpaceError, suggest
+from gangsched.operators.space import SpaceError
+from gangsched.operators.suggest import ALGORITHMS, suggest
 
 
 def spec(algorithm: str, *parameters, kind="maximize", **settings) -> dict:
@@ -71,6 +73,46 @@ def test_a_grid_ends():
     tried = [Tried(point, "done", 0.0) for point in points[:8]]
     assert suggest(asked, tried, 5, "u") == points[8:]
     assert not suggest(asked, [Tried(point, "done", 0.0) for point in points], 5, "u")
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_range_is_counted_and_not_listed(algorithm):
+    """A billion values a parameter take no memory, and no time."""
+    huge = {"min": "0", "max": "1000000000"}
+    asked = spec(algorithm, *((name, "int", huge) for name in "abcdefg"))
+    tracemalloc.start()
+    points = suggest(asked, [], 2, "u")
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(points) == 2
+    assert all(0 <= int(value) <= 10**9 for point in points for value in point.values())
+    assert peak_bytes < 64 * 2**20
+
+
+@pytest.mark.parametrize("algorithm", SEARCHES)
+def test_spaces_at_the_edge_of_numbers(algorithm):
+    """One value alone, the largest numbers, a seed at numpy's end, points of another space."""
+    asked = spec(
+        algorithm,
+        ("one", "double", {"min": "0.5", "max": "0.5"}),
+        ("only", "int", {"min": "3", "max": "3"}),
+        ("twice", "categorical", {"list": ["a", "a", "b"], "distribution": "logUniform"}),
+        ("far", "int", {"min": "-9223372036854775807", "max": "9223372036854775807"}),
+        ("tiny", "double", {"min": "1e-300", "max": "1e-299"}),
+        random_state=str(2**32 - 1),
+    )
+    other = [Tried({"one": "0.7"}, "done", 1.0)] * 12
+    for point in suggest(asked, other, 3, "u"):
+        assert (point["one"], point["only"]) == ("0.5", "3")
+        assert point["twice"] in ("a", "b")
+        assert abs(int(point["far"])) < 2**63
+        assert 1e-300 <= float(point["tiny"]) <= 1e-299
+
+
+def test_what_a_library_refuses_is_said():
+    asked = spec("bayesianoptimization", DROP, acq_optimizer="lbfgs", base_estimator="RF")
+    with pytest.raises(SpaceError, match="bayesianoptimization cannot search them: "):
+        suggest(asked, [], 1, "u")
 
 
 def test_a_grid_needs_steps():

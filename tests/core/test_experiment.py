@@ -1,12 +1,15 @@
 """Katib's Experiments and Trials as pure functions: counts, ends, stopping, templates."""
 
 import copy
+import re
 
 import pytest
 
 from gangsched.core.jobs import experiment, metrics, trial
 from gangsched.core.jobs.step import Clock
 from gangsched.core.jobs.tree import Owned
+from gangsched.operators.collect import FilterError, read
+from gangsched.operators.ends import ended
 from gangsched.operators.experiment import kind
 from gangsched.operators.parse import InvalidJobError
 
@@ -260,7 +263,39 @@ def test_a_trial_that_falls_behind_is_stopped_and_keeps_what_it_had():
     ],
 )
 def test_metrics_in_a_line(line, found):
-    assert metrics.read([line], ["accuracy"])["accuracy"] == found
+    assert read(line, ["accuracy"])["accuracy"] == found
+
+
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        (r"(\w+)=(", "is no expression (RE2): missing )"),
+        (r"(a+)+\1=(\d+)", "is no expression (RE2): invalid escape sequence"),
+        (r"(\w+)=\d+", "needs two groups, name and value"),
+    ],
+)
+def test_filters_that_cannot_be_used(expression, said):
+    with pytest.raises(FilterError, match=re.escape(said)):
+        read("a=1", ["a"], [expression])
+
+
+def test_a_filter_cannot_keep_us_busy():
+    """Python's own expressions need years for this one."""
+    log = "a" * 5000 + "!"
+    assert read(log, ["a"], [r"((?:a+)+)+=(\d+)"]) == {"a": []}
+
+
+def test_what_a_trial_is_annotated_with_is_not_believed():
+    asked = search([tried("a")]).parts["Trial", "a"]
+    asked["metadata"]["annotations"] = {trial.FIRST_STEPS: "many"}
+    asked["status"] = {}
+    asked["spec"] |= {"objective": search().body["spec"]["objective"]}
+    asked["spec"] |= {"runSpec": {"kind": "Job", "apiVersion": "batch/v1"}}
+    job = {"kind": "Job", "metadata": {"name": "a"}}
+    seen = trial.Seen("succeeded", {"accuracy": [0.5]})
+    steps = trial.reconcile(Owned(asked, {("Job", "a"): job}), seen, CLOCK)
+    assert "firstStepsMean" not in steps.status
+    assert steps.status["observation"]["metrics"][0]["latest"] == "0.5"
 
 
 def wrong(change) -> str:
@@ -282,6 +317,7 @@ def _set(path: str, value):
     return change
 
 
+ESTIMATOR = {"name": "base_estimator", "value": "SVM"}
 SPACE = "parameters/0/feasibleSpace"
 
 
@@ -296,9 +332,33 @@ SPACE = "parameters/0/feasibleSpace"
         (SPACE, {"min": "0.1"}, "spec.parameters[lr].feasibleSpace: a parameter of type double"),
         (SPACE, {"min": "2", "max": "1"}, "min is 2, above max, which is 1"),
         (SPACE, {"min": "a", "max": "1"}, "min is 'a'; it must be a number"),
-        (SPACE, {"min": "0", "max": "inf"}, "max is 'inf'; it must be finite"),
+        (SPACE, {"min": "0", "max": "inf"}, "max is 'inf'; it must be within ±1e+300"),
         (SPACE, {"min": "0", "max": "1", "step": "0"}, "step is 0; it must be above 0"),
         (SPACE, {"min": "0", "max": "1", "distribution": "logUniform"}, "needs min above 0"),
+        (SPACE, {"min": "0", "max": "9" * 4000}, "max is '9999"),
+        (
+            "algorithm/algorithmSettings",
+            [{"name": "random_state", "value": "-1"}],
+            "spec.algorithm.algorithmSettings[random_state] is '-1'; it must be a whole number",
+        ),
+        (
+            "algorithm",
+            {"algorithmName": "bayesianoptimization", "algorithmSettings": [ESTIMATOR]},
+            "[base_estimator] is 'SVM'; it must be one of: GP, RF, ET, GBRT",
+        ),
+        (
+            "algorithm/algorithmSettings",
+            [{"name": "sigma", "value": "1"}],
+            "algorithmSettings: 'sigma' is not known; there are: random_state",
+        ),
+        (
+            "earlyStopping",
+            {
+                "algorithmName": "medianstop",
+                "algorithmSettings": [{"name": "start_step", "value": "0"}],
+            },
+            "spec.earlyStopping.algorithmSettings[start_step] is '0'; it must be a whole number",
+        ),
         ("trialTemplate/trialSpec", None, "spec.trialTemplate.trialSpec is missing"),
         ("trialTemplate/trialSpec", {"kind": "Pod", "apiVersion": "v1"}, "is a v1 Pod; there are"),
         (
@@ -324,3 +384,40 @@ def test_what_is_wrong_is_said_in_one_sentence(path, value, said):
     sentence = wrong(_set(path, value))
     assert sentence.startswith("Experiment ns/e: ")
     assert said in sentence
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ('status.conditions.#(type=="Complete"', "which is no GJSON path: Unbalanced parentheses"),
+        ("..", "which is no GJSON path: Invalid query starting with a path delimiter."),
+        ("@nope", "which is no GJSON path: Unknown modifier @nope."),
+        ('status.#(phase%"(a+)+b")', "patterns (%, *, ?) are not taken: %"),
+        ("a" * 2000, "has 2000 letters; 1000 are allowed"),
+    ],
+)
+def test_conditions_that_are_no_paths_are_refused_before_there_is_a_job(path, said):
+    sentence = wrong(_set("trialTemplate/successCondition", path))
+    assert sentence.startswith("Experiment ns/e: spec.trialTemplate.successCondition ")
+    assert said in sentence
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "spec", "how"),
+    [
+        ("Job", {}, {}, ""),
+        ("Job", {"conditions": [{"type": "Complete", "status": "True"}]}, {}, "succeeded"),
+        ("JobSet", {"conditions": [{"type": "Completed", "status": "True"}]}, {}, "succeeded"),
+        ("PyTorchJob", {"conditions": [{"type": "Failed", "status": "True"}]}, {}, "failed"),
+        ("PyTorchJob", {"conditions": [{"type": "Failed", "status": "False"}]}, {}, ""),
+        ("Job", {"active": 1}, {"successCondition": "status.[@this].#(succeeded==1)"}, ""),
+        (
+            "Job",
+            {"succeeded": 1},
+            {"successCondition": "status.[@this].#(succeeded==1)"},
+            "succeeded",
+        ),
+    ],
+)
+def test_how_a_trials_job_ended(kind, status, spec, how):
+    assert ended(spec, {"kind": kind, "status": status}) == how

@@ -24,7 +24,7 @@ from gangsched.kube import foreign, receivers
 from gangsched.kube.quantities import DecodeError
 from gangsched.kube.scheduler import Scheduler
 from gangsched.metrics import Metrics
-from gangsched.operators import jobset, trainjob
+from gangsched.operators import collect, ends, experiment, jobset, trainjob, trial
 from gangsched.operators.parse import InvalidJobError, parse
 from gangsched.plugins import load_policies
 from simulator.scenario import load
@@ -128,7 +128,9 @@ SEEN: dict[str, tuple[Json, ...]] = {
             "metadata": meta("r"),
             "spec": {
                 "start": "2030-01-01T00:00:00Z",
-                "end": "2030-01-02T00:00:00Z",
+                "durationSeconds": 3600.0,
+                "everySeconds": 86400.0,
+                "until": "2030-02-01T00:00:00Z",
                 "queues": ["default"],
                 "nodes": ["n"],
             },
@@ -162,6 +164,50 @@ FOREIGN = {
         "spec": _SPECS.get(kind.whose, {"minMember": 2, "parallelism": 2, "template": TEMPLATE}),
     }
     for kind in foreign.KINDS
+}
+
+
+ENDED = {"conditions": [{"type": "Complete", "status": "True"}], "succeeded": 1}
+OBJECTIVE = {"type": "minimize", "objectiveMetricName": "loss", "goal": 0.1}
+JOB = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": TEMPLATE, "x": ["${at}"]}}
+SEARCH = {
+    "metadata": meta("e"),
+    "spec": {
+        "objective": OBJECTIVE,
+        "algorithm": {
+            "algorithmName": "random",
+            "algorithmSettings": [{"name": "random_state", "value": "1"}],
+        },
+        "earlyStopping": {"algorithmName": "medianstop"},
+        "parameters": [
+            {
+                "name": "lr",
+                "parameterType": "double",
+                "feasibleSpace": {"min": "0.1", "max": "0.5", "step": "0.1"},
+            },
+            {"name": "n", "parameterType": "int", "feasibleSpace": {"min": "1", "max": "9"}},
+            {"name": "c", "parameterType": "categorical", "feasibleSpace": {"list": ["a", "b"]}},
+        ],
+        "trialTemplate": {
+            "trialParameters": [{"name": "at", "reference": "lr"}],
+            "trialSpec": json.loads(json.dumps(JOB).replace("${at}", "${trialParameters.at}")),
+            "successCondition": 'status.conditions.#(type=="Complete")#|#(status=="True")#',
+            "failureCondition": "status.[@this].#(failed>=1)",
+        },
+    },
+}
+TRIAL = {
+    "metadata": meta("t", annotations={"gangsched.io/first-steps": "2"}),
+    "spec": {
+        "objective": OBJECTIVE,
+        "parameterAssignments": [{"name": "lr", "value": "0.1"}],
+        "runSpec": JOB,
+        "successCondition": "status.[@this].#(succeeded==1)",
+        "metricsCollector": {"source": {"filter": {"metricsFormat": ["(\\w+)=(\\S+)"]}}},
+        "earlyStoppingRules": [
+            {"name": "loss", "value": "0.2", "comparison": "greater", "startStep": 1}
+        ],
+    },
 }
 
 
@@ -227,6 +273,21 @@ def _owner(step: Callable[[Owned, Clock], Any]) -> Callable[[bytes], None]:
             return
 
     return target
+
+
+def _trial(raw: bytes) -> None:
+    body = json.loads(raw)
+    try:
+        spec = trial.checked(Owned(body, {}))
+        job = {**spec["runSpec"], "metadata": meta("t"), "status": ENDED}
+        ended = ends.ended(spec, job)
+        source = (spec.get("metricsCollector") or {}).get("source") or {}
+        filters = (source.get("filter") or {}).get("metricsFormat") or ()
+        series = collect.read("loss=0.5\nloss=0.1", ["loss"], filters)
+        owned = Owned(body, {(job["kind"], "t"): job}, {"ended": ended, "series": series})
+        trial.kind().step(owned, CLOCK)
+    except (InvalidJobError, collect.FilterError, ends.ConditionError):
+        return
 
 
 def _scenario(folder: Path) -> Callable[[bytes], None]:
@@ -298,6 +359,8 @@ def targets(folder: Path) -> dict[str, Target]:
     ]
     bodies = tuple({"metadata": meta("t"), "spec": spec} for spec in specs)
     found["TrainJob"] = (_owner(trainjob.kind(runtimes).step), bodies)
+    found["Experiment"] = (_owner(experiment.kind().step), (SEARCH,))
+    found["Trial"] = (_trial, (TRIAL,))
     scenarios = tuple(
         yaml.safe_load(path.read_text())
         for path in sorted((ROOT / "examples" / "simulations").glob("*.yaml"))

@@ -1,6 +1,5 @@
 """The reconcile of an Experiment (Katib, kubeflow.org/v1beta1): trials until there is enough."""
 
-import copy
 import hashlib
 import re
 from collections.abc import Callable, Mapping
@@ -8,12 +7,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gangsched.core.jobs import conditions, metrics
+from gangsched.core.jobs.katib import KatibStep
 from gangsched.core.jobs.model import JobEvent, Json
 from gangsched.core.jobs.step import Clock
 from gangsched.core.jobs.tree import Owned, Ref, Steps
 from gangsched.core.jobs.trial import EXPERIMENT_LABEL, FIRST_STEPS, KILL, state
 
 API_VERSION, KIND = "kubeflow.org/v1beta1", "Experiment"
+_AT_ONCE = 16
+"""Points asked for in one call: a search takes its time, and other experiments wait."""
+
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 _NAME_LENGTH = 8
 _PLACE = re.compile(r"\$\{(trialParameters|trialSpec)\.([^}]+)\}")
@@ -67,28 +70,23 @@ def reconcile(owned: Owned, suggest: Suggest, clock: Clock) -> Steps:
     return _Experiment(owned, suggest, clock).steps()
 
 
-class _Experiment:
+class _Experiment(KatibStep):
     """One call of the reconcile."""
 
     def __init__(self, owned: Owned, suggest: Suggest, clock: Clock) -> None:
-        self.owned, self.suggest, self.clock = owned, suggest, clock
-        self.spec: Json = owned.body["spec"]
-        self.before: Json = owned.body.get("status") or {}
-        self.status: Json = copy.deepcopy(self.before)
+        super().__init__(owned, clock)
+        self.suggest = suggest
         self.trials = owned.of("Trial")
         self.by_state: dict[str, list[Json]] = {kind: [] for kind in _TOLD}
         for trial in self.trials:
             self.by_state[state(trial)].append(trial)
-        self.result = Steps()
 
     def steps(self) -> Steps:
-        if not self.status.get("startTime"):
-            self.status["startTime"] = self.clock.now
-        self._say("Created", "ExperimentCreated", "Experiment is created")
+        self.say("Created", "ExperimentCreated", "Experiment is created")
         if conditions.finished(self.status) and not self._restarts():
             self._count()
             self._stop_the_rest()
-            return self._done()
+            return self.done()
         self._count()
         ended = self._ended()
         if (
@@ -104,13 +102,8 @@ class _Experiment:
         if ended is not None:
             self._end(*ended)
         elif self.trials or self.result.create:
-            self._say("Running", "ExperimentRunning", "Experiment is running")
-        return self._done()
-
-    def _done(self) -> Steps:
-        if self.status != self.before:
-            self.result.status = self.status
-        return self.result
+            self.say("Running", "ExperimentRunning", "Experiment is running")
+        return self.done()
 
     # -- where it stands ----------------------------------------------------------------------
 
@@ -195,7 +188,7 @@ class _Experiment:
     def _more(self) -> bool:
         """Create the trials that are wanted now; tell whether there are no more points to try."""
         active = sum(len(self.by_state[kind]) for kind in _ACTIVE)
-        wanted = self.spec["parallelTrialCount"] - active
+        wanted = min(self.spec["parallelTrialCount"] - active, _AT_ONCE)
         if self.spec.get("maxTrialCount") is not None:
             wanted = min(wanted, self.spec["maxTrialCount"] - len(self.trials))
         if wanted <= 0:
@@ -284,14 +277,8 @@ class _Experiment:
                 why = {KILL: "its experiment is over"}
                 self.result.patch.append((ref, {"metadata": {"annotations": why}}))
 
-    # -- conditions ---------------------------------------------------------------------------
-
-    def _say(self, kind: str, reason: str, message: str) -> None:
-        if not conditions.holds(self.status, kind):
-            conditions.put(self.status, kind, reason, message, self.clock.now)
-
     def _end(self, kind: str, reason: str, message: str) -> None:
-        self._say(kind, reason, message)
+        self.say(kind, reason, message)
         self.status["completionTime"] = self.clock.now
         self.result.create.clear()
         self.result.events.append(JobEvent("Normal", reason, message))

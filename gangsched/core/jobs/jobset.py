@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 
 from gangsched.core.jobs.jobset_parts import PREFIX, RESTARTS, Shape
-from gangsched.core.jobs.model import Intent, JobEvent, Json
+from gangsched.core.jobs.model import GROUP_VERSION, Intent, JobEvent, Json
 from gangsched.core.jobs.stages import Stage, pods, pods_each
 from gangsched.core.jobs.step import Clock
 from gangsched.core.jobs.times import parse_time
@@ -348,6 +348,6 @@ REFS: tuple[tuple[str, str], ...] = (
     ("batch/v1", "Job"),
     ("v1", "Service"),
     ("v1", "PersistentVolumeClaim"),
-    ("gangsched.io/v1beta1", "PodGroup"),
+    (GROUP_VERSION, "PodGroup"),
 )
 """What a JobSet owns."""

@@ -5,7 +5,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gangsched.core.jobs.model import Json
+from gangsched.core.jobs.model import GROUP_VERSION, Json
 from gangsched.core.jobs.stages import Stage, pods, pods_each, stages
 from gangsched.core.jobs.tree import Owned
 
@@ -96,7 +96,7 @@ class Shape:
         minimum = sum(int(role["minCount"]) for role in roles)
         labels = {RESTARTS: str(self.restarts), f"{PREFIX}/jobset-name": self.owned.name}
         return {
-            "apiVersion": "gangsched.io/v1beta1",
+            "apiVersion": GROUP_VERSION,
             "kind": "PodGroup",
             "metadata": {"name": stage.group, "labels": labels},
             "spec": {"minMember": minimum, "roles": roles, **self._exclusive(stage), **self.asked},

@@ -1,40 +1,13 @@
-"""What a trial's log says of its metrics (Katib's StdOut collector, and its rule of stopping)."""
+"""What a trial's metrics are worth: the value that counts, and the rule of stopping (Katib)."""
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from gangsched.core.jobs.model import Json
-
-FILTER = r"([\w|-]+)\s*=\s*([+-]?\d*(\.\d+)?([Ee][+-]?\d+)?)"
-"""A name, an equals sign and a number: Katib's default filter."""
 
 UNAVAILABLE = "unavailable"
 
 Series = dict[str, list[float]]
 """The values of each metric, in the order of the log."""
-
-
-def read(lines: Iterable[str], names: Sequence[str], filters: Sequence[str] = ()) -> Series:
-    """Return the values of some metrics in a log; what is not a number is passed over.
-
-    Args:
-        lines: the log.
-        names: the metrics that are looked for.
-        filters: expressions whose first two groups are name and value.
-
-    """
-    patterns = [re.compile(one) for one in filters or (FILTER,)]
-    series: Series = {name: [] for name in names}
-    for line in lines:
-        for pattern in patterns:
-            for found in pattern.finditer(line):
-                name, value = found.group(1).strip(), found.group(2).strip()
-                if name in series:
-                    try:
-                        series[name].append(float(value))
-                    except ValueError:
-                        continue
-    return series
 
 
 def observation(series: Series) -> Json:
@@ -43,9 +16,9 @@ def observation(series: Series) -> Json:
         "metrics": [
             {
                 "name": name,
-                "min": _text(min(values)) if values else UNAVAILABLE,
-                "max": _text(max(values)) if values else UNAVAILABLE,
-                "latest": _text(values[-1]) if values else UNAVAILABLE,
+                "min": repr(min(values)) if values else UNAVAILABLE,
+                "max": repr(max(values)) if values else UNAVAILABLE,
+                "latest": repr(values[-1]) if values else UNAVAILABLE,
             }
             for name, values in series.items()
         ]
@@ -82,7 +55,3 @@ def breaks(rule: Mapping[str, str | int], values: Sequence[float], objective: Js
             return best > bound
         case _:
             return best == bound
-
-
-def _text(value: float) -> str:
-    return repr(value)

@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+GROUP_VERSION = "gangsched.io/v1beta1"
+"""The API version of the PodGroups that jobs have made; users see it in gangsched/api/names.py."""
+
 Json = dict[str, Any]
 
 

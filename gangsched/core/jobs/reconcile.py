@@ -11,6 +11,7 @@ import copy
 from gangsched.core.jobs import conditions
 from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.core.jobs.model import (
+    GROUP_VERSION,
     Actions,
     Intent,
     Job,
@@ -185,7 +186,7 @@ class _Live(Step):
         if job.gang.user:
             spec["user"] = job.gang.user
         return {
-            "apiVersion": "gangsched.io/v1beta1",
+            "apiVersion": GROUP_VERSION,
             "kind": "PodGroup",
             "metadata": {"name": job.name},
             "spec": spec,

@@ -11,10 +11,11 @@ Ref = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """An owner as it is, and what it owns."""
+    """An owner as it is, and what it owns; `seen` is what was looked up for it besides."""
 
     body: Json
     parts: Mapping[Ref, Json]
+    seen: Json = field(default_factory=dict)
 
     @property
     def namespace(self) -> str:

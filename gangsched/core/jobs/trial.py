@@ -4,6 +4,7 @@ import copy
 from dataclasses import dataclass
 
 from gangsched.core.jobs import conditions, metrics
+from gangsched.core.jobs.katib import KatibStep
 from gangsched.core.jobs.model import JobEvent, Json
 from gangsched.core.jobs.step import Clock
 from gangsched.core.jobs.tree import Owned, Ref, Steps, leaving
@@ -29,6 +30,7 @@ JOBS: tuple[tuple[str, str], ...] = (
 """What a trial may run."""
 
 OVER = ("Succeeded", "Failed", "Killed", "MetricsUnavailable", "EarlyStopped")
+_DIGITS = 9
 _LOOK_S = 5.0
 _LOG_LATE_S = 30.0
 """How long after a job's end its log may be out of reach."""
@@ -59,15 +61,12 @@ def reconcile(owned: Owned, seen: Seen, clock: Clock) -> Steps:
     return _Trial(owned, seen, clock).steps()
 
 
-class _Trial:
+class _Trial(KatibStep):
     """One call of the reconcile."""
 
     def __init__(self, owned: Owned, seen: Seen, clock: Clock) -> None:
-        self.owned, self.seen, self.clock = owned, seen, clock
-        self.spec: Json = owned.body["spec"]
-        self.before: Json = owned.body.get("status") or {}
-        self.status: Json = copy.deepcopy(self.before)
-        self.result = Steps()
+        super().__init__(owned, clock)
+        self.seen = seen
 
     @property
     def ref(self) -> Ref:
@@ -79,20 +78,16 @@ class _Trial:
         if state(self.owned.body) in OVER:
             self._tidy(job)
             return self.result
-        if not self.status.get("startTime"):
-            self.status["startTime"] = self.clock.now
-        self._say("Created", "TrialCreated", "Trial is created")
+        self.say("Created", "TrialCreated", "Trial is created")
         killed = (self.owned.body["metadata"].get("annotations") or {}).get(KILL)
         if killed:
             self._end("Killed", "TrialKilled", f"Trial was stopped: {killed}")
         elif job is None:
             self.result.create.append(self._job())
         elif not leaving(job):
-            self._say("Running", "TrialRunning", "Trial is running")
+            self.say("Running", "TrialRunning", "Trial is running")
             self._watch()
-        if self.status != self.before:
-            self.result.status = self.status
-        return self.result
+        return self.done()
 
     def _watch(self) -> None:
         """Look at the job: it ended, or it does worse than it may."""
@@ -138,7 +133,8 @@ class _Trial:
         observed = metrics.observation(self.seen.series)
         if any(values for values in self.seen.series.values()):
             self.status["observation"] = observed
-        first = int((self.owned.body["metadata"].get("annotations") or {}).get(FIRST_STEPS, "0"))
+        asked = (self.owned.body["metadata"].get("annotations") or {}).get(FIRST_STEPS, "")
+        first = int(asked) if asked.isdecimal() and len(asked) <= _DIGITS else 0
         values = self.seen.series.get(self.spec["objective"]["objectiveMetricName"]) or []
         if first and values:
             some = values[:first]
@@ -167,13 +163,9 @@ class _Trial:
         document["metadata"] = metadata | {"name": self.owned.name, "labels": labels}
         return document
 
-    def _say(self, kind: str, reason: str, message: str) -> None:
-        if not conditions.holds(self.status, kind):
-            conditions.put(self.status, kind, reason, message, self.clock.now)
-
     def _end(self, kind: str, reason: str, message: str) -> None:
         self.status.pop("endSeenSeconds", None)
-        self._say(kind, reason, message)
+        self.say(kind, reason, message)
         if conditions.holds(self.status, "Running"):
             self._stopped_running()
         self.status["completionTime"] = self.clock.now
