@@ -18,12 +18,11 @@ from rich.console import Console
 
 from gangsched import __version__
 from gangsched.api import names
-from gangsched.doctor import examine, show
+from gangsched.doctor import HOME, examine, show
 from gangsched.kube.client import KubeClient
 from gangsched.kube.errors import KubeError
 from gangsched.pseudonyms import Pseudonyms
 
-_HOME = "gangsched-system"
 _LOG_LINES = "2000"
 _GROUP = f"/apis/{names.GROUP}/{names.VERSION}"
 _LISTS = {
@@ -31,20 +30,20 @@ _LISTS = {
     "topologies": f"{_GROUP}/topologies",
     "reservations": f"{_GROUP}/reservations",
     "podgroups": f"{_GROUP}/podgroups",
-    "events": f"/api/v1/namespaces/{_HOME}/events",
-    "leases": f"/apis/coordination.k8s.io/v1/namespaces/{_HOME}/leases",
-    "deployments": f"/apis/apps/v1/namespaces/{_HOME}/deployments",
+    "events": "/api/v1/namespaces/{home}/events",
+    "leases": "/apis/coordination.k8s.io/v1/namespaces/{home}/leases",
+    "deployments": "/apis/apps/v1/namespaces/{home}/deployments",
 }
 _TOKEN = re.compile(r"eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,}|(?i:bearer )\S+")
 _GONE = ("managedFields", "env", "envFrom", "command", "args", "data", "stringData")
 """Fields of objects that are left out, wherever they stand."""
 
 
-async def write(client: KubeClient, out: Path, hide: Pseudonyms | None) -> int:
-    """Write the bundle; return how many files it has."""
+async def write(client: KubeClient, out: Path, hide: Pseudonyms | None, home: str = HOME) -> int:
+    """Write the bundle; return how many files it has. `home` is the namespace of gangsched."""
     count = 0
     with tarfile.open(out, "x:gz") as archive:
-        async for name, text in _files(client):
+        async for name, text in _files(client, home):
             clean = _TOKEN.sub("<token>", text)
             content = (hide.text(clean) if hide is not None else clean).encode()
             entry = tarfile.TarInfo(f"gangsched/{name}")
@@ -54,19 +53,20 @@ async def write(client: KubeClient, out: Path, hide: Pseudonyms | None) -> int:
     return count
 
 
-async def _files(client: KubeClient) -> AsyncIterator[tuple[str, str]]:
+async def _files(client: KubeClient, home: str) -> AsyncIterator[tuple[str, str]]:
     yield "version.txt", f"gangsched {__version__}\n"
     page = Console(file=io.StringIO(), width=100)
-    show(await examine(client), page)
+    show(await examine(client, home), page)
     yield "doctor.txt", page.file.getvalue()  # type: ignore[attr-defined]
-    for name, path in _LISTS.items():
+    for name, template in _LISTS.items():
+        path = template.format(home=home)
         try:
             listed = msgspec.json.decode(await client.get(path))["items"]
         except KubeError as error:
             yield f"{name}.txt", f"{path}: {error}\n"
         else:
             yield f"{name}.json", json.dumps([redacted(one) for one in listed], indent=1)
-    pods = f"/api/v1/namespaces/{_HOME}/pods"
+    pods = f"/api/v1/namespaces/{home}/pods"
     for pod in msgspec.json.decode(await client.get(pods))["items"]:
         own = pod["metadata"]["name"]
         yield f"pods/{own}.json", json.dumps(redacted(pod), indent=1)

@@ -110,6 +110,7 @@ def defrag(
 
 Output = Annotated[str, typer.Option("--output", "-o", help="table, json or yaml")]
 Config = Annotated[Path | None, typer.Option(help="YAML file of settings")]
+Home = Annotated[str, typer.Option("--namespace", "-n", help="where gangsched is installed")]
 Kubeconfig = Annotated[Path | None, typer.Option(help="default: as kubectl finds it")]
 
 
@@ -240,14 +241,14 @@ def what_if(
 
 
 @app.command()
-def doctor(kubeconfig: Kubeconfig = None) -> None:
+def doctor(home: Home = "gangsched-system", kubeconfig: Kubeconfig = None) -> None:
     """Check a cluster: versions, kinds, rights, labels, clocks; exit code 1 on a failure."""
     from gangsched.doctor import Finding, examine, show  # noqa: PLC0415 -- others stay quick
     from gangsched.kube.client import KubeClient  # noqa: PLC0415
 
     async def ask() -> list[Finding]:
         async with KubeClient(kubeconfig) as client:
-            return await examine(client)
+            return await examine(client, home)
 
     found = asyncio.run(ask())
     show(found, console)
@@ -273,6 +274,7 @@ def support_bundle(
     out: Annotated[Path, typer.Argument(help="a new .tar.gz")],
     *,
     hide_names: Annotated[bool, typer.Option(help="put digests in place of all names")] = False,
+    home: Home = "gangsched-system",
     config: Config = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
@@ -292,7 +294,7 @@ def support_bundle(
 
     async def collect() -> int:
         async with KubeClient(kubeconfig) as client:
-            return await write(client, out, hide)
+            return await write(client, out, hide, home)
 
     console.print(f"{out}: {asyncio.run(collect())} files", soft_wrap=True)
 

@@ -25,8 +25,9 @@ from gangsched.operators.neighbours import kinds_of_others
 Json = dict[str, Any]
 Level = Literal["ok", "warn", "fail"]
 
-_ACCOUNT = "system:serviceaccount:gangsched-system:gangsched"
-_HOME = "gangsched-system"
+HOME = "gangsched-system"
+"""The namespace that the overlays install into; a chart may have another."""
+
 _OURS = f"/apis/{names.GROUP}/{names.VERSION}"
 _OLDEST = (1, 34)
 _GPU = "nvidia.com/gpu"
@@ -53,22 +54,23 @@ class Finding:
     mend: str = ""
 
 
-Check = Callable[[KubeClient], AsyncIterator[Finding]]
+Check = Callable[[KubeClient, str], AsyncIterator[Finding]]
+"""Asks a cluster in which gangsched lives in some namespace."""
 
 
-async def examine(client: KubeClient) -> list[Finding]:
-    """Return the findings of every check."""
+async def examine(client: KubeClient, home: str = HOME) -> list[Finding]:
+    """Return the findings of every check; `home` is the namespace of gangsched."""
     found: list[Finding] = []
     for name, check in CHECKS.items():
         try:
-            found += [one async for one in check(client)]
+            found += [one async for one in check(client, home)]
         except KubeError as error:
             mend = "ask with an account that may read the cluster"
             found.append(Finding("warn", name, f"cannot be looked at: {error}", mend))
     return found
 
 
-async def _version(client: KubeClient) -> AsyncIterator[Finding]:
+async def _version(client: KubeClient, _: str) -> AsyncIterator[Finding]:
     told = msgspec.json.decode(await client.get("/version"))
     version = tuple(int(str(told[key]).rstrip("+")) for key in ("major", "minor"))
     said = f"Kubernetes {told['gitVersion']}"
@@ -87,7 +89,7 @@ async def _version(client: KubeClient) -> AsyncIterator[Finding]:
         )
 
 
-async def _kinds(client: KubeClient) -> AsyncIterator[Finding]:
+async def _kinds(client: KubeClient, _: str) -> AsyncIterator[Finding]:
     wanted = {one["metadata"]["name"]: one for one in shipped("crds")}
     listed = await _get(client, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
     there = {one["metadata"]["name"]: one for one in listed["items"]}
@@ -130,15 +132,15 @@ def _properties(crd: Json) -> set[str]:
     return found
 
 
-async def _running(client: KubeClient) -> AsyncIterator[Finding]:
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{_HOME}/leases/gangsched"
+async def _running(client: KubeClient, home: str) -> AsyncIterator[Finding]:
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{home}/leases/gangsched"
     try:
         spec = (await _get(client, path))["spec"]
     except NotFound:
         yield Finding(
             "warn",
             "running",
-            f"there is no Lease {_HOME}/gangsched: gangsched has not led here",
+            f"there is no Lease {home}/gangsched: gangsched has not led here",
             "kubectl apply --server-side -k manifests/overlays/extender; a single process "
             "without leader_elect holds none",
         )
@@ -148,13 +150,14 @@ async def _running(client: KubeClient) -> AsyncIterator[Finding]:
     if holder and ago_s < 60.0:
         yield Finding("ok", "running", f"{holder} leads")
     else:
-        mend = f"kubectl logs -n {_HOME} deploy/gangsched"
+        mend = f"kubectl logs -n {home} deploy/gangsched"
         yield Finding("fail", "running", f"nobody leads since {ago_s:.0f} s", mend)
 
 
-async def _rights(client: KubeClient) -> AsyncIterator[Finding]:
+async def _rights(client: KubeClient, home: str) -> AsyncIterator[Finding]:
+    account = f"system:serviceaccount:{home}:gangsched"
     rules = [
-        (rule, one["metadata"].get("namespace", ""))
+        (rule, one["metadata"].get("namespace", "").replace(HOME, home))
         for one in shipped("manifests/base")
         if one["kind"] in ("ClusterRole", "Role")
         for rule in one["rules"]
@@ -182,7 +185,7 @@ async def _rights(client: KubeClient) -> AsyncIterator[Finding]:
         body = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SubjectAccessReview",
-            "spec": {"user": _ACCOUNT, "resourceAttributes": attributes},
+            "spec": {"user": account, "resourceAttributes": attributes},
         }
         async with slots:
             path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
@@ -200,7 +203,7 @@ async def _rights(client: KubeClient) -> AsyncIterator[Finding]:
         yield Finding("ok", "rights", f"the account has its {len(asked)} rights")
 
 
-async def _labels(client: KubeClient) -> AsyncIterator[Finding]:
+async def _labels(client: KubeClient, _: str) -> AsyncIterator[Finding]:
     nodes = (await _get(client, "/api/v1/nodes"))["items"]
     gpus = [node for node in nodes if _GPU in (node["status"].get("allocatable") or {})]
     unknown = _without(gpus, "nvidia.com/gpu.product")
@@ -237,7 +240,7 @@ async def _labels(client: KubeClient) -> AsyncIterator[Finding]:
     yield Finding("ok", "labels", f"{len(nodes)} nodes, {len(gpus)} with GPUs")
 
 
-async def _clock(client: KubeClient) -> AsyncIterator[Finding]:
+async def _clock(client: KubeClient, _: str) -> AsyncIterator[Finding]:
     before_s = time.time()
     theirs_s = parsedate_to_datetime(await client.date()).timestamp()
     off_s = theirs_s - (before_s + time.time()) / 2
@@ -257,7 +260,7 @@ async def _clock(client: KubeClient) -> AsyncIterator[Finding]:
         yield Finding("warn", "clock", said, "set their clocks (NTP)")
 
 
-async def _others(client: KubeClient) -> AsyncIterator[Finding]:
+async def _others(client: KubeClient, _: str) -> AsyncIterator[Finding]:
     for kind, why in (await kinds_of_others(client, time.time())).items():
         mend = f"leave it so, or stop it and name {kind} in job_kinds"
         yield Finding("warn", "others", f"{kind}s are not run by gangsched: {why}", mend)
@@ -275,7 +278,7 @@ async def _others(client: KubeClient) -> AsyncIterator[Finding]:
                 )
 
 
-async def _queues(client: KubeClient) -> AsyncIterator[Finding]:
+async def _queues(client: KubeClient, _: str) -> AsyncIterator[Finding]:
     queues = (await _get(client, f"{_OURS}/queues"))["items"]
     wrong = [
         f"{one['metadata']['name']} ({condition['message']})"

@@ -212,6 +212,10 @@ def test_the_doctor_finds_what_is_broken(deployed, home):
     assert code == 0, said
     for words in ("leads", "the account has its", "17 kinds have every field", "Kubernetes v1."):
         assert words in said
+    code, said = deployed.gangsched("doctor", "--namespace", "elsewhere")
+    assert code == 1
+    assert "there is no Lease elsewhere/gangsched" in said
+    assert "the account may not" in said
     role = deployed.json("get", "clusterrole", "gangsched")
     deployed.kubectl("delete", "clusterrole", "gangsched")
     code, said = deployed.gangsched("doctor")
