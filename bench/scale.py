@@ -1,10 +1,12 @@
-"""A large cluster: 5,000 KWOK nodes, 50,000 running pods, and what a scheduler is to them.
+"""5,000 KWOK nodes, 50,000 running pods, 1,000 queues: what a scheduler is to them.
 
-Cold start to the first decision, memory, CPU while nothing happens, what a failover takes, and how
-gangs are decided and bound beside what runs. One leads and one stands by, direct binding.
+Cold start to the first decision, memory, CPU while nothing happens, what a failover takes, how soon
+a gang is heard of, and how gangs are decided and bound beside what runs. One leads and one stands
+by, direct binding.
 """
 
 import asyncio
+import statistics
 import time
 from typing import Any
 
@@ -21,6 +23,12 @@ NODES, GPUS = 5_000, 8
 PODS, WITH_GPU = 50_000, 36_000
 """A tenth of the GPUs is left for the gangs that are measured."""
 
+COHORTS, TEAMS = 10, 990
+"""Queues: teams with a guarantee each, which borrow within their cohort."""
+
+STREAM = 250
+"""Gangs of 8 created as fast as the API server takes them."""
+
 WORKERS = 48
 SETTLES_S, IDLE_S = 120.0, 300.0
 """Heartbeats of nodes come every five minutes."""
@@ -28,6 +36,7 @@ SETTLES_S, IDLE_S = 120.0, 300.0
 TIMEOUT_S = 300.0
 _PODS = "/api/v1/namespaces/default/pods"
 _GROUPS = "/apis/gangsched.io/v1beta1/namespaces/default/podgroups"
+_QUEUES = "/apis/gangsched.io/v1beta1/queues"
 BOTH = ("gangsched", "gangsched-standby")
 
 
@@ -50,6 +59,27 @@ def pod(name: str, gpus: int, **spec: Any) -> dict[str, Any]:
     }
 
 
+async def divide(client: KubeClient) -> None:
+    """Create the queues: cohorts, and the teams in them."""
+    for number in range(COHORTS):
+        await client.create(_QUEUES, queue(f"cohort-{number}", NODES * GPUS // COHORTS))
+    share = NODES * GPUS // TEAMS
+    for number in range(TEAMS):
+        body = queue(f"team-{number}", share, parent=f"cohort-{number % COHORTS}")
+        await client.create(_QUEUES, body)
+
+
+def queue(name: str, gpus: int, **spec: Any) -> dict[str, Any]:
+    """Return a queue with a guarantee."""
+    quotas = [{"resource": "nvidia.com/gpu", "nominal": gpus}]
+    return {
+        "apiVersion": "gangsched.io/v1beta1",
+        "kind": "Queue",
+        "metadata": {"name": name},
+        "spec": {"quotas": quotas, **spec},
+    }
+
+
 async def fill(client: KubeClient) -> None:
     """Create the pods that run, on their nodes at once."""
     numbers = iter(range(PODS))
@@ -69,16 +99,44 @@ async def fill(client: KubeClient) -> None:
     await asyncio.gather(*(hand() for _ in range(WORKERS)))
 
 
-async def gang(client: KubeClient, name: str, pods: int, gpus: int = 1) -> float:
-    """Create a gang; return the seconds until its last pod is bound."""
-    group = {
+def group(name: str, pods: int, **spec: Any) -> dict[str, Any]:
+    """Return a PodGroup."""
+    return {
         "apiVersion": "gangsched.io/v1beta1",
         "kind": "PodGroup",
         "metadata": {"name": name},
-        "spec": {"minMember": pods},
+        "spec": {"minMember": pods, **spec},
     }
+
+
+async def heard(client: KubeClient, name: str) -> float:
+    """Create a PodGroup without pods; return the seconds until its status says what it lacks."""
     started_s = time.monotonic()
-    await client.create(_GROUPS, group)
+    await client.create(_GROUPS, group(name, 2))
+    while time.monotonic() - started_s < TIMEOUT_S:
+        if b'"phase":' in await client.get(f"{_GROUPS}/{name}"):
+            return time.monotonic() - started_s
+        await asyncio.sleep(0.005)
+    raise SystemExit(f"PodGroup {name} was not heard of within {TIMEOUT_S:g} s")
+
+
+async def stream(client: KubeClient) -> float:
+    """Create gangs of many teams at once; return how many a second were placed."""
+    started_s = time.monotonic()
+    numbers = iter(range(STREAM))
+
+    async def hand() -> None:
+        for number in numbers:
+            await gang(client, f"stream-{number}", 8, queue=f"team-{number}")
+
+    await asyncio.gather(*(hand() for _ in range(WORKERS)))
+    return STREAM / (time.monotonic() - started_s)
+
+
+async def gang(client: KubeClient, name: str, pods: int, gpus: int = 1, **spec: Any) -> float:
+    """Create a gang; return the seconds until its last pod is bound."""
+    started_s = time.monotonic()
+    await client.create(_GROUPS, group(name, pods, **spec))
     labels = {POD_GROUP_LABEL: name}
     slots = asyncio.Semaphore(16)
 
@@ -112,6 +170,7 @@ async def measure(plane: Plane) -> dict[str, float]:
     figures: dict[str, float] = {}
     async with KubeClient(plane.kubeconfig) as client:
         began_s = time.monotonic()
+        await divide(client)
         await fill(client)
         print(f"  {PODS} pods in {time.monotonic() - began_s:.0f} s", flush=True)
         await asyncio.sleep(90.0)  # KWOK runs them
@@ -136,9 +195,14 @@ async def measure(plane: Plane) -> dict[str, float]:
         await asyncio.sleep(IDLE_S)
         figures["idle_cpu_share"] = (cpu_s(leader) - before_s) / IDLE_S
         print(f"  idle {figures['idle_cpu_share']:.3f} of a core", flush=True)
+        lags = [await heard(client, f"heard-{i}") for i in range(50)]
+        figures["heard_p50_s"] = statistics.median(lags)
+        figures["heard_max_s"] = max(lags)
         times = [await gang(client, f"small-{i}", 8) for i in range(20)]
         figures["gang_of_8_p50_s"] = sorted(times)[len(times) // 2]
         figures["gang_of_1000_s"] = await gang(client, "large", 1000)
+        figures["gangs_per_s"] = await stream(client)
+        print(f"  {figures['gangs_per_s']:.1f} gangs/s", flush=True)
         plane.programs.restart(BOTH[1])
         await asyncio.sleep(30.0)
         figures["rss_standby_mib"] = process(plane, BOTH[1]).memory_info().rss / 2**20
@@ -151,5 +215,5 @@ async def measure(plane: Plane) -> dict[str, float]:
 
 def run() -> dict[str, float]:
     """Run once; return flat figures."""
-    group = NodeGroup(name="n", count=NODES, gpus=GPUS, cpu="96", pods=256, taints=())
-    return on_plane("bench-scale", group, Options(binding="direct", standby=True), measure)
+    nodes = NodeGroup(name="n", count=NODES, gpus=GPUS, cpu="96", pods=256, taints=())
+    return on_plane("bench-scale", nodes, Options(binding="direct", standby=True), measure)

@@ -60,7 +60,8 @@ class SchedulerConfig(PolicyConfig):
     """Upper bound of that back-off: what the world needs to mend is rarely longer."""
 
     avoid_s: float = Field(60.0, gt=0)
-    """Seconds a gang stays away from a node that refused one of its members."""
+    """Seconds a gang stays away from a node that refused one of its members; where no other has
+    room, it is tried again after the back-off."""
 
     repartition_s: float = Field(600.0, gt=0)
     """Seconds a gang waits for GPUs to be cut anew (a mig-manager may restart the node's clients)

@@ -154,6 +154,7 @@ class Engine(Machine):
             else:
                 self._backlog.join(waiting, alone=gang.id in self.reserved)
                 self._refuse(gang, refusal)
+                self._relent(gang, now_s)
         if plan.postponed or plan.cut:
             self._backlog.again()
         return self._take_orders()
@@ -177,7 +178,7 @@ class Engine(Machine):
         if gang.state is State.PENDING:
             gang.enter(State.RESERVED)
         gang.bump()
-        gang.deadline_s = now_s + gang.timeout_s(self.limits)
+        self._allow(gang, gang.timeout_s(self.limits), now_s)
         self._backlog.pause(gang.id)
         self._backlog.refusals.unsay(gang.id)
         if planned.placement.repartitions or planned.placement.evicts:
@@ -202,7 +203,7 @@ class Engine(Machine):
     def _hold(self, gang: GangState, placement: Placement, now_s: float) -> None:
         """Have the room made, and hold the gang back until it is there."""
         self._orders.extend(self._holding.hold(gang, placement.repartitions))
-        gang.deadline_s = now_s + self.limits.repartition_s
+        self._allow(gang, self.limits.repartition_s, now_s)
         cut = ", ".join(one.node for one in placement.repartitions)
         gone = ", ".join(eviction.gang for eviction in placement.evicts)
         parts = [f"idle GPUs of {cut} are being cut anew"] * bool(cut)
@@ -216,7 +217,7 @@ class Engine(Machine):
 
     def _room_came(self, now_s: float) -> None:
         for gang in self._holding.ready():
-            gang.deadline_s = now_s + gang.timeout_s(self.limits)
+            self._allow(gang, gang.timeout_s(self.limits), now_s)
             self._reserved(gang, now_s)
 
     def _topologies(self, topologies: dict[str, Topology]) -> None:
@@ -309,12 +310,7 @@ class Engine(Machine):
         together = sum(1 for m in gang.members.values() if node in (m.node, m.bound))
         self._settle_member(gang, member)
         self._backlog.room_grew = True
-        if together > 1 and gang.state in (State.RESERVED, State.BINDING):
-            # Perhaps the members repel each other (pod anti-affinity): first try fewer a node.
-            gang.most_per_node = together - 1
-            gang.most_until_s = now_s + self.limits.avoid_s
-        else:
-            gang.avoid[node] = now_s + self.limits.avoid_s
+        self._avoid(gang, node, together, now_s)
         surplus = gang.in_progress() + gang.bound_count() >= gang.minimum()
         if gang.state is State.PLACED or (surplus and gang.state is State.BINDING):
             gang.bump()

@@ -313,12 +313,45 @@ class Machine(Custody):
         if not gang.attempts:  # stopped for another: it stays in line
             self._gather(gang, now_s)
             return
-        wait_s = min(self.limits.backoff_s * 2 ** (gang.attempts - 1), self.limits.backoff_max_s)
+        wait_s = self._wait_s(gang)
         self._back_off(gang, now_s + wait_s)
         self._gather(gang, now_s)
         if gang.state is State.PENDING:
             message = f"{gang.broken_reason}; trying again in {wait_s:g} s."
             self._refuse(gang, Refusal(gang.id, Reason.BACKING_OFF, message))
+
+    def _allow(self, gang: GangState, time_s: float, now_s: float) -> None:
+        """Give members time to come; a gang below its minimum gets no more than it has left."""
+        if gang.below_since_s is None:
+            gang.deadline_s = now_s + time_s
+
+    def _wait_s(self, gang: GangState) -> float:
+        """Return how long a gang that broke waits before it is tried again."""
+        doubled_s: float = self.limits.backoff_s * 2 ** (gang.attempts - 1)
+        return min(doubled_s, self.limits.backoff_max_s)
+
+    def _avoid(self, gang: GangState, node: NodeName, together: int, now_s: float) -> None:
+        """Learn from a node that refused a member, of whose gang so many were to go there."""
+        until_s = now_s + self.limits.avoid_s
+        if together > 1 and gang.state in (State.RESERVED, State.BINDING):
+            # Perhaps the members repel each other (pod anti-affinity): first try fewer a node.
+            gang.most_per_node, gang.most_until_s = together - 1, until_s
+        else:
+            gang.avoid[node] = until_s
+
+    def _relent(self, gang: GangState, now_s: float) -> None:
+        """Let a gang that was refused try again soon what it was to avoid.
+
+        No other place is left, and many a refusal holds for a moment only: kube-scheduler may not
+        have heard yet that a node is back.
+        """
+        if not gang.attempts or not (gang.avoid or gang.most_per_node):
+            return
+        soon_s = now_s + self._wait_s(gang)
+        gang.avoid = {node: min(until_s, soon_s) for node, until_s in gang.avoid.items()}
+        if gang.most_until_s is not None:
+            gang.most_until_s = min(gang.most_until_s, soon_s)
+        self._timers.watch(gang.id)
 
     def _refuse(self, gang: GangState, refusal: Refusal) -> None:
         if self._backlog.say(gang.id, refusal, self._now_s):

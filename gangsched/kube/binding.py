@@ -16,7 +16,16 @@ from gangsched.core import orders as o
 from gangsched.core.model import PodName, PodUid
 from gangsched.kube.client import JSON_PATCH, STRATEGIC, KubeClient
 from gangsched.kube.decode import decode_pod
-from gangsched.kube.errors import Conflict, KubeError, NotFound, Throttled, Unavailable
+from gangsched.kube.errors import (
+    Conflict,
+    Forbidden,
+    Invalid,
+    KubeError,
+    NoRight,
+    NotFound,
+    Throttled,
+    Unavailable,
+)
 from gangsched.kube.stamps import stamp
 from gangsched.metrics import Metrics
 
@@ -25,6 +34,8 @@ log = logging.getLogger(__name__)
 Observe = Callable[[f.Fact], None]
 
 _RETRY_S = 0.5
+_RIGHTS_S = 10.0
+"""How long an API server that starts may need to read who may do what."""
 
 
 class Binding(Protocol):
@@ -89,6 +100,7 @@ class Pods:
             },
             "target": {"kind": "Node", "name": order.node},
         }
+        patient_until_s = time.monotonic() + _RIGHTS_S
         while True:
             started_s = time.monotonic()
             try:
@@ -102,6 +114,9 @@ class Pods:
             except Conflict as error:
                 return await self._resolve(order, str(error))
             except KubeError as error:
+                if isinstance(error, NoRight) and started_s < patient_until_s:
+                    await asyncio.sleep(_RETRY_S)
+                    continue
                 self._metrics.binds.labels("refused").inc()
                 self._observe(f.BindFailed(order.uid, order.node, str(error)))
                 return False
@@ -126,6 +141,7 @@ class Pods:
 
     async def ungate(self, order: o.Prepare) -> bool:
         """Remove our gate and note the node; return False when the pod is gone."""
+        refused = False
         while True:
             try:
                 pod = decode_pod(await self._client.get(_path(order.name)))
@@ -143,6 +159,11 @@ class Pods:
                 )
             except ValueError:
                 return True  # somebody removed it: as good
+            except Invalid:
+                if refused:
+                    raise
+                refused = True  # the gates changed between the two calls: look again
+                continue
             except NotFound:
                 return False
             except (Conflict, Unavailable, Throttled):
@@ -175,6 +196,10 @@ class Pods:
                 return
             except (Unavailable, Throttled):
                 await asyncio.sleep(_RETRY_S)
+                continue
+            except Forbidden as error:  # its gang stays stopped, and its room taken, until it goes
+                log.warning("pod %s: %s", order.name, error)
+                await asyncio.sleep(_RIGHTS_S)
                 continue
             return
 

@@ -5,11 +5,17 @@ KubeError
 ├── Conflict            409: another write came first, or the object exists
 ├── Gone                410: the resource version is too old, list again
 ├── Forbidden           401, 403
+│   └── NoRight         403 by RBAC
 ├── Invalid             400, 422: the object itself is refused
 ├── Throttled           429
 ├── Unavailable         5xx, or no connection at all
 └── NotLeading          never sent: another process may lead
 """
+
+import re
+
+_BY_RBAC = re.compile(r'User "[^"]*" cannot \w+ resource')
+"""How the API server words a refusal of RBAC; those of admission and quotas read otherwise."""
 
 
 class KubeError(Exception):
@@ -34,6 +40,10 @@ class Gone(KubeError):  # noqa: N818
 
 class Forbidden(KubeError):  # noqa: N818
     """The caller may not do that."""
+
+
+class NoRight(Forbidden):
+    """RBAC says no; an API server that has just started does, until it has read its rules."""
 
 
 class Invalid(KubeError):  # noqa: N818
@@ -71,8 +81,10 @@ _BY_STATUS: dict[int, type[KubeError]] = {
 def error_for(status: int, message: str) -> KubeError:
     """Return the error that fits an HTTP status."""
     kind = _BY_STATUS.get(status, Unavailable if status >= 500 else KubeError)
+    if kind is Forbidden and _BY_RBAC.search(message):
+        kind = NoRight
     return kind(status, message)
 
 
-RETRIABLE = (Throttled, Unavailable)
+RETRIABLE = (NoRight, Throttled, Unavailable)
 """What may succeed when tried again unchanged."""

@@ -20,13 +20,14 @@ from gangsched.core.refusal import Reason, Refusal
 from gangsched.core.snapshot import Reserved
 from gangsched.kube import foreign
 from gangsched.kube.client import KubeClient
-from gangsched.kube.errors import KubeError, NotFound
+from gangsched.kube.errors import Invalid, KubeError, NotFound
 from gangsched.kube.lanes import Lanes
 from gangsched.kube.stamps import stamp
 
 log = logging.getLogger(__name__)
 
 _WRITERS = 8
+_AGAIN_S = 5.0
 _MESSAGE_MAX = 1024
 _WARNINGS = frozenset({"Broken", "BelowMinimum", "Invalid", "Preempted", "Shrunk", "GivenUp"})
 _QUIET = frozenset({"Reserved", "BackingOff"})
@@ -250,6 +251,8 @@ class Status:
                 continue  # deleted meanwhile
             except KubeError as error:
                 log.warning("status of %s: %s", gang, error)
+                if not isinstance(error, Invalid):
+                    asyncio.get_running_loop().call_later(_AGAIN_S, self._changed, gang, word)
             finally:
                 word.writing = False
                 if word.changed:

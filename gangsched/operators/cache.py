@@ -19,6 +19,9 @@ class JobCache:
     heeded: frozenset[str] = frozenset()
     """Uids of pods whose leaving was acted upon."""
 
+    doubted: bool = False
+    """A part of it went: it may have gone itself, unheard of."""
+
     held: str = ""
     """Why its gang may not be declared yet, as far as was seen at the last try."""
 

@@ -37,10 +37,12 @@ from gangsched.operators.objects import (
     clock,
     collection,
     ended,
+    lives,
     newer,
     owned_by,
     owner_name,
     owner_uid,
+    same,
     with_env,
 )
 from gangsched.operators.parse import InvalidJobError, group_view, parse, pod_view
@@ -79,9 +81,8 @@ class JobController:
     def job_seen(self, body: Json) -> None:
         """Take a job's newest state."""
         cache = self._cache(_key(body))
-        known = cache.body
-        if known is not None and known["metadata"]["uid"] == body["metadata"]["uid"]:
-            body = newer(known, body)
+        if cache.body is not None and same(cache.body, body):
+            body = newer(cache.body, body)
         else:  # what an earlier job of the name had written goes with that job
             cache.documents.clear()
             cache.dropped.clear()
@@ -92,7 +93,7 @@ class JobController:
     def job_gone(self, body: Json) -> None:
         """Forget a job; what it owns is deleted by the garbage collector."""
         cache = self._jobs.get(_key(body))
-        if cache is not None and cache.body is not None:
+        if cache is not None and cache.body is not None and same(cache.body, body):
             cache.body = None
             if not (cache.pods or cache.services or cache.group):
                 del self._jobs[_key(body)]
@@ -126,6 +127,7 @@ class JobController:
                 if kind == "Pod" and not known_to_leave:
                     cache.vanished.append(last)  # it went faster than anybody looked
                 cache.deleted.discard(uid)
+        cache.doubted = True
         self._work.wake(key)
 
     def _cache(self, key: Key) -> JobCache:
@@ -144,6 +146,12 @@ class JobController:
         body = cache.body
         if body["metadata"].get("deletionTimestamp") or _elsewhere(body):
             return
+        if cache.doubted and not conditions.finished(body.get("status") or {}):
+            path = f"{self._collection(key[0])}/{key[1]}"
+            if not await lives(self._client, path, body["metadata"]["uid"]):
+                self.job_gone(body)
+                return
+            cache.doubted = False
         subject = Subject(self.kind.api_version, self.kind.kind, *key, body["metadata"]["uid"])
         try:
             job = parse(body, self._scheduler, self.kind.kind)
@@ -320,10 +328,8 @@ class JobController:
             "preconditions": {"uid": uid},
             "propagationPolicy": "Background",
         }
-        try:
+        with contextlib.suppress(NotFound, Conflict):
             await self._client.delete(path, body)
-        except (NotFound, Conflict):
-            return
 
     async def _write_status(self, cache: JobCache, job: Job, status: Json) -> None:
         # A merge patch keeps keys that are absent: name those that have to go.
@@ -338,8 +344,7 @@ class JobController:
             cache.body = newer(cache.body, written)
 
     def _collection(self, namespace: str) -> str:
-        framework = self.kind
-        return f"/apis/{framework.api_version}/namespaces/{namespace}/{framework.plural}"
+        return f"/apis/{self.kind.api_version}/namespaces/{namespace}/{self.kind.plural}"
 
     def _observed(self, cache: JobCache, job: Job, vanished: tuple[Json, ...]) -> Observed:
         def view(pod: Json) -> PodView:

@@ -5,8 +5,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
+
 from gangsched.core.jobs.model import Json
 from gangsched.core.jobs.step import Clock
+from gangsched.kube.client import KubeClient
+from gangsched.kube.errors import NotFound
 from gangsched.kube.stamps import stamp
 from gangsched.kube.status import Subject
 
@@ -73,6 +77,24 @@ def owner_name(body: Json) -> str:
     """Return the kind and name of an object's first owner, or "nobody"."""
     owners: list[Any] = body["metadata"].get("ownerReferences") or []
     return f"{owners[0]['kind']} {owners[0]['name']}" if owners else "nobody"
+
+
+async def lives(client: KubeClient, path: str, uid: str) -> bool:
+    """Ask whether an owner is still there.
+
+    It may not be, though nobody said so: kopf lists anew after a gap in its watch, and tells of
+    nothing that was deleted meanwhile.
+    """
+    try:
+        found = msgspec.json.decode(await client.get(path))
+    except NotFound:
+        return False
+    return bool(found["metadata"]["uid"] == uid)
+
+
+def same(one: Json, other: Json) -> bool:
+    """Tell whether two states are of one object, not of two that had its name in turn."""
+    return bool(one["metadata"]["uid"] == other["metadata"]["uid"])
 
 
 def newer(known: Json, body: Json) -> Json:

@@ -22,10 +22,12 @@ from gangsched.operators.objects import (
     NO_ENV,
     clock,
     collection,
+    lives,
     newer,
     owned_by,
     owner_name,
     owner_uid,
+    same,
     with_env,
 )
 from gangsched.operators.parse import InvalidJobError
@@ -64,11 +66,15 @@ class OwnerKind:
 
 @dataclass(slots=True)
 class _Cache:
-    """What is known of one owner; `gone` are parts that were deleted, by their uid."""
+    """What is known of one owner; `gone` are parts that were deleted, by their uid.
+
+    It is `doubted` once a part went: the owner may have gone itself, unheard of.
+    """
 
     body: Json | None = None
     parts: dict[Ref, Json] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
+    doubted: bool = False
     said: list[JobEvent] = field(default_factory=list)
 
 
@@ -92,14 +98,16 @@ class OwnerController:
     def job_seen(self, body: Json) -> None:
         """Take an owner's newest state."""
         cache = self._known.setdefault(_key(body), _Cache())
-        if cache.body is not None and cache.body["metadata"]["uid"] == body["metadata"]["uid"]:
+        if cache.body is not None and same(cache.body, body):
             body = newer(cache.body, body)
         cache.body = body
         self._work.wake(_key(body))
 
     def job_gone(self, body: Json) -> None:
         """Forget an owner; what it owns is deleted by the garbage collector."""
-        self._known.pop(_key(body), None)
+        cache = self._known.get(_key(body))
+        if cache is not None and cache.body is not None and same(cache.body, body):
+            del self._known[_key(body)]
 
     def part_seen(self, kind: str, body: Json, owner: str) -> None:
         """Take a part; events of two that had one name in turn may come in any order."""
@@ -121,6 +129,7 @@ class OwnerController:
         if ref in cache.parts and cache.parts[ref]["metadata"]["uid"] == uid:
             del cache.parts[ref]
         cache.gone.discard(uid)
+        cache.doubted = True
         self._work.wake(key)
 
     def wake_all(self) -> None:
@@ -141,6 +150,11 @@ class OwnerController:
         body = cache.body
         uid = body["metadata"]["uid"]
         subject = Subject(self.kind.api_version, self.kind.kind, *key, uid)
+        if cache.doubted:
+            if not await lives(self._client, self._own_path(subject), uid):
+                self.job_gone(body)
+                return
+            cache.doubted = False
         parts = {ref: part for ref, part in cache.parts.items() if owner_uid(part) == uid}
         mended = _without_rejection(body)
         try:

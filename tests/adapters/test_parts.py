@@ -4,8 +4,12 @@ import msgspec
 import pytest
 
 from gangsched.api import names
+from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.core.jobs.model import GROUP_VERSION
-from gangsched.operators import runner
+from gangsched.kube.errors import NotFound
+from gangsched.operators import jobset, runner
+from gangsched.operators.controller import JobController
+from gangsched.operators.owner import OwnerController
 from gangsched.operators.parts import PartReceiver
 
 
@@ -83,3 +87,73 @@ def test_experiments_are_left_alone_without_their_extra(monkeypatch, caplog, mis
     kinds = [one.kind for one in runner._searches()]
     assert kinds == ([] if missing else ["Experiment", "Trial"])
     assert ("need the extra gangsched[experiments]" in caplog.text) == bool(missing)
+
+
+class Server:
+    """An API server with one owner, or none; it writes down what it is asked to write."""
+
+    def __init__(self, uid: str | None) -> None:
+        self.uid, self.wrote = uid, []
+
+    async def get(self, path, **_) -> bytes:
+        if not path.endswith("/j"):
+            return b'{"items": []}'
+        if self.uid is None:
+            raise NotFound(404, "none")
+        return msgspec.json.encode({"metadata": {"uid": self.uid}})
+
+    async def create(self, path, body) -> bytes:
+        self.wrote.append(path)
+        metadata = body["metadata"] | {"uid": "new", "resourceVersion": "9"}
+        return msgspec.json.encode(body | {"metadata": metadata})
+
+    async def patch(self, path, body, **_) -> bytes:
+        self.wrote.append(path)
+        metadata = {"uid": "u", "name": "j", "namespace": "ns", "resourceVersion": "9"}
+        return msgspec.json.encode({"metadata": metadata} | body)
+
+
+POD = {"spec": {"containers": [{"name": "pytorch", "image": "x"}]}}
+SPECS = {
+    "PyTorchJob": {"pytorchReplicaSpecs": {"Worker": {"replicas": 1, "template": POD}}},
+    "JobSet": {
+        "replicatedJobs": [{"name": "a", "replicas": 1, "template": {"spec": {"template": POD}}}]
+    },
+}
+
+
+def started(kind: str, server: Server):
+    """Return a controller that knows of a job and its PodGroup."""
+    made = (
+        JobController(server, "gangsched", FRAMEWORKS[kind])
+        if kind in FRAMEWORKS
+        else OwnerController(server, jobset.kind("gangsched"))
+    )
+    metadata = {"uid": "u", "name": "j", "namespace": "ns", "resourceVersion": "1"}
+    made.job_seen({"metadata": metadata, "spec": SPECS[kind], "status": {}})
+    group = {"uid": "g", "name": "j", "namespace": "ns", "resourceVersion": "1"}
+    group |= {"ownerReferences": [owner(kind)]}
+    made.part_seen("PodGroup", {"metadata": group, "spec": {}}, "j")
+    return made, {"metadata": group}
+
+
+@pytest.mark.parametrize("kind", ["PyTorchJob", "JobSet"])
+@pytest.mark.parametrize(("uid", "goes_on"), [(None, False), ("another", False), ("u", True)])
+async def test_a_job_whose_end_nobody_told_is_not_begun_again(kind, uid, goes_on):
+    """The garbage collector took its PodGroup; made anew, it would take that, and so on."""
+    server = Server(uid)
+    controller, group = started(kind, server)
+    controller.part_gone("PodGroup", group, "j")
+    await controller._step(("ns", "j"))
+    assert bool(server.wrote) == goes_on
+    await controller._step(("ns", "j"))
+    assert bool(server.wrote) == goes_on
+
+
+@pytest.mark.parametrize("kind", ["PyTorchJob", "JobSet"])
+async def test_the_end_of_an_earlier_job_of_the_name_may_come_late(kind):
+    server = Server("u")
+    controller, _ = started(kind, server)
+    controller.job_gone({"metadata": {"uid": "earlier", "name": "j", "namespace": "ns"}})
+    await controller._step(("ns", "j"))
+    assert server.wrote

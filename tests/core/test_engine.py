@@ -1,5 +1,6 @@
 """The engine's rules, one test each; `engine.py` draws the states."""
 
+import itertools
 from dataclasses import replace
 
 from builders import an_engine, gang, needs, node, plan, pod, templated
@@ -122,6 +123,22 @@ def test_a_node_that_refused_a_lone_member_is_avoided():
     assert (order.node, again.node) == ("n1", "n2"), "what was learnt is used"
 
 
+def test_the_only_node_is_tried_again_after_the_back_off():
+    """A minute's wait for a node that refused for a moment would be an empty minute."""
+    engine = an_engine(node("n1"))
+    engine.observe(f.GangSeen(gang("g", 1)), 0.0)
+    engine.observe(pod("a", "g"), 0.0)
+    now_s, tried = 0.0, []
+    while now_s < 70.0:
+        for order in of(plan(engine, now_s), o.Prepare):
+            tried.append(now_s)
+            engine.observe(f.PrepareFailed(order.uid, order.node, "not heard of"), now_s)
+        now_s += 0.5
+        engine.tick(now_s)
+    gaps = [later - earlier for earlier, later in itertools.pairwise(tried)]
+    assert gaps == [2.0, 4.0, 8.0, 16.0, 32.0], "back-off before the plan, and after it"
+
+
 def test_a_refused_member_sends_the_others_back():
     engine = an_engine(node("n1"), node("n2"))
     engine.observe(f.GangSeen(gang("g", 2)), 0.0)
@@ -204,6 +221,17 @@ def test_a_running_gang_below_its_minimum_gets_its_timeout_then_stops():
     bound(engine, binds)
     engine.observe(f.PodGone(PodUid("a")), 10.0)
     assert engine.gangs[G].below_since_s == 10.0
+    assert not of(engine.tick(39.0), o.Evict)
+    assert [e.uid for e in of(engine.tick(41.0), o.Evict)] == ["b"]
+
+
+def test_tries_to_be_whole_again_do_not_give_it_more_time():
+    engine = an_engine(node("n"))
+    bound(engine, a_pair(engine))
+    engine.observe(f.PodGone(PodUid("a")), 10.0)
+    engine.observe(pod("c", "g"), 30.0)
+    (bind,) = of(prepared(engine, plan(engine, 30.0)), o.Bind)
+    engine.observe(f.BindFailed(bind.uid, bind.node, "no"), 31.0)
     assert not of(engine.tick(39.0), o.Evict)
     assert [e.uid for e in of(engine.tick(41.0), o.Evict)] == ["b"]
 

@@ -1,0 +1,102 @@
+"""Calls about single pods while the API server is not itself: what is tried again, and for long."""
+
+import json
+
+import pytest
+
+from gangsched.api import names
+from gangsched.core import facts as f
+from gangsched.core import orders as o
+from gangsched.core.model import GangId, NodeName, PodName, PodUid
+from gangsched.kube import binding
+from gangsched.kube.binding import Pods
+from gangsched.kube.errors import Conflict, Invalid, KubeError, NoRight, error_for
+from gangsched.metrics import Metrics
+
+RBAC = 'pods "p" is forbidden: User "system:serviceaccount:a:b" cannot delete resource "pods"'
+QUOTA = 'pods "p" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1'
+OF = (GangId("ns/g"), PodUid("u"), PodName("ns/p"))
+NODE = NodeName("n")
+
+
+class Api:
+    """An API server that answers with errors first."""
+
+    def __init__(self, *errors: KubeError | None, gates=(names.GATE,)) -> None:
+        self.errors, self.calls, self.gates = list(errors), 0, gates
+
+    def _answer(self) -> bytes:
+        self.calls += 1
+        error = self.errors.pop(0) if self.errors else None
+        if error is not None:
+            raise error
+        return b"{}"
+
+    async def request(self, *_, **__) -> bytes:
+        return self._answer()
+
+    async def delete(self, *_) -> bytes:
+        return self._answer()
+
+    async def patch(self, *_) -> bytes:
+        return self._answer()
+
+    async def get(self, _) -> bytes:
+        gates = [{"name": one} for one in self.gates]
+        metadata = {"name": "p", "namespace": "ns", "uid": "u"}
+        return json.dumps({"metadata": metadata, "spec": {"schedulingGates": gates}}).encode()
+
+
+@pytest.fixture
+def told(monkeypatch) -> list[f.Fact]:
+    """Return the facts that are told; nobody waits."""
+    monkeypatch.setattr(binding, "_RETRY_S", 0.0)
+    monkeypatch.setattr(binding, "_RIGHTS_S", 0.05)
+    return []
+
+
+def pods(api: Api, told) -> Pods:
+    return Pods(api, told.append, Metrics(), 1)
+
+
+@pytest.mark.parametrize(("message", "by_rbac"), [(RBAC, True), (QUOTA, False)])
+def test_rbac_is_told_from_quotas(message, by_rbac):
+    assert isinstance(error_for(403, message), NoRight) == by_rbac
+
+
+async def test_a_pod_is_evicted_however_often_it_is_forbidden(told):
+    api = Api(error_for(403, RBAC), error_for(403, QUOTA), error_for(503, "etcd"))
+    await pods(api, told).evict(o.Evict(*OF, "its gang broke"))
+    assert api.calls == 4
+
+
+async def test_a_bind_waits_for_rules_to_be_read(told):
+    assert await pods(Api(error_for(403, RBAC)), told).bind(o.Bind(*OF, NODE))
+    assert told == [f.Bound(OF[1], NODE)]
+
+
+@pytest.mark.parametrize("message", [RBAC, QUOTA])
+async def test_a_bind_that_stays_forbidden_is_refused(told, message):
+    api = Api(*[error_for(403, message)] * 10_000)
+    assert not await pods(api, told).bind(o.Bind(*OF, NODE))
+    assert told == [f.BindFailed(OF[1], NODE, message)]
+
+
+@pytest.mark.parametrize("error", [Invalid(422, "test failed"), Conflict(409, "changed")])
+async def test_gates_that_changed_meanwhile_are_looked_at_again(told, error):
+    api = Api(error)
+    assert await pods(api, told).ungate(o.Prepare(*OF, NODE, gated=True))
+    assert api.calls == 2
+
+
+async def test_a_gate_that_may_not_go_is_said(told):
+    api = Api(*[Invalid(422, "a policy says no")] * 2)
+    with pytest.raises(Invalid, match="a policy says no"):
+        await pods(api, told).ungate(o.Prepare(*OF, NODE, gated=True))
+    assert api.calls == 2
+
+
+async def test_a_gate_that_is_gone_is_as_good(told):
+    api = Api(gates=("theirs",))
+    assert await pods(api, told).ungate(o.Prepare(*OF, NODE, gated=True))
+    assert not api.calls
