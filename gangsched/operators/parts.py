@@ -5,7 +5,7 @@ server for those of jobs alone, and look at an object's owner before they read a
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -108,10 +108,10 @@ class PartReceiver:
 
 
 @asynccontextmanager
-async def parts_watched(
-    client: KubeClient, controllers: Mapping[str, Hears]
+async def watched(
+    client: KubeClient, controllers: Mapping[str, Hears], more: Sequence[Watch] = ()
 ) -> AsyncIterator[asyncio.Task[None]]:
-    """Watch the parts of jobs; what is inside begins when all that exist are known.
+    """Watch the parts of jobs, and `more`; what is inside begins when all that exist are known.
 
     A job that is looked at while its pods are not known yet would seem to have lost them.
 
@@ -130,6 +130,7 @@ async def parts_watched(
         for kind, (path, params) in _PARTS.items()
         if any(kind in one.part_kinds for one in controllers.values())
     ]
+    watches += more
 
     async def run() -> None:
         async with asyncio.TaskGroup() as group:

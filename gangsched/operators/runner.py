@@ -1,7 +1,6 @@
 """The kopf operator: it watches jobs, and hands every change to the controller of their kind."""
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Collection, Mapping
@@ -13,14 +12,15 @@ import kopf
 
 from gangsched.config import ConfigError
 from gangsched.core.jobs.kinds import FRAMEWORKS
+from gangsched.core.jobs.trainjob import KIND as TRAINJOB
 from gangsched.kube.client import KubeClient, credentials
-from gangsched.kube.errors import NotFound
 from gangsched.operators import jobset, trainjob
 from gangsched.operators.controller import JobController
 from gangsched.operators.neighbours import kinds_of_others
 from gangsched.operators.objects import NO_ENV
 from gangsched.operators.owner import OwnerController, OwnerKind
-from gangsched.operators.parts import parts_watched
+from gangsched.operators.parts import watched
+from gangsched.operators.runtimes import RuntimeReceiver, Runtimes
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ async def run_operators(
         kind: JobController(client, scheduler, framework, env)
         for kind, framework in FRAMEWORKS.items()
     }
-    runtimes = trainjob.Runtimes()
+    runtimes = Runtimes()
     for owner in (jobset.kind(scheduler), trainjob.kind(runtimes), *_searches()):
         controllers[owner.kind] = OwnerController(client, owner, env)
     for kind in kinds or ():
@@ -69,19 +69,21 @@ async def run_operators(
         controllers = {kind: one for kind, one in controllers.items() if kind in kinds}
     registry = kopf.OperatorRegistry()
     _register(registry, controllers, kubeconfig)
-    train = controllers.get(trainjob.KIND)
+    known = RuntimeReceiver(client, runtimes)
+    train = controllers.get(TRAINJOB)
     if isinstance(train, OwnerController):
-        _register_runtimes(registry, client, runtimes)
         runtimes.heard = train.wake_all
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False  # our Events say what a user needs, and nothing of handlers
     settings.scanning.disabled = False
     settings.watching.server_timeout = 300
-    async with parts_watched(client, controllers) as watching:
+    more = known.watches() if TRAINJOB in controllers else []
+    async with watched(client, controllers, more) as watching:
         operator = asyncio.create_task(
             kopf.operator(registry=registry, settings=settings, clusterwide=True, standalone=True)
         )
-        tasks = [operator, *(asyncio.create_task(one.run()) for one in controllers.values())]
+        queues = [known.labelling, *controllers.values()]
+        tasks = [operator, *(asyncio.create_task(one.run()) for one in queues)]
         try:
             done, _ = await asyncio.wait([*tasks, watching], return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -126,33 +128,6 @@ def _register_kind(
             controller.job_gone(dict(body))
         else:
             controller.job_seen(dict(body))
-
-
-def _register_runtimes(
-    registry: kopf.OperatorRegistry, client: KubeClient, runtimes: trainjob.Runtimes
-) -> None:
-    """Hear of training runtimes; those without a framework label get it, or the SDK skips them."""
-    for plural in ("clustertrainingruntimes", "trainingruntimes"):
-
-        @kopf.index("trainer.kubeflow.org", plural, id=f"{plural} listed", registry=registry)
-        def listed(body: kopf.Body, **_: Any) -> None:
-            runtimes.seen(dict(body))
-
-        @kopf.on.event("trainer.kubeflow.org", plural, id=plural, registry=registry)
-        async def changed(
-            event: kopf.RawEvent, body: kopf.Body, plural: str = plural, **_: Any
-        ) -> None:
-            if event["type"] == "DELETED":
-                runtimes.gone(dict(body))
-                return
-            runtimes.seen(dict(body))
-            label = trainjob.label_of(dict(body))
-            if label is not None:
-                metadata = body["metadata"]
-                inside = f"namespaces/{metadata['namespace']}/" if metadata.get("namespace") else ""
-                path = f"/apis/{trainjob.API_VERSION}/{inside}{plural}/{metadata['name']}"
-                with contextlib.suppress(NotFound):
-                    await client.patch(path, {"metadata": {"labels": {trainjob.LABEL: label}}})
 
 
 def _connection(kubeconfig: Path | None) -> kopf.ConnectionInfo:

@@ -1,7 +1,5 @@
 """TrainJobs and their runtimes: what is wrong in a sentence, else the core's reconcile."""
 
-from collections.abc import Callable
-
 from pydantic import ValidationError
 
 from gangsched.api import dialects, names
@@ -9,57 +7,17 @@ from gangsched.api.trainer import TrainJobSpec
 from gangsched.config import one_sentence
 from gangsched.core.jobs import trainjob
 from gangsched.core.jobs.model import Json
-from gangsched.core.jobs.runtimes import (
-    FRAMEWORK,
-    LAUNCHER,
-    RESERVED,
-    framework_of,
-    wrong_tuning,
-)
+from gangsched.core.jobs.runtimes import LAUNCHER, RESERVED, wrong_tuning
 from gangsched.core.jobs.step import Clock
 from gangsched.core.jobs.tree import Owned, Steps
 from gangsched.operators.keys import filled
 from gangsched.operators.owner import OwnerKind
 from gangsched.operators.parse import InvalidJobError
+from gangsched.operators.runtimes import KINDS, Runtimes
 
-KIND, API_VERSION, LABEL = trainjob.KIND, trainjob.API_VERSION, FRAMEWORK
 MANAGER = "trainer.kubeflow.org/trainjob-controller"
 _NO_SHAPE = (AttributeError, TypeError, KeyError, ValueError)
 """What walking through something of another shape raises: patches are kept as they are written."""
-
-_KINDS = ("ClusterTrainingRuntime", "TrainingRuntime")
-
-
-class Runtimes:
-    """The runtimes of a cluster; `heard` is called when one came or changed."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, str], Json] = {}
-        self.heard: Callable[[], None] = lambda: None
-
-    def seen(self, body: Json) -> None:
-        """Take a runtime's newest state."""
-        metadata = body["metadata"]
-        self._known[metadata.get("namespace", ""), metadata["name"]] = body
-        self.heard()
-
-    def gone(self, body: Json) -> None:
-        """Forget a runtime."""
-        metadata = body["metadata"]
-        self._known.pop((metadata.get("namespace", ""), metadata["name"]), None)
-
-    def find(self, job: Json) -> tuple[Json | None, str]:
-        """Return the runtime a job refers to, or None and what is wrong."""
-        namespace = job["metadata"]["namespace"]
-        reference = job["spec"]["runtimeRef"]
-        name, kind = reference["name"], reference.get("kind") or _KINDS[0]
-        where = "" if kind == _KINDS[0] else namespace
-        found = self._known.get((where, name))
-        there = ", ".join(sorted(n for w, n in self._known if w == where)) or "none"
-        return found, (
-            f"TrainJob {namespace}/{job['metadata']['name']}: spec.runtimeRef: there is no {kind} "
-            f"{name!r}; there are: {there}"
-        )
 
 
 def kind(runtimes: Runtimes) -> OwnerKind:
@@ -86,23 +44,16 @@ def kind(runtimes: Runtimes) -> OwnerKind:
     return OwnerKind(trainjob.API_VERSION, trainjob.KIND, trainjob.REFS, step)
 
 
-def label_of(runtime: Json) -> str | None:
-    """Return the framework label that a runtime lacks: the SDK overlooks those without."""
-    if FRAMEWORK in (runtime["metadata"].get("labels") or {}):
-        return None
-    return framework_of(runtime)
-
-
 def _check(owned: Owned) -> None:
     subject = f"TrainJob {owned.namespace}/{owned.name}"
     try:
         spec = TrainJobSpec.model_validate(owned.body.get("spec") or {})
     except ValidationError as error:
         raise InvalidJobError(one_sentence(error, f"{subject}: spec")) from error
-    if (spec.runtimeRef.kind or _KINDS[0]) not in _KINDS:
+    if (spec.runtimeRef.kind or KINDS[0]) not in KINDS:
         raise InvalidJobError(
             f"{subject}: spec.runtimeRef.kind is {spec.runtimeRef.kind!r}; it must be "
-            f"{' or '.join(_KINDS)}"
+            f"{' or '.join(KINDS)}"
         )
     for variable in (spec.trainer.env if spec.trainer else None) or []:
         if variable.get("name") in RESERVED:

@@ -6,11 +6,13 @@ import pytest
 from gangsched.api import names
 from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.core.jobs.model import GROUP_VERSION
+from gangsched.core.jobs.runtimes import FRAMEWORK as LABEL
 from gangsched.kube.errors import NotFound
 from gangsched.operators import jobset, runner
 from gangsched.operators.controller import JobController
 from gangsched.operators.owner import OwnerController
 from gangsched.operators.parts import PartReceiver
+from gangsched.operators.runtimes import RuntimeReceiver, Runtimes
 
 
 class Controller:
@@ -157,3 +159,41 @@ async def test_the_end_of_an_earlier_job_of_the_name_may_come_late(kind):
     controller.job_gone({"metadata": {"uid": "earlier", "name": "j", "namespace": "ns"}})
     await controller._step(("ns", "j"))
     assert server.wrote
+
+
+class Labelled:
+    """An API server that writes down which labels it is told."""
+
+    def __init__(self) -> None:
+        self.told = []
+
+    async def patch(self, path, body) -> bytes:
+        self.told.append((path, body["metadata"]["labels"]))
+        return b"{}"
+
+
+def runtime(name="torch", uid="r", namespace="", **labels) -> bytes:
+    metadata = {"name": name, "uid": uid, "labels": labels}
+    if namespace:
+        metadata["namespace"] = namespace
+    return msgspec.json.encode({"metadata": metadata, "spec": {"mlPolicy": {"torch": {}}}})
+
+
+async def test_runtimes_are_labelled_for_the_sdk_and_forgotten_when_they_go():
+    server, known = Labelled(), Runtimes()
+    receiver = RuntimeReceiver(server, known)
+    receiver.seen(runtime())
+    receiver.seen(runtime("own", "o", "ns"))
+    receiver.seen(runtime("told", "t", **{LABEL: "torch"}))
+    for key in (("", "torch"), ("ns", "own"), ("", "told"), ("", "gone")):
+        await receiver._label(key)
+    root = "/apis/trainer.kubeflow.org/v1alpha1"
+    assert server.told == [
+        (f"{root}/clustertrainingruntimes/torch", {LABEL: "torch"}),
+        (f"{root}/namespaces/ns/trainingruntimes/own", {LABEL: "torch"}),
+    ]
+    receiver.seen(runtime("torch", "successor"))
+    receiver.gone("r", None)
+    assert known.get(("", "torch")), "a successor of its name is there"
+    receiver.gone("successor", None)
+    assert known.get(("", "torch")) is None

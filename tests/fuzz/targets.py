@@ -26,6 +26,7 @@ from gangsched.kube.scheduler import Scheduler
 from gangsched.metrics import Metrics
 from gangsched.operators import collect, ends, experiment, jobset, trainjob, trial
 from gangsched.operators.parse import InvalidJobError, parse
+from gangsched.operators.runtimes import Runtimes
 from gangsched.plugins import load_policies
 from simulator.scenario import load
 
@@ -349,7 +350,7 @@ def targets(folder: Path) -> dict[str, Target]:
     after = {**rjob, "name": "b", "dependsOn": [{"name": "a", "status": "Complete"}]}
     body = {"metadata": meta("s"), "spec": {"replicatedJobs": [rjob, after]}}
     found["JobSet"] = (_owner(jobset.kind("gangsched").step), (body,))
-    runtimes = trainjob.Runtimes()
+    runtimes = Runtimes()
     for one in yaml.safe_load_all((ROOT / "manifests/runtimes/runtimes.yaml").read_text()):
         runtimes.seen(one)
     trainer = {"numNodes": 2, "command": ["x"], "resourcesPerNode": {"limits": {"cpu": "2"}}}
