@@ -110,9 +110,12 @@ def group(name: str, pods: int, **spec: Any) -> dict[str, Any]:
 
 
 async def heard(client: KubeClient, name: str) -> float:
-    """Create a PodGroup without pods; return the seconds until its status says what it lacks."""
+    """Create a pod that fits no node; return the seconds until its group's status says so."""
     started_s = time.monotonic()
-    await client.create(_GROUPS, group(name, 2))
+    await client.create(_GROUPS, group(name, 1))
+    labels, nowhere = {POD_GROUP_LABEL: name}, {"there-is": "none"}
+    body = pod(name, 1, labels=labels, schedulerName="gangsched", nodeSelector=nowhere)
+    await client.create(_PODS, body)
     while time.monotonic() - started_s < TIMEOUT_S:
         if b'"phase":' in await client.get(f"{_GROUPS}/{name}"):
             return time.monotonic() - started_s

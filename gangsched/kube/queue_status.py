@@ -31,6 +31,7 @@ class QueueStatusWriter:
         self._now_s = now_s
         self._written: dict[str, dict[str, Any]] = {}
         self._spent_s = 0.0
+        self._spent: dict[str, float] = {}
         self.problems: dict[str, str] = {}
         self.objects: dict[str, str] = {}
         """Path of every object by `kind/name`."""
@@ -56,8 +57,9 @@ class QueueStatusWriter:
         """Write until cancelled."""
         while True:
             now_s = self._now_s()
-            spent = now_s - self._spent_s >= _SPENT_EVERY_S
-            self._spent_s = now_s if spent else self._spent_s
+            moved: set[str] = set()
+            if now_s - self._spent_s >= _SPENT_EVERY_S:
+                self._spent_s, moved = now_s, self._moved(engine, now_s)
             counts = pending_and_admitted(engine)
             for key in list(self.objects):
                 kind, name = key.split("/", 1)
@@ -67,8 +69,17 @@ class QueueStatusWriter:
                     status = reservation_status(engine, name, now_s)
                 if key in self.problems:
                     status["message"] = self.problems[key]
-                await self._write(key, status, engine, name, now_s, spent=spent)
+                await self._write(key, status, engine, name, now_s, spent=name in moved)
             await asyncio.sleep(_EVERY_S)
+
+    def _moved(self, engine: Engine, now_s: float) -> set[str]:
+        """Return the queues that spent GPU time since they were last asked.
+
+        What was spent earlier decays by itself, wherever it is read: a thousand idle queues are
+        not written.
+        """
+        before, self._spent = self._spent, engine.ledger.totals(now_s)
+        return {queue for queue, spent in self._spent.items() if spent > before.get(queue, 0.0)}
 
     async def _write(
         self,
@@ -106,6 +117,7 @@ class QueueStatusWriter:
             return
         except KubeError as error:
             log.warning("status of %s: %s", key, error)
+            self._spent.pop(name, None)
             return
         self._written[key] = status
 

@@ -27,13 +27,15 @@ _NOTHING = 1e-9
 class GpuTime:
     """GPU-seconds of one account: decayed with a half-life, and plain in each budget's period.
 
-    `periods` maps a period's length to its number since the epoch and what was spent in it.
+    `periods` maps a period's length to its number since the epoch and what was spent in it; `total`
+    is all that was spent while this process looked on.
     """
 
     rate: float = 0.0
     at_s: float = 0.0
     decayed: float = 0.0
     periods: dict[float, tuple[int, float]] = field(default_factory=dict)
+    total: float = 0.0
 
     def advance(self, now_s: float, half_life_s: float) -> None:
         """Bring the account up to a moment."""
@@ -50,6 +52,7 @@ class GpuTime:
             else:
                 inside_s = min(passed_s, now_s - present * period_s)
                 self.periods[period_s] = (present, self.rate * inside_s)
+        self.total += self.rate * passed_s
         self.at_s = now_s
 
 
@@ -172,6 +175,15 @@ class Ledger:
             if time is not None:
                 time.advance(now_s, self.half_life_s)
                 found[queue] = time.decayed
+        return found
+
+    def totals(self, now_s: float) -> dict[str, float]:
+        """Return the GPU-seconds that each queue spent while this process looked on."""
+        found = {}
+        for (queue, user), time in self.accounts.items():
+            if not user:
+                time.advance(now_s, self.half_life_s)
+                found[queue] = time.total
         return found
 
     def spent(self, account: Account, budget: GpuBudget, now_s: float) -> float:

@@ -1,0 +1,74 @@
+"""Queues' status: GPU time is written while it is spent; idle queues are left alone."""
+
+import pytest
+from builders import an_engine, gang, needs, node, pod
+
+from gangsched.core import facts as f
+from gangsched.core.model import NodeName, PodUid
+from gangsched.core.queues import Queue
+from gangsched.kube.errors import Unavailable
+from gangsched.kube.queue_status import QueueStatusWriter
+
+
+class Api:
+    """An API server that writes down whose status is written, and may be away."""
+
+    def __init__(self) -> None:
+        self.wrote, self.away = [], False
+
+    async def patch(self, path, body) -> bytes:
+        if self.away:
+            raise Unavailable(503, "etcd is away")
+        self.wrote.append((path.split("/")[-2], "spent" in body["status"]))
+        return b"{}"
+
+
+class EnoughError(Exception):
+    """Ends the writer after a round."""
+
+
+@pytest.fixture
+def world(monkeypatch):
+    """Return an engine with three queues, its writer, and what makes one round at a moment."""
+    engine, api, now = an_engine(node("n")), Api(), [0.0]
+    writer = QueueStatusWriter(api, lambda: now[0])
+    for name in ("busy", "idle"):
+        engine.observe(f.QueueSeen(Queue(name)), 0.0)
+        writer.seen("Queue", name, None)
+
+    async def end(_):
+        raise EnoughError
+
+    monkeypatch.setattr("gangsched.kube.queue_status.asyncio.sleep", end)
+
+    async def a_round(at_s: float) -> list[str]:
+        now[0], api.wrote = at_s, []
+        with pytest.raises(EnoughError):
+            await writer.run(engine, dict)
+        return [name for name, _ in api.wrote]
+
+    return engine, api, a_round
+
+
+async def test_only_what_spends_is_written_again(world):
+    engine, api, a_round = world
+    assert await a_round(1.0) == ["busy", "idle"], "at first everything"
+    assert await a_round(40.0) == []
+    engine.observe(f.GangSeen(gang("g", 1, queue="busy")), 50.0)
+    fact = pod("a", "g", needs(8), node=NodeName("n"), started_s=50.0)
+    engine.observe(fact, 50.0)
+    assert await a_round(80.0) == ["busy"]
+    assert await a_round(82.0) == [], "GPU time alone is written every half minute"
+    assert await a_round(111.0) == ["busy"]
+    engine.observe(f.PodGone(PodUid("a")), 120.0)
+    engine.observe(f.GangGone(gang("g", 1).id), 120.0)
+    assert await a_round(142.0) == ["busy"], "what it spent until it ended"
+    assert await a_round(180.0) == []
+    api.away = True
+    engine.observe(f.GangSeen(gang("h", 1, queue="idle")), 190.0)
+    engine.observe(pod("b", "h", needs(8), node=NodeName("n"), started_s=190.0), 190.0)
+    await a_round(220.0)
+    engine.observe(f.PodGone(PodUid("b")), 220.0)
+    engine.observe(f.GangGone(gang("h", 1).id), 220.0)
+    api.away = False
+    assert await a_round(260.0) == ["idle"], "it could not be written before"
