@@ -16,7 +16,7 @@ from bind_paths import GATES, LOADS, NAMESPACE, NATIVE, PATHS, PODS, TIMEOUT_S, 
 from meters import cpu, writes
 
 from gangsched.kube.client import KubeClient
-from gangsched.kube.errors import Conflict, KubeError
+from gangsched.kube.errors import Conflict, KubeError, NotFound
 from gangsched.kube.watch import Watch
 from gangsched.local import components
 from gangsched.local.nodes import NodeFile, NodeGroup
@@ -139,7 +139,10 @@ async def clean(client: KubeClient) -> None:
             print(f"  cleaning {collection}: {error}", file=sys.stderr)
     for _ in range(60):
         await client.request("DELETE", PODS, params={"gracePeriodSeconds": "0"}, timeout_s=300)
-        natives = json.loads(await client.get(f"/apis/{NATIVE}/podgroups", limit="1"))["items"]
+        try:
+            natives = json.loads(await client.get(f"/apis/{NATIVE}/podgroups", limit="1"))["items"]
+        except NotFound:
+            natives = []  # not every plane has them
         if not natives and not json.loads(await client.get(PODS, limit="1"))["items"]:
             return
         await asyncio.sleep(1.0)
@@ -158,7 +161,8 @@ def start(plane: Plane, path: Path) -> list[str]:
     if not path.binding:
         return []
     extender, metrics, port = free_ports(3)
-    plane._gangsched(Options(binding=path.binding, operators=False), extender, metrics)  # type: ignore[arg-type]
+    options = Options(binding=path.binding, operators=False)  # type: ignore[arg-type]
+    plane._gangsched("gangsched", options, extender, metrics)
     while not answers(f"http://127.0.0.1:{metrics}/readyz"):
         time.sleep(0.1)
     if path.binding == "direct":
