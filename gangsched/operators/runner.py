@@ -99,7 +99,7 @@ def _searches() -> tuple[OwnerKind, ...]:
     if any(find_spec(name) is None for name in _SEARCHERS):
         log.info("Experiments are left alone: they need the extra gangsched[experiments]")
         return ()
-    from gangsched.operators import experiment, trial  # noqa: PLC0415 -- only where installed
+    from gangsched.operators.search import experiment, trial  # noqa: PLC0415 -- only where installed
 
     return experiment.kind(), trial.kind()
 

@@ -6,8 +6,8 @@ import tracemalloc
 import pytest
 
 from gangsched.core.jobs.experiment import Tried
-from gangsched.operators.space import SpaceError
-from gangsched.operators.suggest import ALGORITHMS, suggest
+from gangsched.operators.search.space import SpaceError
+from gangsched.operators.search.suggest import ALGORITHMS, suggest
 
 
 def spec(algorithm: str, *parameters, kind="maximize", **settings) -> dict:

@@ -8,10 +8,10 @@ import pytest
 from gangsched.core.jobs import experiment, metrics, trial
 from gangsched.core.jobs.step import Clock
 from gangsched.core.jobs.tree import Owned
-from gangsched.operators.collect import FilterError, read
-from gangsched.operators.ends import ended
-from gangsched.operators.experiment import kind
 from gangsched.operators.parse import InvalidJobError
+from gangsched.operators.search.collect import FilterError, read
+from gangsched.operators.search.ends import ended
+from gangsched.operators.search.experiment import kind
 
 CLOCK = Clock(1_700_000_000.0, "2023-11-14T22:13:20Z")
 TEMPLATE = {

@@ -24,9 +24,10 @@ from gangsched.kube import foreign, receivers
 from gangsched.kube.quantities import DecodeError
 from gangsched.kube.scheduler import Scheduler
 from gangsched.metrics import Metrics
-from gangsched.operators import collect, ends, experiment, jobset, trainjob, trial
+from gangsched.operators import jobset, trainjob
 from gangsched.operators.parse import InvalidJobError, parse
 from gangsched.operators.runtimes import Runtimes
+from gangsched.operators.search import collect, ends, experiment, trial
 from gangsched.plugins import load_policies
 from simulator.scenario import load
 
@@ -282,9 +283,7 @@ def _trial(raw: bytes) -> None:
         spec = trial.checked(Owned(body, {}))
         job = {**spec["runSpec"], "metadata": meta("t"), "status": ENDED}
         ended = ends.ended(spec, job)
-        source = (spec.get("metricsCollector") or {}).get("source") or {}
-        filters = (source.get("filter") or {}).get("metricsFormat") or ()
-        series = collect.read("loss=0.5\nloss=0.1", ["loss"], filters)
+        series = collect.read("loss=0.5\nloss=0.1", ["loss"], trial.filters(spec))
         owned = Owned(body, {(job["kind"], "t"): job}, {"ended": ended, "series": series})
         trial.kind().step(owned, CLOCK)
     except (InvalidJobError, collect.FilterError, ends.ConditionError):

@@ -15,10 +15,10 @@ from gangsched.core.jobs.step import Clock
 from gangsched.core.jobs.tree import Owned, Steps
 from gangsched.kube.client import KubeClient
 from gangsched.kube.errors import KubeError
-from gangsched.operators.collect import FilterError, read
-from gangsched.operators.ends import ConditionError, ended
 from gangsched.operators.owner import OwnerKind
 from gangsched.operators.parse import InvalidJobError
+from gangsched.operators.search.collect import FilterError, read
+from gangsched.operators.search.ends import ConditionError, ended
 
 _LOG_BYTES = 64 * 2**20
 _PODS = {
@@ -79,6 +79,12 @@ def checked(owned: Owned) -> Json:
     return spec
 
 
+def filters(spec: Json) -> tuple[str, ...]:
+    """Return the expressions that find metrics in a trial's log, if it has its own."""
+    source = (spec.get("metricsCollector") or {}).get("source") or {}
+    return tuple((source.get("filter") or {}).get("metricsFormat") or ())
+
+
 async def look(client: KubeClient, owned: Owned) -> Owned:
     """Return a trial with what its job and its log say.
 
@@ -135,11 +141,9 @@ async def _series(
         return None
     objective = spec["objective"]
     names = [objective["objectiveMetricName"], *(objective.get("additionalMetricNames") or [])]
-    source = (spec.get("metricsCollector") or {}).get("source") or {}
-    filters = (source.get("filter") or {}).get("metricsFormat") or ()
     try:
         # In a thread: a log may be long, and others wait for this loop.
-        return await asyncio.to_thread(read, log.decode(errors="replace"), names, filters)
+        return await asyncio.to_thread(read, log.decode(errors="replace"), names, filters(spec))
     except FilterError as error:
         where = "spec.metricsCollector.source.filter.metricsFormat"
         raise InvalidJobError(f"{subject}: {where}: {error}") from error

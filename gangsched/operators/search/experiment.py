@@ -12,13 +12,13 @@ from gangsched.core.jobs.model import Json
 from gangsched.core.jobs.step import Clock
 from gangsched.core.jobs.tree import Owned, Steps
 from gangsched.core.jobs.trial import API_VERSION
-from gangsched.operators.ends import ConditionError, check
 from gangsched.operators.owner import OwnerKind
 from gangsched.operators.parse import InvalidJobError
-from gangsched.operators.settings import MEDIANSTOP, misset
-from gangsched.operators.space import LOGARITHMIC, SpaceError
-from gangsched.operators.suggest import ALGORITHMS, suggest
-from gangsched.operators.trial import unrunnable
+from gangsched.operators.search.ends import ConditionError, check
+from gangsched.operators.search.settings import MEDIANSTOP, misset
+from gangsched.operators.search.space import LOGARITHMIC, SpaceError
+from gangsched.operators.search.suggest import ALGORITHMS, suggest
+from gangsched.operators.search.trial import unrunnable
 
 _NAME_LENGTH = 40
 _PARALLEL = 3

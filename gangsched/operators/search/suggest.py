@@ -17,7 +17,7 @@ from typing import Any
 
 from gangsched.core.jobs.experiment import Assignments, Tried
 from gangsched.core.jobs.model import Json
-from gangsched.operators.space import Dimension, Space, SpaceError
+from gangsched.operators.search.space import Dimension, Space, SpaceError
 
 
 def suggest(spec: Json, tried: list[Tried], count: int, uid: str) -> list[Assignments]:

@@ -1,0 +1,1 @@
+"""Hyperparameter search as Katib has it: Experiments and Trials; needs the extra `experiments`."""
