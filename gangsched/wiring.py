@@ -69,7 +69,7 @@ async def run(
         async def operate() -> None:
             from gangsched.operators.runner import run_operators  # noqa: PLC0415 -- kopf is heavy
 
-            await leadership.begun.wait()
+            await scheduler.ready.wait()  # leading begins with what gangs wait for
             while True:
                 try:
                     await run_operators(

@@ -81,12 +81,13 @@ class Custody(Views):
 
     def _remember(self, fact: f.GpuTimeSeen) -> None:
         """Take over what an earlier process had counted, unless this one counted already."""
-        time = self.ledger.account((fact.queue, fact.user))
+        ledger = self._ledger  # not by the newest tree: each of a thousand queues changes it
+        time = ledger.account((fact.queue, fact.user))
         if time.decayed:
             return
-        time.advance(self._now_s, self.ledger.half_life_s)
+        time.advance(self._now_s, ledger.half_life_s)
         passed_s = max(self._now_s - fact.at_s, 0.0)
-        time.decayed += fact.decayed * 0.5 ** (passed_s / self.ledger.half_life_s)
+        time.decayed += fact.decayed * 0.5 ** (passed_s / ledger.half_life_s)
         for period_s, number, spent in fact.spent:
             if number == int(self._now_s // period_s):
                 known = time.periods.get(period_s, (number, 0.0))[1]

@@ -52,7 +52,7 @@ class Machine(Custody):
     def _gather(self, gang: GangState, now_s: float) -> None:
         settled = gang.bound_count() + gang.ended_count()
         if gang.spec is not None and (gang.spec.started or settled >= gang.minimum()) and settled:
-            self._placed(gang, now_s)
+            self._placed(gang, now_s, met=True)
             return
         missing = gang.missing()
         if missing is not None:
@@ -107,7 +107,7 @@ class Machine(Custody):
         gated = self._pods[member.pod].gated
         self._orders.append(o.Prepare(gang.id, member.pod, member.name, _node(member), gated))
 
-    def _placed(self, gang: GangState, now_s: float) -> None:
+    def _placed(self, gang: GangState, now_s: float, *, met: bool = False) -> None:
         gang.enter(State.PLACED)
         gang.placed_s = now_s
         gang.stopped_by = ""
@@ -129,6 +129,7 @@ class Machine(Custody):
             "Placed",
             f"all {plural(gang.bound_count(), 'pod')} of the gang are bound, "
             f"to {plural(nodes, 'node')}.",
+            met=met,
         )
 
     def _watch_minimum(self, gang: GangState, now_s: float) -> None:
@@ -367,9 +368,9 @@ class Machine(Custody):
         gang.move(member, None)
         member.node = None
 
-    def _report(self, gang: GangState, reason: str, message: str) -> None:
+    def _report(self, gang: GangState, reason: str, message: str, *, met: bool = False) -> None:
         state = gang.state.value
-        self._orders.append(o.Report(gang.id, state, reason, message, proof=gang.proof))
+        self._orders.append(o.Report(gang.id, state, reason, message, None, gang.proof, met))
 
 
 def _node(member: MemberState) -> NodeName:

@@ -104,7 +104,8 @@ class Report:
     """Tell the user where the gang stands: a state of the engine, a reason and a sentence.
 
     `refusal` is the same as data, while the gang is refused; `proof` says how good the placement
-    it has is known to be.
+    it has is known to be. A gang was `met` when it ran already, started by others or by the
+    scheduler that was here before: that is no news.
     """
 
     gang: GangId
@@ -113,6 +114,7 @@ class Report:
     message: str
     refusal: Refusal | None = None
     proof: str = ""
+    met: bool = False
 
 
 Order = Reserve | Release | CutGpus | Prepare | Bind | Refuse | Evict | Preempt | Report

@@ -4,6 +4,7 @@ Whatever cannot be read raises `DecodeError` with one sentence; the caller repor
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 import msgspec
 
@@ -87,6 +88,17 @@ def requests(spec: PodSpec) -> Requests:
 # -- pods ---------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=4096)
+def _toleration(key: str, operator: str, value: str, effect: str) -> Toleration:
+    return Toleration(key, operator or "Equal", value, effect)
+
+
+@lru_cache(maxsize=4096)
+def _shared(asked: PodNeeds) -> PodNeeds:
+    """Return one object for all who ask the same: tens of thousands do."""
+    return asked
+
+
 def _expression(requirement: Requirement) -> Expression:
     return Expression(requirement.key, requirement.operator, tuple(requirement.values))
 
@@ -147,7 +159,7 @@ def needs(spec: PodSpec, annotations: Mapping[str, str] = _NOTHING) -> PodNeeds:
         if affinity.required is not None:
             required = tuple(map(_term, affinity.required.node_selector_terms))
         preferred = tuple((p.weight, _term(p.preference)) for p in affinity.preferred)
-    return PodNeeds(
+    asked = PodNeeds(
         requests=requests(spec),
         selector=tuple(
             Expression(key, "In", (value,)) for key, value in sorted(spec.node_selector.items())
@@ -155,12 +167,13 @@ def needs(spec: PodSpec, annotations: Mapping[str, str] = _NOTHING) -> PodNeeds:
         required=required,
         preferred=preferred,
         tolerations=tuple(
-            Toleration(t.key, t.operator or "Equal", t.value, t.effect) for t in spec.tolerations
+            _toleration(t.key, t.operator, t.value, t.effect) for t in spec.tolerations
         ),
         host_ports=_host_ports(spec),
         beyond=_beyond(spec),
         share=share(annotations),
     )
+    return _shared(asked)
 
 
 def decode_pod(raw: bytes) -> Pod:

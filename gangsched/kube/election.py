@@ -84,7 +84,10 @@ class Election:
             if holder != told:
                 log.info("standing by: %s leads", holder or "nobody")
                 told = holder
-            await asyncio.sleep(self._timing.retry_s)
+            left_s = self._left_s()
+            await asyncio.sleep(
+                left_s if 0 < left_s < self._timing.retry_s else self._timing.retry_s
+            )
         log.info("leading as %s", self.identity)
 
     async def hold(self) -> None:
@@ -165,8 +168,13 @@ class Election:
         holder = spec.get("holderIdentity")
         if not holder or holder == self.identity:
             return False
+        return self._left_s() > 0
+
+    def _left_s(self) -> float:
+        """Return how long the Lease as it was seen last keeps others from leading."""
+        spec = (self._seen or {}).get("spec") or {}
         lasts_s = max(float(spec.get("leaseDurationSeconds") or 0), self._timing.duration_s)
-        return self._now() < self._seen_s + lasts_s
+        return self._seen_s + lasts_s - self._now()
 
     def _why(self) -> str:
         holder = ((self._seen or {}).get("spec") or {}).get("holderIdentity")

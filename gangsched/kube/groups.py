@@ -190,6 +190,11 @@ def is_owned(raw: bytes) -> bool:
     return any(owner.controller for owner in any_decoder.decode(raw).metadata.owner_references)
 
 
+def stored_status(raw: bytes) -> dict[str, Any]:
+    """Return the status of a group as it is stored."""
+    return decode_group(raw).status
+
+
 def labels(raw: bytes) -> dict[str, str]:
     """Return the labels of any object."""
     return dict(any_decoder.decode(raw).metadata.labels)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,6 +15,7 @@ from gangsched.core.queueing.horizon import booked_rows
 from gangsched.core.queues import Stop
 from gangsched.kube.client import KubeClient
 from gangsched.kube.errors import KubeError, NotFound
+from gangsched.kube.words import same
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,7 @@ class QueueStatusWriter:
         self._client = client
         self._now_s = now_s
         self._written: dict[str, dict[str, Any]] = {}
+        self._stored: dict[str, Mapping[str, Any]] = {}
         self._spent_s = 0.0
         self._spent: dict[str, float] = {}
         self.problems: dict[str, str] = {}
@@ -46,9 +48,13 @@ class QueueStatusWriter:
         else:
             self.problems[key] = problem
 
+    def adopt(self, kind: str, name: str, stored: Mapping[str, Any]) -> None:
+        """Learn what an earlier process wrote: a thousand queues are not written anew."""
+        self._stored[f"{kind}/{name}"] = stored
+
     def gone(self, kind: str, name: str) -> None:
         """Forget an object that was deleted."""
-        for known in (self.objects, self.problems, self._written):
+        for known in (self.objects, self.problems, self._written, self._stored):
             known.pop(f"{kind}/{name}", None)
 
     async def run(
@@ -102,6 +108,9 @@ class QueueStatusWriter:
                     "message": problem or "",
                 }
             ]
+        stored = self._stored.pop(key, None)
+        if stored is not None and same(stored, status):
+            self._written[key] = status
         if self._written.get(key) == status and not (spent and key.startswith("Queue/")):
             return
         body = dict(status)

@@ -1,5 +1,6 @@
 """What each watch does with an object: facts for the engine, subjects for the status writer."""
 
+import contextlib
 import logging
 from collections import Counter
 from dataclasses import replace
@@ -9,7 +10,7 @@ from gangsched.api import names
 from gangsched.core import facts as f
 from gangsched.core.gangs import Stage
 from gangsched.core.model import GangId, NodeName, PodName, PodNeeds, PodUid
-from gangsched.kube import decode, foreign, groups, queues
+from gangsched.kube import decode, foreign, groups
 from gangsched.kube.bounds import PlannedPods
 from gangsched.kube.membership import foreign_id, implicit_gang
 from gangsched.kube.quantities import DecodeError
@@ -46,6 +47,9 @@ class Receiver:
         """Turn an object into facts."""
         raise NotImplementedError
 
+    def ahead(self, raw: bytes) -> None:
+        """Prepare what may be prepared before an object may be taken."""
+
     def malformed(self, raw: bytes, message: str) -> None:
         """Tell the object's owner, where there is a place for it."""
 
@@ -53,19 +57,10 @@ class Receiver:
         """Take note that an object was deleted."""
         raise NotImplementedError
 
-
-class PriorityClasses(Receiver):
-    """PriorityClasses: what a group's class name is worth."""
-
-    kind = "PriorityClass"
-
-    def take(self, raw: bytes) -> None:
-        """Turn an object into facts."""
-        name, value = groups.priority_class(raw)
-        self.scheduler.priorities[name] = value
-
-    def gone(self, uid: str, raw: bytes | None) -> None:
-        """Groups that name it keep the value they were read with."""
+    def adopt(self, gang: GangId, raw: bytes) -> None:
+        """Go on from what the process before this one wrote of a group."""
+        if not self.scheduler.ready.is_set():
+            self.scheduler.status.adopt(gang, groups.stored_status(raw))
 
 
 class Nodes(Receiver):
@@ -103,17 +98,28 @@ class PodsSeen(Receiver):
         super().__init__(scheduler)
         self._needs: dict[str, tuple[int, PodNeeds]] = {}
 
+    def ahead(self, raw: bytes) -> None:
+        """Read what a pod asks while it is kept back: with 50,000 pods, that takes seconds."""
+        with contextlib.suppress(DecodeError):  # said when it is taken
+            self._read(decode.decode_pod(raw))
+
+    def _read(self, pod: Pod) -> f.PodSeen:
+        metadata = pod.metadata
+        known = self._needs.get(metadata.uid)
+        wants = known[1] if known is not None and known[0] == metadata.generation else None
+        fact = decode.pod_fact(pod, self.scheduler.names, wants)
+        self._needs[fact.uid] = (metadata.generation, fact.needs)
+        return fact
+
     def take(self, raw: bytes) -> None:
         """Turn an object into facts."""
         scheduler = self.scheduler
         pod = decode.decode_pod(raw)
-        known = self._needs.get(pod.metadata.uid)
-        wants = known[1] if known is not None and known[0] == pod.metadata.generation else None
-        fact = decode.pod_fact(pod, scheduler.names, wants)
-        self._needs[fact.uid] = (pod.metadata.generation, fact.needs)
+        fact = self._read(pod)
         if fact.gang is None and fact.node is None:
             return  # another scheduler's pod, and it takes no room yet
-        if fact.gang is not None and (known is None or fact.gang not in scheduler.engine.gangs):
+        new = scheduler.engine.pod(fact.uid) is None
+        if fact.gang is not None and (new or fact.gang not in scheduler.engine.gangs):
             self._declare(pod, fact.gang)
             self.scheduler.workloads.pod(pod)
         scheduler.observe(fact)
@@ -199,6 +205,7 @@ class PodGroups(Receiver):
         if uid not in self._ids:
             self._ids[uid] = gang_id
             self._uids[gang_id] += 1
+            self.adopt(gang_id, raw)
         subject = Subject(
             f"{names.GROUP}/{names.VERSION}",
             "PodGroup",
@@ -258,8 +265,11 @@ class Foreign(Receiver):
 
     def _remember(self, raw: bytes, gang_id: GangId) -> None:
         namespace, name, uid = groups.group_key(raw)
-        self._ids[uid] = gang_id
         kind = self._kind
+        if uid not in self._ids:
+            self._ids[uid] = gang_id
+            if kind.status is not None:
+                self.adopt(gang_id, raw)
         subject = Subject(kind.api_version, kind.kind, namespace, name, uid, theirs=kind)
         self.scheduler.status.subject(gang_id, subject)
 
@@ -269,125 +279,3 @@ class Foreign(Receiver):
         if gang_id is not None and gang_id not in self._ids.values():
             self.scheduler.status.forget(gang_id)
             self.scheduler.observe(f.GangGone(gang_id))
-
-
-class Namespaces(Receiver):
-    """Namespaces: their labels decide who may use a queue."""
-
-    kind = "Namespace"
-
-    def __init__(self, scheduler: "Scheduler") -> None:
-        super().__init__(scheduler)
-        self._names: dict[str, str] = {}
-
-    def take(self, raw: bytes) -> None:
-        """Turn an object into facts."""
-        _, name, uid = groups.group_key(raw)
-        self._names[uid] = name
-        labels = groups.labels(raw)
-        if self.scheduler.namespaces.get(name) != labels:
-            self.scheduler.namespaces[name] = labels
-            self.scheduler.queues_again()
-
-    def gone(self, uid: str, raw: bytes | None) -> None:
-        """Take note that an object was deleted."""
-        name = self._names.pop(uid, None)
-        if name is not None and self.scheduler.namespaces.pop(name, None) is not None:
-            self.scheduler.queues_again()
-
-
-class Queues(Receiver):
-    """Queues. What another scheduler process had counted of GPU time is taken over once."""
-
-    kind = "Queue"
-
-    def __init__(self, scheduler: "Scheduler") -> None:
-        super().__init__(scheduler)
-        self._raw: dict[str, bytes] = {}
-
-    def take(self, raw: bytes) -> None:
-        """Turn an object into facts."""
-        scheduler = self.scheduler
-        _, name, uid = groups.group_key(raw)
-        new = uid not in self._raw
-        self._raw[uid] = raw
-        found = queues.queue(raw, scheduler.priorities, scheduler.namespaces)
-        scheduler.check_order(found)
-        scheduler.queues.seen("Queue", name, None)
-        scheduler.observe(f.QueueSeen(found))
-        if new:
-            for fact in queues.gpu_time(raw):
-                scheduler.observe(fact)
-
-    def malformed(self, raw: bytes, message: str) -> None:
-        """Tell the object's owner; the last valid declaration stays."""
-        self.scheduler.queues.seen("Queue", groups.group_key(raw)[1], message)
-
-    def again(self) -> None:
-        """Read all queues again: namespaces changed."""
-        for raw in list(self._raw.values()):
-            self.seen(raw)
-
-    def gone(self, uid: str, raw: bytes | None) -> None:
-        """Take note that an object was deleted."""
-        known = self._raw.pop(uid, None)
-        if known is not None:
-            name = groups.group_key(known)[1]
-            self.scheduler.queues.gone("Queue", name)
-            self.scheduler.observe(f.QueueGone(name))
-
-
-class Reservations(Receiver):
-    """Room booked in advance."""
-
-    kind = "Reservation"
-
-    def __init__(self, scheduler: "Scheduler") -> None:
-        super().__init__(scheduler)
-        self._names: dict[str, str] = {}
-
-    def take(self, raw: bytes) -> None:
-        """Turn an object into facts."""
-        booking = queues.reservation(raw)
-        self._names[groups.group_key(raw)[2]] = booking.name
-        self.scheduler.queues.seen("Reservation", booking.name, None)
-        self.scheduler.observe(f.BookingSeen(booking))
-
-    def malformed(self, raw: bytes, message: str) -> None:
-        """Tell the object's owner; the last valid declaration stays."""
-        self.scheduler.queues.seen("Reservation", groups.group_key(raw)[1], message)
-
-    def gone(self, uid: str, raw: bytes | None) -> None:
-        """Take note that an object was deleted."""
-        name = self._names.pop(uid, None)
-        if name is not None and name not in self._names.values():
-            self.scheduler.queues.gone("Reservation", name)
-            self.scheduler.observe(f.BookingGone(name))
-
-
-class Topologies(Receiver):
-    """Our own Topologies."""
-
-    kind = "Topology"
-
-    def __init__(self, scheduler: "Scheduler") -> None:
-        super().__init__(scheduler)
-        self._names: dict[str, str] = {}
-
-    def take(self, raw: bytes) -> None:
-        """Turn an object into facts."""
-        topology = groups.topology(raw)
-        self._names[groups.group_key(raw)[2]] = topology.name
-        self.scheduler.topologies.problem(topology.name, None)
-        self.scheduler.observe(f.TopologySeen(topology))
-
-    def malformed(self, raw: bytes, message: str) -> None:
-        """Tell the object's owner; the last valid declaration stays."""
-        self.scheduler.topologies.problem(groups.group_key(raw)[1], message)
-
-    def gone(self, uid: str, raw: bytes | None) -> None:
-        """Take note that an object was deleted."""
-        name = self._names.pop(uid, None)
-        if name is not None and name not in self._names.values():
-            self.scheduler.topologies.forget(name)
-            self.scheduler.observe(f.TopologyGone(name))

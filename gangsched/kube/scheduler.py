@@ -5,7 +5,6 @@ keep arriving meanwhile; `accept` checks them again.
 """
 
 import asyncio
-import gc
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -28,26 +27,22 @@ from gangsched.kube import foreign
 from gangsched.kube.binding import Binding, Pods
 from gangsched.kube.client import KubeClient
 from gangsched.kube.counsel import Counsel
+from gangsched.kube.declarations import (
+    Namespaces,
+    PriorityClasses,
+    Queues,
+    Reservations,
+    Topologies,
+)
 from gangsched.kube.gauges import refresh
 from gangsched.kube.history import HistoryKeeper
 from gangsched.kube.mig import MigWriter
 from gangsched.kube.quantities import DecodeError
 from gangsched.kube.queue_status import QueueStatusWriter
-from gangsched.kube.receivers import (
-    Foreign,
-    Namespaces,
-    Nodes,
-    PodGroups,
-    PodsSeen,
-    PriorityClasses,
-    Queues,
-    Receiver,
-    Reservations,
-    Topologies,
-)
+from gangsched.kube.receivers import Foreign, Nodes, PodGroups, PodsSeen, Receiver
 from gangsched.kube.status import Status
 from gangsched.kube.topology import TopologyStatusWriter
-from gangsched.kube.watch import Watch
+from gangsched.kube.watch import Watch, long_lived
 from gangsched.kube.workloads import PATH as WORKLOADS
 from gangsched.kube.workloads import Workloads
 from gangsched.metrics import Metrics
@@ -141,10 +136,6 @@ class Scheduler:
             await self.read(group, lead)
             group.create_task(self.status.run())
             await asyncio.sleep(self._config.settle_s)
-            # What was read lives long: without this, full collections over it pause planning for
-            # a tenth of a second at 10,000 nodes.
-            gc.collect()
-            gc.freeze()
             self.ready.set()
             log.info("scheduling %d nodes", len(self.engine.cluster.rows))
             group.create_task(self._plan_on())
@@ -184,24 +175,27 @@ class Scheduler:
             reader = Foreign(self, theirs)
             then[reader.kind] = (theirs.path, reader, True)
         # Groups come last: a group whose members run already must not look empty.
-        for kinds in (first, then):
-            for kind, (path, receiver, optional) in kinds.items():
-                self._watches[kind] = Watch(
-                    self._client,
-                    path,
-                    receiver,
-                    optional=optional,
-                    on_batch=self._wake.set,
-                    held=True,
-                )
-                group.create_task(self._watches[kind].run())
-            for kind in kinds:
-                await self._watches[kind].synced.wait()
+        with long_lived():
+            for kinds in (first, then):
+                for kind, (path, receiver, optional) in kinds.items():
+                    self._watches[kind] = Watch(
+                        self._client,
+                        path,
+                        receiver,
+                        optional=optional,
+                        on_batch=self._wake.set,
+                        held=True,
+                        ahead=receiver.ahead,
+                    )
+                    group.create_task(self._watches[kind].run())
+                for kind in kinds:
+                    await self._watches[kind].synced.wait()
         self.warm.set()
         await lead()
         await self.history.read(self.engine.history)
-        for watch in self._watches.values():
-            await watch.hand_over()
+        with long_lived():
+            for watch in self._watches.values():
+                await watch.hand_over()
 
     def _standing(self, gang_id: GangId) -> tuple[int, tuple[int, int, int]]:
         """Return a gang's minimum, and how many of its pods run, succeeded and failed."""
@@ -255,8 +249,9 @@ class Scheduler:
                         self.status.take(order)  # others have pods: nobody waits for their places
 
     def _count(self, report: o.Report) -> None:
-        log.info("%s: %s: %s", report.gang, report.reason, report.message)
-        if report.reason == "Placed":
+        level = logging.INFO if self.ready.is_set() else logging.DEBUG
+        log.log(level, "%s: %s: %s", report.gang, report.reason, report.message)
+        if report.reason == "Placed" and not report.met:
             self.metrics.gangs_placed.inc()
             gang = self.engine.gangs.get(report.gang)
             since_s = gang.since_s if gang is not None else None

@@ -14,7 +14,7 @@ from typing import Any
 
 from gangsched.api import names
 from gangsched.core.forecast import Prediction
-from gangsched.core.model import GangId, NodeName, PodName
+from gangsched.core.model import GangId
 from gangsched.core.orders import Release, Report, Reserve
 from gangsched.core.refusal import Reason, Refusal
 from gangsched.core.snapshot import Reserved
@@ -23,6 +23,7 @@ from gangsched.kube.client import KubeClient
 from gangsched.kube.errors import Invalid, KubeError, NotFound
 from gangsched.kube.lanes import Lanes
 from gangsched.kube.stamps import stamp
+from gangsched.kube.words import Word, adopted
 
 log = logging.getLogger(__name__)
 
@@ -69,43 +70,13 @@ class Subject:
 
 
 @dataclass(slots=True)
-class _Word:
-    """What is to be said of one gang."""
-
-    state: str = ""
-    reason: str = ""
-    message: str = ""
-    assignments: tuple[tuple[PodName, NodeName], ...] = ()
-    proof: str = ""
-    refusal: Refusal | None = None
-    since: str = ""
-    scheduled: str = ""
-    events: list[tuple[str, str]] = field(default_factory=list)
-    said: tuple[str, str] | None = None
-    start: dict[str, Any] | None = None
-    expected_s: float | None = None
-    changed: bool = False
-    writing: bool = False
-    standing: tuple[str, bool] = ("", False)
-    written: dict[str, Any] | None = None
-
-
-def _moved(word: _Word, one: Prediction, now_s: float) -> bool:
-    if word.start is None or word.start["position"] != one.position:
-        return True
-    if word.expected_s is None or one.start_s is None:
-        return word.expected_s != one.start_s
-    return abs(one.start_s - word.expected_s) > max(5.0, 0.1 * (one.start_s - now_s))
-
-
-@dataclass(slots=True)
 class Status:
     """Collects reports and writes them; `run` does the writing until cancelled."""
 
     client: KubeClient
     standing: Callable[[GangId], tuple[int, tuple[int, int, int]]] = lambda _: (1, (0, 0, 0))
     _subjects: dict[GangId, Subject] = field(default_factory=dict)
-    _words: dict[GangId, _Word] = field(default_factory=dict)
+    _words: dict[GangId, Word] = field(default_factory=dict)
     _invalid: dict[GangId, str] = field(default_factory=dict)
     _queue: Lanes[GangId] = field(default_factory=lambda: Lanes(_namespace))
 
@@ -121,11 +92,18 @@ class Status:
                 word.written = None
                 self._changed(gang, word)
 
+    def adopt(self, gang: GangId, stored: Mapping[str, Any]) -> None:
+        """Learn what an earlier process wrote of a gang: it is not said again.
+
+        What was said since this one began to read is forgotten: not all was known then.
+        """
+        self._words[gang] = adopted(stored)
+
     def touch(self, gang: GangId) -> None:
         """Write a foreign group's status again: its pods came further."""
         subject = self._subjects.get(gang)
         if subject is not None and subject.theirs is not None and subject.theirs.status:
-            self._changed(gang, self._words.setdefault(gang, _Word()))
+            self._changed(gang, self._words.setdefault(gang, Word()))
 
     def forget(self, gang: GangId) -> None:
         """Forget a gang whose object is gone."""
@@ -135,7 +113,7 @@ class Status:
 
     def take(self, order: Reserve | Release | Report) -> None:
         """Take an order that only has to be told."""
-        word = self._words.setdefault(order.gang, _Word())
+        word = self._words.setdefault(order.gang, Word())
         if isinstance(order, Report) and order.reason == Reason.NO_GROUP:
             wrong = self._invalid.get(order.gang)
             if wrong is not None:  # it is there, but cannot be understood
@@ -159,7 +137,7 @@ class Status:
                         _PASSING_S, self._if_it_lasts, order.gang, reason
                     )
                     return
-                if not again:  # the same with other numbers is no Event
+                if not again and not order.met:  # the same with other numbers is no Event
                     self._event(word)
         self._changed(order.gang, word)
 
@@ -169,7 +147,7 @@ class Status:
             self._event(word)
             self._changed(gang, word)
 
-    def _event(self, word: _Word) -> None:
+    def _event(self, word: Word) -> None:
         event = (word.reason, word.message)
         last = word.events[-1] if word.events else word.said
         if word.reason not in _QUIET and event != last:
@@ -191,7 +169,7 @@ class Status:
             if word is None or subject is None or not subject.has_status or told >= _TOLD_AT_ONCE:
                 continue
             kept = reserved.get(gang)
-            if word.start is not None and not _moved(word, one, now_s):
+            if word.start is not None and not word.moved(one, now_s):
                 continue
             word.expected_s = one.start_s
             word.start = {
@@ -220,7 +198,7 @@ class Status:
             for _ in range(_WRITERS):
                 group.create_task(self._write_on())
 
-    def _changed(self, gang: GangId, word: _Word) -> None:
+    def _changed(self, gang: GangId, word: Word) -> None:
         if not word.changed:
             word.changed = True
             self._queue.put(gang)
@@ -258,60 +236,63 @@ class Status:
                 if word.changed:
                     self._queue.put(gang)
 
-    async def _write_status(self, subject: Subject, word: _Word) -> None:
+    async def _write_status(self, subject: Subject, word: Word) -> None:
         placed = word.state == "Placed" and word.reason == "Placed"
         scheduled = "True" if placed else "False"
         if scheduled != word.scheduled:
             word.scheduled, word.since = scheduled, stamp()
         body = {
-            "status": {
-                "phase": word.state,
-                "message": word.message,
-                "proof": word.proof,
-                "start": word.start,
-                "refusal": None if word.refusal is None else as_data(word.refusal),
-                "assignments": [
-                    {"pod": pod.split("/", 1)[1], "node": node} for pod, node in word.assignments
-                ],
-                "conditions": [
-                    {
-                        "type": "Scheduled",
-                        "status": scheduled,
-                        "reason": word.reason or "Pending",
-                        "message": word.message,
-                        "lastTransitionTime": word.since,
-                    }
-                ],
-            }
+            "phase": word.state,
+            "message": word.message,
+            "proof": word.proof,
+            "start": word.start,
+            "refusal": None if word.refusal is None else as_data(word.refusal),
+            "assignments": [
+                {"pod": pod.split("/", 1)[1], "node": node} for pod, node in word.assignments
+            ],
+            "conditions": [
+                {
+                    "type": "Scheduled",
+                    "status": scheduled,
+                    "reason": word.reason or "Pending",
+                    "message": word.message,
+                    "lastTransitionTime": word.since,
+                }
+            ],
         }
-        if body == word.written:
+        if word.says(body):
             return
         path = (
             f"/apis/{names.GROUP}/{names.VERSION}/namespaces/{subject.namespace}"
             f"/podgroups/{subject.name}/status"
         )
-        await self.client.patch(path, body)
+        await self.client.patch(path, {"status": body})
         word.written = body
 
     async def _write_foreign(
-        self, gang: GangId, subject: Subject, kind: foreign.Kind, word: _Word
+        self, gang: GangId, subject: Subject, kind: foreign.Kind, word: Word
     ) -> None:
         """Write a foreign group's status as its own controller would, if it says anything new."""
         minimum, pods = self.standing(gang)
         refused = word.refusal is not None
-        state = (word.state, refused)
+
+        def status() -> dict[str, Any]:
+            assert kind.status is not None, "asked before"  # noqa: S101
+            return kind.status(
+                foreign.Standing(
+                    word.state, word.reason, word.message, word.since, refused, minimum, pods
+                )
+            )
+
+        said, state = word.says(status()), (word.state, refused)
         if state != word.standing:
-            word.standing, word.since = state, stamp()
-        standing = foreign.Standing(
-            word.state, word.reason, word.message, word.since, refused, minimum, pods
-        )
-        assert kind.status is not None, "asked before"  # noqa: S101
-        status = kind.status(standing)
-        if status == word.written:
+            word.standing, word.since = state, word.since if said else stamp()
+        if said:
             return
+        body = status()
         path = f"/apis/{kind.api_version}/namespaces/{subject.namespace}/{kind.plural}"
-        await self.client.patch(f"{path}/{subject.name}/status", {"status": status})
-        word.written = status
+        await self.client.patch(f"{path}/{subject.name}/status", {"status": body})
+        word.written = body
 
     async def _write_event(self, subject: Subject, reason: str, message: str) -> None:
         kind = "Warning" if reason in _WARNINGS else "Normal"

@@ -5,8 +5,10 @@ receiver's to skip; it never stops the watch.
 """
 
 import asyncio
+import gc
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -74,6 +76,25 @@ _object = msgspec.json.Decoder(_Object)
 _status = msgspec.json.Decoder(_Status)
 
 
+@contextmanager
+def long_lived() -> Iterator[None]:
+    """Spare the garbage collector what is read: it all stays.
+
+    Full collections over it take a third of the time of a takeover at 5,000 nodes, and later pause
+    planning for a tenth of a second at 10,000.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def _nothing(_: bytes) -> None:
+    """Prepare nothing."""
+
+
 class Watch:
     """One kind, watched for as long as `run` runs. `synced` is set after the first full list."""
 
@@ -87,10 +108,12 @@ class Watch:
         on_batch: Callable[[], None] | None = None,
         params: dict[str, str] | None = None,
         held: bool = False,
+        ahead: Callable[[bytes], None] = _nothing,
     ) -> None:
         """`optional` kinds may be absent from the cluster: they count as synced and empty.
 
-        What is `held` is kept back, each object in its newest state, until `hand_over`.
+        What is `held` is kept back, each object in its newest state, until `hand_over`; `ahead`
+        does with it at once what need not wait.
         """
         self.synced = asyncio.Event()
         self.restarts = 0
@@ -101,6 +124,7 @@ class Watch:
         self._on_batch = on_batch or (lambda: None)
         self._known: dict[str, None] = {}
         self._held: dict[str, bytes] | None = {} if held else None
+        self._ahead = ahead
 
     async def hand_over(self) -> None:
         """Give the receiver what was kept back, and from now on everything at once."""
@@ -116,6 +140,7 @@ class Watch:
             self._receiver.seen(raw)
         else:
             self._held[uid] = raw
+            self._ahead(raw)
 
     def _gone(self, uid: str, raw: bytes | None) -> None:
         if self._held is not None:

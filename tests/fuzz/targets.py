@@ -20,7 +20,7 @@ from gangsched.core.jobs.step import Clock
 from gangsched.core.jobs.tree import Owned
 from gangsched.core.planner import make_plan
 from gangsched.extender.server import Extender, _bind_args, _filter_args
-from gangsched.kube import foreign, receivers
+from gangsched.kube import declarations, foreign, receivers
 from gangsched.kube.quantities import DecodeError
 from gangsched.kube.scheduler import Scheduler
 from gangsched.metrics import Metrics
@@ -227,10 +227,10 @@ class Cluster:
             "Pod": receivers.PodsSeen(made),
             "PodGroup": receivers.PodGroups(made),
             "Queue": made._queue_receiver,
-            "Topology": receivers.Topologies(made),
-            "Reservation": receivers.Reservations(made),
-            "PriorityClass": receivers.PriorityClasses(made),
-            "Namespace": receivers.Namespaces(made),
+            "Topology": declarations.Topologies(made),
+            "Reservation": declarations.Reservations(made),
+            "PriorityClass": declarations.PriorityClasses(made),
+            "Namespace": declarations.Namespaces(made),
             "Workload": made.workloads,
         }
         self.others = {kind: receivers.Foreign(made, kind) for kind in foreign.KINDS}

@@ -1,0 +1,82 @@
+"""What is to be said of one gang, and what its object says already."""
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gangsched.core.forecast import Prediction
+from gangsched.core.model import NodeName, PodName
+from gangsched.core.refusal import Refusal
+from gangsched.kube.quantities import seconds
+
+_TIMES = frozenset({"lastTransitionTime", "transitionID"})
+
+
+@dataclass(slots=True)
+class Word:
+    """What is to be said of one gang; `stored` is the status an earlier process left."""
+
+    state: str = ""
+    reason: str = ""
+    message: str = ""
+    assignments: tuple[tuple[PodName, NodeName], ...] = ()
+    proof: str = ""
+    refusal: Refusal | None = None
+    since: str = ""
+    scheduled: str = ""
+    events: list[tuple[str, str]] = field(default_factory=list)
+    said: tuple[str, str] | None = None
+    start: dict[str, Any] | None = None
+    expected_s: float | None = None
+    changed: bool = False
+    writing: bool = False
+    standing: tuple[str, bool] = ("", False)
+    written: Mapping[str, Any] | None = None
+    stored: Mapping[str, Any] | None = None
+
+    def moved(self, one: Prediction, now_s: float) -> bool:
+        """Tell whether a prediction differs so much from what was said that it is worth a write."""
+        if self.start is None or self.start.get("position") != one.position:
+            return True
+        if self.expected_s is None or one.start_s is None:
+            return self.expected_s != one.start_s
+        return abs(one.start_s - self.expected_s) > max(5.0, 0.1 * (one.start_s - now_s))
+
+    def says(self, status: Mapping[str, Any]) -> bool:
+        """Tell whether the object says this already, and remember that it does."""
+        if self.written is None and self.stored is not None and same(self.stored, status):
+            self.written = status
+        self.stored = None
+        return self.written == status
+
+
+def adopted(stored: Mapping[str, Any]) -> Word:
+    """Return the word that an earlier process said last, by the status it wrote."""
+    word = Word(stored=stored)
+    conditions = stored.get("conditions") or stored.get("schedulingConditions") or ()
+    for one in (one for one in conditions if isinstance(one, dict)):
+        word.since = one.get("lastTransitionTime", "")
+        if one.get("type") == "Scheduled" and "phase" in stored:
+            word.scheduled = one.get("status", "")
+            word.reason, word.message = one.get("reason", ""), one.get("message", "")
+            word.said = word.reason, word.message
+    start = stored.get("start")
+    if isinstance(start, dict):
+        with contextlib.suppress(TypeError, ValueError):  # somebody else's scribble
+            word.start, word.expected_s = start, seconds(start.get("expected") or "") or None
+    return word
+
+
+def same(stored: Any, wanted: Any) -> bool:
+    """Tell whether merging a status into the stored one would change nothing but times.
+
+    What is not stored is as good as empty.
+    """
+    if isinstance(wanted, Mapping) and isinstance(stored, Mapping):
+        return all(
+            name in _TIMES or same(stored.get(name), value) for name, value in wanted.items()
+        )
+    if isinstance(wanted, list) and isinstance(stored, list):
+        return len(stored) == len(wanted) and all(map(same, stored, wanted))
+    return bool(stored == wanted) or (stored is None and not wanted)
