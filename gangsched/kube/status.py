@@ -129,6 +129,8 @@ class Status:
                 if refusal is None:
                     word.start = None
                 word.proof = order.proof
+                if order.met:
+                    word.keep(_namespace(order.gang))
                 if refusal is not None:
                     message += remedies(refusal)
                 word.message = message[:1].upper() + message[1:][: _MESSAGE_MAX - 1]

@@ -43,6 +43,15 @@ class Word:
             return self.expected_s != one.start_s
         return abs(one.start_s - self.expected_s) > max(5.0, 0.1 * (one.start_s - now_s))
 
+    def keep(self, namespace: str) -> None:
+        """Keep what only the process that placed a gang knew: its places and their proof."""
+        if self.stored is not None:
+            self.proof = self.stored.get("proof") or ""
+            self.assignments = tuple(
+                (PodName(f"{namespace}/{one['pod']}"), NodeName(one["node"]))
+                for one in self.stored.get("assignments") or ()
+            )
+
     def says(self, status: Mapping[str, Any]) -> bool:
         """Tell whether the object says this already, and remember that it does."""
         if self.written is None and self.stored is not None and same(self.stored, status):

@@ -73,6 +73,24 @@ async def test_a_standby_leads_when_the_lease_has_not_changed_for_its_duration()
     assert lease.body["spec"]["leaseTransitions"] == 2
 
 
+async def test_a_standby_does_not_sleep_past_the_end_of_a_lease(monkeypatch):
+    lease = Lease()
+    (first, _), (second, _) = candidate(lease, "a"), candidate(lease, "b")
+    assert await first._try()
+    slept = []
+
+    async def passes(for_s: float) -> None:
+        slept.append(for_s)
+        lease.now_s += for_s + 0.3  # every look takes time as well
+
+    monkeypatch.setattr(asyncio, "sleep", passes)
+    began_s = lease.now_s
+    await second.acquire()
+    assert lease.now_s - began_s < 8.5
+    assert min(slept) > 0
+    assert len(slept) <= 8
+
+
 async def test_a_lease_that_is_given_back_is_free_at_once():
     lease = Lease()
     (first, _), (second, _) = candidate(lease, "a"), candidate(lease, "b")

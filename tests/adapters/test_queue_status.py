@@ -72,3 +72,30 @@ async def test_only_what_spends_is_written_again(world):
     engine.observe(f.GangGone(gang("h", 1).id), 220.0)
     api.away = False
     assert await a_round(260.0) == ["idle"], "it could not be written before"
+
+
+async def test_what_another_process_wrote_is_not_written_again(world, monkeypatch):
+    engine, api, a_round = world
+    bodies = {}
+
+    async def keep(path, body):
+        bodies[path.split("/")[-2]] = body["status"]
+        return b"{}"
+
+    monkeypatch.setattr(api, "patch", keep)
+    await a_round(1.0)
+    monkeypatch.undo()
+    successor = QueueStatusWriter(api, lambda: 5.0)
+    for name in ("busy", "idle"):
+        successor.seen("Queue", name, None)
+        successor.adopt("Queue", name, bodies[name])
+    engine.observe(f.GangSeen(gang("g", 1, queue="busy")), 5.0)
+    engine.observe(pod("a", "g", needs(8), node=NodeName("n"), started_s=5.0), 5.0)
+
+    async def end(_):
+        raise EnoughError
+
+    monkeypatch.setattr("gangsched.kube.queue_status.asyncio.sleep", end)
+    with pytest.raises(EnoughError):
+        await successor.run(engine, dict)
+    assert [name for name, _ in api.wrote] == ["busy"], "the idle one says it already"

@@ -1,14 +1,16 @@
-"""Statuses of groups: what could not be written is written later, unless the object is refused."""
+"""Statuses of groups: what failed is written later, what another process wrote is not repeated."""
 
 import asyncio
 
 import pytest
 
-from gangsched.core.model import GangId
-from gangsched.core.orders import Report
-from gangsched.kube import status
+from gangsched.core.model import GangId, NodeName, PodName
+from gangsched.core.orders import Report, Reserve
+from gangsched.core.refusal import Reason, Refusal
+from gangsched.kube import foreign, status
 from gangsched.kube.errors import Forbidden, Invalid, NotFound, Unavailable
 from gangsched.kube.status import Status, Subject
+from gangsched.kube.words import same
 
 G = GangId("ns/g")
 
@@ -48,3 +50,103 @@ async def test_a_status_that_could_not_be_written(monkeypatch, error, writes):
     await asyncio.sleep(0.2)
     running.cancel()
     assert api.phases == ["Placed"] * writes
+
+
+class Store:
+    """An API server that keeps one object's status and its Events."""
+
+    def __init__(self) -> None:
+        self.status, self.writes, self.events = {}, 0, []
+
+    async def patch(self, _, body) -> bytes:
+        self.writes += 1
+        self.status |= body["status"]
+        return b"{}"
+
+    async def create(self, _, body) -> bytes:
+        self.events.append((body["reason"], body["message"]))
+        return b"{}"
+
+
+OURS = Subject("gangsched.io/v1beta1", "PodGroup", "ns", "g", "u", has_status=True)
+VOLCANO = next(kind for kind in foreign.KINDS if kind.whose == foreign.VOLCANO)
+THEIRS = Subject(VOLCANO.api_version, "PodGroup", "ns", "g", "u", theirs=VOLCANO)
+RESERVED = Reserve(G, ((PodName("ns/g-0"), NodeName("n")),))
+PLACED = Report(G, "Placed", "Placed", "all 2 pods of the gang are bound.", proof="proved")
+MET = Report(G, "Placed", "Placed", "all 2 pods of the gang are bound.", met=True)
+NO_ROOM = Refusal(G, Reason.NO_ROOM, "no node has 8 free GPUs.")
+REFUSED = Report(G, "Pending", "NotEnoughFree", "no node has 8 free GPUs.", NO_ROOM)
+
+
+async def one_process(api: Store, subject: Subject, monkeypatch, now: str, *reports) -> None:
+    """Say something by a process that begins with what is stored, as a new leader does."""
+    monkeypatch.setattr(status, "stamp", lambda: now)
+    made = Status(api, lambda _: (2, (2, 0, 0)))
+    made.take(Report(G, "Gathering", "PodGroupMissing", "the pods name PodGroup g."))
+    made.subject(G, subject)
+    made.adopt(G, api.status)
+    for report in reports:
+        made.take(report)
+        running = asyncio.create_task(made.run())
+        await asyncio.sleep(0.02)
+        running.cancel()
+
+
+@pytest.mark.parametrize("subject", [OURS, THEIRS])
+@pytest.mark.parametrize(("first", "then"), [((RESERVED, PLACED), MET), ((REFUSED,), REFUSED)])
+async def test_a_new_process_says_nothing_twice(monkeypatch, subject, first, then):
+    api = Store()
+    await one_process(api, subject, monkeypatch, "2026-01-01T00:00:00Z", *first)
+    before, events = dict(api.status), list(api.events)
+    assert len(events) == 1
+    writes = api.writes
+    await one_process(api, subject, monkeypatch, "2026-01-02T00:00:00Z", then)
+    assert api.status == before
+    assert api.writes == writes
+    if subject is OURS or then is MET:
+        assert api.events == events
+
+
+async def test_what_is_new_is_said_and_its_time_is_right(monkeypatch):
+    api = Store()
+    await one_process(api, OURS, monkeypatch, "2026-01-01T00:00:00Z", PLACED)
+    below = Report(G, "Placed", "BelowMinimum", "1 of at least 2 members run.")
+    await one_process(api, OURS, monkeypatch, "2026-01-02T00:00:00Z", MET, below)
+    assert api.writes == 2
+    assert [reason for reason, _ in api.events] == ["Placed", "BelowMinimum"]
+    (condition,) = api.status["conditions"]
+    assert condition["lastTransitionTime"] == "2026-01-02T00:00:00Z"
+    await one_process(api, OURS, monkeypatch, "2026-01-03T00:00:00Z", below)
+    assert api.writes == 2
+    other = Report(G, "Placed", "BelowMinimum", "0 of at least 2 members run.")
+    await one_process(api, OURS, monkeypatch, "2026-01-04T00:00:00Z", other)
+    (condition,) = api.status["conditions"]
+    assert condition["message"].startswith("0 of")
+    assert condition["lastTransitionTime"] == "2026-01-02T00:00:00Z", "it was False before"
+
+
+@pytest.mark.parametrize(
+    ("stored", "wanted", "is_same"),
+    [
+        ({"a": 1, "other": 2}, {"a": 1}, True),
+        ({"a": 1}, {"a": 1, "b": None, "c": [], "d": ""}, True),
+        ({"a": 1}, {"a": 2}, False),
+        ({"a": 1}, {"a": None}, False),
+        ({"a": [1, 2]}, {"a": [1]}, False),
+        ({"a": [{"x": 1, "lastTransitionTime": "t"}]}, {"a": [{"x": 1}]}, True),
+        ({"a": [{"x": 1}]}, {"a": [{"x": 2}]}, False),
+        ({"a": "text"}, {"a": {"x": 1}}, False),
+    ],
+)
+def test_same_is_what_a_merge_would_not_change(stored, wanted, is_same):
+    assert same(stored, wanted) is is_same
+
+
+@pytest.mark.parametrize(
+    "stored", [{"start": {"expected": "soon"}}, {"conditions": ["x"]}, {"start": {"expected": 5}}]
+)
+async def test_a_scribble_in_a_status_is_overwritten(monkeypatch, stored):
+    api = Store()
+    api.status = stored
+    await one_process(api, OURS, monkeypatch, "2026-01-01T00:00:00Z", PLACED)
+    assert api.status["phase"] == "Placed"

@@ -121,6 +121,30 @@ async def test_list_then_watch_then_resume_where_it_broke(connect):
     assert receiver.there == {"b": "6"}
 
 
+async def test_what_is_kept_back_is_prepared_at_once_and_handed_over_once(connect):
+    changes = [event("MODIFIED", item("a", 6)), event("DELETED", item("b", 7))]
+    server = Server([(5, [item("a", 5), item("b", 5), item("c", 5)])], [changes])
+    client = await connect(server.handle)
+    receiver, prepared, batches = Receiver(), [], []
+    watch = Watch(
+        client,
+        "/things",
+        receiver,
+        held=True,
+        on_batch=lambda: batches.append(1),
+        ahead=lambda raw: prepared.append(json.loads(raw)["metadata"]["resourceVersion"]),
+    )
+    task = asyncio.create_task(watch.run())
+    async with asyncio.timeout(10):
+        while len(batches) < 2:
+            await asyncio.sleep(0.01)
+    assert prepared == ["5", "5", "5", "6"]
+    assert receiver.there == {}
+    await watch.hand_over()
+    assert receiver.there == {"a": "6", "c": "5"}
+    task.cancel()
+
+
 async def test_410_lists_again_and_reports_what_vanished(connect):
     gone = {"kind": "Status", "code": 410, "message": "too old resource version"}
     server = Server([(5, [item("a", 5)]), (20, [item("c", 20)])], [[event("ERROR", gone)]])

@@ -272,6 +272,18 @@ def test_a_written_reservation_that_no_longer_fits_is_released():
     assert of(orders, o.Release)
 
 
+def test_a_gang_that_ran_already_is_no_news_and_one_that_was_started_is():
+    engine = an_engine(node("n"))
+    engine.observe(pod("a", "g", node=NodeName("n")), 0.0)
+    (found,) = of(engine.observe(f.GangSeen(gang("g", 1)), 0.0), o.Report)
+    assert (found.reason, found.met) == ("Placed", True)
+    engine = an_engine(node("n"))
+    (started,) = [
+        one for one in of(bound(engine, a_pair(engine)), o.Report) if one.state == "Placed"
+    ]
+    assert not started.met
+
+
 def test_a_half_bound_gang_found_at_start_is_completed():
     """A process killed between two binds leaves a partial gang; the next one finishes it."""
     engine = an_engine(node("n"))

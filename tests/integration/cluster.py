@@ -238,8 +238,9 @@ class Cluster:
 
     def tails(self) -> str:
         """Return the last words of gangsched, which may run in pods of the cluster itself."""
-        if any(program.name == "gangsched" for program in self.plane.programs.all()):
-            return self.plane.programs.tail("gangsched", 25)
+        ours = [p.name for p in self.plane.programs.all() if p.name.startswith("gangsched")]
+        if ours:
+            return "\n\n".join(f"{name}:\n{self.plane.programs.tail(name, 25)}" for name in ours)
         here = ("-n", "gangsched-system")
         names = self.kubectl("get", "pods", *here, "-o", "name").split()
         logs = (self.kubectl("logs", *here, n, "--tail=12", check=False) for n in names)

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import time
 
 import pytest
 from cluster import Cluster
@@ -70,6 +71,58 @@ def test_the_standby_goes_on_when_the_leader_is_killed(pair, home):
     assert set(pair.bound(home)) == {"a-0", "a-1", "a-2", "fits-0"}
     pair.kubectl("delete", "pod", "a-0", "a-1", "a-2", "-n", home, "--wait=false")
     pair.wait_placed(home, "waits-", 2)  # it was not forgotten
+
+
+def test_a_new_leader_does_not_repeat_what_was_said(pair, home):
+    """Statuses of groups and queues stay as they are, and no Event is told twice."""
+    queue = {
+        "apiVersion": "gangsched.io/v1beta1",
+        "kind": "Queue",
+        "metadata": {"name": home},
+        "spec": {"quotas": [{"resource": "nvidia.com/gpu", "nominal": 8}]},
+    }
+    pair.kubectl("apply", "-f", "-", stdin=pair.yaml(queue))
+    coscheduling = {
+        "apiVersion": "scheduling.x-k8s.io/v1alpha1",
+        "kind": "PodGroup",
+        "metadata": {"name": "theirs", "namespace": home},
+        "spec": {"minMember": 1},
+    }
+    pair.kubectl("apply", "-f", "-", stdin=pair.yaml(coscheduling))
+    pair.pod(home, "theirs-0", labels={"scheduling.x-k8s.io/pod-group": "theirs"})
+    pair.gang(home, "runs", 2)
+    pair.pod(home, "alone-0")
+    for prefix, pods in (("theirs-", 1), ("runs-", 2), ("alone-", 1)):
+        pair.wait_placed(home, prefix, pods)
+    pair.gang(home, "waits", 1)
+    pair.wait_event(home, "NotEnoughFree", name="waits")
+    pair.wait(lambda: pair.json("get", "queue", home).get("status"), "the queue's status")
+
+    def written() -> dict[str, str]:
+        """Return the versions of what we write about what does not change, and the Events of it."""
+        kinds = ("podgroups.gangsched.io/runs", "podgroups.scheduling.x-k8s.io/theirs")
+        found = {one: pair.json("get", one, "-n", home) for one in kinds}
+        found["queue"] = pair.json("get", "queue", home)
+        versions = {name: one["metadata"]["resourceVersion"] for name, one in found.items()}
+        told = [event for name in ("runs", "theirs") for event in pair.events(home, name)]
+        return versions | {"events": str(sorted(told))}
+
+    before = written()
+    time.sleep(3.0)
+    while (now := written()) != before:  # until all is said
+        before = now
+        time.sleep(3.0)
+    first = leader(pair)
+    pair.plane.programs.stop(first, hard=True)
+    pair.kubectl("delete", "pod", "alone-0", "-n", home, "--wait=false")
+    pair.wait_placed(home, "waits-", 1)
+    assert leader(pair) == other(first)
+    pair.wait_event(home, "Placed", name="waits")  # the new leader is at work, and tells
+    time.sleep(3.0)  # queues are written every two seconds
+    assert written() == before
+    waited = [reason for reason, _ in pair.events(home, "waits")]
+    assert waited.count("NotEnoughFree") == 1
+    pair.kubectl("delete", "queue", home)
 
 
 def test_a_leader_that_was_away_stops_by_itself(pair, home):
