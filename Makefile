@@ -20,6 +20,7 @@ check: $(VENV)/ready  ## Format, lint, types, layers, generated files
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy bench
 	$(BIN)/lint-imports
 	$(BIN)/python -m gangsched.api.crdgen build/crds && diff -r build/crds crds
 	$(BIN)/python manifests/monitoring/dashboards/generate.py build/dashboards && \

@@ -135,6 +135,8 @@ async def clean(client: KubeClient) -> None:
     ):
         try:
             await client.delete(collection)
+        except NotFound:
+            continue  # not every plane has every kind
         except KubeError as error:
             print(f"  cleaning {collection}: {error}", file=sys.stderr)
     for _ in range(60):

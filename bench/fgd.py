@@ -237,16 +237,22 @@ def _devices(needs: PodNeeds) -> int:
 
 
 def _cpu(cluster: Cluster, rows: Ints) -> Ints:
-    column = cluster.resources.index("cpu")
-    return cluster.allocatable[rows, column] - cluster.used[rows, column]
+    return _free(cluster, rows, "cpu")
 
 
 def _gpus(cluster: Cluster, rows: Ints) -> Ints:
-    return cluster.allocatable[rows, cluster.resources.index(GPU)]
+    found: Ints = cluster.allocatable[rows, cluster.resources.index(GPU)]
+    return found
 
 
 def _idle(cluster: Cluster, rows: Ints) -> Ints:
-    return _gpus(cluster, rows) - cluster.used[rows, cluster.resources.index(GPU)]
+    return _free(cluster, rows, GPU)
+
+
+def _free(cluster: Cluster, rows: Ints, resource: str) -> Ints:
+    column = cluster.resources.index(resource)
+    found: Ints = cluster.allocatable[rows, column] - cluster.used[rows, column]
+    return found
 
 
 def _milli(cluster: Cluster, rows: Ints) -> Ints:
@@ -257,7 +263,8 @@ def _milli(cluster: Cluster, rows: Ints) -> Ints:
         taken = (cluster.shared.of(row) for row in every[rows].tolist())
         return np.array([sum(MILLI - used for used in one.values()) for one in taken])
 
-    return _idle(cluster, rows) * MILLI + cluster.known("parts", parts)[rows]
+    found: Ints = _idle(cluster, rows) * MILLI + cluster.known("parts", parts)[rows]
+    return found
 
 
 # -- the table ------------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ def waiting(roles: list[Role], constraints: Constraints) -> Waiting:
     """Return a gang of roles as a planner sees it."""
     total = sum(role.count for role in roles)
     gang = Gang(GangId("b/g"), total, tuple(roles), constraints=constraints)
-    members = []
+    members: list[Member] = []
     for role in roles:
         assert role.needs is not None
         for name in gang.member_names(role):

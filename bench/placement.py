@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -120,7 +121,7 @@ def milp(gang: Waiting, cluster: Cluster) -> tuple[Cost | None, bool]:
 
 def _highs(program: Program) -> tuple[Cost | None, bool]:
     linear = program.linear
-    model = model_builder.Model()
+    model = model_builder.Model()  # type: ignore[no-untyped-call]
     columns = [model.new_int_var(low, high, "") for low, high in linear.bounds]
     for terms, low, high in linear.constraints:
         floor = -math.inf if low is None else low
@@ -278,9 +279,9 @@ def facts() -> dict[str, float]:
     engine = Engine(Limits())
     engine.observe(TopologySeen(TREE), 0.0)
     source = a_cluster(10_000, 0.0, 1)
-    for node in source.nodes:
-        if node is not None:
-            engine.observe(NodeSeen(node), 0.0)
+    for known in source.nodes:
+        if known is not None:
+            engine.observe(NodeSeen(known), 0.0)
     kinds = [PodNeeds((("cpu", 1000 * n), (GPU, n))) for n in (1, 2, 4, 8)]
     for needs in kinds:
         engine.cluster.capacity(needs)
@@ -321,7 +322,7 @@ def run() -> dict[str, float]:
     """Return flat figures."""
     tally = Tally()
     clusters: list[tuple[int, float, Callable[[], Cluster]]] = [
-        (count, occupied, lambda c=count, o=occupied, i=index: a_cluster(c, o, i))
+        (count, occupied, partial(a_cluster, count, occupied, index))
         for index, (count, occupied) in enumerate((c, o) for c in NODES for o in OCCUPIED)
     ]
     for number, (count, _, make) in enumerate(track(clusters, "placing", transient=True)):

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from gangsched.api import names
 from gangsched.core import facts as f
+from gangsched.core import orders as o
 from gangsched.core.gangs import Stage
-from gangsched.core.model import GangId, NodeName, PodName, PodNeeds, PodUid
+from gangsched.core.model import Gang, GangId, NodeName, PodName, PodNeeds, PodUid
 from gangsched.kube import decode, foreign, groups
 from gangsched.kube.bounds import PlannedPods
 from gangsched.kube.membership import foreign_id, implicit_gang
@@ -190,6 +191,18 @@ class PodGroups(Receiver):
                 for place in status.assignments
             )
             scheduler.observe(f.ReservationSeen(gang.id, places))
+        if new:
+            self._without_pods(gang)
+
+    def _without_pods(self, gang: Gang) -> None:
+        """Tell a new group that nothing happens before its pods are there."""
+        state = self.scheduler.engine.gangs.get(gang.id)
+        if state is None or state.members or gang.started:
+            return  # or it has run, and its pods are gone
+        why = state.missing()
+        if why is not None:
+            report = o.Report(gang.id, state.state.value, why.reason.value, why.message, why)
+            self.scheduler.execute((report,))
 
     def malformed(self, raw: bytes, message: str) -> None:
         """Tell the object's owner, where there is a place for it."""

@@ -27,6 +27,12 @@ def test_none_starts_before_the_last_member_exists(cluster, namespace):
     cluster.wait_placed(namespace, "g-", 3)
 
 
+def test_a_group_without_pods_tells_what_it_waits_for(cluster, namespace):
+    cluster.group(namespace, "empty", 2)
+    status = cluster.wait(lambda: cluster.group_status(namespace, "empty"), "a status")
+    assert (status["phase"], status["message"]) == ("Gathering", "0 of at least 2 pods exist.")
+
+
 def test_a_group_by_label_alone(cluster, namespace):
     labels = {"gangsched.io/pod-group": "free", "gangsched.io/min-member": "2"}
     cluster.pod(namespace, "a", labels=labels)
