@@ -30,6 +30,7 @@ class WorkQueue:
         self._queued: set[Key] = set()
         self._busy: set[Key] = set()
         self._failures: dict[Key, int] = {}
+        self._said: dict[Key, str] = {}
 
     def wake(self, key: Key) -> None:
         """Work on a key soon."""
@@ -58,8 +59,11 @@ class WorkQueue:
             try:
                 await self._step(key)
                 self._failures.pop(key, None)
+                self._said.pop(key, None)
             except KubeError as error:
-                log.warning("%s/%s: %s", *key, error)
+                again = self._said.get(key) == str(error)
+                log.log(logging.DEBUG if again else logging.WARNING, "%s/%s: %s", *key, error)
+                self._said[key] = str(error)
                 self._again(key)
             except Exception:
                 log.exception("%s/%s: cannot be worked on", *key)

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from gangsched.kube.decode import decode_pod
+from gangsched.kube.errors import KubeError
 from gangsched.kube.foreign import KINDS
 from gangsched.kube.groups import decode_group
 from gangsched.kube.membership import gang_of
@@ -97,6 +98,31 @@ async def test_one_object_that_cannot_be_worked_on_does_not_stop_the_others():
     await asyncio.wait_for(worked.wait(), 5)
     assert not running.done()
     running.cancel()
+
+
+async def test_what_fails_in_the_same_way_again_is_told_once(monkeypatch, caplog):
+    monkeypatch.setattr("gangsched.operators.work._RETRY_S", 0.001)
+    answers = ["no quota", "no quota", "no quota", "no such class", "", "no quota"]
+
+    async def step(_) -> None:
+        answer = answers.pop(0) if answers else "no quota"
+        if answer:
+            raise KubeError(403, answer)
+        queue.wake(("ns", "job"))  # its next failure is news again
+
+    queue = WorkQueue(step)
+    with caplog.at_level("WARNING"):
+        running = asyncio.create_task(queue.run())
+        queue.wake(("ns", "job"))
+        async with asyncio.timeout(5):
+            while answers:
+                await asyncio.sleep(0.01)
+        running.cancel()
+    assert [record.getMessage() for record in caplog.records] == [
+        "ns/job: no quota",
+        "ns/job: no such class",
+        "ns/job: no quota",
+    ]
 
 
 class Heard:
