@@ -88,9 +88,11 @@ async def measure(plane: Plane, path: Path, load: Load) -> dict[str, float]:
         times = sorted(seen.bound_s.values())
         waits = gang_waits(load, seen, started_s)
         await clean(client)
+        took_s = times[-1] - started_s if len(times) == total else TIMEOUT_S
         result = {
-            "pods_per_s": total / (times[-1] - started_s),
-            "bound_pods_per_s": total / max(times[-1] - times[0], 1e-9),
+            "pods_per_s": len(times) / took_s,
+            "bound_pods_per_s": len(times) / max(times[-1] - times[0], 1e-9),
+            "unbound": float(total - len(times)),
             "writes_per_pod": (wrote_now - wrote) / total,
             "gang_p50_s": waits[len(waits) // 2],
             "gang_p99_s": waits[int(len(waits) * 0.99)],
@@ -111,13 +113,19 @@ def gang_waits(load: Load, seen: Seen, started_s: float) -> list[float]:
 
 
 def judge(path: Path, load: Load, seen: Seen) -> None:
-    """Refuse figures of a run that was wrong: pods missing, or nodes over-committed."""
+    """Refuse figures of a run that was wrong: pods missing, or nodes over-committed.
+
+    That another scheduler does not bind all is a figure too: it is told, and the rest counts.
+    """
     total = load.gangs * load.pods
     if len(seen.bound_s) < total:
-        raise SystemExit(
+        short = (
             f"{path.name} {load.name}: {len(seen.bound_s)} of {total} pods bound "
             f"within {TIMEOUT_S:g} s"
         )
+        if not path.native or not seen.bound_s:
+            raise SystemExit(short)
+        print(f"  {short}", flush=True)
     used: dict[str, int] = {}
     for node in seen.nodes.values():
         used[node] = used.get(node, 0) + load.gpus
