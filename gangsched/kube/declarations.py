@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from gangsched.core import facts as f
 from gangsched.kube import groups, queues
-from gangsched.kube.receivers import Receiver
+from gangsched.kube.receivers import Named, Receiver
 
 if TYPE_CHECKING:
     from gangsched.kube.scheduler import Scheduler
@@ -24,28 +24,23 @@ class PriorityClasses(Receiver):
         """Groups that name it keep the value they were read with."""
 
 
-class Namespaces(Receiver):
+class Namespaces(Named):
     """Namespaces: their labels decide who may use a queue."""
 
     kind = "Namespace"
 
-    def __init__(self, scheduler: "Scheduler") -> None:
-        super().__init__(scheduler)
-        self._names: dict[str, str] = {}
-
     def take(self, raw: bytes) -> None:
         """Turn an object into facts."""
-        _, name, uid = groups.group_key(raw)
-        self._names[uid] = name
+        self.remember(raw)
+        _, name, _ = groups.group_key(raw)
         labels = groups.labels(raw)
         if self.scheduler.namespaces.get(name) != labels:
             self.scheduler.namespaces[name] = labels
             self.scheduler.queues_again()
 
-    def gone(self, uid: str, raw: bytes | None) -> None:
-        """Take note that an object was deleted."""
-        name = self._names.pop(uid, None)
-        if name is not None and self.scheduler.namespaces.pop(name, None) is not None:
+    def left(self, name: str) -> None:
+        """Turn it into facts that nothing has this name any more."""
+        if self.scheduler.namespaces.pop(name, None) is not None:
             self.scheduler.queues_again()
 
 
@@ -92,21 +87,17 @@ class Queues(Receiver):
             self.scheduler.observe(f.QueueGone(name))
 
 
-class Reservations(Receiver):
+class Reservations(Named):
     """Room booked in advance."""
 
     kind = "Reservation"
-
-    def __init__(self, scheduler: "Scheduler") -> None:
-        super().__init__(scheduler)
-        self._names: dict[str, str] = {}
 
     def take(self, raw: bytes) -> None:
         """Turn an object into facts."""
         booking = queues.reservation(raw)
         if not self.scheduler.ready.is_set():
             self.scheduler.queues.adopt("Reservation", booking.name, groups.stored_status(raw))
-        self._names[groups.group_key(raw)[2]] = booking.name
+        self.remember(raw)
         self.scheduler.queues.seen("Reservation", booking.name, None)
         self.scheduler.observe(f.BookingSeen(booking))
 
@@ -114,27 +105,21 @@ class Reservations(Receiver):
         """Tell the object's owner; the last valid declaration stays."""
         self.scheduler.queues.seen("Reservation", groups.group_key(raw)[1], message)
 
-    def gone(self, uid: str, raw: bytes | None) -> None:
-        """Take note that an object was deleted."""
-        name = self._names.pop(uid, None)
-        if name is not None and name not in self._names.values():
-            self.scheduler.queues.gone("Reservation", name)
-            self.scheduler.observe(f.BookingGone(name))
+    def left(self, name: str) -> None:
+        """Turn it into facts that nothing has this name any more."""
+        self.scheduler.queues.gone("Reservation", name)
+        self.scheduler.observe(f.BookingGone(name))
 
 
-class Topologies(Receiver):
+class Topologies(Named):
     """Our own Topologies."""
 
     kind = "Topology"
 
-    def __init__(self, scheduler: "Scheduler") -> None:
-        super().__init__(scheduler)
-        self._names: dict[str, str] = {}
-
     def take(self, raw: bytes) -> None:
         """Turn an object into facts."""
         topology = groups.topology(raw)
-        self._names[groups.group_key(raw)[2]] = topology.name
+        self.remember(raw)
         self.scheduler.topologies.problem(topology.name, None)
         self.scheduler.observe(f.TopologySeen(topology))
 
@@ -142,9 +127,7 @@ class Topologies(Receiver):
         """Tell the object's owner; the last valid declaration stays."""
         self.scheduler.topologies.problem(groups.group_key(raw)[1], message)
 
-    def gone(self, uid: str, raw: bytes | None) -> None:
-        """Take note that an object was deleted."""
-        name = self._names.pop(uid, None)
-        if name is not None and name not in self._names.values():
-            self.scheduler.topologies.forget(name)
-            self.scheduler.observe(f.TopologyGone(name))
+    def left(self, name: str) -> None:
+        """Turn it into facts that nothing has this name any more."""
+        self.scheduler.topologies.forget(name)
+        self.scheduler.observe(f.TopologyGone(name))

@@ -64,30 +64,47 @@ class Receiver:
             self.scheduler.status.adopt(gang, groups.stored_status(raw))
 
 
-class Nodes(Receiver):
-    """Nodes: what there is to give."""
-
-    kind = "Node"
+class Named(Receiver):
+    """Objects without a namespace, known by name: one is gone when no successor has its name."""
 
     def __init__(self, scheduler: "Scheduler") -> None:
         super().__init__(scheduler)
         self._names: dict[str, str] = {}
 
+    def remember(self, raw: bytes) -> None:
+        """Learn the name of an object by its uid."""
+        _, name, uid = groups.group_key(raw)
+        self._names[uid] = name
+
+    def gone(self, uid: str, raw: bytes | None) -> None:
+        """Take note that an object was deleted."""
+        name = self._names.pop(uid, None)
+        if name is not None and name not in self._names.values():
+            self.left(name)
+
+    def left(self, name: str) -> None:
+        """Turn it into facts that nothing has this name any more."""
+        raise NotImplementedError
+
+
+class Nodes(Named):
+    """Nodes: what there is to give."""
+
+    kind = "Node"
+
     def take(self, raw: bytes) -> None:
         """Turn an object into facts."""
         fact = groups.node_fact(raw)
-        self._names[groups.group_key(raw)[2]] = fact.node.name
+        self.remember(raw)
         self.scheduler.observe(fact)
 
     def malformed(self, raw: bytes, message: str) -> None:
         """Tell the object's owner, where there is a place for it."""
         self.scheduler.observe(f.NodeGone(groups.node_name(raw)))  # never place on what is unknown
 
-    def gone(self, uid: str, raw: bytes | None) -> None:
-        """Take note that an object was deleted."""
-        name = self._names.pop(uid, None)
-        if name is not None:
-            self.scheduler.observe(f.NodeGone(NodeName(name)))
+    def left(self, name: str) -> None:
+        """Turn it into facts that nothing has this name any more."""
+        self.scheduler.observe(f.NodeGone(NodeName(name)))
 
 
 class PodsSeen(Receiver):
