@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 Observe = Callable[[f.Fact], None]
 
 _RETRY_S = 0.5
+_UNGATE_TRIES = 3
+"""Without looking, where the gate is, and once more as the gates may change in between."""
 _RIGHTS_S = 10.0
 """How long an API server that starts may need to read who may do what."""
 
@@ -140,18 +142,23 @@ class Pods:
         return False
 
     async def ungate(self, order: o.Prepare) -> bool:
-        """Remove our gate and note the node; return False when the pod is gone."""
-        refused = False
+        """Remove our gate; return False when the pod is gone.
+
+        The first try does not look: ours is nearly always the only gate.
+        """
+        position, refusals = 0, 0
         while True:
             try:
-                pod = decode_pod(await self._client.get(_path(order.name)))
-                if pod.metadata.uid != order.uid:
-                    return False
-                position = [gate.name for gate in pod.spec.scheduling_gates].index(names.GATE)
+                if refusals:
+                    pod = decode_pod(await self._client.get(_path(order.name)))
+                    if pod.metadata.uid != order.uid:
+                        return False
+                    position = [gate.name for gate in pod.spec.scheduling_gates].index(names.GATE)
                 where = f"/spec/schedulingGates/{position}"
                 await self._client.patch(
                     _path(order.name),
                     [
+                        {"op": "test", "path": "/metadata/uid", "value": order.uid},
                         {"op": "test", "path": f"{where}/name", "value": names.GATE},
                         {"op": "remove", "path": where},
                     ],
@@ -160,9 +167,9 @@ class Pods:
             except ValueError:
                 return True  # somebody removed it: as good
             except Invalid:
-                if refused:
+                refusals += 1
+                if refusals == _UNGATE_TRIES:
                     raise
-                refused = True  # the gates changed between the two calls: look again
                 continue
             except NotFound:
                 return False

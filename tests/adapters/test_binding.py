@@ -23,7 +23,8 @@ class Api:
     """An API server that answers with errors first."""
 
     def __init__(self, *errors: KubeError | None, gates=(names.GATE,)) -> None:
-        self.errors, self.calls, self.gates = list(errors), 0, gates
+        self.errors, self.gates = list(errors), gates
+        self.calls = self.looks = 0
 
     def _answer(self) -> bytes:
         self.calls += 1
@@ -38,10 +39,16 @@ class Api:
     async def delete(self, *_) -> bytes:
         return self._answer()
 
-    async def patch(self, *_) -> bytes:
-        return self._answer()
+    async def patch(self, _, operations, *__) -> bytes:
+        answer = self._answer()
+        uid, gate, _ = operations
+        position = int(gate["path"].split("/")[3])
+        if uid["value"] != "u" or self.gates[position:][:1] != (gate["value"],):
+            raise Invalid(422, "test failed")
+        return answer
 
     async def get(self, _) -> bytes:
+        self.looks += 1
         gates = [{"name": one} for one in self.gates]
         metadata = {"name": "p", "namespace": "ns", "uid": "u"}
         return json.dumps({"metadata": metadata, "spec": {"schedulingGates": gates}}).encode()
@@ -82,21 +89,36 @@ async def test_a_bind_that_stays_forbidden_is_refused(told, message):
     assert told == [f.BindFailed(OF[1], NODE, message)]
 
 
+async def test_an_only_gate_goes_without_a_look(told):
+    api = Api()
+    assert await pods(api, told).ungate(o.Prepare(*OF, NODE, gated=True))
+    assert (api.calls, api.looks) == (1, 0)
+
+
 @pytest.mark.parametrize("error", [Invalid(422, "test failed"), Conflict(409, "changed")])
 async def test_gates_that_changed_meanwhile_are_looked_at_again(told, error):
-    api = Api(error)
+    api = Api(error, error, gates=("theirs", names.GATE))
+    if isinstance(error, Conflict):
+        api.errors.pop()  # and the blind try is refused
     assert await pods(api, told).ungate(o.Prepare(*OF, NODE, gated=True))
-    assert api.calls == 2
+    assert (api.calls, api.looks) == (3, 2 if isinstance(error, Invalid) else 1)
 
 
 async def test_a_gate_that_may_not_go_is_said(told):
-    api = Api(*[Invalid(422, "a policy says no")] * 2)
+    api = Api(*[Invalid(422, "a policy says no")] * 3)
     with pytest.raises(Invalid, match="a policy says no"):
         await pods(api, told).ungate(o.Prepare(*OF, NODE, gated=True))
-    assert api.calls == 2
+    assert api.calls == 3
 
 
 async def test_a_gate_that_is_gone_is_as_good(told):
     api = Api(gates=("theirs",))
     assert await pods(api, told).ungate(o.Prepare(*OF, NODE, gated=True))
-    assert not api.calls
+    assert (api.calls, api.looks) == (1, 1)
+
+
+async def test_a_pod_of_the_same_name_keeps_its_gate(told):
+    api = Api()
+    of = (OF[0], PodUid("another"), OF[2])
+    assert not await pods(api, told).ungate(o.Prepare(*of, NODE, gated=True))
+    assert (api.calls, api.looks) == (1, 1)
