@@ -15,7 +15,7 @@ from gangsched.core.jobs.step import Clock
 from gangsched.core.jobs.tree import Owned, Steps
 from gangsched.operators.owner import OwnerKind
 from gangsched.operators.parse import InvalidJobError, asked_of
-from gangsched.operators.shape import misshapen
+from gangsched.operators.shape import misshapen_claim, misshapen_job
 
 MANAGER = "jobset.sigs.k8s.io/jobset-controller"
 _DNS_LABEL = 63
@@ -67,8 +67,8 @@ def _checked(owned: Owned) -> Json:
             inner = inner.get(key) if isinstance(inner, dict) else None
         if not inner:
             raise InvalidJobError(f"{where}.template.spec.template.spec is missing")
-        if wrong := misshapen(job.template["spec"]["template"]):
-            raise InvalidJobError(f"{where}.template.spec.template.{wrong}")
+        if wrong := misshapen_job(job.template):
+            raise InvalidJobError(f"{where}.template.{wrong}")
         count = (job.template["spec"].get("completions") or 1) - 1
         longest = len(f"{owned.name}-{job.name}-{job.replicas - 1}-{count}") + _SUFFIX
         if longest > _DNS_LABEL:
@@ -76,6 +76,10 @@ def _checked(owned: Owned) -> Json:
                 f"{where}: its pods' names would be {longest} long; DNS allows {_DNS_LABEL}: "
                 f"shorten the name of the JobSet or of the replicated job"
             )
+    for policy in spec.volumeClaimPolicies or []:
+        for template in policy.templates:
+            if wrong := misshapen_claim(template):
+                raise InvalidJobError(f"{subject}: spec.volumeClaimPolicies.templates: {wrong}")
     _check_targets(spec, known, subject)
     found: Json = spec.model_dump(exclude_none=True)
     return found

@@ -1,4 +1,4 @@
-"""The shape of a pod template, as far as it is walked through before an API server has seen it.
+"""The shapes of templates, as far as they are walked through before an API server has seen them.
 
 CRDs keep templates as they are written: anything may stand in them. What is only handed on is not
 looked at.
@@ -112,10 +112,40 @@ class _Template(msgspec.Struct, rename="camel"):
     metadata: _Metadata | None = None
 
 
+class _JobSpec(msgspec.Struct, rename="camel"):
+    template: _Template | None = None
+    completions: int | None = None
+    parallelism: int | None = None
+
+
+class _Job(msgspec.Struct, rename="camel"):
+    metadata: _Metadata | None = None
+    spec: _JobSpec | None = None
+
+
+class _Claim(msgspec.Struct, rename="camel"):
+    metadata: _Named
+    spec: dict[str, Any]
+
+
 def misshapen(template: Json) -> str:
     """Return what of a pod template has no shape a pod could have, and where, or nothing."""
+    return _other_than(_Template, template)
+
+
+def misshapen_job(template: Json) -> str:
+    """Return the same of the template of a Job of batch/v1."""
+    return _other_than(_Job, template)
+
+
+def misshapen_claim(template: Json) -> str:
+    """Return the same of the template of a named PersistentVolumeClaim."""
+    return _other_than(_Claim, template)
+
+
+def _other_than(shape: type[msgspec.Struct], template: Json) -> str:
     try:
-        msgspec.convert(template, _Template)
+        msgspec.convert(template, shape)
     except msgspec.ValidationError as error:
         said, _, where = str(error).replace("`", "").partition(" - at ")
         return f"{where.removeprefix('$.') or 'template'}: {said[:1].lower()}{said[1:]}"

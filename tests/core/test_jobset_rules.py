@@ -8,6 +8,8 @@ from gangsched.core.jobs.runtimes import framework_of, resolve
 from gangsched.core.jobs.stages import stages
 from gangsched.core.jobs.step import Clock
 from gangsched.core.jobs.tree import Owned
+from gangsched.operators.jobset import kind
+from gangsched.operators.parse import InvalidJobError
 
 CLOCK = Clock(1_700_000_000.0, "2023-11-14T22:13:20Z")
 
@@ -25,6 +27,23 @@ def rjob(name, replicas=1, pods=1, after=None, **template) -> dict:
 def spec(*jobs, **more) -> dict:
     """Return the spec of a JobSet."""
     return {"replicatedJobs": list(jobs), **more}
+
+
+MISSHAPEN = {
+    "replicatedJobs[a].template.metadata: expected object": spec(rjob("a", metadata="x")),
+    "replicatedJobs[a].template.spec.parallelism: expected int": spec(rjob("a", pods="2")),
+    "volumeClaimPolicies.templates: metadata: object missing required field name": spec(
+        rjob("a"), volumeClaimPolicies=[{"templates": [{"metadata": {}, "spec": {}}]}]
+    ),
+}
+
+
+@pytest.mark.parametrize(("sentence", "given"), MISSHAPEN.items())
+def test_what_has_no_shape_is_named(sentence, given):
+    body = {"metadata": {"name": "js", "namespace": "ns", "uid": "u"}, "spec": given}
+    with pytest.raises(InvalidJobError) as error:
+        kind("gangsched").step(Owned(body, {}), CLOCK)
+    assert str(error.value).startswith(f"JobSet ns/js: spec.{sentence}")
 
 
 STAGES = {

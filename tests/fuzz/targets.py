@@ -13,6 +13,7 @@ import msgspec
 import yaml
 
 from gangsched.config import ConfigError, SchedulerConfig
+from gangsched.core.jobs.jobset_parts import EXCLUSIVE
 from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.core.jobs.model import Observed
 from gangsched.core.jobs.reconcile import reconcile
@@ -277,6 +278,26 @@ def _owner(step: Callable[[Owned, Clock], Any]) -> Callable[[bytes], None]:
     return target
 
 
+def _jobsets() -> tuple[dict[str, Any], ...]:
+    job = {"completions": 2, "parallelism": 2, "template": TEMPLATE}
+    near = {"annotations": {EXCLUSIVE: "rack"}, "labels": {"a": "b"}}
+    first = {"name": "a", "replicas": 2, "template": {"metadata": near, "spec": job}}
+    after = {**first, "name": "b", "dependsOn": [{"name": "a", "status": "Complete"}]}
+    claim = {"metadata": {"name": "c"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
+    whole = {
+        "replicatedJobs": [first, {**first, "name": "b"}],
+        "network": {"enableDNSHostnames": True, "subdomain": "s"},
+        "successPolicy": {"operator": "All", "targetReplicatedJobs": ["a"]},
+        "failurePolicy": {"maxRestarts": 1, "rules": [{"name": "r", "action": "FailJobSet"}]},
+        "startupPolicy": {"startupPolicyOrder": "InOrder"},
+        "coordinator": {"replicatedJob": "a", "jobIndex": 0, "podIndex": 0},
+        "volumeClaimPolicies": [{"templates": [claim]}],
+        "ttlSecondsAfterFinished": 9,
+    }
+    specs = ({"replicatedJobs": [first, after]}, whole)
+    return tuple({"metadata": meta("s"), "spec": spec} for spec in specs)
+
+
 def _trial(raw: bytes) -> None:
     body = json.loads(raw)
     try:
@@ -345,10 +366,7 @@ def targets(folder: Path) -> dict[str, Target]:
         policy = {"backoffLimit": 1, "schedulingPolicy": {"minAvailable": 1}}
         body = {"metadata": meta("j"), "spec": {framework.specs: roles, "runPolicy": policy}}
         found[kind] = (_job(kind), (body,))
-    rjob = {"name": "a", "replicas": 2, "template": {"spec": {"template": TEMPLATE}}}
-    after = {**rjob, "name": "b", "dependsOn": [{"name": "a", "status": "Complete"}]}
-    body = {"metadata": meta("s"), "spec": {"replicatedJobs": [rjob, after]}}
-    found["JobSet"] = (_owner(jobset.kind("gangsched").step), (body,))
+    found["JobSet"] = (_owner(jobset.kind("gangsched").step), _jobsets())
     runtimes = Runtimes()
     for one in yaml.safe_load_all((ROOT / "manifests/runtimes/runtimes.yaml").read_text()):
         runtimes.seen(one)

@@ -69,6 +69,7 @@ UNUSED: dict[Right, str] = {
 }
 """Rights of gangsched that no test need use, and what they are for."""
 
+
 def granted(account: str) -> set[Right]:
     """Return what the shipped roles let an account do."""
     documents = [*shipped("manifests/base"), *shipped("manifests/extender", "rbac.yaml")]
