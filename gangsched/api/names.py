@@ -33,8 +33,8 @@ PREEMPTED_ANNOTATION = "gangsched.io/preempted-at"
 """Written by us on pods that are stopped for another gang, with the condition DisruptionTarget."""
 
 GATE = "gangsched.io/gang"
-NODE_ANNOTATION = "gangsched.io/node"
-"""Written by us on pods sent to kube-scheduler: the node reserved for it."""
+WOKEN_ANNOTATION = "gangsched.io/woken-at"
+"""Written by us on pods that kube-scheduler put aside: it looks again at what has changed."""
 
 NO_GATE_ANNOTATION = "gangsched.io/pinned"
 """On pods created by our controllers for a reserved node: the admission policy adds no gate."""

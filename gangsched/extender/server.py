@@ -72,17 +72,17 @@ class Extender:
         self._scheduler = scheduler
         self._hold_s = barrier_s + _HOLD_MARGIN_S
         self._held: dict[PodUid, list[asyncio.Future[str]]] = {}
-        self._turned_away: dict[PodUid, None] = {}
+        self._asleep: dict[PodUid, None] = {}
 
     # -- orders -------------------------------------------------------------------------------
 
     def prepare(self, order: o.Prepare) -> None:
-        """Let kube-scheduler have the pod: ungate it, or wake one that was turned away."""
+        """Let kube-scheduler have the pod: ungate it, or wake one that it put aside."""
         if order.gated:
             self._scheduler.pods.start(self._ungate(order))
-        elif self._turned_away.pop(order.uid, False) is None:
+        elif self._asleep.pop(order.uid, False) is None:
             # A pod an extender turned away waits for "any cluster event": make one.
-            self._scheduler.pods.start(self._scheduler.pods.note(order))
+            self._scheduler.pods.start(self._scheduler.pods.wake(order))
 
     async def _ungate(self, order: o.Prepare) -> None:
         await self._scheduler.pods.ungate(order)
@@ -126,13 +126,13 @@ class Extender:
             )
         node = self._scheduler.engine.reservation(uid)
         if node is None:
-            self._turned_away[uid] = None
+            self.asleep(uid)
             reason = f"{OUR_MARK} the gang of this pod is not placed yet"
             return _FilterResult(FailedNodes=dict.fromkeys(offered, reason))
         if node in offered:
             return _FilterResult(NodeNames=[node])
         reason = f"kube-scheduler's own filters rejected {node}, the node reserved for this pod"
-        self._turned_away[uid] = None
+        self.asleep(uid)
         # After the answer: the engine may send the gang back at once.
         asyncio.get_running_loop().call_soon(
             self._scheduler.observe, f.PrepareFailed(uid, node, reason)
@@ -169,9 +169,13 @@ class Extender:
             response.force_close()
         return response
 
+    def asleep(self, uid: PodUid) -> None:
+        """Remember that kube-scheduler puts this pod aside until it changes."""
+        self._asleep[uid] = None
+
     def forget(self, uid: PodUid) -> None:
         """Drop what is remembered of a pod that is gone."""
-        self._turned_away.pop(uid, None)
+        self._asleep.pop(uid, None)
         self._answer(uid, "the pod is gone")
 
 

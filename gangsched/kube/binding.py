@@ -26,7 +26,7 @@ from gangsched.kube.errors import (
     Throttled,
     Unavailable,
 )
-from gangsched.kube.stamps import stamp
+from gangsched.kube.stamps import micro_stamp, stamp
 from gangsched.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -54,6 +54,9 @@ class Binding(Protocol):
 
     def refuse(self, order: o.Refuse) -> None:
         """Send the pod back from the barrier."""
+
+    def asleep(self, uid: PodUid) -> None:
+        """Remember that whoever judges pods put this one aside, by our word."""
 
     def forget(self, uid: PodUid) -> None:
         """Drop what is remembered of a pod that is gone."""
@@ -178,12 +181,21 @@ class Pods:
                 continue
             return True
 
-    async def note(self, order: o.Prepare) -> None:
-        """Write the reserved node on the pod, which makes kube-scheduler look at it again."""
-        body = {"metadata": {"uid": order.uid, "annotations": {names.NODE_ANNOTATION: order.node}}}
-        try:
-            await self._client.patch(_path(order.name), body)
-        except (NotFound, Conflict):
+    async def wake(self, order: o.Prepare) -> None:
+        """Change the pod, which makes kube-scheduler look at it again.
+
+        The moment is written: the same words twice would change nothing (chaos seed 189).
+        """
+        while True:
+            woken = {names.WOKEN_ANNOTATION: micro_stamp()}
+            body = {"metadata": {"uid": order.uid, "annotations": woken}}
+            try:
+                await self._client.patch(_path(order.name), body)
+            except (NotFound, Conflict):
+                return
+            except (Unavailable, Throttled):
+                await asyncio.sleep(_RETRY_S)
+                continue
             return
 
     async def evict(self, order: o.Evict) -> None:
@@ -257,6 +269,9 @@ class Direct:
 
     def refuse(self, order: o.Refuse) -> None:
         """Nobody waits for an answer here."""
+
+    def asleep(self, uid: PodUid) -> None:
+        """Nobody puts pods aside here."""
 
     def forget(self, uid: PodUid) -> None:
         """Nothing is remembered here."""

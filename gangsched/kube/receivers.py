@@ -158,7 +158,11 @@ class PodsSeen(Receiver):
         if fact.gang is None or fact.node is not None:
             return
         message = decode.unschedulable_message(pod)
-        if message is None or OUR_MARK in message:
+        if message is None:
+            return
+        if OUR_MARK in message:
+            if self.scheduler.binding is not None:
+                self.scheduler.binding.asleep(fact.uid)  # who led before may have said it
             return
         gang = self.scheduler.engine.gangs.get(fact.gang)
         member = gang.members.get(fact.name) if gang is not None else None

@@ -1,5 +1,6 @@
 """What kube-scheduler is told: look-ups, refusals in words, and malformed calls."""
 
+import asyncio
 import json
 
 import pytest
@@ -9,9 +10,10 @@ from builders import POLICIES, gang, node, plan, pod
 
 from gangsched.config import SchedulerConfig
 from gangsched.core import facts as f
-from gangsched.core.model import PodUid
+from gangsched.core.model import NodeName, PodUid
 from gangsched.extender.server import Extender
-from gangsched.kube.receivers import OUR_MARK
+from gangsched.kube.binding import Pods
+from gangsched.kube.receivers import OUR_MARK, PodsSeen
 from gangsched.kube.scheduler import Scheduler
 from gangsched.metrics import Metrics
 
@@ -92,6 +94,58 @@ async def test_bind_refuses_another_node(scheduler):
     body = {"PodName": "a", "PodNamespace": "ns", "PodUID": "a", "Node": "n9"}
     answer = await call(scheduler, "/bind", json.dumps(body))
     assert answer["Error"] == f"{OUR_MARK} n9 is not reserved for this pod"
+
+
+class Api:
+    """An API server that only hears of changes."""
+
+    def __init__(self) -> None:
+        self.patches: list[dict] = []
+
+    async def patch(self, _, body) -> bytes:
+        self.patches.append(body["metadata"]["annotations"])
+        return b"{}"
+
+
+async def woken(scheduler) -> list[dict]:
+    """Plan, carry the orders out, and return how pods were changed."""
+    scheduler.pods = Pods(api := Api(), scheduler.observe, Metrics(), 1)
+    scheduler.execute(plan(scheduler.engine))
+    await asyncio.sleep(0.01)
+    return api.patches
+
+
+async def test_who_was_never_put_aside_is_not_woken(scheduler):
+    assert not await woken(scheduler)
+
+
+async def test_who_is_put_aside_again_is_woken_again(scheduler):
+    """A change that changes nothing wakes nobody: the pod would sleep for five minutes."""
+    changes = []
+    for _ in range(2):
+        await call(scheduler, "/filter", filter_args("a", ["n1"]))
+        changes += await woken(scheduler)
+        scheduler.observe(f.PrepareFailed(PodUid("a"), NodeName("n1"), "volume is elsewhere"))
+        scheduler.engine.tick(scheduler.now_s() + 100.0)
+    first, second = changes
+    assert first != second
+
+
+async def test_who_was_put_aside_under_another_leader_is_woken(scheduler):
+    message = f"0/1 nodes are available: 1 {OUR_MARK} the gang of this pod is not placed yet."
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": message,
+    }
+    metadata = {"name": "a", "namespace": "ns", "uid": "a", "resourceVersion": "2"}
+    metadata["labels"] = {"gangsched.io/pod-group": "g"}
+    spec = {"schedulerName": "gangsched", "containers": []}
+    status = {"phase": "Pending", "conditions": [condition]}
+    raw = json.dumps({"metadata": metadata, "spec": spec, "status": status}).encode()
+    PodsSeen(scheduler).take(raw)
+    assert len(await woken(scheduler)) == 1
 
 
 @pytest.mark.parametrize("path", ["/filter", "/bind"])
