@@ -20,6 +20,7 @@ from gangsched import __version__
 from gangsched.api import names
 from gangsched.doctor import HOME, examine, show
 from gangsched.kube.client import KubeClient
+from gangsched.kube.depth import bounded
 from gangsched.kube.errors import KubeError
 from gangsched.pseudonyms import Pseudonyms
 
@@ -61,7 +62,7 @@ async def _files(client: KubeClient, home: str) -> AsyncIterator[tuple[str, str]
     for name, template in _LISTS.items():
         path = template.format(home=home)
         try:
-            listed = msgspec.json.decode(await client.get(path))["items"]
+            listed = bounded(msgspec.json.decode, await client.get(path))["items"]
         except KubeError as error:
             yield f"{name}.txt", f"{path}: {error}\n"
         else:

@@ -17,6 +17,7 @@ from rich.table import Table
 
 from gangsched.api import names
 from gangsched.kube.client import KubeClient
+from gangsched.kube.depth import bounded
 from gangsched.kube.errors import KubeError, NotFound
 from gangsched.kube.quantities import seconds
 from gangsched.local.bootstrap import shipped
@@ -315,7 +316,7 @@ def show(findings: Sequence[Finding], console: Console) -> None:
 
 
 async def _get(client: KubeClient, path: str) -> Json:
-    found: Json = msgspec.json.decode(await client.get(path))
+    found: Json = bounded(msgspec.json.decode, await client.get(path))
     return found
 
 

@@ -14,6 +14,7 @@ import msgspec
 from gangsched.api import names
 from gangsched.api.crds import CRDS
 from gangsched.kube.client import KubeClient
+from gangsched.kube.depth import bounded
 from gangsched.kube.errors import NotFound
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -48,7 +49,8 @@ async def _rewrite(client: KubeClient, root: str, plural: str) -> int:
     written, token = 0, ""
     while True:
         more = {"continue": token} if token else {}
-        page: Any = msgspec.json.decode(await client.get(f"{root}/{plural}", limit=_PAGE, **more))
+        raw = await client.get(f"{root}/{plural}", limit=_PAGE, **more)
+        page: Any = bounded(msgspec.json.decode, raw)
         for one in page["items"]:
             metadata = one["metadata"]
             inside = f"namespaces/{metadata['namespace']}/" if "namespace" in metadata else ""

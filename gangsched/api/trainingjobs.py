@@ -52,6 +52,13 @@ class ReplicaSpec(ApiModel):
     template: dict[str, Any] | None = Field(None, json_schema_extra=_OPEN)
 
 
+class RdzvConf(ApiModel):
+    """One setting of a rendezvous backend."""
+
+    key: str
+    value: str
+
+
 class ElasticPolicy(ApiModel):
     """torchrun's elastic options; kept as written."""
 
@@ -61,7 +68,7 @@ class ElasticPolicy(ApiModel):
     rdzvPort: int | None = None  # noqa: N815
     rdzvHost: str | None = None  # noqa: N815
     rdzvId: str | None = None  # noqa: N815
-    rdzvConf: list[dict[str, str]] | None = None  # noqa: N815
+    rdzvConf: list[RdzvConf] | None = None  # noqa: N815
     standalone: bool | None = None
     nProcPerNode: int | None = None  # noqa: N815
     maxRestarts: int | None = Field(None, ge=0)  # noqa: N815

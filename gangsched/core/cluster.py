@@ -224,7 +224,8 @@ class Cluster(Nodes):
                 self.used[row, self._columns[GPU]] -= self.shared.give(row, milli, on)
 
     def _count(self, row: int, needs: PodNeeds, times: int, holder: GangId | None) -> None:
-        self.used[row] += self.vector(needs) * times
+        vector = self.vector(needs)  # first: a resource that no node has widens what is used
+        self.used[row] += vector * times
         self._memory.touched.append(row)
         if needs.host_ports:
             ports = dict(self._ports.get(row, {}))

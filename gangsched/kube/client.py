@@ -56,7 +56,7 @@ class KubeClient:
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
-                limit=_CONNECTIONS, ssl=self._tls(), socket_factory=_probed_socket
+                limit=_CONNECTIONS, ssl=tls_of(self._settings), socket_factory=_probed_socket
             ),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),
             headers={"User-Agent": "gangsched", "Accept": "application/json"},
@@ -179,18 +179,6 @@ class KubeClient:
             raise RuntimeError("use KubeClient as an async context manager")
         return self._session
 
-    def _tls(self) -> ssl.SSLContext | bool:
-        settings = self._settings
-        if not self.server.startswith("https"):
-            return False
-        context = ssl.create_default_context(cafile=settings.ssl_ca_cert)
-        if not settings.verify_ssl:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        if settings.cert_file:
-            context.load_cert_chain(settings.cert_file, settings.key_file)
-        return context
-
     def _who(self) -> dict[str, str]:
         """Return who asks; a pod's token is written anew every hour: it is looked up each time."""
         token = self._settings.get_api_key_with_prefix("authorization")
@@ -230,6 +218,19 @@ def credentials(kubeconfig: Path | None) -> kubernetes_client.Configuration:
     except kubernetes_config.ConfigException as error:
         raise KubeError(0, f"no usable kubeconfig: {error}") from error
     return settings
+
+
+def tls_of(settings: kubernetes_client.Configuration) -> ssl.SSLContext | bool:
+    """Return how a server of these settings is trusted, or False where it speaks plain HTTP."""
+    if not settings.host.startswith("https"):
+        return False
+    context = ssl.create_default_context(cafile=settings.ssl_ca_cert)
+    if not settings.verify_ssl:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if settings.cert_file:
+        context.load_cert_chain(settings.cert_file, settings.key_file)
+    return context
 
 
 def _in_cluster() -> bool:

@@ -117,7 +117,7 @@ def implicit_gang(pod: Pod) -> Gang | None:
 
 
 def _count(pod: Pod, where: str, text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
+    if not text.isdecimal() or len(text) > 9 or int(text) < 1:
         raise DecodeError(
             f"pod {pod.metadata.namespace}/{pod.metadata.name}: {where} is {text!r}; it must be "
             f"a whole number of at least 1"

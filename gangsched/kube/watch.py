@@ -15,6 +15,7 @@ from typing import Protocol
 import msgspec
 
 from gangsched.kube.client import KubeClient
+from gangsched.kube.depth import bounded
 from gangsched.kube.errors import Gone, KubeError, NotFound
 
 log = logging.getLogger(__name__)
@@ -133,17 +134,17 @@ class Watch:
         """Give the receiver what was kept back, and from now on everything at once."""
         while self._held:
             for uid in list(self._held)[:_HANDED_AT_ONCE]:
-                self._receiver.seen(self._held.pop(uid))
+                bounded(self._receiver.seen, self._held.pop(uid))
             await asyncio.sleep(0)  # others have to go on: the Lease, the next events
         self._held = None
         self._on_batch()
 
     def _seen(self, uid: str, raw: bytes) -> None:
         if self._held is None:
-            self._receiver.seen(raw)
+            bounded(self._receiver.seen, raw)
         else:
             self._held[uid] = raw
-            self._ahead(raw)
+            bounded(self._ahead, raw)
 
     def _gone(self, uid: str, raw: bytes | None) -> None:
         if self._held is not None:
@@ -186,11 +187,12 @@ class Watch:
             params = self._watched.params | {"limit": _PAGE}
             if token:
                 params["continue"] = token
-            page = _list.decode(await self._client.get(self._watched.path, **params))
-            for raw in page.items:
+            page = bounded(_list.decode, await self._client.get(self._watched.path, **params))
+            for item in page.items:
+                raw = bytes(item)
                 uid = self._identify(raw).uid
                 there[uid] = None
-                self._seen(uid, bytes(raw))
+                self._seen(uid, raw)
             token = page.metadata.continue_
             if not token:
                 break
@@ -212,27 +214,28 @@ class Watch:
             for line in lines:
                 if not line:
                     continue
-                event = _event.decode(line)
+                event = bounded(_event.decode, line)
                 if event.type == "ERROR":
                     status = _status.decode(event.object)
                     kind = Gone if status.code == 410 else KubeError
                     raise kind(status.code, status.message)
-                metadata = self._identify(event.object)
+                raw = bytes(event.object)
+                metadata = self._identify(raw)
                 version = metadata.resourceVersion or version
                 if event.type == "BOOKMARK":
                     continue
                 if event.type == "DELETED":
                     self._known.pop(metadata.uid, None)
-                    self._gone(metadata.uid, bytes(event.object))
+                    self._gone(metadata.uid, raw)
                 else:
                     self._known[metadata.uid] = None
-                    self._seen(metadata.uid, bytes(event.object))
+                    self._seen(metadata.uid, raw)
             self._on_batch()
             yield version
 
-    def _identify(self, raw: msgspec.Raw) -> _Metadata:
+    def _identify(self, raw: bytes) -> _Metadata:
         try:
-            return _object.decode(raw).metadata
+            return bounded(_object.decode, raw).metadata
         except msgspec.DecodeError as error:
             log.warning("%s: an object without readable metadata: %s", self._watched.path, error)
             return _Metadata()

@@ -15,7 +15,7 @@ from gangsched.core.jobs.step import Clock
 from gangsched.core.jobs.tree import Owned, Steps
 from gangsched.operators.owner import OwnerKind
 from gangsched.operators.parse import InvalidJobError, asked_of
-from gangsched.operators.shape import misshapen_claim, misshapen_job
+from gangsched.operators.shape import misshapen_claim, misshapen_job, without_nulls
 
 MANAGER = "jobset.sigs.k8s.io/jobset-controller"
 _DNS_LABEL = 63
@@ -81,7 +81,7 @@ def _checked(owned: Owned) -> Json:
             if wrong := misshapen_claim(template):
                 raise InvalidJobError(f"{subject}: spec.volumeClaimPolicies.templates: {wrong}")
     _check_targets(spec, known, subject)
-    found: Json = spec.model_dump(exclude_none=True)
+    found: Json = without_nulls(spec.model_dump(exclude_none=True))
     return found
 
 

@@ -35,7 +35,7 @@ from gangsched.core.jobs.model import (
     PodView,
     RunLimits,
 )
-from gangsched.operators.shape import misshapen
+from gangsched.operators.shape import misshapen, without_nulls
 
 GANG_RESTARTS = "gangsched.io/gang-restarts"
 """Annotation of a job: restart it as a whole, at most so often, when a member is lost."""
@@ -207,6 +207,7 @@ def _roles(
         template = replica.template or {}
         if wrong := misshapen(template):
             raise InvalidJobError(f"{where}.template.{wrong}")
+        template = without_nulls(template)
         wrong = framework.misnamed(template)
         if wrong:
             raise InvalidJobError(f"{where}.template.spec.containers: {wrong}")
@@ -247,7 +248,7 @@ def _elastic(
         "PET_RDZV_BACKEND": policy.rdzvBackend,
         "PET_RDZV_ENDPOINT": endpoint,
         "PET_RDZV_ID": policy.rdzvId,
-        "PET_RDZV_CONF": ",".join(f"{c['key']}={c['value']}" for c in policy.rdzvConf or []),
+        "PET_RDZV_CONF": ",".join(f"{c.key}={c.value}" for c in policy.rdzvConf or []),
         # torchrun reads it as a number: the empty string that operators used to write is an error.
         "PET_STANDALONE": "1" if policy.standalone else None,
         "PET_NPROC_PER_NODE": policy.nProcPerNode,
@@ -259,7 +260,7 @@ def _elastic(
 
 def _gang_restarts(metadata: Json, subject: str) -> int:
     text = (metadata.get("annotations") or {}).get(GANG_RESTARTS, "0")
-    if not text.isdigit():
+    if not text.isdecimal() or len(text) > 9:  # int() gives up on thousands of digits
         raise InvalidJobError(
             f"{subject}: annotation {GANG_RESTARTS} is {text!r}; it must be a whole number"
         )

@@ -13,7 +13,7 @@ import kopf
 from gangsched.config import ConfigError
 from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.core.jobs.trainjob import KIND as TRAINJOB
-from gangsched.kube.client import KubeClient, credentials
+from gangsched.kube.client import KubeClient
 from gangsched.operators import jobset, trainjob
 from gangsched.operators.controller import JobController
 from gangsched.operators.neighbours import kinds_of_others
@@ -21,6 +21,7 @@ from gangsched.operators.objects import NO_ENV
 from gangsched.operators.owner import OwnerController, OwnerKind
 from gangsched.operators.parts import watched
 from gangsched.operators.runtimes import RuntimeReceiver, Runtimes
+from gangsched.operators.session import session
 
 log = logging.getLogger(__name__)
 
@@ -108,8 +109,8 @@ def _register(
     registry: kopf.OperatorRegistry, controllers: Controllers, kubeconfig: Path | None
 ) -> None:
     @kopf.on.login(registry=registry)
-    def login(**_: Any) -> kopf.ConnectionInfo:
-        return _connection(kubeconfig)
+    async def login(**_: Any) -> kopf.AiohttpSession:
+        return session(kubeconfig)
 
     for controller in controllers.values():
         _register_kind(registry, controller)
@@ -128,14 +129,3 @@ def _register_kind(
             controller.job_gone(dict(body))
         else:
             controller.job_seen(dict(body))
-
-
-def _connection(kubeconfig: Path | None) -> kopf.ConnectionInfo:
-    settings = credentials(kubeconfig)
-    return kopf.ConnectionInfo(
-        server=settings.host,
-        ca_path=settings.ssl_ca_cert,
-        certificate_path=settings.cert_file,
-        private_key_path=settings.key_file,
-        token=(settings.api_key.get("authorization") or "").rpartition(" ")[2] or None,
-    )

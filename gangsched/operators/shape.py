@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from gangsched.core.jobs.model import Json
+from gangsched.kube.depth import DEPTH_MAX, too_deep
 
 Words = dict[str, str]
 Items = list[dict[str, Any]]
@@ -143,7 +144,19 @@ def misshapen_claim(template: Json) -> str:
     return _other_than(_Claim, template)
 
 
+def without_nulls(value: Any) -> Any:
+    """Return JSON without what is null, which an API server takes for absent.
+
+    `metadata:` with nothing after it is null.
+    """
+    if isinstance(value, dict):
+        return {key: without_nulls(one) for key, one in value.items() if one is not None}
+    return [without_nulls(one) for one in value] if isinstance(value, list) else value
+
+
 def _other_than(shape: type[msgspec.Struct], template: Json) -> str:
+    if too_deep(template):
+        return f"template: nested deeper than {DEPTH_MAX} levels"
     try:
         msgspec.convert(template, shape)
     except msgspec.ValidationError as error:

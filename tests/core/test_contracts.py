@@ -398,6 +398,25 @@ def test_what_is_wrong_is_said_in_a_sentence(name):
     assert str(caught.value) == sentence
 
 
+def test_nothing_after_a_key_is_as_good_as_no_key():
+    raw = body("PyTorchJob", Master=1, Worker=2)
+    for role in raw["spec"]["pytorchReplicaSpecs"].values():
+        role["template"]["metadata"] = None
+        role["template"]["spec"]["nodeSelector"] = None
+    roles = parse(raw, "gangsched", "PyTorchJob").roles
+    assert all(role.template.keys() == {"spec"} for role in roles)
+
+
+def test_a_template_may_not_be_nested_without_end():
+    raw = body("PyTorchJob", Master=1)
+    deep: list = []
+    for _ in range(200):
+        deep = [deep]
+    raw["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["x"] = deep
+    with pytest.raises(InvalidJobError, match="nested deeper than 100 levels"):
+        parse(raw, "gangsched", "PyTorchJob")
+
+
 @pytest.mark.parametrize("name", ["1st", "Job", "a" * 60])
 def test_a_name_no_service_can_have(name):
     raw = body("JAXJob", Worker=11)

@@ -46,6 +46,14 @@ def test_what_has_no_shape_is_named(sentence, given):
     assert str(error.value).startswith(f"JobSet ns/js: spec.{sentence}")
 
 
+def test_nothing_after_a_key_is_as_good_as_no_key():
+    given = spec(rjob("a", metadata=None))
+    given["replicatedJobs"][0]["template"]["spec"]["template"]["metadata"] = None
+    body = {"metadata": {"name": "js", "namespace": "ns", "uid": "u"}, "spec": given}
+    steps = kind("gangsched").step(Owned(body, {}), CLOCK)
+    assert {one["kind"] for one in steps.create} >= {"PodGroup", "Job"}
+
+
 STAGES = {
     "all at once": (spec(rjob("a", 2, 3), rjob("b")), [("js", {"a", "b"}, 7)]),
     "after completion": (

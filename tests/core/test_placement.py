@@ -233,6 +233,12 @@ def test_a_resource_first_seen_in_a_pod_is_no_error():
     assert room(cluster(node("a")), strange) == {"a": 0}
 
 
+def test_a_running_pod_may_hold_what_no_node_offers_any_more():
+    made = cluster(node("a"))
+    made.charge("x", NodeName("a"), type(needs())((("example.com/fpga", 1), (GPU, 3))))
+    assert room(made, needs()) == {"a": 5}
+
+
 def test_usage_survives_a_node_that_leaves_and_returns():
     made = cluster(node("a", 8))
     made.charge("x", NodeName("a"), needs(3))

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 import yaml
+from documents import ENDED, FOREIGN, JOBS, RUN, SEARCH, SEEN, TEMPLATE, TRIAL, jobsets, meta
 
 from gangsched.config import ConfigError, SchedulerConfig
-from gangsched.core.jobs.jobset_parts import EXCLUSIVE
 from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.core.jobs.model import Observed
 from gangsched.core.jobs.reconcile import reconcile
@@ -35,183 +35,6 @@ from simulator.scenario import load
 ROOT = Path(__file__).parents[2]
 CLOCK = Clock(1_700_000_000.0, "2023-11-14T22:13:20Z")
 _PLANNED_EVERY = 25
-
-Json = dict[str, Any]
-
-
-def meta(name: str, **more: Any) -> Json:
-    """Return an object's metadata."""
-    return {"name": name, "namespace": "ns", "uid": name, "resourceVersion": "1", **more}
-
-
-TEMPLATE = {
-    "spec": {
-        "schedulerName": "gangsched",
-        "nodeSelector": {"disk": "ssd"},
-        "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
-        "hostNetwork": True,
-        "affinity": {
-            "nodeAffinity": {
-                "requiredDuringSchedulingIgnoredDuringExecution": {
-                    "nodeSelectorTerms": [
-                        {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
-                    ]
-                }
-            }
-        },
-        "containers": [
-            {
-                "name": "pytorch",
-                "image": "x",
-                "ports": [{"name": "p", "containerPort": 1, "hostPort": 2}],
-                "resources": {
-                    "requests": {"cpu": "500m", "memory": "1Gi"},
-                    "limits": {"nvidia.com/gpu": "1"},
-                },
-            }
-        ],
-    }
-}
-GANG = {
-    "minMember": 2,
-    "queue": "default",
-    "scheduleTimeoutSeconds": 60,
-    "roles": [{"name": "w", "count": 2, "minCount": 1, "template": TEMPLATE}],
-    "topology": {"required": "rack", "slices": [{"level": "rack", "size": 2}]},
-    "expectedRuntimeSeconds": 100,
-}
-SEEN: dict[str, tuple[Json, ...]] = {
-    "Node": (
-        {
-            "metadata": meta("n", labels={"nvidia.com/gpu.product": "H100", "rack": "1"}),
-            "spec": {"taints": [{"key": "a", "value": "b", "effect": "NoSchedule"}]},
-            "status": {"allocatable": {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "8"}},
-        },
-    ),
-    "Pod": (
-        {
-            "metadata": meta("p", labels={"gangsched.io/pod-group": "g"}, annotations={}),
-            **TEMPLATE,
-            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
-        },
-        {
-            "metadata": meta("q", annotations={"gpu-memory": "1000", "gangsched.io/devices": "0"}),
-            "spec": {**TEMPLATE["spec"], "nodeName": "n", "workloadRef": {"name": "w"}},
-        },
-    ),
-    "PodGroup": (
-        {
-            "metadata": meta("g", annotations={"gangsched.io/user": "u"}),
-            "spec": GANG,
-            "status": {"phase": "Reserved", "assignments": [{"pod": "p", "node": "n"}]},
-        },
-    ),
-    "Queue": (
-        {
-            "metadata": meta("default"),
-            "spec": {
-                "parent": "",
-                "weight": 1,
-                "quotas": [{"resource": "nvidia.com/gpu", "nominal": 4, "borrowingLimit": 2}],
-                "budgets": [{"gpuHours": 10, "periodHours": 1}],
-                "userLimits": {"nvidia.com/gpu": 2},
-                "preemption": {"reclaim": "Any"},
-            },
-            "status": {"decayed": [{"user": "u", "gpuSeconds": 1}]},
-        },
-    ),
-    "Topology": (
-        {
-            "metadata": meta("default"),
-            "spec": {"levels": [{"name": "rack", "nodeLabel": "rack"}]},
-        },
-    ),
-    "Reservation": (
-        {
-            "metadata": meta("r"),
-            "spec": {
-                "start": "2030-01-01T00:00:00Z",
-                "durationSeconds": 3600.0,
-                "everySeconds": 86400.0,
-                "until": "2030-02-01T00:00:00Z",
-                "queues": ["default"],
-                "nodes": ["n"],
-            },
-        },
-    ),
-    "PriorityClass": ({"metadata": meta("high"), "value": 10},),
-    "Namespace": ({"metadata": meta("ns", labels={"a": "b"})},),
-    "Workload": (
-        {
-            "metadata": meta("w"),
-            "spec": {"podGroups": [{"name": "a", "policy": {"gang": {"minCount": 2}}}]},
-        },
-    ),
-}
-_SPECS: dict[str, Json] = {
-    "scheduling.k8s.io": {"schedulingPolicy": {"gang": {"minCount": 2}}},
-    "raycluster": {
-        "headGroupSpec": {"template": TEMPLATE},
-        "workerGroupSpecs": [{"replicas": 2, "minReplicas": 1, "numOfHosts": 2}],
-    },
-    "scheduling.volcano.sh": {
-        "minMember": 2,
-        "queue": "default",
-        "networkTopology": {"mode": "hard", "highestTierAllowed": 2},
-    },
-    "scheduling.run.ai": {"minMember": 2, "topologyConstraint": {"topology": "default"}},
-}
-FOREIGN = {
-    kind: {
-        "metadata": meta("f", labels={"kueue.x-k8s.io/queue-name": "default"}),
-        "spec": _SPECS.get(kind.whose, {"minMember": 2, "parallelism": 2, "template": TEMPLATE}),
-    }
-    for kind in foreign.KINDS
-}
-
-
-ENDED = {"conditions": [{"type": "Complete", "status": "True"}], "succeeded": 1}
-OBJECTIVE = {"type": "minimize", "objectiveMetricName": "loss", "goal": 0.1}
-JOB = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": TEMPLATE, "x": ["${at}"]}}
-SEARCH = {
-    "metadata": meta("e"),
-    "spec": {
-        "objective": OBJECTIVE,
-        "algorithm": {
-            "algorithmName": "random",
-            "algorithmSettings": [{"name": "random_state", "value": "1"}],
-        },
-        "earlyStopping": {"algorithmName": "medianstop"},
-        "parameters": [
-            {
-                "name": "lr",
-                "parameterType": "double",
-                "feasibleSpace": {"min": "0.1", "max": "0.5", "step": "0.1"},
-            },
-            {"name": "n", "parameterType": "int", "feasibleSpace": {"min": "1", "max": "9"}},
-            {"name": "c", "parameterType": "categorical", "feasibleSpace": {"list": ["a", "b"]}},
-        ],
-        "trialTemplate": {
-            "trialParameters": [{"name": "at", "reference": "lr"}],
-            "trialSpec": json.loads(json.dumps(JOB).replace("${at}", "${trialParameters.at}")),
-            "successCondition": 'status.conditions.#(type=="Complete")#|#(status=="True")#',
-            "failureCondition": "status.[@this].#(failed>=1)",
-        },
-    },
-}
-TRIAL = {
-    "metadata": meta("t", annotations={"gangsched.io/first-steps": "2"}),
-    "spec": {
-        "objective": OBJECTIVE,
-        "parameterAssignments": [{"name": "lr", "value": "0.1"}],
-        "runSpec": JOB,
-        "successCondition": "status.[@this].#(succeeded==1)",
-        "metricsCollector": {"source": {"filter": {"metricsFormat": ["(\\w+)=(\\S+)"]}}},
-        "earlyStoppingRules": [
-            {"name": "loss", "value": "0.2", "comparison": "greater", "startStep": 1}
-        ],
-    },
-}
 
 
 class Cluster:
@@ -278,26 +101,6 @@ def _owner(step: Callable[[Owned, Clock], Any]) -> Callable[[bytes], None]:
     return target
 
 
-def _jobsets() -> tuple[dict[str, Any], ...]:
-    job = {"completions": 2, "parallelism": 2, "template": TEMPLATE}
-    near = {"annotations": {EXCLUSIVE: "rack"}, "labels": {"a": "b"}}
-    first = {"name": "a", "replicas": 2, "template": {"metadata": near, "spec": job}}
-    after = {**first, "name": "b", "dependsOn": [{"name": "a", "status": "Complete"}]}
-    claim = {"metadata": {"name": "c"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
-    whole = {
-        "replicatedJobs": [first, {**first, "name": "b"}],
-        "network": {"enableDNSHostnames": True, "subdomain": "s"},
-        "successPolicy": {"operator": "All", "targetReplicatedJobs": ["a"]},
-        "failurePolicy": {"maxRestarts": 1, "rules": [{"name": "r", "action": "FailJobSet"}]},
-        "startupPolicy": {"startupPolicyOrder": "InOrder"},
-        "coordinator": {"replicatedJob": "a", "jobIndex": 0, "podIndex": 0},
-        "volumeClaimPolicies": [{"templates": [claim]}],
-        "ttlSecondsAfterFinished": 9,
-    }
-    specs = ({"replicatedJobs": [first, after]}, whole)
-    return tuple({"metadata": meta("s"), "spec": spec} for spec in specs)
-
-
 def _trial(raw: bytes) -> None:
     body = json.loads(raw)
     try:
@@ -362,11 +165,15 @@ def targets(folder: Path) -> dict[str, Target]:
         found[name] = (lambda raw, reader=reader: cluster.hear(reader, raw), (document,))
     for kind, framework in FRAMEWORKS.items():
         template = json.loads(json.dumps(TEMPLATE).replace("pytorch", framework.container))
-        roles = {role: {"replicas": 1, "template": template} for role in framework.roles[:2]}
-        policy = {"backoffLimit": 1, "schedulingPolicy": {"minAvailable": 1}}
-        body = {"metadata": meta("j"), "spec": {framework.specs: roles, "runPolicy": policy}}
-        found[kind] = (_job(kind), (body,))
-    found["JobSet"] = (_owner(jobset.kind("gangsched").step), _jobsets())
+        marked = {"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}, **template}
+        role = {"replicas": 1, "restartPolicy": "ExitCode", "template": marked}
+        spec = {framework.specs: dict.fromkeys(framework.roles[:2], role), "runPolicy": RUN}
+        few = {**spec, "runPolicy": {"schedulingPolicy": {"minAvailable": 1}}}
+        found[kind] = (
+            _job(kind),
+            tuple({"metadata": meta("j"), "spec": one} for one in (few, spec | JOBS.get(kind, {}))),
+        )
+    found["JobSet"] = (_owner(jobset.kind("gangsched").step), jobsets())
     runtimes = Runtimes()
     for one in yaml.safe_load_all((ROOT / "manifests/runtimes/runtimes.yaml").read_text()):
         runtimes.seen(one)

@@ -28,7 +28,7 @@ class PyTorch(Framework):
         """Return what torch.distributed and torchrun read."""
         address, port = self.head(job)
         processes = job.nproc_per_node
-        count = int(processes) if processes is not None and processes.isdigit() else 1
+        count = int(processes) if processes is not None and processes.isdecimal() else 1
         node_rank = str(self.rank(job, role, index))
         found = {
             "PYTHONUNBUFFERED": "1",

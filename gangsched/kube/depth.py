@@ -1,0 +1,72 @@
+"""JSON that is nested too deep to be read.
+
+An API server stores what is nested ten thousand levels deep wherever a kind's schema is open, as
+templates are; decoders give up after some nine hundred. Nobody may end a watch by that.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+_T = TypeVar("_T")
+
+DEPTH_MAX = 100
+"""Levels that are read; a pod has a dozen."""
+
+_STRING_OR_BRACKET = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]')
+_MARGIN = 64
+"""Levels to spare for decoders that are called from further up the stack than ours."""
+
+_skim = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+def bounded(read: Callable[[bytes], _T], raw: bytes) -> _T:
+    """Read JSON; what lies too deep in it to be read is read as null."""
+    try:
+        return read(raw)
+    except RecursionError:
+        return read(shallow(raw))
+
+
+def readable(raw: bytes) -> bytes:
+    """Return JSON as it is where any decoder can read it, else with null for what lies too deep."""
+    try:
+        _skim(b"[" * _MARGIN + raw + b"]" * _MARGIN)
+    except RecursionError:
+        return shallow(raw)
+    except msgspec.DecodeError:
+        pass  # whoever reads it says so
+    return raw
+
+
+def shallow(raw: bytes) -> bytes:
+    """Return JSON with null in place of what lies deeper than DEPTH_MAX."""
+    kept, depth, since = [], 0, 0
+    for token in _STRING_OR_BRACKET.finditer(raw):
+        match raw[token.start()]:
+            case 0x5B | 0x7B:  # [ {
+                depth += 1
+                if depth == DEPTH_MAX + 1:
+                    kept += [raw[since : token.start()], b"null"]
+            case 0x5D | 0x7D:  # ] }
+                if depth == DEPTH_MAX + 1:
+                    since = token.end()
+                depth -= 1
+    return b"".join([*kept, raw[since:]])
+
+
+def too_deep(value: dict[str, Any] | list[Any]) -> bool:
+    """Tell whether something decoded is nested deeper than DEPTH_MAX."""
+    level = [value]
+    for _ in range(DEPTH_MAX):
+        level = [
+            inner
+            for one in level
+            for inner in (one.values() if isinstance(one, dict) else one)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return False
+    return True
