@@ -230,6 +230,37 @@ def test_a_component_restarts_while_gangs_start(cluster, namespace, program):
     assert not cluster.overcommitted()
 
 
+def nested(kind: str, api_version: str, name: str, holder: str) -> str:
+    """Return an object whose template, open to anything, is nested deeper than Python reads."""
+    template = (
+        f'{{"spec": {{"x": {"[" * 5_000}{"]" * 5_000}, "containers": [{{"name": "pytorch"}}]}}}}'
+    )
+    head = f'"apiVersion": "{api_version}", "kind": "{kind}", "metadata": {{"name": "{name}"}}'
+    return f'{{{head}, "spec": {holder % template}}}'
+
+
+def test_what_is_nested_too_deep_stops_nothing(cluster, namespace):
+    group = '{"roles": [{"name": "w", "count": 1, "template": %s}]}'
+    job = '{"pytorchReplicaSpecs": {"Worker": {"replicas": 1, "template": %s}}}'
+    for text in (
+        nested("PodGroup", "gangsched.io/v1beta1", "g", group),
+        nested("PyTorchJob", "kubeflow.org/v1", "j", job),
+    ):
+        cluster.kubectl("create", "-n", namespace, "--validate=false", "-f", "-", stdin=text)
+    for name in ("event", "list"):  # by which the objects above are heard of
+        cluster.gang(namespace, name, 2)
+        cluster.wait_placed(namespace, f"{name}-", 2)
+        if name == "event":
+            cluster.restart("gangsched", hard=True)
+    # Python's own client cannot read them.
+    path = "jsonpath={.status.conditions[0].type}"
+    cluster.wait(
+        lambda: cluster.kubectl("get", "-n", namespace, "pytorchjob", "j", "-o", path),
+        "the job to be seen",
+    )
+    cluster.kubectl("delete", "-n", namespace, "podgroup.gangsched.io/g", "pytorchjob/j")
+
+
 def test_a_malformed_pod_label_stops_nothing(cluster, namespace):
     cluster.pod(
         namespace,
