@@ -32,7 +32,7 @@ chaos: $(VENV)/ready  ## SEEDS=n seeds of faults on a real control plane
 	$(BIN)/python -m simulator.chaos --seeds $(SEEDS)
 
 fuzz: $(VENV)/ready  ## MINUTES=n of bad input for everything that reads others' input
-	$(BIN)/python tests/fuzz/run.py $(MINUTES)
+	PYTHONPATH=tests $(BIN)/python tests/fuzz/run.py $(MINUTES)
 
 bench: $(VENV)/ready  ## One benchmark (NAME=bind, NAME=plan) or all
 	@$(BIN)/python -m gangsched local build

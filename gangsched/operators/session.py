@@ -21,6 +21,9 @@ class _Lines:
     def __init__(self, content: aiohttp.StreamReader) -> None:
         self._content = content
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._content, name)
+
     async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
         """Yield whole lines, as many as there are."""
         rest = b""
@@ -44,7 +47,7 @@ class _Response(aiohttp.ClientResponse):
         """Read the headers; what comes after them is made readable if it is a watch."""
         await super().start(connection)
         if "watch" in self.url.query:
-            self.content = _Lines(self.content)  # type: ignore[assignment]  # kopf's only use of it
+            self.content = _Lines(self.content)  # type: ignore[assignment]
         return self
 
 

@@ -1,12 +1,14 @@
 """Traces in forms of their own: Gavel's, the Standard Workload Format, Slurm's accounting."""
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated
+
+import msgspec
 
 from simulator.jobs import Job
-from simulator.traces.rows import Left, Row, TraceError, each, opened, table
+from simulator.traces.rows import Left, Row, TraceError, each, lines, table
 from simulator.traces.shapes import job, named, split
 
 _GAVEL = {
@@ -19,32 +21,43 @@ _GAVEL = {
 _THROUGHPUTS = "simulation_throughputs.json"
 
 
+class _Steps(msgspec.Struct):
+    """Steps a second; beside them are those of jobs that share their GPUs."""
+
+    alone: Annotated[float, msgspec.Meta(gt=0)] = msgspec.field(name="null")
+
+
+class _Throughputs(msgspec.Struct):
+    v100: dict[str, _Steps]
+
+
 def gavel(path: Path, left: Left, per_node: int) -> Iterator[Job]:
     """Yield the jobs of a Gavel trace: tabs, no header, steps at a throughput given elsewhere."""
     places = [folder / _THROUGHPUTS for folder in (path.parent, path.parent.parent)]
     found = next((place for place in places if place.is_file()), None)
     if found is None:
         raise TraceError(f"{path}: Gavel's {_THROUGHPUTS} must lie beside it or one folder above")
-    with opened(found) as file:
-        steps_per_s: dict[str, dict[str, float]] = json.load(file)["v100"]
+    try:
+        steps_per_s = msgspec.json.decode(found.read_bytes(), type=_Throughputs).v100
+    except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
+        raise TraceError(f"{found}: {error}") from error
 
     def rows() -> Iterator[Row]:
-        with opened(path) as file:
-            for line, text in enumerate(file, 1):
-                cells = text.rstrip("\n").split("\t")
-                if len(cells) not in _GAVEL:
-                    raise TraceError(
-                        f"{path}: line {line}: has {len(cells)} columns, Gavel's have 7 or 10; "
-                        f"the file may be cut short"
-                    )
-                yield Row(path, line, dict(zip(_GAVEL[len(cells)], cells, strict=True)))
+        for line, text in lines(path):
+            cells = text.split("\t")
+            if len(cells) not in _GAVEL:
+                raise TraceError(
+                    f"{path}: line {line}: has {len(cells)} columns, Gavel's have 7 or 10; "
+                    f"the file may be cut short"
+                )
+            yield Row(path, line, dict(zip(_GAVEL[len(cells)], cells, strict=True)))
 
     def read(row: Row) -> Job:
         gpus = row.count("gpus", 1)
         key = f"('{row.text('type')}', {gpus})"
         if key not in steps_per_s:
             row.refuse("type", f"has no throughput on {gpus} V100s in {_THROUGHPUTS}")
-        runtime_s = row.number("steps", 0, above=True) / steps_per_s[key]["null"]
+        runtime_s = row.number("steps", 0, above=True) / steps_per_s[key].alone
         kind = row.text("type").split(" (")[0]
         return job(f"{kind}-{row.line}", row.number("at_s", 0), runtime_s, gpus, per_node)
 
@@ -62,17 +75,16 @@ def swf(path: Path, left: Left, per_node: int) -> Iterator[Job]:
     """Yield the jobs of a Standard Workload Format file; a processor is taken for a GPU."""
 
     def rows() -> Iterator[Row]:
-        with opened(path) as file:
-            for line, text in enumerate(file, 1):
-                words = text.split()
-                if not words or words[0].startswith(";"):
-                    continue
-                if len(words) < len(_SWF):
-                    raise TraceError(
-                        f"{path}: line {line}: has {len(words)} of {len(_SWF)} fields; the file "
-                        f"may be cut short"
-                    )
-                yield Row(path, line, dict(zip(_SWF, words, strict=False)))
+        for line, text in lines(path):
+            words = text.split()
+            if not words or words[0].startswith(";"):
+                continue
+            if len(words) < len(_SWF):
+                raise TraceError(
+                    f"{path}: line {line}: has {len(words)} of {len(_SWF)} fields; the file "
+                    f"may be cut short"
+                )
+            yield Row(path, line, dict(zip(_SWF, words, strict=False)))
 
     def read(row: Row) -> Job:
         asked = row.count("asked", -1)
@@ -109,8 +121,15 @@ def sacct(path: Path, left: Left, per_node: int) -> Iterator[Job]:
             row.refuse("End", "must be after Start")
         tres = dict(part.split("=", 1) for part in row.text("AllocTRES").split(",") if "=" in part)
         asked = [value for key, value in tres.items() if key.startswith("gres/gpu")]
-        gpus = int(tres.get("gres/gpu") or (asked[0] if asked else "0") or 0)
-        nodes = int(row.cells.get("NNodes") or tres.get("node") or 1)
+        whole = Row(
+            row.path,
+            row.line,
+            {
+                "AllocTRES gres/gpu": tres.get("gres/gpu") or (asked[0] if asked else "") or "0",
+                "NNodes": row.cells.get("NNodes") or tres.get("node") or "1",
+            },
+        )
+        gpus, nodes = whole.count("AllocTRES gres/gpu"), whole.count("NNodes", 1)
         pods, each_gets = (nodes, gpus // nodes) if gpus % nodes == 0 else split(gpus, per_node)
         return Job(
             named(f"{row.cells.get('JobName') or 'job'}-{row.text('JobID')}"),
@@ -130,7 +149,7 @@ def sacct(path: Path, left: Left, per_node: int) -> Iterator[Job]:
 def _limit_s(row: Row) -> float | None:
     """Return Slurm's Timelimit, [days-]hours:minutes:seconds; None where there is none."""
     text = row.cells.get("Timelimit", "")
-    match = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+):(\d+)", text)
+    match = re.fullmatch(r"(?:(\d{1,6})-)?(\d{1,6}):(\d{1,6}):(\d{1,6})", text)
     if match is None:
         return None
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups())

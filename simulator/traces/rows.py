@@ -2,6 +2,8 @@
 
 import csv
 import gzip
+import math
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -9,6 +11,12 @@ from pathlib import Path
 from typing import IO, NoReturn, TypeVar
 
 T = TypeVar("T")
+
+COUNT_MAX = 10**9
+"""More GPUs, or pods, or MiB of memory, than there are."""
+
+BROKEN = (UnicodeDecodeError, EOFError, gzip.BadGzipFile, zlib.error)
+"""What reading a text file that is cut or no text raises."""
 
 
 class TraceError(Exception):
@@ -43,7 +51,14 @@ class Row:
     cells: dict[str, str]
 
     def text(self, column: str) -> str:
-        """Return a cell."""
+        """Return a cell.
+
+        Raises:
+            TraceError: the row has no such column.
+
+        """
+        if column not in self.cells:
+            self.refuse(column, "must be there")
         return self.cells[column]
 
     def number(self, column: str, least: float = float("-inf"), *, above: bool = False) -> float:
@@ -54,15 +69,15 @@ class Row:
 
         """
         try:
-            found = float(self.cells[column])
+            found = float(self.text(column))
         except ValueError:
             self.refuse(column, "must be a number")
-        if not (found > least if above else found >= least) or found == float("inf"):
+        if not (found > least if above else found >= least) or math.isinf(found):
             self.refuse(column, f"must be {'more than' if above else 'at least'} {least:g}")
         return found
 
-    def count(self, column: str, least: int = 0) -> int:
-        """Return a whole number that is at least so much.
+    def count(self, column: str, least: int = 0, most: int = COUNT_MAX) -> int:
+        """Return a whole number that is at least and at most so much.
 
         Raises:
             TraceError: it is none.
@@ -71,6 +86,8 @@ class Row:
         found = self.number(column, least)
         if found != int(found):
             self.refuse(column, "must be a whole number")
+        if found > most:
+            self.refuse(column, f"must be at most {most}")
         return int(found)
 
     def time_s(self, column: str) -> float:
@@ -81,10 +98,10 @@ class Row:
 
         """
         try:
-            at = datetime.fromisoformat(self.cells[column])
-        except ValueError:
+            at = datetime.fromisoformat(self.text(column))
+            return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+        except (ValueError, OverflowError):  # the year 1 in a zone before Greenwich's is none
             self.refuse(column, "must be a time such as 2017-10-09 07:01:55")
-        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
 
     def refuse(self, column: str, allowed: str) -> NoReturn:
         """Say what is wrong with a cell.
@@ -96,6 +113,22 @@ class Row:
         value = self.cells.get(column, "")
         where = f"{self.path}: line {self.line}, column {column}"
         raise TraceError(f"{where}: {value!r} {allowed}", f"{column} {allowed}")
+
+
+def lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a text file, compressed or not, with their numbers.
+
+    Raises:
+        TraceError: it cannot be read.
+
+    """
+    number = 0
+    with opened(path) as file:
+        try:
+            for number, text in enumerate(file, 1):
+                yield number, text.rstrip("\n")
+        except BROKEN as error:
+            raise TraceError(f"{path}: line {number + 1}: {error}") from error
 
 
 def opened(path: Path) -> IO[str]:
@@ -145,7 +178,7 @@ def table(
                         f"may be cut short"
                     )
                 yield Row(path, line, dict(zip(names, cells, strict=False)))
-        except (csv.Error, UnicodeDecodeError, EOFError, gzip.BadGzipFile) as error:
+        except (csv.Error, *BROKEN) as error:
             raise TraceError(f"{path}: line {reader.line_num + 1}: {error}") from error
 
 

@@ -3,6 +3,7 @@
 import copy
 import json
 import random
+import re
 from typing import Any
 
 HOSTILE: tuple[Any, ...] = (
@@ -37,6 +38,13 @@ HOSTILE: tuple[Any, ...] = (
 )
 
 
+def bad(document: Any, rng: random.Random, *, free: bool) -> bytes:
+    """Return a document with faults: text, JSON of anybody (`free`) or an object of the API."""
+    if isinstance(document, str):
+        return mutated_text(document, rng)
+    return mutated(document, rng) if free else mutated_object(document, rng)
+
+
 def mutated(document: Any, rng: random.Random, *, torn: bool = True) -> bytes:
     """Return a document with one to four faults, as bytes; if `torn`, those now and then break."""
     made = copy.deepcopy(document)
@@ -47,6 +55,28 @@ def mutated(document: Any, rng: random.Random, *, torn: bool = True) -> bytes:
         for _ in range(rng.randrange(1, 6)):
             raw[rng.randrange(len(raw))] = rng.randrange(256)
     return bytes(raw)
+
+
+def mutated_text(text: str, rng: random.Random) -> bytes:
+    """Return lines of cells with one to four faults, as bytes that now and then break or end."""
+    lines = text.splitlines()
+    for _ in range(rng.randrange(1, 5)):
+        if not lines:
+            break
+        at = rng.randrange(len(lines))
+        match rng.randrange(6):
+            case 0:
+                lines.insert(at, lines[at])
+            case 1:
+                del lines[at]
+            case _:
+                cells = re.split(r"([,|\t ]+)", lines[at])
+                cells[rng.randrange(0, len(cells), 2)] = str(rng.choice(HOSTILE))
+                lines[at] = "".join(cells)
+    raw = bytearray("\n".join(lines).encode() + b"\n")
+    if rng.random() < 0.1:
+        raw[rng.randrange(len(raw))] = rng.randrange(256)
+    return bytes(raw[: rng.randrange(len(raw))] if rng.random() < 0.1 else raw)
 
 
 def mutated_object(document: dict[str, Any], rng: random.Random) -> bytes:

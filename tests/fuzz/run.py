@@ -1,4 +1,4 @@
-"""`python tests/fuzz/run.py MINUTES [SEED]`: bad input for everything that reads others' input.
+"""`PYTHONPATH=tests python tests/fuzz/run.py MINUTES [SEED]`: bad input for all readers of input.
 
 Prints what it tried as it goes; the first failure ends it, with the target, the seed and the bytes.
 """
@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from mutate import mutated, mutated_object
+from mutate import bad
 from targets import FREE, targets
 
 _SLICE_S = 2.0
@@ -18,10 +18,9 @@ _SLICE_S = 2.0
 def fuzz(name: str, target, documents, seed: int, until_s: float) -> int:
     """Try bad input on a target until a moment; return how often."""
     rng = random.Random(f"{name} {seed}")
-    change = mutated if name in FREE else mutated_object
     count = 0
     while time.monotonic() < until_s:
-        raw = change(rng.choice(documents), rng)
+        raw = bad(rng.choice(documents), rng, free=name in FREE)
         try:
             target(raw)
         except Exception as error:

@@ -4,6 +4,7 @@ Errors that say in a sentence what is wrong are an answer; anything else is a de
 """
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import msgspec
 import yaml
 from documents import ENDED, FOREIGN, JOBS, RUN, SEARCH, SEEN, TEMPLATE, TRIAL, jobsets, meta
+from trace_texts import GAVEL, TABLES, THROUGHPUTS
 
 from gangsched.config import ConfigError, SchedulerConfig
 from gangsched.core.jobs.kinds import FRAMEWORKS
@@ -31,6 +33,7 @@ from gangsched.operators.runtimes import Runtimes
 from gangsched.operators.search import collect, ends, experiment, trial
 from gangsched.plugins import load_policies
 from simulator.scenario import load
+from simulator.traces import TraceError, read
 
 ROOT = Path(__file__).parents[2]
 CLOCK = Clock(1_700_000_000.0, "2023-11-14T22:13:20Z")
@@ -126,6 +129,28 @@ def _scenario(folder: Path) -> Callable[[bytes], None]:
     return target
 
 
+def _trace(folder: Path, name: str) -> Callable[[bytes], None]:
+    def target(raw: bytes) -> None:
+        path = folder / "trace"
+        path.write_bytes(raw)
+        (folder / "simulation_throughputs.json").write_text(THROUGHPUTS)
+        for skip in (False, True):
+            with contextlib.suppress(TraceError):
+                read(path, name, skip=skip)
+
+    return target
+
+
+def _throughputs(folder: Path) -> Callable[[bytes], None]:
+    def target(raw: bytes) -> None:
+        (folder / "trace").write_text(GAVEL)
+        (folder / "simulation_throughputs.json").write_bytes(raw)
+        with contextlib.suppress(TraceError):
+            read(folder / "trace", "gavel")
+
+    return target
+
+
 def _extender(cluster: Cluster) -> Callable[[bytes], None]:
     extender = cluster.scheduler.binding
     assert isinstance(extender, Extender)
@@ -148,7 +173,7 @@ def _extender(cluster: Cluster) -> Callable[[bytes], None]:
 Target = tuple[Callable[[bytes], None], tuple[Any, ...]]
 """What reads bytes, and good documents to begin with."""
 
-FREE = ("scenario", "extender")
+FREE = ("scenario", "throughputs", "extender")
 """Targets that read bytes of anybody; all others read what an API server has taken."""
 
 
@@ -191,6 +216,10 @@ def targets(folder: Path) -> dict[str, Target]:
         for path in sorted((ROOT / "examples" / "simulations").glob("*.yaml"))
     )
     found["scenario"] = (_scenario(folder), scenarios)
+    texts = {name: text for name, (text, _) in TABLES.items()} | {"gavel": GAVEL}
+    for name, text in texts.items():
+        found[f"trace {name}"] = (_trace(folder, name), (text,))
+    found["throughputs"] = (_throughputs(folder), (json.loads(THROUGHPUTS),))
     asked = {"Pod": {"metadata": {"uid": "p"}}, "NodeNames": ["n"]}
     bound = {"PodName": "p", "PodNamespace": "ns", "PodUID": "p", "Node": "n"}
     found["extender"] = (_extender(cluster), (asked, bound))

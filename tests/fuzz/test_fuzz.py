@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from mutate import mutated, mutated_object
+from mutate import bad
 from targets import FREE, targets
 
 NAMES = list(targets(None))
@@ -14,6 +14,5 @@ _TRIES = 300
 def test_bad_input_is_answered(name, tmp_path):
     target, documents = targets(tmp_path)[name]
     rng = random.Random(name)
-    change = mutated if name in FREE else mutated_object
     for _ in range(_TRIES):
-        target(change(rng.choice(documents), rng))
+        target(bad(rng.choice(documents), rng, free=name in FREE))
