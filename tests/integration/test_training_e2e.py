@@ -97,7 +97,7 @@ def homes(laptop):
     for name in names.values():
         laptop.wait(lambda name=name: _replaced(laptop, name), f"the policies of {name}")
     yield names
-    laptop.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=text)
+    laptop.kubectl("delete", "--ignore-not-found", "--wait=false", "-f", "-", stdin=text)
     laptop.kubectl("delete", "namespace", "--wait=false", *names.values())
 
 
