@@ -173,7 +173,11 @@ def test_the_first_guides_commands(helm, empty, tmp_path):
         there = empty.json("get", "deployments", "-n", "kubeflow")["items"]
         assert "training-operator" in [one["metadata"]["name"] for one in there]
         empty.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
-        empty.kubectl("apply", "-f", "-", stdin=json.dumps(KIND))
+        kind = json.dumps(KIND)  # established, and served a moment later
+        empty.wait(
+            lambda: "created" in empty.kubectl("apply", "-f", "-", stdin=kind, check=False),
+            "the kind to be served",
+        )
         more = ("--reuse-values", "--set", "binding=direct", "-n", "kubeflow")
         run(
             helm, "upgrade", "training-operator", "kubeflow/training-operator", *more, env=variables

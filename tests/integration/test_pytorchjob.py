@@ -202,7 +202,7 @@ def test_the_users_own_port_and_variables_win(cluster, namespace):
 
 
 def test_success_is_the_masters(cluster, namespace):
-    script = 'case "$HOSTNAME" in *master*) exit 0;; *) sleep 100;; esac'
+    script = 'case "$HOSTNAME" in *master*) sleep 1; exit 0;; *) sleep 100;; esac'
     cluster.create_job(namespace, job(command=shell(script)))
     wait_true(cluster, namespace, "Succeeded")
     conditions = cluster.conditions(namespace, "j")
