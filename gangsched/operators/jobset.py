@@ -15,7 +15,7 @@ from gangsched.core.jobs.step import Clock
 from gangsched.core.jobs.tree import Owned, Steps
 from gangsched.operators.owner import OwnerKind
 from gangsched.operators.parse import InvalidJobError, asked_of
-from gangsched.operators.shape import misshapen_claim, misshapen_job, without_nulls
+from gangsched.operators.shape import ClaimTemplate, JobTemplate, misshapen, without_nulls
 
 MANAGER = "jobset.sigs.k8s.io/jobset-controller"
 _DNS_LABEL = 63
@@ -67,7 +67,7 @@ def _checked(owned: Owned) -> Json:
             inner = inner.get(key) if isinstance(inner, dict) else None
         if not inner:
             raise InvalidJobError(f"{where}.template.spec.template.spec is missing")
-        if wrong := misshapen_job(job.template):
+        if wrong := misshapen(job.template, JobTemplate):
             raise InvalidJobError(f"{where}.template.{wrong}")
         count = (job.template["spec"].get("completions") or 1) - 1
         longest = len(f"{owned.name}-{job.name}-{job.replicas - 1}-{count}") + _SUFFIX
@@ -78,7 +78,7 @@ def _checked(owned: Owned) -> Json:
             )
     for policy in spec.volumeClaimPolicies or []:
         for template in policy.templates:
-            if wrong := misshapen_claim(template):
+            if wrong := misshapen(template, ClaimTemplate):
                 raise InvalidJobError(f"{subject}: spec.volumeClaimPolicies.templates: {wrong}")
     _check_targets(spec, known, subject)
     found: Json = without_nulls(spec.model_dump(exclude_none=True))

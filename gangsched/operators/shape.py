@@ -108,40 +108,43 @@ class _Metadata(msgspec.Struct, rename="camel"):
     annotations: Words | None = None
 
 
-class _Template(msgspec.Struct, rename="camel"):
+class PodTemplate(msgspec.Struct, rename="camel"):
+    """What is looked at of a pod template."""
+
     spec: _Spec | None = None
     metadata: _Metadata | None = None
 
 
 class _JobSpec(msgspec.Struct, rename="camel"):
-    template: _Template | None = None
+    template: PodTemplate | None = None
     completions: int | None = None
     parallelism: int | None = None
 
 
-class _Job(msgspec.Struct, rename="camel"):
+class JobTemplate(msgspec.Struct, rename="camel"):
+    """What is looked at of the template of a Job of batch/v1."""
+
     metadata: _Metadata | None = None
     spec: _JobSpec | None = None
 
 
-class _Claim(msgspec.Struct, rename="camel"):
+class ClaimTemplate(msgspec.Struct, rename="camel"):
+    """What is looked at of the template of a PersistentVolumeClaim."""
+
     metadata: _Named
     spec: dict[str, Any]
 
 
-def misshapen(template: Json) -> str:
-    """Return what of a pod template has no shape a pod could have, and where, or nothing."""
-    return _other_than(_Template, template)
-
-
-def misshapen_job(template: Json) -> str:
-    """Return the same of the template of a Job of batch/v1."""
-    return _other_than(_Job, template)
-
-
-def misshapen_claim(template: Json) -> str:
-    """Return the same of the template of a named PersistentVolumeClaim."""
-    return _other_than(_Claim, template)
+def misshapen(template: Json, shape: type[msgspec.Struct] = PodTemplate) -> str:
+    """Return what of a template has not the shape of what it is for, and where, or nothing."""
+    if too_deep(template):
+        return f"template: nested deeper than {DEPTH_MAX} levels"
+    try:
+        msgspec.convert(template, shape)
+    except msgspec.ValidationError as error:
+        said, _, where = str(error).replace("`", "").partition(" - at ")
+        return f"{where.removeprefix('$.') or 'template'}: {said[:1].lower()}{said[1:]}"
+    return ""
 
 
 def without_nulls(value: Any) -> Any:
@@ -152,14 +155,3 @@ def without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: without_nulls(one) for key, one in value.items() if one is not None}
     return [without_nulls(one) for one in value] if isinstance(value, list) else value
-
-
-def _other_than(shape: type[msgspec.Struct], template: Json) -> str:
-    if too_deep(template):
-        return f"template: nested deeper than {DEPTH_MAX} levels"
-    try:
-        msgspec.convert(template, shape)
-    except msgspec.ValidationError as error:
-        said, _, where = str(error).replace("`", "").partition(" - at ")
-        return f"{where.removeprefix('$.') or 'template'}: {said[:1].lower()}{said[1:]}"
-    return ""
