@@ -111,7 +111,8 @@ class PodSeen:
     `rank` is its place in its role where a label says so, `constraints` what its annotations ask
     of its gang, and `devices` the GPUs it shares as they were chosen for it. `invalid` says what
     is wrong with its annotations: it takes room like any pod, but its gang is not planned.
-    `ready` is its own word that it does its work.
+    `ready` is its own word that it does its work. `gated` tells whether our scheduling gate is on
+    it, and `held_by` names somebody else's, who has to take it off before the pod may be placed.
     `ended` is true once its containers have ended for good (phase Succeeded or Failed); with
     `failed` its work was not done.
     """
@@ -126,6 +127,7 @@ class PodSeen:
     failed: bool = False
     terminating: bool = False
     gated: bool = False
+    held_by: str = ""
     priority: int = 0
     created_s: float = 0.0
     rank: int | None = None

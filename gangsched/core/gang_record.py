@@ -131,6 +131,7 @@ class GangRecord:
         member.devices = fact.devices or member.devices
         member.started_s = fact.started_s
         member.invalid = fact.invalid
+        member.held_by = fact.held_by
         member.ready = fact.ready
         if fact.constraints != Constraints() and fact.role not in self.pod_constraints:
             self.pod_constraints[fact.role] = fact.constraints
@@ -222,6 +223,7 @@ class GangRecord:
             and not m.bound
             and not m.ended
             and not m.terminating
+            and not m.held_by
             and (m.pod is not None or (before_creation and m.declared and mending >= m.started))
         ]
 
@@ -247,27 +249,29 @@ class GangRecord:
             return Refusal(self.id, Reason.MISCONFIGURED, f"{wrong}.")
         there = len(self.open_members()) + self.bound_count() + self.ended_count()
         if there < self.spec.min_member:
-            return Refusal(
-                self.id,
-                Reason.TOO_FEW_PODS,
-                f"{there} of at least {self.spec.min_member} pods exist.",
-                wanted=self.spec.min_member,
-                possible=there,
-            )
+            return self._too_few(there, self.spec.min_member)
         for role in self.spec.roles:
             have = sum(
-                1 for m in self.members.values() if m.role == role.name and not m.terminating
+                not (m.terminating or m.held_by)
+                for m in self.members.values()
+                if m.role == role.name
             )
             if have < role.min_count:
-                return Refusal(
-                    self.id,
-                    Reason.TOO_FEW_PODS,
-                    f"{have} of at least {role.min_count} pods of role {role.name} exist.",
-                    role=role.name,
-                    wanted=role.min_count,
-                    possible=have,
-                )
+                return self._too_few(have, role.min_count, role.name)
         return None
+
+    def _too_few(self, there: int, wanted: int, role: str = "") -> Refusal:
+        counted = f"{there} of at least {wanted} pods" + (f" of role {role}" if role else "")
+        held = (m for m in self.members.values() if m.held_by and (not role or m.role == role))
+        first = next(held, None)
+        reason, why = Reason.TOO_FEW_PODS, "exist"
+        if first is not None:
+            reason = Reason.GATED
+            why = (
+                f"may be scheduled; pod {first.name} has the scheduling gate {first.held_by}, "
+                "which whoever set it has to remove"
+            )
+        return Refusal(self.id, reason, f"{counted} {why}.", role, wanted, there)
 
     def plannable(self) -> bool:
         """Tell whether a planner should look at the gang now."""

@@ -101,8 +101,8 @@ class Machine(Custody):
         return o.Bind(gang.id, _uid(member), member.name, _node(member), member.devices)
 
     def _prepare(self, gang: GangState, member: MemberState) -> None:
-        if member.pod is None:
-            return  # not created yet
+        if member.pod is None or member.held_by:
+            return  # not created yet, or not to be scheduled yet
         gang.move(member, Stage.PREPARING)
         gated = self._pods[member.pod].gated
         self._orders.append(o.Prepare(gang.id, member.pod, member.name, _node(member), gated))

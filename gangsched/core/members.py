@@ -80,11 +80,13 @@ class MemberState:
     devices: tuple[int, ...] = ()
     started_s: float | None = None
     invalid: str = ""
+    held_by: str = ""
     ready: bool = True
 
     def word(self) -> tuple[object, ...]:
         """Return what a planner reads of its pod."""
-        return self.pod, self.bound, self.ended, self.terminating, self.ready, self.started_s
+        own = self.pod, self.bound, self.ended, self.terminating
+        return *own, self.held_by, self.invalid, self.ready, self.started_s
 
     @property
     def runs(self) -> bool:

@@ -11,6 +11,7 @@ class Reason(StrEnum):
 
     NO_GROUP = "PodGroupMissing"
     TOO_FEW_PODS = "TooFewPods"
+    GATED = "SchedulingGated"
     UNKNOWN_QUEUE = "UnknownQueue"
     UNSATISFIABLE = "NoNodeQualifies"
     TOO_LARGE = "LargerThanCluster"

@@ -27,6 +27,7 @@ from gangsched.kube.errors import (
     Unavailable,
 )
 from gangsched.kube.stamps import micro_stamp, stamp
+from gangsched.kube.structs import Pod
 from gangsched.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -34,8 +35,6 @@ log = logging.getLogger(__name__)
 Observe = Callable[[f.Fact], None]
 
 _RETRY_S = 0.5
-_UNGATE_TRIES = 3
-"""Without looking, where the gate is, and once more as the gates may change in between."""
 _RIGHTS_S = 10.0
 """How long an API server that starts may need to read who may do what."""
 
@@ -132,11 +131,8 @@ class Pods:
 
     async def _resolve(self, order: o.Bind, message: str) -> bool:
         """A conflict means bound already (perhaps by our own lost call), or being deleted."""
-        try:
-            pod = decode_pod(await self._client.get(_path(order.name)))
-        except NotFound:
-            pod = None
-        if pod is not None and pod.metadata.uid == order.uid and pod.spec.node_name == order.node:
+        pod = await self._look(order.name, order.uid)
+        if pod is not None and pod.spec.node_name == order.node:
             self._metrics.binds.labels("bound").inc()
             self._observe(f.Bound(order.uid, order.node))
             return True
@@ -144,36 +140,30 @@ class Pods:
         self._observe(f.BindFailed(order.uid, order.node, message))
         return False
 
-    async def ungate(self, order: o.Prepare) -> bool:
-        """Remove our gate; return False when the pod is gone.
+    async def _look(self, name: PodName, uid: PodUid) -> Pod | None:
+        """Return a pod as the API server has it now, or None when it is gone."""
+        try:
+            pod = decode_pod(await self._client.get(_path(name)))
+        except NotFound:
+            return None
+        return pod if pod.metadata.uid == uid else None
 
-        The first try does not look: ours is nearly always the only gate.
-        """
-        position, refusals = 0, 0
+    async def ungate(self, order: o.Prepare) -> bool:
+        """Remove our gate, the only one left; return False when the pod is gone."""
+        where = "/spec/schedulingGates/0"
+        patch = [
+            {"op": "test", "path": "/metadata/uid", "value": order.uid},
+            {"op": "test", "path": f"{where}/name", "value": names.GATE},
+            {"op": "remove", "path": where},
+        ]
         while True:
             try:
-                if refusals:
-                    pod = decode_pod(await self._client.get(_path(order.name)))
-                    if pod.metadata.uid != order.uid:
-                        return False
-                    position = [gate.name for gate in pod.spec.scheduling_gates].index(names.GATE)
-                where = f"/spec/schedulingGates/{position}"
-                await self._client.patch(
-                    _path(order.name),
-                    [
-                        {"op": "test", "path": "/metadata/uid", "value": order.uid},
-                        {"op": "test", "path": f"{where}/name", "value": names.GATE},
-                        {"op": "remove", "path": where},
-                    ],
-                    JSON_PATCH,
-                )
-            except ValueError:
-                return True  # somebody removed it: as good
+                await self._client.patch(_path(order.name), patch, JSON_PATCH)
             except Invalid:
-                refusals += 1
-                if refusals == _UNGATE_TRIES:
+                pod = await self._look(order.name, order.uid)
+                if pod is not None and any(g.name == names.GATE for g in pod.spec.scheduling_gates):
                     raise
-                continue
+                return pod is not None  # somebody removed it, or a call of ours that seemed lost
             except NotFound:
                 return False
             except (Conflict, Unavailable, Throttled):

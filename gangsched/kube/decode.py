@@ -203,6 +203,7 @@ def pod_fact(pod: Pod, schedulers: frozenset[str], known: PodNeeds | None = None
     except DecodeError as error:
         raise DecodeError(f"pod {key}: {error}") from error
     ours = spec.scheduler_name in schedulers
+    gates = [gate.name for gate in spec.scheduling_gates]
     asked, invalid = NO_CONSTRAINTS, ""
     devices: tuple[int, ...] = ()
     if metadata.annotations:
@@ -225,7 +226,8 @@ def pod_fact(pod: Pod, schedulers: frozenset[str], known: PodNeeds | None = None
         ended=pod.status.phase in ("Succeeded", "Failed"),
         failed=pod.status.phase == "Failed",
         terminating=metadata.deletion_timestamp is not None,
-        gated=bool(spec.scheduling_gates),
+        gated=names.GATE in gates,
+        held_by=next((gate for gate in gates if gate != names.GATE), ""),
         priority=spec.priority,
         created_s=seconds(metadata.creation_timestamp),
         rank=_rank(metadata.labels),

@@ -37,7 +37,7 @@ _QUIET = frozenset({"Reserved", "BackingOff"})
 _TOLD_BY_OWNERS = frozenset({"Placed"})
 """What the job of a group says in its own Events."""
 
-_PASSING = frozenset({"TooFewPods", "Reserved"})
+_PASSING = frozenset({"TooFewPods", "SchedulingGated", "Reserved"})
 """States most gangs pass within moments: told only if they last, or every pod of a large gang
 would cost a status write and an Event."""
 

@@ -126,6 +126,24 @@ def test_grouping(case):
     assert decode.pod_fact(pod, frozenset({"other"})).gang is None
 
 
+@pytest.mark.parametrize(
+    ("gates", "gated", "held_by"),
+    [
+        ([], False, ""),
+        (["gangsched.io/gang"], True, ""),
+        (["a.io/b"], False, "a.io/b"),
+        (["gangsched.io/gang", "a.io/b", "c.io/d"], True, "a.io/b"),
+    ],
+)
+def test_our_gate_is_told_from_those_of_others(gates, gated, held_by):
+    raw = {
+        "metadata": {"name": "p", "namespace": "ns", "uid": "u"},
+        "spec": {"containers": [], "schedulingGates": [{"name": gate} for gate in gates]},
+    }
+    fact = decode.pod_fact(decode.decode_pod(json.dumps(raw).encode()), frozenset({"gangsched"}))
+    assert (fact.gated, fact.held_by) == (gated, held_by)
+
+
 @pytest.mark.parametrize("raw", [b"", b"[]", b'{"metadata": 7, "spec": {}}', b"{", b"\xff"])
 def test_malformed_objects_raise_one_kind_of_error(raw):
     for read in (decode.decode_pod, groups.node_fact):

@@ -70,6 +70,40 @@ def test_a_gang_waits_for_its_members():
     assert engine.wants_plan()
 
 
+def test_a_gang_waits_for_gates_of_others():
+    engine = an_engine(node("n"))
+    engine.observe(f.GangSeen(gang("g", 2)), 0.0)
+    engine.observe(pod("a", "g", gated=True, held_by="example.com/data"), 0.0)
+    engine.observe(pod("b", "g", gated=True), 0.0)
+    assert not engine.wants_plan()
+    refusal = engine.refusals[G]
+    assert (refusal.reason, refusal.wanted, refusal.possible) == ("SchedulingGated", 2, 1)
+    assert refusal.message == (
+        "1 of at least 2 pods may be scheduled; pod ns/a has the scheduling gate "
+        "example.com/data, which whoever set it has to remove."
+    )
+    engine.observe(pod("a", "g", gated=True), 1.0)
+    assert len(of(plan(engine, 1.0), o.Prepare)) == 2
+
+
+def test_a_pod_that_comes_with_a_gate_of_others_keeps_its_reserved_place():
+    engine = an_engine(node("n"))
+    engine.observe(f.GangSeen(templated("g", 1, needs(8))), 0.0)
+    assert not of(plan(engine), o.Prepare)
+    assert not of(engine.observe(pod("g-worker-0", "g", needs(8), held_by="x/y"), 1.0), o.Prepare)
+    assert engine.gangs[G].state is State.RESERVED
+    assert of(engine.observe(pod("g-worker-0", "g", needs(8)), 2.0), o.Prepare)
+
+
+def test_a_gang_is_planned_once_its_annotations_are_mended():
+    engine = an_engine(node("n"))
+    engine.observe(f.GangSeen(gang("g", 1)), 0.0)
+    engine.observe(pod("a", "g", invalid="pod ns/a: annotation x: 'y' is no number"), 0.0)
+    assert not engine.wants_plan()
+    engine.observe(pod("a", "g"), 1.0)
+    assert engine.wants_plan()
+
+
 def test_no_member_is_bound_before_all_are_at_the_barrier():
     engine = an_engine(node("n"))
     engine.observe(f.GangSeen(gang("g", 2)), 0.0)

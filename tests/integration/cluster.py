@@ -1,11 +1,13 @@
 """What tests do with a real cluster: create, look, wait, and break things."""
 
+import contextlib
 import itertools
 import json
 import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Iterator
 
 import yaml
 from kubernetes import client, config, utils
@@ -49,8 +51,27 @@ class Cluster:
         accounts = self.core.list_namespaced_service_account(name).items
         return any(account.metadata.name == "default" for account in accounts)
 
+    @contextlib.contextmanager
+    def named_namespace(self, name: str) -> Iterator[str]:
+        """Yield the namespace a guide uses, empty, and empty it afterwards.
+
+        It stays: the API server takes ten seconds to remove one.
+        """
+        if name not in [one.metadata.name for one in self.core.list_namespace().items]:
+            self.core.create_namespace({"metadata": {"name": name}})
+        self.wait(lambda: self._has_account(name), "its account")
+        yield name
+        self.clear_namespace(name)
+        kinds = "configmaps,persistentvolumeclaims,resourcequotas,services,secrets"
+        self.kubectl("delete", "-n", name, "--all", kinds)
+
     def remove_namespace(self, name: str) -> None:
         """Delete everything in it and wait, so that no test eats another's room."""
+        self.clear_namespace(name)
+        self.core.delete_namespace(name)
+
+    def clear_namespace(self, name: str) -> None:
+        """Delete what runs in it, and wait until it is gone."""
         for kind in FRAMEWORKS:
             self.custom.delete_collection_namespaced_custom_object(
                 "kubeflow.org", "v1", name, plural(kind)
@@ -65,7 +86,6 @@ class Cluster:
                 group, version, name, "podgroups"
             )
         self.wait(lambda: not self.core.list_namespaced_pod(name).items, "the pods to go", 60)
-        self.core.delete_namespace(name)
 
     # -- objects ------------------------------------------------------------------------------
 

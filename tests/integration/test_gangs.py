@@ -27,6 +27,22 @@ def test_none_starts_before_the_last_member_exists(cluster, namespace):
     cluster.wait_placed(namespace, "g-", 3)
 
 
+def test_none_starts_while_another_controller_s_gate_is_on_one(cluster, namespace):
+    """Whose gate it is may take it off whenever it likes; ours goes on its own time."""
+    cluster.group(namespace, "g", 2)
+    labels = {"gangsched.io/pod-group": "g"}
+    gate = "example.com/data-is-there"
+    cluster.pod(namespace, "g-0", labels=labels, schedulingGates=[{"name": gate}])
+    cluster.pod(namespace, "g-1", labels=labels)
+    cluster.wait(
+        lambda: gate in cluster.condition(namespace, "g").get("message", ""), "whose gate it is"
+    )
+    cluster.stays(lambda: not cluster.bound(namespace), 1.0, "a partial gang was bound")
+    removed = {"spec": {"schedulingGates": [{"$patch": "delete", "name": gate}]}}
+    cluster.core.patch_namespaced_pod("g-0", namespace, removed)
+    cluster.wait_placed(namespace, "g-", 2)
+
+
 def test_a_group_without_pods_tells_what_it_waits_for(cluster, namespace):
     cluster.group(namespace, "empty", 2)
     status = cluster.wait(lambda: cluster.group_status(namespace, "empty"), "a status")

@@ -22,15 +22,8 @@ def blocks(guide: str) -> dict[str, str]:
 @pytest.fixture
 def training(laptop):
     """The namespace the first guide uses."""
-    laptop.core.create_namespace({"metadata": {"name": "training"}})
-    laptop.wait(lambda: laptop._has_account("training"), "its account")
-    yield "training"
-    laptop.remove_namespace("training")
-    laptop.wait(
-        lambda: "training" not in [n.metadata.name for n in laptop.core.list_namespace().items],
-        "the namespace to go",
-        60,
-    )
+    with laptop.named_namespace("training") as name:
+        yield name
 
 
 @needs_guides

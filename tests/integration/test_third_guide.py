@@ -13,21 +13,14 @@ A100 = {"accelerator": "nvidia-a100", "nvidia.com/gpu.product": "NVIDIA-A100-SXM
 @pytest.fixture
 def kubeflow(cluster):
     """The namespace of the third guide, with what it takes for granted."""
-    cluster.core.create_namespace({"metadata": {"name": "kubeflow"}})
-    cluster.wait(lambda: cluster._has_account("kubeflow"), "its account")
     spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
-    for name in ("model-storage", "imagenet-data"):
-        claim = {"metadata": {"name": name}, "spec": spec}
-        cluster.core.create_namespaced_persistent_volume_claim("kubeflow", claim)
     code = {"metadata": {"name": "mnist-training-code"}, "data": {"mnist_train.py": ""}}
-    cluster.core.create_namespaced_config_map("kubeflow", code)
-    yield "kubeflow"
-    cluster.remove_namespace("kubeflow")
-    cluster.wait(
-        lambda: "kubeflow" not in [n.metadata.name for n in cluster.core.list_namespace().items],
-        "the namespace to go",
-        60,
-    )
+    with cluster.named_namespace("kubeflow") as namespace:
+        for name in ("model-storage", "imagenet-data"):
+            claim = {"metadata": {"name": name}, "spec": spec}
+            cluster.core.create_namespaced_persistent_volume_claim(namespace, claim)
+        cluster.core.create_namespaced_config_map(namespace, code)
+        yield namespace
 
 
 def environment(cluster, namespace, pod) -> dict[str, str]:
