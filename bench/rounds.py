@@ -24,5 +24,6 @@ def run() -> dict[str, float]:
             for way in ("direct", "raw", "extender", "native")
         )
         figures[f"direct_{load.name}_ratio"] = direct / raw
-        figures[f"extender_vs_native_{load.name}"] = extender / native
+        if native:  # of the largest gang it binds none in time
+            figures[f"extender_vs_native_{load.name}"] = extender / native
     return figures
