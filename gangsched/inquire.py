@@ -21,6 +21,7 @@ from gangsched.core.jobs.model import Observed
 from gangsched.core.jobs.reconcile import reconcile
 from gangsched.core.jobs.step import Clock
 from gangsched.core.model import GPU, GangId, Node, NodeName
+from gangsched.core.numbers import whole
 from gangsched.core.placement.advise import advise
 from gangsched.core.planner import make_plan
 from gangsched.core.policy import Policies
@@ -342,14 +343,15 @@ def _quota(view: View, text: str) -> None:
 
 def _nodes(view: View, text: str) -> None:
     """Read `COUNT:LIKE`: so many more nodes like one that there is."""
-    count, _, like = text.partition(":")
+    number, _, like = text.partition(":")
+    count = whole(number)
     row = view.engine.cluster.rows.get(NodeName(like))
     model: Node | None = view.engine.cluster.nodes[row] if row is not None else None
-    if not count.isdecimal() or not 0 < int(count) <= 10_000 or model is None:
+    if count is None or not 0 < count <= 10_000 or model is None:
         raise ConfigError(
             f"--nodes: {text!r} must be COUNT:NODE, as in 4:gpu-node-1: so many more like one"
         )
-    for index in range(int(count)):
+    for index in range(count):
         name = NodeName(f"{like}-more-{index}")
         labels = {**model.labels, "kubernetes.io/hostname": str(name)}
         view.engine.observe(f.NodeSeen(replace(model, name=name, labels=labels)), view.now_s)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from gangsched.api import names
+from gangsched.core.numbers import WHOLE_MAX, whole
 
 Fields = dict[str, Any]
 Claim = tuple[str, Any, str]
@@ -118,7 +119,10 @@ def settle(claims: Iterable[Claim], subject: str, whole: Mapping[str, Any] | Non
     for field, (value, _) in said.items():
         head, _, rest = field.partition(".")
         if rest:
-            found.setdefault(head, dict((whole or {}).get(head) or {}))[rest] = value
+            base = (whole or {}).get(head) or {}
+            if not isinstance(base, Mapping):
+                raise DialectError(f"{subject}: spec.{head} is {base!r}; it must be an object")
+            found.setdefault(head, dict(base))[rest] = value
         else:
             found[head] = value
     return found
@@ -237,9 +241,10 @@ def _list(value: str, where: str) -> list[str]:
 
 
 def _number(value: str, where: str) -> int:
-    if not value.isdecimal() or int(value) < 1:
-        raise DialectError(f"{where} is {value!r}; it must be a whole number of at least 1")
-    return int(value)
+    number = whole(value)
+    if not number:
+        raise DialectError(f"{where} is {value!r}; it must be a whole number from 1 to {WHOLE_MAX}")
+    return number
 
 
 def _flag(value: str, where: str) -> bool:
@@ -261,7 +266,7 @@ def _slices(value: str, where: str, level: str = "level") -> list[Fields]:
     try:
         layers = json.loads(value)
         return [{"level": str(one[level]), "size": int(one["size"])} for one in layers]
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise DialectError(f"{where} is {value!r}; it must be JSON such as {example}") from error
 
 

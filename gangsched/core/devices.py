@@ -103,13 +103,19 @@ class Shared:
 
     def _mixed(self, row: int, idle: int, milli: int, devices: int) -> int:
         """Count on a row where some GPUs are shared already."""
-        slots = [(MILLI - used) // milli for used in self.of(row).values()]
-        slots += [MILLI // milli] * idle
-        count = sum(slots) // devices
-        # Each pod needs distinct devices, so one device serves at most one share of each pod.
-        while count and sum(min(count, slot) for slot in slots) < count * devices:
-            count -= 1
-        return count
+        shared = [(MILLI - used) // milli for used in self.of(row).values()]
+        each = MILLI // milli
+        # Each pod needs distinct devices, so one device serves at most one share of each pod. If
+        # so many pods fit, fewer do; neither GPUs nor pods are counted one by one.
+        least, most = 0, (sum(shared) + idle * each) // devices
+        while least < most:
+            count = (least + most + 1) // 2
+            served = sum(min(count, slot) for slot in shared) + idle * min(count, each)
+            if served >= count * devices:
+                least = count
+            else:
+                most = count - 1
+        return least
 
 
 def share_milli(node: Node | None, share: Share) -> int | None:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gangsched.core.model import Node
+from gangsched.core.numbers import whole
 
 Ints = NDArray[np.int64]
 Path = tuple[str, ...]
@@ -54,9 +55,11 @@ class Topology:
         """Return which level is meant by a level's name or label, or None; the host comes last."""
         if wanted in (HOST, HOST_LABEL):
             return len(self.levels)
-        if wanted.startswith(TIER) and wanted.removeprefix(TIER).isdecimal():
-            index = len(self.levels) - int(wanted.removeprefix(TIER))
-            return index if 0 <= index < len(self.levels) else None
+        if wanted.startswith(TIER):
+            tier = whole(wanted.removeprefix(TIER))
+            if tier is not None:
+                index = len(self.levels) - tier
+                return index if 0 <= index < len(self.levels) else None
         for index, level in enumerate(self.levels):
             if wanted in (level.name, level.label):
                 return index

@@ -10,6 +10,7 @@ from gangsched.api.podgroup import PodGroupSpec
 from gangsched.api.topology import NearSpec
 from gangsched.config import one_sentence
 from gangsched.core.model import NO_CONSTRAINTS, Constraints, Near, NodeName, Share, Slices, Spread
+from gangsched.core.numbers import WHOLE_MAX, whole
 from gangsched.kube.quantities import DecodeError
 
 _FRACTION = "gpu-fraction"
@@ -106,17 +107,24 @@ def share(annotations: Mapping[str, str]) -> Share | None:
         return None
     if fraction is not None and memory is not None:
         raise DecodeError(f"annotations {_FRACTION} and {_MEMORY} exclude each other")
-    devices = annotations.get(_DEVICES, "1")
-    if not devices.isdecimal() or int(devices) < 1:
-        raise DecodeError(f"annotation {_DEVICES} is {devices!r}; it must be at least 1")
+    devices = _positive(annotations, _DEVICES, "1")
     if memory is not None:
-        if not memory.isdecimal() or int(memory) < 1:
-            raise DecodeError(f"annotation {_MEMORY} is {memory!r}; it must be MiB, at least 1")
-        return Share(memory_mib=int(memory), devices=int(devices))
+        return Share(memory_mib=_positive(annotations, _MEMORY), devices=devices)
     try:
-        milli = round(float(fraction or "") * 1000)
+        part = float(fraction or "")
     except ValueError:
-        milli = 0
+        part = 0.0
+    milli = round(part * 1000) if 0 < part < 1 else 0
     if not 0 < milli < 1000:
         raise DecodeError(f"annotation {_FRACTION} is {fraction!r}; it must be above 0 and below 1")
-    return Share(milli=milli, devices=int(devices))
+    return Share(milli=milli, devices=devices)
+
+
+def _positive(annotations: Mapping[str, str], key: str, default: str = "") -> int:
+    text = annotations.get(key, default)
+    number = whole(text)
+    if not number:
+        raise DecodeError(
+            f"annotation {key} is {text!r}; it must be a whole number from 1 to {WHOLE_MAX}"
+        )
+    return number

@@ -23,6 +23,7 @@ from gangsched.core.model import (
     Requests,
     Toleration,
 )
+from gangsched.core.numbers import whole
 from gangsched.kube.constraints import of_pod, share
 from gangsched.kube.membership import gang_of
 from gangsched.kube.quantities import DecodeError, amounts, seconds
@@ -246,11 +247,10 @@ def _ready(pod: Pod) -> bool:
 
 def _rank(labels: Mapping[str, str]) -> int | None:
     """Return a pod's index in its role where its controller labels it."""
-    first = labels.get(FIRST_RANK, "")
     for key in names.INDEX_LABELS:
-        text = labels.get(key, "")
-        if text.isdecimal():
-            return int(text) + (int(first) if first.isdecimal() else 0)
+        index = whole(labels.get(key, ""))
+        if index is not None:
+            return index + (whole(labels.get(FIRST_RANK, "")) or 0)
     return None
 
 
@@ -258,12 +258,12 @@ def _devices(annotations: Mapping[str, str]) -> tuple[int, ...]:
     text = annotations.get(names.DEVICES_ANNOTATION)
     if text is None:
         return ()
-    parts = text.split(",")
-    if not all(part.isdecimal() for part in parts):
+    found = tuple(index for part in text.split(",") if (index := whole(part)) is not None)
+    if len(found) <= text.count(","):
         raise DecodeError(
             f"annotation {names.DEVICES_ANNOTATION} is {text!r}; it must be GPU indices"
         )
-    return tuple(int(part) for part in parts)
+    return found
 
 
 def unschedulable_message(pod: Pod) -> str | None:

@@ -11,6 +11,7 @@ from gangsched.api.topology import TopologySpec
 from gangsched.config import one_sentence
 from gangsched.core import facts as f
 from gangsched.core.model import Gang, GangId, Node, NodeName, PodName, PodNeeds, Role, Taint
+from gangsched.core.numbers import whole
 from gangsched.core.queues import DEFAULT_QUEUE
 from gangsched.core.topology import Topology
 from gangsched.kube import constraints, mig
@@ -19,6 +20,7 @@ from gangsched.kube.quantities import DecodeError, amounts, seconds
 from gangsched.kube.structs import (
     GroupObject,
     PodSpec,
+    TemplateMetadata,
     any_decoder,
     group_decoder,
     node_decoder,
@@ -50,7 +52,7 @@ def node_fact(raw: bytes) -> f.NodeSeen:
             taints=tuple(Taint(t.key, t.value, t.effect) for t in node.spec.taints),
             unschedulable=node.spec.unschedulable,
             gpu_model=labels.get("nvidia.com/gpu.product", ""),
-            gpu_memory_mib=int(memory) if memory.isdecimal() else 0,
+            gpu_memory_mib=whole(memory) or 0,
             layouts=mig.layouts(labels, node.metadata.annotations, allocatable),
             mig_failed=mig.failed(labels),
         )
@@ -112,24 +114,25 @@ def pod_group(raw: bytes, priorities: dict[str, int]) -> tuple[Gang, PodGroupSta
                 None if role.template is None else _template_needs(role.name, role.template),
                 constraints.role_near(
                     role.topology,
-                    _annotations(role.template or {}),
+                    _annotations(role.name, role.template or {}),
                     f"{subject}: spec.roles[{role.name}].template",
                 ),
                 PodName(f"{group.metadata.namespace}/{role.podName}") if role.podName else None,
             )
             for role in spec.roles
         )
-        checkpoint_s = seconds(spec.checkpointAt or "") or None
-    except ValueError as error:
-        if isinstance(error, ValidationError):
-            raise DecodeError(one_sentence(error, f"PodGroup {key}: spec")) from error
-        raise DecodeError(
-            f"PodGroup {key}: spec.checkpointAt: {spec.checkpointAt!r} is no RFC 3339 time"
-        ) from error
+    except ValidationError as error:
+        raise DecodeError(one_sentence(error, f"PodGroup {key}: spec")) from error
     except DecodeError as error:
         if str(error).startswith("PodGroup "):
             raise
         raise DecodeError(f"PodGroup {key}: {error}") from error
+    try:
+        checkpoint_s = seconds(spec.checkpointAt or "") or None
+    except ValueError as error:
+        raise DecodeError(
+            f"PodGroup {key}: spec.checkpointAt: {spec.checkpointAt!r} is no RFC 3339 time"
+        ) from error
     status = _status(group.status)
     minimum = spec.minMember or sum(role.min_count for role in roles) or 1
     total = sum(role.count for role in roles)
@@ -227,12 +230,16 @@ def _template_needs(role: str, template: dict[str, Any]) -> PodNeeds:
         spec = msgspec.convert(template.get("spec", {}), PodSpec)
     except msgspec.ValidationError as error:
         raise DecodeError(f"spec.roles[{role}].template.spec: {error}") from error
+    annotations = _annotations(role, template)
     try:
-        return needs(spec, _annotations(template))
+        return needs(spec, annotations)
     except DecodeError as error:
         raise DecodeError(f"spec.roles[{role}].template.spec: {error}") from error
 
 
-def _annotations(template: dict[str, Any]) -> dict[str, str]:
-    found = (template.get("metadata") or {}).get("annotations") or {}
-    return {str(key): str(value) for key, value in found.items()}
+def _annotations(role: str, template: dict[str, Any]) -> dict[str, str]:
+    try:
+        metadata = msgspec.convert(template.get("metadata") or {}, TemplateMetadata)
+    except msgspec.ValidationError as error:
+        raise DecodeError(f"spec.roles[{role}].template.metadata: {error}") from error
+    return metadata.annotations or {}

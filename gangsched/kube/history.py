@@ -32,7 +32,7 @@ class HistoryKeeper:
             return
         except Forbidden:
             log.info("ConfigMap %s/%s may not be read", self._namespace, self._name)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             log.warning("ConfigMap %s/%s, %s: %s", self._namespace, self._name, _KEY, error)
 
     async def run(self, history: History, interval_s: float) -> None:

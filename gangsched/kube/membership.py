@@ -17,6 +17,7 @@
 from gangsched.api import names
 from gangsched.api.dialects import queue_of
 from gangsched.core.model import Gang, GangId
+from gangsched.core.numbers import WHOLE_MAX, whole
 from gangsched.core.queues import DEFAULT_QUEUE
 from gangsched.kube.quantities import DecodeError
 from gangsched.kube.structs import Pod
@@ -117,9 +118,10 @@ def implicit_gang(pod: Pod) -> Gang | None:
 
 
 def _count(pod: Pod, where: str, text: str) -> int:
-    if not text.isdecimal() or len(text) > 9 or int(text) < 1:
+    number = whole(text)
+    if not number:
         raise DecodeError(
             f"pod {pod.metadata.namespace}/{pod.metadata.name}: {where} is {text!r}; it must be "
-            f"a whole number of at least 1"
+            f"a whole number from 1 to {WHOLE_MAX}"
         )
-    return int(text)
+    return number

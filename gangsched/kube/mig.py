@@ -14,6 +14,7 @@ import yaml
 from gangsched.api import names
 from gangsched.core import mig
 from gangsched.core.model import GPU, Layout
+from gangsched.core.numbers import whole
 from gangsched.core.orders import CutGpus
 from gangsched.kube.client import KubeClient
 from gangsched.kube.errors import Conflict, NotFound
@@ -75,7 +76,7 @@ def _known(
     if config == "all-disabled":
         return ((),) * allocatable.get(GPU, 0)
     memory = labels.get(_MEMORY, "")
-    model = mig.model_of(labels.get(_PRODUCT, ""), int(memory) if memory.isdecimal() else 0)
+    model = mig.model_of(labels.get(_PRODUCT, ""), whole(memory) or 0)
     full = None if model is None else mig.full(model, config.removeprefix("all-"))
     if full is None:
         return ()

@@ -36,6 +36,12 @@ class Metadata(Struct):
     owner_references: list[Owner] = []
 
 
+class TemplateMetadata(Struct):
+    """Of a pod template's metadata, what a scheduler reads."""
+
+    annotations: dict[str, str] | None = None
+
+
 Amounts = dict[str, str | int | float]
 
 

@@ -35,6 +35,7 @@ from gangsched.core.jobs.model import (
     PodView,
     RunLimits,
 )
+from gangsched.core.numbers import WHOLE_MAX, whole
 from gangsched.operators.shape import misshapen, without_nulls
 
 GANG_RESTARTS = "gangsched.io/gang-restarts"
@@ -260,11 +261,13 @@ def _elastic(
 
 def _gang_restarts(metadata: Json, subject: str) -> int:
     text = (metadata.get("annotations") or {}).get(GANG_RESTARTS, "0")
-    if not text.isdecimal() or len(text) > 9:  # int() gives up on thousands of digits
+    number = whole(text)
+    if number is None:
         raise InvalidJobError(
-            f"{subject}: annotation {GANG_RESTARTS} is {text!r}; it must be a whole number"
+            f"{subject}: annotation {GANG_RESTARTS} is {text!r}; it must be a whole number up to "
+            f"{WHOLE_MAX}"
         )
-    return int(text)
+    return number
 
 
 class RoleTopology(ApiModel):

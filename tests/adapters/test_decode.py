@@ -144,11 +144,49 @@ def test_our_gate_is_told_from_those_of_others(gates, gated, held_by):
     assert (fact.gated, fact.held_by) == (gated, held_by)
 
 
+NUMBERS = {
+    "thousands of digits": ({"gpu-memory": "9" * 5_000}, "gpu-memory is '999"),
+    "more than 64 bits": ({"gpu-memory": "9" * 25}, "gpu-memory is '999"),
+    "no number of GPUs": (
+        {"gpu-fraction": "0.5", "gpu-fraction-num-devices": "0"},
+        "gpu-fraction-num-devices is '0'; it must be a whole number from 1 to 999999999",
+    ),
+    "infinity": ({"gpu-fraction": "1e999"}, "gpu-fraction is '1e999'; it must be above 0"),
+    "less than a thousandth": ({"gpu-fraction": "1e-9"}, "it must be above 0 and below 1"),
+    "an index of thousands of digits": ({"gangsched.io/gpu-devices": "9" * 5_000}, "GPU indices"),
+    "an index that is none": ({"gangsched.io/gpu-devices": "0,x"}, "it must be GPU indices"),
+    "a tier of thousands of digits": (
+        {"volcano.sh/network-topology-highest-tier": "9" * 5_000},
+        "volcano.sh/network-topology-highest-tier is '999",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NUMBERS)
+def test_numbers_that_annotations_cannot_have_are_told(case):
+    annotations, message = NUMBERS[case]
+    raw = {
+        "metadata": {"name": "p", "namespace": "ns", "uid": "u", "annotations": annotations},
+        "spec": {"containers": [], "schedulerName": "gangsched"},
+    }
+    pod = decode.decode_pod(json.dumps(raw).encode())
+    assert message in decode.pod_fact(pod, frozenset({"gangsched"})).invalid
+
+
 @pytest.mark.parametrize("raw", [b"", b"[]", b'{"metadata": 7, "spec": {}}', b"{", b"\xff"])
 def test_malformed_objects_raise_one_kind_of_error(raw):
     for read in (decode.decode_pod, groups.node_fact):
         with pytest.raises(DecodeError):
             read(raw)
+
+
+@pytest.mark.parametrize("metadata", ["x", {"annotations": [1]}, {"annotations": {"a": 1}}])
+def test_metadata_of_a_role_template_that_is_none_is_named(metadata):
+    """Templates are open to the API server: whatever is in them has to be checked."""
+    role = {"name": "w", "count": 1, "template": {"metadata": metadata}}
+    raw = {"metadata": {"name": "g", "namespace": "ns"}, "spec": {"roles": [role]}}
+    with pytest.raises(DecodeError, match=r"^PodGroup ns/g: spec.roles\[w\].template.metadata: "):
+        groups.pod_group(json.dumps(raw).encode(), {})
 
 
 def test_a_role_template_that_cannot_be_read_is_named():

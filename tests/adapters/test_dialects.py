@@ -119,7 +119,21 @@ WRONG = {
         {f"{A}segment-topology-required-placement": "rack", f"{A}segment-size": "many"},
         (
             "Job a/b: annotation kai.scheduler/segment-size is 'many'; it must be a whole number "
-            "of at least 1"
+            "from 1 to 999999999"
+        ),
+    ),
+    "a number that plans cannot hold": (
+        {"gangsched.io/max-runtime-seconds": "1234567890"},
+        (
+            "Job a/b: annotation gangsched.io/max-runtime-seconds is '1234567890'; it must be a "
+            "whole number from 1 to 999999999"
+        ),
+    ),
+    "a size beyond numbers": (
+        {"gangsched.io/slices": '[{"level": "rack", "size": 1e999}]'},
+        (
+            'Job a/b: annotation gangsched.io/slices is \'[{"level": "rack", "size": 1e999}]\'; '
+            'it must be JSON such as [{"level": "rack", "size": 4}]'
         ),
     ),
     "no JSON": (

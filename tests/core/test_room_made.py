@@ -1,5 +1,8 @@
 """Gangs whose room has to be made first: GPUs cut anew, other gangs moved away."""
 
+from dataclasses import replace
+
+import pytest
 from builders import GPU, POLICIES, an_engine, gang, needs, node, plan, pod, templated
 
 from gangsched.core.defrag import Budget, Mover
@@ -15,12 +18,14 @@ from gangsched.core.model import (
     NodeTerm,
     PodNeeds,
     PodUid,
+    Slices,
 )
 from gangsched.core.orders import Bind, CutGpus, Evict, Prepare, Report, Reserve
-from gangsched.core.planner import Plan, Planned
+from gangsched.core.planner import Plan, Planned, make_plan
 from gangsched.core.policy import Eviction
 from gangsched.core.snapshot import Asked
 from gangsched.core.topology import Level, Topology
+from policies.cpsat import Cpsat
 from policies.pack import Pack
 from simulator.checkers import Running, check_no_overcommit
 
@@ -249,8 +254,6 @@ def test_exclusive_domains_are_kept_between_gangs():
 
 
 def test_a_lost_member_comes_back_into_its_slice():
-    from gangsched.core.model import Slices
-
     nodes = [in_rack(f"{rack}{i}", rack) for rack in "abc" for i in range(2)]
     engine = an_engine(*nodes)
     engine.observe(TopologySeen(RACKS), 0.0)
@@ -264,4 +267,25 @@ def test_a_lost_member_comes_back_into_its_slice():
     engine.observe(pod("g-2", "g", needs(8), uid="g-2b", rank=2), 3.0)
     plan(engine, 3.0)
     assert engine.reservation(PodUid("g-2b")) == "b0"
+
+
+@pytest.mark.parametrize("placer", [Pack(), Cpsat()])
+def test_a_late_member_waits_until_there_is_a_whole_slice_of_them(placer):
+    engine = an_engine(*(in_rack(f"{rack}{i}", rack) for rack in "ab" for i in range(2)))
+    engine.observe(TopologySeen(RACKS), 0.0)
+    near = Constraints(near=Near(slices=(Slices("rack", 2),)))
+    engine.observe(GangSeen(gang("g", 2, constraints=near)), 0.0)
+    for index, place in enumerate(("a0", "a1")):
+        engine.observe(pod(f"g-{index}", "g", needs(8), node=NodeName(place), rank=index), 1.0)
+    engine.observe(pod("g-2", "g", needs(8), rank=2), 2.0)
+    policies = replace(POLICIES, placer=placer)
+    engine.accept(make_plan(engine.snapshot(2.0), policies, 2.0), 2.0)
+    refusal = engine.refusals[GangId("ns/g")]
+    assert refusal.reason == "TopologyDoesNotFit"
+    assert refusal.message == (
+        "1 pod of 8 nvidia.com/gpu, 1 cpu cannot be put in whole slices of 2."
+    )
+    engine.observe(pod("g-3", "g", needs(8), rank=3), 3.0)
+    engine.accept(make_plan(engine.snapshot(3.0), policies, 3.0), 3.0)
+    assert {engine.reservation(PodUid(f"g-{i}")) for i in (2, 3)} == {"b0", "b1"}
     assert POLICIES.order.peers is not None

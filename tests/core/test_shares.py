@@ -54,6 +54,32 @@ def test_memory_is_turned_into_thousandths_of_the_nodes_own_gpus():
     assert room(cluster(1, 8_000), share(memory_mib=10_000)) == 0
 
 
+def test_counting_what_fits_beside_shares_equals_trying():
+    rng = random.Random(1)
+    for _ in range(300):
+        gpus, devices, milli = rng.randint(1, 6), rng.randint(1, 4), rng.randrange(50, 900)
+        made = cluster(gpus)
+        for index in range(rng.randint(1, 4)):
+            first = share(rng.randrange(50, 900), devices=rng.randint(1, gpus))
+            if room(made, first):
+                made.charge(f"first {index}", N, first)
+        wants, fitted = share(milli, devices=devices), room(made, share(milli, devices=devices))
+        for index in range(fitted):
+            assert room(made, wants) >= fitted - index
+            made.charge(index, N, wants)
+        assert not made.shared.overfull(made.rows[N])
+
+
+def test_no_number_of_gpus_is_too_many_to_count():
+    made = cluster(8)
+    made.charge("a", N, share(1))
+    assert room(made, share(1, devices=999_999_999)) == 0
+    many = Cluster()
+    many.put_node(node("n", 10**12, pods=10**13))
+    many.charge("a", N, share(1))
+    assert room(many, share(500)) == 2 * 10**12 - 1
+
+
 def test_a_pod_with_parts_of_several_gpus_gets_distinct_ones():
     made = cluster(2)
     assert room(made, share(500, devices=2)) == 2

@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+from annotations import ASKED, LABELS, OF_PODS
+
 from gangsched.core.jobs.jobset_parts import EXCLUSIVE
 from gangsched.kube import foreign
 
@@ -107,6 +109,12 @@ GANG = {
     "topology": {"required": "rack", "slices": [{"level": "rack", "size": 2}]},
     "expectedRuntimeSeconds": 100,
 }
+
+
+def _annotated(said: dict[str, str]) -> Json:
+    return {"metadata": {"annotations": said}, **TEMPLATE}
+
+
 SEEN: dict[str, tuple[Json, ...]] = {
     "Node": (
         {
@@ -122,9 +130,17 @@ SEEN: dict[str, tuple[Json, ...]] = {
             "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
         },
         {
-            "metadata": meta("q", annotations={"gpu-memory": "1000", "gangsched.io/devices": "0"}),
+            "metadata": meta("q", annotations={"gpu-memory": "1000"}),
             "spec": {**TEMPLATE["spec"], "nodeName": "n", "workloadRef": {"name": "w"}},
         },
+        *(
+            {
+                "metadata": meta(f"p{index}-{number}", labels=labels, annotations=said),
+                "spec": {**TEMPLATE["spec"], **({"nodeName": "n"} if index % 2 else {})},
+            }
+            for index, said in enumerate((*ASKED, *OF_PODS))
+            for number, labels in enumerate(LABELS)
+        ),
     ),
     "PodGroup": (
         {
@@ -132,6 +148,13 @@ SEEN: dict[str, tuple[Json, ...]] = {
             "spec": GANG,
             "status": {"phase": "Reserved", "assignments": [{"pod": "p", "node": "n"}]},
         },
+        *(
+            {
+                "metadata": meta(f"a{number}", annotations=said),
+                "spec": {"roles": [{"name": "w", "count": 2, "template": _annotated(said)}]},
+            }
+            for number, said in enumerate(ASKED)
+        ),
     ),
     "Queue": (
         {
@@ -189,13 +212,25 @@ _SPECS: dict[str, Json] = {
     "scheduling.run.ai": {"minMember": 2, "topologyConstraint": {"topology": "default"}},
 }
 FOREIGN = {
-    kind: {
-        "metadata": meta("f", labels={"kueue.x-k8s.io/queue-name": "default"}),
-        "spec": _SPECS.get(kind.whose, {"minMember": 2, "parallelism": 2, "template": TEMPLATE}),
-    }
+    kind: tuple(
+        {
+            "metadata": meta(
+                "f",
+                labels={"kueue.x-k8s.io/queue-name": "default"},
+                annotations={"kueue.x-k8s.io/job-min-parallelism": "2", **said},
+            ),
+            "spec": _SPECS.get(
+                kind.whose, {"minMember": 2, "parallelism": 2, "template": TEMPLATE}
+            ),
+        }
+        for said in ASKED
+    )
     for kind in foreign.KINDS
 }
 
+
+PAST = {"runs": [["u", "train", 10.0, 20.0]], "ratios": [["u", 0.5], ["", 0.9]]}
+"""What was learnt of run times, as it is kept."""
 
 ENDED = {"conditions": [{"type": "Complete", "status": "True"}], "succeeded": 1}
 OBJECTIVE = {"type": "minimize", "objectiveMetricName": "loss", "goal": 0.1}
@@ -259,4 +294,8 @@ def jobsets() -> tuple[Json, ...]:
         "ttlSecondsAfterFinished": 9,
     }
     specs = ({"replicatedJobs": [first, after]}, whole)
-    return tuple({"metadata": meta("s"), "spec": spec} for spec in specs)
+    plain = tuple({"metadata": meta("s"), "spec": spec} for spec in specs)
+    return (
+        *plain,
+        *({"metadata": meta("s", annotations=said), "spec": specs[0]} for said in ASKED),
+    )

@@ -12,10 +12,12 @@ from typing import Any
 
 import msgspec
 import yaml
-from documents import ENDED, FOREIGN, JOBS, RUN, SEARCH, SEEN, TEMPLATE, TRIAL, jobsets, meta
+from annotations import ASKED
+from documents import ENDED, FOREIGN, JOBS, PAST, RUN, SEARCH, SEEN, TEMPLATE, TRIAL, jobsets, meta
 from trace_texts import GAVEL, TABLES, THROUGHPUTS
 
 from gangsched.config import ConfigError, SchedulerConfig
+from gangsched.core.accounts.estimate import History
 from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.core.jobs.model import Observed
 from gangsched.core.jobs.reconcile import reconcile
@@ -28,8 +30,8 @@ from gangsched.kube.quantities import DecodeError
 from gangsched.kube.scheduler import Scheduler
 from gangsched.metrics import Metrics
 from gangsched.operators import jobset, trainjob
-from gangsched.operators.parse import InvalidJobError, parse
-from gangsched.operators.runtimes import Runtimes
+from gangsched.operators.parse import GANG_RESTARTS, InvalidJobError, parse
+from gangsched.operators.runtimes import Runtimes, label_of
 from gangsched.operators.search import collect, ends, experiment, trial
 from gangsched.plugins import load_policies
 from simulator.scenario import load
@@ -104,6 +106,28 @@ def _owner(step: Callable[[Owned, Clock], Any]) -> Callable[[bytes], None]:
     return target
 
 
+def _runtime(jobs: tuple[Any, ...]) -> Callable[[bytes], None]:
+    """Whoever may write a runtime writes a part of others' jobs."""
+
+    def target(raw: bytes) -> None:
+        runtime = json.loads(raw)
+        runtimes = Runtimes()
+        runtimes.seen(runtime)
+        label_of(runtime)
+        for job in jobs:
+            reference = {"name": runtime["metadata"]["name"]}
+            body = {**job, "spec": {**job["spec"], "runtimeRef": reference}}
+            with contextlib.suppress(InvalidJobError):
+                trainjob.kind(runtimes).step(Owned(body, {}), CLOCK)
+
+    return target
+
+
+def _history(raw: bytes) -> None:
+    with contextlib.suppress(ValueError, TypeError):
+        History().load(json.loads(raw))
+
+
 def _trial(raw: bytes) -> None:
     body = json.loads(raw)
     try:
@@ -173,7 +197,7 @@ def _extender(cluster: Cluster) -> Callable[[bytes], None]:
 Target = tuple[Callable[[bytes], None], tuple[Any, ...]]
 """What reads bytes, and good documents to begin with."""
 
-FREE = ("scenario", "throughputs", "extender")
+FREE = ("scenario", "throughputs", "extender", "history")
 """Targets that read bytes of anybody; all others read what an API server has taken."""
 
 
@@ -184,10 +208,10 @@ def targets(folder: Path) -> dict[str, Target]:
     for name, documents in SEEN.items():
         reader = cluster.readers[name]
         found[name] = (lambda raw, reader=reader: cluster.hear(reader, raw), documents)
-    for kind, document in FOREIGN.items():
+    for kind, documents in FOREIGN.items():
         reader = cluster.others[kind]
         name = f"{kind.kind}.{kind.api_version}"
-        found[name] = (lambda raw, reader=reader: cluster.hear(reader, raw), (document,))
+        found[name] = (lambda raw, reader=reader: cluster.hear(reader, raw), documents)
     for kind, framework in FRAMEWORKS.items():
         template = json.loads(json.dumps(TEMPLATE).replace("pytorch", framework.container))
         marked = {"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}, **template}
@@ -196,11 +220,19 @@ def targets(folder: Path) -> dict[str, Target]:
         few = {**spec, "runPolicy": {"schedulingPolicy": {"minAvailable": 1}}}
         found[kind] = (
             _job(kind),
-            tuple({"metadata": meta("j"), "spec": one} for one in (few, spec | JOBS.get(kind, {}))),
+            (
+                {"metadata": meta("j"), "spec": few},
+                *(
+                    {"metadata": meta("j", annotations=said), "spec": spec | JOBS.get(kind, {})}
+                    for said in (*ASKED, {GANG_RESTARTS: "2"})
+                ),
+            ),
         )
     found["JobSet"] = (_owner(jobset.kind("gangsched").step), jobsets())
     runtimes = Runtimes()
-    for one in yaml.safe_load_all((ROOT / "manifests/runtimes/runtimes.yaml").read_text()):
+    shipped = yaml.safe_load_all((ROOT / "manifests/runtimes/runtimes.yaml").read_text())
+    known = [one for one in shipped if one["kind"] == "ClusterTrainingRuntime"]
+    for one in known:
         runtimes.seen(one)
     trainer = {"numNodes": 2, "command": ["x"], "resourcesPerNode": {"limits": {"cpu": "2"}}}
     specs = [
@@ -208,7 +240,9 @@ def targets(folder: Path) -> dict[str, Target]:
         for name in ("torch-distributed", "deepspeed-distributed", "jax-distributed")
     ]
     bodies = tuple({"metadata": meta("t"), "spec": spec} for spec in specs)
-    found["TrainJob"] = (_owner(trainjob.kind(runtimes).step), bodies)
+    asked_too = tuple({"metadata": meta("t", annotations=one), "spec": specs[0]} for one in ASKED)
+    found["TrainJob"] = (_owner(trainjob.kind(runtimes).step), (*bodies, *asked_too))
+    found["TrainingRuntime"] = (_runtime(bodies), tuple(known))
     found["Experiment"] = (_owner(experiment.kind().step), (SEARCH,))
     found["Trial"] = (_trial, (TRIAL,))
     scenarios = tuple(
@@ -219,6 +253,7 @@ def targets(folder: Path) -> dict[str, Target]:
     texts = {name: text for name, (text, _) in TABLES.items()} | {"gavel": GAVEL}
     for name, text in texts.items():
         found[f"trace {name}"] = (_trace(folder, name), (text,))
+    found["history"] = (_history, (PAST,))
     found["throughputs"] = (_throughputs(folder), (json.loads(THROUGHPUTS),))
     asked = {"Pod": {"metadata": {"uid": "p"}}, "NodeNames": ["n"]}
     bound = {"PodName": "p", "PodNamespace": "ns", "PodUID": "p", "Node": "n"}

@@ -16,6 +16,7 @@ from gangsched.core.jobs.stages import Stage, pods, pods_each
 from gangsched.core.jobs.step import Clock
 from gangsched.core.jobs.times import parse_time
 from gangsched.core.jobs.tree import Owned, Steps, condition, leaving, set_condition
+from gangsched.core.numbers import whole
 
 KIND = "JobSet"
 API_VERSION = "jobset.x-k8s.io/v1alpha2"
@@ -321,8 +322,8 @@ class _Step:
 
 
 def _attempt(job: Json) -> int:
-    text = (job["metadata"].get("labels") or {}).get(RESTARTS, "")
-    return int(text) if text.isdecimal() else -1
+    attempt = whole((job["metadata"].get("labels") or {}).get(RESTARTS, ""))
+    return -1 if attempt is None else attempt
 
 
 def _failed_at(job: Json) -> tuple[str, str]:

@@ -6,6 +6,7 @@ Beyond it, worker-only jobs get the master's variables too (their rank 0 is work
 
 from gangsched.core.jobs.framework import Decisive, Framework, Variables
 from gangsched.core.jobs.model import Job, JobRole, Json, Observed
+from gangsched.core.numbers import whole
 
 _OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 """Agents share one store, whose address rank 0 tells only in its first round: a worker that joins
@@ -28,7 +29,7 @@ class PyTorch(Framework):
         """Return what torch.distributed and torchrun read."""
         address, port = self.head(job)
         processes = job.nproc_per_node
-        count = int(processes) if processes is not None and processes.isdecimal() else 1
+        count = whole(processes or "") or 1
         node_rank = str(self.rank(job, role, index))
         found = {
             "PYTHONUNBUFFERED": "1",

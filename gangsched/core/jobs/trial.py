@@ -8,6 +8,7 @@ from gangsched.core.jobs.katib import KatibStep
 from gangsched.core.jobs.model import JobEvent, Json
 from gangsched.core.jobs.step import Clock
 from gangsched.core.jobs.tree import Owned, Ref, Steps, leaving
+from gangsched.core.numbers import whole
 
 API_VERSION, KIND = "kubeflow.org/v1beta1", "Trial"
 TRIAL_LABEL = "katib.kubeflow.org/trial"
@@ -30,7 +31,6 @@ JOBS: tuple[tuple[str, str], ...] = (
 """What a trial may run."""
 
 OVER = ("Succeeded", "Failed", "Killed", "MetricsUnavailable", "EarlyStopped")
-_DIGITS = 9
 _LOOK_S = 5.0
 _LOG_LATE_S = 30.0
 """How long after a job's end its log may be out of reach."""
@@ -134,7 +134,7 @@ class _Trial(KatibStep):
         if any(values for values in self.seen.series.values()):
             self.status["observation"] = observed
         asked = (self.owned.body["metadata"].get("annotations") or {}).get(FIRST_STEPS, "")
-        first = int(asked) if asked.isdecimal() and len(asked) <= _DIGITS else 0
+        first = whole(asked) or 0
         values = self.seen.series.get(self.spec["objective"]["objectiveMetricName"]) or []
         if first and values:
             some = values[:first]

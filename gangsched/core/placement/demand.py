@@ -18,7 +18,8 @@ from gangsched.core.topology import UNKNOWN
 class Kind:
     """Pods that are alike, in rank order; `least` of them must be placed.
 
-    `only` restricts a few late members to the domain of those that run already.
+    `only` restricts a few late members to the domain of those that run already. `split` tells that
+    whole slices cannot be made of as many as must be placed.
     """
 
     needs: PodNeeds
@@ -26,6 +27,7 @@ class Kind:
     members: list[Member]
     least: int = 0
     only: Mask | None = None
+    split: bool = False
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -80,7 +82,9 @@ def _share_minimum(waiting: Waiting, kinds: list[Kind]) -> None:
         kind.least += more
         left -= more
         unit = kind.rules.unit(0)
-        kind.least = min(-(-kind.least // unit) * unit, kind.most)
+        least = -(-kind.least // unit) * unit
+        kind.split = least > kind.most
+        kind.least = min(least, kind.most)
 
 
 def chosen(kind: Kind, count: int, waiting: Waiting) -> list[Member]:

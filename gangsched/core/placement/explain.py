@@ -27,6 +27,18 @@ def explain(waiting: Waiting, snapshot: Snapshot, scope: Scope, fits: Fits) -> R
     """
     cluster = snapshot.cluster
     kinds = kinds_of(waiting, scope, cluster)
+    split = next((kind for kind in kinds if kind.split), None)
+    if split is not None:
+        there = len(split.members)
+        return Refusal(
+            waiting.gang.id,
+            Reason.TOPOLOGY,
+            f"{plural(there, 'pod')} of {describe(split.needs)} cannot be put in whole slices of "
+            f"{split.rules.unit(0)}.",
+            role=split.roles[0],
+            wanted=split.rules.unit(0),
+            possible=there,
+        )
     wanted = _by_needs(kinds)
     for needs, (roles, count) in wanted.items():
         if not cluster.capacity_when_empty(needs).any():

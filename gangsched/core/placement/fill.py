@@ -93,7 +93,7 @@ def countable(waiting: Waiting) -> bool:
 def search(waiting: Waiting, snapshot: Snapshot, scope: Scope, style: Style) -> Found | None:
     """Find counts for as many members as possible, on the first kind of GPU that takes any."""
     kinds = kinds_of(waiting, scope, snapshot.cluster)
-    if not any(kind.members for kind in kinds):
+    if any(kind.split for kind in kinds) or not any(kind.members for kind in kinds):
         return None
     for gpu, mask in scope.gpu_masks:
         filling = Filling(waiting, snapshot, scope, style, kinds)

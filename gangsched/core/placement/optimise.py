@@ -127,6 +127,8 @@ def _on_one_kind(
     gpu, allowed = scope.gpu_masks[0]
     mask = allowed & scope.allowed
     kinds = kinds_of(waiting, scope, cluster)
+    if any(kind.split for kind in kinds):
+        return None, None
     by_counting = waiting.seated or any(kind.needs.share is not None for kind in kinds)
     rigid = all(kind.least == kind.most for kind in kinds)
     counts: list[Ints] = []

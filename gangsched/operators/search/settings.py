@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 
 from gangsched.api.katib import Algorithm
+from gangsched.core.numbers import whole
 
 MEDIANSTOP = "medianstop"
-_DIGITS = 10
+_MOST = 2**32 - 1
 _SEED = {"random_state": 0}
 _TPE = {**_SEED, "n_startup_trials": 1, "n_ei_candidates": 1}
 
@@ -38,8 +39,8 @@ def misset(algorithm: Algorithm) -> str:
         if isinstance(allowed, tuple):
             if one.value not in allowed:
                 return f"{where}; it must be one of: {', '.join(allowed)}"
-        elif not (
-            one.value.isdecimal() and len(one.value) <= _DIGITS and int(one.value) >= allowed
-        ):
-            return f"{where}; it must be a whole number from {allowed} on"
+        else:
+            number = whole(one.value, _MOST)
+            if number is None or number < allowed:
+                return f"{where}; it must be a whole number from {allowed} to {_MOST}"
     return ""
