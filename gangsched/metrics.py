@@ -159,6 +159,11 @@ class Metrics:
             "Gangs that stopped each other in turn; must stay at zero.",
             registry=reg,
         )
+        self.plan_failures = Counter(
+            "gangsched_plan_failures_total",
+            "Plans that could not be made because of one gang, which is set aside.",
+            registry=reg,
+        )
         self.quota_drift = Counter(
             "gangsched_quota_drift_total",
             "Differences found, and healed, between what is charged and what runs.",

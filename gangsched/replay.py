@@ -1,6 +1,7 @@
 """Decide again on what a journal tells, and compare with what was decided then."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from gangsched.config import ConfigError
 from gangsched.core.engine import Engine
 from gangsched.core.model import GangId
 from gangsched.core.planner import Plan, Planned, make_plan
-from gangsched.core.policy import Placement, Policies
+from gangsched.core.policy import Placement, Policies, PolicyError
 from gangsched.journal import engine_of, entries, fact_of, placements_of
 
 
@@ -72,7 +73,8 @@ def replay(
                 engine.tick(entry.at_s)
             case "look":
                 snapshot = engine.snapshot(entry.at_s, starts=entry.data["starts"])
-                plan = make_plan(snapshot, policies, entry.at_s)
+                with suppress(PolicyError):  # the journal says next that its gang was set aside
+                    plan = make_plan(snapshot, policies, entry.at_s)
             case "plan" if plan is not None:
                 done.plans += 1
                 then = placements_of(entry)

@@ -73,6 +73,8 @@ class Engine(Machine):
                     self._pod_seen(replace(pod, node=node, gated=False), now_s)
             case f.PrepareFailed(uid, node, reason) | f.BindFailed(uid, node, reason):
                 self._refused(uid, node, reason, now_s)
+            case f.PlanFailed(gang_id, problem):
+                self._set_aside(gang_id, problem, now_s)
             case f.NodeSeen(node=seen):
                 if self.cluster.put_node(seen):
                     self._backlog.room_grew = True

@@ -187,6 +187,14 @@ class BindFailed:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class PlanFailed:
+    """No plan could be made because of this gang: a policy broke its contract for it."""
+
+    gang: GangId
+    problem: str
+
+
 Fact = (
     NodeSeen
     | NodeGone
@@ -206,4 +214,5 @@ Fact = (
     | PrepareFailed
     | Bound
     | BindFailed
+    | PlanFailed
 )

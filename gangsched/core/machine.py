@@ -21,9 +21,12 @@ from gangsched.core import orders as o
 from gangsched.core.custody import Custody
 from gangsched.core.gangs import GangState, MemberState, Stage, State
 from gangsched.core.holding import Holding
-from gangsched.core.model import NodeName, PodUid
+from gangsched.core.model import GangId, NodeName, PodUid
 from gangsched.core.policy import Eviction
 from gangsched.core.refusal import Reason, Refusal, plural
+
+_DOUBLINGS = 32
+"""Of waits, before they are no longer counted: a float does not hold a thousand."""
 
 
 class Machine(Custody):
@@ -321,6 +324,17 @@ class Machine(Custody):
             message = f"{gang.broken_reason}; trying again in {wait_s:g} s."
             self._refuse(gang, Refusal(gang.id, Reason.BACKING_OFF, message))
 
+    def _set_aside(self, gang_id: GangId, problem: str, now_s: float) -> None:
+        """Leave a gang out of plans for a while, so that the others get theirs."""
+        gang = self.gangs.get(gang_id)
+        if gang is None:
+            return
+        gang.attempts += 1
+        wait_s = self._wait_s(gang)
+        self._back_off(gang, now_s + wait_s)
+        message = f"no plan can be made for it ({problem}); trying again in {wait_s:g} s."
+        self._refuse(gang, Refusal(gang.id, Reason.PLAN_FAILED, message))
+
     def _allow(self, gang: GangState, time_s: float, now_s: float) -> None:
         """Give members time to come; a gang below its minimum gets no more than it has left."""
         if gang.below_since_s is None:
@@ -328,7 +342,7 @@ class Machine(Custody):
 
     def _wait_s(self, gang: GangState) -> float:
         """Return how long a gang that broke waits before it is tried again."""
-        doubled_s: float = self.limits.backoff_s * 2 ** (gang.attempts - 1)
+        doubled_s: float = self.limits.backoff_s * 2 ** min(gang.attempts - 1, _DOUBLINGS)
         return min(doubled_s, self.limits.backoff_max_s)
 
     def _avoid(self, gang: GangState, node: NodeName, together: int, now_s: float) -> None:

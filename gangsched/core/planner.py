@@ -9,14 +9,10 @@ import numpy as np
 
 from gangsched.core.cluster import Cluster
 from gangsched.core.model import GPU, GangId, PodNeeds, Waiting
-from gangsched.core.policy import Placement, Policies
+from gangsched.core.policy import Placement, Policies, PolicyError
 from gangsched.core.queueing.cycle import Cycle, Refused
 from gangsched.core.refusal import Refusal
 from gangsched.core.snapshot import Reserved, Snapshot, Trial
-
-
-class PolicyError(Exception):
-    """A policy broke its contract; the message says which rule, for whom."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +49,10 @@ def make_plan(snapshot: Snapshot, policies: Policies, now_s: float) -> Plan:
     """Plan every waiting gang of the snapshot, in turn; see `queueing/cycle.py`.
 
     Each placement is charged before the next gang is looked at.
+
+    Raises:
+        PolicyError: a policy broke its contract for a gang.
+
     """
     cycle = Cycle(snapshot, policies, now_s, verify)
     with snapshot.trial() as trial:
@@ -80,13 +80,13 @@ def verify(waiting: Waiting, placement: Placement, snapshot: Snapshot, trial: Tr
     members = {member.name: member for member in waiting.members}
     placed = dict(placement.nodes)
     if len(placed) != len(placement.nodes) or not placed.keys() <= members.keys():
-        raise PolicyError(f"{waiting.gang.id}: a member was placed twice, or is none of its own")
+        raise PolicyError(waiting.gang.id, "a member was placed twice, or is none of its own")
     roles: dict[str, int] = {}
     for name in placed:
         roles[members[name].role] = roles.get(members[name].role, 0) + 1
     short = [role for role, least in waiting.role_minimum if roles.get(role, 0) < least]
     if len(placed) < waiting.minimum or short:
-        raise PolicyError(f"{waiting.gang.id}: {len(placed)} placed, fewer than its minimum")
+        raise PolicyError(waiting.gang.id, f"{len(placed)} placed, fewer than its minimum")
     with cluster.offering({cut.node: (cut.held, cut.gained) for cut in placement.repartitions}):
         _charge(waiting, placement, cluster, trial)
     for cut in placement.repartitions:
@@ -100,7 +100,7 @@ def _charge(waiting: Waiting, placement: Placement, cluster: Cluster, trial: Tri
     for name, node in placement.nodes:
         row = cluster.rows.get(node)
         if row is None:
-            raise PolicyError(f"{waiting.gang.id}: placed on {node}, which does not exist")
+            raise PolicyError(waiting.gang.id, f"placed on {node}, which does not exist")
         needs = members[name].needs
         if needs.share is not None:  # shares fit where they were chosen, one by one
             trial.take(row, needs, 1, waiting.gang.id, devices.get(name, ()))
@@ -114,15 +114,15 @@ def _charge(waiting: Waiting, placement: Placement, cluster: Cluster, trial: Tri
             if room[row] < times:
                 barred = not cluster.eligible(needs)[row]
                 why = "does not admit it" if barred else "would be over-committed"
-                raise PolicyError(f"{waiting.gang.id}: {cluster.names[row]} {why}")
+                raise PolicyError(waiting.gang.id, f"{cluster.names[row]} {why}")
             trial.take(row, needs, times, waiting.gang.id)
 
 
 def _check_shares(waiting: Waiting, cluster: Cluster, row: int, needs: PodNeeds) -> None:
     name = cluster.names[row]
     if not cluster.eligible(needs)[row]:
-        raise PolicyError(f"{waiting.gang.id}: {name} does not admit it")
+        raise PolicyError(waiting.gang.id, f"{name} does not admit it")
     asked = (cluster.vector(needs) > 0) | (np.array(cluster.resources) == GPU)
     over = bool(np.any((cluster.used[row] > cluster.allocatable[row]) & asked))
     if over or cluster.shared.overfull(row):
-        raise PolicyError(f"{waiting.gang.id}: {name} would be over-committed")
+        raise PolicyError(waiting.gang.id, f"{name} would be over-committed")

@@ -16,6 +16,15 @@ from gangsched.core.refusal import Refusal
 from gangsched.core.snapshot import Running, Snapshot
 
 
+class PolicyError(Exception):
+    """Planning `gang` failed: a policy broke its contract, as `problem` says."""
+
+    def __init__(self, gang: GangId, problem: str) -> None:
+        super().__init__(f"{gang}: {problem}")
+        self.gang = gang
+        self.problem = problem
+
+
 class Proof(StrEnum):
     """How good an answer is known to be."""
 

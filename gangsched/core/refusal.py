@@ -32,6 +32,7 @@ class Reason(StrEnum):
     BEHIND = "BehindReservation"
     BLOCKED = "BehindHead"
     GIVEN_UP = "GivenUp"
+    PLAN_FAILED = "PlanFailed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,9 @@ from gangsched.core.forecast import Effort, Prediction, forecast
 from gangsched.core.gangs import GangState
 from gangsched.core.model import GangId
 from gangsched.core.planner import make_plan
-from gangsched.core.policy import Policies
+from gangsched.core.policy import Policies, PolicyError
 from gangsched.core.queues import Queue, Rates
-from gangsched.core.snapshot import Asked
+from gangsched.core.snapshot import Asked, Snapshot
 from gangsched.kube import foreign
 from gangsched.kube.binding import Binding, Pods
 from gangsched.kube.client import KubeClient
@@ -307,9 +307,14 @@ class Scheduler:
                 continue  # the next tick looks again
             snapshot = self.engine.snapshot(self.now_s(), starts=starts)
             started_s = time.monotonic()
-            plan = await asyncio.to_thread(make_plan, snapshot, self._policies, self.now_s())
+            try:
+                plan = await asyncio.to_thread(make_plan, snapshot, self._policies, self.now_s())
+                self.execute(self.engine.accept(plan, self.now_s()))
+            except PolicyError as error:  # one gang must not keep all others from starting
+                log.exception("planning failed; the gang is set aside")
+                self.metrics.plan_failures.inc()
+                self.observe(f.PlanFailed(error.gang, error.problem))
             self.metrics.plan_seconds.observe(time.monotonic() - started_s)
-            self.execute(self.engine.accept(plan, self.now_s()))
             await asyncio.sleep(self._config.plan_interval_s)
             self._wake.set()  # whatever came meanwhile, or did not fit in one cycle
 
@@ -321,9 +326,7 @@ class Scheduler:
             took_s = 0.0
             if snapshot.waiting:
                 started_s = time.monotonic()
-                found = await asyncio.to_thread(
-                    forecast, snapshot, self._policies, self.now_s(), effort
-                )
+                found = await self._forecast(snapshot, effort)
                 took_s = time.monotonic() - started_s
                 self.metrics.forecast_seconds.observe(took_s)
                 self.predictions = found
@@ -334,6 +337,13 @@ class Scheduler:
             else:
                 self.predictions = {}
             await asyncio.sleep(self._rest_s(self._config.forecast_interval_s, took_s))
+
+    async def _forecast(self, snapshot: Snapshot, effort: Effort) -> dict[GangId, Prediction]:
+        try:
+            return await asyncio.to_thread(forecast, snapshot, self._policies, self.now_s(), effort)
+        except PolicyError as error:  # nobody starts by a prediction
+            log.warning("no predictions: %s", error)
+            return {}
 
     def _rest_s(self, least_s: float, took_s: float) -> float:
         """Return how long to rest after work that may wait: it takes the interpreter from others.

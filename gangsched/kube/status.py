@@ -30,7 +30,9 @@ log = logging.getLogger(__name__)
 _WRITERS = 8
 _AGAIN_S = 5.0
 _MESSAGE_MAX = 1024
-_WARNINGS = frozenset({"Broken", "BelowMinimum", "Invalid", "Preempted", "Shrunk", "GivenUp"})
+_WARNINGS = frozenset(
+    {"Broken", "BelowMinimum", "Invalid", "Preempted", "Shrunk", "GivenUp", "PlanFailed"}
+)
 _QUIET = frozenset({"Reserved", "BackingOff"})
 """Said in the status alone: an Event more for every gang would be a write more."""
 

@@ -13,7 +13,7 @@ from gangsched.core.placement.descent import Style
 from gangsched.core.placement.fill import fits
 from gangsched.core.placement.joint import BATCH_MAX, Outcome, better
 from gangsched.core.placement.repartition import with_cut_gpus
-from gangsched.core.policy import Placement, Policies
+from gangsched.core.policy import Placement, Policies, PolicyError
 from gangsched.core.queueing.admission import (
     barred,
     charge_of,
@@ -87,16 +87,12 @@ class Cycle:
             if self._tell(waiting):
                 self._tell_alike()
                 continue
-            promised = self._outlook.turn_of(waiting)
-            for one, result in self._batch(waiting):
-                answer = result
-                lacks = isinstance(answer, Refusal) and answer.reason in LACKS
-                if isinstance(answer, Refusal) and lacks and promised is None:
-                    answer = self._before_promises(one, answer)
-                if isinstance(answer, Placement):
-                    self._start(one, answer, trial)
-                else:
-                    self._refuse(one, answer, trial, promised)
+            try:
+                self._turn(waiting, trial)
+            except PolicyError:
+                raise
+            except Exception as error:
+                raise PolicyError(waiting.gang.id, f"{type(error).__name__}: {error}") from error
 
     def _before_promises(self, waiting: Waiting, refusal: Refusal) -> Placement | Refusal:
         """Try again without what was promised to gangs that come later."""
@@ -194,6 +190,19 @@ class Cycle:
             self._turns.keep([one for one in rest.gangs if told(one) is None])
         else:
             self._turns.keep(())
+
+    def _turn(self, waiting: Waiting, trial: Trial) -> None:
+        """Decide on a gang, and on those that are looked at together with it."""
+        promised = self._outlook.turn_of(waiting)
+        for one, result in self._batch(waiting):
+            answer = result
+            lacks = isinstance(answer, Refusal) and answer.reason in LACKS
+            if isinstance(answer, Refusal) and lacks and promised is None:
+                answer = self._before_promises(one, answer)
+            if isinstance(answer, Placement):
+                self._start(one, answer, trial)
+            else:
+                self._refuse(one, answer, trial, promised)
 
     def _tell(self, waiting: Waiting) -> bool:
         """Tell a gang what another of its kind was told; tell whether there was one."""
