@@ -13,7 +13,7 @@ from gangsched.core.cluster import Cluster
 from gangsched.core.defrag import as_waiting
 from gangsched.core.model import ASSUMED_S, Estimate, GangId, Source, Waiting
 from gangsched.core.planner import make_plan
-from gangsched.core.policy import Eviction, Placement, Policies
+from gangsched.core.policy import Eviction, Placement, Policies, PolicyError
 from gangsched.core.queueing.admission import charge_at, charge_of
 from gangsched.core.queueing.turns import Turns
 from gangsched.core.queues import Amounts
@@ -128,7 +128,20 @@ class _Run:
         return self.starts
 
     def _plan(self, at_s: float) -> None:
-        snapshot = replace(
+        while True:
+            try:
+                plan = make_plan(self._snapshot(), self.policies, at_s)
+                break
+            except PolicyError as error:  # it will be set aside: nobody knows when it starts
+                del self._waiting[error.gang]
+        self._promises = plan.reserved
+        for planned in plan.placements:
+            for eviction in planned.placement.evicts:
+                self._stopped(eviction, at_s)
+            self._started(self._waiting.pop(planned.gang), planned.placement, at_s)
+
+    def _snapshot(self) -> Snapshot:
+        return replace(
             self.snapshot,
             cluster=self._cluster.copy(),
             usage=self._usage.copy(),
@@ -138,12 +151,6 @@ class _Run:
             promises=self._promises,
             solving=Allowance(0.0),
         )
-        plan = make_plan(snapshot, self.policies, at_s)
-        self._promises = plan.reserved
-        for planned in plan.placements:
-            for eviction in planned.placement.evicts:
-                self._stopped(eviction, at_s)
-            self._started(self._waiting.pop(planned.gang), planned.placement, at_s)
 
     def _started(self, waiting: Waiting, placed: Placement, at_s: float) -> None:
         self.starts.setdefault(waiting.gang.id, at_s)

@@ -62,6 +62,10 @@ class NotLeading(KubeError):  # noqa: N818
     """A write was not sent, since another process may lead."""
 
 
+class EngineError(Exception):
+    """The engine failed on a fact: its state is not to be trusted, the process must begin anew."""
+
+
 class LeadershipLostError(Exception):
     """Another process may lead now; this one must stop."""
 

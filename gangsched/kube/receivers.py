@@ -13,6 +13,7 @@ from gangsched.core.gangs import Stage
 from gangsched.core.model import Gang, GangId, NodeName, PodName, PodNeeds, PodUid
 from gangsched.kube import decode, foreign, groups
 from gangsched.kube.bounds import PlannedPods
+from gangsched.kube.errors import EngineError
 from gangsched.kube.membership import foreign_id, implicit_gang
 from gangsched.kube.quantities import DecodeError
 from gangsched.kube.status import Subject
@@ -40,9 +41,19 @@ class Receiver:
         try:
             self.take(raw)
         except DecodeError as error:
-            self.scheduler.metrics.malformed.labels(self.kind).inc()
             log.warning("skipped: %s", error)
-            self.malformed(raw, str(error))
+            self._skip(raw, str(error))
+        except (EngineError, RecursionError):  # the latter is read again, but for what is too deep
+            raise
+        except Exception as error:  # one object that we fail to read must not end all scheduling
+            log.exception("skipped: %s %s/%s", self.kind, *groups.group_key(raw)[:2])
+            self._skip(
+                raw, f"it cannot be read ({type(error).__name__}: {error}); please report it"
+            )
+
+    def _skip(self, raw: bytes, message: str) -> None:
+        self.scheduler.metrics.malformed.labels(self.kind).inc()
+        self.malformed(raw, message)
 
     def take(self, raw: bytes) -> None:
         """Turn an object into facts."""
@@ -118,7 +129,7 @@ class PodsSeen(Receiver):
 
     def ahead(self, raw: bytes) -> None:
         """Read what a pod asks while it is kept back: with 50,000 pods, that takes seconds."""
-        with contextlib.suppress(DecodeError):  # said when it is taken
+        with contextlib.suppress(Exception):  # said when it is taken
             self._read(decode.decode_pod(raw))
 
     def _read(self, pod: Pod) -> f.PodSeen:

@@ -22,7 +22,7 @@ from gangsched.core.model import GangId
 from gangsched.core.planner import make_plan
 from gangsched.core.policy import Policies, PolicyError
 from gangsched.core.queues import Queue, Rates
-from gangsched.core.snapshot import Asked, Snapshot
+from gangsched.core.snapshot import Asked
 from gangsched.kube import foreign
 from gangsched.kube.binding import Binding, Pods
 from gangsched.kube.client import KubeClient
@@ -34,6 +34,7 @@ from gangsched.kube.declarations import (
     Reservations,
     Topologies,
 )
+from gangsched.kube.errors import EngineError
 from gangsched.kube.gauges import refresh
 from gangsched.kube.history import HistoryKeeper
 from gangsched.kube.mig import MigWriter
@@ -210,10 +211,18 @@ class Scheduler:
     # -- facts and orders ---------------------------------------------------------------------
 
     def observe(self, fact: f.Fact) -> None:
-        """Give one fact to the engine and carry out what follows."""
-        if self.trail is not None:
-            self.trail.fact(self.engine, fact, self.now_s())
-        self.execute(self.engine.observe(fact, self.now_s()))
+        """Give one fact to the engine and carry out what follows.
+
+        Raises:
+            EngineError: it failed.
+
+        """
+        try:
+            if self.trail is not None:
+                self.trail.fact(self.engine, fact, self.now_s())
+            self.execute(self.engine.observe(fact, self.now_s()))
+        except Exception as error:
+            raise EngineError(type(fact).__name__) from error
 
     def execute(self, orders: tuple[o.Order, ...]) -> None:
         """Carry out orders; answers come back through `observe`."""
@@ -326,7 +335,9 @@ class Scheduler:
             took_s = 0.0
             if snapshot.waiting:
                 started_s = time.monotonic()
-                found = await self._forecast(snapshot, effort)
+                found = await asyncio.to_thread(
+                    forecast, snapshot, self._policies, self.now_s(), effort
+                )
                 took_s = time.monotonic() - started_s
                 self.metrics.forecast_seconds.observe(took_s)
                 self.predictions = found
@@ -337,13 +348,6 @@ class Scheduler:
             else:
                 self.predictions = {}
             await asyncio.sleep(self._rest_s(self._config.forecast_interval_s, took_s))
-
-    async def _forecast(self, snapshot: Snapshot, effort: Effort) -> dict[GangId, Prediction]:
-        try:
-            return await asyncio.to_thread(forecast, snapshot, self._policies, self.now_s(), effort)
-        except PolicyError as error:  # nobody starts by a prediction
-            log.warning("no predictions: %s", error)
-            return {}
 
     def _rest_s(self, least_s: float, took_s: float) -> float:
         """Return how long to rest after work that may wait: it takes the interpreter from others.

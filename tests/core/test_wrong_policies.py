@@ -7,10 +7,12 @@ from builders import POLICIES, an_engine, gang, needs, node, pod
 
 from gangsched.core import facts as f
 from gangsched.core.engine import State
+from gangsched.core.forecast import forecast
 from gangsched.core.model import GangId, NodeName, PodName
 from gangsched.core.orders import Report
 from gangsched.core.planner import make_plan
 from gangsched.core.policy import Placement, PolicyError
+from gangsched.core.snapshot import Asked
 from policies.pack import Pack
 
 BAD, GOOD = GangId("ns/bad"), GangId("ns/good")
@@ -91,6 +93,13 @@ def test_the_gang_is_set_aside_and_the_others_start():
     assert engine.wants_plan()
     engine.accept(make_plan(engine.snapshot(3.0), POLICIES, 3.0), 3.0)
     assert engine.refusals[BAD].reason == "NotEnoughFree"
+
+
+def test_a_forecast_goes_on_without_it():
+    snapshot = two_gangs().snapshot(1.0, who=Asked.ALL)
+    found = forecast(snapshot, replace(POLICIES, placer=Scripted()), 1.0)
+    assert found[GOOD].start_s == 1.0
+    assert BAD not in found or found[BAD].start_s is None
 
 
 def test_a_gang_may_fail_for_years():

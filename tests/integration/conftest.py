@@ -3,11 +3,11 @@
 import contextlib
 import itertools
 import os
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from audited import AUDIT
 from cluster import Cluster
 
 from gangsched.local.nodes import NodeFile, NodeGroup
@@ -20,16 +20,7 @@ UPSTREAM_GROUPS = (
     "--feature-gates=GenericWorkload=true --runtime-config=scheduling.k8s.io/v1alpha2=true"
 )
 """Kubernetes' own PodGroups, which are an alpha feature of 1.36."""
-AUDIT = Path(__file__).parents[2] / "build" / "audit"
-"""What API servers note of our own requests, for test_rights.py."""
-
 _numbers = itertools.count()
-
-
-def pytest_sessionstart(session):
-    """Forget earlier sessions, unless their notes are what is tested."""
-    if not hasattr(session.config, "workerinput") and "AUDITED" not in os.environ:
-        shutil.rmtree(AUDIT, ignore_errors=True)
 
 
 def pytest_collection_modifyitems(items):

@@ -9,7 +9,7 @@ import os
 from functools import cache
 
 import pytest
-from conftest import AUDIT
+from audited import AUDIT
 
 from gangsched.local.bootstrap import shipped
 
