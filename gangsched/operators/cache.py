@@ -19,6 +19,9 @@ class JobCache:
     heeded: frozenset[str] = frozenset()
     """Uids of pods whose leaving was acted upon."""
 
+    went: set[str] = field(default_factory=set)
+    """Uids of parts that went since the last look."""
+
     doubted: bool = False
     """A part of it went: it may have gone itself, unheard of."""
 

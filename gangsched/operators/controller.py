@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
@@ -34,6 +33,8 @@ from gangsched.operators.cache import JobCache
 from gangsched.operators.keys import filled
 from gangsched.operators.objects import (
     NO_ENV,
+    all_done,
+    answered,
     clock,
     collection,
     ended,
@@ -127,6 +128,7 @@ class JobController:
                 if kind == "Pod" and not known_to_leave:
                     cache.vanished.append(last)  # it went faster than anybody looked
                 cache.deleted.discard(uid)
+        cache.went.add(uid)
         cache.doubted = True
         self._work.wake(key)
 
@@ -144,6 +146,7 @@ class JobController:
         if cache is None or cache.body is None:
             return
         body = cache.body
+        cache.went.clear()
         if body["metadata"].get("deletionTimestamp") or _elsewhere(body):
             return
         if cache.doubted and not conditions.finished(body.get("status") or {}):
@@ -229,10 +232,12 @@ class JobController:
                         cache, subject, JobEvent("Warning", f"FailedCreate{kind}", reason)
                     )
                     raise
-            known.setdefault(name, made)
+            state = answered(known.get(name), made, cache.went)
+            if state is not None:
+                known[name] = state
 
-        await _all(one("Service", cache.services, s) for s in actions.create_services)
-        await _all(one("Pod", cache.pods, p) for p in actions.create_pods)
+        await all_done(one("Service", cache.services, s) for s in actions.create_services)
+        await all_done(one("Pod", cache.pods, p) for p in actions.create_pods)
         count = len(actions.create_pods)
         if count:  # one Event a batch: an Event a pod would double the writes
             names = [pod["metadata"]["name"] for pod in actions.create_pods]
@@ -246,11 +251,11 @@ class JobController:
         group = actions.put_group or {}
         if cache.group is not None and owner_uid(cache.group) == subject.uid:
             path = f"{groups}/{subject.name}"
-            made = await self._client.patch(path, {"spec": group["spec"]})
-            cache.group = msgspec.json.decode(made)
+            made = msgspec.json.decode(await self._client.patch(path, {"spec": group["spec"]}))
         else:
             await self._look_ahead(cache, subject, actions.intents)
-            cache.group = await self._make(cache, subject, groups, group)
+            made = await self._make(cache, subject, groups, group)
+        cache.group = answered(cache.group, made, cache.went)
 
     async def _look_ahead(self, cache: JobCache, subject: Subject, intents: list[Intent]) -> None:
         """Return if the whole gang can be created; say on the job why not.
@@ -390,10 +395,3 @@ def _elsewhere(body: Json) -> bool:
 
 def _key(body: Json) -> Key:
     return body["metadata"]["namespace"], body["metadata"]["name"]
-
-
-async def _all(work: Any) -> None:
-    results = await asyncio.gather(*work, return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result

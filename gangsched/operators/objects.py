@@ -1,7 +1,8 @@
 """What job controllers ask of API objects: whose they are, which is later, where they live."""
 
+import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -101,6 +102,24 @@ def newer(known: Json, body: Json) -> Json:
     """Return the later of two states (versions count up, KEP-5504)."""
     old, new = (int(b["metadata"].get("resourceVersion") or 0) for b in (known, body))
     return body if new >= old else known
+
+
+def answered(known: Json | None, answer: Json, went: set[str]) -> Json | None:
+    """Return what is known of an object once a call about it was answered.
+
+    Watches may have told already what came after: a later state, or that it went (by its uid).
+    """
+    if answer["metadata"]["uid"] in went:
+        return known
+    return answer if known is None else newer(known, answer)
+
+
+async def all_done(work: Iterable[Awaitable[None]]) -> None:
+    """Await everything, and only then raise the first error there was."""
+    results = await asyncio.gather(*work, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
 
 
 def clock() -> Clock:

@@ -20,6 +20,7 @@ from gangsched.kube.errors import Conflict, KubeError, NotFound
 from gangsched.kube.status import Subject, post_event
 from gangsched.operators.objects import (
     NO_ENV,
+    answered,
     clock,
     collection,
     lives,
@@ -66,16 +67,24 @@ class OwnerKind:
 
 @dataclass(slots=True)
 class _Cache:
-    """What is known of one owner; `gone` are parts that were deleted, by their uid.
+    """What is known of one owner.
 
+    `gone` are parts that we deleted, and `went` those that went since the last look, by their uid.
     It is `doubted` once a part went: the owner may have gone itself, unheard of.
     """
 
     body: Json | None = None
     parts: dict[Ref, Json] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
+    went: set[str] = field(default_factory=set)
     doubted: bool = False
     said: list[JobEvent] = field(default_factory=list)
+
+    def answer(self, ref: Ref, made: Json) -> None:
+        """Take over what a call about a part was answered."""
+        state = answered(self.parts.get(ref), made, self.went)
+        if state is not None:
+            self.parts[ref] = state
 
 
 class OwnerController:
@@ -129,6 +138,7 @@ class OwnerController:
         if ref in cache.parts and cache.parts[ref]["metadata"]["uid"] == uid:
             del cache.parts[ref]
         cache.gone.discard(uid)
+        cache.went.add(uid)
         cache.doubted = True
         self._work.wake(key)
 
@@ -148,6 +158,7 @@ class OwnerController:
         if cache is None or cache.body is None or cache.body["metadata"].get("deletionTimestamp"):
             return
         body = cache.body
+        cache.went.clear()
         uid = body["metadata"]["uid"]
         subject = Subject(self.kind.api_version, self.kind.kind, *key, uid)
         if cache.doubted:
@@ -201,7 +212,7 @@ class OwnerController:
         for (kind, name), body in steps.patch:
             path = collection(self._versions[kind], kind, subject.namespace)
             made = msgspec.json.decode(await self._client.patch(f"{path}/{name}", body))
-            cache.parts[kind, name] = made
+            cache.answer((kind, name), made)
         if steps.delete_owner:
             await self._remove(self._own_path(subject), subject.uid, "Background")
 
@@ -223,7 +234,7 @@ class OwnerController:
             message = f"Error creating {kind} {name}: {error}"
             await self._tell(cache, subject, JobEvent("Warning", f"FailedCreate{kind}", message))
             raise
-        cache.parts[kind, name] = made
+        cache.answer((kind, name), made)
 
     async def _taken(self, cache: _Cache, subject: Subject, made: Json, what: str) -> None:
         """Say whose a name is; an earlier owner's of our own name goes by itself."""
