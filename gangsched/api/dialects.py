@@ -97,11 +97,11 @@ def merge(spec: Mapping[str, Any], asked: Fields, subject: str) -> Fields:
     """
     claims = [(field, value, "spec") for field, value in _flat(spec, asked)]
     claims += [(field, value, "an annotation") for field, value in _flat(asked, asked)]
-    return {**spec, **settle(claims, subject, whole=spec)}
+    return {**spec, **settle(claims, subject, onto=spec)}
 
 
-def settle(claims: Iterable[Claim], subject: str, whole: Mapping[str, Any] | None = None) -> Fields:
-    """Bring claims together; `whole` is what a nested field is added to.
+def settle(claims: Iterable[Claim], subject: str, onto: Mapping[str, Any] | None = None) -> Fields:
+    """Bring claims together; `onto` is what a nested field is added to.
 
     Raises:
         DialectError: two of them differ.
@@ -119,7 +119,7 @@ def settle(claims: Iterable[Claim], subject: str, whole: Mapping[str, Any] | Non
     for field, (value, _) in said.items():
         head, _, rest = field.partition(".")
         if rest:
-            base = (whole or {}).get(head) or {}
+            base = (onto or {}).get(head) or {}
             if not isinstance(base, Mapping):
                 raise DialectError(f"{subject}: spec.{head} is {base!r}; it must be an object")
             found.setdefault(head, dict(base))[rest] = value

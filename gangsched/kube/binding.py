@@ -142,11 +142,15 @@ class Pods:
 
     async def _look(self, name: PodName, uid: PodUid) -> Pod | None:
         """Return a pod as the API server has it now, or None when it is gone."""
-        try:
-            pod = decode_pod(await self._client.get(_path(name)))
-        except NotFound:
-            return None
-        return pod if pod.metadata.uid == uid else None
+        while True:
+            try:
+                pod = decode_pod(await self._client.get(_path(name)))
+            except NotFound:
+                return None
+            except (Unavailable, Throttled):
+                await asyncio.sleep(_RETRY_S)
+                continue
+            return pod if pod.metadata.uid == uid else None
 
     async def ungate(self, order: o.Prepare) -> bool:
         """Remove our gate, the only one left; return False when the pod is gone."""

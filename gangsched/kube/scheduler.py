@@ -318,12 +318,13 @@ class Scheduler:
             started_s = time.monotonic()
             try:
                 plan = await asyncio.to_thread(make_plan, snapshot, self._policies, self.now_s())
-                self.execute(self.engine.accept(plan, self.now_s()))
             except PolicyError as error:  # one gang must not keep all others from starting
                 log.exception("planning failed; the gang is set aside")
                 self.metrics.plan_failures.inc()
                 self.observe(f.PlanFailed(error.gang, error.problem))
-            self.metrics.plan_seconds.observe(time.monotonic() - started_s)
+            else:
+                self.metrics.plan_seconds.observe(time.monotonic() - started_s)
+                self.execute(self.engine.accept(plan, self.now_s()))
             await asyncio.sleep(self._config.plan_interval_s)
             self._wake.set()  # whatever came meanwhile, or did not fit in one cycle
 

@@ -33,7 +33,6 @@ from gangsched.operators.cache import JobCache
 from gangsched.operators.keys import filled
 from gangsched.operators.objects import (
     NO_ENV,
-    all_done,
     answered,
     clock,
     collection,
@@ -48,7 +47,7 @@ from gangsched.operators.objects import (
 )
 from gangsched.operators.parse import InvalidJobError, group_view, parse, pod_view
 from gangsched.operators.precheck import NotYetError, RefusedError, precheck
-from gangsched.operators.work import Key, WorkQueue
+from gangsched.operators.work import Key, WorkQueue, all_done
 
 log = logging.getLogger(__name__)
 

@@ -1,8 +1,7 @@
 """What job controllers ask of API objects: whose they are, which is later, where they live."""
 
-import asyncio
 import time
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -112,14 +111,6 @@ def answered(known: Json | None, answer: Json, went: set[str]) -> Json | None:
     if answer["metadata"]["uid"] in went:
         return known
     return answer if known is None else newer(known, answer)
-
-
-async def all_done(work: Iterable[Awaitable[None]]) -> None:
-    """Await everything, and only then raise the first error there was."""
-    results = await asyncio.gather(*work, return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
 
 
 def clock() -> Clock:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from gangsched.kube.errors import KubeError
 from gangsched.kube.lanes import Lanes
@@ -74,3 +74,11 @@ class WorkQueue:
     def _again(self, key: Key) -> None:
         failures = self._failures[key] = min(self._failures.get(key, 0) + 1, _FAILURES_COUNTED)
         self.later(key, min(_RETRY_S * 2**failures, _RETRY_MAX_S))
+
+
+async def all_done(work: Iterable[Awaitable[None]]) -> None:
+    """Await everything, and only then raise the first error there was."""
+    results = await asyncio.gather(*work, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result

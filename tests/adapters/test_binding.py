@@ -22,8 +22,8 @@ NODE = NodeName("n")
 class Api:
     """An API server that answers with errors first."""
 
-    def __init__(self, *errors: KubeError | None, gates=(names.GATE,)) -> None:
-        self.errors, self.gates = list(errors), gates
+    def __init__(self, *errors: KubeError | None, gates=(names.GATE,), silent=0) -> None:
+        self.errors, self.gates, self.silent = list(errors), gates, silent
         self.calls = self.looks = 0
 
     def _answer(self) -> bytes:
@@ -48,6 +48,8 @@ class Api:
 
     async def get(self, _) -> bytes:
         self.looks += 1
+        if self.looks <= self.silent:
+            raise error_for(503, "etcd")
         gates = [{"name": one} for one in self.gates]
         metadata = {"name": "p", "namespace": "ns", "uid": "u"}
         return json.dumps({"metadata": metadata, "spec": {"schedulingGates": gates}}).encode()
@@ -111,6 +113,12 @@ async def test_a_gate_that_is_gone_is_as_good(told):
     api = Api(gates=())
     assert await pods(api, told).ungate(o.Prepare(*OF, NODE, gated=True))
     assert (api.calls, api.looks) == (1, 1)
+
+
+async def test_a_look_is_tried_until_it_is_answered(told):
+    api = Api(gates=(), silent=3)
+    assert await pods(api, told).ungate(o.Prepare(*OF, NODE, gated=True))
+    assert (api.calls, api.looks) == (1, 4)
 
 
 async def test_a_pod_of_the_same_name_keeps_its_gate(told):

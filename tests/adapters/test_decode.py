@@ -114,14 +114,19 @@ GROUPS = {
 }
 
 
+def ours(spec=None, **metadata):
+    """Return a pod that asks for our scheduler."""
+    raw = {
+        "metadata": {"name": "p", "namespace": "ns", "uid": "u", **metadata},
+        "spec": {"containers": [], "schedulerName": "gangsched", **(spec or {})},
+    }
+    return decode.decode_pod(json.dumps(raw).encode())
+
+
 @pytest.mark.parametrize("case", GROUPS)
 def test_grouping(case):
     labels, expected = GROUPS[case]
-    raw = {
-        "metadata": {"name": "p", "namespace": "ns", "uid": "u", "labels": labels},
-        "spec": {"containers": [], "schedulerName": "gangsched"},
-    }
-    pod = decode.decode_pod(json.dumps(raw).encode())
+    pod = ours(labels=labels)
     assert decode.pod_fact(pod, frozenset({"gangsched"})).gang == GangId(expected)
     assert decode.pod_fact(pod, frozenset({"other"})).gang is None
 
@@ -136,11 +141,8 @@ def test_grouping(case):
     ],
 )
 def test_our_gate_is_told_from_those_of_others(gates, gated, held_by):
-    raw = {
-        "metadata": {"name": "p", "namespace": "ns", "uid": "u"},
-        "spec": {"containers": [], "schedulingGates": [{"name": gate} for gate in gates]},
-    }
-    fact = decode.pod_fact(decode.decode_pod(json.dumps(raw).encode()), frozenset({"gangsched"}))
+    pod = ours({"schedulingGates": [{"name": gate} for gate in gates]})
+    fact = decode.pod_fact(pod, frozenset({"gangsched"}))
     assert (fact.gated, fact.held_by) == (gated, held_by)
 
 
@@ -165,12 +167,8 @@ NUMBERS = {
 @pytest.mark.parametrize("case", NUMBERS)
 def test_numbers_that_annotations_cannot_have_are_told(case):
     annotations, message = NUMBERS[case]
-    raw = {
-        "metadata": {"name": "p", "namespace": "ns", "uid": "u", "annotations": annotations},
-        "spec": {"containers": [], "schedulerName": "gangsched"},
-    }
-    pod = decode.decode_pod(json.dumps(raw).encode())
-    assert message in decode.pod_fact(pod, frozenset({"gangsched"})).invalid
+    fact = decode.pod_fact(ours(annotations=annotations), frozenset({"gangsched"}))
+    assert message in fact.invalid
 
 
 @pytest.mark.parametrize("raw", [b"", b"[]", b'{"metadata": 7, "spec": {}}', b"{", b"\xff"])

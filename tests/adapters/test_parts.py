@@ -164,48 +164,43 @@ async def test_the_end_of_an_earlier_job_of_the_name_may_come_late(kind):
 class Swift(Server):
     """An API server whose watches tell what comes after a creation, before it is answered."""
 
-    def __init__(self, kind: str, then: str) -> None:
+    def __init__(self, then: str) -> None:
         super().__init__("u")
-        self.kind, self.then = kind, then
-        self.controller = None
+        self.then, self.controller = then, None
 
     async def create(self, path, body) -> bytes:
         made = msgspec.json.decode(await super().create(path, body))
         if path.endswith("/podgroups"):
-            pods = ["j-worker-0", "j-a-0-0"]
-            places = [{"pod": pod, "node": "n"} for pod in pods]
-            status = {"phase": "Reserved", "assignments": places}
+            places = [{"pod": pod, "node": "n"} for pod in ("j-worker-0", "j-a-0-0")]
             metadata = made["metadata"] | {"resourceVersion": "10", "namespace": "ns"}
-            self.controller.part_seen(
-                "PodGroup", made | {"metadata": metadata, "status": status}, "j"
-            )
+            status = {"phase": "Reserved", "assignments": places}
+            group = made | {"metadata": metadata, "status": status}
+            self.controller.part_seen("PodGroup", group, "j")
             if self.then == "gone":
-                self.controller.part_gone("PodGroup", {"metadata": metadata}, "j")
+                self.controller.part_gone("PodGroup", group, "j")
         return msgspec.json.encode(made)
 
 
-@pytest.mark.parametrize("kind", ["PyTorchJob", "JobSet"])
-async def test_a_place_that_comes_before_the_answer_is_heeded(kind):
-    server = Swift(kind, "reserved")
-    controller, group = started(kind, server)
-    server.controller = controller
-    controller.part_gone("PodGroup", group, "j")
+async def written(kind: str, then: str) -> list[str]:
+    """Return where a job's controller writes in three looks, its PodGroup being made anew."""
+    server = Swift(then)
+    server.controller, group = started(kind, server)
+    server.controller.part_gone("PodGroup", group, "j")
     for _ in range(3):
-        await controller._step(("ns", "j"))
-    made = "pods" if kind == "PyTorchJob" else "jobs"
-    assert sum(path.endswith("/podgroups") for path in server.wrote) == 1
-    assert any(path.endswith(f"/{made}") for path in server.wrote)
+        await server.controller._step(("ns", "j"))
+    return [path.rsplit("/", 1)[1] for path in server.wrote]
+
+
+@pytest.mark.parametrize(("kind", "made"), [("PyTorchJob", "pods"), ("JobSet", "jobs")])
+async def test_a_place_that_comes_before_the_answer_is_heeded(kind, made):
+    found = await written(kind, "reserved")
+    assert found.count("podgroups") == 1
+    assert made in found
 
 
 @pytest.mark.parametrize("kind", ["PyTorchJob", "JobSet"])
 async def test_a_group_that_went_before_the_answer_is_made_again(kind):
-    server = Swift(kind, "gone")
-    controller, group = started(kind, server)
-    server.controller = controller
-    controller.part_gone("PodGroup", group, "j")
-    for _ in range(2):
-        await controller._step(("ns", "j"))
-    assert sum(path.endswith("/podgroups") for path in server.wrote) == 2
+    assert (await written(kind, "gone")).count("podgroups") == 3
 
 
 class Labelled:
