@@ -13,7 +13,7 @@ demo: $(VENV)/ready  ## Three gangs on a fresh local control plane
 
 test: $(VENV)/ready  ## Every test, with the real local control plane
 	@$(BIN)/python -m gangsched local build --monitoring --helm
-	$(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder -m "not alone"
+	$(BIN)/pytest -n 3 --dist loadscope --no-loadscope-reorder -m "not alone"
 	AUDITED=1 $(BIN)/pytest -m alone tests/integration
 
 check: $(VENV)/ready  ## Format, lint, types, layers, generated files

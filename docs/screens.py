@@ -28,7 +28,7 @@ mpl.use("Agg")
 from cluster import Cluster  # noqa: E402 -- found by the path above
 from conftest import a_plane  # noqa: E402
 from matplotlib import pyplot as plt  # noqa: E402
-from test_monitoring import NODES, declare, live_through  # noqa: E402
+from test_monitoring import DASHBOARDS, NODES, declare, live_through  # noqa: E402
 
 from gangsched.local.nodes import NodeFile  # noqa: E402
 from gangsched.local.plane import Options, Plane, environment  # noqa: E402
@@ -82,7 +82,7 @@ def main() -> None:
         for name, command in SCREENS.items():
             screen(plane, name, command)
         day.join()
-        for path in sorted((ROOT / "manifests" / "dashboards").glob("*.json")):
+        for path in sorted(DASHBOARDS.glob("*.json")):
             board(plane, json.loads(path.read_text()), path.stem, begin_s)
 
 

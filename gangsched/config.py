@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from gangsched.core.shown import shown
+
 
 class ConfigError(Exception):
     """A configuration file is wrong; the message names the file, the field and what is allowed."""
@@ -211,7 +213,7 @@ def one_sentence(error: ValidationError, subject: str) -> str:
     for item in error.errors():
         field = ".".join(str(part) for part in item["loc"]) or "(whole)"
         told = item["type"] in ("missing", "extra_forbidden") or isinstance(item["input"], dict)
-        got = "" if told else f" (got {item['input']!r})"
+        got = "" if told else f" (got {shown(item['input'])})"
         said = item["msg"].removeprefix("Value error, ")
         parts.append(f"{field}: {said[:1].lower()}{said[1:]}{got}")
     return f"{subject}: " + "; ".join(parts)

@@ -164,6 +164,12 @@ class Metrics:
             "Plans that could not be made because of one gang, which is set aside.",
             registry=reg,
         )
+        self.failures = Counter(
+            "gangsched_failures_total",
+            "Failures of work beside scheduling (advice, statuses, job controllers), begun anew.",
+            ["work"],
+            registry=reg,
+        )
         self.quota_drift = Counter(
             "gangsched_quota_drift_total",
             "Differences found, and healed, between what is charged and what runs.",

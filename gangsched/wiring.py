@@ -79,6 +79,7 @@ async def run(
                     raise
                 except Exception:  # gangs of others are scheduled whatever the job controllers meet
                     log.exception("the job controllers ended; they begin anew")
+                    metrics.failures.labels("job controllers").inc()
                     await asyncio.sleep(_AGAIN_S)
                 else:
                     stop.set()  # kopf takes the signals to itself, and ends in order

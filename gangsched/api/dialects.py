@@ -11,6 +11,7 @@ from typing import Any
 
 from gangsched.api import names
 from gangsched.core.numbers import WHOLE_MAX, whole
+from gangsched.core.shown import shown
 
 Fields = dict[str, Any]
 Claim = tuple[str, Any, str]
@@ -112,8 +113,8 @@ def settle(claims: Iterable[Claim], subject: str, onto: Mapping[str, Any] | None
         known = said.setdefault(field, (value, key))
         if known[0] != value:
             raise DialectError(
-                f"{subject}: {known[1]} asks for {field} {known[0]!r}, and {key} for {value!r}; "
-                f"they must agree"
+                f"{subject}: {known[1]} asks for {field} {shown(known[0])}, and {key} for "
+                f"{shown(value)}; they must agree"
             )
     found: Fields = {}
     for field, (value, _) in said.items():
@@ -121,7 +122,7 @@ def settle(claims: Iterable[Claim], subject: str, onto: Mapping[str, Any] | None
         if rest:
             base = (onto or {}).get(head) or {}
             if not isinstance(base, Mapping):
-                raise DialectError(f"{subject}: spec.{head} is {base!r}; it must be an object")
+                raise DialectError(f"{subject}: spec.{head} is {shown(base)}; it must be an object")
             found.setdefault(head, dict(base))[rest] = value
         else:
             found[head] = value
@@ -186,7 +187,9 @@ def _volcano(annotations: Mapping[str, str], subject: str) -> Iterator[Claim]:
         return
     said = annotations.get(mode, "hard")
     if said not in ("hard", "soft"):
-        raise DialectError(f"{subject}: annotation {mode} is {said!r}; it must be hard or soft")
+        raise DialectError(
+            f"{subject}: annotation {mode} is {shown(said)}; it must be hard or soft"
+        )
     if tier in annotations:
         number = _number(annotations[tier], f"{subject}: annotation {tier}")
         yield f"topology.{'required' if said == 'hard' else 'preferred'}", f"tier-{number}", tier
@@ -208,7 +211,7 @@ def _queueing(annotations: Mapping[str, str], subject: str) -> Iterator[Claim]:
         said = annotations[key]
         if said not in ("preemptible", "non-preemptible"):
             raise DialectError(
-                f"{subject}: {key} is {said!r}; it must be preemptible or non-preemptible"
+                f"{subject}: {key} is {shown(said)}; it must be preemptible or non-preemptible"
             )
         yield "preemptible", said == "preemptible", key
     key = f"{VOLCANO}preemptable"
@@ -236,20 +239,22 @@ def _text(value: str, where: str) -> str:
 def _list(value: str, where: str) -> list[str]:
     found = [part.strip() for part in value.split(",")]
     if not all(found):
-        raise DialectError(f"{where} is {value!r}; it must be names with commas between")
+        raise DialectError(f"{where} is {shown(value)}; it must be names with commas between")
     return found
 
 
 def _number(value: str, where: str) -> int:
     number = whole(value)
     if not number:
-        raise DialectError(f"{where} is {value!r}; it must be a whole number from 1 to {WHOLE_MAX}")
+        raise DialectError(
+            f"{where} is {shown(value)}; it must be a whole number from 1 to {WHOLE_MAX}"
+        )
     return number
 
 
 def _flag(value: str, where: str) -> bool:
     if value not in ("true", "false"):
-        raise DialectError(f"{where} is {value!r}; it must be true or false")
+        raise DialectError(f"{where} is {shown(value)}; it must be true or false")
     return value == "true"
 
 
@@ -267,7 +272,9 @@ def _slices(value: str, where: str, level: str = "level") -> list[Fields]:
         layers = json.loads(value)
         return [{"level": str(one[level]), "size": int(one["size"])} for one in layers]
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
-        raise DialectError(f"{where} is {value!r}; it must be JSON such as {example}") from error
+        raise DialectError(
+            f"{where} is {shown(value)}; it must be JSON such as {example}"
+        ) from error
 
 
 _OURS: dict[str, tuple[str, Callable[[str, str], Any]]] = {

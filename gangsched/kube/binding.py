@@ -73,6 +73,8 @@ class Pods:
         self._in_flight = in_flight
         self._slots = asyncio.Semaphore(in_flight)
         self._tasks: set[asyncio.Task[None]] = set()
+        self.broken: asyncio.Queue[BaseException] = asyncio.Queue()
+        """What nobody expected: the process must begin anew, and look what became of its orders."""
 
     @property
     def waiting(self) -> int:
@@ -83,7 +85,13 @@ class Pods:
         """Run work in the background, and keep it alive until it ends."""
         task = asyncio.ensure_future(self._guarded(work))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.broken.put_nowait(error)
 
     async def _guarded(self, work: Awaitable[None]) -> None:
         try:

@@ -1,7 +1,8 @@
 """Certificates of our own ports, kept in one Secret: made where there are none, renewed in time.
 
 The Secret has an authority, a certificate for us and one for kube-scheduler, which mounts its part.
-Two processes that make it at once agree on what was created first.
+Two processes that make it at once agree on what was created first. One without the authority's key
+is somebody else's to renew: it is served as it is.
 """
 
 import asyncio
@@ -19,13 +20,14 @@ import trustme
 from cryptography import x509
 
 from gangsched.kube.client import KubeClient
-from gangsched.kube.errors import Conflict, KubeError, NotFound
+from gangsched.kube.errors import Conflict, Invalid, KubeError, NotFound
 
 log = logging.getLogger(__name__)
 
 _LASTS = timedelta(days=365)
 _RENEWED_BEFORE = timedelta(days=120)
 _LOOK_S = 600.0
+_SERVED = ("ca.crt", "tls.crt", "tls.key")
 
 Data = dict[str, bytes]
 
@@ -74,7 +76,12 @@ class Certificates:
                     _load(context, data)
 
     async def _have(self) -> Data:
-        """Return what the Secret holds, made or renewed where that is due."""
+        """Return what the Secret holds, made or renewed where that is due.
+
+        Raises:
+            KubeError: it cannot be had, or (Invalid) not be served.
+
+        """
         folder = f"/api/v1/namespaces/{self._namespace}/secrets"
         try:
             found = _read(await self._client.get(f"{folder}/{self._name}"))
@@ -88,11 +95,17 @@ class Certificates:
             with contextlib.suppress(Conflict):
                 return _read(await self._client.create(folder, secret))
             found = _read(await self._client.get(f"{folder}/{self._name}"))
-        if not due(found, datetime.now(UTC)):
-            return found
-        log.info("renewing the certificates in Secret %s/%s", self._namespace, self._name)
-        body = {"data": _written(issue(found, self._host))}
-        return _read(await self._client.patch(f"{folder}/{self._name}", body))
+        where = f"Secret {self._namespace}/{self._name}"
+        ours = not found or {"ca.crt", "ca.key"} <= found.keys()
+        if ours and due(found, datetime.now(UTC)):
+            log.info("renewing the certificates in %s", where)
+            try:
+                body = {"data": _written(issue(found or None, self._host))}
+            except ValueError as error:
+                raise Invalid(0, f"{where}: ca.crt or ca.key cannot be read: {error}") from error
+            found = _read(await self._client.patch(f"{folder}/{self._name}", body))
+        _check(found, where)
+        return found
 
 
 def issue(known: Data | None, host: str) -> Data:
@@ -119,6 +132,20 @@ def due(data: Data, now: datetime) -> bool:
     except (KeyError, ValueError):
         return True
     return now > ends - _RENEWED_BEFORE
+
+
+def _check(data: Data, where: str) -> None:
+    """Raise Invalid if these certificates cannot be served."""
+    missing = ", ".join(name for name in _SERVED if name not in data)
+    if missing:
+        needs = f"it must have {', '.join(_SERVED)}, or nothing at all"
+        raise Invalid(0, f"{where}: there is no {missing}; {needs}")
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_verify_locations(cadata=data["ca.crt"].decode())
+        _load(context, data)
+    except (ssl.SSLError, ValueError) as error:
+        raise Invalid(0, f"{where}: its certificates cannot be served: {error}") from error
 
 
 def _pair(name: str, made: trustme.LeafCert) -> Data:

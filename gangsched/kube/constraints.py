@@ -11,6 +11,7 @@ from gangsched.api.topology import NearSpec
 from gangsched.config import one_sentence
 from gangsched.core.model import NO_CONSTRAINTS, Constraints, Near, NodeName, Share, Slices, Spread
 from gangsched.core.numbers import WHOLE_MAX, whole
+from gangsched.core.shown import shown
 from gangsched.kube.quantities import DecodeError
 
 _FRACTION = "gpu-fraction"
@@ -116,7 +117,9 @@ def share(annotations: Mapping[str, str]) -> Share | None:
         part = 0.0
     milli = round(part * 1000) if 0 < part < 1 else 0
     if not 0 < milli < 1000:
-        raise DecodeError(f"annotation {_FRACTION} is {fraction!r}; it must be above 0 and below 1")
+        raise DecodeError(
+            f"annotation {_FRACTION} is {shown(fraction)}; it must be above 0 and below 1"
+        )
     return Share(milli=milli, devices=devices)
 
 
@@ -125,6 +128,6 @@ def _positive(annotations: Mapping[str, str], key: str, default: str = "") -> in
     number = whole(text)
     if not number:
         raise DecodeError(
-            f"annotation {key} is {text!r}; it must be a whole number from 1 to {WHOLE_MAX}"
+            f"annotation {key} is {shown(text)}; it must be a whole number from 1 to {WHOLE_MAX}"
         )
     return number

@@ -24,6 +24,7 @@ from gangsched.core.model import (
     Toleration,
 )
 from gangsched.core.numbers import whole
+from gangsched.core.shown import shown
 from gangsched.kube.constraints import of_pod, share
 from gangsched.kube.membership import gang_of
 from gangsched.kube.quantities import DecodeError, amounts, seconds
@@ -261,7 +262,7 @@ def _devices(annotations: Mapping[str, str]) -> tuple[int, ...]:
     found = tuple(index for part in text.split(",") if (index := whole(part)) is not None)
     if len(found) <= text.count(","):
         raise DecodeError(
-            f"annotation {names.DEVICES_ANNOTATION} is {text!r}; it must be GPU indices"
+            f"annotation {names.DEVICES_ANNOTATION} is {shown(text)}; it must be GPU indices"
         )
     return found
 

@@ -24,7 +24,7 @@ from gangsched.kube.membership import (
     VOLCANO,
     foreign_id,
 )
-from gangsched.kube.quantities import DecodeError, seconds
+from gangsched.kube.quantities import DecodeError, UnknownClassError, seconds
 from gangsched.kube.structs import GroupObject
 
 Spec = Mapping[str, Any]
@@ -95,11 +95,7 @@ class Kind:
             raise DecodeError(f"{subject}: {error}") from error
         name = spec.priorityClassName
         if name and name not in priorities:
-            known = ", ".join(sorted(priorities)) or "none"
-            raise DecodeError(
-                f"{subject}: spec.priorityClassName {name!r} does not exist; the classes are: "
-                f"{known}"
-            )
+            raise UnknownClassError(f"{subject}: spec.priorityClassName", name, priorities)
         queue = dialects.queue_of(metadata.labels, metadata.annotations)
         return Gang(
             foreign_id(metadata.namespace, self.whose, metadata.name),

@@ -13,10 +13,11 @@ from gangsched.core import facts as f
 from gangsched.core.model import Gang, GangId, Node, NodeName, PodName, PodNeeds, Role, Taint
 from gangsched.core.numbers import whole
 from gangsched.core.queues import DEFAULT_QUEUE
+from gangsched.core.shown import shown
 from gangsched.core.topology import Topology
 from gangsched.kube import constraints, mig
 from gangsched.kube.decode import needs
-from gangsched.kube.quantities import DecodeError, amounts, seconds
+from gangsched.kube.quantities import DecodeError, UnknownClassError, amounts, seconds
 from gangsched.kube.structs import (
     GroupObject,
     PodSpec,
@@ -131,7 +132,7 @@ def pod_group(raw: bytes, priorities: dict[str, int]) -> tuple[Gang, PodGroupSta
         checkpoint_s = seconds(spec.checkpointAt or "") or None
     except ValueError as error:
         raise DecodeError(
-            f"PodGroup {key}: spec.checkpointAt: {spec.checkpointAt!r} is no RFC 3339 time"
+            f"PodGroup {key}: spec.checkpointAt: {shown(spec.checkpointAt)} is no RFC 3339 time"
         ) from error
     status = _status(group.status)
     minimum = spec.minMember or sum(role.min_count for role in roles) or 1
@@ -166,11 +167,8 @@ def pod_group(raw: bytes, priorities: dict[str, int]) -> tuple[Gang, PodGroupSta
 def _priority(spec: PodGroupSpec, priorities: dict[str, int], key: str) -> int | None:
     priority = priorities.get(spec.priorityClassName)
     if spec.priorityClassName and priority is None:
-        known = ", ".join(sorted(priorities)) or "none"
-        raise DecodeError(
-            f"PodGroup {key}: spec.priorityClassName {spec.priorityClassName!r} does not exist; "
-            f"the classes are: {known}"
-        )
+        where = f"PodGroup {key}: spec.priorityClassName"
+        raise UnknownClassError(where, spec.priorityClassName, priorities)
     return priority
 
 

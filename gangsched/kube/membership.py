@@ -19,6 +19,7 @@ from gangsched.api.dialects import queue_of
 from gangsched.core.model import Gang, GangId
 from gangsched.core.numbers import WHOLE_MAX, whole
 from gangsched.core.queues import DEFAULT_QUEUE
+from gangsched.core.shown import shown
 from gangsched.kube.quantities import DecodeError
 from gangsched.kube.structs import Pod
 
@@ -121,7 +122,7 @@ def _count(pod: Pod, where: str, text: str) -> int:
     number = whole(text)
     if not number:
         raise DecodeError(
-            f"pod {pod.metadata.namespace}/{pod.metadata.name}: {where} is {text!r}; it must be "
-            f"a whole number from 1 to {WHOLE_MAX}"
+            f"pod {pod.metadata.namespace}/{pod.metadata.name}: {where} is {shown(text)}; it must "
+            f"be a whole number from 1 to {WHOLE_MAX}"
         )
     return number

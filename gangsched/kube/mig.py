@@ -4,6 +4,7 @@ The mig-manager watches the node label nvidia.com/mig.config. It names an entry 
 mig-parted's format; we write the entry, then the label, and wait for the new allocatable.
 """
 
+import contextlib
 import json
 from collections.abc import Mapping
 from hashlib import sha256
@@ -16,8 +17,9 @@ from gangsched.core import mig
 from gangsched.core.model import GPU, Layout
 from gangsched.core.numbers import whole
 from gangsched.core.orders import CutGpus
+from gangsched.core.shown import shown
 from gangsched.kube.client import KubeClient
-from gangsched.kube.errors import Conflict, NotFound
+from gangsched.kube.errors import Conflict, Invalid, NotFound
 
 _CONFIG = "nvidia.com/mig.config"
 _STATE = "nvidia.com/mig.config.state"
@@ -105,26 +107,46 @@ class MigWriter:
         await self._client.patch(f"/api/v1/nodes/{order.node}", body)
 
     async def _write(self, entry: str, wanted: Layouts) -> None:
-        path = f"/api/v1/namespaces/{self._namespace}/configmaps"
         while True:
-            try:
-                current = json.loads(await self._client.get(f"{path}/{self._name}"))
-                config = yaml.safe_load((current.get("data") or {}).get(_KEY) or "") or {}
-                if entry in (config.get("mig-configs") or {}):
-                    return
-                current["data"] = {_KEY: _with(config, entry, wanted)}
-                await self._client.request("PUT", f"{path}/{self._name}", body=current)
-            except NotFound:
-                body = {
-                    "apiVersion": "v1",
-                    "kind": "ConfigMap",
-                    "metadata": {"name": self._name, "namespace": self._namespace},
-                    "data": {_KEY: _with({}, entry, wanted)},
-                }
-                await self._client.create(path, body)
-            except Conflict:
-                continue
+            with contextlib.suppress(Conflict):  # another wrote meanwhile
+                await self._write_once(entry, wanted)
+                return
+
+    async def _write_once(self, entry: str, wanted: Layouts) -> None:
+        path = f"/api/v1/namespaces/{self._namespace}/configmaps"
+        try:
+            current = json.loads(await self._client.get(f"{path}/{self._name}"))
+        except NotFound:
+            body = {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": self._name, "namespace": self._namespace},
+                "data": {_KEY: _with({}, entry, wanted)},
+            }
+            await self._client.create(path, body)
             return
+        data = current.get("data") or {}
+        known = self._read(data.get(_KEY, ""))
+        if entry not in known:
+            current["data"] = {**data, _KEY: _with(known, entry, wanted)}
+            await self._client.request("PUT", f"{path}/{self._name}", body=current)
+
+    def _read(self, text: str) -> dict[str, Any]:
+        """Return the layouts that are declared, by name.
+
+        Raises:
+            Invalid: that is not what is written there.
+
+        """
+        where = f"ConfigMap {self._namespace}/{self._name}, {_KEY}"
+        try:
+            config = yaml.safe_load(text) or {}
+        except (yaml.YAMLError, RecursionError) as error:
+            raise Invalid(0, f"{where}: {error}") from error
+        known = config.get("mig-configs") or {} if isinstance(config, dict) else None
+        if not isinstance(known, dict):
+            raise Invalid(0, f"{where} is {shown(config)}; it must have mig-configs: a mapping")
+        return known
 
 
 def config_name(wanted: Layouts) -> str:
@@ -133,7 +155,7 @@ def config_name(wanted: Layouts) -> str:
     return f"gangsched-{sha256(text.encode()).hexdigest()[:12]}"
 
 
-def _with(config: dict[str, Any], entry: str, wanted: Layouts) -> str:
+def _with(known: dict[str, Any], entry: str, wanted: Layouts) -> str:
     """Return mig-parted's YAML with one entry more."""
     devices = []
     for layout in dict.fromkeys(wanted):
@@ -142,5 +164,5 @@ def _with(config: dict[str, Any], entry: str, wanted: Layouts) -> str:
         if layout:
             part["mig-devices"] = dict(layout)
         devices.append(part)
-    entries = {**(config.get("mig-configs") or {}), entry: devices}
+    entries = {**known, entry: devices}
     return yaml.safe_dump({"version": "v1", "mig-configs": entries}, sort_keys=False)

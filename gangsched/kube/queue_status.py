@@ -14,7 +14,7 @@ from gangsched.core.model import GangId
 from gangsched.core.queueing.horizon import booked_rows
 from gangsched.core.queues import Stop
 from gangsched.kube.client import KubeClient
-from gangsched.kube.errors import KubeError, NotFound
+from gangsched.kube.errors import Conflict, KubeError, NotFound
 from gangsched.kube.words import same
 
 log = logging.getLogger(__name__)
@@ -35,14 +35,14 @@ class QueueStatusWriter:
         self._spent_s = 0.0
         self._spent: dict[str, float] = {}
         self.problems: dict[str, str] = {}
-        self.objects: dict[str, str] = {}
-        """Path of every object by `kind/name`."""
+        self._uids: dict[str, str] = {}
 
-    def seen(self, kind: str, name: str, problem: str | None) -> None:
+    def seen(self, kind: str, name: str, uid: str, problem: str | None) -> None:
         """Learn that an object exists, and what is wrong with it."""
-        plural = "queues" if kind == "Queue" else "reservations"
         key = f"{kind}/{name}"
-        self.objects[key] = f"/apis/{names.GROUP}/{names.VERSION}/{plural}/{name}/status"
+        if self._uids.get(key) != uid:
+            self._uids[key] = uid
+            self._written.pop(key, None)  # of another that had its name
         if problem is None:
             self.problems.pop(key, None)
         else:
@@ -54,7 +54,7 @@ class QueueStatusWriter:
 
     def gone(self, kind: str, name: str) -> None:
         """Forget an object that was deleted."""
-        for known in (self.objects, self.problems, self._written, self._stored):
+        for known in (self._uids, self.problems, self._written, self._stored):
             known.pop(f"{kind}/{name}", None)
 
     async def run(
@@ -67,7 +67,9 @@ class QueueStatusWriter:
             if now_s - self._spent_s >= _SPENT_EVERY_S:
                 self._spent_s, moved = now_s, self._moved(engine, now_s)
             counts = pending_and_admitted(engine)
-            for key in list(self.objects):
+            for key in list(self._uids):
+                if key not in self._uids:
+                    continue  # deleted while another was written
                 kind, name = key.split("/", 1)
                 if kind == "Queue":
                     status = queue_status(engine, name, now_s, counts, predictions())
@@ -118,17 +120,18 @@ class QueueStatusWriter:
             body["asOf"] = stamp(now_s)
             body["spent"] = spent_status(engine, name, now_s)
             body["conditions"] = [{**status["conditions"][0], "lastTransitionTime": stamp(now_s)}]
+        uid, plural = self._uids[key], "queues" if key.startswith("Queue/") else "reservations"
+        path = f"/apis/{names.GROUP}/{names.VERSION}/{plural}/{name}/status"
         try:
-            await self._client.patch(self.objects[key], {"status": body})
-        except NotFound:
-            kind, _, rest = key.partition("/")
-            self.gone(kind, rest)
-            return
+            await self._client.patch(path, {"metadata": {"uid": uid}, "status": body})
+        except (NotFound, Conflict):
+            return  # it was deleted, as its watch is about to tell
         except KubeError as error:
             log.warning("status of %s: %s", key, error)
             self._spent.pop(name, None)
             return
-        self._written[key] = status
+        if self._uids.get(key) == uid:
+            self._written[key] = status
 
 
 Counts = dict[str, tuple[int, int, list[GangId]]]

@@ -19,7 +19,8 @@ from gangsched.core.queues import (
     Stop,
     Within,
 )
-from gangsched.kube.quantities import DecodeError, quantity, seconds
+from gangsched.core.shown import shown
+from gangsched.kube.quantities import DecodeError, UnknownClassError, quantity, seconds
 from gangsched.kube.structs import GroupObject, group_decoder
 
 T = TypeVar("T", bound=BaseModel)
@@ -40,11 +41,8 @@ def queue(raw: bytes, priorities: dict[str, int], namespaces: Namespaces) -> Que
     spec = _spec(QueueSpec, group, subject)
     priority = priorities.get(spec.defaultPriorityClassName)
     if spec.defaultPriorityClassName and priority is None:
-        known = ", ".join(sorted(priorities)) or "none"
-        raise DecodeError(
-            f"{subject}: spec.defaultPriorityClassName {spec.defaultPriorityClassName!r} does not "
-            f"exist; the classes are: {known}"
-        )
+        where = f"{subject}: spec.defaultPriorityClassName"
+        raise UnknownClassError(where, spec.defaultPriorityClassName, priorities)
     allowed = set(spec.namespaces)
     if spec.namespaceSelector is not None:
         wanted = spec.namespaceSelector.matchLabels.items()
@@ -103,7 +101,7 @@ def _amount(resource: str, value: float | str, where: str) -> int:
     except DecodeError as error:
         raise DecodeError(f"{where}: {error}") from error
     if found >= 1 << 60:
-        raise DecodeError(f"{where}: {value!r} is more than any cluster has")
+        raise DecodeError(f"{where}: {shown(value)} is more than any cluster has")
     return found
 
 
@@ -137,7 +135,7 @@ def _time(text: str, where: str) -> float:
     try:
         return seconds(text)
     except ValueError as error:
-        raise DecodeError(f"{where}: {text!r} is no RFC 3339 time") from error
+        raise DecodeError(f"{where}: {shown(text)} is no RFC 3339 time") from error
 
 
 def gpu_time(raw: bytes) -> list[f.GpuTimeSeen]:

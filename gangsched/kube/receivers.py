@@ -15,7 +15,7 @@ from gangsched.kube import decode, foreign, groups
 from gangsched.kube.bounds import PlannedPods
 from gangsched.kube.errors import EngineError
 from gangsched.kube.membership import foreign_id, implicit_gang
-from gangsched.kube.quantities import DecodeError
+from gangsched.kube.quantities import DecodeError, UnknownClassError
 from gangsched.kube.status import Subject
 from gangsched.kube.structs import Pod
 
@@ -35,14 +35,19 @@ class Receiver:
 
     def __init__(self, scheduler: "Scheduler") -> None:
         self.scheduler = scheduler
+        self._lacking: dict[str, bytes] = {}
 
     def seen(self, raw: bytes) -> None:
         """Take an object as the API wrote it."""
+        if self._lacking:
+            self._lacking.pop(groups.group_key(raw)[2], None)
         try:
             self.take(raw)
         except DecodeError as error:
             log.warning("skipped: %s", error)
             self._skip(raw, str(error))
+            if isinstance(error, UnknownClassError):
+                self._lacking[groups.group_key(raw)[2]] = raw
         except (EngineError, RecursionError):  # the latter is read again, but for what is too deep
             raise
         except Exception as error:  # one object that we fail to read must not end all scheduling
@@ -69,6 +74,11 @@ class Receiver:
         """Take note that an object was deleted."""
         raise NotImplementedError
 
+    def classes_changed(self) -> None:
+        """Read again what names a PriorityClass that was not there."""
+        for raw in list(self._lacking.values()):
+            self.seen(raw)
+
     def adopt(self, gang: GangId, raw: bytes) -> None:
         """Go on from what the process before this one wrote of a group."""
         if not self.scheduler.ready.is_set():
@@ -76,21 +86,31 @@ class Receiver:
 
 
 class Named(Receiver):
-    """Objects without a namespace, known by name: one is gone when no successor has its name."""
+    """Objects known by name: one is gone when no successor has its name."""
 
     def __init__(self, scheduler: "Scheduler") -> None:
         super().__init__(scheduler)
+        self._holders: Counter[str] = Counter()
         self._names: dict[str, str] = {}
 
-    def remember(self, raw: bytes) -> None:
-        """Learn the name of an object by its uid."""
+    def remember(self, raw: bytes, alias: str = "") -> bool:
+        """Learn the name (or `alias`) of an object by its uid; tell whether it is a new object."""
         _, name, uid = groups.group_key(raw)
-        self._names[uid] = name
+        if uid in self._names:
+            return False
+        self._names[uid] = alias or name
+        self._holders[alias or name] += 1
+        return True
 
     def gone(self, uid: str, raw: bytes | None) -> None:
         """Take note that an object was deleted."""
+        self._lacking.pop(uid, None)
         name = self._names.pop(uid, None)
-        if name is not None and name not in self._names.values():
+        if name is None:
+            return
+        self._holders[name] -= 1
+        if not self._holders[name]:
+            del self._holders[name]
             self.left(name)
 
     def left(self, name: str) -> None:
@@ -195,15 +215,49 @@ class PodsSeen(Receiver):
                 self.scheduler.status.forget(pod.gang)
 
 
-class PodGroups(Receiver):
+class Groups(Named):
+    """Objects that stand for a gang, ours and others'."""
+
+    def __init__(self, scheduler: "Scheduler") -> None:
+        super().__init__(scheduler)
+        self._read: set[str] = set()
+
+    def understood(self, raw: bytes, gang: Gang) -> bool:
+        """Declare a gang; tell whether its object was never understood before."""
+        uid = self.meet(raw, gang.id)
+        new = uid not in self._read
+        self._read.add(uid)
+        self.scheduler.status.valid(gang.id)
+        self.scheduler.observe(f.GangSeen(gang))
+        return new
+
+    def misunderstood(self, raw: bytes, gang_id: GangId, message: str) -> None:
+        """Tell the object's owner; the last valid declaration stays."""
+        uid = self.meet(raw, gang_id)
+        self.scheduler.status.invalid(gang_id, message, before=uid in self._read)
+
+    def meet(self, raw: bytes, gang_id: GangId) -> str:
+        """Learn which object stands for a gang; return its uid."""
+        raise NotImplementedError
+
+    def gone(self, uid: str, raw: bytes | None) -> None:
+        """Take note that an object was deleted."""
+        super().gone(uid, raw)
+        self._read.discard(uid)
+
+    def left(self, name: str) -> None:
+        """Turn it into facts that nothing has this name any more."""
+        self.scheduler.status.forget(GangId(name))
+        self.scheduler.observe(f.GangGone(GangId(name)))
+
+
+class PodGroups(Groups):
     """Our own PodGroups."""
 
     kind = "PodGroup"
 
     def __init__(self, scheduler: "Scheduler") -> None:
         super().__init__(scheduler)
-        self._ids: dict[str, GangId] = {}
-        self._uids: Counter[GangId] = Counter()
         self._planned = PlannedPods(scheduler.planned_pods_max)
 
     def take(self, raw: bytes) -> None:
@@ -212,10 +266,7 @@ class PodGroups(Receiver):
         gang, status, uid = groups.pod_group(raw, scheduler.priorities)
         runs = status.phase in ("Reserved", "Binding", "Placed")
         self._planned.admit(uid, gang, raw, runs=runs)
-        new = uid not in self._ids
-        self._remember(raw, gang.id)
-        scheduler.status.valid(gang.id)
-        scheduler.observe(f.GangSeen(gang))
+        new = self.understood(raw, gang)
         if new and status.assignments and status.phase in ("Reserved", "Binding"):
             namespace = gang.id.split("/", 1)[0]
             places = tuple(
@@ -239,17 +290,12 @@ class PodGroups(Receiver):
     def malformed(self, raw: bytes, message: str) -> None:
         """Tell the object's owner, where there is a place for it."""
         namespace, name, _ = groups.group_key(raw)
-        gang_id = GangId(f"{namespace}/{name}")
-        known = bool(self._uids[gang_id])
-        self._remember(raw, gang_id)
-        if not known:  # a gang that ran keeps its last valid declaration
-            self.scheduler.status.invalid(gang_id, message)
+        self.misunderstood(raw, GangId(f"{namespace}/{name}"), message)
 
-    def _remember(self, raw: bytes, gang_id: GangId) -> None:
+    def meet(self, raw: bytes, gang_id: GangId) -> str:
+        """Learn which object stands for a gang; return its uid."""
         namespace, name, uid = groups.group_key(raw)
-        if uid not in self._ids:
-            self._ids[uid] = gang_id
-            self._uids[gang_id] += 1
+        if self.remember(raw, gang_id):
             self.adopt(gang_id, raw)
         subject = Subject(
             f"{names.GROUP}/{names.VERSION}",
@@ -261,28 +307,22 @@ class PodGroups(Receiver):
             owned=groups.is_owned(raw),
         )
         self.scheduler.status.subject(gang_id, subject)
+        return uid
 
     def gone(self, uid: str, raw: bytes | None) -> None:
         """Take note that an object was deleted."""
-        gang_id = self._ids.pop(uid, None)
-        if gang_id is not None:
-            self._uids[gang_id] -= 1
-            if not self._uids[gang_id]:  # else a successor has its name already
-                del self._uids[gang_id]
-                self.scheduler.status.forget(gang_id)
-                self.scheduler.observe(f.GangGone(gang_id))
+        super().gone(uid, raw)
         for held in self._planned.release(uid):
             self.seen(held)
 
 
-class Foreign(Receiver):
+class Foreign(Groups):
     """Objects of others that stand for a gang."""
 
     def __init__(self, scheduler: "Scheduler", kind: foreign.Kind) -> None:
         super().__init__(scheduler)
         self.kind = f"{kind.kind}.{kind.api_version}"
         self._kind = kind
-        self._ids: dict[str, GangId] = {}
 
     def take(self, raw: bytes) -> None:
         """Turn an object into facts."""
@@ -291,36 +331,25 @@ class Foreign(Receiver):
         gang = self._kind.read(group, scheduler.priorities, scheduler.names)
         if gang is None:
             return
-        self._remember(raw, gang.id)
         known = scheduler.engine.gangs.get(gang.id)
         if known is not None and known.spec is not None and known.bound_count():
             # Growing a running gang's minimum would make it one that runs in part.
             gang = replace(gang, min_member=min(gang.min_member, known.spec.min_member))
-        scheduler.status.valid(gang.id)
-        scheduler.observe(f.GangSeen(gang))
+        self.understood(raw, gang)
         if self._kind.status is not None:
             scheduler.status.touch(gang.id)
 
     def malformed(self, raw: bytes, message: str) -> None:
         """Tell the object's owner; the last valid declaration stays."""
         namespace, name, _ = groups.group_key(raw)
-        gang_id = foreign_id(namespace, self._kind.whose, name)
-        self._remember(raw, gang_id)
-        self.scheduler.status.invalid(gang_id, message)
+        self.misunderstood(raw, foreign_id(namespace, self._kind.whose, name), message)
 
-    def _remember(self, raw: bytes, gang_id: GangId) -> None:
+    def meet(self, raw: bytes, gang_id: GangId) -> str:
+        """Learn which object stands for a gang; return its uid."""
         namespace, name, uid = groups.group_key(raw)
         kind = self._kind
-        if uid not in self._ids:
-            self._ids[uid] = gang_id
-            if kind.status is not None:
-                self.adopt(gang_id, raw)
+        if self.remember(raw, gang_id) and kind.status is not None:
+            self.adopt(gang_id, raw)
         subject = Subject(kind.api_version, kind.kind, namespace, name, uid, theirs=kind)
         self.scheduler.status.subject(gang_id, subject)
-
-    def gone(self, uid: str, raw: bytes | None) -> None:
-        """Take note that an object was deleted."""
-        gang_id = self._ids.pop(uid, None)
-        if gang_id is not None and gang_id not in self._ids.values():
-            self.scheduler.status.forget(gang_id)
-            self.scheduler.observe(f.GangGone(gang_id))
+        return uid

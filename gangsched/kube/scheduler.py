@@ -7,7 +7,8 @@ keep arriving meanwhile; `accept` checks them again.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 
 from gangsched.api import names
 from gangsched.audit import Trail
@@ -16,17 +17,15 @@ from gangsched.core import facts as f
 from gangsched.core import orders as o
 from gangsched.core.accounts.ledger import Ledger
 from gangsched.core.engine import Engine, Limits
-from gangsched.core.forecast import Effort, Prediction, forecast
 from gangsched.core.gangs import GangState
 from gangsched.core.model import GangId
-from gangsched.core.planner import make_plan
+from gangsched.core.planner import Plan, make_plan
 from gangsched.core.policy import Policies, PolicyError
-from gangsched.core.queues import Queue, Rates
-from gangsched.core.snapshot import Asked
+from gangsched.core.queues import Rates
 from gangsched.kube import foreign
+from gangsched.kube.beside import Beside
 from gangsched.kube.binding import Binding, Pods
 from gangsched.kube.client import KubeClient
-from gangsched.kube.counsel import Counsel
 from gangsched.kube.declarations import (
     Namespaces,
     PriorityClasses,
@@ -38,7 +37,6 @@ from gangsched.kube.errors import EngineError
 from gangsched.kube.gauges import refresh
 from gangsched.kube.history import HistoryKeeper
 from gangsched.kube.mig import MigWriter
-from gangsched.kube.quantities import DecodeError
 from gangsched.kube.queue_status import QueueStatusWriter
 from gangsched.kube.receivers import Foreign, Nodes, PodGroups, PodsSeen, Receiver
 from gangsched.kube.status import Status
@@ -61,10 +59,6 @@ Lead = Callable[[], Awaitable[None]]
 
 async def alone() -> None:
     """Return at once: there is no other process."""
-
-
-_ADVISED_AT_ONCE = 8
-"""Refused gangs thought about in one go; each costs some tens of plans."""
 
 
 class Scheduler:
@@ -110,18 +104,17 @@ class Scheduler:
         self.planned_pods_max = config.planned_pods_max
         self.priorities: dict[str, int] = {}
         self.namespaces: dict[str, dict[str, str]] = {}
-        self.predictions: dict[GangId, Prediction] = {}
-        self._first_predictions: dict[GangId, float] = {}
         self._client = client
         self._config = config
-        self._policies = policies
+        self.policies = policies
         self._look_only = look_only
         self._wake = asyncio.Event()
         self._epoch_s = time.time() - time.monotonic()
-        self._created_s: dict[GangId, float] = {}
         self._watches: dict[str, Watch] = {}
-        self._queue_receiver = Queues(self)
+        self.declared = Queues(self)
+        self.receivers: list[Receiver] = []
         self.workloads = Workloads(self)
+        self.beside = Beside(self, client, config)
 
     def now_s(self) -> float:
         """Return seconds since the epoch on a clock that never steps back."""
@@ -134,20 +127,17 @@ class Scheduler:
     async def run(self, lead: Lead = alone) -> None:
         """Schedule from when `lead` returns until cancelled."""
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._fail())
             await self.read(group, lead)
-            group.create_task(self.status.run())
+            group.create_task(self.beside.keep_up("the status of groups", self.status.run))
             await asyncio.sleep(self._config.settle_s)
             self.ready.set()
             log.info("scheduling %d nodes", len(self.engine.cluster.rows))
             group.create_task(self._plan_on())
             group.create_task(self._tick_on())
-            group.create_task(self._advise_on())
-            group.create_task(self._predict_on())
             group.create_task(self._audit_on())
-            interval_s = self._config.history_interval_s
-            group.create_task(self.history.run(self.engine.history, interval_s))
-            group.create_task(self.queues.run(self.engine, lambda: self.predictions))
-            group.create_task(self.topologies.run(self.engine.cluster))
+            for name, work in self.beside.works().items():
+                group.create_task(self.beside.keep_up(name, work))
 
     async def read(self, group: asyncio.TaskGroup, lead: Lead = alone) -> None:
         """Start the watches in a task group; return once everything has been read.
@@ -163,7 +153,7 @@ class Scheduler:
             ),
             "Namespace": ("/api/v1/namespaces", Namespaces(self), False),
             "Topology": (TOPOLOGIES, Topologies(self), True),
-            "Queue": (QUEUES, self._queue_receiver, True),
+            "Queue": (QUEUES, self.declared, True),
             "Reservation": (RESERVATIONS, Reservations(self), True),
             "Node": ("/api/v1/nodes", Nodes(self), False),
             "Pod": ("/api/v1/pods", PodsSeen(self), False),
@@ -179,6 +169,7 @@ class Scheduler:
         with long_lived():
             for kinds in (first, then):
                 for kind, (path, receiver, optional) in kinds.items():
+                    self.receivers.append(receiver)
                     self._watches[kind] = Watch(
                         self._client,
                         path,
@@ -217,12 +208,32 @@ class Scheduler:
             EngineError: it failed.
 
         """
-        try:
+        with self._changing(type(fact).__name__):
             if self.trail is not None:
                 self.trail.fact(self.engine, fact, self.now_s())
             self.execute(self.engine.observe(fact, self.now_s()))
+
+    def accept(self, plan: Plan) -> None:
+        """Carry out what was planned.
+
+        Raises:
+            EngineError: it failed.
+
+        """
+        with self._changing("accept"):
+            self.execute(self.engine.accept(plan, self.now_s()))
+
+    @contextmanager
+    def _changing(self, what: str) -> Iterator[None]:
+        """End the process where the engine fails, whoever caught that error on its way."""
+        try:
+            yield
+        except EngineError:
+            raise
         except Exception as error:
-            raise EngineError(type(fact).__name__) from error
+            failure = EngineError(what)
+            self.pods.broken.put_nowait(failure)
+            raise failure from error
 
     def execute(self, orders: tuple[o.Order, ...]) -> None:
         """Carry out orders; answers come back through `observe`."""
@@ -275,7 +286,7 @@ class Scheduler:
         self.metrics.queue_wait.labels(queue).observe(wait_s)
         if any(one != gang.id for one in self.engine.reserved):
             self.metrics.backfilled.labels(queue).inc()
-        first = self._first_predictions.pop(gang.id, None)
+        first = self.beside.first_told_s.pop(gang.id, None)
         if first is not None:
             self.metrics.start_error.labels(queue).observe(abs(self.now_s() - first))
 
@@ -288,24 +299,10 @@ class Scheduler:
             self.metrics.preemption_loops.inc()
             log.error("%s and %s stop each other in turn", order.gang, order.by)
 
-    def queues_again(self) -> None:
-        """Read the queues again: who may use them may have changed."""
-        self._queue_receiver.again()
-
-    def check_order(self, queue: Queue) -> None:
-        """Refuse a queue whose order policy there is not.
-
-        Raises:
-            DecodeError: there is none of that name.
-
-        """
-        if queue.order and queue.order not in self._policies.orders:
-            known = ", ".join(sorted(self._policies.orders)) or "none"
-            raise DecodeError(
-                f"Queue {queue.name}: spec.order: no policy {queue.order!r}; there are: {known}"
-            )
-
     # -- loops --------------------------------------------------------------------------------
+
+    async def _fail(self) -> None:
+        raise await self.pods.broken.get()
 
     async def _plan_on(self) -> None:
         while True:
@@ -317,45 +314,16 @@ class Scheduler:
             snapshot = self.engine.snapshot(self.now_s(), starts=starts)
             started_s = time.monotonic()
             try:
-                plan = await asyncio.to_thread(make_plan, snapshot, self._policies, self.now_s())
+                plan = await asyncio.to_thread(make_plan, snapshot, self.policies, self.now_s())
             except PolicyError as error:  # one gang must not keep all others from starting
                 log.exception("planning failed; the gang is set aside")
                 self.metrics.plan_failures.inc()
                 self.observe(f.PlanFailed(error.gang, error.problem))
             else:
                 self.metrics.plan_seconds.observe(time.monotonic() - started_s)
-                self.execute(self.engine.accept(plan, self.now_s()))
+                self.accept(plan)
             await asyncio.sleep(self._config.plan_interval_s)
             self._wake.set()  # whatever came meanwhile, or did not fit in one cycle
-
-    async def _predict_on(self) -> None:
-        """Predict when waiting gangs start, again and again, within a bounded effort."""
-        effort = Effort(self._config.forecast_runs, self._config.forecast_cycles)
-        while True:
-            snapshot = self.engine.snapshot(self.now_s(), who=Asked.ALL)
-            took_s = 0.0
-            if snapshot.waiting:
-                started_s = time.monotonic()
-                found = await asyncio.to_thread(
-                    forecast, snapshot, self._policies, self.now_s(), effort
-                )
-                took_s = time.monotonic() - started_s
-                self.metrics.forecast_seconds.observe(took_s)
-                self.predictions = found
-                for gang, one in found.items():
-                    if one.start_s is not None:
-                        self._first_predictions.setdefault(gang, one.start_s)
-                self.status.expect(found, self.engine.reserved)
-            else:
-                self.predictions = {}
-            await asyncio.sleep(self._rest_s(self._config.forecast_interval_s, took_s))
-
-    def _rest_s(self, least_s: float, took_s: float) -> float:
-        """Return how long to rest after work that may wait: it takes the interpreter from others.
-
-        With 500 gangs waiting on 1,000 nodes, forecasts one after another held up binding.
-        """
-        return max(least_s, took_s * (1 / self._config.courtesy_share - 1))
 
     async def _audit_on(self) -> None:
         """Compare what queues are charged with what runs; a difference is healed and counted."""
@@ -364,27 +332,6 @@ class Scheduler:
             for queue, count in self.engine.audit(self.now_s()).items():
                 self.metrics.quota_drift.labels(queue).inc(count)
                 log.error("the books of queue %s were wrong in %d places", queue, count)
-
-    async def _advise_on(self) -> None:
-        """Think about what would help refused gangs, apart from planning."""
-        counsel = Counsel(self._client, self._config, self._policies.placer)
-        took_s = 0.0
-        while True:
-            await asyncio.sleep(self._rest_s(self._config.advice_interval_s, took_s))
-            took_s, begun_s = 0.0, time.monotonic()
-            due = self.engine.unadvised(_ADVISED_AT_ONCE, self.now_s())
-            if not due:
-                continue
-            try:
-                await counsel.look(self.engine, self.now_s())
-                for waiting, refusal in due:
-                    started_s = time.monotonic()
-                    plan = await asyncio.to_thread(counsel.advise, waiting, refusal)
-                    self.metrics.advice_seconds.observe(time.monotonic() - started_s)
-                    self.execute(self.engine.accept(plan, self.now_s()))
-                took_s = time.monotonic() - begun_s
-            except Exception:  # advice is a courtesy: whatever is wrong with it, gangs still start
-                log.exception("advice failed")
 
     async def _tick_on(self) -> None:
         while True:

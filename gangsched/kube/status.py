@@ -20,7 +20,7 @@ from gangsched.core.refusal import Reason, Refusal
 from gangsched.core.snapshot import Reserved
 from gangsched.kube import foreign
 from gangsched.kube.client import KubeClient
-from gangsched.kube.errors import Invalid, KubeError, NotFound
+from gangsched.kube.errors import Invalid, KubeError, NotFound, Throttled, Unavailable
 from gangsched.kube.lanes import Lanes
 from gangsched.kube.stamps import stamp
 from gangsched.kube.words import Word, adopted
@@ -187,10 +187,20 @@ class Status:
             told += 1
             self._changed(gang, word)
 
-    def invalid(self, gang: GangId, message: str) -> None:
-        """Tell that a group's declaration cannot be understood."""
+    def invalid(self, gang: GangId, message: str, *, before: bool) -> None:
+        """Tell that a group's declaration cannot be understood.
+
+        One that was understood `before` goes on: an Event tells of what is wrong with its change.
+        """
+        new = self._invalid.get(gang) != message
         self._invalid[gang] = message
-        self.take(Report(gang, "Pending", "Invalid", message))
+        if not before:
+            self.take(Report(gang, "Pending", "Invalid", message))
+        elif new:
+            word = self._words.setdefault(gang, Word())
+            told = f"{message}. What was declared before goes on."
+            word.events = [*word.events[1 - _EVENTS_MAX :], ("Invalid", told)]
+            self._changed(gang, word)
 
     def valid(self, gang: GangId) -> None:
         """Learn that a group's declaration is understood (again)."""
@@ -221,14 +231,16 @@ class Status:
                 continue  # said again as soon as the object is known
             word.writing = True
             try:
-                if subject.has_status:
+                if subject.has_status and word.state:
                     await self._write_status(subject, word)
                 elif subject.theirs is not None and subject.theirs.status is not None:
                     await self._write_foreign(gang, subject, subject.theirs, word)
-                while word.events:
-                    word.said = word.events.pop(0)
-                    if not (subject.owned and word.said[0] in _TOLD_BY_OWNERS):
-                        await self._write_event(subject, *word.said)
+                if self._subjects.get(gang, subject).uid != subject.uid:
+                    word.written = None  # a successor took its name meanwhile
+                await self._write_events(subject, word)
+            except asyncio.CancelledError:
+                word.changed = True  # another failed: written once all begin anew
+                raise
             except NotFound:
                 continue  # deleted meanwhile
             except KubeError as error:
@@ -298,9 +310,17 @@ class Status:
         await self.client.patch(f"{path}/{subject.name}/status", {"status": body})
         word.written = body
 
-    async def _write_event(self, subject: Subject, reason: str, message: str) -> None:
-        kind = "Warning" if reason in _WARNINGS else "Normal"
-        await post_event(self.client, subject, kind, reason, message)
+    async def _write_events(self, subject: Subject, word: Word) -> None:
+        while word.events:
+            reason, message = word.said = word.events.pop(0)
+            if subject.owned and reason in _TOLD_BY_OWNERS:
+                continue
+            kind = "Warning" if reason in _WARNINGS else "Normal"
+            try:
+                await post_event(self.client, subject, kind, reason, message)
+            except (Unavailable, Throttled):
+                word.events = [(reason, message), *word.events]
+                raise
 
 
 async def post_event(

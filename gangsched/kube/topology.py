@@ -8,7 +8,7 @@ from gangsched.api import names
 from gangsched.core.cluster import Cluster
 from gangsched.core.topology import Tree
 from gangsched.kube.client import KubeClient
-from gangsched.kube.errors import KubeError, NotFound
+from gangsched.kube.errors import Conflict, KubeError, NotFound
 from gangsched.kube.stamps import stamp
 
 log = logging.getLogger(__name__)
@@ -24,23 +24,29 @@ class TopologyStatusWriter:
         self._client = client
         self._written: dict[str, dict[str, Any]] = {}
         self._problems: dict[str, str] = {}
+        self._uids: dict[str, str] = {}
 
-    def problem(self, name: str, message: str | None) -> None:
-        """Learn that a Topology is malformed, or that it is not any more (None)."""
-        if message is None:
+    def seen(self, name: str, uid: str, problem: str | None) -> None:
+        """Learn that a Topology exists, and what is wrong with it."""
+        if self._uids.get(name) != uid:
+            self._uids[name] = uid
+            self._written.pop(name, None)  # of another that had its name
+        if problem is None:
             self._problems.pop(name, None)
         else:
-            self._problems[name] = message
+            self._problems[name] = problem
 
     def forget(self, name: str) -> None:
         """Forget a Topology that was deleted."""
-        self._written.pop(name, None)
-        self._problems.pop(name, None)
+        for known in (self._uids, self._problems, self._written):
+            known.pop(name, None)
 
     async def run(self, cluster: Cluster) -> None:
         """Write until cancelled."""
         while True:
-            for name in {*cluster.trees, *self._problems}:
+            for name in list(self._uids):
+                if name not in self._uids:
+                    continue  # deleted while another was written
                 status = self._status(name, cluster)
                 if self._written.get(name) != status:
                     await self._write(name, status)
@@ -65,15 +71,16 @@ class TopologyStatusWriter:
         }
         if name in self._problems:
             condition["reason"] = "Invalid"
+        uid, told = self._uids[name], {**status, "conditions": [condition]}
         try:
-            await self._client.patch(path, {"status": {**status, "conditions": [condition]}})
-        except NotFound:
-            self.forget(name)
-            return
+            await self._client.patch(path, {"metadata": {"uid": uid}, "status": told})
+        except (NotFound, Conflict):
+            return  # it was deleted, as its watch is about to tell
         except KubeError as error:
             log.warning("status of Topology %s: %s", name, error)
             return
-        self._written[name] = status
+        if self._uids.get(name) == uid:
+            self._written[name] = status
 
 
 def describe(tree: Tree, cluster: Cluster) -> dict[str, Any]:

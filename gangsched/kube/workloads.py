@@ -15,7 +15,7 @@ from gangsched.core.queues import DEFAULT_QUEUE
 from gangsched.kube import groups
 from gangsched.kube.membership import gang_of
 from gangsched.kube.quantities import DecodeError
-from gangsched.kube.receivers import Receiver
+from gangsched.kube.receivers import Named
 from gangsched.kube.status import Subject
 from gangsched.kube.structs import GroupObject, Pod
 
@@ -45,7 +45,7 @@ def minimums(group: GroupObject) -> dict[str, int]:
     return found
 
 
-class Workloads(Receiver):
+class Workloads(Named):
     """What Workloads say of the gangs that pods name."""
 
     kind = "Workload"
@@ -53,7 +53,6 @@ class Workloads(Receiver):
     def __init__(self, scheduler: Any) -> None:
         super().__init__(scheduler)
         self._known: dict[tuple[str, str], GroupObject] = {}
-        self._names: dict[str, tuple[str, str]] = {}
         self._gangs: dict[GangId, _Group] = {}
 
     def pod(self, pod: Pod) -> None:
@@ -72,16 +71,15 @@ class Workloads(Receiver):
         metadata = group.metadata
         key = metadata.namespace, metadata.name
         self._known[key] = group
-        self._names[metadata.uid] = key
+        self.remember(raw, "/".join(key))
         for gang_id, of in self._gangs.items():
             if of[:2] == key:
                 self._declare(gang_id)
 
-    def gone(self, uid: str, raw: bytes | None) -> None:
+    def left(self, name: str) -> None:
         """Forget a Workload; gangs whose pods run keep what it said."""
-        key = self._names.pop(uid, None)
-        if key is not None:
-            self._known.pop(key, None)
+        namespace, _, own = name.partition("/")
+        self._known.pop((namespace, own), None)
 
     def forget(self, gang_id: GangId) -> None:
         """Forget a gang whose last pod is gone."""

@@ -153,7 +153,7 @@ class JobController:
             if not await lives(self._client, path, body["metadata"]["uid"]):
                 self.job_gone(body)
                 return
-            cache.doubted = False
+            cache.doubted = bool(cache.went)  # more went while it was asked
         subject = Subject(self.kind.api_version, self.kind.kind, *key, body["metadata"]["uid"])
         try:
             job = parse(body, self._scheduler, self.kind.kind)

@@ -13,6 +13,7 @@ from gangsched.core.jobs import jobset
 from gangsched.core.jobs.model import Json
 from gangsched.core.jobs.step import Clock
 from gangsched.core.jobs.tree import Owned, Steps
+from gangsched.core.shown import shown
 from gangsched.operators.owner import OwnerKind
 from gangsched.operators.parse import InvalidJobError, asked_of
 from gangsched.operators.shape import ClaimTemplate, JobTemplate, misshapen, without_nulls
@@ -101,7 +102,7 @@ def _check_targets(spec: JobSetSpec, known: list[str], subject: str) -> None:
             except re.error as error:
                 raise InvalidJobError(
                     f"{subject}: spec.failurePolicy.rules.onJobFailureMessagePatterns: "
-                    f"{pattern!r} is no regular expression: {error}"
+                    f"{shown(pattern)} is no regular expression: {error}"
                 ) from error
     if spec.coordinator is not None:
         named.append(("coordinator.replicatedJob", spec.coordinator.replicatedJob))

@@ -165,7 +165,7 @@ class OwnerController:
             if not await lives(self._client, self._own_path(subject), uid):
                 self.job_gone(body)
                 return
-            cache.doubted = False
+            cache.doubted = bool(cache.went)  # more went while it was asked
         parts = {ref: part for ref, part in cache.parts.items() if owner_uid(part) == uid}
         mended = _without_rejection(body)
         try:
@@ -252,6 +252,8 @@ class OwnerController:
         path = collection(self._versions[kind], kind, subject.namespace)
         policy = "Foreground" if kind in _FOREGROUND else "Background"
         await self._remove(f"{path}/{name}", uid, policy)
+        if uid in cache.went:
+            return  # the watch was quicker than the answer
         if policy == "Background":
             cache.parts.pop(ref, None)
             cache.gone.add(uid)

@@ -36,6 +36,7 @@ from gangsched.core.jobs.model import (
     RunLimits,
 )
 from gangsched.core.numbers import WHOLE_MAX, whole
+from gangsched.core.shown import shown
 from gangsched.operators.shape import misshapen, without_nulls
 
 GANG_RESTARTS = "gangsched.io/gang-restarts"
@@ -197,7 +198,7 @@ def _roles(
         kind = types.get(key.lower())
         if kind is None:
             allowed = " or ".join(framework.roles)
-            raise InvalidJobError(f"{where}: {key!r} is no replica type; use {allowed}")
+            raise InvalidJobError(f"{where}: {shown(key)} is no replica type; use {allowed}")
         if kind in found:
             raise InvalidJobError(f"{where}: there are two roles {kind}; give it once")
         replicas = 1 if replica.replicas is None else replica.replicas
@@ -264,8 +265,8 @@ def _gang_restarts(metadata: Json, subject: str) -> int:
     number = whole(text)
     if number is None:
         raise InvalidJobError(
-            f"{subject}: annotation {GANG_RESTARTS} is {text!r}; it must be a whole number up to "
-            f"{WHOLE_MAX}"
+            f"{subject}: annotation {GANG_RESTARTS} is {shown(text)}; it must be a whole number "
+            f"up to {WHOLE_MAX}"
         )
     return number
 

@@ -87,7 +87,7 @@ class Proxy:
                 if "watch" in request.query:
                     return await self._watch(request, answer)
                 body = await answer.read()
-        except aiohttp.ClientError:
+        except (aiohttp.ClientError, ConnectionError):  # either side went away
             return _hung_up(request)
         await self._through_the_dark(request)
         if self._rng.random() < weather.lost:

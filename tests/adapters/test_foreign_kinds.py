@@ -166,6 +166,17 @@ def test_each_replica_key_of_a_workloads_group_is_a_gang(pods_first):
     assert [gang_of(one) for one in pods] == list(told)
 
 
+def test_a_workload_that_was_made_anew_is_not_gone():
+    heard = Heard()
+    workloads = Workloads(heard)
+    workloads.take(json.dumps(WORKLOAD).encode())
+    metadata = WORKLOAD["metadata"] | {"uid": "another"}
+    workloads.take(json.dumps(WORKLOAD | {"metadata": metadata}).encode())
+    workloads.gone("w", None)
+    workloads.pod(workload_pod("0"))
+    assert [fact.gang.min_member for fact in heard.facts] == [4]
+
+
 def test_a_workload_that_is_wrong_names_itself():
     spec = {"podGroups": [{"name": "workers", "policy": {"gang": {"minCount": "few"}}}]}
     with pytest.raises(DecodeError, match=r"Workload ns/w: spec\.podGroups: .*few"):

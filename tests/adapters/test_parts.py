@@ -106,7 +106,7 @@ class Server:
 
     async def create(self, path, body) -> bytes:
         self.wrote.append(path)
-        metadata = body["metadata"] | {"uid": "new", "resourceVersion": "9"}
+        metadata = body["metadata"] | {"uid": f"new-{len(self.wrote)}", "resourceVersion": "9"}
         return msgspec.json.encode(body | {"metadata": metadata})
 
     async def patch(self, path, body, **_) -> bytes:
@@ -119,9 +119,17 @@ POD = {"spec": {"containers": [{"name": "pytorch", "image": "x"}]}}
 SPECS = {
     "PyTorchJob": {"pytorchReplicaSpecs": {"Worker": {"replicas": 1, "template": POD}}},
     "JobSet": {
-        "replicatedJobs": [{"name": "a", "replicas": 1, "template": {"spec": {"template": POD}}}]
+        "replicatedJobs": [{"name": "a", "replicas": 1, "template": {"spec": {"template": POD}}}],
+        "failurePolicy": {"maxRestarts": 1},
     },
 }
+FAILED = {"type": "Failed", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+
+
+def job(kind: str, version: str, status: dict) -> dict:
+    """Return a job as the API server has it."""
+    metadata = {"uid": "u", "name": "j", "namespace": "ns", "resourceVersion": version}
+    return {"metadata": metadata, "spec": SPECS[kind], "status": status}
 
 
 def started(kind: str, server: Server):
@@ -131,8 +139,7 @@ def started(kind: str, server: Server):
         if kind in FRAMEWORKS
         else OwnerController(server, jobset.kind("gangsched"))
     )
-    metadata = {"uid": "u", "name": "j", "namespace": "ns", "resourceVersion": "1"}
-    made.job_seen({"metadata": metadata, "spec": SPECS[kind], "status": {}})
+    made.job_seen(job(kind, "1", {}))
     group = {"uid": "g", "name": "j", "namespace": "ns", "resourceVersion": "1"}
     group |= {"ownerReferences": [owner(kind)]}
     made.part_seen("PodGroup", {"metadata": group, "spec": {}}, "j")
@@ -201,6 +208,41 @@ async def test_a_place_that_comes_before_the_answer_is_heeded(kind, made):
 @pytest.mark.parametrize("kind", ["PyTorchJob", "JobSet"])
 async def test_a_group_that_went_before_the_answer_is_made_again(kind):
     assert (await written(kind, "gone")).count("podgroups") == 3
+
+
+class Deleting(Swift):
+    """An API server whose watches tell that a part went before its deletion is answered, too."""
+
+    def __init__(self) -> None:
+        super().__init__("reserved")
+        self.jobs = []
+
+    async def create(self, path, body) -> bytes:
+        if path.endswith("/jobs"):
+            self.jobs.append(body["metadata"]["name"])
+        return await super().create(path, body)
+
+    async def patch(self, path, body, **_) -> bytes:
+        return msgspec.json.encode(job("JobSet", str(10 + len(self.wrote)), body["status"]))
+
+    async def delete(self, path, body) -> None:
+        kind = "Job" if "/jobs/" in path else "PodGroup"
+        metadata = {"name": path.rsplit("/", 1)[1], "namespace": "ns"}
+        metadata["uid"] = body["preconditions"]["uid"]
+        self.controller.part_gone(kind, {"metadata": metadata}, "j")
+
+
+async def test_a_part_that_went_before_its_deletion_was_answered_is_made_again():
+    """Else it would be waited for, for ever."""
+    server = Deleting()
+    server.controller, group = started("JobSet", server)
+    server.controller.part_gone("PodGroup", group, "j")
+    parts = server.controller._known["ns", "j"].parts
+    for _ in range(6):
+        await server.controller._step(("ns", "j"))
+        if len(server.jobs) == 1 and ("Job", "j-a-0") in parts:
+            parts["Job", "j-a-0"] |= {"status": {"conditions": [FAILED]}}
+    assert server.jobs == ["j-a-0", "j-a-0"]
 
 
 class Labelled:

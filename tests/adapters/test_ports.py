@@ -12,7 +12,7 @@ from aiohttp import web
 
 from gangsched.extender.server import serve
 from gangsched.kube.certificates import Certificates, due, issue
-from gangsched.kube.errors import Conflict, NotFound
+from gangsched.kube.errors import Conflict, Invalid, NotFound
 from gangsched.kube.reviews import Reviews, guard
 
 HOST = "gangsched-leader.gangsched-system.svc"
@@ -118,6 +118,60 @@ async def test_a_renewed_certificate_is_served_without_a_restart(tmp_path, monke
         keeping.cancel()
     finally:
         await runner.cleanup()
+
+
+def kept(data: dict[str, bytes]) -> Secrets:
+    """Return an API server whose Secret holds this."""
+    secrets = Secrets()
+    secrets.kept = {"data": {key: base64.b64encode(value).decode() for key, value in data.items()}}
+    return secrets
+
+
+async def test_an_empty_secret_is_filled():
+    secrets = kept({})
+    await Certificates(secrets, "ns/tls", HOST).context(clients=True)
+    assert {"ca.crt", "ca.key", "tls.crt", "client.crt"} <= secrets.data().keys()
+
+
+async def test_certificates_of_somebody_else_are_served_and_not_renewed(monkeypatch):
+    theirs = {key: value for key, value in issue(None, HOST).items() if key != "ca.key"}
+    secrets = kept(theirs)
+    monkeypatch.setattr("gangsched.kube.certificates.due", lambda *_: True)
+    await Certificates(secrets, "ns/tls", HOST).context(clients=True)
+    assert (secrets.writes, secrets.data()) == (0, theirs)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"ca.key": None, "tls.key": None}, "there is no tls.key; it must have ca.crt"),
+        ({"ca.crt": None}, "there is no ca.crt; it must have"),
+        ({"tls.key": issue(None, HOST)["tls.key"]}, "its certificates cannot be served: "),
+        ({"ca.key": None, "ca.crt": b"\xff"}, "its certificates cannot be served: "),
+        ({"ca.key": b"no key", "tls.crt": b"no certificate"}, "ca.crt or ca.key cannot be read: "),
+    ],
+)
+async def test_a_secret_that_cannot_be_served_says_why_and_is_left_alone(change, said):
+    data = {k: v for k, v in (issue(None, HOST) | change).items() if v is not None}
+    secrets = kept(data)
+    with pytest.raises(Invalid, match=f"^Secret ns/tls: {said}"):
+        await Certificates(secrets, "ns/tls", HOST).context(clients=True)
+    assert secrets.data() == data
+
+
+async def test_what_is_served_stays_while_the_secret_is_wrong(monkeypatch, caplog):
+    secrets = Secrets()
+    certificates = Certificates(secrets, "ns/tls", HOST)
+    await certificates.context(clients=True)
+    before = secrets.data()
+    secrets.kept = kept(before | {"tls.key": issue(None, HOST)["tls.key"]}).kept
+    monkeypatch.setattr("gangsched.kube.certificates._LOOK_S", 0.0)
+    keeping = asyncio.create_task(certificates.keep())
+    while "cannot be served" not in caplog.text:
+        await asyncio.sleep(0.01)
+    assert not keeping.done()
+    keeping.cancel()
+    assert certificates._data == before
 
 
 def test_certificates_are_due_long_before_they_end():

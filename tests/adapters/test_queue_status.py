@@ -15,8 +15,10 @@ class Api:
 
     def __init__(self) -> None:
         self.wrote, self.away = [], False
+        self.meanwhile = lambda: None
 
     async def patch(self, path, body) -> bytes:
+        self.meanwhile()
         if self.away:
             raise Unavailable(503, "etcd is away")
         self.wrote.append((path.split("/")[-2], "spent" in body["status"]))
@@ -34,7 +36,7 @@ def world(monkeypatch):
     writer = QueueStatusWriter(api, lambda: now[0])
     for name in ("busy", "idle"):
         engine.observe(f.QueueSeen(Queue(name)), 0.0)
-        writer.seen("Queue", name, None)
+        writer.seen("Queue", name, "uid", None)
 
     async def end(_):
         raise EnoughError
@@ -47,11 +49,11 @@ def world(monkeypatch):
             await writer.run(engine, dict)
         return [name for name, _ in api.wrote]
 
-    return engine, api, a_round
+    return engine, api, a_round, writer
 
 
 async def test_only_what_spends_is_written_again(world):
-    engine, api, a_round = world
+    engine, api, a_round, _ = world
     assert await a_round(1.0) == ["busy", "idle"], "at first everything"
     assert await a_round(40.0) == []
     engine.observe(f.GangSeen(gang("g", 1, queue="busy")), 50.0)
@@ -75,7 +77,7 @@ async def test_only_what_spends_is_written_again(world):
 
 
 async def test_what_another_process_wrote_is_not_written_again(world, monkeypatch):
-    engine, api, a_round = world
+    engine, api, a_round, _ = world
     bodies = {}
 
     async def keep(path, body):
@@ -87,7 +89,7 @@ async def test_what_another_process_wrote_is_not_written_again(world, monkeypatc
     monkeypatch.undo()
     successor = QueueStatusWriter(api, lambda: 5.0)
     for name in ("busy", "idle"):
-        successor.seen("Queue", name, None)
+        successor.seen("Queue", name, "uid", None)
         successor.adopt("Queue", name, bodies[name])
     engine.observe(f.GangSeen(gang("g", 1, queue="busy")), 5.0)
     engine.observe(pod("a", "g", needs(8), node=NodeName("n"), started_s=5.0), 5.0)
@@ -99,3 +101,22 @@ async def test_what_another_process_wrote_is_not_written_again(world, monkeypatc
     with pytest.raises(EnoughError):
         await successor.run(engine, dict)
     assert [name for name, _ in api.wrote] == ["busy"], "the idle one says it already"
+
+
+async def test_a_queue_may_go_while_another_is_written(world):
+    _, api, a_round, writer = world
+    api.meanwhile = lambda: writer.gone("Queue", "idle")
+    assert await a_round(1.0) == ["busy"]
+
+
+async def test_a_queue_made_anew_has_its_status_too(world):
+    _, api, a_round, writer = world
+    await a_round(1.0)
+    writer.seen("Queue", "idle", "another", None)
+    assert await a_round(3.0) == ["idle"]
+    # And so has one that is made anew while its predecessor's is written.
+    writer.seen("Queue", "idle", "a third", None)
+    api.meanwhile = lambda: writer.seen("Queue", "idle", "a fourth", None)
+    await a_round(5.0)
+    assert await a_round(7.0) == ["idle"]
+    assert await a_round(9.0) == []

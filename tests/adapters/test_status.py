@@ -52,6 +52,70 @@ async def test_a_status_that_could_not_be_written(monkeypatch, error, writes):
     assert api.phases == ["Placed"] * writes
 
 
+class Moody(Api):
+    """An API server that takes an Event only when it is sent again."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.events = []
+
+    async def patch(self, *_) -> bytes:
+        return b"{}"
+
+    async def create(self, _, body) -> bytes:
+        self.events.append(body["reason"])
+        if len(self.events) == 1:
+            raise self.error
+        return b"{}"
+
+
+@pytest.mark.parametrize(
+    ("error", "tries"), [(Unavailable(503, "etcd is away"), 2), (Forbidden(403, "no right"), 1)]
+)
+async def test_an_event_that_could_not_be_written_is_told_later(monkeypatch, error, tries):
+    monkeypatch.setattr(status, "_AGAIN_S", 0.01)
+    api = Moody(error)
+    made = Status(api)
+    made.subject(G, OURS)
+    made.take(PLACED)
+    running = asyncio.create_task(made.run())
+    await asyncio.sleep(0.2)
+    running.cancel()
+    assert api.events == ["Placed"] * tries
+
+
+class Slow(Moody):
+    """An API server where the first write fails in a way nobody knows, and all others take long."""
+
+    def __init__(self) -> None:
+        super().__init__(ZeroDivisionError("a defect"))
+        self.phases, self.wait_s = {}, 0.05
+
+    async def patch(self, path, body) -> bytes:
+        if "podgroups/bad/" in path and "podgroups/bad/" not in self.phases:
+            self.phases["podgroups/bad/"] = "failed"
+            raise self.error
+        await asyncio.sleep(self.wait_s)
+        self.phases[path.split("/")[-2]] = body["status"]["phase"]
+        return b"{}"
+
+
+async def test_what_was_written_while_another_failed_is_written_when_all_begin_anew():
+    api = Slow()
+    made = Status(api)
+    for name in ("good", "bad"):
+        group = Subject("gangsched.io/v1beta1", "PodGroup", "ns", name, name, has_status=True)
+        made.subject(GangId(f"ns/{name}"), group)
+        made.take(Report(GangId(f"ns/{name}"), "Placed", "Placed", "all 2 pods are bound."))
+    with pytest.raises(ExceptionGroup):
+        await made.run()
+    assert "good" not in api.phases
+    running = asyncio.create_task(made.run())
+    await asyncio.sleep(0.2)
+    running.cancel()
+    assert api.phases["good"] == "Placed"
+
+
 class Store:
     """An API server that keeps one object's status and its Events."""
 

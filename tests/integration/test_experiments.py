@@ -142,6 +142,20 @@ def test_what_falls_behind_is_stopped_early(laptop, home):
     assert stopped["status"]["observation"]["metrics"][0]["name"] == "accuracy"
 
 
+def test_a_trial_that_is_deleted_is_made_up_for(laptop, home):
+    body = example()
+    body["spec"] |= {"maxTrialCount": 2, "parallelTrialCount": 1, "maxFailedTrialCount": 1}
+    del body["spec"]["objective"]["goal"]
+    create(laptop, home, body)
+    (first,) = laptop.wait(lambda: trials(laptop, home), "the first trial", 90)
+    metadata = first["metadata"]
+    laptop.custom.delete_namespaced_custom_object(*GROUP, home, "trials", metadata["name"])
+    assert "Succeeded" in conditions(wait_over(laptop, home))
+    ended = [one for one in trials(laptop, home) if "Succeeded" in conditions(one)]
+    assert len(ended) == 2
+    assert metadata["uid"] not in [one["metadata"]["uid"] for one in ended]
+
+
 def test_trials_that_fail_end_it(laptop, home):
     body = example()
     (container,) = body["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"][

@@ -1,7 +1,7 @@
 """A day of jobs on a real control plane, watched by a real Prometheus.
 
-The day is two minutes long. Its jobs keep to their estimates, so their predicted starts must be
-right; and it has some of everything, so every panel of the dashboards must show something.
+The day is a minute and a half long. Its jobs keep to their estimates, so their predicted starts
+must be right; and it has some of everything, so every panel of the dashboards must show something.
 """
 
 import calendar
@@ -26,6 +26,7 @@ from gangsched.local.plane import Options
 
 NOON_S = 29.0
 ROOT = Path(__file__).parents[2]
+DASHBOARDS = ROOT / "manifests" / "monitoring" / "dashboards"
 NODES = NodeGroup(name="k", kind="kwok", count=4, gpus=8, rack_size=2, taints=())
 
 
@@ -62,12 +63,12 @@ DAY = [
     Job("v-two", 18, 2, 10, "vision"),
     Job("s-two", 20, 2, 10, "speech"),
     Job("s-three", 22, 1, 10, "speech"),
-    Job("s-four", 24, 3, 10, "speech"),
+    Job("s-four", 24, 3, 6, "speech"),
     # It never fits: a reason is shown as long as the day lasts.
     Job("v-never", 26, 5, 10, "vision"),
     # The boss comes while a long one runs: it has to go.
-    Job("s-long", 66, 2, 60, "speech"),
-    Job("s-boss", 93, 3, 10, "speech", "boss"),
+    Job("s-long", 66, 2, 30, "speech"),
+    Job("s-boss", 86, 3, 10, "speech", "boss"),
 ]
 
 
@@ -187,7 +188,7 @@ def test_somebody_gave_way_and_somebody_went_round(day):
 def panels() -> list[tuple[str, str, str]]:
     """Return board, title and query of every panel."""
     found = []
-    for path in sorted((ROOT / "manifests" / "dashboards").glob("*.json")):
+    for path in sorted(DASHBOARDS.glob("*.json")):
         for panel in json.loads(path.read_text())["panels"]:
             found += [
                 (path.stem, panel["title"], target["expr"]) for target in panel.get("targets", [])

@@ -11,7 +11,11 @@ from functools import cache
 import pytest
 from audited import AUDIT
 
+from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.local.bootstrap import shipped
+from gangsched.operators import jobset, trainjob
+from gangsched.operators.runtimes import Runtimes
+from gangsched.operators.search import experiment, trial
 
 pytestmark = [
     pytest.mark.alone,
@@ -67,6 +71,7 @@ UNUSED: dict[Right, str] = {
         for verb in ("create", "get", *(["delete"] if kind == "trainjobs" else []))
     },
     ("kubeflow.org", "trials", "get"): _EXISTS,
+    ("kubeflow.org", "experiments", "get"): "an Experiment one of whose Trials went: is it there?",
     ("kubeflow.org", "experiments/finalizers", "update"): _OWNERS,
     ("kubeflow.org", "trials/finalizers", "update"): _OWNERS,
 }
@@ -129,3 +134,13 @@ def test_every_right_is_used_or_explained():
     unused = rights - asked("gangsched")[0]
     assert sorted(unused - UNUSED.keys()) == [], "rights that nobody used"
     assert sorted(UNUSED.keys() - rights) == [], "explained, and not granted"
+
+
+def test_whoever_owns_something_may_be_looked_at():
+    """When a part went, its owner may have gone unheard of: the controllers ask."""
+    trees = (jobset.kind(""), trainjob.kind(Runtimes()), experiment.kind(), trial.kind())
+    rights = granted("gangsched")
+    for kind in (*FRAMEWORKS.values(), *trees):
+        if kind.kind == "MXJob":
+            continue  # it is only told why it is not run
+        assert (kind.api_version.split("/")[0], kind.plural, "get") in rights

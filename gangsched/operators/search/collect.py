@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import re2
 
 from gangsched.core.jobs.metrics import Series
+from gangsched.core.shown import shown
 
 FILTER = r"([\w|-]+)\s*=\s*([+-]?\d*(\.\d+)?([Ee][+-]?\d+)?)"
 """A name, an equals sign and a number: Katib's default filter."""
@@ -55,7 +56,7 @@ def _compiled(expression: str) -> "re2._Regexp":
     except re2.error as error:
         why = error.args[0]
         said = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
-        raise FilterError(f"{expression!r} is no expression (RE2): {said}") from error
+        raise FilterError(f"{shown(expression)} is no expression (RE2): {said}") from error
     if pattern.groups < _GROUPS:
-        raise FilterError(f"{expression!r} needs two groups, name and value")
+        raise FilterError(f"{shown(expression)} needs two groups, name and value")
     return pattern

@@ -5,6 +5,7 @@ from typing import Any
 import gjson
 
 from gangsched.core.jobs.model import Json
+from gangsched.core.shown import shown
 
 _CONDITION = 'status.conditions.#(type=="{}")#|#(status=="True")#'
 _ENDS = {
@@ -72,7 +73,7 @@ def check(spec: Json) -> None:
 
 
 def _holds(field: str, path: str, job: Json) -> Any:
-    where = f"{field} is {path[:_LENGTH]!r}"
+    where = f"{field} is {shown(path)}"
     if len(path) > _LENGTH:
         raise ConditionError(f"{field} has {len(path)} letters; {_LENGTH} are allowed")
     if found := next((one for one in _PATTERNS if one in path), None):

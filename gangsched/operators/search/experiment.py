@@ -12,6 +12,7 @@ from gangsched.core.jobs.model import Json
 from gangsched.core.jobs.step import Clock
 from gangsched.core.jobs.tree import Owned, Steps
 from gangsched.core.jobs.trial import API_VERSION
+from gangsched.core.shown import shown
 from gangsched.operators.owner import OwnerKind
 from gangsched.operators.parse import InvalidJobError
 from gangsched.operators.search.ends import ConditionError, check
@@ -22,7 +23,6 @@ from gangsched.operators.search.trial import unrunnable
 
 _NAME_LENGTH = 40
 _PARALLEL = 3
-_SHOWN = 40
 _LARGEST = {"int": 2**63 - 1, "double": 1e300}
 """What the libraries that search can reckon with."""
 
@@ -67,13 +67,15 @@ def _checked(owned: Owned) -> Json:
     if name not in ALGORITHMS:
         said = "is Katib's and not run here" if name in _KATIB else "is not known"
         there = ", ".join(ALGORITHMS)
-        raise wrong(f"spec.algorithm.algorithmName: {name!r} {said}; there are: {there}")
+        raise wrong(f"spec.algorithm.algorithmName: {shown(name)} {said}; there are: {there}")
     if why := misset(spec.algorithm):
         raise wrong(f"spec.algorithm.{why}")
     stopping = spec.earlyStopping
     if stopping is not None and stopping.algorithmName != MEDIANSTOP:
         known = stopping.algorithmName
-        raise wrong(f"spec.earlyStopping.algorithmName: {known!r} is not known; use {MEDIANSTOP}")
+        raise wrong(
+            f"spec.earlyStopping.algorithmName: {shown(known)} is not known; use {MEDIANSTOP}"
+        )
     if stopping is not None and (why := misset(stopping)):
         raise wrong(f"spec.earlyStopping.{why}")
     most = spec.maxTrialCount
@@ -114,9 +116,9 @@ def _misspaced(parameter: Parameter) -> str:
         try:
             numbers[field] = int(text) if kind == "int" else float(text)
         except ValueError:
-            return f"{field} is {text[:_SHOWN]!r}; it must be a number ({kind})"
+            return f"{field} is {shown(text)}; it must be a number ({kind})"
         if not abs(numbers[field]) <= _LARGEST[kind]:
-            return f"{field} is {text[:_SHOWN]!r}; it must be within ±{_LARGEST[kind]:.3g}"
+            return f"{field} is {shown(text)}; it must be within ±{_LARGEST[kind]:.3g}"
     if "min" not in numbers or "max" not in numbers:
         return f"a parameter of type {parameter.parameterType} needs min and max"
     if numbers["min"] > numbers["max"]:
@@ -158,8 +160,8 @@ def _untemplated(spec: dict[str, Any]) -> str:
         if one["reference"] not in names and not one["reference"].startswith("${trialSpec."):
             there = ", ".join(sorted(names))
             return (
-                f"trialParameters[{one['name']}].reference: {one['reference']!r} is not one of "
-                f"spec.parameters, which are: {there}"
+                f"trialParameters[{one['name']}].reference: {shown(one['reference'])} is not one "
+                f"of spec.parameters, which are: {there}"
             )
     used = experiment.places(template)
     if missing := sorted(used - given_names):

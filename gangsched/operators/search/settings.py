@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from gangsched.api.katib import Algorithm
 from gangsched.core.numbers import whole
+from gangsched.core.shown import shown
 
 MEDIANSTOP = "medianstop"
 _MOST = 2**32 - 1
@@ -34,8 +35,10 @@ def misset(algorithm: Algorithm) -> str:
     for one in algorithm.algorithmSettings or []:
         allowed = known.get(one.name)
         if allowed is None:
-            return f"algorithmSettings: {one.name!r} is not known; there are: {', '.join(known)}"
-        where = f"algorithmSettings[{one.name}] is {one.value!r}"
+            return (
+                f"algorithmSettings: {shown(one.name)} is not known; there are: {', '.join(known)}"
+            )
+        where = f"algorithmSettings[{one.name}] is {shown(one.value)}"
         if isinstance(allowed, tuple):
             if one.value not in allowed:
                 return f"{where}; it must be one of: {', '.join(allowed)}"

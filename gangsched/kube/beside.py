@@ -1,0 +1,125 @@
+"""Work beside scheduling: advice, predictions, statuses. Whatever is wrong with it, gangs start."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gangsched.config import SchedulerConfig
+from gangsched.core.forecast import Effort, Prediction, forecast
+from gangsched.core.model import GangId
+from gangsched.core.snapshot import Asked
+from gangsched.kube.client import KubeClient
+from gangsched.kube.counsel import Counsel
+from gangsched.kube.errors import EngineError
+
+if TYPE_CHECKING:
+    from gangsched.kube.scheduler import Scheduler
+
+log = logging.getLogger(__name__)
+
+Work = Callable[[], Awaitable[None]]
+
+_ADVISED_AT_ONCE = 8
+"""Refused gangs thought about in one go; each costs some tens of plans."""
+
+_AGAIN_S = 5.0
+
+
+class Beside:
+    """What thinks about the gangs of one scheduler, and what tells of them."""
+
+    def __init__(self, scheduler: "Scheduler", client: KubeClient, config: SchedulerConfig) -> None:
+        self.predictions: dict[GangId, Prediction] = {}
+        self.first_told_s: dict[GangId, float] = {}
+        """When each waiting gang was first expected to start."""
+
+        self._scheduler = scheduler
+        self._client = client
+        self._config = config
+
+    def works(self) -> Mapping[str, Work]:
+        """Return what goes on while this process leads, by name."""
+        scheduler, engine = self._scheduler, self._scheduler.engine
+        interval_s = self._config.history_interval_s
+        return {
+            "advice": self._advise_on,
+            "predictions": self._predict_on,
+            "history": partial(scheduler.history.run, engine.history, interval_s),
+            "the status of queues": partial(scheduler.queues.run, engine, lambda: self.predictions),
+            "the status of topologies": partial(scheduler.topologies.run, engine.cluster),
+        }
+
+    async def keep_up(self, name: str, work: Work) -> None:
+        """Do work that never ends, and begin it anew some time after it failed.
+
+        Raises:
+            EngineError: what is known of the cluster may be wrong from now on.
+
+        """
+        while True:
+            try:
+                await work()
+            except EngineError:
+                raise
+            except Exception:
+                log.exception("%s failed", name)
+                self._scheduler.metrics.failures.labels(name).inc()
+            await asyncio.sleep(_AGAIN_S)
+
+    async def _predict_on(self) -> None:
+        """Predict when waiting gangs start, again and again, within a bounded effort."""
+        scheduler = self._scheduler
+        effort = Effort(self._config.forecast_runs, self._config.forecast_cycles)
+        while True:
+            snapshot = scheduler.engine.snapshot(scheduler.now_s(), who=Asked.ALL)
+            took_s = 0.0
+            found: dict[GangId, Prediction] = {}
+            if snapshot.waiting:
+                started_s = time.monotonic()
+                found = await asyncio.to_thread(
+                    forecast, snapshot, scheduler.policies, scheduler.now_s(), effort
+                )
+                took_s = time.monotonic() - started_s
+                scheduler.metrics.forecast_seconds.observe(took_s)
+                scheduler.status.expect(found, scheduler.engine.reserved)
+            self._remember(found)
+            await asyncio.sleep(self._rest_s(self._config.forecast_interval_s, took_s))
+
+    def _remember(self, found: dict[GangId, Prediction]) -> None:
+        self.predictions = found
+        known = self._scheduler.engine.gangs
+        self.first_told_s = {
+            gang: start_s for gang, start_s in self.first_told_s.items() if gang in known
+        }
+        for gang, one in found.items():
+            if one.start_s is not None and gang in known:
+                self.first_told_s.setdefault(gang, one.start_s)
+
+    async def _advise_on(self) -> None:
+        """Think about what would help refused gangs, apart from planning."""
+        scheduler = self._scheduler
+        counsel = Counsel(self._client, self._config, scheduler.policies.placer)
+        took_s = 0.0
+        while True:
+            await asyncio.sleep(self._rest_s(self._config.advice_interval_s, took_s))
+            took_s, begun_s = 0.0, time.monotonic()
+            due = scheduler.engine.unadvised(_ADVISED_AT_ONCE, scheduler.now_s())
+            if not due:
+                continue
+            await counsel.look(scheduler.engine, scheduler.now_s())
+            for waiting, refusal in due:
+                started_s = time.monotonic()
+                plan = await asyncio.to_thread(counsel.advise, waiting, refusal)
+                scheduler.metrics.advice_seconds.observe(time.monotonic() - started_s)
+                scheduler.accept(plan)
+            took_s = time.monotonic() - begun_s
+
+    def _rest_s(self, least_s: float, took_s: float) -> float:
+        """Return how long to rest after work that may wait: it takes the interpreter from others.
+
+        With 500 gangs waiting on 1,000 nodes, forecasts one after another held up binding.
+        """
+        return max(least_s, took_s * (1 / self._config.courtesy_share - 1))

@@ -1,0 +1,85 @@
+"""Work beside scheduling: it may fail, and is begun anew; the engine may not."""
+
+import asyncio
+
+import pytest
+from builders import POLICIES, node
+from prometheus_client import generate_latest
+
+from gangsched.config import SchedulerConfig
+from gangsched.core.facts import NodeSeen
+from gangsched.core.forecast import Prediction
+from gangsched.core.model import Source
+from gangsched.kube.errors import EngineError
+from gangsched.kube.scheduler import Scheduler
+from gangsched.metrics import Metrics
+
+
+@pytest.fixture
+def scheduler(monkeypatch):
+    """Return one that changes nothing, with no time between a failure and the next try."""
+    monkeypatch.setattr("gangsched.kube.beside._AGAIN_S", 0.0)
+    return Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), look_only=True)
+
+
+async def test_what_fails_is_counted_told_and_begun_anew(scheduler, caplog):
+    tries, done = [], asyncio.Event()
+
+    async def work() -> None:
+        tries.append(1)
+        if len(tries) <= 2:
+            raise ZeroDivisionError("a defect")
+        done.set()
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(scheduler.beside.keep_up("advice", work))
+    await asyncio.wait_for(done.wait(), 10)
+    task.cancel()
+    assert caplog.text.count("advice failed") == 2
+    assert "a defect" in caplog.text
+    figures = generate_latest(scheduler.metrics.registry)
+    assert b'gangsched_failures_total{work="advice"} 2.0' in figures
+
+
+async def test_a_failure_of_the_engine_is_passed_on(scheduler):
+    async def work() -> None:
+        raise EngineError("a defect")
+
+    with pytest.raises(EngineError):
+        await scheduler.beside.keep_up("advice", work)
+
+
+async def test_a_failure_of_the_engine_ends_the_process_whoever_caught_it(scheduler, monkeypatch):
+    async def read(*_) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(scheduler, "read", read)
+    monkeypatch.setattr(scheduler.engine, "observe", lambda *_: {}["a defect"])
+    running = asyncio.create_task(scheduler.run())
+    await asyncio.sleep(0)
+    with pytest.raises(EngineError):  # as in an answer to kube-scheduler, where aiohttp catches it
+        scheduler.observe(NodeSeen(node("n")))
+    with pytest.raises(ExceptionGroup) as raised:
+        await asyncio.wait_for(running, 10)
+    assert raised.group_contains(EngineError)
+
+
+async def test_an_order_that_fails_unexpectedly_ends_the_process(scheduler, monkeypatch):
+    async def read(*_) -> None:
+        await asyncio.Event().wait()
+
+    async def order() -> None:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(scheduler, "read", read)
+    running = asyncio.create_task(scheduler.run())
+    scheduler.pods.start(order())
+    with pytest.raises(ExceptionGroup) as raised:
+        await asyncio.wait_for(running, 10)
+    assert raised.group_contains(ZeroDivisionError)
+
+
+def test_what_a_gang_was_told_first_is_forgotten_with_it(scheduler):
+    beside = scheduler.beside
+    beside._remember({"ns/gone": Prediction("ns/gone", 1, 5.0, 5.0, 5.0, Source.LEARNT)})
+    assert beside.first_told_s == {}
