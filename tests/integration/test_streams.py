@@ -1,6 +1,5 @@
 """kubectl exec and port-forward on process nodes, and pods that call the API server."""
 
-import socket
 import subprocess
 import urllib.error
 import urllib.request
@@ -106,28 +105,28 @@ def test_a_container_that_does_not_run(laptop, pod):
 
 
 def test_port_forward(laptop, pod):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     kubectl = laptop.plane.info()["kubectl"]
-    ports = f"{port}:8123", f"{port + 1}:9"
     forwarding = subprocess.Popen(
-        [kubectl, "port-forward", "-n", pod, "pod/web", *ports],
+        [kubectl, "port-forward", "--address=127.0.0.1", "-n", pod, "pod/web", ":8123", ":9"],
         env=environment(laptop.plane),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
     try:
-        assert "Forwarding from" in forwarding.stdout.readline()
+        # "Forwarding from 127.0.0.1:40123 -> 8123": kubectl chooses free ports of ours itself.
+        lines = [forwarding.stdout.readline() for _ in range(2)]
+        assert all(line.startswith("Forwarding from") for line in lines), lines
+        server, closed = (f"http://{line.split()[2]}" for line in lines)
         for _ in range(3):
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}", timeout=20) as answer:
+            with urllib.request.urlopen(server, timeout=20) as answer:
                 assert answer.read() == b"it works\n"
         with pytest.raises((ConnectionError, urllib.error.URLError)):
-            urllib.request.urlopen(f"http://127.0.0.1:{port + 1}", timeout=20)
+            urllib.request.urlopen(closed, timeout=20)
     finally:
         forwarding.terminate()
-        said, _ = forwarding.communicate(timeout=20)
+        said = forwarding.stdout.read()
+        forwarding.wait(timeout=20)
     assert "port 9 of the pod: ConnectionRefusedError" in said
 
 
