@@ -30,7 +30,8 @@ from gangsched.core.refusal import Refusal
 from gangsched.core.snapshot import Asked
 from gangsched.kube import groups
 from gangsched.kube.quantities import DecodeError, quantity
-from gangsched.kube.queue_status import pending_and_admitted, stamp
+from gangsched.kube.queue_status import pending_and_admitted
+from gangsched.kube.stamps import stamp
 from gangsched.operators.parse import InvalidJobError, parse
 
 Data = dict[str, Any]

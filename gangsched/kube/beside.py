@@ -44,12 +44,13 @@ class Beside:
         """Return what goes on while this process leads, by name."""
         scheduler, engine = self._scheduler, self._scheduler.engine
         interval_s = self._config.history_interval_s
+        queues, topologies = scheduler.queue_status, scheduler.topology_status
         return {
             "advice": self._advise_on,
             "predictions": self._predict_on,
             "history": partial(scheduler.history.run, engine.history, interval_s),
-            "the status of queues": partial(scheduler.queues.run, engine, lambda: self.predictions),
-            "the status of topologies": partial(scheduler.topologies.run, engine.cluster),
+            "the status of queues": partial(queues.run, engine, lambda: self.predictions),
+            "the status of topologies": partial(topologies.run, engine.cluster),
         }
 
     async def keep_up(self, name: str, work: Work) -> None:

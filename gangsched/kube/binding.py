@@ -235,9 +235,7 @@ class Pods:
         }
         body = {"metadata": {"uid": order.uid}, "status": {"conditions": [condition]}}
         try:
-            await self._client.request(
-                "PATCH", f"{_path(order.name)}/status", body=body, content_type=STRATEGIC
-            )
+            await self._client.patch(f"{_path(order.name)}/status", body, STRATEGIC)
         except KubeError as error:
             log.warning("condition of %s: %s", order.name, error)
 

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from gangsched.core import facts as f
 from gangsched.kube import groups, queues
+from gangsched.kube.declared import Declared
 from gangsched.kube.quantities import DecodeError
 from gangsched.kube.receivers import Named, Receiver
 
@@ -49,20 +50,43 @@ class Namespaces(Named):
             self.scheduler.declared.namespaces_changed()
 
 
-class Queues(Named):
+class Declaration(Named):
+    """Objects whose status says whether they are understood."""
+
+    def __init__(self, scheduler: "Scheduler", statuses: Declared) -> None:
+        super().__init__(scheduler)
+        self._statuses = statuses
+
+    def stand(self, raw: bytes, problem: str | None = None) -> None:
+        """Learn that an object exists, what is wrong with it, and what its status says."""
+        _, name, uid = groups.group_key(raw)
+        self.remember(raw)
+        self._statuses.seen(name, uid, problem)
+        if not self.scheduler.ready.is_set():
+            self._statuses.adopt(name, groups.stored_status(raw))
+
+    def malformed(self, raw: bytes, message: str) -> None:
+        """Tell the object's owner; the last valid declaration stays."""
+        self.stand(raw, message)
+
+    def left(self, name: str) -> None:
+        """Forget what there was to tell of the name."""
+        self._statuses.gone(name)
+
+
+class Queues(Declaration):
     """Queues. What another scheduler process had counted of GPU time is taken over once."""
 
     kind = "Queue"
 
     def __init__(self, scheduler: "Scheduler") -> None:
-        super().__init__(scheduler)
+        super().__init__(scheduler, scheduler.queue_status.queues)
         self._valid: dict[str, bytes] = {}
 
     def take(self, raw: bytes) -> None:
         """Turn an object into facts."""
         scheduler = self.scheduler
         _, name, uid = groups.group_key(raw)
-        self.remember(raw)
         found = queues.queue(raw, scheduler.priorities, scheduler.namespaces)
         orders = scheduler.policies.orders
         if found.order and found.order not in orders:
@@ -72,18 +96,11 @@ class Queues(Named):
             )
         new = uid not in self._valid
         self._valid[uid] = raw
-        scheduler.queues.seen("Queue", name, uid, None)
+        self.stand(raw)
         scheduler.observe(f.QueueSeen(found))
         if new:
             for fact in queues.gpu_time(raw):
                 scheduler.observe(fact)
-            if not scheduler.ready.is_set():
-                scheduler.queues.adopt("Queue", name, groups.stored_status(raw))
-
-    def malformed(self, raw: bytes, message: str) -> None:
-        """Tell the object's owner; the last valid declaration stays."""
-        _, name, uid = groups.group_key(raw)
-        self.scheduler.queues.seen("Queue", name, uid, message)
 
     def namespaces_changed(self) -> None:
         """Read all valid declarations again: others may use the queues now."""
@@ -99,55 +116,45 @@ class Queues(Named):
 
     def left(self, name: str) -> None:
         """Turn it into facts that nothing has this name any more."""
-        self.scheduler.queues.gone("Queue", name)
+        super().left(name)
         self.scheduler.observe(f.QueueGone(name))
 
 
-class Reservations(Named):
+class Reservations(Declaration):
     """Room booked in advance."""
 
     kind = "Reservation"
 
+    def __init__(self, scheduler: "Scheduler") -> None:
+        super().__init__(scheduler, scheduler.queue_status.reservations)
+
     def take(self, raw: bytes) -> None:
         """Turn an object into facts."""
-        booking = queues.reservation(raw)
-        if not self.scheduler.ready.is_set():
-            self.scheduler.queues.adopt("Reservation", booking.name, groups.stored_status(raw))
-        self.remember(raw)
-        self.scheduler.queues.seen("Reservation", booking.name, groups.group_key(raw)[2], None)
-        self.scheduler.observe(f.BookingSeen(booking))
-
-    def malformed(self, raw: bytes, message: str) -> None:
-        """Tell the object's owner; the last valid declaration stays."""
-        _, name, uid = groups.group_key(raw)
-        self.remember(raw)
-        self.scheduler.queues.seen("Reservation", name, uid, message)
+        scheduler, booking = self.scheduler, queues.reservation(raw)
+        self.stand(raw)
+        scheduler.observe(f.BookingSeen(booking))
 
     def left(self, name: str) -> None:
         """Turn it into facts that nothing has this name any more."""
-        self.scheduler.queues.gone("Reservation", name)
+        super().left(name)
         self.scheduler.observe(f.BookingGone(name))
 
 
-class Topologies(Named):
+class Topologies(Declaration):
     """Our own Topologies."""
 
     kind = "Topology"
 
+    def __init__(self, scheduler: "Scheduler") -> None:
+        super().__init__(scheduler, scheduler.topology_status.topologies)
+
     def take(self, raw: bytes) -> None:
         """Turn an object into facts."""
-        topology = groups.topology(raw)
-        self.remember(raw)
-        self.scheduler.topologies.seen(topology.name, groups.group_key(raw)[2], None)
-        self.scheduler.observe(f.TopologySeen(topology))
-
-    def malformed(self, raw: bytes, message: str) -> None:
-        """Tell the object's owner; the last valid declaration stays."""
-        _, name, uid = groups.group_key(raw)
-        self.remember(raw)
-        self.scheduler.topologies.seen(name, uid, message)
+        scheduler, topology = self.scheduler, groups.topology(raw)
+        self.stand(raw)
+        scheduler.observe(f.TopologySeen(topology))
 
     def left(self, name: str) -> None:
         """Turn it into facts that nothing has this name any more."""
-        self.scheduler.topologies.forget(name)
+        super().left(name)
         self.scheduler.observe(f.TopologyGone(name))

@@ -1,12 +1,9 @@
 """The status of Queues and Reservations, and the GPU time the next process takes over."""
 
 import asyncio
-import logging
-from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from collections.abc import Callable
 from typing import Any
 
-from gangsched.api import names
 from gangsched.core.accounts.tree import number
 from gangsched.core.engine import Engine, State
 from gangsched.core.forecast import Prediction
@@ -14,10 +11,8 @@ from gangsched.core.model import GangId
 from gangsched.core.queueing.horizon import booked_rows
 from gangsched.core.queues import Stop
 from gangsched.kube.client import KubeClient
-from gangsched.kube.errors import Conflict, KubeError, NotFound
-from gangsched.kube.words import same
-
-log = logging.getLogger(__name__)
+from gangsched.kube.declared import Declared, Ready
+from gangsched.kube.stamps import stamp
 
 _EVERY_S = 2.0
 _SPENT_EVERY_S = 30.0
@@ -28,34 +23,11 @@ class QueueStatusWriter:
     """Writes the status of Queues and Reservations when it changed, at most every two seconds."""
 
     def __init__(self, client: KubeClient, now_s: Callable[[], float]) -> None:
-        self._client = client
+        self.queues = Declared(client, "Queue", "queues")
+        self.reservations = Declared(client, "Reservation", "reservations")
         self._now_s = now_s
-        self._written: dict[str, dict[str, Any]] = {}
-        self._stored: dict[str, Mapping[str, Any]] = {}
         self._spent_s = 0.0
         self._spent: dict[str, float] = {}
-        self.problems: dict[str, str] = {}
-        self._uids: dict[str, str] = {}
-
-    def seen(self, kind: str, name: str, uid: str, problem: str | None) -> None:
-        """Learn that an object exists, and what is wrong with it."""
-        key = f"{kind}/{name}"
-        if self._uids.get(key) != uid:
-            self._uids[key] = uid
-            self._written.pop(key, None)  # of another that had its name
-        if problem is None:
-            self.problems.pop(key, None)
-        else:
-            self.problems[key] = problem
-
-    def adopt(self, kind: str, name: str, stored: Mapping[str, Any]) -> None:
-        """Learn what an earlier process wrote: a thousand queues are not written anew."""
-        self._stored[f"{kind}/{name}"] = stored
-
-    def gone(self, kind: str, name: str) -> None:
-        """Forget an object that was deleted."""
-        for known in (self._uids, self.problems, self._written, self._stored):
-            known.pop(f"{kind}/{name}", None)
 
     async def run(
         self, engine: Engine, predictions: Callable[[], dict[GangId, Prediction]]
@@ -67,17 +39,11 @@ class QueueStatusWriter:
             if now_s - self._spent_s >= _SPENT_EVERY_S:
                 self._spent_s, moved = now_s, self._moved(engine, now_s)
             counts = pending_and_admitted(engine)
-            for key in list(self._uids):
-                if key not in self._uids:
-                    continue  # deleted while another was written
-                kind, name = key.split("/", 1)
-                if kind == "Queue":
-                    status = queue_status(engine, name, now_s, counts, predictions())
-                else:
-                    status = reservation_status(engine, name, now_s)
-                if key in self.problems:
-                    status["message"] = self.problems[key]
-                await self._write(key, status, engine, name, now_s, spent=name in moved)
+            for name in self.queues:
+                status = queue_status(engine, name, now_s, counts, predictions())
+                await self._write_queue(engine, name, status, now_s, spent=name in moved)
+            for name in self.reservations:
+                await self.reservations.write(name, reservation_status(engine, name, now_s))
             await asyncio.sleep(_EVERY_S)
 
     def _moved(self, engine: Engine, now_s: float) -> set[str]:
@@ -89,49 +55,18 @@ class QueueStatusWriter:
         before, self._spent = self._spent, engine.ledger.totals(now_s)
         return {queue for queue, spent in self._spent.items() if spent > before.get(queue, 0.0)}
 
-    async def _write(
-        self,
-        key: str,
-        status: dict[str, Any],
-        engine: Engine,
-        name: str,
-        now_s: float,
-        *,
-        spent: bool,
+    async def _write_queue(
+        self, engine: Engine, name: str, status: dict[str, Any], now_s: float, *, spent: bool
     ) -> None:
-        if key.startswith("Queue/"):
-            tree = engine.ledger.usage.tree
-            problem = self.problems.get(key) or tree.problems.get(name)
-            status["conditions"] = [
-                {
-                    "type": "Ready",
-                    "status": "False" if problem else "True",
-                    "reason": "Invalid" if problem else "Valid",
-                    "message": problem or "",
-                }
-            ]
-        stored = self._stored.pop(key, None)
-        if stored is not None and same(stored, status):
-            self._written[key] = status
-        if self._written.get(key) == status and not (spent and key.startswith("Queue/")):
-            return
-        body = dict(status)
-        if key.startswith("Queue/"):
-            body["asOf"] = stamp(now_s)
-            body["spent"] = spent_status(engine, name, now_s)
-            body["conditions"] = [{**status["conditions"][0], "lastTransitionTime": stamp(now_s)}]
-        uid, plural = self._uids[key], "queues" if key.startswith("Queue/") else "reservations"
-        path = f"/apis/{names.GROUP}/{names.VERSION}/{plural}/{name}/status"
-        try:
-            await self._client.patch(path, {"metadata": {"uid": uid}, "status": body})
-        except (NotFound, Conflict):
-            return  # it was deleted, as its watch is about to tell
-        except KubeError as error:
-            log.warning("status of %s: %s", key, error)
+        tree = engine.ledger.usage.tree
+        problem = self.queues.problems.get(name) or tree.problems.get(name)
+        ready = Ready(problem is None, "Invalid" if problem else "Valid", problem or "")
+
+        def time() -> dict[str, Any]:
+            return {"asOf": stamp(now_s), "spent": spent_status(engine, name, now_s)}
+
+        if not await self.queues.write(name, status, ready, beside=time, anyway=spent):
             self._spent.pop(name, None)
-            return
-        if self._uids.get(key) == uid:
-            self._written[key] = status
 
 
 Counts = dict[str, tuple[int, int, list[GangId]]]
@@ -268,8 +203,3 @@ def reservation_status(engine: Engine, name: str, now_s: float) -> dict[str, Any
         "nextStart": stamp(start_s),
         "nextEnd": stamp(end_s),
     }
-
-
-def stamp(at_s: float) -> str:
-    """Write seconds since the epoch as the API does."""
-    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -98,9 +98,9 @@ class Scheduler:
 
         self.ready = asyncio.Event()
         self.mig = MigWriter(client, config.mig_config_map)
-        self.topologies = TopologyStatusWriter(client)
+        self.topology_status = TopologyStatusWriter(client)
         self.history = HistoryKeeper(client, config.history_config_map)
-        self.queues = QueueStatusWriter(client, self.now_s)
+        self.queue_status = QueueStatusWriter(client, self.now_s)
         self.planned_pods_max = config.planned_pods_max
         self.priorities: dict[str, int] = {}
         self.namespaces: dict[str, dict[str, str]] = {}

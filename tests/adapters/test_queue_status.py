@@ -36,7 +36,7 @@ def world(monkeypatch):
     writer = QueueStatusWriter(api, lambda: now[0])
     for name in ("busy", "idle"):
         engine.observe(f.QueueSeen(Queue(name)), 0.0)
-        writer.seen("Queue", name, "uid", None)
+        writer.queues.seen(name, "uid", None)
 
     async def end(_):
         raise EnoughError
@@ -89,8 +89,8 @@ async def test_what_another_process_wrote_is_not_written_again(world, monkeypatc
     monkeypatch.undo()
     successor = QueueStatusWriter(api, lambda: 5.0)
     for name in ("busy", "idle"):
-        successor.seen("Queue", name, "uid", None)
-        successor.adopt("Queue", name, bodies[name])
+        successor.queues.seen(name, "uid", None)
+        successor.queues.adopt(name, bodies[name])
     engine.observe(f.GangSeen(gang("g", 1, queue="busy")), 5.0)
     engine.observe(pod("a", "g", needs(8), node=NodeName("n"), started_s=5.0), 5.0)
 
@@ -105,18 +105,18 @@ async def test_what_another_process_wrote_is_not_written_again(world, monkeypatc
 
 async def test_a_queue_may_go_while_another_is_written(world):
     _, api, a_round, writer = world
-    api.meanwhile = lambda: writer.gone("Queue", "idle")
+    api.meanwhile = lambda: writer.queues.gone("idle")
     assert await a_round(1.0) == ["busy"]
 
 
 async def test_a_queue_made_anew_has_its_status_too(world):
     _, api, a_round, writer = world
     await a_round(1.0)
-    writer.seen("Queue", "idle", "another", None)
+    writer.queues.seen("idle", "another", None)
     assert await a_round(3.0) == ["idle"]
     # And so has one that is made anew while its predecessor's is written.
-    writer.seen("Queue", "idle", "a third", None)
-    api.meanwhile = lambda: writer.seen("Queue", "idle", "a fourth", None)
+    writer.queues.seen("idle", "a third", None)
+    api.meanwhile = lambda: writer.queues.seen("idle", "a fourth", None)
     await a_round(5.0)
     assert await a_round(7.0) == ["idle"]
     assert await a_round(9.0) == []

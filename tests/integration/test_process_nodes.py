@@ -55,6 +55,11 @@ def phase(node, name) -> str:
     return node.core.read_namespaced_pod(name, "default").status.phase
 
 
+def conditions(node, name) -> dict:
+    found = node.core.read_namespaced_pod(name, "default").status.conditions
+    return {one.type: one for one in found}
+
+
 def ended(node, name, wanted="Succeeded"):
     """Wait for the end of a pod and return its log."""
     node.wait(lambda: phase(node, name) in ("Succeeded", "Failed"), f"{name} to end")
@@ -126,6 +131,24 @@ def test_environment_and_files(node):
     assert log[1].split()[2] == "hush"
     assert log[2] == "x"
     remove(node, "files")
+
+
+def test_a_pod_that_is_stopped_keeps_what_others_say_of_it(node):
+    """A preempted pod may well end with 0: only its DisruptionTarget tells that it is not done."""
+    path = "test.gangsched.io/looked-at"
+    run(node, "stopped", "trap 'exit 0' TERM; while :; do sleep 0.1; done")
+    node.core.patch_namespaced_pod("stopped", "default", {"metadata": {"finalizers": [path]}})
+    node.wait(lambda: phase(node, "stopped") == "Running", "it to run")
+    why = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+    node.core.patch_namespaced_pod_status("stopped", "default", {"status": {"conditions": [why]}})
+    before = conditions(node, "stopped")
+    node.core.delete_namespaced_pod("stopped", "default")
+    node.wait(lambda: phase(node, "stopped") == "Succeeded", "it to end")
+    after = conditions(node, "stopped")
+    assert after["DisruptionTarget"].reason == "PreemptionByScheduler"
+    assert (before["Ready"].status, after["Ready"].status) == ("True", "False")
+    assert after["Initialized"].last_transition_time == before["Initialized"].last_transition_time
+    node.core.patch_namespaced_pod("stopped", "default", {"metadata": {"finalizers": None}})
 
 
 def test_nothing_a_pod_writes_reaches_the_machine(node):

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gangsched.kube.client import KubeClient
+from gangsched.kube.client import STRATEGIC, KubeClient
 from gangsched.kube.errors import Conflict, KubeError, NotFound
 from gangsched.kube.status import Subject, post_event
 from gangsched.kube.watch import Watch
@@ -242,10 +242,13 @@ class Agent(Reporter):
     # -- Reporter -----------------------------------------------------------------------------
 
     async def status(self, pod: Json, status: Json) -> None:
-        """Write the pod's status, if it is still this very pod."""
+        """Write the pod's status, if it is still this very pod.
+
+        Conditions of others, such as why it is stopped, stay: the list is merged by their types.
+        """
         body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": status}
         try:
-            await self.client.patch(f"{_pod_path(pod)}/status", body)
+            await self.client.patch(f"{_pod_path(pod)}/status", body, STRATEGIC)
         except (NotFound, Conflict):
             return
 

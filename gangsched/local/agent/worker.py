@@ -75,6 +75,7 @@ class Worker:
     _containers: list[Runs] = field(default_factory=list)
     _objects: Objects = field(default_factory=lambda: Objects({}))
     _mounts: dict[str, Path] = field(default_factory=dict)
+    _conditions: dict[str, Json] = field(default_factory=dict)
     _started: str = ""
     _stopping: bool = False
     _deleting: bool = False
@@ -364,6 +365,13 @@ class Worker:
     async def _report(self, phase: str) -> None:
         await self.reporter.status(self.pod, self._status(phase))
 
+    def _condition(self, kind: str, status: str) -> Json:
+        before = self._conditions.get(kind)
+        if before is None or before["status"] != status:
+            turned = {"type": kind, "status": status, "lastTransitionTime": timestamp()}
+            self._conditions[kind] = turned
+        return self._conditions[kind]
+
     def _status(self, phase: str) -> Json:
         main = [c for c in self._containers if not c.init]
         initialized = all(c.done or c.run is not None for c in self._containers if c.init)
@@ -374,14 +382,9 @@ class Worker:
             "ContainersReady": ready,
             "Ready": ready,
         }
-        now = timestamp()
-        conditions = [
-            {"type": kind, "status": "True" if holds else "False", "lastTransitionTime": now}
-            for kind, holds in truth.items()
-        ]
         status: dict[str, Any] = {
             "phase": phase,
-            "conditions": conditions,
+            "conditions": [self._condition(kind, str(holds)) for kind, holds in truth.items()],
             "hostIP": "127.0.0.1",
             "startTime": self._started,
             "containerStatuses": [c.status() for c in main],

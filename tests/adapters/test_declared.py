@@ -1,0 +1,78 @@
+"""What admins declare: a condition says since when it holds, whoever wrote it."""
+
+import pytest
+
+from gangsched.kube import declared
+from gangsched.kube.declared import Declared, Ready
+from gangsched.kube.errors import Unavailable
+
+GOOD = Ready(holds=True, reason="Valid", message="")
+BAD = Ready(holds=False, reason="Invalid", message="no such parent")
+
+
+class Api:
+    """An API server that keeps one object's status, and may be away."""
+
+    def __init__(self) -> None:
+        self.status, self.away, self.writes = {}, False, 0
+
+    async def patch(self, path, body) -> bytes:
+        if self.away:
+            raise Unavailable(503, "etcd is away")
+        self.writes += 1
+        self.status |= body["status"]
+        return b"{}"
+
+    def since(self) -> str:
+        return self.status["conditions"][0]["lastTransitionTime"]
+
+
+@pytest.fixture
+def world(monkeypatch):
+    """Return an API server, the statuses of a kind with one object, and the clock."""
+    api, now = Api(), ["noon"]
+    monkeypatch.setattr(declared, "stamp", lambda: now[0])
+    queues = Declared(api, "Queue", "queues")
+    queues.seen("q", "uid", None)
+    return api, queues, now
+
+
+async def test_a_condition_says_when_it_turned_not_when_it_was_written(world):
+    api, queues, now = world
+    await queues.write("q", {"pending": 1}, GOOD)
+    now[0] = "one"
+    await queues.write("q", {"pending": 2}, GOOD)
+    assert (api.writes, api.since()) == (2, "noon")
+    await queues.write("q", {"pending": 2}, BAD)
+    assert api.since() == "one"
+
+
+async def test_the_next_process_keeps_the_moment(world):
+    api, queues, now = world
+    await queues.write("q", {"pending": 1}, GOOD)
+    successor = Declared(api, "Queue", "queues")
+    successor.seen("q", "uid", None)
+    successor.adopt("q", api.status)
+    now[0] = "one"
+    await successor.write("q", {"pending": 1}, GOOD)
+    assert api.writes == 1, "it says so already"
+    await successor.write("q", {"pending": 2}, GOOD)
+    assert (api.writes, api.since()) == (2, "noon")
+
+
+async def test_what_is_beside_is_written_only_with_a_reason(world):
+    api, queues, _ = world
+    await queues.write("q", {}, beside=lambda: {"asOf": "noon"})
+    await queues.write("q", {}, beside=lambda: {"asOf": "one"})
+    assert api.status["asOf"] == "noon"
+    await queues.write("q", {}, beside=lambda: {"asOf": "two"}, anyway=True)
+    assert api.status["asOf"] == "two"
+
+
+async def test_what_could_not_be_written_is_tried_again(world):
+    api, queues, _ = world
+    api.away = True
+    assert not await queues.write("q", {"pending": 1}, GOOD)
+    api.away = False
+    assert await queues.write("q", {"pending": 1}, GOOD)
+    assert api.writes == 1
