@@ -9,6 +9,7 @@ import os
 import random
 import socket
 import ssl
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -27,6 +28,9 @@ APPLY = "application/apply-patch+yaml"
 
 _CONNECTIONS = 128
 _TRIES = 6
+UNTIL_ANSWERED = sys.maxsize
+"""Tries of whoever has nothing better to do than to wait for the API server."""
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -42,12 +46,19 @@ _PROBED_AFTER_S, _PROBED_EVERY_S, _PROBES = 20, 5, 4
 
 
 class KubeClient:
-    """One API server. Use as an async context manager."""
+    """One API server. Use as an async context manager.
 
-    def __init__(self, kubeconfig: Path | None = None) -> None:
+    Args:
+        kubeconfig: whom to call and as whom; None for where kubectl, or a pod, finds it.
+        tries: how often a call is made before its outage is an error.
+
+    """
+
+    def __init__(self, kubeconfig: Path | None = None, tries: int = _TRIES) -> None:
         settings = credentials(kubeconfig)
         self.server: str = settings.host.rstrip("/")
         self._settings = settings
+        self._tries = tries
         self._session: aiohttp.ClientSession | None = None
         self.writes = 0
         self.may_write: Callable[[], bool] = lambda: True
@@ -97,7 +108,7 @@ class KubeClient:
         body: Any = None,
         content_type: str = "application/json",
         params: Mapping[str, str] | None = None,
-        tries: int = _TRIES,
+        tries: int | None = None,
         timeout_s: float = 60.0,
     ) -> bytes:
         """Make one call; throttling and outages are retried with growing pauses.
@@ -112,13 +123,15 @@ class KubeClient:
         headers = self._who()
         if data is not None:
             headers["Content-Type"] = content_type
+        tries = self._tries if tries is None else tries
         for attempt in range(tries):
             try:
                 return await self._once(method, path, data, headers, params, timeout_s)
             except RETRIABLE:
                 if attempt + 1 == tries:
                     raise
-                await asyncio.sleep(min(0.1 * 2**attempt, 5.0) * random.uniform(0.5, 1.0))  # noqa: S311
+                pause_s = min(0.1 * 2 ** min(attempt, 10), 5.0)
+                await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311
         raise AssertionError("the last try returns or raises")
 
     async def _once(

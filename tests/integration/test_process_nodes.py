@@ -7,8 +7,10 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+import urllib3
 from cluster import Cluster
 from conftest import PROCESS, a_plane
+from kubernetes.client import ApiException
 
 from gangsched.local.nodes import NodeFile
 from gangsched.local.plane import Options, Plane
@@ -217,6 +219,23 @@ def test_the_grace_period_is_kept_then_ended(node):
     started_s = time.monotonic()
     remove(node, "stubborn")
     assert time.monotonic() - started_s >= 1.5
+
+
+def test_what_happens_while_the_api_server_is_away_is_told_later(node):
+    run(node, "ends", "sleep 2; exit 3")
+    node.wait(lambda: phase(node, "ends") == "Running", "it to run")
+    node.plane.programs.stop("kube-apiserver", hard=True)
+    time.sleep(6.0)
+    node.restart("kube-apiserver")
+
+    def told() -> bool:
+        try:
+            return phase(node, "ends") == "Failed"
+        except (urllib3.exceptions.HTTPError, ApiException):
+            return False  # it is not up yet
+
+    node.wait(told, "its end")
+    remove(node, "ends")
 
 
 def test_init_containers_come_first_and_stop_the_pod_when_they_fail(node):

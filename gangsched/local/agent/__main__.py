@@ -6,7 +6,7 @@ import logging
 import signal
 from pathlib import Path
 
-from gangsched.kube.client import KubeClient
+from gangsched.kube.client import UNTIL_ANSWERED, KubeClient
 from gangsched.local.agent.agent import Agent
 from gangsched.local.agent.gateway import Gateway
 from gangsched.local.agent.kubelet import Kubelet
@@ -34,7 +34,7 @@ async def _run(options: argparse.Namespace) -> None:
     log.info("isolation of pods: %s", sandboxes.mode)
     if sandboxes.mode == "none":
         log.warning("pods share this machine's loopback and files: two may not use one port")
-    async with KubeClient(options.kubeconfig) as client:
+    async with KubeClient(options.kubeconfig, tries=UNTIL_ANSWERED) as client:
         nodes = load_nodes(options.nodes)
         gateway = Gateway(sandboxes, client.server)
         await gateway.open()
