@@ -119,6 +119,8 @@ class GangRecord:
         member.bound = fact.node
         member.started = member.started or fact.node is not None
         member.ended = fact.ended
+        if fact.terminating and not fact.ended:
+            member.stopped = fact.uid
         # Who was told to leave has not done its work, whatever its exit code says.
         member.failed = fact.failed or (fact.ended and member.stopped == fact.uid)
         member.terminating = fact.terminating

@@ -59,7 +59,7 @@ class Limits:
 class MemberState:
     """One place of a gang: the pod that fills it, and how far it is reserved or bound.
 
-    `stopped` is the last pod that was told to leave.
+    `stopped` is the last pod that was told to leave, by us or by anybody.
     """
 
     name: PodName

@@ -37,6 +37,7 @@ from gangsched.core.jobs.model import (
 )
 from gangsched.core.numbers import WHOLE_MAX, whole
 from gangsched.core.shown import shown
+from gangsched.kube.quantities import seconds
 from gangsched.operators.shape import misshapen, without_nulls
 
 GANG_RESTARTS = "gangsched.io/gang-restarts"
@@ -298,7 +299,7 @@ def pod_view(pod: Json, container: str) -> PodView:
     """Read what the reconcile needs of a pod."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     labels = metadata.get("labels") or {}
-    code, restarts = None, 0
+    code, restarts, ended_s = None, 0, 0.0
     for one in status.get("containerStatuses") or []:
         restarts += one.get("restartCount", 0)
         if one["name"] == container:
@@ -306,6 +307,7 @@ def pod_view(pod: Json, container: str) -> PodView:
                 ended = (one.get(state) or {}).get("terminated")
                 if ended and code is None:
                     code = ended.get("exitCode")
+                    ended_s = seconds(ended.get("finishedAt") or "")
     return PodView(
         name=metadata["name"],
         uid=metadata["uid"],
@@ -320,11 +322,18 @@ def pod_view(pod: Json, container: str) -> PodView:
             for one in status.get("conditions") or []
         ),
         stopping=pod["spec"].get("activeDeadlineSeconds") == 1,
+        cut_short=bool(metadata.get("deletionTimestamp")) and ended_s >= _told_s(metadata),
         disrupted=any(
             one.get("type") == "DisruptionTarget" and one.get("status") == "True"
             for one in status.get("conditions") or []
         ),
     )
+
+
+def _told_s(metadata: Json) -> float:
+    """Return when a pod was told to leave: its deletion's moment is the end of its grace period."""
+    grace_s = float(metadata.get("deletionGracePeriodSeconds", 0))
+    return seconds(metadata["deletionTimestamp"]) - grace_s
 
 
 def group_view(group: Json) -> GroupView:

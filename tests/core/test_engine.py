@@ -337,6 +337,36 @@ def test_a_half_bound_gang_that_cannot_be_completed_is_stopped_at_its_deadline()
     assert [e.uid for e in of(engine.tick(31.0), o.Evict)] == ["a"]
 
 
+def test_a_member_that_leaves_politely_has_not_done_its_work():
+    """Whoever told it to, a drain say: ending with 0 leaves the gang as incomplete as with 1."""
+    engine = an_engine(node("n"))
+    engine.observe(f.GangSeen(gang("g", 2)), 0.0)
+    for name in ("a", "b"):
+        engine.observe(pod(name, "g", node=NodeName("n")), 1.0)
+    engine.observe(pod("b", "g", node=NodeName("n"), terminating=True), 2.0)
+    (said,) = of(
+        engine.observe(pod("b", "g", node=NodeName("n"), terminating=True, ended=True), 3.0),
+        o.Report,
+    )
+    assert said.reason == "BelowMinimum"
+    engine.observe(f.PodGone(PodUid("b")), 4.0)
+    assert [order.uid for order in of(engine.tick(1000.0), o.Evict)] == ["a"]
+
+
+def test_a_member_that_is_cleaned_up_has_done_its_work():
+    engine = an_engine(node("n"))
+    engine.observe(f.GangSeen(gang("g", 2)), 0.0)
+    for name in ("a", "b"):
+        engine.observe(pod(name, "g", node=NodeName("n")), 1.0)
+    for fact in (
+        pod("b", "g", node=NodeName("n"), ended=True),
+        pod("b", "g", node=NodeName("n"), ended=True, terminating=True),
+        f.PodGone(PodUid("b")),
+    ):
+        assert not of(engine.observe(fact, 2.0), o.Report)
+    assert not of(engine.tick(1000.0), o.Evict)
+
+
 def test_a_bind_elsewhere_is_believed():
     """The world is right: a pod bound by somebody else counts where it is."""
     engine = an_engine(node("n"), node("m"))

@@ -20,6 +20,7 @@ from gangsched.core.jobs.step import Clock
 from gangsched.core.jobs.times import parse_time
 from gangsched.operators.controller import JobController
 from gangsched.operators.objects import with_env
+from gangsched.operators.parse import pod_view
 
 CLOCK = Clock(1_700_000_000.0, "2023-11-14T22:13:20Z")
 TEMPLATE = {"spec": {"containers": [{"name": "pytorch", "image": "x"}]}}
@@ -162,6 +163,30 @@ def test_a_pod_that_vanishes_between_two_looks_is_lost_too():
     assert "restarted 1 times" in failed["message"]
     stopped = replace(lone, vanished=(pod("j-worker-0", disrupted=True),))
     assert "gangRestarts" not in reconcile(job(gang=policy), stopped, CLOCK).status
+
+
+@pytest.mark.parametrize(
+    ("deleted", "finished", "succeeds"),
+    [
+        ({}, "10:00:07", True),
+        # Told to leave at 10:00:05, with half a minute to do so.
+        ({"deletionTimestamp": "2026-01-01T10:00:35Z"}, "10:00:04", True),
+        ({"deletionTimestamp": "2026-01-01T10:00:35Z"}, "10:00:07", False),
+    ],
+)
+def test_a_master_that_leaves_politely_has_not_done_its_work(deleted, finished, succeeds):
+    terminated = {"exitCode": 0, "finishedAt": f"2026-01-01T{finished}Z"}
+    container = {"name": "pytorch", "state": {"terminated": terminated}}
+    grace = {"deletionGracePeriodSeconds": 30} if deleted else {}
+    labels = {"training.kubeflow.org/replica-type": "master"}
+    body = {
+        "metadata": {"name": "j-master-0", "uid": "u", "labels": labels, **deleted, **grace},
+        "spec": {},
+        "status": {"phase": "Succeeded", "containerStatuses": [container]},
+    }
+    seen = Observed((pod_view(body, "pytorch"),), group=group("Placed"))
+    outcome = reconcile(job(), seen, CLOCK).status
+    assert any(one["type"] == "Succeeded" for one in outcome["conditions"]) == succeeds
 
 
 def test_what_vanished_without_a_word():

@@ -12,6 +12,7 @@ from cluster import Cluster
 from conftest import PROCESS, a_plane
 from kubernetes.client import ApiException
 
+from gangsched.kube.stamps import stamp
 from gangsched.local.nodes import NodeFile
 from gangsched.local.plane import Options, Plane
 
@@ -141,7 +142,12 @@ def test_a_pod_that_is_stopped_keeps_what_others_say_of_it(node):
     run(node, "stopped", "trap 'exit 0' TERM; while :; do sleep 0.1; done")
     node.core.patch_namespaced_pod("stopped", "default", {"metadata": {"finalizers": [path]}})
     node.wait(lambda: phase(node, "stopped") == "Running", "it to run")
-    why = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+    why = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "PreemptionByScheduler",
+        "lastTransitionTime": stamp(),  # one that is old is taken back by Kubernetes
+    }
     node.core.patch_namespaced_pod_status("stopped", "default", {"status": {"conditions": [why]}})
     before = conditions(node, "stopped")
     node.core.delete_namespaced_pod("stopped", "default")

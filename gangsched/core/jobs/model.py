@@ -134,8 +134,9 @@ class Job:
 class PodView:
     """A pod of the job as it is now. `exit_code` is that of the main container's last end.
 
-    `disrupted` pods were stopped for another gang: how they end says nothing of the job.
-    `stopping` ones were given a deadline that is over.
+    `disrupted` pods were stopped for another gang, and those that are `cut_short` ended after they
+    had been told to leave: how they end says nothing of the job. `stopping` ones were given a
+    deadline that is over.
     """
 
     name: str
@@ -147,8 +148,14 @@ class PodView:
     reason: str = ""
     terminating: bool = False
     disrupted: bool = False
+    cut_short: bool = False
     stopping: bool = False
     ready: bool = False
+
+    @property
+    def done(self) -> bool:
+        """True once its work is done."""
+        return self.phase == "Succeeded" and not self.disrupted and not self.cut_short
 
 
 @dataclass(frozen=True, slots=True)

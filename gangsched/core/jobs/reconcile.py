@@ -200,7 +200,7 @@ class _Live(Step):
             pods = [pod for pod in self.seen.pods if pod.role == role.type.lower()]
             statuses[role.type] = {
                 "active": sum(p.phase == "Running" and not p.terminating for p in pods),
-                "succeeded": sum(p.phase == "Succeeded" and not p.disrupted for p in pods),
+                "succeeded": sum(p.done for p in pods),
                 "failed": sum(p.phase == "Failed" for p in pods),
                 "selector": self.framework.selector(self.job, role),
             }
@@ -227,8 +227,7 @@ class _Live(Step):
             return True
         first = self.job.pod_name(decisive.role, 0)
         return decisive.first_suffices and any(
-            pod.name == first and pod.phase == "Succeeded" and not pod.disrupted
-            for pod in self.seen.pods
+            pod.name == first and pod.done for pod in self.seen.pods
         )
 
     def _failed_for_good(self) -> PodView | None:

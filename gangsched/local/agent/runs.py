@@ -24,6 +24,11 @@ class Runs:
         """An init container that stays (KEP-753)."""
         return self.init and self.spec.get("restartPolicy") == "Always"
 
+    @property
+    def well(self) -> bool:
+        """True when its last run is over and ended with 0."""
+        return self.run is None and self.last is not None and self.last.code == 0
+
     def status(self) -> Json:
         """Return its ContainerStatus."""
         running = self.run is not None

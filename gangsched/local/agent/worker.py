@@ -155,7 +155,9 @@ class Worker:
         if self._expiry is not None:
             await self._expiry
         await self._end(grace_s)
-        await self.reporter.status(self.pod, self._status(self._ended or "Failed"))
+        well = all(c.well for c in self._containers if not c.init)
+        phase = self._ended or ("Succeeded" if well else "Failed")
+        await self.reporter.status(self.pod, self._status(phase))
         self.close()
         await self.reporter.deleted(self.pod)
 
