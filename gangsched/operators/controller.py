@@ -123,7 +123,9 @@ class JobController:
             known = cache.pods if kind == "Pod" else cache.services
             if name in known and known[name]["metadata"]["uid"] == uid:
                 last = known.pop(name)
-                known_to_leave = uid in cache.deleted or uid in cache.heeded or ended(last)
+                # The API server keeps no pod for a grace period that had ended before.
+                done = ended(last) and not leaving(last)
+                known_to_leave = uid in cache.deleted or uid in cache.heeded or done
                 if kind == "Pod" and not known_to_leave:
                     cache.vanished.append(last)  # it went faster than anybody looked
                 cache.deleted.discard(uid)

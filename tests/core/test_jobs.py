@@ -203,16 +203,17 @@ def test_what_vanished_without_a_word():
         body("heeded", deletionTimestamp="2023-11-14T22:13:20Z"),
         body("left", deletionTimestamp="2023-11-14T22:13:20Z"),
         body("done", "Succeeded"),
+        body("polite", "Succeeded", deletionTimestamp="2023-11-14T22:13:20Z"),
         body("ours"),
         body("lost"),
     ):
         controller.part_seen("Pod", one, "j")
     cache.deleted.add("ours")
     cache.heeded = frozenset({"heeded"})
-    for name in ("heeded", "left", "done", "ours", "lost"):
+    for name in ("heeded", "left", "done", "polite", "ours", "lost"):
         controller.part_gone("Pod", body(name), "j")
-    # Nobody looked between the two words on "left", that it leaves and that it is gone.
-    assert [one["metadata"]["name"] for one in cache.vanished] == ["left", "lost"]
+    # Nobody looked between the words on "left" and "polite", that they leave and are gone.
+    assert [one["metadata"]["name"] for one in cache.vanished] == ["left", "polite", "lost"]
     assert not cache.deleted
 
 
