@@ -302,7 +302,7 @@ class Cluster:
     def metrics(self) -> str:
         import urllib.request
 
-        with urllib.request.urlopen(self.plane.info()["metrics"], timeout=5) as answer:
+        with urllib.request.urlopen(self.plane.info()["metrics"], timeout=20) as answer:
             return answer.read().decode()
 
     def json(self, *arguments: str) -> dict:

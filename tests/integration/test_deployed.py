@@ -133,7 +133,7 @@ def test_metrics_are_for_those_who_may_read_them(deployed, home):
 
 ASK = (
     "import ssl, sys, urllib.request as u\n"
-    "print(u.urlopen(sys.argv[1], context=ssl._create_unverified_context(), timeout=5).status)\n"
+    "print(u.urlopen(sys.argv[1], context=ssl._create_unverified_context(), timeout=20).status)\n"
 )
 
 

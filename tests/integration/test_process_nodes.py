@@ -221,7 +221,7 @@ def test_the_grace_period_is_kept_then_ended(node):
     time.sleep(0.5)
     started_s = time.monotonic()
     remove(node, "polite")
-    assert time.monotonic() - started_s < 10
+    assert time.monotonic() - started_s < 18
     started_s = time.monotonic()
     remove(node, "stubborn")
     assert time.monotonic() - started_s >= 1.5
@@ -393,5 +393,5 @@ def test_a_killed_up_is_cleaned_up_by_the_next(tmp_path):
 def test_health_and_readiness(node):
     base = node.plane.info()["metrics"].removesuffix("/metrics")
     for path in ("/healthz", "/readyz"):
-        with urllib.request.urlopen(base + path, timeout=5) as answer:
+        with urllib.request.urlopen(base + path, timeout=20) as answer:
             assert answer.read() in (b"ok", b"leading")
