@@ -122,6 +122,9 @@ def board(plane: Plane, document: dict[str, Any], name: str, begin_s: float) -> 
         ]
         axes = figure.add_axes(box)
         axes.set_title(one["title"], fontsize=9, loc="left")
+        if one["type"] == "table":
+            tabulate(plane, axes, one["targets"], begin_s)
+            continue
         for target in one["targets"]:
             for labels, times, values in ask(plane, target["expr"], begin_s):
                 label = target.get("legendFormat", "")
@@ -136,6 +139,27 @@ def board(plane: Plane, document: dict[str, Any], name: str, begin_s: float) -> 
             axes.legend(fontsize=6, loc="upper left", frameon=False, ncols=2)
     figure.savefig(OUT / f"{name}.png", dpi=80)
     plt.close(figure)
+
+
+def tabulate(plane: Plane, axes: Any, targets: list[dict[str, Any]], begin_s: float) -> None:
+    """Draw a table as it was at noon: a row for each set of labels, a column for each query."""
+    titles = [target["legendFormat"] for target in targets]
+    rows: dict[tuple[str, ...], dict[str, str]] = {}
+    for target in targets:
+        for labels, times, values in ask(plane, target["expr"], begin_s):
+            now = [
+                value for at_s, value in zip(times, values, strict=True) if at_s <= begin_s + NOON_S
+            ]
+            if now:
+                key = tuple(labels.get(name, "") for name in ("queue", "resource", "kind"))
+                rows.setdefault(key, {})[target["legendFormat"]] = f"{now[-1]:g}"
+    cells = [[*key, *(row.get(title, "") for title in titles)] for key, row in sorted(rows.items())]
+    axes.axis("off")
+    titles = ["queue", "resource", "kind", *titles]
+    height = min(0.08 * (len(cells) + 1), 1.0)
+    drawn = axes.table(cells, colLabels=titles, cellLoc="left", bbox=[0, 1 - height, 1, height])
+    drawn.auto_set_font_size(value=False)
+    drawn.set_fontsize(7)
 
 
 def ask(

@@ -81,7 +81,10 @@ class Metrics:
         reg = self.registry
         self.leader = Gauge("gangsched_leader", "1 where this process leads.", registry=reg)
         self.gangs = Gauge(
-            "gangsched_gangs", "Gangs by state of the engine.", ["state"], registry=reg
+            "gangsched_gangs",
+            "Gangs by state of the engine; those whose work is done are Finished.",
+            ["state"],
+            registry=reg,
         )
         self.gangs_refused = Gauge(
             "gangsched_gangs_refused", "Waiting gangs by reason.", ["reason"], registry=reg

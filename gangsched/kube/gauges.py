@@ -9,16 +9,19 @@ from gangsched.core.queues import QuotaKey
 from gangsched.kube.queue_status import pending_and_admitted
 from gangsched.metrics import Metrics, QueueFigures
 
+_FINISHED = "Finished"
+"""To the engine these are placed; but whoever looks wants to know what runs."""
+
 
 def refresh(metrics: Metrics, engine: Engine) -> None:
     """Bring the gauges up to date."""
-    counts = dict.fromkeys(State, 0)
+    counts = dict.fromkeys([*(state.value for state in State), _FINISHED], 0)
     reserved = 0
     for gang in engine.gangs.values():
-        counts[gang.state] += 1
+        counts[_FINISHED if engine.finished(gang) else gang.state.value] += 1
         reserved += gang.in_progress()
     for state, count in counts.items():
-        metrics.gangs.labels(state.value).set(count)
+        metrics.gangs.labels(state).set(count)
     metrics.gangs_refused.clear()
     for reason, count in engine.reasons().items():
         metrics.gangs_refused.labels(reason.value).set(count)

@@ -194,6 +194,14 @@ def test_somebody_gave_way_and_somebody_went_round(day):
     assert "gangsched_preemption_loops_total 0.0" in figures
 
 
+def test_what_has_ended_does_not_run(day):
+    """Bare pods stay when they have ended; their gangs are no longer among those that run."""
+    ended = sum(one.ended_s is not None and not one.stopped for one in DAY)
+    figures = day.metrics()
+    assert 'gangsched_gangs{state="Placed"} 0.0' in figures
+    assert f'gangsched_gangs{{state="Finished"}} {ended}.0' in figures
+
+
 def panels() -> list[tuple[str, str, str]]:
     """Return board, title and query of every panel."""
     found = []

@@ -30,6 +30,7 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 RATE = "$__rate_interval"
 QUEUE = 'queue=~"$queue"'
+NO_KIND = 'label_replace(vector(0), "kind", "none", "", "")'
 GPUS = f'{QUEUE},resource="nvidia.com/gpu",kind=""'
 
 
@@ -72,7 +73,7 @@ QUEUES: dict[str, list[Show]] = {
         Show(
             "Running",
             {"": 'gangsched_gangs{state="Placed"}'},
-            "Gangs of which every member is bound.",
+            "Gangs whose members are bound, and whose work is not done.",
             kind="number",
         ),
         Show(
@@ -251,7 +252,7 @@ SCHEDULER: dict[str, list[Show]] = {
         ),
         Show(
             "Malformed objects",
-            {"{{kind}}": "gangsched_malformed_objects_total or vector(0)"},
+            {"{{kind}}": f"gangsched_malformed_objects_total or {NO_KIND}"},
             "Objects that were skipped; their Events say why.",
         ),
     ],
