@@ -165,7 +165,7 @@ def explain(
     found = inquire.explain(view, gang if "/" in gang else f"{namespace}/{gang}")
     if not tables.as_data(found, output):
         tables.show_gang(found, console, view.now_s)
-    if "nodes" not in found:
+    if "reason" in found:
         raise typer.Exit(3)
 
 

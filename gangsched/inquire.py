@@ -26,7 +26,7 @@ from gangsched.core.placement.advise import advise
 from gangsched.core.planner import make_plan
 from gangsched.core.policy import Policies
 from gangsched.core.queues import Quota
-from gangsched.core.refusal import Refusal
+from gangsched.core.refusal import Refusal, plural
 from gangsched.core.snapshot import Asked
 from gangsched.kube import groups
 from gangsched.kube.quantities import DecodeError, quantity
@@ -60,6 +60,8 @@ class View:
 def explain(view: View, gang: str) -> Data:
     """Say where a gang stands: why it waits, what would help, when it will start.
 
+    Only of those that wait there is a `reason`.
+
     Raises:
         ConfigError: there is no such gang.
 
@@ -76,6 +78,10 @@ def explain(view: View, gang: str) -> Data:
         "priority": state.priority(),
         "pods": {"min": state.minimum(), "bound": state.bound_count()},
     }
+    if view.engine.finished(state):
+        found["state"] = "Finished"
+        found["message"] = f"{plural(state.ended_count(), 'pod')} of the gang ended well."
+        return found
     if state.state is State.PLACED:
         running = state.running()
         found["nodes"] = sorted({str(place.node) for place in running.places})

@@ -41,10 +41,15 @@ def _table(*columns: str) -> Table:
 def show_gang(found: Data, console: Console, now_s: float) -> None:
     """Print what `explain` found."""
     pods = found["pods"]
+    bound = f", {pods['bound']} of at least {pods['min']} pods bound"
+    finished = found["state"] == "Finished"
     console.print(
         f"[bold]{found['gang']}[/bold]: {found['state']}, queue {found['queue']}, "
-        f"priority {found['priority']}, {pods['bound']} of at least {pods['min']} pods bound"
+        f"priority {found['priority']}{'' if finished else bound}"
     )
+    if finished:
+        console.print(f"  {found['message']}")
+        return
     if "nodes" in found:
         end = found["expectedEnd"]
         console.print(f"  runs on {_some(found['nodes'])} since {found['since']}")

@@ -180,6 +180,12 @@ def test_questions_from_the_terminal(cluster, namespace, queue):
     code, text = cluster.gangsched("what-if", "--quota", f"{small}:nvidia.com/gpu=16", "-o", "json")
     (row,) = [row for row in json.loads(text) if row["gang"] == f"{namespace}/b"]
     assert row["gained_s"] > 100
+    (pod,) = cluster.bound(namespace, "a-")
+    cluster.core.patch_namespaced_pod_status(pod, namespace, {"status": {"phase": "Succeeded"}})
+    code, text = cluster.gangsched("explain", f"{namespace}/a")
+    assert code == 0
+    assert "Finished" in text
+    assert "1 pod of the gang ended well" in text
     code, text = cluster.gangsched("explain", f"{namespace}/nobody")
     assert code == 2
     assert "does not exist" in text
