@@ -152,9 +152,8 @@ class Status:
             self._changed(gang, word)
 
     def _event(self, word: Word) -> None:
-        event = (word.reason, word.message)
-        last = word.events[-1] if word.events else word.said
-        if word.reason not in _QUIET and event != last:
+        if word.reason not in _QUIET and not word.repeats(word.reason, word.message):
+            event = (word.reason, word.message)
             word.events = [*word.events[1 - _EVENTS_MAX :], event]
 
     def expect(

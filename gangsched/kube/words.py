@@ -10,12 +10,18 @@ from gangsched.core.model import NodeName, PodName
 from gangsched.core.refusal import Refusal
 from gangsched.kube.quantities import seconds
 
+_REFUSALS = frozenset({"Unschedulable", "UnschedulableOnNodePool", "PodGroupScheduled"})
+"""Conditions of Volcano, KAI and Kubernetes, with a sentence of ours under a reason of theirs."""
+
 _TIMES = frozenset({"lastTransitionTime", "transitionID"})
 
 
 @dataclass(slots=True)
 class Word:
-    """What is to be said of one gang; `stored` is the status an earlier process left."""
+    """What is to be said of one gang; `stored` is the status an earlier process left.
+
+    Of what it `said` last the reason is unknown (empty) where others' words stand in its place.
+    """
 
     state: str = ""
     reason: str = ""
@@ -34,6 +40,11 @@ class Word:
     standing: tuple[str, bool] = ("", False)
     written: Mapping[str, Any] | None = None
     stored: Mapping[str, Any] | None = None
+
+    def repeats(self, reason: str, message: str) -> bool:
+        """Tell whether this is what was said last."""
+        last = self.events[-1] if self.events else self.said
+        return last is not None and last[0] in ("", reason) and last[1] == message
 
     def moved(self, one: Prediction, now_s: float) -> bool:
         """Tell whether a prediction differs so much from what was said that it is worth a write."""
@@ -70,6 +81,8 @@ def adopted(stored: Mapping[str, Any]) -> Word:
             word.scheduled = one.get("status", "")
             word.reason, word.message = one.get("reason", ""), one.get("message", "")
             word.said = word.reason, word.message
+        elif one.get("type") in _REFUSALS:
+            word.said = "", one.get("message", "")
     start = stored.get("start")
     if isinstance(start, dict):
         with contextlib.suppress(TypeError, ValueError):  # somebody else's scribble
