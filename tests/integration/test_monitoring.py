@@ -24,6 +24,8 @@ from gangsched.local import components
 from gangsched.local.nodes import NodeFile, NodeGroup
 from gangsched.local.plane import Options
 
+pytestmark = pytest.mark.alone
+
 NOON_S = 29.0
 ROOT = Path(__file__).parents[2]
 DASHBOARDS = ROOT / "manifests" / "monitoring" / "dashboards"

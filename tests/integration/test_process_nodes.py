@@ -227,6 +227,7 @@ def test_the_grace_period_is_kept_then_ended(node):
     assert time.monotonic() - started_s >= 1.5
 
 
+@pytest.mark.parametrize("node", ["none"], indirect=True)
 def test_what_happens_while_the_api_server_is_away_is_told_later(node):
     run(node, "ends", "sleep 2; exit 3")
     node.wait(lambda: phase(node, "ends") == "Running", "it to run")
