@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from gangsched.core import facts as f
 from gangsched.kube import groups, queues
-from gangsched.kube.declared import Declared
+from gangsched.kube.declared_status import DeclaredStatus
 from gangsched.kube.quantities import DecodeError
 from gangsched.kube.receivers import Named, Receiver
 
@@ -42,18 +42,18 @@ class Namespaces(Named):
         labels = groups.labels(raw)
         if self.scheduler.namespaces.get(name) != labels:
             self.scheduler.namespaces[name] = labels
-            self.scheduler.declared.namespaces_changed()
+            self.scheduler.queues.namespaces_changed()
 
     def left(self, name: str) -> None:
         """Turn it into facts that nothing has this name any more."""
         if self.scheduler.namespaces.pop(name, None) is not None:
-            self.scheduler.declared.namespaces_changed()
+            self.scheduler.queues.namespaces_changed()
 
 
 class Declaration(Named):
     """Objects whose status says whether they are understood."""
 
-    def __init__(self, scheduler: "Scheduler", statuses: Declared) -> None:
+    def __init__(self, scheduler: "Scheduler", statuses: DeclaredStatus) -> None:
         super().__init__(scheduler)
         self._statuses = statuses
 

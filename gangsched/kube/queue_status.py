@@ -11,7 +11,7 @@ from gangsched.core.model import GangId
 from gangsched.core.queueing.horizon import booked_rows
 from gangsched.core.queues import Stop
 from gangsched.kube.client import KubeClient
-from gangsched.kube.declared import Declared, Ready
+from gangsched.kube.declared_status import DeclaredStatus, Ready
 from gangsched.kube.stamps import stamp
 
 _EVERY_S = 2.0
@@ -23,8 +23,8 @@ class QueueStatusWriter:
     """Writes the status of Queues and Reservations when it changed, at most every two seconds."""
 
     def __init__(self, client: KubeClient, now_s: Callable[[], float]) -> None:
-        self.queues = Declared(client, "Queue", "queues")
-        self.reservations = Declared(client, "Reservation", "reservations")
+        self.queues = DeclaredStatus(client, "Queue", "queues")
+        self.reservations = DeclaredStatus(client, "Reservation", "reservations")
         self._now_s = now_s
         self._spent_s = 0.0
         self._spent: dict[str, float] = {}
@@ -60,12 +60,12 @@ class QueueStatusWriter:
     ) -> None:
         tree = engine.ledger.usage.tree
         problem = self.queues.problems.get(name) or tree.problems.get(name)
-        ready = Ready(problem is None, "Invalid" if problem else "Valid", problem or "")
+        ready = Ready(not problem, "Invalid" if problem else "Valid", problem or "")
 
-        def time() -> dict[str, Any]:
+        def time_spent() -> dict[str, Any]:
             return {"asOf": stamp(now_s), "spent": spent_status(engine, name, now_s)}
 
-        if not await self.queues.write(name, status, ready, beside=time, anyway=spent):
+        if not await self.queues.write(name, status, ready, beside=time_spent, anyway=spent):
             self._spent.pop(name, None)
 
 

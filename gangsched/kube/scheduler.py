@@ -40,7 +40,7 @@ from gangsched.kube.mig import MigWriter
 from gangsched.kube.queue_status import QueueStatusWriter
 from gangsched.kube.receivers import Foreign, Nodes, PodGroups, PodsSeen, Receiver
 from gangsched.kube.status import Status
-from gangsched.kube.topology import TopologyStatusWriter
+from gangsched.kube.topology_status import TopologyStatusWriter
 from gangsched.kube.watch import Watch, long_lived
 from gangsched.kube.workloads import PATH as WORKLOADS
 from gangsched.kube.workloads import Workloads
@@ -111,7 +111,7 @@ class Scheduler:
         self._wake = asyncio.Event()
         self._epoch_s = time.time() - time.monotonic()
         self._watches: dict[str, Watch] = {}
-        self.declared = Queues(self)
+        self.queues = Queues(self)
         self.receivers: list[Receiver] = []
         self.workloads = Workloads(self)
         self.beside = Beside(self, client, config)
@@ -153,7 +153,7 @@ class Scheduler:
             ),
             "Namespace": ("/api/v1/namespaces", Namespaces(self), False),
             "Topology": (TOPOLOGIES, Topologies(self), True),
-            "Queue": (QUEUES, self.declared, True),
+            "Queue": (QUEUES, self.queues, True),
             "Reservation": (RESERVATIONS, Reservations(self), True),
             "Node": ("/api/v1/nodes", Nodes(self), False),
             "Pod": ("/api/v1/pods", PodsSeen(self), False),

@@ -75,7 +75,7 @@ def cluster():
     there = {
         "PriorityClass": PriorityClasses(scheduler),
         "Namespace": Namespaces(scheduler),
-        "Queue": scheduler.declared,
+        "Queue": scheduler.queues,
         "PodGroup": PodGroups(scheduler),
         "theirs": Foreign(scheduler, VOLCANOS),
     }

@@ -5,7 +5,7 @@ from builders import an_engine, node
 
 from gangsched.core import facts as f
 from gangsched.core.topology import Level, Topology
-from gangsched.kube.topology import TopologyStatusWriter
+from gangsched.kube.topology_status import TopologyStatusWriter
 
 
 class EnoughError(Exception):
@@ -37,7 +37,7 @@ def world(monkeypatch):
     async def end(_):
         raise EnoughError
 
-    monkeypatch.setattr("gangsched.kube.topology.asyncio.sleep", end)
+    monkeypatch.setattr("gangsched.kube.topology_status.asyncio.sleep", end)
 
     async def a_round() -> list:
         api.wrote = []

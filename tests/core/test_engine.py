@@ -337,12 +337,18 @@ def test_a_half_bound_gang_that_cannot_be_completed_is_stopped_at_its_deadline()
     assert [e.uid for e in of(engine.tick(31.0), o.Evict)] == ["a"]
 
 
-def test_a_member_that_leaves_politely_has_not_done_its_work():
-    """Whoever told it to, a drain say: ending with 0 leaves the gang as incomplete as with 1."""
+def a_running_pair():
+    """Return an engine whose node n runs the two pods of gang g."""
     engine = an_engine(node("n"))
     engine.observe(f.GangSeen(gang("g", 2)), 0.0)
     for name in ("a", "b"):
         engine.observe(pod(name, "g", node=NodeName("n")), 1.0)
+    return engine
+
+
+def test_a_member_that_leaves_politely_has_not_done_its_work():
+    """Whoever told it to, a drain say: ending with 0 leaves the gang as incomplete as with 1."""
+    engine = a_running_pair()
     engine.observe(pod("b", "g", node=NodeName("n"), terminating=True), 2.0)
     (said,) = of(
         engine.observe(pod("b", "g", node=NodeName("n"), terminating=True, ended=True), 3.0),
@@ -354,10 +360,7 @@ def test_a_member_that_leaves_politely_has_not_done_its_work():
 
 
 def test_a_member_that_is_cleaned_up_has_done_its_work():
-    engine = an_engine(node("n"))
-    engine.observe(f.GangSeen(gang("g", 2)), 0.0)
-    for name in ("a", "b"):
-        engine.observe(pod(name, "g", node=NodeName("n")), 1.0)
+    engine = a_running_pair()
     for fact in (
         pod("b", "g", node=NodeName("n"), ended=True),
         pod("b", "g", node=NodeName("n"), ended=True, terminating=True),

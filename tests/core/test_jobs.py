@@ -171,6 +171,7 @@ def test_a_pod_that_vanishes_between_two_looks_is_lost_too():
         ({}, "10:00:07", True),
         # Told to leave at 10:00:05, with half a minute to do so.
         ({"deletionTimestamp": "2026-01-01T10:00:35Z"}, "10:00:04", True),
+        ({"deletionTimestamp": "2026-01-01T10:00:35Z"}, "10:00:05", False),
         ({"deletionTimestamp": "2026-01-01T10:00:35Z"}, "10:00:07", False),
     ],
 )

@@ -55,7 +55,7 @@ class Cluster:
             "Node": receivers.Nodes(made),
             "Pod": receivers.PodsSeen(made),
             "PodGroup": receivers.PodGroups(made),
-            "Queue": made.declared,
+            "Queue": made.queues,
             "Topology": declarations.Topologies(made),
             "Reservation": declarations.Reservations(made),
             "PriorityClass": declarations.PriorityClasses(made),

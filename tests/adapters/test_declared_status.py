@@ -2,8 +2,8 @@
 
 import pytest
 
-from gangsched.kube import declared
-from gangsched.kube.declared import Declared, Ready
+from gangsched.kube import declared_status
+from gangsched.kube.declared_status import DeclaredStatus, Ready
 from gangsched.kube.errors import Unavailable
 
 GOOD = Ready(holds=True, reason="Valid", message="")
@@ -31,8 +31,8 @@ class Api:
 def world(monkeypatch):
     """Return an API server, the statuses of a kind with one object, and the clock."""
     api, now = Api(), ["noon"]
-    monkeypatch.setattr(declared, "stamp", lambda: now[0])
-    queues = Declared(api, "Queue", "queues")
+    monkeypatch.setattr(declared_status, "stamp", lambda: now[0])
+    queues = DeclaredStatus(api, "Queue", "queues")
     queues.seen("q", "uid", None)
     return api, queues, now
 
@@ -50,7 +50,7 @@ async def test_a_condition_says_when_it_turned_not_when_it_was_written(world):
 async def test_the_next_process_keeps_the_moment(world):
     api, queues, now = world
     await queues.write("q", {"pending": 1}, GOOD)
-    successor = Declared(api, "Queue", "queues")
+    successor = DeclaredStatus(api, "Queue", "queues")
     successor.seen("q", "uid", None)
     successor.adopt("q", api.status)
     now[0] = "one"

@@ -6,7 +6,7 @@ from typing import Any
 from gangsched.core.cluster import Cluster
 from gangsched.core.topology import Tree
 from gangsched.kube.client import KubeClient
-from gangsched.kube.declared import Declared, Ready
+from gangsched.kube.declared_status import DeclaredStatus, Ready
 
 _EVERY_S = 2.0
 _NAMED = 20
@@ -16,7 +16,7 @@ class TopologyStatusWriter:
     """Writes a status when it changed; a whole cluster that starts costs a few writes."""
 
     def __init__(self, client: KubeClient) -> None:
-        self.topologies = Declared(client, "Topology", "topologies")
+        self.topologies = DeclaredStatus(client, "Topology", "topologies")
 
     async def run(self, cluster: Cluster) -> None:
         """Write until cancelled."""

@@ -21,7 +21,7 @@ class Ready(NamedTuple):
     message: str
 
 
-class Declared:
+class DeclaredStatus:
     """The objects of one kind, by name, and what their statuses say.
 
     A status is written when it changed, and to the object that has the name now.
@@ -35,9 +35,7 @@ class Declared:
         self._kind = kind
         self._plural = plural
         self._uids: dict[str, str] = {}
-        self._written: dict[str, dict[str, Any]] = {}
-        self._stored: dict[str, Mapping[str, Any]] = {}
-        self._turned: dict[str, tuple[str, str]] = {}
+        self._said: dict[str, Mapping[str, Any]] = {}
 
     def __iter__(self) -> Iterator[str]:
         """Go through the names of the first moment, but for those that go meanwhile."""
@@ -55,14 +53,11 @@ class Declared:
 
     def adopt(self, name: str, stored: Mapping[str, Any]) -> None:
         """Learn what an earlier process wrote: a thousand queues are not written anew."""
-        self._stored[name] = stored
-        for one in stored.get("conditions") or ():
-            if isinstance(one, dict) and one.get("type") == "Ready":
-                self._turned[name] = str(one.get("status")), str(one.get("lastTransitionTime"))
+        self._said[name] = stored
 
     def gone(self, name: str) -> None:
         """Forget an object that was deleted."""
-        for known in (self._uids, self.problems, self._written, self._stored, self._turned):
+        for known in (self._uids, self.problems, self._said):
             known.pop(name, None)
 
     async def write(
@@ -84,15 +79,13 @@ class Declared:
             anyway: write it even if nothing changed.
 
         """
-        wanted = dict(status)
+        said, wanted = self._said.get(name, {}), dict(status)
         if name in self.problems:
             wanted["message"] = self.problems[name]
         if ready is not None:
-            wanted["conditions"] = [self._condition(name, ready)]
-        stored = self._stored.pop(name, None)
-        if stored is not None and same(stored, wanted):
-            self._written[name] = wanted
-        if self._written.get(name) == wanted and not anyway:
+            wanted["conditions"] = [_condition(ready, said)]
+        if not anyway and name in self._said and (said == wanted or same(said, wanted)):
+            self._said[name] = wanted
             return True
         uid = self._uids[name]
         path = f"/apis/{names.GROUP}/{names.VERSION}/{self._plural}/{name}/status"
@@ -105,19 +98,23 @@ class Declared:
             log.warning("status of %s %s: %s", self._kind, name, error)
             return False
         if self._uids.get(name) == uid:
-            self._written[name] = wanted
+            self._said[name] = wanted
         return True
 
-    def _condition(self, name: str, ready: Ready) -> dict[str, str]:
-        status = str(ready.holds)
-        before, since = self._turned.get(name, ("", ""))
-        if before != status:
-            since = stamp()
-            self._turned[name] = status, since
-        return {
-            "type": "Ready",
-            "status": status,
-            "reason": ready.reason,
-            "message": ready.message,
-            "lastTransitionTime": since,
-        }
+
+def _condition(ready: Ready, said: Mapping[str, Any]) -> dict[str, str]:
+    """Return the condition as the API has it; it turned when what was `said` last was otherwise."""
+    status = str(ready.holds)
+    before = (one for one in said.get("conditions") or () if isinstance(one, dict))
+    turned = (
+        one.get("lastTransitionTime")
+        for one in before
+        if (one.get("type"), one.get("status")) == ("Ready", status)
+    )
+    return {
+        "type": "Ready",
+        "status": status,
+        "reason": ready.reason,
+        "message": ready.message,
+        "lastTransitionTime": next(turned, None) or stamp(),
+    }
