@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 Controllers = dict[str, JobController | OwnerController]
 """By kind."""
 
-_SEARCHERS = ("gjson", "optuna", "re2", "scipy", "skopt")
+_SEARCHERS = ("gjson", "optuna", "re2", "scipy", "skopt", "threadpoolctl")
 
 
 async def run_operators(

@@ -15,6 +15,8 @@ from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
+from threadpoolctl import threadpool_limits
+
 from gangsched.core.jobs.experiment import Assignments, Tried
 from gangsched.core.jobs.model import Json
 from gangsched.operators.search.space import Dimension, Space, SpaceError
@@ -133,8 +135,16 @@ def _optuna(
 
 
 @cache
+def _library(name: str) -> Any:
+    """Import what searches. Its matrices are small, and their algebra is faster without threads."""
+    found = import_module(name)
+    threadpool_limits(1)
+    return found
+
+
+@cache
 def _quiet_optuna() -> Any:
-    optuna = import_module("optuna")
+    optuna = _library("optuna")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     import_module("warnings").filterwarnings("ignore", module="optuna")
     return optuna
@@ -163,7 +173,7 @@ def _tpe(optuna: Any, search: Search, seed: int, *, multivariate: bool = False) 
 
 
 def _sobol(search: Search, count: int) -> list[Assignments]:
-    qmc = import_module("scipy.stats").qmc
+    qmc = _library("scipy.stats").qmc
     begun = len(search.tried)
     sequence = qmc.Sobol(len(search.space.dimensions), scramble=True, seed=search.seed_at(0))
     if begun:
@@ -177,7 +187,7 @@ def _bayesian(search: Search, count: int) -> list[Assignments]:
     Katib searches every double by its logarithm, which a range with 0 in it does not have
     (katib#1430); here that is only done where `distribution` asks for it.
     """
-    skopt = import_module("skopt")
+    skopt = _library("skopt")
     space = search.space
     optimizer = skopt.Optimizer(
         [_dimension(skopt, one) for one in space.dimensions],
