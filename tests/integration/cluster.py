@@ -258,7 +258,7 @@ class Cluster:
 
     def tails(self) -> str:
         """Return the last words of gangsched, which may run in pods of the cluster itself."""
-        ours = [p.name for p in self.plane.programs.all() if p.name.startswith("gangsched")]
+        ours = sorted(path.stem for path in self.plane.programs.logs.glob("gangsched*.log"))
         if ours:
             return "\n\n".join(f"{name}:\n{self.plane.programs.tail(name, 25)}" for name in ours)
         here = ("-n", "gangsched-system")

@@ -149,7 +149,11 @@ def test_the_probes_ask_what_is_there(deployed, home, name):
         for key, probe in probes.items():
             url = f"{probe['scheme'].lower()}://localhost:{ports[probe['port']]}{probe['path']}"
             asked = ("exec", "-n", HOME, pod, "--", "python", "-c", ASK, url)
-            assert deployed.kubectl(*asked).strip() == "200", (pod, key, url)
+            deployed.wait(
+                lambda asked=asked: deployed.kubectl(*asked, check=False).strip() == "200",
+                f"{key} of {pod} at {url}",
+                60,
+            )
 
 
 def test_the_audit_trail_is_in_the_leaders_log(deployed, home):

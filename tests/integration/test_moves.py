@@ -57,7 +57,7 @@ def test_a_movable_gang_makes_room_and_runs_again(moving):
     moving.create_job(space, job("small", 1, 2, movable, affinity=likes("a0-0")))
     fixed = job("fixed", 1, 2, {}, affinity=likes("b0-0"))
     moving.create_job(space, fixed)
-    before = moving.wait_placed(space, "", 2)
+    before = moving.wait_placed(space, "", 2, 60)
     assert before == {"small-worker-0": "a0-0", "fixed-worker-0": "b0-0"}
     near = {"gangsched.io/topology-required": "rack"}
     moving.create_job(space, job("big", 2, 4, near))
