@@ -49,6 +49,7 @@ class Engine(Machine):
         self._leavers: dict[GangId, None] = {}
         self._changes: dict[GangId, None] = {}
         self._running: dict[GangId, Running] = {}
+        self._coming: dict[GangId, Running] = {}
         self._running_stamp = 0
         self._waiting_known: dict[GangId, tuple[tuple[int, int], Waiting, int]] = {}
         self._needs_known: dict[PodNeeds, PodNeeds] = {}
@@ -179,6 +180,7 @@ class Engine(Machine):
             member.devices = self._charge(key, node, member.needs, gang.id, chosen)
         if gang.state is State.PENDING:
             gang.enter(State.RESERVED)
+            gang.reserved_s = now_s
         gang.bump()
         self._allow(gang, gang.timeout_s(self.limits), now_s)
         self._backlog.pause(gang.id)
@@ -372,7 +374,7 @@ class Engine(Machine):
         self._timers.forget(gang.id)
         self._leavers.pop(gang.id, None)
         self._waiting_known.pop(gang.id, None)
-        self._running.pop(gang.id, None)
+        self._changes[gang.id] = None
 
     def _adopt(self, fact: f.ReservationSeen, now_s: float) -> None:
         """Take over a reservation an earlier process wrote, if it still holds whole."""

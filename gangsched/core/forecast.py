@@ -105,6 +105,13 @@ class _Run:
         self._usage = self.snapshot.usage.copy()
         self._waiting = {one.gang.id: one for one in self.snapshot.waiting}
         self._running = {one.gang.id: (self._end_s(one), one) for one in self.snapshot.running}
+        for one in self.snapshot.coming:  # it runs from now on, as a part of its gang if that does
+            end_s, known = self._running.get(
+                one.gang.id, (self._end_s(one), replace(one, places=()))
+            )
+            places = (*known.places, *one.places)
+            whole = replace(known, places=places, charge=self._counted(places))
+            self._running[one.gang.id] = end_s, whole
         for one in self.snapshot.leaving:
             self._gone(one)
 
@@ -148,6 +155,7 @@ class _Run:
             waiting=tuple(self._waiting.values()),
             running=tuple(one for _, one in self._running.values()),
             leaving=(),
+            coming=(),
             promises=self._promises,
             solving=Allowance(0.0),
         )

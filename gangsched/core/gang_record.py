@@ -43,6 +43,7 @@ class GangRecord:
     held_back: bool = False
     proof: str = ""
     pod_constraints: dict[str, Constraints] = field(default_factory=dict)
+    reserved_s: float | None = None
     placed_s: float | None = None
     advised: tuple[str, float] | None = None
     learnt: bool = False
@@ -176,6 +177,8 @@ class GangRecord:
 
     def move(self, member: MemberState, stage: Stage | None) -> None:
         """Set how far a member's reservation has come."""
+        if (stage is None) != (member.stage is None):
+            self.changes[self.id] = None
         if member.stage is not None:
             self._stages[member.stage] -= 1
         if stage is not None:

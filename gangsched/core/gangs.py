@@ -60,30 +60,48 @@ class GangState(GangRecord):
 
     def running(self) -> Running:
         """Return the gang as it runs; members that were told to leave are not among its places."""
-        return self._running(lambda member: not member.evicted)
+        return self._running(lambda member: member.bound is not None and not member.evicted)
+
+    def coming(self) -> Running | None:
+        """Return the part that takes room and does not count as running yet, or None.
+
+        Those are reserved members, and bound ones of a gang that is not placed.
+        """
+        early = self.state is not State.PLACED
+        if self.spec is None or not (self.in_progress() or (early and self.bound_count())):
+            return None
+
+        def comes(member: MemberState) -> bool:
+            return member.stage is not None or (early and member.runs and not member.evicted)
+
+        return replace(self._running(comes), spare=())
 
     def leaving(self) -> Running | None:
         """Return the part of the gang that was told to leave and still takes room, or None."""
         if self.spec is None or not any(m.runs and m.evicted for m in self.members.values()):
             return None
-        return replace(self._running(lambda member: member.evicted), leaving=True, spare=())
+        gone = self._running(lambda member: member.bound is not None and member.evicted)
+        return replace(gone, leaving=True, spare=())
 
     def _running(self, wanted: Callable[[MemberState], bool]) -> Running:
         assert self.spec is not None, "only declared gangs run as gangs"  # noqa: S101
         starts = [m.started_s for m in self.members.values() if m.runs and m.started_s is not None]
-        started_s = min(starts, default=self.placed_s or 0.0)
+        began_s = self.placed_s if self.state is State.PLACED else self.reserved_s
+        started_s = min(starts, default=began_s or 0.0)
         constraints, near_role = self._constraints()
         ranks = self._ranks()
         runtime_s = self.spec.expected_runtime_s
         members = [
             m
             for m in sorted(self.members.values(), key=lambda m: ranks[m.name])
-            if m.bound is not None and not m.ended and wanted(m)
+            if not m.ended and wanted(m)
         ]
         return Running(
             gang=self.spec,
             places=tuple(
-                Place(m.name, m.role, m.bound, m.needs, m.devices) for m in members if m.bound
+                Place(m.name, m.role, node, m.needs, m.devices)
+                for m in members
+                if (node := m.bound or m.node) is not None
             ),
             constraints=constraints,
             near_role=near_role,

@@ -120,6 +120,7 @@ class Snapshot:
     nobody could be stopped a short while ago. `lines` are gangs that were refused before, by what
     they have in common; nobody with a promise is among them. After `starts` pods nobody else is
     looked at: the others are for a later cycle. `number` tells the engine what a plan knew.
+    `coming` take room already and do not run yet.
     """
 
     cluster: Cluster
@@ -135,6 +136,12 @@ class Snapshot:
     starts: int | None = None
     number: int = 0
     rules: Rules = field(default_factory=Rules)
+    coming: tuple[Running, ...] = ()
+
+    @property
+    def holders(self) -> tuple[Running, ...]:
+        """Return all who take room and may keep it: those who run, and those who will."""
+        return (*self.running, *self.coming)
 
     @contextmanager
     def trial(self) -> Iterator["Trial"]:

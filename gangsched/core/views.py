@@ -38,6 +38,7 @@ class Views:
     _leavers: dict[GangId, None]
     _changes: dict[GangId, None]
     _running: dict[GangId, Running]
+    _coming: dict[GangId, Running]
     _running_stamp: int
     _tree_stamp: int
     loops: Loops
@@ -107,6 +108,7 @@ class Views:
             starts=starts,
             number=self._backlog.number,
             rules=self._rules(shapes, now_s),
+            coming=self.coming(),
         )
 
     def _rules(self, waiting: Iterable[Waiting], now_s: float) -> Rules:
@@ -200,22 +202,33 @@ class Views:
 
     def running(self) -> tuple[Running, ...]:
         """Return every gang that runs whole, with an estimate of how long."""
+        self._follow()
+        return tuple(self._running.values())
+
+    def coming(self) -> tuple[Running, ...]:
+        """Return what is reserved, or bound before its gang is whole, with an estimate."""
+        self._follow()
+        return tuple(self._coming.values())
+
+    def _follow(self) -> None:
+        """Look again at the gangs that changed."""
         if self._running_stamp != self._tree_stamp:  # what they are worth has changed
             self._running_stamp = self._tree_stamp
-            self._changes.update(dict.fromkeys(self._running))
+            self._changes.update(dict.fromkeys((*self._running, *self._coming)))
         for gang_id in self._changes:
             gang = self.gangs.get(gang_id)
             whole = gang is not None and gang.state is State.PLACED and gang.spec is not None
-            made = self._made_running(gang) if gang is not None and whole else None
-            if made is not None and made.places:
-                self._running[gang_id] = made
-            else:
-                self._running.pop(gang_id, None)
+            self._keep(self._running, gang_id, gang.running() if gang and whole else None)
+            self._keep(self._coming, gang_id, gang.coming() if gang else None)
         self._changes.clear()
-        return tuple(self._running.values())
 
-    def _made_running(self, gang: GangState) -> Running:
-        made = gang.running()
+    def _keep(self, kept: dict[GangId, Running], gang: GangId, made: Running | None) -> None:
+        if made is not None and made.places:
+            kept[gang] = self._estimated(made)
+        else:
+            kept.pop(gang, None)
+
+    def _estimated(self, made: Running) -> Running:
         queue = self.ledger.usage.tree.queues.get(made.gang.queue)
         priority = made.priority
         if made.gang.priority is None and not priority and queue is not None:

@@ -12,7 +12,7 @@ from gangsched.core.accounts.ledger import Holding, Ledger
 from gangsched.core.accounts.tree import Tree
 from gangsched.core.accounts.usage import Usage
 from gangsched.core.engine import Engine, Limits, State
-from gangsched.core.forecast import forecast
+from gangsched.core.forecast import Effort, forecast
 from gangsched.core.model import Constraints, GangId, NodeName, PodNeeds, PodUid, Share, Source
 from gangsched.core.planner import make_plan
 from gangsched.core.policy import Policies
@@ -407,6 +407,67 @@ def test_a_forecast_is_the_scheduler_run_forward():
     assert first.low_s <= first.start_s <= first.high_s <= 100.0
     assert first.start_s < second.start_s <= 150.0
     assert forecast(snapshot, POLICIES, 10.0) == found
+
+
+def on_its_way():
+    """Return an engine: one runs, a large gang has a promise, a short one is not bound yet."""
+    engine = an_engine(*(node(f"n{index}") for index in range(4)))
+    run(engine, "run", 2, on="n0", wants=needs(4), expected_runtime_s=60.0)
+    arrive(engine, "large", 4, 60.0)
+    plan(engine)
+    arrive(engine, "short", 1, 20.0)
+    plan(engine, 1.0)
+    assert engine.gangs[GangId("ns/short")].state is State.RESERVED
+    assert engine.reserved[GangId("ns/large")].start_s == 60.0
+    return engine
+
+
+def arrive(engine, name, members, runtime_s):
+    engine.observe(f.GangSeen(gang(name, members, expected_runtime_s=runtime_s)), 0.0)
+    for index in range(members):
+        engine.observe(pod(f"{name}-{index}", name, needs(8)), 0.0)
+
+
+def test_room_that_is_reserved_comes_free_as_well():
+    """Whoever is planned while others are being bound passes nobody by for that."""
+    engine = on_its_way()
+    arrive(engine, "long", 1, 3600.0)
+    plan(engine, 2.0)
+    assert reason(engine, "long") == "BehindReservation"
+    assert engine.reserved[GangId("ns/large")].start_s == 60.0
+
+
+def test_who_is_being_bound_is_reckoned_with_in_forecasts():
+    engine = on_its_way()
+    found = forecast(engine.snapshot(now_s=2.0, who=Asked.ALL), POLICIES, 2.0, Effort(1))
+    assert found[GangId("ns/large")].start_s == 60.0
+
+
+def test_late_members_leave_with_their_gang():
+    """A running gang's further pod, reserved and not bound yet, ends when the others do."""
+    engine = an_engine(node("n0"), node("n1"))
+    run(engine, "run", 1, on="n0", expected_runtime_s=60.0)
+    engine.observe(pod("run-1", "run", needs(8)), 1.0)
+    plan(engine, 1.0)
+    assert engine.gangs[GangId("ns/run")].in_progress() == 1
+    arrive(engine, "large", 2, 60.0)
+    plan(engine, 2.0)
+    assert engine.reserved[GangId("ns/large")].start_s == 60.0
+    found = forecast(engine.snapshot(now_s=2.0, who=Asked.ALL), POLICIES, 2.0, Effort(1))
+    assert found[GangId("ns/large")].start_s == 60.0
+
+
+def test_quota_that_is_reserved_comes_free_as_well():
+    engine = an_engine(node("n0"), node("n1"), node("n2"))
+    engine.observe(f.QueueSeen(Queue("q", quotas=(Quota(GPU, 8000, borrowing=0),))), 0.0)
+    engine.observe(f.GangSeen(gang("a", 1, queue="q", expected_runtime_s=60.0)), 0.0)
+    engine.observe(pod("a-0", "a", needs(8)), 0.0)
+    plan(engine)
+    engine.observe(f.GangSeen(gang("b", 1, queue="q", expected_runtime_s=60.0)), 0.0)
+    engine.observe(pod("b-0", "b", needs(8)), 0.0)
+    plan(engine, 1.0)
+    assert engine.gangs[GangId("ns/a")].state is State.RESERVED
+    assert engine.reserved[GangId("ns/b")].start_s == 60.0
 
 
 # -- readiness ------------------------------------------------------------------------------------

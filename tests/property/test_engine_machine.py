@@ -4,6 +4,7 @@ The test keeps its own truth (which pod is bound where) and judges by it, never 
 """
 
 import os
+from collections import Counter
 from dataclasses import replace
 
 from builders import GPU, POLICIES, an_engine, gang, needs, node, pod, templated
@@ -202,10 +203,32 @@ class EngineMachine(RuleBasedStateMachine):
     @invariant()
     def who_runs_is_kept_right(self):
         """What is kept from change to change is what looking at every gang would find."""
-        found = {one.gang.id: replace(one, estimate=None) for one in self.engine.running()}
-        whole = [g for g in self.engine.gangs.values() if g.state is State.PLACED and g.spec]
-        made = (replace(self.engine._made_running(gang), estimate=None) for gang in whole)
-        assert found == {one.gang.id: one for one in made if one.places}
+        declared = [gang for gang in self.engine.gangs.values() if gang.spec]
+        runs = [gang.running() for gang in declared if gang.state is State.PLACED]
+        comes = [one for gang in declared if (one := gang.coming()) is not None]
+        for made, kept in ((runs, self.engine.running()), (comes, self.engine.coming())):
+            found = {one.gang.id: replace(one, estimate=None, charge=()) for one in kept}
+            assert found == {one.gang.id: one for one in made if one.places}
+
+    @invariant()
+    def whoever_takes_room_is_known_to_planners(self):
+        """Room that nobody is known to hold would never come free for them."""
+        engine = self.engine
+        held = [
+            (one.gang.id, p) for one in (*engine.running(), *engine.coming()) for p in one.places
+        ]
+        held += [(one.gang.id, place) for one in engine.leaving() for place in one.places]
+        known = Counter((gang, place.name, place.node) for gang, place in held)
+        charged = Counter()
+        for key, charge in engine.cluster.charges().items():
+            gang, name = key if isinstance(key, tuple) else self._member_of(key)
+            if gang in engine.gangs and engine.gangs[gang].spec is not None:
+                charged[gang, name, charge.node] += 1
+        assert known == charged
+
+    def _member_of(self, uid):
+        pod = self.engine.pod(uid)
+        return pod.gang, pod.name
 
     @invariant()
     def the_next_moment_is_known(self):

@@ -89,7 +89,7 @@ def _one_node(waiting: Waiting, snapshot: Snapshot, refusal: Refusal) -> Remedy 
 def _released(waiting: Waiting, snapshot: Snapshot) -> Remedy | None:
     """Find the first moment at which gangs that end by then have made room."""
     known = sorted(
-        (gang for gang in snapshot.running if gang.end_s is not None),
+        (gang for gang in snapshot.holders if gang.end_s is not None),
         key=lambda gang: (gang.end_s or 0.0, gang.gang.id),
     )[:_RELEASED_MAX]
     for count in _growing(len(known)):
@@ -105,7 +105,7 @@ def _released(waiting: Waiting, snapshot: Snapshot) -> Remedy | None:
             others = f" and {plural(count - 1, 'other gang')} before it" if count > 1 else ""
             return Remedy("wait", f"{_what(last)} of gang {last.gang.id} end{others}", last.end_s)
     unknown = sorted(
-        (gang for gang in snapshot.running if gang.end_s is None),
+        (gang for gang in snapshot.holders if gang.end_s is None),
         key=lambda gang: (len(gang.places), gang.gang.id),
     )[:_RELEASED_MAX]
     for gang in unknown:
@@ -136,8 +136,11 @@ def without(snapshot: Snapshot, gone: tuple[Running, ...]) -> Snapshot:
             if row is not None:
                 cluster.give(row, place.needs, 1, gang.gang.id, (place.devices,))
     ids = {gang.gang.id for gang in gone}
-    rest = tuple(gang for gang in snapshot.running if gang.gang.id not in ids)
-    return replace(snapshot, cluster=cluster, running=rest)
+    running, coming = (
+        tuple(gang for gang in gangs if gang.gang.id not in ids)
+        for gangs in (snapshot.running, snapshot.coming)
+    )
+    return replace(snapshot, cluster=cluster, running=running, coming=coming)
 
 
 def _what(gang: Running) -> str:

@@ -313,5 +313,5 @@ def at_least(waiting: Waiting) -> Waiting:
 
 def _ends_of(snapshot: Snapshot, now_s: float) -> Iterator[tuple[float, Running]]:
     last_s = now_s + _FOREVER_S
-    yield from ((min(one.free_s(now_s), last_s), one) for one in snapshot.running)
+    yield from ((min(one.free_s(now_s), last_s), one) for one in snapshot.holders)
     yield from ((now_s + _GRACE_S, one) for one in snapshot.leaving)
