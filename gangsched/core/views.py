@@ -212,15 +212,28 @@ class Views:
 
     def _follow(self) -> None:
         """Look again at the gangs that changed."""
-        if self._running_stamp != self._tree_stamp:  # what they are worth has changed
+        worth = self._running_stamp != self._tree_stamp  # what they are worth has changed
+        if worth:
             self._running_stamp = self._tree_stamp
             self._changes.update(dict.fromkeys((*self._running, *self._coming)))
         for gang_id in self._changes:
             gang = self.gangs.get(gang_id)
             whole = gang is not None and gang.state is State.PLACED and gang.spec is not None
             self._keep(self._running, gang_id, gang.running() if gang and whole else None)
-            self._keep(self._coming, gang_id, gang.coming() if gang else None)
+            if worth or gang is None or not self._comes_as_before(gang):
+                self._keep(self._coming, gang_id, gang.coming() if gang else None)
         self._changes.clear()
+
+    def _comes_as_before(self, gang: GangState) -> bool:
+        """Tell whether a gang still takes what is kept of it: pods that are bound change nothing.
+
+        Its places are given once, by a plan; only members that fail make them fewer.
+        """
+        kept = self._coming.get(gang.id)
+        if kept is None or kept.gang is not gang.spec:
+            return False
+        on_its_way = gang.state in (State.RESERVED, State.BINDING)
+        return on_its_way and len(kept.places) == gang.in_progress() + gang.bound_count()
 
     def _keep(self, kept: dict[GangId, Running], gang: GangId, made: Running | None) -> None:
         if made is not None and made.places:
