@@ -212,15 +212,15 @@ class Views:
 
     def _follow(self) -> None:
         """Look again at the gangs that changed."""
-        worth = self._running_stamp != self._tree_stamp  # what they are worth has changed
-        if worth:
+        revalued = self._running_stamp != self._tree_stamp  # what they are worth has changed
+        if revalued:
             self._running_stamp = self._tree_stamp
             self._changes.update(dict.fromkeys((*self._running, *self._coming)))
         for gang_id in self._changes:
             gang = self.gangs.get(gang_id)
             whole = gang is not None and gang.state is State.PLACED and gang.spec is not None
             self._keep(self._running, gang_id, gang.running() if gang and whole else None)
-            if worth or gang is None or not self._comes_as_before(gang):
+            if revalued or gang is None or not self._comes_as_before(gang):
                 self._keep(self._coming, gang_id, gang.coming() if gang else None)
         self._changes.clear()
 

@@ -4,10 +4,11 @@ import math
 import tracemalloc
 
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from gangsched.core.jobs.experiment import Tried
 from gangsched.operators.search.space import SpaceError
-from gangsched.operators.search.suggest import ALGORITHMS, suggest
+from gangsched.operators.search.suggest import ALGORITHMS, _library, suggest
 
 
 def spec(algorithm: str, *parameters, kind="maximize", **settings) -> dict:
@@ -107,6 +108,15 @@ def test_spaces_at_the_edge_of_numbers(algorithm):
         assert point["twice"] in ("a", "b")
         assert abs(int(point["far"])) < 2**63
         assert 1e-300 <= float(point["tiny"]) <= 1e-299
+
+
+def test_their_algebra_leaves_the_other_cores_alone():
+    _library.cache_clear()
+    with threadpool_limits(4):
+        suggest(spec("bayesianoptimization", DROP), [], 1, "u")
+        pools = threadpool_info()
+        assert pools
+        assert {pool["num_threads"] for pool in pools} == {1}
 
 
 def test_what_a_library_refuses_is_said():

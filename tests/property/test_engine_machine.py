@@ -205,13 +205,13 @@ class EngineMachine(RuleBasedStateMachine):
         """What is kept from change to change is what looking at every gang would find."""
         declared = [gang for gang in self.engine.gangs.values() if gang.spec]
         runs = [gang.running() for gang in declared if gang.state is State.PLACED]
-        found = {
-            one.gang.id: replace(one, estimate=None, charge=()) for one in self.engine.running()
-        }
-        assert found == {one.gang.id: one for one in runs if one.places}
+        made = [self.engine._estimated(one) for one in runs if one.places]
+        found = {one.gang.id: replace(one, estimate=None) for one in self.engine.running()}
+        assert found == {one.gang.id: replace(one, estimate=None) for one in made}
         comes = [one for gang in declared if (one := gang.coming()) is not None]
-        found = {one.gang.id: one.places for one in self.engine.coming()}
-        assert found == {one.gang.id: one.places for one in comes if one.places}
+        made = [self.engine._estimated(one) for one in comes if one.places]
+        found = {one.gang.id: (one.places, one.charge) for one in self.engine.coming()}
+        assert found == {one.gang.id: (one.places, one.charge) for one in made}
 
     @invariant()
     def whoever_takes_room_is_known_to_planners(self):
