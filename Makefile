@@ -5,18 +5,30 @@ BIN := $(VENV)/bin
 NAME ?= all
 SEEDS ?= 30
 MINUTES ?= 1
+RUNS ?= 3
+TESTS ?=
+WORKERS ?= 3
+UV := $(BIN)/uv pip install --quiet --python $(BIN)/python
+PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
-.PHONY: demo test check bench chaos fuzz frameworks crds dashboards pictures chart lock clean
+.PHONY: help demo test check quick long steady bench chaos fuzz frameworks
+.PHONY: crds dashboards pictures chart lock clean programs test-programs
 
-demo: $(VENV)/ready  ## Three gangs on a fresh local control plane
+help:  ## List what make can do here
+	@grep -hE '^[a-z$$][^:]*:.*##' $(MAKEFILE_LIST) | sed -E 's/^([^:]*):.*## */\1\t/' | \
+	  grep -v '^\$$' | expand -t 12
+
+demo:  ## Three gangs on a fresh local control plane
+	@$(MAKE) --no-print-directory -j 2 $(VENV)/demo programs
 	@$(BIN)/gangsched demo
 
-test: $(VENV)/ready  ## Every test, with the real local control plane
-	@$(BIN)/python -m gangsched local build --monitoring --helm
-	$(BIN)/pytest -n 3 --dist loadscope --no-loadscope-reorder -m "not alone"
-	AUDITED=1 $(BIN)/pytest -m alone tests/integration
+test:  ## Every test, with the real local control plane
+	@$(MAKE) --no-print-directory -j 2 $(VENV)/ready test-programs
+	@rm -f build/durations.json
+	$(PYTEST) -m "not long and not last"
+	AUDITED=1 $(BIN)/pytest -m last tests/integration
 
-check: $(VENV)/ready  ## Format, lint, types, layers, generated files
+check: $(VENV)/dev  ## Format, lint, types, layers, generated files
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -27,57 +39,92 @@ check: $(VENV)/ready  ## Format, lint, types, layers, generated files
 	  diff -r -x generate.py build/dashboards manifests/monitoring/dashboards
 	$(BIN)/python docs/pictures.py build/pictures && diff -r build/pictures docs/pictures
 
-chaos: $(VENV)/ready  ## SEEDS=n seeds of faults on a real control plane
-	@$(BIN)/python -m gangsched local build
+quick: $(VENV)/dev  ## What a developer runs all the time: lint, layers, core, policies, properties
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports --no-timing
+	HYPOTHESIS_PROFILE=quick $(BIN)/pytest -q -n 2 tests/core tests/policies tests/property
+
+long:  ## Before a release: soaks, seeds that no run had before, comparisons of real seconds
+	@$(MAKE) --no-print-directory -j 2 $(VENV)/ready test-programs
+	HYPOTHESIS_PROFILE=nightly NIGHT=$$(date +%Y%m%d) $(BIN)/pytest -n 2 tests/property tests/sim/test_unkind.py \
+	  --hypothesis-seed=$$(date +%Y%m%d)
+	$(BIN)/pytest -m long
+	$(MAKE) chaos fuzz SEEDS=$(SEEDS) MINUTES=$(MINUTES)
+
+steady:  ## RUNS=n of the suite (or of TESTS="...") on busy cores: which tests ever fail?
+	@$(MAKE) --no-print-directory -j 2 $(VENV)/ready test-programs
+	$(BIN)/python tests/steady.py $(RUNS) $(TESTS)
+
+chaos: $(VENV)/dev programs  ## SEEDS=n seeds of faults on a real control plane
 	$(BIN)/python -m simulator.chaos --seeds $(SEEDS)
 
-fuzz: $(VENV)/ready  ## MINUTES=n of bad input for everything that reads others' input
+fuzz: $(VENV)/dev  ## MINUTES=n of bad input for everything that reads others' input
 	PYTHONPATH=tests $(BIN)/python tests/fuzz/run.py $(MINUTES)
 
-bench: $(VENV)/ready  ## One benchmark (NAME=bind, NAME=plan) or all
-	@$(BIN)/python -m gangsched local build
+bench: $(VENV)/ready programs  ## One benchmark (NAME=bind, NAME=plan) or all
 	$(BIN)/python bench/run.py $(NAME)
 
-crds: $(VENV)/ready  ## Write crds/ anew from the models
+crds: $(VENV)/dev  ## Write crds/ anew from the models
 	$(BIN)/python -m gangsched.api.crdgen crds
 
-dashboards: $(VENV)/ready  ## Write manifests/monitoring/dashboards/ anew
+dashboards: $(VENV)/dev  ## Write manifests/monitoring/dashboards/ anew
 	$(BIN)/python manifests/monitoring/dashboards/generate.py manifests/monitoring/dashboards
 
-# One environment for all: torch is for the demo and the tests, the scheduler never imports it.
-$(VENV)/ready: pyproject.toml requirements-torch.lock
-	@echo "setting up $(VENV) (a few minutes the first time: torch is large)"
+# One environment that grows by what is needed: run (gangsched alone), demo (and torch), dev (the
+# tools, without torch), ready (everything that the tests use). The scheduler never imports torch.
+$(VENV)/run: pyproject.toml requirements-run.lock
+	@echo "setting up $(VENV)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.13.8
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode \
-	  --require-hashes -r requirements-torch.lock
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
+	@$(UV) --require-hashes -r requirements-run.lock
+	@$(UV) --no-deps --editable .
 	@touch $@
 
-frameworks: $(VENV)/ready  ## TensorFlow, JAX and XGBoost (2 GB), and the tests that run them
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes \
-	  -r requirements-frameworks.lock
+# Triton, a gigabyte that compiles kernels for GPUs, is left out: hence no resolution here.
+$(VENV)/demo: $(VENV)/run requirements-demo.lock
+	@echo "installing torch (about 3 GB of packages the first time)"
+	@$(UV) --no-deps --require-hashes -r requirements-demo.lock
+	@$(BIN)/python -c "import torch.distributed.run, torch.nn.parallel"  # compiled for all pods
+	@touch $@
+
+$(VENV)/dev: $(VENV)/run requirements.lock
+	@$(UV) --require-hashes -r requirements.lock
+	@touch $@
+
+$(VENV)/ready: $(VENV)/run requirements-torch.lock
+	@echo "installing torch and the tools of the tests (about 4 GB the first time)"
+	@$(UV) --compile-bytecode --require-hashes -r requirements-torch.lock
+	@touch $@ $(VENV)/demo $(VENV)/dev
+
+programs: $(VENV)/run
 	@$(BIN)/python -m gangsched local build
+
+test-programs: $(VENV)/run
+	@$(BIN)/python -m gangsched local build --monitoring --helm
+
+frameworks: $(VENV)/ready programs  ## TensorFlow, JAX and XGBoost (2 GB), and the tests that run them
+	@$(UV) --require-hashes -r requirements-frameworks.lock
 	$(BIN)/pytest tests/integration/test_frameworks.py
 
-pictures: $(VENV)/ready  ## Draw the pictures of docs/ anew
+pictures: $(VENV)/dev  ## Draw the pictures of docs/ anew
 	$(BIN)/python docs/pictures.py docs/pictures
 
-chart: $(VENV)/ready  ## Write the templates of the Helm chart anew
-	@$(BIN)/python -m gangsched local build
+chart: $(VENV)/dev programs  ## Write the templates of the Helm chart anew
 	$(BIN)/python manifests/chart/generate.py \
 	  $$($(BIN)/python -c 'from gangsched.local.components import program; print(program("kubectl"))') \
 	  manifests/chart/gangsched/templates
 
-lock: $(VENV)/ready  ## Resolve the dependencies anew
-	for extra in "" -torch -frameworks; do \
-	  $(BIN)/uv pip compile -q --universal --python-version 3.11 pyproject.toml --extra dev \
-	    $${extra:+--extra torch} $$(test "$$extra" != -frameworks || echo --extra frameworks) \
-	    --no-emit-index-url --no-header --no-annotate --generate-hashes \
-	    -o requirements$$extra.lock; done
-	$(BIN)/uv pip compile -q --universal --python-version 3.11 pyproject.toml \
-	  --extra experiments --no-emit-index-url --no-header --no-annotate --generate-hashes \
-	  -o requirements-run.lock
+# The largest is resolved first, and the others keep to its versions: what is tested is what runs.
+LOCK := $(BIN)/uv pip compile -q --universal --python-version 3.11 pyproject.toml \
+  --no-emit-index-url --no-header --no-annotate --generate-hashes
+lock: $(VENV)/run  ## Resolve the dependencies anew
+	$(LOCK) --extra dev --extra torch -o requirements-torch.lock
+	$(LOCK) --extra dev --extra torch --extra frameworks -o requirements-frameworks.lock
+	$(LOCK) -c requirements-torch.lock --extra dev -o requirements.lock
+	$(LOCK) -c requirements-torch.lock --extra experiments -o requirements-run.lock
+	$(LOCK) -c requirements-torch.lock --extra experiments --extra torch \
+	  --no-emit-package triton -o requirements-demo.lock
 
 clean:  ## Remove what was built here (the user's cache stays)
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -17,7 +17,7 @@ from gangsched import __version__
 from gangsched.cli_local import local
 from gangsched.config import ConfigError, load_config
 from gangsched.kube.errors import KubeError, LeadershipLostError
-from gangsched.local.components import BuildError
+from gangsched.local.gobuild import BuildError
 from gangsched.local.plane import PlaneError
 
 if TYPE_CHECKING:

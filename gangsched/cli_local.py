@@ -11,6 +11,7 @@ from rich.table import Table
 from gangsched.config import ConfigError
 from gangsched.local.nodes import load_nodes
 from gangsched.local.plane import Options, Plane, environment, instances
+from gangsched.local.progress import shown
 
 local = typer.Typer(no_args_is_help=True, help="A whole control plane on this machine.")
 
@@ -27,17 +28,12 @@ def build(
     """Build the programs of the control plane, if they are not in the user's cache yet."""
     from gangsched.local import components  # noqa: PLC0415 -- keeps other commands quick
 
-    with console.status("looking for the programs") as status:
-
-        def progress(line: str) -> None:
-            status.update(line)
-            console.print(line)
-
-        components.ensure(progress)
-        if helm:
-            components.ensure(progress, components.HELM)
-        if monitoring:
-            components.ensure(progress, components.MONITORING)
+    wanted = [components.CONTROL_PLANE]
+    wanted += [components.HELM] if helm else []
+    wanted += [components.MONITORING] if monitoring else []
+    with shown(console, "looking for the programs") as progress:
+        for some in wanted:
+            components.ensure(progress, some)
 
 
 @local.command()
@@ -56,14 +52,8 @@ def up(
         raise ConfigError(f"--isolation: {isolation!r} is not allowed; use auto, root, user, none")
     plane = Plane(name)
     node_file = load_nodes(nodes)
-    with console.status("starting") as status:
-
-        def progress(line: str) -> None:
-            status.update(line)
-            if line.startswith("built"):
-                console.print(line)
-
-        options = Options(binding, isolation, monitoring=monitoring)  # type: ignore[arg-type]
+    options = Options(binding, isolation, monitoring=monitoring)  # type: ignore[arg-type]
+    with shown(console, "starting") as progress:
         plane.up(node_file, options, progress)
     info = plane.info()
     console.print(f"Kubernetes {info['kubernetes']} at {info['server']}, binding {binding}")

@@ -25,6 +25,7 @@ from gangsched.kube.client import KubeClient
 from gangsched.kube.errors import Invalid, KubeError, NotFound
 from gangsched.local.nodes import load_nodes
 from gangsched.local.plane import Binding, Options, Plane
+from gangsched.local.progress import shown
 
 _POLL_S = 0.5
 _TIMEOUT_S = 180.0
@@ -68,14 +69,8 @@ def run(console: Console, binding: Binding = "extender") -> bool:
     plane = Plane("demo")
     plane.down()
     started_s = time.monotonic()
-    with console.status("starting") as status:
-
-        def progress(line: str) -> None:
-            status.update(line)
-            if line.startswith(("built", "installing")):
-                console.print(f"  {line}")
-
-        nodes = load_nodes(root / "examples/demo-nodes.yaml")
+    nodes = load_nodes(root / "examples/demo-nodes.yaml")
+    with shown(console, "starting") as progress:
         plane.up(nodes, Options(binding=binding), progress)
     up_s = time.monotonic() - started_s
     console.print(f"control plane and 102 nodes up in {up_s:.0f} s ({binding} binding)")

@@ -24,7 +24,11 @@ from gangsched.local.processes import Program, Programs
 Binding = Literal["extender", "direct", "off"]
 
 SCHEDULER_NAME = "gangsched"
-_READY_S = 90.0
+_READY_S = 180.0
+"""How long a program may take to be ready: on busy cores each takes many times longer."""
+
+_Begun = tuple[Program, Callable[[], bool], str]
+"""A program that was started, whether it is ready, and what is waited for."""
 
 
 class PlaneError(Exception):
@@ -176,11 +180,12 @@ class Plane:
         if not options.bare:
             progress("applying CRDs, RBAC and nodes")
             self._apply(nodes, options)
+        begun: list[_Begun] = []  # they start side by side
         if options.binding != "off":
             progress(f"starting gangsched ({options.binding} binding)")
-            self._gangsched("gangsched", options, extender, metrics)
+            begun.append(self._gangsched("gangsched", options, extender, metrics))
             if options.standby:
-                self._gangsched("gangsched-standby", options, *free_ports(2))
+                begun.append(self._gangsched("gangsched-standby", options, *free_ports(2)))
         if options.binding == "extender":
             config = self.scheduler_config(extender)
             self.scheduler(
@@ -188,11 +193,13 @@ class Plane:
             )
         if nodes.of_kind("process"):
             progress("starting process nodes")
-            self._agent(authority, nodes, kubelet, options)
+            begun.append(self._agent(authority, nodes, kubelet, options))
         if options.monitoring:
             progress("starting Prometheus")
             info["prometheus"] = f"http://127.0.0.1:{monitor}"
-            self._prometheus(metrics, monitor, progress)
+            begun.append(self._prometheus(metrics, monitor, progress))
+        for one in begun:
+            self._wait(*one)
         (self.folder / "instance.json").write_text(json.dumps(info, indent=1))
 
     def _kubeconfigs(self, authority: pki.Authority, server: str) -> None:
@@ -258,7 +265,7 @@ class Plane:
         path.write_text(yaml.safe_dump(document, sort_keys=False))
         return path
 
-    def _gangsched(self, name: str, options: Options, extender: int, metrics: int) -> None:
+    def _gangsched(self, name: str, options: Options, extender: int, metrics: int) -> _Begun:
         command = [
             sys.executable,
             "-m",
@@ -281,11 +288,11 @@ class Plane:
         command += dict(options.flags).get("gangsched", "").split()
         program = self._spawn(name, command)
         address = f"http://127.0.0.1:{metrics}"
-        self._wait(program, lambda: answers(f"{address}/healthz"), "gangsched to be ready")
+        return program, lambda: answers(f"{address}/healthz"), "gangsched to be ready"
 
     def _agent(
         self, authority: pki.Authority, nodes: NodeFile, port: int, options: Options
-    ) -> None:
+    ) -> _Begun:
         certificate, key = authority.server("kubelet", "127.0.0.1", "localhost")
         path = self.folder / "process-nodes.yaml"
         groups = [
@@ -319,9 +326,9 @@ class Plane:
                 options.isolation,
             ],
         )
-        self._wait(program, ready.exists, "the process nodes to register")
+        return program, ready.exists, "the process nodes to register"
 
-    def _prometheus(self, metrics: int, port: int, progress: Callable[[str], None]) -> None:
+    def _prometheus(self, metrics: int, port: int, progress: Callable[[str], None]) -> _Begun:
         """Start a Prometheus that scrapes gangsched each second and evaluates the rules."""
         from gangsched.local.bootstrap import shipped  # noqa: PLC0415 -- as below
 
@@ -341,7 +348,7 @@ class Plane:
         (self.folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
         program = self._spawn("prometheus", commands.prometheus(binaries, self.folder, port))
         ready = f"http://127.0.0.1:{port}/-/ready"
-        self._wait(program, lambda: answers(ready), "Prometheus to be ready")
+        return program, lambda: answers(ready), "Prometheus to be ready"
 
     def _apply(self, nodes: NodeFile, options: Options) -> None:
         from gangsched.local.bootstrap import bootstrap  # noqa: PLC0415 -- needs a running server

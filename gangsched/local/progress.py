@@ -1,0 +1,30 @@
+"""Shows how far a build or a start is: a line that changes on a terminal, lines in a log."""
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+from rich.console import Console
+
+from gangsched.local.gobuild import Progress
+
+_LOG_EVERY_S = 15.0
+_STAYS = ("built", "installing")
+"""How lines begin that stay on the screen."""
+
+
+@contextlib.contextmanager
+def shown(console: Console, first: str) -> Iterator[Progress]:
+    """Show `first`, and then each line that the yielded function is called with."""
+    told_s = time.monotonic()
+    with console.status(first) as status:
+
+        def progress(line: str) -> None:
+            nonlocal told_s
+            status.update(line)
+            quiet = console.is_terminal or time.monotonic() - told_s < _LOG_EVERY_S
+            if line.startswith(_STAYS) or not quiet:
+                told_s = time.monotonic()
+                console.print(f"  {line}")
+
+        yield progress
