@@ -11,13 +11,32 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from audited import AUDIT
+from durations import Durations
+from effort import PROFILE
+from waiting import FACTOR, patience_s
 
-_SHARED = re.compile(r"\[(direct|extender)\b")
+settings.load_profile(PROFILE)
+
+_SHARED = re.compile(r"\[(direct|extender|laptop)\b")
 """In the names of tests: which of the shared planes they need."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config):
+    """Let a slow machine take longer, and note how long each test takes."""
+    config.option.timeout = patience_s(150)
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Durations())
+
+
+def pytest_report_header():
+    """Say how patient this run is."""
+    return f"deadlines of tests are stretched by {FACTOR:.1f}"
 
 
 def pytest_sessionstart(session):
@@ -26,9 +45,19 @@ def pytest_sessionstart(session):
         shutil.rmtree(AUDIT, ignore_errors=True)
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     """Have the tests of one plane run one after another, and files of short tests at the end."""
+    elsewhere = [item for item in items if _proved_elsewhere(item)]
+    config.hook.pytest_deselected(items=elsewhere)
+    items[:] = [item for item in items if item not in set(elsewhere)]
     items.sort(key=lambda item: (_turn_of(item), _plane_of(item.nodeid)))
+
+
+def _proved_elsewhere(item) -> bool:
+    """Tell whether a test runs through the other way of binding, which is enough for it."""
+    wanted = item.get_closest_marker("by")
+    plane = _plane_of(item.nodeid)
+    return bool(wanted and plane and plane not in wanted.args)
 
 
 def _turn_of(item) -> int:

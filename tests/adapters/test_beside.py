@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from builders import POLICIES, node
 from prometheus_client import generate_latest
+from waiting import patience_s
 
 from gangsched.config import SchedulerConfig
 from gangsched.core.facts import NodeSeen
@@ -33,7 +34,7 @@ async def test_what_fails_is_counted_told_and_begun_anew(scheduler, caplog):
         await asyncio.Event().wait()
 
     task = asyncio.create_task(scheduler.beside.keep_up("advice", work))
-    await asyncio.wait_for(done.wait(), 10)
+    await asyncio.wait_for(done.wait(), patience_s(10))
     task.cancel()
     assert caplog.text.count("advice failed") == 2
     assert "a defect" in caplog.text
@@ -60,7 +61,7 @@ async def test_a_failure_of_the_engine_ends_the_process_whoever_caught_it(schedu
     with pytest.raises(EngineError):  # as in an answer to kube-scheduler, where aiohttp catches it
         scheduler.observe(NodeSeen(node("n")))
     with pytest.raises(ExceptionGroup) as raised:
-        await asyncio.wait_for(running, 10)
+        await asyncio.wait_for(running, patience_s(10))
     assert raised.group_contains(EngineError)
 
 
@@ -75,7 +76,7 @@ async def test_an_order_that_fails_unexpectedly_ends_the_process(scheduler, monk
     running = asyncio.create_task(scheduler.run())
     scheduler.pods.start(order())
     with pytest.raises(ExceptionGroup) as raised:
-        await asyncio.wait_for(running, 10)
+        await asyncio.wait_for(running, patience_s(10))
     assert raised.group_contains(ZeroDivisionError)
 
 

@@ -1,12 +1,12 @@
 """What kube-scheduler is told: look-ups, refusals in words, and malformed calls."""
 
-import asyncio
 import json
 
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from builders import POLICIES, gang, node, plan, pod
+from waiting import until_async
 
 from gangsched.config import SchedulerConfig
 from gangsched.core import facts as f
@@ -111,7 +111,7 @@ async def woken(scheduler) -> list[dict]:
     """Plan, carry the orders out, and return how pods were changed."""
     scheduler.pods = Pods(api := Api(), scheduler.observe, Metrics(), 1)
     scheduler.execute(plan(scheduler.engine))
-    await asyncio.sleep(0.01)
+    await until_async(lambda: not scheduler.pods._tasks, "the end of what the orders began")
     return api.patches
 
 

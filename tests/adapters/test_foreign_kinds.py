@@ -4,6 +4,7 @@ import asyncio
 import json
 
 import pytest
+from waiting import until_async
 
 from gangsched.kube.decode import decode_pod
 from gangsched.kube.errors import KubeError
@@ -83,19 +84,19 @@ def test_what_is_wrong_names_the_object(case):
 
 
 async def test_one_object_that_cannot_be_worked_on_does_not_stop_the_others():
-    worked = asyncio.Event()
+    worked = []
 
     async def step(key) -> None:
+        worked.append(key[1])
         if key[1] == "bad":
             raise KeyError("template")
-        worked.set()
 
     queue = WorkQueue(step)
     running = asyncio.create_task(queue.run())
     queue.wake(("ns", "bad"))
-    await asyncio.sleep(0)
+    await until_async(lambda: "bad" in worked, "work on the bad one")
     queue.wake(("ns", "good"))
-    await asyncio.wait_for(worked.wait(), 5)
+    await until_async(lambda: "good" in worked or running.done(), "work on the good one")
     assert not running.done()
     running.cancel()
 
@@ -114,9 +115,7 @@ async def test_what_fails_in_the_same_way_again_is_told_once(monkeypatch, caplog
     with caplog.at_level("WARNING"):
         running = asyncio.create_task(queue.run())
         queue.wake(("ns", "job"))
-        async with asyncio.timeout(5):
-            while answers:
-                await asyncio.sleep(0.01)
+        await until_async(lambda: not answers or running.done(), "a step for each of the answers")
         running.cancel()
     assert [record.getMessage() for record in caplog.records] == [
         "ns/job: no quota",

@@ -2,6 +2,8 @@
 
 import asyncio
 
+from waiting import patience_s
+
 from gangsched.kube.lanes import Lanes
 
 
@@ -31,10 +33,10 @@ async def test_who_waits_gets_what_comes_and_a_cancelled_one_takes_nothing_away(
     first.cancel()
     await asyncio.sleep(0)
     lanes.put("a")
-    assert await asyncio.wait_for(second, 1.0) == "a"
+    assert await asyncio.wait_for(second, patience_s(10)) == "a"
     third, fourth = (asyncio.create_task(lanes.get()) for _ in range(2))
     await asyncio.sleep(0)
     lanes.put("b")
     third.cancel()  # it was woken, and goes before it could take anything
-    assert await asyncio.wait_for(fourth, 1.0) == "b"
+    assert await asyncio.wait_for(fourth, patience_s(10)) == "b"
     assert not len(lanes)

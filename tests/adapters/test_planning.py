@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from builders import POLICIES, gang, node, pod
 from prometheus_client import generate_latest
+from waiting import until_async
 
 from gangsched.config import SchedulerConfig
 from gangsched.core.engine import State
@@ -36,9 +37,9 @@ async def test_a_gang_that_cannot_be_planned_keeps_nobody_from_starting(caplog):
     scheduler._wake.set()
     planning = asyncio.create_task(scheduler._plan_on())
     good = scheduler.engine.gangs[GangId("ns/good")]
-    async with asyncio.timeout(10):
-        while good.state is not State.RESERVED and not planning.done():
-            await asyncio.sleep(0.01)
+    await until_async(
+        lambda: good.state is State.RESERVED or planning.done(), "the good gang's room"
+    )
     planning.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await planning

@@ -3,12 +3,14 @@
 import asyncio
 import base64
 import json
+import math
 import ssl
 from datetime import UTC, datetime, timedelta
 
 import aiohttp
 import pytest
 from aiohttp import web
+from waiting import until_async
 
 from gangsched.extender.server import serve
 from gangsched.kube.certificates import Certificates, due, issue
@@ -103,8 +105,10 @@ async def test_a_renewed_certificate_is_served_without_a_restart(tmp_path, monke
         monkeypatch.setattr("gangsched.kube.certificates._LOOK_S", 0.0)
         monkeypatch.setattr("gangsched.kube.certificates.due", lambda d, _: d == old)
         keeping = asyncio.create_task(certificates.keep())
-        while certificates._data == old:
-            await asyncio.sleep(0.01)
+        await until_async(
+            lambda: certificates._data != old or keeping.done(), "a renewed certificate"
+        )
+        assert not keeping.done()
         new = secrets.data()
         assert new["ca.crt"] == old["ca.crt"]
         context = client(None, tmp_path, old["ca.crt"])
@@ -167,8 +171,9 @@ async def test_what_is_served_stays_while_the_secret_is_wrong(monkeypatch, caplo
     secrets.kept = kept(before | {"tls.key": issue(None, HOST)["tls.key"]}).kept
     monkeypatch.setattr("gangsched.kube.certificates._LOOK_S", 0.0)
     keeping = asyncio.create_task(certificates.keep())
-    while "cannot be served" not in caplog.text:
-        await asyncio.sleep(0.01)
+    await until_async(
+        lambda: "cannot be served" in caplog.text or keeping.done(), "a word on the wrong Secret"
+    )
     assert not keeping.done()
     keeping.cancel()
     assert certificates._data == before
@@ -203,8 +208,8 @@ READERS |= {"Bearer reader": 200}
 
 
 @pytest.mark.parametrize("header", READERS)
-async def test_who_reads_metrics(header, tmp_path):
-    del tmp_path
+async def test_who_reads_metrics(header, monkeypatch):
+    monkeypatch.setattr("gangsched.kube.reviews._KEPT_S", math.inf)
     judge = Judge()
     routes = [web.get("/metrics", hello), web.get("/readyz", hello)]
     middlewares = [guard(Reviews(judge))]

@@ -3,7 +3,7 @@
 import asyncio
 import json
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gangsched.operators.session import _Lines
@@ -39,6 +39,7 @@ def heard(*pieces: bytes) -> list[bytes]:
     return asyncio.run(listen())
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # what is slow is the machine
 @given(st.lists(st.sampled_from(LINES)), st.lists(st.integers(1, 60)), st.binary(max_size=5))
 def test_lines_arrive_whole_however_they_were_cut(lines, lengths, end):
     end = end.replace(b"\n", b"")

@@ -1,8 +1,11 @@
 """Statuses of groups: what failed is written later, what another process wrote is not repeated."""
 
 import asyncio
+import contextlib
+from collections import defaultdict
 
 import pytest
+from waiting import until_async
 
 from gangsched.core.model import GangId, NodeName, PodName
 from gangsched.core.orders import Report, Reserve
@@ -15,20 +18,57 @@ from gangsched.kube.words import same
 G = GangId("ns/g")
 
 
+def idle(made: Status) -> bool:
+    """Tell whether everything was written: all writers wait, and there is nothing for them."""
+    waiting = [one for one in made._queue._waiting if not one.done()]
+    return len(waiting) == status._WRITERS and not len(made._queue)
+
+
 class Api:
-    """An API server that fails at the first write."""
+    """An API server that refuses what is written of a group so often, with these errors."""
 
-    def __init__(self, error: Exception) -> None:
-        self.error, self.phases = error, []
+    def __init__(self, **errors: list[Exception]) -> None:
+        self.errors = errors
+        self.phases, self.events = defaultdict(list), defaultdict(list)
 
-    async def patch(self, _, body) -> bytes:
-        self.phases.append(body["status"]["phase"])
-        if len(self.phases) == 1:
-            raise self.error
+    async def patch(self, path, body) -> bytes:
+        name = path.split("/")[-2]
+        self.phases[name].append(body["status"]["phase"])
+        return self._answer(name)
+
+    async def create(self, _, body) -> bytes:
+        name = body["involvedObject"]["name"]
+        self.events[name].append(body["reason"])
         return b"{}"
 
-    async def create(self, *_) -> bytes:
+    def _answer(self, name: str) -> bytes:
+        if self.errors[name]:
+            raise self.errors[name].pop(0)
         return b"{}"
+
+
+AWAY = [Unavailable(503, "etcd is away")] * 3
+
+
+async def told(api: Api, wrote: dict[str, list[str]]) -> None:
+    """Tell that two groups are placed, until the API server has taken it of the one called last.
+
+    What is written of that one fails three times. It is said after the other, and so it is tried
+    again after the other: by its end the other would have been tried four times, too.
+    """
+    made = Status(api)
+    for name in ("g", "last"):
+        group = Subject("gangsched.io/v1beta1", "PodGroup", "ns", name, name, has_status=True)
+        made.subject(GangId(f"ns/{name}"), group)
+        made.take(Report(GangId(f"ns/{name}"), "Placed", "Placed", "all 2 pods are bound."))
+    running = asyncio.create_task(made.run())
+    await until_async(
+        lambda: (len(wrote["last"]) > len(AWAY) and idle(made)) or running.done(),
+        "the last write",
+        shown=lambda: f"{dict(wrote)}",
+    )
+    assert not running.done()
+    running.cancel()
 
 
 @pytest.mark.parametrize(
@@ -42,31 +82,20 @@ class Api:
 )
 async def test_a_status_that_could_not_be_written(monkeypatch, error, writes):
     monkeypatch.setattr(status, "_AGAIN_S", 0.01)
-    api = Api(error)
-    made = Status(api)
-    made.subject(G, Subject("gangsched.io/v1beta1", "PodGroup", "ns", "g", "u", has_status=True))
-    made.take(Report(G, "Placed", "Placed", "all 2 pods of the gang are bound."))
-    running = asyncio.create_task(made.run())
-    await asyncio.sleep(0.2)
-    running.cancel()
-    assert api.phases == ["Placed"] * writes
+    api = Api(g=[error], last=list(AWAY))
+    await told(api, api.phases)
+    assert api.phases["g"] == ["Placed"] * writes
 
 
 class Moody(Api):
-    """An API server that takes an Event only when it is sent again."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__(error)
-        self.events = []
+    """An API server that takes statuses at once, and refuses Events so often."""
 
     async def patch(self, *_) -> bytes:
         return b"{}"
 
     async def create(self, _, body) -> bytes:
-        self.events.append(body["reason"])
-        if len(self.events) == 1:
-            raise self.error
-        return b"{}"
+        await super().create(_, body)
+        return self._answer(body["involvedObject"]["name"])
 
 
 @pytest.mark.parametrize(
@@ -74,29 +103,30 @@ class Moody(Api):
 )
 async def test_an_event_that_could_not_be_written_is_told_later(monkeypatch, error, tries):
     monkeypatch.setattr(status, "_AGAIN_S", 0.01)
-    api = Moody(error)
-    made = Status(api)
-    made.subject(G, OURS)
-    made.take(PLACED)
-    running = asyncio.create_task(made.run())
-    await asyncio.sleep(0.2)
-    running.cancel()
-    assert api.events == ["Placed"] * tries
+    api = Moody(g=[error], last=list(AWAY))
+    await told(api, api.events)
+    assert api.events["g"] == ["Placed"] * tries
 
 
-class Slow(Moody):
-    """An API server where the first write fails in a way nobody knows, and all others take long."""
+class Slow:
+    """An API server where the first write fails in a way nobody knows, and others are not answered.
+
+    Not before it is told to `answer`.
+    """
 
     def __init__(self) -> None:
-        super().__init__(ZeroDivisionError("a defect"))
-        self.phases, self.wait_s = {}, 0.05
+        self.answer, self.asked, self.phases = asyncio.Event(), [], {}
 
     async def patch(self, path, body) -> bytes:
-        if "podgroups/bad/" in path and "podgroups/bad/" not in self.phases:
-            self.phases["podgroups/bad/"] = "failed"
-            raise self.error
-        await asyncio.sleep(self.wait_s)
-        self.phases[path.split("/")[-2]] = body["status"]["phase"]
+        name = path.split("/")[-2]
+        self.asked.append(name)
+        if name == "bad" and self.asked.count("bad") == 1:
+            raise ZeroDivisionError("a defect")
+        await self.answer.wait()
+        self.phases[name] = body["status"]["phase"]
+        return b"{}"
+
+    async def create(self, *_) -> bytes:
         return b"{}"
 
 
@@ -109,11 +139,21 @@ async def test_what_was_written_while_another_failed_is_written_when_all_begin_a
         made.take(Report(GangId(f"ns/{name}"), "Placed", "Placed", "all 2 pods are bound."))
     with pytest.raises(ExceptionGroup):
         await made.run()
+    assert api.asked == ["good", "bad"]
     assert "good" not in api.phases
-    running = asyncio.create_task(made.run())
-    await asyncio.sleep(0.2)
-    running.cancel()
+    api.answer.set()
+    await written(made)
     assert api.phases["good"] == "Placed"
+
+
+async def written(made: Status) -> None:
+    """Write until everything is written."""
+    running = asyncio.create_task(made.run())
+    await until_async(lambda: idle(made) or running.done(), "everything to be written")
+    assert not running.done()
+    running.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await running  # or its writers would count as waiting when others begin
 
 
 class Store:
@@ -154,9 +194,7 @@ async def one_process(api: Store, subject: Subject, monkeypatch, now: str, *repo
     made.adopt(G, api.status)
     for report in reports:
         made.take(report)
-        running = asyncio.create_task(made.run())
-        await asyncio.sleep(0.02)
-        running.cancel()
+        await written(made)
 
 
 @pytest.mark.parametrize("subject", [OURS, *THEIRS], ids=lambda one: one.api_version)

@@ -7,6 +7,7 @@ import pytest
 import yaml
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from waiting import until_async
 
 from gangsched.kube.client import KubeClient
 from gangsched.kube.errors import Conflict, Forbidden, Invalid, NotFound, Unavailable
@@ -18,6 +19,7 @@ class Receiver:
 
     def __init__(self) -> None:
         self.there: dict[str, str] = {}
+        self.left: list[str] = []
 
     def seen(self, raw: bytes) -> None:
         metadata = json.loads(raw)["metadata"]
@@ -25,6 +27,7 @@ class Receiver:
 
     def gone(self, uid: str, raw: bytes | None) -> None:
         self.there.pop(uid, None)
+        self.left.append(uid)
 
 
 def item(uid: str, version: int) -> dict:
@@ -38,7 +41,7 @@ def event(kind: str, obj: dict) -> bytes:
 
 
 class Server:
-    """Plays scripted lists and watches, one after another."""
+    """Plays scripted lists and watches, one after another; then it says nothing more."""
 
     def __init__(self, lists: list, watches: list) -> None:
         self.lists, self.watches = lists, watches
@@ -57,7 +60,7 @@ class Server:
         response = web.StreamResponse()
         await response.prepare(request)
         if not self.watches:
-            await asyncio.sleep(30)
+            await asyncio.Event().wait()  # until nobody listens any more
         for line in self.watches.pop(0):
             await response.write(line)
         return response
@@ -95,14 +98,15 @@ async def connect(tmp_path):
         await server.close()
 
 
-async def watched(client, until) -> tuple[Receiver, Watch]:
+async def watched(client, holds) -> tuple[Receiver, Watch]:
     """Watch until a condition holds."""
     receiver = Receiver()
     watch = Watch(client, "/things", receiver)
     task = asyncio.create_task(watch.run())
-    async with asyncio.timeout(10):
-        while not until(receiver):
-            await asyncio.sleep(0.01)
+    await until_async(
+        lambda: holds(receiver) or task.done(), "the objects", shown=lambda: f"{receiver.there}"
+    )
+    assert not task.done()
     task.cancel()
     return receiver, watch
 
@@ -135,9 +139,9 @@ async def test_what_is_kept_back_is_prepared_at_once_and_handed_over_once(connec
         ahead=lambda raw: prepared.append(json.loads(raw)["metadata"]["resourceVersion"]),
     )
     task = asyncio.create_task(watch.run())
-    async with asyncio.timeout(10):
-        while len(batches) < 2:
-            await asyncio.sleep(0.01)
+    # The two events may come as one batch or as two.
+    await until_async(lambda: "b" in receiver.left or task.done(), "the last of the events")
+    assert len(batches) >= 2
     assert prepared == ["5", "5", "5", "6"]
     assert receiver.there == {}
     await watch.hand_over()

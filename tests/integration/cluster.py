@@ -5,13 +5,13 @@ import itertools
 import json
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Iterator
 
 import yaml
 from kubernetes import client, config, utils
 from kubernetes.client.exceptions import ApiException
+from waiting import patience_s, stays, until
 
 from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.local.plane import environment
@@ -21,6 +21,9 @@ OWNERS = (
     ("trainer.kubeflow.org", "v1alpha1", "TrainJob"),
     ("jobset.x-k8s.io", "v1alpha2", "JobSet"),
 )
+OWN_KINDS = ("podgroups.gangsched.io", "queues.gangsched.io", "pytorchjobs", "jobsets", "trainjobs")
+"""What is shown of a cluster where a test waited in vain, beside its pods."""
+_SHOWN_LINES = 60
 _numbers = itertools.count()
 
 
@@ -97,7 +100,7 @@ class Cluster:
             text=True,
             env=environment(self.plane),
             check=False,
-            timeout=120,
+            timeout=patience_s(60),
         )
         if check and done.returncode:
             raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr}")
@@ -115,7 +118,7 @@ class Cluster:
             text=True,
             env=environment(self.plane) | {"COLUMNS": "80"},
             check=False,
-            timeout=120,
+            timeout=patience_s(60),
         )
         return done.returncode, done.stdout + done.stderr
 
@@ -161,7 +164,8 @@ class Cluster:
 
     def gang(self, namespace, name, members, *, gpus=8, group=None, **pod) -> None:
         """Create a PodGroup (`group` are further fields of its spec) and its pods."""
-        self.group(namespace, name, members, scheduleTimeoutSeconds=5, **(group or {}))
+        spec = {"scheduleTimeoutSeconds": int(patience_s(5)), **(group or {})}
+        self.group(namespace, name, members, **spec)
         for index in range(members):
             labels = {"gangsched.io/pod-group": name}
             self.pod(namespace, f"{name}-{index}", gpus=gpus, labels=labels, **pod)
@@ -239,22 +243,35 @@ class Cluster:
     # -- waiting and judging ------------------------------------------------------------------
 
     def wait(self, ready, what, timeout_s=30.0):
-        deadline_s = time.monotonic() + timeout_s
-        while time.monotonic() < deadline_s:
-            try:
-                result = ready()
-            except (ApiException, OSError) as error:
-                if isinstance(error, ApiException) and error.status not in (429, 500, 503):
-                    raise
-                result = None
-            except Exception as error:
-                if "urllib3" not in type(error).__module__:
-                    raise
-                result = None
-            if result:
-                return result
-            time.sleep(0.1)
-        raise AssertionError(f"waited {timeout_s:g} s in vain for {what}\n{self.tails()}")
+        """Wait until `ready` returns something true; `timeout_s` is for a quick, idle machine."""
+        return until(lambda: self._answer(ready), what, timeout_s, shown=self.shown)
+
+    def _answer(self, ready):
+        """Return what `ready` does, or None where the API server cannot answer now."""
+        try:
+            return ready()
+        except ApiException as error:
+            if error.status not in (429, 500, 503):
+                raise
+        except OSError:
+            pass  # nobody listens: it is being restarted
+        except Exception as error:
+            if "urllib3" not in type(error).__module__:
+                raise
+        return None
+
+    def shown(self) -> str:
+        """Return what a reader needs when something did not come: objects, Events and logs."""
+        kinds = f"{','.join(OWN_KINDS)},pods"
+        looks = (
+            ("get", kinds, "-A", "--ignore-not-found", "-o", "wide"),
+            ("get", "events", "-A", "--sort-by=.metadata.creationTimestamp", "--no-headers"),
+        )
+        parts = []
+        for look in looks:
+            said = self.kubectl(*look, check=False).splitlines()
+            parts.append("\n".join(said[-_SHOWN_LINES:]))
+        return "\n\n".join([*parts, self.tails()])
 
     def tails(self) -> str:
         """Return the last words of gangsched, which may run in pods of the cluster itself."""
@@ -289,10 +306,7 @@ class Cluster:
 
     def stays(self, holds, seconds, what) -> None:
         """Check that something stays true for a while."""
-        deadline_s = time.monotonic() + seconds
-        while time.monotonic() < deadline_s:
-            assert holds(), what
-            time.sleep(0.2)
+        assert stays(holds, seconds), what
 
     # -- breaking things ----------------------------------------------------------------------
 
@@ -302,7 +316,7 @@ class Cluster:
     def metrics(self) -> str:
         import urllib.request
 
-        with urllib.request.urlopen(self.plane.info()["metrics"], timeout=20) as answer:
+        with urllib.request.urlopen(self.plane.info()["metrics"], timeout=patience_s(20)) as answer:
             return answer.read().decode()
 
     def json(self, *arguments: str) -> dict:

@@ -64,11 +64,10 @@ def cluster(request):
         assert "quota_drift_total{" not in found.metrics(), "the books were wrong at some time"
 
 
-@pytest.fixture(scope="session")
-def laptop():
+@pytest.fixture(scope="session", params=["laptop"])
+def laptop(request):
     """What a user gets on a laptop: process nodes alone, through the extender."""
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "alone")
-    with a_plane(f"test-laptop-{worker}", NodeFile(nodes=(PROCESS,)), Options()) as plane:
+    with a_plane(f"test-{request.param}", NodeFile(nodes=(PROCESS,)), Options()) as plane:
         yield Cluster(plane, "extender")
 
 

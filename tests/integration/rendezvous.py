@@ -7,7 +7,12 @@ Rank 0 listens; the others connect; each ends once all have met. What is wrong w
 import json
 import os
 import socket
-import time
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1]))
+
+from waiting import patience_s, until
 
 WITHIN_S = 60.0
 
@@ -41,7 +46,7 @@ def told() -> tuple[str, int, int, int]:
 def lead(port: int, others: int) -> None:
     """Wait for every other process."""
     with socket.create_server(("", port)) as server:
-        server.settimeout(WITHIN_S)
+        server.settimeout(patience_s(WITHIN_S))
         met = [server.accept()[0] for _ in range(others)]
     for one in met:
         one.sendall(b"go")
@@ -50,17 +55,17 @@ def lead(port: int, others: int) -> None:
 
 def follow(host: str, port: int) -> None:
     """Meet rank 0, which may start later."""
-    until_s = time.monotonic() + WITHIN_S
-    while True:
+
+    def met() -> bool:
         try:
-            with socket.create_connection((host, port), timeout=WITHIN_S) as leader:
+            with socket.create_connection((host, port), timeout=patience_s(WITHIN_S)) as leader:
                 if leader.recv(2) != b"go":
                     raise SystemExit("rank 0 went away")
-                return
         except OSError:
-            if time.monotonic() > until_s:
-                raise
-            time.sleep(0.2)
+            return False
+        return True
+
+    until(met, f"rank 0 at {host}:{port}", WITHIN_S, every_s=0.2)
 
 
 if __name__ == "__main__":

@@ -1,26 +1,24 @@
 """A renewed client certificate: the real kube-scheduler takes it up while it runs."""
 
 import contextlib
+import itertools
 import json
 import ssl
 import subprocess
 import threading
-import time
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import yaml
 from cryptography import x509
+from waiting import until
 
 from gangsched.kube.certificates import due, issue
 from gangsched.local import components
 from gangsched.local.plane import free_ports
 
 HOST = "127.0.0.1"
-CACHED_S = 1.5
-"""client-go keeps what it read of a file for a second."""
-
 OURS = "asks-with-a-certificate"
 
 
@@ -124,19 +122,22 @@ def scheduler(laptop, folder, port):
 def test_kube_scheduler_asks_with_the_certificate_that_is_there_now(laptop, certificates):
     folder, data = certificates
     namespace = laptop.new_namespace()
-
-    def bound(name: str) -> bool:
-        return name in laptop.bound(namespace)
+    names = (f"pod-{number}" for number in itertools.count())
 
     with extender(folder) as (port, serials), scheduler(laptop, folder, port):
-        for name, made in (("before", data), ("after", renewed := issue(data, HOST))):
-            mount(folder, made)
-            time.sleep(CACHED_S)
-            seen = len(serials)
+
+        def asked_with(serial: int) -> bool:
+            """Have one more pod scheduled, and tell by which certificate it was asked about."""
+            seen, name = len(serials), next(names)
             laptop.pod(namespace, name, gpus=0, kind="process", schedulerName=OURS)
-            laptop.wait(lambda name=name: bound(name), f"{name} to be bound", 60)
+            laptop.wait(lambda: name in laptop.bound(namespace), f"{name} to be bound", 60)
+            return set(serials[seen:]) == {serial}
+
+        for made in (data, renewed := issue(data, HOST)):
+            mount(folder, made)
             serial = x509.load_pem_x509_certificate(made["client.crt"]).serial_number
-            assert set(serials[seen:]) == {serial}
+            # client-go keeps what it read of a file for a second.
+            until(lambda s=serial: asked_with(s), "the certificate that is there", every_s=0.5)
     assert renewed["ca.crt"] == data["ca.crt"]
     laptop.remove_namespace(namespace)
 

@@ -13,6 +13,7 @@ import pytest
 import yaml
 from cluster import Cluster
 from conftest import a_plane
+from waiting import patience_s
 
 from gangsched.config import load_config
 from gangsched.local import components
@@ -172,7 +173,8 @@ def test_the_first_guides_commands(helm, empty, tmp_path):
         assert "deployed" in run(helm, "list", "-n", "kubeflow", env=variables)
         there = empty.json("get", "deployments", "-n", "kubeflow")["items"]
         assert "training-operator" in [one["metadata"]["name"] for one in there]
-        empty.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+        patience = f"--timeout={patience_s(30):.0f}s"
+        empty.kubectl("wait", "--for=condition=Established", "crd", "--all", patience)
         kind = json.dumps(KIND)  # established, and served a moment later
         made = "pytorchjob.kubeflow.org/stays created"  # a refusal speaks of created kinds too
         empty.wait(

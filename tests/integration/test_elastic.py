@@ -74,10 +74,9 @@ def test_a_node_is_lost_and_returns_and_the_curve_goes_on(laptop, home):
 
     laptop.core.patch_node(lost, {"spec": {"taints": [OUT]}})
     laptop.wait(lambda: curve.workers() == 2, "two workers to go on", 120)
-    assert laptop.is_true(home, "elastic", "Running") or laptop.is_true(
-        home, "elastic", "Restarting"
-    )
-    assert set(laptop.bound(home)) == staying
+    conditions = laptop.conditions(home, "elastic")
+    assert {"Running", "Restarting"} & {t for t, c in conditions.items() if c["status"] == "True"}
+    laptop.wait(lambda: set(laptop.bound(home)) == staying, "the lost ones to be gone")
 
     laptop.core.patch_node(lost, {"spec": {"taints": None}})
     laptop.wait(lambda: curve.workers() == 4, "the job to grow back", 120)

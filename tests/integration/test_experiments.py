@@ -15,6 +15,8 @@ from kubeflow.optimizer import (
 )
 from kubeflow.trainer import CustomTrainer
 from test_guides import blocks, needs_guides
+from test_pytorchjob import UNTIL_TOLD, listens, tell
+from waiting import patience_s
 
 from gangsched.core.jobs.trial import EXPERIMENT_LABEL
 
@@ -125,10 +127,11 @@ def test_what_falls_behind_is_stopped_early(laptop, home):
     template = spec["trialTemplate"]
     template["trialParameters"] = template["trialParameters"][:1]
     (container,) = template["trialSpec"]["spec"]["template"]["spec"]["containers"]
-    container["command"] = [*container["command"][:3], "--steps=60", "--step_s=0.5"]
-    quick = "import os,sys; a=sys.argv[1:]; s='0.5' if a[1].endswith('0.000001') else '0.02'; "
-    quick += "os.execvp('python', ['python', *a, '--steps=60', '--step_s='+s])"
-    container["command"] = ["python", "-c", quick, *container["command"][1:3]]
+    # The bad one goes on for as long as nobody stops it.
+    steps = "import os,sys; a=sys.argv[1:]; bad=a[1].endswith('0.000001'); "
+    steps += "a+=['--steps=1000000','--step_s=0.5'] if bad else ['--steps=60','--step_s=0.02']; "
+    steps += "os.execvp('python', ['python', *a])"
+    container["command"] = ["python", "-c", steps, *container["command"][1:3]]
     spec |= {"parallelTrialCount": 1, "maxTrialCount": 4}
     create(laptop, home, body)
     done = wait_over(laptop, home)
@@ -142,14 +145,28 @@ def test_what_falls_behind_is_stopped_early(laptop, home):
     assert stopped["status"]["observation"]["metrics"][0]["name"] == "accuracy"
 
 
-def test_a_trial_that_is_deleted_is_made_up_for(laptop, home):
+def test_a_trial_that_is_deleted_is_made_up_for(laptop, home, tmp_path):
     body = example()
     body["spec"] |= {"maxTrialCount": 2, "parallelTrialCount": 1, "maxFailedTrialCount": 1}
     del body["spec"]["objective"]["goal"]
+    pod = body["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    command, code = container["command"], pod["volumes"]
+    container["command"] = ["sh", "-c", f'{UNTIL_TOLD}; exec "$@"']
+    mounts = container["volumeMounts"]
+    listens(pod, tmp_path)
+    container["command"] += command
+    container["volumeMounts"] += mounts
+    pod["volumes"] += code
     create(laptop, home, body)
     (first,) = laptop.wait(lambda: trials(laptop, home), "the first trial", 90)
     metadata = first["metadata"]
     laptop.custom.delete_namespaced_custom_object(*GROUP, home, "trials", metadata["name"])
+    laptop.wait(
+        lambda: metadata["uid"] not in [one["metadata"]["uid"] for one in trials(laptop, home)],
+        "the first trial to go",
+    )
+    tell(tmp_path)
     assert "Succeeded" in conditions(wait_over(laptop, home))
     ended = [one for one in trials(laptop, home) if "Succeeded" in conditions(one)]
     assert len(ended) == 2
@@ -280,7 +297,7 @@ def test_the_kubeflow_sdk_optimizes(laptop, home):
     )
     # The SDK asks for each Trial's TrainJob, and fails where a Trial is a moment older than it.
     wait_over(laptop, home, name)
-    job = client.wait_for_job_status(name, timeout=30, polling_interval=1)
+    job = client.wait_for_job_status(name, timeout=patience_s(30), polling_interval=1)
     assert job.status == "Complete"
     assert len(job.trials) == 3
     assert [one.name for one in client.list_jobs()] == [name]

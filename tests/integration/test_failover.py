@@ -3,11 +3,11 @@
 import json
 import os
 import signal
-import time
 
 import pytest
 from cluster import Cluster
 from conftest import KWOK, a_plane
+from waiting import patience_s
 
 from gangsched.local.nodes import NodeFile
 from gangsched.local.plane import Options
@@ -16,9 +16,15 @@ BOTH = ("gangsched", "gangsched-standby")
 
 
 @pytest.fixture(scope="module")
-def pair():
-    """A control plane with two schedulers, and four KWOK nodes of eight GPUs."""
-    options = Options(binding="direct", standby=True)
+def pair(tmp_path_factory):
+    """A control plane with two schedulers, and four KWOK nodes of eight GPUs.
+
+    A Lease lasts the longer the slower this machine is, so that nobody loses it by chance.
+    """
+    settings = tmp_path_factory.mktemp("pair") / "settings.yaml"
+    settings.write_text(f"lease_s: {patience_s(4)}\n")
+    flags = (("gangsched", f"--config {settings}"),)
+    options = Options(binding="direct", standby=True, flags=flags)
     with a_plane("test-failover", NodeFile(nodes=(KWOK,)), options) as plane:
         yield Cluster(plane, "direct")
 
@@ -75,13 +81,8 @@ def test_the_standby_goes_on_when_the_leader_is_killed(pair, home):
 
 def test_a_new_leader_does_not_repeat_what_was_said(pair, home):
     """Statuses of groups and queues stay as they are, and no Event is told twice."""
-    queue = {
-        "apiVersion": "gangsched.io/v1beta1",
-        "kind": "Queue",
-        "metadata": {"name": home},
-        "spec": {"quotas": [{"resource": "nvidia.com/gpu", "nominal": 8}]},
-    }
-    pair.kubectl("apply", "-f", "-", stdin=pair.yaml(queue))
+    pair.kubectl("apply", "-f", "-", stdin=pair.yaml(_queue(home)))
+    pair.wait(lambda: pair.json("get", "queue", home).get("status"), "the queue's status")
     coscheduling = {
         "apiVersion": "scheduling.x-k8s.io/v1alpha1",
         "kind": "PodGroup",
@@ -96,33 +97,50 @@ def test_a_new_leader_does_not_repeat_what_was_said(pair, home):
         pair.wait_placed(home, prefix, pods)
     pair.gang(home, "waits", 1)
     pair.wait_event(home, "NotEnoughFree", name="waits")
-    pair.wait(lambda: pair.json("get", "queue", home).get("status"), "the queue's status")
+
+    def phase(group: str) -> str:
+        return (pair.json("get", group, "-n", home).get("status") or {}).get("phase", "")
+
+    # The last that there is to say of those that run.
+    last = {
+        "podgroups.gangsched.io/runs": "Placed",
+        "podgroups.scheduling.x-k8s.io/theirs": "Running",
+    }
+    for group, word in last.items():
+        pair.wait(lambda g=group, w=word: phase(g) == w, f"{group} to be {word}")
+        pair.wait_event(home, "Placed", name=group.partition("/")[2])
 
     def written() -> dict[str, str]:
         """Return the versions of what we write about what does not change, and the Events of it."""
-        kinds = ("podgroups.gangsched.io/runs", "podgroups.scheduling.x-k8s.io/theirs")
-        found = {one: pair.json("get", one, "-n", home) for one in kinds}
+        found = {one: pair.json("get", one, "-n", home) for one in last}
         found["queue"] = pair.json("get", "queue", home)
         versions = {name: one["metadata"]["resourceVersion"] for name, one in found.items()}
         told = [event for name in ("runs", "theirs") for event in pair.events(home, name)]
         return versions | {"events": str(sorted(told))}
 
     before = written()
-    time.sleep(3.0)
-    while (now := written()) != before:  # until all is said
-        before = now
-        time.sleep(3.0)
     first = leader(pair)
     pair.plane.programs.stop(first, hard=True)
     pair.kubectl("delete", "pod", "alone-0", "-n", home, "--wait=false")
     pair.wait_placed(home, "waits-", 1)
     assert leader(pair) == other(first)
     pair.wait_event(home, "Placed", name="waits")  # the new leader is at work, and tells
-    time.sleep(3.0)  # queues are written every two seconds
+    later = f"{home}-later"  # whoever writes its status came by the other queue before
+    pair.kubectl("apply", "-f", "-", stdin=pair.yaml(_queue(later)))
+    pair.wait(lambda: pair.json("get", "queue", later).get("status"), "the later queue's status")
     assert written() == before
     waited = [reason for reason, _ in pair.events(home, "waits")]
     assert waited.count("NotEnoughFree") == 1
-    pair.kubectl("delete", "queue", home)
+    pair.kubectl("delete", "queue", home, later)
+
+
+def _queue(name: str) -> dict:
+    return {
+        "apiVersion": "gangsched.io/v1beta1",
+        "kind": "Queue",
+        "metadata": {"name": name},
+        "spec": {"quotas": [{"resource": "nvidia.com/gpu", "nominal": 8}]},
+    }
 
 
 def test_a_leader_that_was_away_stops_by_itself(pair, home):

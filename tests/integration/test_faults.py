@@ -2,6 +2,7 @@
 
 import pytest
 from kubernetes.client.exceptions import ApiException
+from waiting import patience_s
 
 
 def reason(cluster, namespace, name="g"):
@@ -12,8 +13,20 @@ def reason(cluster, namespace, name="g"):
 
 def wait_reason(cluster, namespace, expected, name="g") -> str:
     """Wait for a reason and return its message."""
-    cluster.wait(lambda: reason(cluster, namespace, name)[0] == expected, f"reason {expected}")
-    return reason(cluster, namespace, name)[1]
+    _, message = cluster.wait(
+        lambda: (found := reason(cluster, namespace, name))[0] == expected and found,
+        f"reason {expected}",
+    )
+    return message
+
+
+def gang(cluster, namespace, name, members, timeout_s, gpus=8) -> None:
+    """Create a gang that may be incomplete for so long, and wait until it runs."""
+    cluster.group(namespace, name, members, scheduleTimeoutSeconds=round(timeout_s))
+    for index in range(members):
+        labels = {"gangsched.io/pod-group": name}
+        cluster.pod(namespace, f"{name}-{index}", gpus=gpus, labels=labels)
+    cluster.wait_placed(namespace, f"{name}-", members)
 
 
 def test_a_gang_larger_than_the_cluster(cluster, namespace):
@@ -43,6 +56,11 @@ def test_a_group_deleted_while_its_pods_wait(cluster, namespace):
     cluster.custom.delete_namespaced_custom_object(
         "gangsched.io", "v1beta1", namespace, "podgroups", "g"
     )
+    # Pods and groups are watched one by one: a pod of now may be heard of before that deletion.
+    cluster.wait(
+        lambda: 'gangsched_gangs_refused{reason="PodGroupMissing"}' in cluster.metrics(),
+        "the deletion to be heard of",
+    )
     cluster.pod(namespace, "g-9", labels={"gangsched.io/pod-group": "g"})
     cluster.wait(
         lambda: any(r == "PodGroupMissing" for r, _ in cluster.events(namespace, "g-9")),
@@ -55,7 +73,8 @@ def test_a_group_deleted_while_its_pods_wait(cluster, namespace):
 def test_fewer_pods_than_the_minimum(cluster, namespace):
     cluster.group(namespace, "g", 9)
     cluster.pod(namespace, "g-0", gpus=1, labels={"gangsched.io/pod-group": "g"})
-    assert wait_reason(cluster, namespace, "TooFewPods") == "1 of at least 9 pods exist."
+    said = ("TooFewPods", "1 of at least 9 pods exist.")  # once the pod is heard of as well
+    cluster.wait(lambda: reason(cluster, namespace) == said, "the reason")
 
 
 BAD_GROUPS = {
@@ -115,15 +134,16 @@ def test_a_member_that_leaves_before_the_start(cluster, namespace):
 
 
 def test_a_running_gang_that_loses_a_member_is_stopped_unless_made_whole(cluster, namespace):
-    cluster.gang(namespace, "g", 3)
-    cluster.wait_placed(namespace, "g-", 3)
-    cluster.core.delete_namespaced_pod("g-1", namespace, grace_period_seconds=0)
-    wait_reason(cluster, namespace, "BelowMinimum")
-    cluster.pod(namespace, "g-1", labels={"gangsched.io/pod-group": "g"})
-    cluster.wait_placed(namespace, "g-", 3)
-    cluster.core.delete_namespaced_pod("g-2", namespace, grace_period_seconds=0)
-    cluster.wait(lambda: not cluster.bound(namespace), "the partial gang to be stopped", 20)
-    cluster.wait_event(namespace, "Broken", name="g")
+    gang(cluster, namespace, "mended", 3, timeout_s=86_400, gpus=2)
+    cluster.core.delete_namespaced_pod("mended-1", namespace, grace_period_seconds=0)
+    wait_reason(cluster, namespace, "BelowMinimum", "mended")
+    cluster.pod(namespace, "mended-1", gpus=2, labels={"gangsched.io/pod-group": "mended"})
+    cluster.wait_placed(namespace, "mended-", 3)
+    gang(cluster, namespace, "left", 3, timeout_s=patience_s(3), gpus=2)
+    cluster.core.delete_namespaced_pod("left-2", namespace, grace_period_seconds=0)
+    cluster.wait(lambda: not cluster.bound(namespace, "left-"), "the partial gang to be stopped")
+    cluster.wait_event(namespace, "Broken", name="left")
+    assert len(cluster.bound(namespace, "mended-")) == 3
 
 
 def test_volumes_the_planner_does_not_model(cluster, namespace):
@@ -161,15 +181,13 @@ def test_a_member_refused_by_kube_scheduler_breaks_the_gang_cleanly(cluster, nam
     cluster.wait(
         lambda: any(r == "Broken" for r, _ in cluster.events(namespace, "g")),
         "pack puts both on one node, which anti-affinity refuses",
-        20,
     )
     nodes = cluster.wait_placed(namespace, "g-", 2, 90)
     assert len(set(nodes.values())) == 2, "what was learnt: the node is avoided"
 
 
 def test_a_node_that_goes_away_and_returns(cluster, namespace):
-    cluster.gang(namespace, "g", 4)
-    cluster.wait_placed(namespace, "g-", 4)
+    gang(cluster, namespace, "g", 4, timeout_s=patience_s(3))
     node = cluster.core.read_node("k-3")
     (lost,) = [name for name, place in cluster.bound(namespace).items() if place == "k-3"]
     cluster.core.delete_node("k-3")
@@ -178,9 +196,9 @@ def test_a_node_that_goes_away_and_returns(cluster, namespace):
     cluster.core.delete_namespaced_pod(lost, namespace, grace_period_seconds=0)
     node.metadata.resource_version = node.metadata.uid = None
     cluster.core.create_node(node)
-    wait_reason(cluster, namespace, "BelowMinimum")
+    cluster.wait_event(namespace, "BelowMinimum", name="g")
     assert not cluster.overcommitted()
-    cluster.wait(lambda: not cluster.bound(namespace), "the partial gang to be stopped", 30)
+    cluster.wait(lambda: not cluster.bound(namespace), "the partial gang to be stopped")
 
 
 def test_killed_at_any_moment(cluster, namespace):
@@ -207,7 +225,7 @@ def test_a_reservation_survives_a_restart(cluster, namespace):
     cluster.group(
         namespace,
         "g",
-        scheduleTimeoutSeconds=60,
+        scheduleTimeoutSeconds=3600,
         roles=[{"name": "worker", "count": 4, "template": template}],
     )
     cluster.wait(lambda: cluster.group_status(namespace, "g").get("phase") == "Reserved", "it")
@@ -225,9 +243,21 @@ def test_a_component_restarts_while_gangs_start(cluster, namespace, program):
     cluster.gang(namespace, "a", 2)
     cluster.restart(program, hard=True)
     cluster.wait_placed(namespace, "a-", 2, 60)
-    cluster.wait(lambda: cluster.gang(namespace, "b", 2) is None, "the API to take objects", 60)
+    cluster.wait(lambda: takes_objects(cluster, namespace), "the API to take objects", 60)
+    cluster.gang(namespace, "b", 2)
     cluster.wait_placed(namespace, "b-", 2, 60)
     assert not cluster.overcommitted()
+
+
+def takes_objects(cluster, namespace) -> bool:
+    """Tell whether the API server would take a group and a pod now."""
+    spec = {"schedulerName": "gangsched", "containers": [{"name": "main", "image": "none"}]}
+    group = {"apiVersion": "gangsched.io/v1beta1", "kind": "PodGroup", "spec": {"minMember": 1}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "spec": spec}
+    both = "---\n".join(cluster.yaml(one | {"metadata": {"name": "x"}}) for one in (group, pod))
+    create = ("create", "--dry-run=server", "-n", namespace, "-f", "-")
+    said = cluster.kubectl(*create, stdin=both, check=False)
+    return all(f"{one}/x created" in said for one in ("podgroup.gangsched.io", "pod"))
 
 
 def nested(kind: str, api_version: str, name: str, holder: str) -> str:

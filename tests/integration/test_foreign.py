@@ -2,6 +2,7 @@
 
 import pytest
 from cluster import GPU
+from waiting import patience_s
 
 FULL = 8
 """GPUs of a KWOK node; there are four."""
@@ -237,7 +238,8 @@ RAY_CRD = {
 
 def test_head_and_workers_of_a_ray_cluster_start_together(cluster, namespace):
     cluster.kubectl("apply", "-f", "-", stdin=cluster.yaml(RAY_CRD))
-    cluster.kubectl("wait", "--for=condition=Established", "crd/rayclusters.ray.io")
+    patience = f"--timeout={patience_s(30):.0f}s"
+    cluster.kubectl("wait", "--for=condition=Established", "crd/rayclusters.ray.io", patience)
     try:
         body = {
             "apiVersion": "ray.io/v1",
@@ -248,7 +250,14 @@ def test_head_and_workers_of_a_ray_cluster_start_together(cluster, namespace):
                 "workerGroupSpecs": [{"replicas": 2, "numOfHosts": 1}],
             },
         }
-        cluster.kubectl("create", "-n", namespace, "-f", "-", stdin=cluster.yaml(body))
+        create = ("create", "-n", namespace, "-f", "-")
+        cluster.wait(  # established, and served a moment later
+            lambda: (
+                "raycluster.ray.io/ray created"
+                in cluster.kubectl(*create, stdin=cluster.yaml(body), check=False)
+            ),
+            "the kind to be served",
+        )
         labels = {"ray.io/cluster": "ray"}
         for name in ("ray-head", "ray-worker-0"):
             cluster.core.create_namespaced_pod(namespace, pod(name, labels=labels))

@@ -4,8 +4,20 @@ import re
 from pathlib import Path
 
 import pytest
+from test_pytorchjob import UNTIL_TOLD, tell
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "checkpoint.py"
+PREAMBLE = """
+import os, sys
+from pathlib import Path
+here = Path(__file__).parent
+os.environ["STEPS"] = (here / "steps").read_text()
+sys.stdout = (here / os.environ["HOSTNAME"]).open("a")
+"""
+"""How many steps a run makes, and what it says, are in files: a pod's log goes with the pod."""
+
+MANY = 1_000_000
+"""Steps that take more than a day."""
 
 pytestmark = pytest.mark.torch
 
@@ -25,7 +37,7 @@ def job(name, gpus, command, **spec) -> dict:
         "spec": {
             "containers": [container],
             "volumes": [volume],
-            "terminationGracePeriodSeconds": 20,
+            "terminationGracePeriodSeconds": 600,
         }
     }
     role = {"restartPolicy": "Never", "template": template}
@@ -56,27 +68,30 @@ def test_a_ddp_job_saves_leaves_and_goes_on(laptop, space, tmp_path):
     client.SchedulingV1Api(laptop.api).create_priority_class(
         {"metadata": {"name": priority}, "value": 1000}
     )
-    (tmp_path / "train.py").write_text(SCRIPT.read_text())
-    env = [
-        {"name": "STEPS", "value": "120"},
-        {"name": "CHECKPOINT", "value": "/checkpoints/last.pt"},
-    ]
+    (tmp_path / "train.py").write_text(PREAMBLE + SCRIPT.read_text())
+    (tmp_path / "steps").write_text(str(MANY))
+    said = tmp_path / "train-master-0"
+    env = [{"name": "CHECKPOINT", "value": "/checkpoints/last.pt"}]
     command = ["python", "/checkpoints/train.py"]
     laptop.create_job(space, job("train", 4, command, path=tmp_path, env=env))
-    log = lambda: laptop.kubectl("logs", "-n", space, "train-master-0", check=False)  # noqa: E731
-    laptop.wait(lambda: len(steps(log())) > 20, "twenty steps", 90)
-    urgent = job("urgent", 4, ["sleep", "3"], path=tmp_path)
+    laptop.wait(lambda: said.exists() and len(steps(said.read_text())) > 20, "twenty steps", 90)
+    command = ["sh", "-c", UNTIL_TOLD, "/checkpoints"]
+    urgent = job("urgent", 4, command, path=tmp_path)
     urgent["spec"]["runPolicy"] = {"schedulingPolicy": {"priorityClass": priority}}
     laptop.create_job(space, urgent)
-    laptop.wait(lambda: "saved at step" in log(), "the checkpoint", 60)
-    before = steps(log())
-    laptop.wait(lambda: laptop.is_true(space, "urgent", "Succeeded"), "the urgent job", 90)
-    assert not laptop.is_true(space, "train", "Succeeded"), "giving way is no success"
-    laptop.wait(lambda: laptop.is_true(space, "train", "Succeeded"), "the first job", 120)
-    after = steps(log())
+    laptop.wait(lambda: "saved at step" in said.read_text(), "the checkpoint", 60)
+    first_run = said.read_text()
+    before = steps(first_run)
     saved = max(before) + 1
+    laptop.wait(lambda: laptop.is_true(space, "urgent", "Running"), "the urgent job", 90)
+    assert not laptop.is_true(space, "train", "Succeeded"), "giving way is no success"
+    (tmp_path / "steps").write_text(str(saved + 50))
+    tell(tmp_path)
+    laptop.wait(lambda: laptop.is_true(space, "urgent", "Succeeded"), "its end", 90)
+    laptop.wait(lambda: laptop.is_true(space, "train", "Succeeded"), "the first job", 120)
+    after = steps(said.read_text().removeprefix(first_run))
     assert min(after) == saved, "it goes on where it was saved"
-    assert max(after) == 119
+    assert max(after) == saved + 49
     assert after[saved] < before[0], "its loss goes on falling"
     assert abs(after[saved] - before[max(before)]) < 0.5 * before[max(before)] + 1e-3
     laptop.wait_event(space, "Preempted", f"Stopped for {space}/urgent")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from waiting import patience_s
 
 GUIDES = Path(__file__).parents[3] / "shared" / "seeds"
 needs_guides = pytest.mark.skipif(not GUIDES.exists(), reason=f"the guides are not at {GUIDES}")
@@ -209,7 +210,7 @@ def test_the_kubeflow_training_sdk(laptop, monkeypatch):
         resources_per_worker={"cpu": "1", "memory": "1Gi"},
     )
     job = sdk.wait_for_job_conditions(
-        name="sdk", job_kind="PyTorchJob", timeout=120, polling_interval=1
+        name="sdk", job_kind="PyTorchJob", wait_timeout=patience_s(120), polling_interval=1
     )
     assert job.status.conditions[-1].type == "Succeeded"
     assert sdk.is_job_succeeded("sdk", job_kind="PyTorchJob")

@@ -25,7 +25,7 @@ spec:
   type: ClusterIP
 """
 BRING = "echo $HOSTNAME >> /data/brought"
-TRAIN = "grep -q $HOSTNAME /data/brought && sleep 1000"
+TRAIN = "grep -q $HOSTNAME /data/brought && sleep 1000000"
 
 
 def job() -> dict:
@@ -87,9 +87,12 @@ def test_data_metrics_and_the_guides_labels(laptop, home):
     laptop.create_job(home, job())
     laptop.wait(lambda: laptop.is_true(home, JOB, "Running"), "it to run", 60)
     pods = {f"{JOB}-master-0", *(f"{JOB}-worker-{i}" for i in range(3))}
-    named = laptop.json("get", "pods", "-n", home, "-l", f"job-name={JOB}")["items"]
-    assert {pod["metadata"]["name"] for pod in named} == pods
-    for pod in named:  # as the user wrote them: nobody has to wait for the master's name
+
+    def named() -> list[dict]:
+        return laptop.json("get", "pods", "-n", home, "-l", f"job-name={JOB}")["items"]
+
+    laptop.wait(lambda: {pod["metadata"]["name"] for pod in named()} == pods, "all of its pods")
+    for pod in named():  # as the user wrote them: nobody has to wait for the master's name
         assert [one["name"] for one in pod["spec"]["initContainers"]] == ["data-downloader"]
         assert pod["metadata"]["annotations"]["sidecar.istio.io/inject"] == "false"
     # The guides' ServiceMonitors look for Services by label, and for a port of that name.

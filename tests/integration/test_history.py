@@ -1,40 +1,57 @@
 """Learnt run times outlive the scheduler: kept in a ConfigMap, under its own rights."""
 
 import asyncio
+import json
+
+import pytest
+from waiting import until_async
 
 from gangsched.core.accounts.estimate import History
 from gangsched.core.model import Gang, GangId
 from gangsched.kube.client import KubeClient
 from gangsched.kube.history import HistoryKeeper
 
+pytestmark = pytest.mark.by("direct")  # it is kept by the process, whoever binds
+
+
+HOME, NAME = "gangsched-system", "gangsched-history"
+
+
+def stored(cluster) -> dict | None:
+    """Return what is kept in the cluster, or None."""
+    one = f"metadata.name={NAME}"
+    found = cluster.core.list_namespaced_config_map(HOME, field_selector=one).items
+    return json.loads(found[0].data["run-times.json"]) if found else None
+
 
 def test_what_was_learnt_is_there_after_a_restart(cluster):
     kubeconfig = cluster.plane.folder / "gangsched.kubeconfig"
-    name = "gangsched-system/gangsched-history"
     learnt = History()
-    for run_s in (60.0, 80.0):
-        learnt.ended(Gang(GangId(f"ns/night-{run_s:.0f}"), 1, (), user="ann"), run_s)
 
     async def write() -> None:
+        wanted = json.loads(json.dumps(learnt.data()))
         async with KubeClient(kubeconfig) as client:
-            keeper = HistoryKeeper(client, name)
+            keeper = HistoryKeeper(client, f"{HOME}/{NAME}")
             await keeper.read(History())  # nothing there yet is no error
             writing = asyncio.create_task(keeper.run(learnt, 0.05))
-            await asyncio.sleep(1.0)
+            await until_async(lambda: stored(cluster) == wanted, "it to be kept", 30)
             writing.cancel()
 
     async def read() -> History:
         found = History()
         async with KubeClient(kubeconfig) as client:
-            await HistoryKeeper(client, name).read(found)
+            await HistoryKeeper(client, f"{HOME}/{NAME}").read(found)
         return found
 
-    asyncio.run(write())
-    for _ in range(3):  # the scheduler that runs here keeps its own there, once a minute
-        asyncio.run(write())  # it exists already
+    cluster.plane.programs.stop("gangsched")  # it keeps there what it learns itself
+    try:
+        cluster.kubectl("delete", "configmap", NAME, "-n", HOME, "--ignore-not-found")
+        for run_s in (60.0, 80.0):  # the second time it exists already
+            learnt.ended(Gang(GangId(f"ns/night-{run_s:.0f}"), 1, (), user="ann"), run_s)
+            asyncio.run(write())
         known = asyncio.run(read())
-        if ("ann", "ns/night") in known.runs:
-            break
+    finally:
+        cluster.restart("gangsched")
     assert list(known.runs[("ann", "ns/night")]) == [60.0, 80.0]
     estimate = known.estimate(Gang(GangId("ns/night-7"), 1, (), user="ann"))
     assert (estimate.runtime_s, estimate.source.value) == (70.0, "learnt")

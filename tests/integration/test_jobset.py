@@ -1,12 +1,19 @@
 """JobSets (jobset.x-k8s.io/v1alpha2) on a real API server and the real Job controller."""
 
+import pytest
 from cluster import GPU
+from test_pytorchjob import FOR_EVER, UNTIL_TOLD, listens, tell
+
+pytestmark = pytest.mark.by("direct")  # its controller does not see it
 
 PREFIX = "jobset.sigs.k8s.io"
 
 
-def replicated(name, script, replicas=1, pods=1, depends=None, gpus=0, **job):
-    """Return a replicated job whose pods run a shell script on process nodes."""
+def replicated(name, script, replicas=1, pods=1, depends=None, gpus=0, folder=None, **job):
+    """Return a replicated job whose pods run a shell script on process nodes.
+
+    By a `folder` they can be told to go on.
+    """
     container = {
         "name": "main",
         "image": "none",
@@ -20,6 +27,8 @@ def replicated(name, script, replicas=1, pods=1, depends=None, gpus=0, **job):
         "nodeSelector": {"gangsched.io/node-kind": "process"},
         "terminationGracePeriodSeconds": 0,
     }
+    if folder is not None:
+        listens(spec, folder)
     found = {
         "name": name,
         "replicas": replicas,
@@ -66,9 +75,22 @@ def condition(cluster, namespace, kind) -> dict:
     return next((one for one in listed if one["type"] == kind), {})
 
 
-def test_all_pods_start_together_know_each_other_and_succeed(cluster, namespace):
-    script = "getent hosts js-work-1-1.js && echo $JOB_COMPLETION_INDEX; sleep 1"
-    cluster.create_job(namespace, jobset(replicated("work", script, replicas=2, pods=2)))
+def test_all_pods_start_together_know_each_other_and_succeed(cluster, namespace, tmp_path):
+    known = "until getent hosts js-work-1-1.js; do sleep 0.1; done"
+    script = f"{known}; echo $JOB_COMPLETION_INDEX; {UNTIL_TOLD}"
+    work = replicated("work", script, replicas=2, pods=2, folder=tmp_path)
+    cluster.create_job(namespace, jobset(work))
+
+    def know_each_other() -> bool:
+        pods = cluster.core.list_namespaced_pod(namespace).items
+        indices = [pod.metadata.labels["batch.kubernetes.io/job-completion-index"] for pod in pods]
+        log = ("logs", "-n", namespace)
+        said = [cluster.kubectl(*log, pod.metadata.name, check=False) for pod in pods]
+        last = [text.splitlines()[-1:] for text in said]
+        return len(pods) == 4 and last == [[index] for index in indices]
+
+    cluster.wait(know_each_other, "all four to know the last of them")
+    tell(tmp_path)
     cluster.wait(lambda: state(cluster, namespace) == "Completed", "the JobSet to complete")
     done = condition(cluster, namespace, "Completed")
     assert (done["reason"], done["message"]) == (
@@ -131,16 +153,21 @@ def test_what_waits_for_completion_is_a_gang_of_its_own(cluster, namespace):
     assert begun["data"] <= begun["train"]
 
 
-def test_in_order_the_first_is_ready_before_the_next_is_created(cluster, namespace):
+def test_in_order_the_first_is_ready_before_the_next_is_created(cluster, namespace, tmp_path):
     cluster.create_job(
         namespace,
         jobset(
-            replicated("leader", "sleep 3"),
-            replicated("worker", "sleep 1", pods=2),
+            replicated("leader", UNTIL_TOLD, folder=tmp_path),
+            replicated("worker", UNTIL_TOLD, pods=2, folder=tmp_path),
             startupPolicy={"startupPolicyOrder": "InOrder"},
         ),
     )
     cluster.wait(lambda: condition(cluster, namespace, "StartupPolicyInProgress"), "it to begin")
+    cluster.wait(
+        lambda: condition(cluster, namespace, "StartupPolicyCompleted").get("status") == "True",
+        "all to be ready",
+    )
+    tell(tmp_path)
     cluster.wait(lambda: state(cluster, namespace) == "Completed", "the JobSet to complete")
     assert condition(cluster, namespace, "StartupPolicyInProgress")["status"] == "False"
     assert condition(cluster, namespace, "StartupPolicyCompleted")["status"] == "True"
@@ -155,7 +182,7 @@ def test_a_failed_job_restarts_all_as_often_as_allowed(cluster, namespace):
     cluster.create_job(
         namespace,
         jobset(
-            replicated("good", "sleep 99"),
+            replicated("good", FOR_EVER),
             replicated("bad", "sleep 1; exit 1"),
             failurePolicy={"maxRestarts": 1},
         ),
@@ -180,7 +207,7 @@ def test_without_a_policy_the_first_failure_ends_it(cluster, namespace):
 
 
 def test_suspend_stops_all_pods_and_resume_starts_them_together(cluster, namespace):
-    cluster.create_job(namespace, jobset(replicated("work", "sleep 99", pods=2), suspend=True))
+    cluster.create_job(namespace, jobset(replicated("work", FOR_EVER, pods=2), suspend=True))
     cluster.wait(
         lambda: condition(cluster, namespace, "Suspended").get("status") == "True", "suspension"
     )

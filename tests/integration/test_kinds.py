@@ -1,8 +1,11 @@
 """Every kind of kubeflow.org/v1 on a real API server: its life, its ends, what it is told."""
 
 import pytest
+from test_pytorchjob import FOR_EVER, UNTIL_TOLD, listening, tell
 
 from gangsched.core.jobs.kinds import FRAMEWORKS
+
+pytestmark = pytest.mark.by("extender")  # their controllers do not see who binds
 
 ROLES = {
     "TFJob": {"Chief": 1, "Worker": 2},
@@ -46,9 +49,10 @@ def job(kind, script, roles=None, name="j", **spec):
 
 
 @pytest.mark.parametrize("kind", ROLES)
-def test_a_job_lives_and_succeeds(cluster, namespace, kind):
-    cluster.create_job(namespace, job(kind, "env; sleep 1"))
+def test_a_job_lives_and_succeeds(cluster, namespace, tmp_path, kind):
+    cluster.create_job(namespace, listening(job(kind, f"env; {UNTIL_TOLD}"), tmp_path))
     cluster.wait(lambda: cluster.is_true(namespace, "j", "Running", kind), "the job to run")
+    tell(tmp_path)
     cluster.wait(lambda: cluster.is_true(namespace, "j", "Succeeded", kind), "the job to end")
     true = {t for t, c in cluster.conditions(namespace, "j", kind).items() if c["status"] == "True"}
     assert true == {"Created", "Succeeded"}
@@ -69,9 +73,15 @@ def test_paddles_rank_0_is_told_its_own_address(cluster, namespace):
     assert log.strip().endswith(":36543>")
 
 
-def test_servers_that_outlive_a_failed_job_are_stopped_with_their_logs(cluster, namespace):
-    script = {"PS": "echo serving; sleep 1000", "Worker": "sleep 1; exit 3"}
-    cluster.create_job(namespace, job("TFJob", script, {"PS": 1, "Worker": 1}))
+def test_servers_that_outlive_a_failed_job_are_stopped_with_their_logs(
+    cluster, namespace, tmp_path
+):
+    script = {"PS": f"echo serving; {FOR_EVER}", "Worker": f"{UNTIL_TOLD}; exit 3"}
+    body = job("TFJob", script, {"PS": 1, "Worker": 1})
+    cluster.create_job(namespace, listening(body, tmp_path))
+    log = ("logs", "-n", namespace, "j-ps-0")
+    cluster.wait(lambda: cluster.kubectl(*log, check=False) == "serving\n", "the server to serve")
+    tell(tmp_path)
     cluster.wait(lambda: cluster.is_true(namespace, "j", "Failed", "TFJob"), "the job to fail")
     message = cluster.conditions(namespace, "j", "TFJob")["Failed"]["message"]
     assert message == (
@@ -99,7 +109,7 @@ def test_a_retired_kind_is_told_so(cluster, namespace):
 
 
 def test_two_jobs_of_one_name_do_not_share_a_gang(cluster, namespace):
-    cluster.create_job(namespace, job("JAXJob", "sleep 1000"))
+    cluster.create_job(namespace, job("JAXJob", FOR_EVER))
     cluster.wait(lambda: cluster.is_true(namespace, "j", "Running", "JAXJob"), "the first")
     cluster.create_job(namespace, job("XGBoostJob", "true"))
     cluster.wait_event(namespace, "NameTaken", "JAXJob j", "j")

@@ -24,8 +24,6 @@ from gangsched.local import components
 from gangsched.local.nodes import NodeFile, NodeGroup
 from gangsched.local.plane import Options
 
-pytestmark = pytest.mark.alone
-
 NOON_S = 29.0
 ROOT = Path(__file__).parents[2]
 DASHBOARDS = ROOT / "manifests" / "monitoring" / "dashboards"
@@ -164,6 +162,7 @@ def end(cluster, one: Job, now_s: float) -> None:
         )
 
 
+@pytest.mark.long
 def test_starts_were_predicted(day):
     """What each was told at noon, when nobody came any more before it, is right within 20 %."""
     waited = [one for one in DAY if one.told and one.started_s and one.started_s > NOON_S]
@@ -172,6 +171,7 @@ def test_starts_were_predicted(day):
     assert all(part <= 0.2 for part in errors.values()), errors
 
 
+@pytest.mark.long
 def test_the_large_one_was_not_delayed(day):
     """Room was promised to it as soon as it came: whoever came later went round it."""
     (large,) = [one for one in DAY if one.name == "s-large"]

@@ -8,6 +8,7 @@ import pytest
 from cluster import Cluster
 from conftest import a_plane
 from test_racks import TOPOLOGY, likes, rack, worker
+from waiting import patience_s
 
 from gangsched.local.nodes import NodeFile
 from gangsched.local.plane import Options, environment
@@ -35,7 +36,7 @@ def moving(tmp_path_factory):
                 yield cluster
             finally:
                 process.terminate()
-                process.wait(30)
+                process.wait(patience_s(30))
 
 
 def job(name: str, workers: int, gpus: int, annotations: dict[str, str], **spec) -> dict:
@@ -69,6 +70,8 @@ def test_a_movable_gang_makes_room_and_runs_again(moving):
     assert set(again.values()) <= {"b0-0", "b0-1"}
     assert moving.bound(space, "fixed-") == {"fixed-worker-0": "b0-0"}
     assert not moving.overcommitted()
-    told = [text for _, text in moving.events(space)]
-    assert any(f"Stopped for {space}/big" in text for text in told)
+    moving.wait(
+        lambda: any(f"Stopped for {space}/big" in text for _, text in moving.events(space)),
+        "it to be told",
+    )
     moving.remove_namespace(space)

@@ -2,19 +2,20 @@
 
 import os
 import subprocess
-import time
 import urllib.request
 from pathlib import Path
 
+import psutil
 import pytest
 import urllib3
 from cluster import Cluster
 from conftest import PROCESS, a_plane
 from kubernetes.client import ApiException
+from waiting import patience_s, until
 
 from gangsched.kube.stamps import stamp
 from gangsched.local.nodes import NodeFile
-from gangsched.local.plane import Options, Plane
+from gangsched.local.plane import Options, Plane, environment
 
 MODES = ["root", "user", "none"] if os.geteuid() == 0 else ["user", "none"]
 
@@ -33,14 +34,14 @@ def mode(node) -> str:
     return info.container_runtime_version.removeprefix("process://")
 
 
-def run(node, name, script, **spec) -> None:
-    """Run a shell script as a pod."""
-    container = {
-        "name": "main",
-        "image": "none",
-        "command": ["sh", "-c", script],
-        **spec.pop("container", {}),
-    }
+def run(node, name, script, *, folder=None, **spec) -> None:
+    """Run a shell script as a pod; it has a folder of this machine as "$0", if it is given one."""
+    container = {"name": "main", "image": "none", "command": ["sh", "-c", script]}
+    if folder is not None:
+        container["command"].append("/shared")
+        container["volumeMounts"] = [{"name": "shared", "mountPath": "/shared"}]
+        spec["volumes"] = [{"name": "shared", "hostPath": {"path": str(folder)}}]
+    container |= spec.pop("container", {})
     body = {
         "metadata": {"name": name, "labels": spec.pop("labels", {})},
         "spec": {
@@ -136,12 +137,23 @@ def test_environment_and_files(node):
     remove(node, "files")
 
 
-def test_a_pod_that_is_stopped_keeps_what_others_say_of_it(node):
+def keep(node, name, *, kept=True) -> None:
+    """Have the object of a deleted pod stay to be looked at, or stay no longer."""
+    finalizers = ["test.gangsched.io/looked-at"] if kept else None
+    node.core.patch_namespaced_pod(name, "default", {"metadata": {"finalizers": finalizers}})
+
+
+ON_AND_ON = 'touch "$0/ready"; while :; do sleep 0.1; done'
+"""What a script does once it has said what a signal is to do."""
+
+
+def test_a_pod_that_is_stopped_keeps_what_others_say_of_it(node, tmp_path):
     """A preempted pod may well end with 0: only its DisruptionTarget tells that it is not done."""
-    path = "test.gangsched.io/looked-at"
-    run(node, "stopped", "trap 'exit 0' TERM; while :; do sleep 0.1; done")
-    node.core.patch_namespaced_pod("stopped", "default", {"metadata": {"finalizers": [path]}})
+    polite = f"trap 'exit 0' TERM; {ON_AND_ON}"
+    run(node, "stopped", polite, folder=tmp_path, terminationGracePeriodSeconds=600)
+    keep(node, "stopped")
     node.wait(lambda: phase(node, "stopped") == "Running", "it to run")
+    node.wait((tmp_path / "ready").exists, "its trap to be set")
     why = {
         "type": "DisruptionTarget",
         "status": "True",
@@ -156,7 +168,7 @@ def test_a_pod_that_is_stopped_keeps_what_others_say_of_it(node):
     assert after["DisruptionTarget"].reason == "PreemptionByScheduler"
     assert (before["Ready"].status, after["Ready"].status) == ("True", "False")
     assert after["Initialized"].last_transition_time == before["Initialized"].last_transition_time
-    node.core.patch_namespaced_pod("stopped", "default", {"metadata": {"finalizers": None}})
+    keep(node, "stopped", kept=False)
 
 
 def test_nothing_a_pod_writes_reaches_the_machine(node):
@@ -194,45 +206,52 @@ def test_restarts_and_previous_log(node):
     remove(node, "again")
 
 
-def test_logs_follow_until_the_end(node):
-    run(node, "slow", "for i in 1 2 3; do echo line $i; sleep 0.4; done")
-    node.wait(lambda: phase(node, "slow") in ("Running", "Succeeded"), "the start")
-    followed = node.kubectl("logs", "-f", "slow")
-    assert followed.splitlines() == ["line 1", "line 2", "line 3"]
+def test_logs_follow_until_the_end(node, tmp_path):
+    wait = 'while [ ! -e "$0/followed" ]; do sleep 0.1; done'
+    run(node, "slow", f"echo line 1; {wait}; echo line 2; echo line 3", folder=tmp_path)
+    node.wait(lambda: phase(node, "slow") == "Running", "the start")
+    follow = [node.plane.info()["kubectl"], "logs", "-f", "slow"]
+    with subprocess.Popen(
+        follow, env=environment(node.plane), stdout=subprocess.PIPE, text=True
+    ) as following:
+        try:
+            assert following.stdout.readline() == "line 1\n"
+            (tmp_path / "followed").touch()
+            assert following.stdout.read() == "line 2\nline 3\n"
+        finally:
+            following.kill()
     assert node.kubectl("logs", "slow", "--tail=1") == "line 3\n"
     remove(node, "slow")
 
 
-def test_the_grace_period_is_kept_then_ended(node):
-    run(
-        node,
-        "polite",
-        "trap 'exit 0' TERM; while :; do sleep 0.1; done",
-        terminationGracePeriodSeconds=20,
-    )
-    run(
-        node,
-        "stubborn",
-        "trap '' TERM; while :; do sleep 0.1; done",
-        terminationGracePeriodSeconds=2,
-    )
-    for name in ("polite", "stubborn"):
-        node.wait(lambda n=name: phase(node, n) == "Running", name)
-    time.sleep(0.5)
-    started_s = time.monotonic()
+def test_the_grace_period_is_kept_then_ended(node, tmp_path):
+    """Who ends when asked to is not waited for, here for a day; who does not has all the time."""
+    for name, trap, grace_s in (("polite", "exit 0", 86_400), ("stubborn", "", 2)):
+        folder = tmp_path / name
+        folder.mkdir()
+        script = f"trap '{trap}' TERM; {ON_AND_ON}"
+        run(node, name, script, folder=folder, terminationGracePeriodSeconds=grace_s)
+        node.wait((folder / "ready").exists, f"{name} to have set its trap")
     remove(node, "polite")
-    assert time.monotonic() - started_s < 18
-    started_s = time.monotonic()
-    remove(node, "stubborn")
-    assert time.monotonic() - started_s >= 1.5
+    keep(node, "stubborn")
+    due = node.core.delete_namespaced_pod("stubborn", "default").metadata.deletion_timestamp
+    node.wait(lambda: phase(node, "stubborn") == "Failed", "it to be killed")
+    # The API server adds the grace period to the moment at which it was asked.
+    assert conditions(node, "stubborn")["Ready"].last_transition_time >= due
+    keep(node, "stubborn", kept=False)
 
 
 @pytest.mark.parametrize("node", ["none"], indirect=True)
-def test_what_happens_while_the_api_server_is_away_is_told_later(node):
-    run(node, "ends", "sleep 2; exit 3")
+def test_what_happens_while_the_api_server_is_away_is_told_later(node, tmp_path):
+    wait = 'while [ ! -e "$0/told" ]; do sleep 0.1; done'
+    # The kubelet makes $$ of $$$$, and so do we.
+    run(node, "ends", f'echo $$$$ > "$0/pid"; {wait}; exit 3', folder=tmp_path)
     node.wait(lambda: phase(node, "ends") == "Running", "it to run")
+    noted = tmp_path / "pid"
+    pid = int(node.wait(lambda: noted.exists() and noted.read_text().strip(), "its process"))
     node.plane.programs.stop("kube-apiserver", hard=True)
-    time.sleep(6.0)
+    (tmp_path / "told").touch()
+    until(lambda: not psutil.pid_exists(pid), "the agent to see its end")
     node.restart("kube-apiserver")
 
     def told() -> bool:
@@ -313,9 +332,9 @@ if "master" in os.environ["HOSTNAME"]:
     peer.close()
 else:
     import time
-    for _ in range(100):
+    while True:
         try:
-            peer = socket.create_connection((os.environ["MASTER_ADDR"], port), 5)
+            peer = socket.create_connection((os.environ["MASTER_ADDR"], port))
             break
         except OSError:
             time.sleep(0.1)
@@ -377,22 +396,29 @@ def test_a_killed_up_is_cleaned_up_by_the_next(tmp_path):
     from gangsched.local.processes import marked
 
     plane = Plane("test-killed")
+    plane.down()
     command = [sys.executable, "-m", "gangsched", "local", "up", "--name", plane.name]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    deadline_s = time.monotonic() + 30
-    while len(marked(plane.folder)) < 2 and time.monotonic() < deadline_s:
-        time.sleep(0.02)
-    process.kill()
-    process.wait()
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        try:
+            until(lambda: len(marked(plane.folder)) >= 2, "two programs", 60, every_s=0.02)
+        finally:
+            process.kill()
     orphans = marked(plane.folder)
     assert orphans
     with a_plane(plane.name, NodeFile(), Options(binding="off")):
-        assert not [p for p in orphans if p.is_running() and p.status() != "zombie"]
+        assert not [p for p in orphans if _lives(p)]
     assert not marked(plane.folder)
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_health_and_readiness(node):
     base = node.plane.info()["metrics"].removesuffix("/metrics")
     for path in ("/healthz", "/readyz"):
-        with urllib.request.urlopen(base + path, timeout=20) as answer:
+        with urllib.request.urlopen(base + path, timeout=patience_s(20)) as answer:
             assert answer.read() in (b"ok", b"leading")

@@ -2,10 +2,11 @@
 
 import copy
 import json
-import time
 
 import kubernetes
 import pytest
+
+pytestmark = pytest.mark.by("extender")  # its controller does not see who binds
 
 TOLERATE = [{"key": "process", "operator": "Exists"}]
 
@@ -44,6 +45,32 @@ def job(name="j", *, workers=2, master=True, command=None, **spec):
 def shell(text: str) -> list[str]:
     """Return a shell command."""
     return ["sh", "-c", text]
+
+
+FOR_EVER = "sleep 1000000"
+UNTIL_TOLD = 'while [ ! -e "$0/go-on" ]; do sleep 0.1; done'
+"""What a shell of a pod does that `listens`, until `tell` is called."""
+
+
+def listens(pod: dict, folder) -> None:
+    """Have the shells of a pod's spec know a folder of this machine, by which they are told."""
+    pod["volumes"] = [{"name": "told", "hostPath": {"path": str(folder)}}]
+    for container in pod["containers"]:
+        container["command"] = [*container["command"], "/told"]  # the script's "$0"
+        container["volumeMounts"] = [{"name": "told", "mountPath": "/told"}]
+
+
+def listening(body: dict, folder) -> dict:
+    """Return a job of kubeflow.org/v1 whose pods can be told to go on."""
+    (roles,) = (specs for key, specs in body["spec"].items() if key.endswith("ReplicaSpecs"))
+    for role in roles.values():
+        listens(role["template"]["spec"], folder)
+    return body
+
+
+def tell(folder) -> None:
+    """Let all go on that wait UNTIL_TOLD."""
+    (folder / "go-on").touch()
 
 
 def env(cluster, namespace, pod) -> dict[str, str]:
@@ -101,14 +128,15 @@ def test_the_state_column_and_scale_subresource(cluster, namespace):
     table = cluster.kubectl("get", "pytorchjobs", "-n", namespace)
     assert table.split()[:3] == ["NAME", "STATE", "AGE"]
     assert table.split()[4] == "Running"
-    scale = json.loads(
-        cluster.kubectl(
-            "get",
-            "--raw",
-            f"/apis/kubeflow.org/v1/namespaces/{namespace}/pytorchjobs/j/scale",
-        )
+    path = f"/apis/kubeflow.org/v1/namespaces/{namespace}/pytorchjobs/j/scale"
+    scale = cluster.wait(
+        lambda: (
+            (now := json.loads(cluster.kubectl("get", "--raw", path)))["status"]["replicas"] == 3
+            and now
+        ),
+        "three pods that run",
     )
-    assert scale["spec"]["replicas"] == scale["status"]["replicas"] == 3
+    assert scale["spec"]["replicas"] == 3
     assert "training.kubeflow.org/replica-type=worker" in scale["status"]["selector"]
     cluster.kubectl("scale", "-n", namespace, "pytorchjob/j", "--replicas=2")
     cluster.wait(lambda: len(cluster.bound(namespace)) == 2, "one worker fewer")
@@ -182,7 +210,7 @@ ENVIRONMENTS = {
 def test_environment(cluster, namespace, case):
     spec, wanted = ENVIRONMENTS[case]
     cluster.create_job(namespace, job(**copy.deepcopy(spec)))
-    cluster.wait_placed(namespace, "j-", 2)
+    cluster.wait(lambda: wanted.keys() <= cluster.bound(namespace).keys(), "its pods to be bound")
     for pod, variables in wanted.items():
         assert variables.items() <= env(cluster, namespace, pod).items()
 
@@ -201,9 +229,11 @@ def test_the_users_own_port_and_variables_win(cluster, namespace):
 # -- 1.4: status --------------------------------------------------------------------------------
 
 
-def test_success_is_the_masters(cluster, namespace):
-    script = 'case "$HOSTNAME" in *master*) sleep 1; exit 0;; *) sleep 100;; esac'
-    cluster.create_job(namespace, job(command=shell(script)))
+def test_success_is_the_masters(cluster, namespace, tmp_path):
+    script = f'case "$HOSTNAME" in *master*) {UNTIL_TOLD}; exit 0;; *) {FOR_EVER};; esac'
+    cluster.create_job(namespace, listening(job(command=shell(script)), tmp_path))
+    wait_true(cluster, namespace, "Running")
+    tell(tmp_path)
     wait_true(cluster, namespace, "Succeeded")
     conditions = cluster.conditions(namespace, "j")
     assert conditions["Created"]["status"] == "True"
@@ -219,9 +249,10 @@ def test_success_is_the_masters(cluster, namespace):
         cluster.wait_event(namespace, reason, name="j")
 
 
-def test_without_a_master_all_workers_must_succeed(cluster, namespace):
-    script = 'case "$HOSTNAME" in *-0) exit 0;; *) sleep 2; exit 0;; esac'
-    cluster.create_job(namespace, job(master=False, command=shell(script)))
+def test_without_a_master_all_workers_must_succeed(cluster, namespace, tmp_path):
+    script = f'case "$HOSTNAME" in *-0) exit 0;; *) {UNTIL_TOLD}; exit 0;; esac'
+    body = job(master=False, command=shell(script))
+    cluster.create_job(namespace, listening(body, tmp_path))
     cluster.wait(
         lambda: (
             ((cluster.job(namespace, "j").get("status") or {}).get("replicaStatuses") or {})
@@ -232,6 +263,7 @@ def test_without_a_master_all_workers_must_succeed(cluster, namespace):
         "the first worker",
     )
     assert not cluster.is_true(namespace, "j", "Succeeded")
+    tell(tmp_path)
     wait_true(cluster, namespace, "Succeeded")
 
 
@@ -245,7 +277,8 @@ def test_never_means_failed_and_nothing_changes_after(cluster, namespace):
 
 
 def test_on_failure_restarts_in_place(cluster, namespace):
-    script = "test -e /tmp/once && exit 0; touch /tmp/once; exit 1"
+    # In the pod's own folder: without isolation /tmp is this machine's.
+    script = "test -e once && exit 0; touch once; exit 1"
     cluster.create_job(namespace, job(workers=0, restart="OnFailure", command=shell(script)))
     wait_true(cluster, namespace, "Succeeded")
     pod = cluster.core.read_namespaced_pod("j-master-0", namespace)
@@ -308,7 +341,7 @@ def test_a_crash_loop_is_told(cluster, namespace):
 def test_active_deadline(cluster, namespace):
     body = job(
         workers=1,
-        command=shell("sleep 100"),
+        command=shell(FOR_EVER),
         runPolicy={"activeDeadlineSeconds": 2, "cleanPodPolicy": "Running"},
     )
     cluster.create_job(namespace, body)
@@ -321,11 +354,18 @@ CLEAN = {"None": 2, "Running": 1, "All": 0}
 
 
 @pytest.mark.parametrize("policy", CLEAN)
-def test_clean_pod_policy(cluster, namespace, policy):
-    script = 'case "$HOSTNAME" in *master*) exit 0;; *) sleep 100;; esac'
-    cluster.create_job(
-        namespace, job(workers=1, command=shell(script), runPolicy={"cleanPodPolicy": policy})
+def test_clean_pod_policy(cluster, namespace, tmp_path, policy):
+    script = f'case "$HOSTNAME" in *master*) {UNTIL_TOLD}; exit 0;; *) {FOR_EVER};; esac'
+    body = job(workers=1, command=shell(script), runPolicy={"cleanPodPolicy": policy})
+    cluster.create_job(namespace, listening(body, tmp_path))
+    cluster.wait(
+        lambda: (
+            [p.status.phase for p in cluster.core.list_namespaced_pod(namespace).items]
+            == ["Running"] * 2
+        ),
+        "both to run",
     )
+    tell(tmp_path)
     wait_true(cluster, namespace, "Succeeded")
     cluster.wait(
         lambda: len(cluster.core.list_namespaced_pod(namespace).items) == CLEAN[policy],
@@ -361,10 +401,17 @@ def test_suspend_and_resume(cluster, namespace):
     cluster.wait(lambda: not cluster.core.list_namespaced_pod(namespace).items, "no pods")
     cluster.wait(lambda: not cluster.core.list_namespaced_service(namespace).items, "no services")
     assert cluster.conditions(namespace, "j")["Running"]["status"] == "False"
-    time.sleep(1.1)
+    cluster.wait(lambda: second(cluster, namespace) > started, "a later second")
     cluster.patch_job(namespace, "j", {"spec": {"runPolicy": {"suspend": False}}})
     wait_true(cluster, namespace, "Running")
     assert cluster.job(namespace, "j")["status"]["startTime"] != started
+
+
+def second(cluster, namespace) -> str:
+    """Return the second that it is, as the API server writes it."""
+    body = {"metadata": {"name": "now"}}
+    made = cluster.core.create_namespaced_config_map(namespace, body, dry_run="All")
+    return f"{made.metadata.creation_timestamp:%Y-%m-%dT%H:%M:%SZ}"
 
 
 # -- 1.5: gang ----------------------------------------------------------------------------------
@@ -393,10 +440,11 @@ def test_whole_gang_restart_with_a_cap(cluster, namespace):
     body = job(
         workers=1,
         restart="OnFailure",
-        command=shell("sleep 100"),
+        command=shell(FOR_EVER),
         metadata={"annotations": {"gangsched.io/gang-restarts": "1"}},
     )
     cluster.create_job(namespace, body)
+    cluster.wait_placed(namespace, "j-", 2)
     wait_true(cluster, namespace, "Running")
     uids = {p.metadata.uid for p in cluster.core.list_namespaced_pod(namespace).items}
     cluster.core.delete_namespaced_pod("j-worker-0", namespace)

@@ -1,10 +1,11 @@
 """Queues on the real control plane: loans and what is taken back, promises, wrong declarations."""
 
 import json
-import time
 
 import pytest
 from test_faults import wait_reason
+
+pytestmark = pytest.mark.by("direct")  # who may start is decided before anything is bound
 
 QUEUES = ("gangsched.io", "v1beta1", "queues")
 RESERVATIONS = ("gangsched.io", "v1beta1", "reservations")
@@ -117,12 +118,12 @@ def test_a_deleted_queue_loses_no_job(cluster, namespace, queue):
 
 def test_backfill_behind_a_large_gang(cluster, namespace):
     """The large gang has room kept; a short one goes round it, a long one must not."""
-    running = {"expectedRuntimeSeconds": 60}
+    running = {"expectedRuntimeSeconds": 36_000}
     cluster.gang(namespace, "run", 2, group=running)
     cluster.wait_placed(namespace, "run-", 2)
     cluster.gang(namespace, "large", 4, group={"expectedRuntimeSeconds": 60})
     wait_reason(cluster, namespace, "NotEnoughFree", "large")
-    cluster.gang(namespace, "long", 1, group={"expectedRuntimeSeconds": 3600})
+    cluster.gang(namespace, "long", 1, group={"expectedRuntimeSeconds": 360_000})
     message = wait_reason(cluster, namespace, "BehindReservation", "long")
     assert f"would delay {namespace}/large" in message
     cluster.gang(namespace, "short", 1, group={"expectedRuntimeSeconds": 20})
@@ -142,12 +143,12 @@ def test_backfill_behind_a_large_gang(cluster, namespace):
 
 def test_booked_nodes_are_for_those_who_booked(cluster, namespace, queue):
     club = queue("club")
-    start = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 60))
+    made = cluster.core.read_namespace(namespace).metadata.creation_timestamp
     booking = queue(
         "day",
         kind=RESERVATIONS,
-        start=start,
-        durationSeconds=3600,
+        start=f"{made:%Y-%m-%dT%H:%M:%SZ}",
+        durationSeconds=86_400,
         nodes=["k-0", "k-1", "k-2", "k-3"],
         queues=[club],
     )
@@ -160,7 +161,7 @@ def test_booked_nodes_are_for_those_who_booked(cluster, namespace, queue):
 
 def test_questions_from_the_terminal(cluster, namespace, queue):
     small = queue("small", quotas=gpus(8))
-    cluster.gang(namespace, "a", 1, group={"queue": small, "expectedRuntimeSeconds": 600})
+    cluster.gang(namespace, "a", 1, group={"queue": small, "expectedRuntimeSeconds": 36_000})
     cluster.wait_placed(namespace, "a-", 1)
     cluster.gang(namespace, "b", 1, group={"queue": small})
     wait_reason(cluster, namespace, "QuotaInUse", "b")
@@ -181,6 +182,10 @@ def test_questions_from_the_terminal(cluster, namespace, queue):
     (row,) = [row for row in json.loads(text) if row["gang"] == f"{namespace}/b"]
     assert row["gained_s"] > 100
     (pod,) = cluster.bound(namespace, "a-")
+    cluster.wait(
+        lambda: cluster.core.read_namespaced_pod(pod, namespace).status.phase == "Running",
+        "it to run",  # KWOK would say so afterwards
+    )
     cluster.core.patch_namespaced_pod_status(pod, namespace, {"status": {"phase": "Succeeded"}})
     code, text = cluster.gangsched("explain", f"{namespace}/a")
     assert code == 0
@@ -210,7 +215,9 @@ spec:
     code, text = cluster.gangsched("when", str(file), "-n", namespace)
     assert code == 0, text
     assert "there is room for it now" in text
-    cluster.gang(namespace, "run", 4, group={"expectedRuntimeSeconds": 600, "preemptible": False})
+    cluster.gang(
+        namespace, "run", 4, group={"expectedRuntimeSeconds": 36_000, "preemptible": False}
+    )
     cluster.wait_placed(namespace, "run-", 4)
     code, text = cluster.gangsched("when", str(file), "-n", namespace, "-o", "json")
     assert code == 3

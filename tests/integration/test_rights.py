@@ -18,7 +18,7 @@ from gangsched.operators.runtimes import Runtimes
 from gangsched.operators.search import experiment, trial
 
 pytestmark = [
-    pytest.mark.alone,
+    pytest.mark.last,
     pytest.mark.skipif(
         "AUDITED" not in os.environ, reason="reads what the whole suite asked for: make test"
     ),

@@ -5,10 +5,12 @@ import urllib.error
 import urllib.request
 
 import pytest
+from waiting import patience_s
 
 from gangsched.local.plane import environment
 
 SERVER = "cd $(mktemp -d) && echo it works > index.html && exec python3 -m http.server 8123"
+ASK = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode())"
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +38,8 @@ def pod(laptop):
     laptop.wait(
         lambda: laptop.core.read_namespaced_pod("web", namespace).status.phase == "Running", "it"
     )
+    ask = ("python3", "-c", ASK, "http://127.0.0.1:8123")
+    laptop.wait(lambda: run(laptop, namespace, *ask).returncode == 0, "the server to serve")
     yield namespace
     laptop.remove_namespace(namespace)
 
@@ -49,7 +53,7 @@ def run(laptop, pod, *command, options=(), text=None) -> subprocess.CompletedPro
         input=text,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=patience_s(60),
         check=False,
     )
 
@@ -85,7 +89,7 @@ def test_a_terminal(laptop, pod):
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=patience_s(60),
         check=False,
     )
     assert "/dev/pts/" in done.stdout
@@ -94,8 +98,7 @@ def test_a_terminal(laptop, pod):
 
 def test_a_pod_reaches_itself_by_its_name(laptop, pod):
     """The first guide's look at the network."""
-    program = "import urllib.request as u; print(u.urlopen('http://web:8123').read().decode())"
-    assert "it works" in run(laptop, pod, "python3", "-c", program).stdout
+    assert "it works" in run(laptop, pod, "python3", "-c", ASK, "http://web:8123").stdout
 
 
 def test_a_container_that_does_not_run(laptop, pod):
@@ -119,15 +122,15 @@ def test_port_forward(laptop, pod):
         assert all(line.startswith("Forwarding from") for line in lines), lines
         server, closed = (f"http://{line.split()[2]}" for line in lines)
         for _ in range(3):
-            with urllib.request.urlopen(server, timeout=20) as answer:
+            with urllib.request.urlopen(server, timeout=patience_s(20)) as answer:
                 assert answer.read() == b"it works\n"
         with pytest.raises((ConnectionError, urllib.error.URLError)):
-            urllib.request.urlopen(closed, timeout=20)
+            urllib.request.urlopen(closed, timeout=patience_s(20))
+        why = "port 9 of the pod: ConnectionRefusedError"
+        assert any(why in line for line in forwarding.stdout)
     finally:
         forwarding.terminate()
-        said = forwarding.stdout.read()
-        forwarding.wait(timeout=20)
-    assert "port 9 of the pod: ConnectionRefusedError" in said
+        forwarding.wait(timeout=patience_s(20))
 
 
 def test_a_pod_calls_the_api_server_with_its_own_account(laptop, pod):

@@ -7,6 +7,8 @@ import pytest
 import yaml
 from test_guides import GUIDES, blocks, needs_guides
 
+pytestmark = pytest.mark.by("extender")  # its controllers do not see who binds
+
 A100 = {"accelerator": "nvidia-a100", "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
 
 
@@ -42,7 +44,11 @@ def only_kube_scheduler_knows_volumes(cluster, namespace, name) -> bool:
 
 
 def finish(cluster, namespace, pod) -> None:
-    """Have a KWOK pod end well."""
+    """Have a KWOK pod that runs end well."""
+    cluster.wait(
+        lambda: cluster.core.read_namespaced_pod(pod, namespace).status.phase == "Running",
+        f"{pod} to run",  # KWOK would say so afterwards
+    )
     state = {"terminated": {"exitCode": 0, "reason": "Completed"}}
     status = {"name": "tensorflow", "image": "", "imageID": "", "ready": False, "restartCount": 0}
     body = {"status": {"phase": "Succeeded", "containerStatuses": [status | {"state": state}]}}

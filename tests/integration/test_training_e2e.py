@@ -13,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from waiting import patience_s
 
 HERE = Path(__file__).parent
 FILES = [
@@ -23,7 +24,6 @@ FILES = [
 MEET = ["python", str(HERE / "rendezvous.py")]
 HOROVOD = "/horovod/examples/pytorch/pytorch_mnist.py"
 GANGS = ("volcano", "scheduler-plugins")
-WAIT_S = 240
 SKIPPED = {
     "test_e2e_mpijob.py": None
     if shutil.which("mpirun")
@@ -115,14 +115,19 @@ def test_the_sdks_own_tests(laptop, homes):
         env = os.environ | {
             "KUBECONFIG": str(laptop.plane.kubeconfig),
             "GANG_SCHEDULER_NAME": gang,
-            "PYTHONPATH": str(HERE),
+            "PYTHONPATH": f"{HERE}{os.pathsep}{HERE.parent}",
         }
         command = [sys.executable, "-m", "pytest", "-q", "-p", "outside", str(file)]
         command += ["-p", "no:cacheprovider", "-c", os.devnull, "--namespace", namespace]
         running[file.name, gang] = subprocess.Popen(
             command, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
-    said = {name: one.communicate(timeout=WAIT_S)[0] for name, one in running.items()}
+    waits_s = patience_s(120)
+    try:
+        said = {name: one.communicate(timeout=waits_s)[0] for name, one in running.items()}
+    finally:
+        for one in running.values():
+            one.kill()
     bad = {name: said[name][-6000:] for name, one in running.items() if one.returncode}
     assert not bad, "\n".join(f"{name}:\n{text}" for name, text in bad.items())
     assert all(" passed" in text for text in said.values())

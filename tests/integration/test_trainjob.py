@@ -4,6 +4,10 @@ import pytest
 from kubeflow.common.types import KubernetesBackendConfig
 from kubeflow.trainer import CustomTrainer, TrainerClient
 from kubeflow.trainer.options import kubernetes as patches
+from test_pytorchjob import FOR_EVER
+from waiting import patience_s
+
+pytestmark = pytest.mark.by("direct")  # its controller does not see who binds
 
 COMPLETE = ("Complete", "True", "AllJobsCompleted")
 PROCESS = {
@@ -111,17 +115,17 @@ def test_what_the_guide_shows(cluster, namespace, sdk):
         ),
         options=[_on_processes_for_the_sdk()],
     )
-    running = sdk.wait_for_job_status(name, status={"Running", "Complete"}, timeout=60)
+    running = sdk.wait_for_job_status(name, status={"Running", "Complete"}, timeout=patience_s(60))
     assert [step.name for step in running.steps] == ["node-0", "node-1"]
     assert {(step.device, step.device_count) for step in running.steps} == {("cpu", "2")}
-    sdk.wait_for_job_status(name, timeout=120)
+    sdk.wait_for_job_status(name, timeout=patience_s(120))
     log = "\n".join(sdk.get_job_logs(name, step="node-0"))
     assert "ranks 4 sum 10.0 node 0" in log
     assert [job.name for job in sdk.list_jobs()] == [name]
     assert sdk.get_job(name).status == "Complete"
     assert conditions(cluster, namespace, name) == [COMPLETE]
-    reasons = {event.reason for event in sdk.get_job_events(name)}
-    assert reasons
+    events = cluster.wait(lambda: sdk.get_job_events(name), "its Events")
+    assert all(event.reason for event in events)
     sdk.delete_job(name)
     cluster.wait(lambda: not cluster.core.list_namespaced_pod(namespace).items, "the pods to go")
 
@@ -245,7 +249,7 @@ def test_a_runtime_that_is_not_there_is_named_and_waited_for(cluster, namespace)
 
 
 def test_a_deadline_ends_a_job_and_its_pods(cluster, namespace):
-    cluster.create_job(namespace, trainjob(trainer=shell("sleep 99"), activeDeadlineSeconds=3))
+    cluster.create_job(namespace, trainjob(trainer=shell(FOR_EVER), activeDeadlineSeconds=3))
     cluster.wait(
         lambda: conditions(cluster, namespace) == [("Failed", "True", "DeadlineExceeded")],
         "the deadline",

@@ -13,6 +13,7 @@ import yaml
 from cluster import Cluster
 from conftest import KWOK, a_plane
 from kubernetes.client.exceptions import ApiException
+from waiting import patience_s
 
 from gangsched.api import names
 from gangsched.local.bootstrap import bootstrap
@@ -66,7 +67,8 @@ class Upgraded(Cluster):
         command = [sys.executable, "-m", "gangsched", "run", "--binding", "direct"]
         command += ["--kubeconfig", str(self.plane.folder / "gangsched.kubeconfig")]
         settings = self.plane.folder / "settings.yaml"
-        settings.write_text("backfill: greedy\n")  # what fits may pass those that wait
+        # What fits may pass those that wait; a slow machine loses no Lease by chance.
+        settings.write_text(f"backfill: greedy\nlease_s: {patience_s(4)}\n")
         command += ["--config", str(settings), "--leader-elect", "--metrics-port", "0"]
         environment = {"PYTHONUNBUFFERED": "1", "PYTHONPATH": str(code)}
         self.plane.programs.start(name, command, environment)
@@ -132,7 +134,8 @@ def test_a_rolling_upgrade_with_gangs_in_every_state(cluster):
     cluster.wait(lambda: _knows_future(cluster, namespace), "the changed kind to be served")
     _gang(cluster, namespace, "newer", 1, future="kept")
     cluster.wait_placed(namespace, "newer-", 1)
-    cluster.wait(lambda: cluster.phase(namespace, "newer") == "Placed", "its phase")
+    for name in ("newer", "runs"):
+        cluster.wait(lambda n=name: cluster.phase(namespace, n) == "Placed", f"the phase of {name}")
     for version in (OLD, names.VERSION):
         assert cluster.group_in(version, namespace, "newer")["spec"]["future"] == "kept"
         assert cluster.group_in(version, namespace, "runs")["status"]["phase"] == "Placed"
@@ -168,6 +171,10 @@ def test_what_is_stored_moves_to_the_new_version(cluster):
     namespace = cluster.new_namespace()
     for index in range(3):
         cluster.group(namespace, f"g{index}", 1)
+    cluster.wait(
+        lambda: len(cluster.json("get", "podgroups.gangsched.io", "-A")["items"]) == 3,
+        "those of other tests to be gone",
+    )
     assert _stored(cluster) == [OLD, names.VERSION]
     kubeconfig = ("--kubeconfig", str(cluster.plane.kubeconfig))
     _, said = cluster.gangsched("doctor", *kubeconfig)

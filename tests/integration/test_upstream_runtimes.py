@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from waiting import patience_s
 
 from gangsched.core.jobs.parts import within
 from gangsched.local import components
@@ -25,7 +26,7 @@ def download(version: str) -> Path:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=patience_s(120),
     )
     if done.returncode:
         pytest.skip(f"Trainer {version} cannot be downloaded: {done.stdout} {done.stderr}")
@@ -131,10 +132,22 @@ def test_a_launcher_and_its_nodes_are_made_for_the_mpi_runtimes(laptop, home, ru
     jobset = laptop.wait(lambda: laptop.json("get", "jobset", "-n", home)["items"], "the JobSet")[0]
     jobs = {one["name"] for one in jobset["spec"]["replicatedJobs"]}
     assert jobs == {"launcher", "node"}
-    hosts = laptop.wait(
-        lambda: laptop.core.read_namespaced_config_map("m-mpi-hostfile", home).data["hostfile"],
+    (hosts,) = laptop.wait(
+        lambda: (
+            laptop.core.list_namespaced_config_map(
+                home, field_selector="metadata.name=m-mpi-hostfile"
+            ).items
+        ),
         "the host file",
     )
-    assert hosts.splitlines()[0].startswith(("m-launcher-0-0.m slots=", "m-node-0-0.m slots="))
-    secret = laptop.core.read_namespaced_secret("m-mpi-ssh-auth", home)
+    first = hosts.data["hostfile"].splitlines()[0]
+    assert first.startswith(("m-launcher-0-0.m slots=", "m-node-0-0.m slots="))
+    (secret,) = laptop.wait(
+        lambda: (
+            laptop.core.list_namespaced_secret(
+                home, field_selector="metadata.name=m-mpi-ssh-auth"
+            ).items
+        ),
+        "the keys",
+    )
     assert secret.type == "kubernetes.io/ssh-auth"

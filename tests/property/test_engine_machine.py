@@ -3,7 +3,6 @@
 The test keeps its own truth (which pod is bound where) and judges by it, never by the engine.
 """
 
-import os
 from collections import Counter
 from dataclasses import replace
 
@@ -262,8 +261,6 @@ class EngineMachine(RuleBasedStateMachine):
 
 
 EngineMachine.TestCase.settings = settings(
-    max_examples=int(os.environ.get("EXAMPLES", "200")),
-    stateful_step_count=50,
-    deadline=None,
+    max_examples=2 * settings.default.max_examples, stateful_step_count=50
 )
 TestEngine = EngineMachine.TestCase

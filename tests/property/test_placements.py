@@ -1,16 +1,16 @@
 """Every placement of every policy against an independent checker and against brute force.
 
 The checker (simulator/checkers.py) reads labels and quantities as the API shows them and shares no
-code with the planner. `PLACEMENT_SEEDS` makes the runs longer.
+code with the planner.
 """
 
-import os
 from collections import Counter
 from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
+from effort import seeds
 from placements import GPU, TOPOLOGY, Instance, an_instance
 
 from gangsched.core.model import GangId, Near, PodName, Waiting
@@ -30,7 +30,7 @@ from policies.spread import Spread
 from policies.topology import Topology
 from simulator.checkers import Running, Situation, ViolationError, check_placement
 
-SEEDS = int(os.environ.get("PLACEMENT_SEEDS", "1500"))
+SEEDS = seeds(600)
 POLICIES = {
     "pack": Pack(),
     "spread": Spread(),
@@ -57,7 +57,7 @@ def place(policy, instance: Instance) -> Placement | Refusal:
 @pytest.mark.parametrize("name", POLICIES)
 def test_every_placement_passes_the_checker(name):
     placed = 0
-    for seed in range(SEEDS):
+    for seed in SEEDS:
         instance = an_instance(seed)
         result = place(POLICIES[name], instance)
         if isinstance(result, Refusal):
@@ -68,7 +68,7 @@ def test_every_placement_passes_the_checker(name):
             check_placement(instance.waiting, dict(result.nodes), instance.situation)
         except ViolationError as error:
             pytest.fail(f"seed {seed}: {error}")
-    assert placed > SEEDS // 10  # the generator makes problems that can be solved
+    assert placed > len(SEEDS) // 10  # the generator makes problems that can be solved
 
 
 def brute_force(instance: Instance) -> tuple[int, ...] | None:
@@ -157,7 +157,7 @@ def _path(situation, node):
 
 def test_small_problems_agree_with_brute_force():
     seen = Counter()
-    for seed in range(SEEDS // 3):
+    for seed in SEEDS[::3]:
         instance = an_instance(seed, nodes=4, members=4, shares=False)
         result = place(Cpsat(), instance)
         best = brute_force(instance)
@@ -176,7 +176,7 @@ def test_small_problems_agree_with_brute_force():
         else:
             assert best[1:] >= result.bound, f"seed {seed}"
     assert seen[Proof.PROVED] > 0.97 * (seen[Proof.PROVED] + seen[Proof.GAP])
-    assert seen["refused"] > SEEDS // 60
+    assert seen["refused"] > len(SEEDS) // 60
 
 
 def renamed(waiting: Waiting, name: str) -> Waiting:
@@ -192,7 +192,7 @@ def renamed(waiting: Waiting, name: str) -> Waiting:
 @pytest.mark.parametrize("order", [Fifo(), Batch()], ids=["fifo", "batch"])
 def test_gangs_planned_together_keep_out_of_each_others_way(order):
     placed = Counter()
-    for seed in range(SEEDS // 5):
+    for seed in SEEDS[::5]:
         first = an_instance(seed, nodes=8)
         gangs = [renamed(an_instance(seed * 7 + i).waiting, f"g{i}") for i in range(3)]
         nodes = first.situation.nodes
@@ -216,13 +216,13 @@ def test_gangs_planned_together_keep_out_of_each_others_way(order):
             if waiting.constraints.exclusive is not None:
                 exclusive[planned.gang] = waiting.constraints.exclusive
         placed[len(plan.placements)] += 1
-    assert placed[2] + placed[3] > SEEDS // 60
+    assert placed[2] + placed[3] > len(SEEDS) // 60
 
 
 @pytest.mark.parametrize("name", ["pack", "topology", "cpsat", "spread"])
 def test_an_elastic_gang_gets_as_many_as_fit(name):
     partial = 0
-    for seed in range(SEEDS // 4):
+    for seed in SEEDS[::4]:
         instance = an_instance(seed, nodes=4, members=5, shares=False)
         if len({member.needs for member in instance.waiting.members}) > 1:
             continue

@@ -5,11 +5,11 @@ loop. Here: nobody starves, nobody is stopped for nothing, reservations are kept
 weights.
 """
 
-import os
 import random
 
 import pytest
 from builders import node
+from effort import seeds
 
 from gangsched.core.policy import Policies
 from gangsched.core.queues import Preemption, Queue, Quota, Reclaim, Within
@@ -30,7 +30,7 @@ from simulator.calls import CalledLoad
 from simulator.jobs import GPU, Job
 from simulator.load import Load
 
-SEEDS = int(os.environ.get("QUEUE_SEEDS", "8"))
+SEEDS = seeds(3)
 
 
 def a_tree(rng: random.Random, gpus: int) -> list[Queue]:
@@ -106,7 +106,7 @@ POLICIES = {
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_the_books_hold_and_nobody_starves(seed, name):
     rng = random.Random(seed)
     nodes = [node(f"n{index}") for index in range(rng.randint(2, 6))]
@@ -170,7 +170,7 @@ def late_s(load: Load) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("backfill", [Easy(), Conservative()], ids=["easy", "conservative"])
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_backfill_never_delays_the_first(seed, backfill):
     """With true estimates the head of the line starts no later than when it was first promised."""
     rng = random.Random(seed)
@@ -180,7 +180,7 @@ def test_backfill_never_delays_the_first(seed, backfill):
     assert max(late_s(Load(nodes, in_line(rng), policies)).values()) <= 1e-6
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_the_first_is_delayed_by_calls_alone(seed):
     """Where binding takes some seconds so late is the head, not by the run time of who passed."""
     rng = random.Random(seed)

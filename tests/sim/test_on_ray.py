@@ -3,6 +3,7 @@
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from waiting import patience_s
 
 from gangsched.config import ConfigError
 from simulator.sweep import tasks, variants, work
@@ -20,9 +21,12 @@ SMALL = {
 @pytest.fixture(scope="module")
 def cluster():
     """A cluster of one machine, whose workers find the code here."""
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
-    yield
-    ray.shutdown()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_gcs_server_port_wait_time_s", f"{patience_s(30):.0f}")
+        patch.setenv("RAY_worker_register_timeout_seconds", f"{patience_s(60):.0f}")
+        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+        yield
+        ray.shutdown()
 
 
 def test_runs_on_ray_are_the_same_and_stay_done(cluster, tmp_path):

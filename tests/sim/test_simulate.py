@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from waiting import patience_s
 
 from simulator.results import figures
 from simulator.run import run
@@ -43,7 +44,7 @@ def gangsched(*words: str, **environment: str) -> subprocess.CompletedProcess[st
         capture_output=True,
         text=True,
         check=False,
-        timeout=200,
+        timeout=patience_s(100),
     )
 
 

@@ -1,10 +1,10 @@
 """Runs in which much fails: no invariant breaks, and a bug in the engine does not go unseen."""
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from effort import seeds
 
 from gangsched.core.engine import Engine
 from simulator import sweep
@@ -14,10 +14,10 @@ from simulator.scenario import load
 from simulator.sweep import tasks, variants, work
 
 UNKIND = Path(__file__).parents[2] / "examples" / "simulations" / "unkind.yaml"
-SEEDS = int(os.environ.get("UNKIND_SEEDS", "24"))
+SEEDS = seeds(6)
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_whatever_fails_every_job_ends_and_no_invariant_breaks(seed):
     result = run(load(UNKIND), seed)
     assert all(fate.ended_s is not None for fate in result.fates)
