@@ -77,19 +77,20 @@ $(VENV)/run: pyproject.toml requirements-run.lock
 	@echo "setting up $(VENV)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.13.8
-	@$(UV) --require-hashes -r requirements-run.lock
+	@$(UV) --compile-bytecode --require-hashes -r requirements-run.lock
 	@$(UV) --no-deps --editable .
 	@touch $@
 
-# Triton, a gigabyte that compiles kernels for GPUs, is left out: hence no resolution here.
+# Triton, a gigabyte that compiles kernels for GPUs, is left out: hence no resolution here. Pods
+# cannot write here, so what they import of torch is compiled once for all of them.
 $(VENV)/demo: $(VENV)/run requirements-demo.lock
 	@echo "installing torch (about 3 GB of packages the first time)"
 	@$(UV) --no-deps --require-hashes -r requirements-demo.lock
-	@$(BIN)/python -c "import torch.distributed.run, torch.nn.parallel"  # compiled for all pods
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -c "import torch._dynamo, torch.distributed.run"
 	@touch $@
 
 $(VENV)/dev: $(VENV)/run requirements.lock
-	@$(UV) --require-hashes -r requirements.lock
+	@$(UV) --compile-bytecode --require-hashes -r requirements.lock
 	@touch $@
 
 $(VENV)/ready: $(VENV)/run requirements-torch.lock

@@ -19,8 +19,9 @@ from gangsched.kube.client import KubeClient
 from gangsched.kube.errors import Conflict, KubeError, NotFound
 from gangsched.kube.watch import Watch
 from gangsched.local import components
+from gangsched.local.network import answers, free_ports
 from gangsched.local.nodes import NodeFile, NodeGroup
-from gangsched.local.plane import Options, Plane, answers, free_ports
+from gangsched.local.plane import Options, Plane
 
 
 class _Meta(msgspec.Struct):

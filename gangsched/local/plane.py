@@ -3,12 +3,8 @@
 import json
 import os
 import shutil
-import socket
-import ssl
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +14,7 @@ import platformdirs
 import yaml
 
 from gangsched.local import commands, components, pki
+from gangsched.local.network import answers, free_ports
 from gangsched.local.nodes import NodeFile
 from gangsched.local.processes import Program, Programs
 
@@ -375,31 +372,6 @@ def instances() -> list[Plane]:
     if not root.exists():
         return []
     return [Plane(path.name) for path in sorted(root.iterdir()) if (path / "logs").exists()]
-
-
-def free_ports(count: int) -> list[int]:
-    """Return distinct free ports; all are held until the last is found."""
-    held = [socket.socket() for _ in range(count)]
-    try:
-        for one in held:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in held]
-    finally:
-        for one in held:
-            one.close()
-
-
-def answers(url: str, ca: Path | None = None, pair: Path | None = None) -> bool:
-    """Tell whether a URL answers 200, asked with a client certificate where there is a `pair`."""
-    context = None
-    if ca is not None and pair is not None:
-        context = ssl.create_default_context(cafile=str(ca))
-        context.load_cert_chain(f"{pair}.crt", f"{pair}.key")
-    try:
-        with urllib.request.urlopen(url, timeout=2, context=context) as answer:  # noqa: S310
-            return bool(answer.status == 200)
-    except (OSError, urllib.error.URLError):
-        return False
 
 
 def environment(plane: Plane) -> dict[str, str]:

@@ -23,8 +23,9 @@ from gangsched.kube.errors import KubeError
 from gangsched.kube.watch import Watch
 from gangsched.local import components
 from gangsched.local.bootstrap import bootstrap
+from gangsched.local.network import free_ports
 from gangsched.local.nodes import NodeFile, NodeGroup
-from gangsched.local.plane import Options, Plane, free_ports
+from gangsched.local.plane import Options, Plane
 from simulator.chaos.faults import Faults, told
 from simulator.chaos.gangs import GROUPS, JOBS, PODS, Users, surely
 from simulator.chaos.plan import (

@@ -16,7 +16,7 @@ from waiting import until
 
 from gangsched.kube.certificates import due, issue
 from gangsched.local import components
-from gangsched.local.plane import free_ports
+from gangsched.local.network import free_ports
 
 HOST = "127.0.0.1"
 OURS = "asks-with-a-certificate"
