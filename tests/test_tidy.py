@@ -13,6 +13,7 @@ SOURCES = sorted(
     for folder in ("gangsched", "policies", "simulator", "bench", "examples")
     for path in (ROOT / folder).rglob("*.py")
 )
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
 FUNCTION_MAX = 70
 MODULE_MAX = 400
 # The engine is one state machine: cutting it would hide its drawing from its code.
@@ -37,6 +38,32 @@ def test_nothing_is_left_to_do(path):
     for number, line in enumerate(path.read_text().splitlines(), 1):
         assert "TODO" not in line, f"line {number}"
         assert "FIXME" not in line, f"line {number}"
+
+
+CLOCKS = {
+    "time.sleep",
+    "time.time",
+    "time.monotonic",
+    "time.perf_counter",
+    "asyncio.sleep",
+}
+MAY_LOOK = {
+    "waiting.py": "it waits for all others",
+    "steady.py": "it tells how long each run took",
+    "fuzz/run.py": "it runs for as many minutes as it is told",
+    "integration/test_monitoring.py": "its jobs come by the clock of its day",
+    "sim/test_chaos_parts.py": "a clock that is off is what it tests",
+}
+
+
+@pytest.mark.parametrize("path", TESTS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_no_test_waits_by_a_clock_of_its_own(path):
+    """Tests wait for conditions, by tests/waiting.py; letting other tasks run once is no wait."""
+    if str(path.relative_to(ROOT / "tests")) in MAY_LOOK:
+        return
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in CLOCKS:
+            assert ast.unparse(node) == "asyncio.sleep(0)", f"line {node.lineno}: use waiting.until"
 
 
 def test_crds_are_what_the_models_say():

@@ -185,14 +185,11 @@ class Plane:
                 begun.append(self._gangsched("gangsched-standby", options, *free_ports(2)))
         if options.binding == "extender":
             config = self.scheduler_config(extender)
-            self.scheduler(
-                binaries, "kube-scheduler-gangsched", own, f"--config={config}", config=config
-            )
+            flag = f"--config={config}"
+            self.scheduler(binaries, "kube-scheduler-gangsched", own, flag, config=config)
         if nodes.of_kind("process"):
-            progress("starting process nodes")
             begun.append(self._agent(authority, nodes, kubelet, options))
         if options.monitoring:
-            progress("starting Prometheus")
             info["prometheus"] = f"http://127.0.0.1:{monitor}"
             begun.append(self._prometheus(metrics, monitor, progress))
         for one in begun:
@@ -329,6 +326,7 @@ class Plane:
         """Start a Prometheus that scrapes gangsched each second and evaluates the rules."""
         from gangsched.local.bootstrap import shipped  # noqa: PLC0415 -- as below
 
+        progress("starting Prometheus")
         binaries = components.ensure(progress, components.MONITORING)
         rules = [d for d in shipped("manifests/monitoring") if d["kind"] == "PrometheusRule"]
         (self.folder / "rules.yaml").write_text(yaml.safe_dump(rules[0]["spec"]))

@@ -19,6 +19,7 @@ import pytest
 import yaml
 from cluster import Cluster
 from conftest import a_plane
+from waiting import patience_s, until
 
 from gangsched.local import components
 from gangsched.local.nodes import NodeFile, NodeGroup
@@ -111,22 +112,25 @@ def declare(cluster) -> None:
 def live_through(cluster) -> None:
     """Submit each job in its time, end it when it has run, and note what it was told."""
     begin_s = time.time()
-    while any(one.ended_s is None for one in DAY if one.name != "v-never"):
-        now_s = time.time() - begin_s
-        assert now_s < 400, [one for one in DAY if one.ended_s is None]
-        for one in DAY:
-            if one.at_s <= now_s and one.started_s is None and has_its_turn(one):
-                look(cluster, one, now_s, begin_s)
-        nodes = cluster.bound(cluster.namespace)
-        for one in DAY:
-            here = [name for name in nodes if name.startswith(f"{one.name}-")]
-            if one.ended_s is None and len(here) == one.pods:
-                one.started_s = now_s if one.started_s is None else one.started_s
-                if now_s - one.started_s >= one.runtime_s:
-                    end(cluster, one, now_s)
-            elif one.ended_s is None and one.started_s is not None:
-                one.stopped, one.ended_s = True, now_s  # for the boss: nobody makes its pods anew
-        time.sleep(0.1)
+    until(lambda: a_moment(cluster, begin_s), "the day to end", 200, shown=cluster.shown)
+
+
+def a_moment(cluster, begin_s: float) -> bool:
+    """Do what is due now; tell whether the day is over."""
+    now_s = time.time() - begin_s
+    for one in DAY:
+        if one.at_s <= now_s and one.started_s is None and has_its_turn(one):
+            look(cluster, one, now_s, begin_s)
+    nodes = cluster.bound(cluster.namespace)
+    for one in DAY:
+        here = [name for name in nodes if name.startswith(f"{one.name}-")]
+        if one.ended_s is None and len(here) == one.pods:
+            one.started_s = now_s if one.started_s is None else one.started_s
+            if now_s - one.started_s >= one.runtime_s:
+                end(cluster, one, now_s)
+        elif one.ended_s is None and one.started_s is not None:
+            one.stopped, one.ended_s = True, now_s  # for the boss: nobody makes its pods anew
+    return all(one.ended_s is not None for one in DAY if one.name != "v-never")
 
 
 def has_its_turn(one: Job) -> bool:
@@ -224,7 +228,7 @@ def test_every_panel_shows_something(day, board, title, query):
 
 def test_the_rules_are_evaluated(day):
     (groups,) = [day.plane.info()["prometheus"] + "/api/v1/rules"]
-    with urllib.request.urlopen(groups, timeout=10) as answer:
+    with urllib.request.urlopen(groups, timeout=patience_s(10)) as answer:
         rules = [r for g in json.load(answer)["data"]["groups"] for r in g["rules"]]
     assert {rule["health"] for rule in rules} == {"ok"}
     critical = [r["name"] for r in rules if r.get("state") == "firing"]
@@ -235,7 +239,9 @@ def ask(cluster, query: str) -> list[float]:
     """Return the values Prometheus gives for a query now."""
     address = cluster.plane.info()["prometheus"]
     arguments = urllib.parse.urlencode({"query": query})
-    with urllib.request.urlopen(f"{address}/api/v1/query?{arguments}", timeout=10) as answer:
+    with urllib.request.urlopen(
+        f"{address}/api/v1/query?{arguments}", timeout=patience_s(10)
+    ) as answer:
         result = json.load(answer)["data"]["result"]
     return [float(one["value"][1]) for one in result]
 
