@@ -24,7 +24,7 @@ demo:  ## Three gangs on a fresh local control plane
 
 test:  ## Every test, with the real local control plane
 	@$(MAKE) --no-print-directory -j 2 $(VENV)/ready test-programs
-	@rm -f build/durations.json
+	@rm -rf build/durations.json build/audit
 	$(PYTEST) -m "not long and not last"
 	AUDITED=1 $(BIN)/pytest -m last tests/integration
 

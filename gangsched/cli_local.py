@@ -1,6 +1,7 @@
 """`gangsched local`: a whole control plane on this machine."""
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -28,7 +29,7 @@ def build(
     """Build the programs of the control plane, if they are not in the user's cache yet."""
     from gangsched.local import components  # noqa: PLC0415 -- keeps other commands quick
 
-    wanted = [components.CONTROL_PLANE]
+    wanted: list[Sequence[components.Component]] = [components.CONTROL_PLANE]
     wanted += [components.HELM] if helm else []
     wanted += [components.MONITORING] if monitoring else []
     with shown(console, "looking for the programs") as progress:

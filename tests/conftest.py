@@ -4,9 +4,7 @@ With `pytest -n 3` (as `make test` does) the tests of one file, or of one shared
 together in one process: module fixtures and planes exist once.
 """
 
-import os
 import re
-import shutil
 import sys
 from pathlib import Path
 
@@ -15,7 +13,6 @@ from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from audited import AUDIT
 from durations import Durations
 from effort import PROFILE
 from waiting import FACTOR, patience_s
@@ -37,12 +34,6 @@ def pytest_configure(config):
 def pytest_report_header():
     """Say how patient this run is."""
     return f"deadlines of tests are stretched by {FACTOR:.1f}"
-
-
-def pytest_sessionstart(session):
-    """Forget what earlier sessions noted, unless that is what is tested."""
-    if not hasattr(session.config, "workerinput") and "AUDITED" not in os.environ:
-        shutil.rmtree(AUDIT, ignore_errors=True)
 
 
 def pytest_collection_modifyitems(config, items):

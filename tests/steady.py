@@ -18,6 +18,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+from audited import AUDIT
+
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "build" / "steady"
 BURNERS = 2
@@ -78,6 +80,7 @@ def main() -> None:
     with busy():
         for number in range(1, runs + 1):
             began_s, passed, failed = time.monotonic(), 0, set()
+            shutil.rmtree(AUDIT, ignore_errors=True)
             for part, arguments in enumerate(parts):
                 audited = {"AUDITED": "1"} if part else {}
                 more, bad = run(f"run-{number}-{part}", arguments, audited)
