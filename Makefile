@@ -42,7 +42,7 @@ check: $(VENV)/dev  ## Format, lint, types, layers, generated files
 quick: $(VENV)/dev  ## What a developer runs all the time: lint, layers, core, policies, properties
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/lint-imports --no-timing
+	$(BIN)/lint-imports
 	HYPOTHESIS_PROFILE=quick $(BIN)/pytest -q -n 2 tests/core tests/policies tests/property
 
 long:  ## Before a release: soaks, seeds that no run had before, comparisons of real seconds

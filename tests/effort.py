@@ -9,7 +9,7 @@ import os
 from hypothesis import HealthCheck, settings
 
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "suite")
-_SHARES = {"quick": 0.1, "suite": 1.0, "nightly": 4.0}
+_SHARES = {"quick": 0.4, "suite": 1.0, "nightly": 4.0}
 _NIGHT = int(os.environ.get("NIGHT", "20260101"))
 
 _BY_THE_CLOCK = (HealthCheck.too_slow,)
@@ -20,7 +20,7 @@ settings.register_profile(
     max_examples=100,
     suppress_health_check=_BY_THE_CLOCK,
 )
-settings.register_profile("quick", settings.get_profile("suite"), max_examples=10)
+settings.register_profile("quick", settings.get_profile("suite"), max_examples=40)
 settings.register_profile(
     "nightly",
     deadline=None,
