@@ -58,8 +58,11 @@ _DRIFT = "gangsched_quota_drift_total{"
 class Chaos:
     """A control plane that is mistreated, one seed after another."""
 
-    def __init__(self, plane: Plane, binding: Binding, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, plane: Plane, binding: Binding, say: Callable[[str], None], patience: float = 1.0
+    ) -> None:
         self._plane = plane
+        self._recovers_s = RECOVERS_S * patience
         self._binding = binding
         self._say = say
         ports = free_ports(2 * len(SCHEDULERS))
@@ -150,7 +153,7 @@ class Chaos:
                 group.create_task(live(gang))
         stay = [gang for gang in todo.gangs if gang.leaves_s is None]
         late: list[str] = []
-        deadline_s = time.monotonic() + RECOVERS_S
+        deadline_s = time.monotonic() + self._recovers_s
         while time.monotonic() < deadline_s and not witness.violations:
             for gang in stay:
                 if not gang.job and witness.members(gang.name) < gang.pods:
@@ -225,11 +228,11 @@ async def _clear(client: KubeClient, namespace: str) -> None:
     await surely(lambda: client.delete(f"/api/v1/namespaces/{namespace}"))
 
 
-async def run(seeds: Iterable[int], say: Callable[[str], None]) -> int:
+async def run(seeds: Iterable[int], say: Callable[[str], None], patience: float = 1.0) -> int:
     """Run seeds, both ways of binding side by side; return how many are bad.
 
     Faults are mostly waiting, so two control planes fit where one does. No seed begins once one
-    went wrong.
+    went wrong. A slow machine recovers in `patience` times as long.
     """
     plans = [plan(seed) for seed in seeds]
     bindings: tuple[Binding, ...] = ("direct", "extender")
@@ -238,7 +241,7 @@ async def run(seeds: Iterable[int], say: Callable[[str], None]) -> int:
         for binding in bindings:
             if todo := [one for one in plans if one.binding == binding]:
                 said = partial(_by, say, binding)
-                group.create_task(_run_all(todo, binding, bad, said))
+                group.create_task(_run_all(todo, binding, bad, said, patience))
     return len(bad)
 
 
@@ -247,7 +250,11 @@ def _by(say: Callable[[str], None], binding: Binding, line: str) -> None:
 
 
 async def _run_all(
-    plans: list[Plan], binding: Binding, bad: list[int], say: Callable[[str], None]
+    plans: list[Plan],
+    binding: Binding,
+    bad: list[int],
+    say: Callable[[str], None],
+    patience: float,
 ) -> None:
     """Run seeds until one, here or elsewhere, is bad."""
     plane = Plane(f"chaos-{binding}")
@@ -255,7 +262,7 @@ async def _run_all(
     nodes = NodeFile(nodes=(NodeGroup(name="n", count=NODES, gpus=GPUS, taints=()),))
     options = Options(binding="off", operators=False)
     await asyncio.to_thread(plane.up, nodes, options, lambda _: None)
-    chaos = Chaos(plane, binding, say)
+    chaos = Chaos(plane, binding, say, patience)
     try:
         await chaos.open(nodes)
         for one in plans:
