@@ -1,4 +1,4 @@
-"""Ports of this machine, and whether somebody answers on them."""
+"""Free ports of this machine, and whether a URL answers."""
 
 import socket
 import ssl
