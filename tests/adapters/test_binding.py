@@ -68,7 +68,7 @@ class Clock:
 
 @pytest.fixture
 def told(monkeypatch) -> list[f.Fact]:
-    """Return the facts that are told; nobody waits before trying again."""
+    """Return the facts that are told; the next try comes at once."""
     monkeypatch.setattr(binding, "_RETRY_S", 0.0)
     monkeypatch.setattr(binding, "time", Clock())
     return []

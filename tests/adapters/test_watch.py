@@ -60,7 +60,7 @@ class Server:
         response = web.StreamResponse()
         await response.prepare(request)
         if not self.watches:
-            await asyncio.Event().wait()  # until nobody listens any more
+            await asyncio.Event().wait()  # until the client closes the connection
         for line in self.watches.pop(0):
             await response.write(line)
         return response

@@ -254,7 +254,7 @@ class Cluster:
             if error.status not in (429, 500, 503):
                 raise
         except OSError:
-            pass  # nobody listens: it is being restarted
+            pass  # the API server is being restarted
         except Exception as error:
             if "urllib3" not in type(error).__module__:
                 raise

@@ -127,7 +127,7 @@ def test_what_falls_behind_is_stopped_early(laptop, home):
     template = spec["trialTemplate"]
     template["trialParameters"] = template["trialParameters"][:1]
     (container,) = template["trialSpec"]["spec"]["template"]["spec"]["containers"]
-    # The bad one goes on for as long as nobody stops it.
+    # The bad trial runs until it is stopped early.
     steps = "import os,sys; a=sys.argv[1:]; bad=a[1].endswith('0.000001'); "
     steps += "a+=['--steps=1000000','--step_s=0.5'] if bad else ['--steps=60','--step_s=0.02']; "
     steps += "os.execvp('python', ['python', *a])"

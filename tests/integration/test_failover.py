@@ -19,7 +19,7 @@ BOTH = ("gangsched", "gangsched-standby")
 def pair(tmp_path_factory):
     """A control plane with two schedulers, and four KWOK nodes of eight GPUs.
 
-    A Lease lasts the longer the slower this machine is, so that nobody loses it by chance.
+    A Lease lasts longer on a slow machine, so that no leader loses it by chance.
     """
     settings = tmp_path_factory.mktemp("pair") / "settings.yaml"
     settings.write_text(f"lease_s: {patience_s(4)}\n")
@@ -125,7 +125,7 @@ def test_a_new_leader_does_not_repeat_what_was_said(pair, home):
     pair.wait_placed(home, "waits-", 1)
     assert leader(pair) == other(first)
     pair.wait_event(home, "Placed", name="waits")  # the new leader is at work, and tells
-    later = f"{home}-later"  # whoever writes its status came by the other queue before
+    later = f"{home}-later"  # its status is written after that of the other queue
     pair.kubectl("apply", "-f", "-", stdin=pair.yaml(_queue(later)))
     pair.wait(lambda: pair.json("get", "queue", later).get("status"), "the later queue's status")
     assert written() == before

@@ -92,7 +92,7 @@ def test_data_metrics_and_the_guides_labels(laptop, home):
         return laptop.json("get", "pods", "-n", home, "-l", f"job-name={JOB}")["items"]
 
     laptop.wait(lambda: {pod["metadata"]["name"] for pod in named()} == pods, "all of its pods")
-    for pod in named():  # as the user wrote them: nobody has to wait for the master's name
+    for pod in named():  # as the user wrote them: no init container waits for the master
         assert [one["name"] for one in pod["spec"]["initContainers"]] == ["data-downloader"]
         assert pod["metadata"]["annotations"]["sidecar.istio.io/inject"] == "false"
     # The guides' ServiceMonitors look for Services by label, and for a port of that name.

@@ -11,7 +11,7 @@ from gangsched.core.model import Gang, GangId
 from gangsched.kube.client import KubeClient
 from gangsched.kube.history import HistoryKeeper
 
-pytestmark = pytest.mark.by("direct")  # it is kept by the process, whoever binds
+pytestmark = pytest.mark.by("direct")  # binding has no part in what is stored
 
 
 HOME, NAME = "gangsched-system", "gangsched-history"
