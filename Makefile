@@ -9,10 +9,13 @@ RUNS ?= 3
 TESTS ?=
 WORKERS ?= 3
 UV := $(BIN)/uv pip install --quiet --python $(BIN)/python
+# Pods cannot write here, and some users have Python keep no bytecode: what is imported is compiled
+# once.
+COMPILED := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 .PHONY: help demo test check quick long steady bench chaos fuzz frameworks
-.PHONY: crds dashboards pictures chart lock clean programs test-programs
+.PHONY: crds dashboards pictures bounds chart lock clean programs test-programs
 
 help:  ## List what make can do here
 	@grep -hE '^[a-z$$][^:]*:.*##' $(MAKEFILE_LIST) | sed -E 's/^([^:]*):.*## */\1\t/' | \
@@ -38,6 +41,7 @@ check: $(VENV)/dev  ## Format, lint, types, layers, generated files
 	$(BIN)/python manifests/monitoring/dashboards/generate.py build/dashboards && \
 	  diff -r -x generate.py build/dashboards manifests/monitoring/dashboards
 	$(BIN)/python docs/pictures.py build/pictures && diff -r build/pictures docs/pictures
+	$(BIN)/python docs/bounds.py build/operations.md && diff build/operations.md docs/operations.md
 
 quick: $(VENV)/dev  ## What a developer runs all the time: lint, layers, core, policies, properties
 	$(BIN)/ruff format --check .
@@ -77,16 +81,18 @@ $(VENV)/run: pyproject.toml requirements-run.lock
 	@echo "setting up $(VENV)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.13.8
-	@$(UV) --compile-bytecode --require-hashes -r requirements-run.lock
+	@$(UV) --require-hashes -r requirements-run.lock
 	@$(UV) --no-deps --editable .
+	@$(COMPILED) -m compileall -q gangsched policies simulator
+	@$(COMPILED) -c "import gangsched.demo, gangsched.inquire, gangsched.local.agent.agent"
+	@$(COMPILED) -c "import gangsched.operators.runner, gangsched.wiring"
 	@touch $@
 
-# Triton, a gigabyte that compiles kernels for GPUs, is left out: hence no resolution here. Pods
-# cannot write here, so what they import of torch is compiled once for all of them.
+# Triton, a gigabyte that compiles kernels for GPUs, is left out: hence no resolution here.
 $(VENV)/demo: $(VENV)/run requirements-demo.lock
 	@echo "installing torch (about 3 GB of packages the first time)"
 	@$(UV) --no-deps --require-hashes -r requirements-demo.lock
-	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -c "import torch._dynamo, torch.distributed.run"
+	@$(COMPILED) -c "import torch._dynamo, torch.distributed.run"
 	@touch $@
 
 $(VENV)/dev: $(VENV)/run requirements.lock
@@ -110,6 +116,9 @@ frameworks: $(VENV)/ready programs  ## TensorFlow, JAX and XGBoost (2 GB), and t
 
 pictures: $(VENV)/dev  ## Draw the pictures of docs/ anew
 	$(BIN)/python docs/pictures.py docs/pictures
+
+bounds: $(VENV)/dev  ## Write the table of bounds of docs/operations.md anew
+	$(BIN)/python docs/bounds.py
 
 chart: $(VENV)/dev programs  ## Write the templates of the Helm chart anew
 	$(BIN)/python manifests/chart/generate.py \

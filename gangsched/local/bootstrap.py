@@ -31,7 +31,8 @@ async def _bootstrap(kubeconfig: Path, nodes: NodeFile, *, gate: bool) -> None:
         documents += shipped("manifests/runtimes")
         documents += shipped("manifests/extender", "rbac.yaml")
         if gate:
-            documents += [_for_aliases(one) for one in shipped("manifests/extender", "gate.yaml")]
+            documents += shipped("manifests/extender", "gate.yaml")
+        documents = [_for_aliases(one) for one in documents]
         documents.sort(key=lambda document: document["kind"] != "Namespace")
         for document in documents:
             await apply(client, document)
@@ -45,8 +46,10 @@ async def _bootstrap(kubeconfig: Path, nodes: NodeFile, *, gate: bool) -> None:
 
 
 def _for_aliases(policy: dict[str, Any]) -> dict[str, Any]:
-    """Have the gate on pods of the aliases too: here is no other scheduler they could mean."""
+    """Have policies act on pods of the aliases too: here is no other scheduler they could mean."""
     known = json.dumps([SCHEDULER, *ALIASES])
+    if policy["kind"] != "MutatingAdmissionPolicy":
+        return policy
     for condition in policy["spec"].get("matchConditions", []):
         if condition["name"] == "ours":
             condition["expression"] = condition["expression"].replace(
@@ -92,6 +95,8 @@ _CLUSTER = frozenset(
         "MutatingAdmissionPolicy",
         "MutatingAdmissionPolicyBinding",
         "PriorityClass",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
     }
 )
 

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 GO = "1.26.6"
 """The version that is installed where there is no Go, and the oldest minor version that will do."""
 
@@ -26,8 +28,8 @@ _STANDARD = ("net/http/pprof", "html/template", "encoding/xml", "archive/zip", "
 _LINKS_S = 5.0
 """How long the linker takes at least, for the estimate."""
 
-_GOGC = "400"
-"""The compiler collects garbage less often: a tenth less time, for 0.5 GB more at most."""
+_GOGC = "2000"
+"""The compiler collects garbage less often, up to half of the memory: a seventh less time."""
 
 _TOLD_EVERY_S = 1.0
 _ESTIMATE_FROM = 0.03
@@ -142,7 +144,14 @@ def run(
 
 def environment() -> dict[str, str]:
     """Return the environment of the Go toolchain: the installed version of it, no C compiler."""
-    return os.environ | {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "", "GOGC": _GOGC}
+    of_each_mib = psutil.virtual_memory().total // (os.cpu_count() or 1) // 2**21
+    return os.environ | {
+        "CGO_ENABLED": "0",
+        "GOTOOLCHAIN": "local",
+        "GOFLAGS": "",
+        "GOGC": _GOGC,
+        "GOMEMLIMIT": f"{of_each_mib}MiB",
+    }
 
 
 class Tracker:

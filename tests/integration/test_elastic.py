@@ -60,26 +60,28 @@ class Curve:
 def test_a_node_is_lost_and_returns_and_the_curve_goes_on(laptop, home):
     claim, job = yaml.safe_load_all((EXAMPLE / "job.yaml").read_text())
     (container,) = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
-    container["resources"]["limits"]["nvidia.com/gpu"] = 2  # two of four workers on each node
+    container["resources"]["limits"]["nvidia.com/gpu"] = 4  # a worker on each of two nodes
+    job["spec"]["elasticPolicy"] |= {"minReplicas": 1, "maxReplicas": 2}
+    job["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 2
     container["env"] = [{"name": "STEPS", "value": "100000"}]
     for body in (claim, job):
         laptop.apply(home, yaml.safe_dump(body))
     curve = Curve(laptop, home)
-    laptop.wait(lambda: curve.workers() == 4, "four workers to train", 90)
+    laptop.wait(lambda: curve.workers() == 2, "two workers to train", 90)
     nodes = laptop.bound(home)
     home_of_first = nodes["elastic-worker-0"]
     (lost,) = {"p-0", "p-1"} - {home_of_first}
     staying = {pod for pod, node in nodes.items() if node == home_of_first}
-    assert len(staying) == 2
+    assert len(staying) == 1
 
     laptop.core.patch_node(lost, {"spec": {"taints": [OUT]}})
-    laptop.wait(lambda: curve.workers() == 2, "two workers to go on", 120)
+    laptop.wait(lambda: curve.workers() == 1, "one worker to go on", 120)
     conditions = laptop.conditions(home, "elastic")
     assert {"Running", "Restarting"} & {t for t, c in conditions.items() if c["status"] == "True"}
     laptop.wait(lambda: set(laptop.bound(home)) == staying, "the lost ones to be gone")
 
     laptop.core.patch_node(lost, {"spec": {"taints": None}})
-    laptop.wait(lambda: curve.workers() == 4, "the job to grow back", 120)
+    laptop.wait(lambda: curve.workers() == 2, "the job to grow back", 120)
 
     steps = curve.read()
     numbers = [step for step, _, _ in steps]

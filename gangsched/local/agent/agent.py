@@ -13,6 +13,7 @@ from typing import Any
 
 from gangsched.kube.client import STRATEGIC, KubeClient
 from gangsched.kube.errors import Conflict, KubeError, NotFound
+from gangsched.kube.paths import is_dns_name, named
 from gangsched.kube.status import Subject, post_event
 from gangsched.kube.watch import Watch
 from gangsched.local.agent import spec as pods
@@ -263,13 +264,11 @@ class Agent(Reporter):
         namespace = pod["metadata"]["namespace"]
         found: dict[tuple[str, str], Json | None] = {}
         for kind, name in sorted(pods.referenced(pod)):
-            try:
-                raw = await self.client.get(
-                    f"/api/v1/namespaces/{namespace}/{kind.lower()}s/{name}"
-                )
-                found[kind, name] = json.loads(raw)
-            except NotFound:
-                found[kind, name] = None
+            found[kind, name] = None
+            if is_dns_name(name):  # no other is the name of an object
+                path = named(f"/api/v1/namespaces/{namespace}/{kind.lower()}s", name)
+                with contextlib.suppress(NotFound):
+                    found[kind, name] = json.loads(await self.client.get(path))
         return Objects(found)
 
     async def claim(self, pod: Json, name: str) -> Path:
@@ -295,8 +294,8 @@ class Agent(Reporter):
                 "audiences": [source["audience"]] if source.get("audience") else [],
             },
         }
-        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
-        answer = json.loads(await self.client.create(path, body))
+        path = named(f"/api/v1/namespaces/{namespace}/serviceaccounts", account)
+        answer = json.loads(await self.client.create(f"{path}/token", body))
         return str(answer["status"]["token"]).encode()
 
     async def deleted(self, pod: Json) -> None:

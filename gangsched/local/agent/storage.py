@@ -13,6 +13,7 @@ from typing import Any
 
 from gangsched.kube.client import KubeClient
 from gangsched.kube.errors import Conflict, KubeError, NotFound
+from gangsched.kube.paths import named
 from gangsched.kube.watch import Watch
 from gangsched.local.agent.spec import Json, PodError
 
@@ -110,7 +111,7 @@ class Storage:
             PodError: it has none yet, or one of a kind that a process node cannot mount.
 
         """
-        path = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/{claim}"
+        path = named(f"/api/v1/namespaces/{namespace}/persistentvolumeclaims", claim)
         try:
             spec = json.loads(await self._client.get(path))["spec"]
             if not spec.get("volumeName"):
