@@ -6,7 +6,12 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from gangsched.core.bounds import EVALUATION_MIB, EVALUATION_S
 from gangsched.core.shown import shown
+
+_ERRORS_SHOWN = 8
+_LETTERS_OF_FIELD = 100
+"""A field may be a key that a user chose."""
 
 
 class ConfigError(Exception):
@@ -123,6 +128,13 @@ class SchedulerConfig(PolicyConfig):
     """Variables for every container of our jobs' pods, such as `{MLFLOW_TRACKING_URI: ...}`; what a
     container sets itself counts."""
 
+    evaluation_s: float = Field(EVALUATION_S.most, ge=1)
+    """Seconds that the search for an Experiment's next points may take, or reading a trial's log,
+    or matching a JobSet's patterns: each in one of two processes, by namespaces in turn."""
+
+    evaluation_mib: int = Field(EVALUATION_MIB.most, ge=128)
+    """MiB of memory of each of these processes, which the container must have besides its own."""
+
     courtesy_share: float = Field(0.2, gt=0, le=1)
     """Share of a core that advice, and forecasts, may each take: they run beside planning and
     binding, in the same interpreter."""
@@ -136,12 +148,28 @@ class SchedulerConfig(PolicyConfig):
     plan_interval_s: float = Field(0.02, ge=0)
     """Pause between planning cycles, so that gangs arriving together are planned together."""
 
+    plan_deadline_s: float = Field(20.0, gt=0)
+    """Seconds that planning one gang may take; it usually takes milliseconds. A gang that takes
+    longer is set aside, and the others go on. Where planning it does not even stop within as many
+    seconds more, this process ends, and the next leader sets the gang aside."""
+
+    advice_deadline_s: float = Field(60.0, gt=0)
+    """Seconds that advice for one refused gang may take, some tens of plans."""
+
+    forecast_deadline_s: float = Field(300.0, gt=0)
+    """Seconds that one forecast of start times may take, hundreds of plans."""
+
     starts_waiting: int = Field(2_000, ge=1)
     """Bindings that may wait their turn before planning pauses: who comes next is chosen late."""
 
     planned_pods_max: int = Field(500_000, ge=1)
     """Pods of PodGroups with templates that one namespace may have: each is kept in memory, some
     hundred bytes, before it exists. Further groups wait, and say so."""
+
+    name_others: bool = False
+    """Whether what users read names gangs of other namespaces, and queues that theirs may not use:
+    in the status and Events of gangs, on pods that are stopped, and in the status of Queues. By
+    default they are counted. The log, the audit trail and `gangsched explain` always name them."""
 
     settle_s: float = Field(0.5, ge=0)
     """Pause between the first listing and the first plan: binds that an earlier process had in
@@ -210,10 +238,11 @@ def load_config(path: Path | None, **overrides: object) -> SchedulerConfig:
 def one_sentence(error: ValidationError, subject: str) -> str:
     """Write a pydantic error as: object, field, value, what is allowed."""
     parts = []
-    for item in error.errors():
-        field = ".".join(str(part) for part in item["loc"]) or "(whole)"
+    for item in error.errors()[:_ERRORS_SHOWN]:
+        field = ".".join(str(part)[:_LETTERS_OF_FIELD] for part in item["loc"]) or "(whole)"
         told = item["type"] in ("missing", "extra_forbidden") or isinstance(item["input"], dict)
         got = "" if told else f" (got {shown(item['input'])})"
         said = item["msg"].removeprefix("Value error, ")
         parts.append(f"{field}: {said[:1].lower()}{said[1:]}{got}")
-    return f"{subject}: " + "; ".join(parts)
+    more = error.error_count() - len(parts)
+    return f"{subject}: " + "; ".join(parts) + (f"; and {more} more" if more else "")

@@ -140,7 +140,28 @@ class Metrics:
         self.api_writes = Gauge(
             "gangsched_api_writes", "Writes sent to the Kubernetes API.", registry=reg
         )
+        self._of_failures()
         self._of_queues()
+
+    def _of_failures(self) -> None:
+        reg = self.registry
+        self.plan_failures = Counter(
+            "gangsched_plan_failures_total",
+            "Plans that could not be made because of one gang, which is set aside.",
+            registry=reg,
+        )
+        self.late = Counter(
+            "gangsched_deadlines_passed_total",
+            "Computations stopped because they took too long; none of it was believed.",
+            ["work"],
+            registry=reg,
+        )
+        self.failures = Counter(
+            "gangsched_failures_total",
+            "Failures of work beside scheduling (advice, statuses, job controllers), begun anew.",
+            ["work"],
+            registry=reg,
+        )
 
     def _of_queues(self) -> None:
         reg = self.registry
@@ -160,17 +181,6 @@ class Metrics:
         self.preemption_loops = Counter(
             "gangsched_preemption_loops_total",
             "Gangs that stopped each other in turn; must stay at zero.",
-            registry=reg,
-        )
-        self.plan_failures = Counter(
-            "gangsched_plan_failures_total",
-            "Plans that could not be made because of one gang, which is set aside.",
-            registry=reg,
-        )
-        self.failures = Counter(
-            "gangsched_failures_total",
-            "Failures of work beside scheduling (advice, statuses, job controllers), begun anew.",
-            ["work"],
             registry=reg,
         )
         self.quota_drift = Counter(

@@ -42,6 +42,8 @@ class Pseudonyms:
                     self._learn(queue.name, *queue.namespaces)
                 case f.PodSeen():
                     self._pod(fact)
+                case f.NamespaceQuotaSeen(namespace, name):
+                    self._learn(namespace, name)
                 case f.BookingSeen(booking):
                     self._learn(booking.name, *booking.queues, *booking.namespaces)
                 case _:

@@ -1,7 +1,6 @@
 """Decide again on what a journal tells, and compare with what was decided then."""
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from gangsched.core.engine import Engine
 from gangsched.core.model import GangId
 from gangsched.core.planner import Plan, Planned, make_plan
 from gangsched.core.policy import Placement, Policies, PolicyError
+from gangsched.core.snapshot import Snapshot
 from gangsched.journal import engine_of, entries, fact_of, placements_of
 
 
@@ -55,11 +55,11 @@ def replay(
 
     """
     engine: Engine | None = None
-    plan: Plan | None = None
+    look: tuple[Snapshot, float] | None = None
     for number, entry in enumerate(entries(path), 1):
         progress()
         if entry.word == "start":
-            engine, plan = engine_of(entry), None
+            engine, look = engine_of(entry), None
             continue
         assert engine is not None, "a journal begins with a start"  # noqa: S101
         match entry.word:
@@ -72,16 +72,23 @@ def replay(
             case "tick":
                 engine.tick(entry.at_s)
             case "look":
-                snapshot = engine.snapshot(entry.at_s, starts=entry.data["starts"])
-                with suppress(PolicyError):  # the journal says next that its gang was set aside
-                    plan = make_plan(snapshot, policies, entry.at_s)
-            case "plan" if plan is not None:
+                look = engine.snapshot(entry.at_s, starts=entry.data["starts"]), entry.at_s
+            case "plan" if look is not None:  # where none came of it, a gang took too long, perhaps
+                plan = _plan(*look, policies)
                 done.plans += 1
                 then = placements_of(entry)
                 done.placed += len(then)
                 found = list(_compare(entry.at_s, then, plan))
                 yield from found
                 engine.accept(_as_then(plan, then, engine) if found else plan, entry.at_s)
+
+
+def _plan(snapshot: Snapshot, at_s: float, policies: Policies) -> Plan:
+    """Return what these policies decide: nothing where they fail for a gang."""
+    try:
+        return make_plan(snapshot, policies, at_s)
+    except PolicyError:
+        return Plan(number=snapshot.number)
 
 
 def _compare(at_s: float, then: dict[GangId, Placement], plan: Plan) -> Iterator[Difference]:

@@ -169,7 +169,7 @@ CRDS = (
             ("Parent", "string", ".spec.parent"),
             ("Pending", "integer", ".status.pending"),
             ("Admitted", "integer", ".status.admitted"),
-            ("Head", "string", ".status.head.gang"),
+            ("Next waits for", "string", ".status.head.reason"),
             ("Message", "string", ".status.message"),
             ("Age", "date", ".metadata.creationTimestamp"),
         ),

@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from gangsched.api.base import ApiModel
+from gangsched.core.bounds import FILTERS, FIRST_VALUES, METRICS, PARAMETERS, TRIALS, VALUES
 
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 """A number in decimal notation."""
@@ -24,7 +25,7 @@ class FeasibleSpace(ApiModel):
 
     min: str | None = None
     max: str | None = None
-    values: list[str] | None = Field(None, alias="list")
+    values: list[str] | None = Field(None, alias="list", max_length=VALUES.most)
     step: str | None = None
     distribution: Literal["uniform", "logUniform", "normal", "logNormal", "unknown"] | None = None
 
@@ -50,7 +51,9 @@ class Objective(ApiModel):
     type: Literal["minimize", "maximize"]
     goal: float | None = None
     objectiveMetricName: str = Field(min_length=1)  # noqa: N815
-    additionalMetricNames: list[str] | None = None  # noqa: N815
+    additionalMetricNames: list[str] | None = Field(  # noqa: N815
+        None, max_length=METRICS.most
+    )
     metricStrategies: list[Strategy] | None = None  # noqa: N815
 
 
@@ -102,7 +105,7 @@ class Collector(ApiModel):
 class MetricsFilter(ApiModel):
     """Expressions with two groups, the metric's name and its value."""
 
-    metricsFormat: list[str] | None = None  # noqa: N815
+    metricsFormat: list[str] | None = Field(None, max_length=FILTERS.most)  # noqa: N815
 
 
 class MetricsSource(ApiModel):
@@ -123,13 +126,13 @@ class MetricsCollector(ApiModel):
 class ExperimentSpec(ApiModel):
     """A search."""
 
-    parameters: list[Parameter] | None = None
+    parameters: list[Parameter] | None = Field(None, max_length=PARAMETERS.most)
     objective: Objective
     algorithm: Algorithm
     earlyStopping: Algorithm | None = None  # noqa: N815
     trialTemplate: TrialTemplate  # noqa: N815
-    parallelTrialCount: int | None = Field(None, ge=1, le=10_000)  # noqa: N815
-    maxTrialCount: int | None = Field(None, ge=1, le=100_000)  # noqa: N815
+    parallelTrialCount: int | None = Field(None, ge=1, le=TRIALS.most)  # noqa: N815
+    maxTrialCount: int | None = Field(None, ge=1, le=TRIALS.most)  # noqa: N815
     maxFailedTrialCount: int | None = Field(None, ge=0)  # noqa: N815
     metricsCollectorSpec: MetricsCollector | None = None  # noqa: N815
     resumePolicy: Literal["Never", "LongRunning", "FromVolume"] | None = None  # noqa: N815
@@ -149,7 +152,7 @@ class StoppingRule(ApiModel):
     name: str
     value: str = Field(pattern=NUMBER)
     comparison: Literal["equal", "less", "greater"]
-    startStep: int | None = None  # noqa: N815
+    startStep: int | None = Field(None, le=FIRST_VALUES.most)  # noqa: N815
 
 
 class TrialSpec(ApiModel):

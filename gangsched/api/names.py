@@ -25,6 +25,9 @@ QUEUE_LABELS = (
 USER_ANNOTATION = "gangsched.io/user"
 """Who asked for a job. Written by the admission policy from the request, never by users."""
 
+USER_POLICY = "gangsched-user"
+"""The admission policy, and its binding, that write it."""
+
 RUNTIME_ANNOTATION = "gangsched.io/expected-runtime-seconds"
 CHECKPOINT_ANNOTATION = "gangsched.io/checkpoint-at"
 """When a job last saved its work (RFC 3339): preemption prefers those who lose least."""

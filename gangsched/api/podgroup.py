@@ -69,7 +69,8 @@ class PodGroupSpec(ApiModel):
         ge=1,
         le=86_400,
         description="How long the gang may take from reservation to start, and run incomplete, "
-        "before it is stopped as a whole and planned again.",
+        "before it is stopped as a whole and planned again. While pods do not exist yet, room is "
+        "reserved for them for 600 s at most.",
     )
     topology: TopologyRequest | None = Field(
         None, description="What the gang asks of the topology."
@@ -93,19 +94,26 @@ class PodGroupSpec(ApiModel):
         "stopped and planned again; after five tries it is given up.",
     )
     preemptible: bool = Field(
-        default=True, description="It may be stopped for gangs that its queue lets go first."
+        default=True,
+        description="It may be stopped for gangs that its queue lets go first. A gang that may "
+        "not be stopped gets only what its queue is guaranteed, unless the queue says "
+        "nonPreemptibleMayBorrow.",
     )
     user: str = Field(
         "",
         max_length=253,
-        description="Who asked for it; default: the annotation gangsched.io/user.",
+        description="Not read any more: who asked is what the API server's admission writes into "
+        "the annotation gangsched.io/user.",
     )
     movable: bool = Field(
         default=False,
         description="It may be stopped and started elsewhere to make room for others.",
     )
     minRuntimeSeconds: int = Field(  # noqa: N815
-        0, ge=0, description="How long it runs undisturbed before it may be moved."
+        0,
+        ge=0,
+        description="How long it runs undisturbed before it may be moved; it is not stopped for "
+        "others either, for an hour at most, or as long as its queue says.",
     )
     checkpointAt: str | None = Field(  # noqa: N815
         None,
@@ -166,6 +174,7 @@ class PodGroupStatus(ApiModel):
 
     phase: str = Field("", description="Gathering, Pending, Reserved, Binding, Placed or Broken.")
     message: str = Field("", description="Where it stands, in one sentence.")
+    queue: str = Field("", description="The Queue that is charged for what the gang holds.")
     assignments: list[Assignment] = Field(
         default_factory=list,
         max_length=100_000,

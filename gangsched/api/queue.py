@@ -98,6 +98,12 @@ class QueueSpec(ApiModel):
     defaultPriorityClassName: str = Field(  # noqa: N815
         "", max_length=253, description="PriorityClass of gangs that have none."
     )
+    maxPriorityClassName: str = Field(  # noqa: N815
+        "",
+        max_length=253,
+        description="Gangs of the queue, and of those below it, may have this PriorityClass or a "
+        "lower one; default: any that is not system-*, and in kube-system these too.",
+    )
     namespaces: list[str] = Field(
         default_factory=list, max_length=1000, description="May use it; default: all."
     )
@@ -119,6 +125,19 @@ class QueueSpec(ApiModel):
     preemption: PreemptionSpec = Field(default_factory=PreemptionSpec)
     stop: Literal["None", "Hold", "HoldAndDrain"] = Field(
         "None", description="Hold: nobody starts. HoldAndDrain: those who run are stopped too."
+    )
+    exclusive: str = Field(
+        "",
+        max_length=316,
+        description="Coarsest level of a Topology (name or node label, host for single nodes) "
+        "whose domains gangs of the queue, and of those below it, may have for themselves by "
+        "topology.exclusive; default: none. What they leave free there nobody else can use, and "
+        "no quota counts it.",
+    )
+    nonPreemptibleMayBorrow: bool = Field(  # noqa: N815
+        default=False,
+        description="Gangs of the queue, and of those below it, that may not be stopped "
+        "(preemptible: false) may borrow as others do; default: they get what is guaranteed.",
     )
 
     @field_validator("quotas")
@@ -144,9 +163,9 @@ class QuotaStatus(ApiModel):
 
 
 class HeadStatus(ApiModel):
-    """The gang that is next."""
+    """The gang that is next. Its name is left out unless everybody may read it."""
 
-    gang: str
+    gang: str = ""
     reason: str = ""
     message: str = ""
     expectedStart: str | None = Field(None, json_schema_extra={"format": "date-time"})  # noqa: N815

@@ -140,7 +140,10 @@ class TopologyRequest(NearSpec):
     preferredFabric: FabricName | None = None  # noqa: N815
     spread: list[SpreadSpec] = Field(default_factory=list, max_length=8)
     exclusive: str | None = Field(
-        None, max_length=316, description="Domains of this level are not shared with other gangs."
+        None,
+        max_length=316,
+        description="Domains of this level are not shared with other gangs; the Queue has to allow "
+        "it (spec.exclusive).",
     )
 
     @model_validator(mode="after")

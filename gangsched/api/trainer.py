@@ -6,6 +6,7 @@ from pydantic import Field
 
 from gangsched.api.base import ApiModel
 from gangsched.api.jobset import JobSetSpec
+from gangsched.core.bounds import PATCHES
 
 _OPEN: dict[str, Any] = {"x-kubernetes-preserve-unknown-fields": True}
 
@@ -60,10 +61,14 @@ class TrainJobSpec(ApiModel):
     labels: dict[str, str] | None = Field(None, description="v2.0: labels of the JobSet.")
     annotations: dict[str, str] | None = Field(None, description="v2.0: annotations of the JobSet.")
     podSpecOverrides: list[dict[str, Any]] | None = Field(  # noqa: N815
-        None, description="v2.0: changes to the pods of some replicated jobs."
+        None,
+        max_length=PATCHES.most,
+        description="v2.0: changes to the pods of some replicated jobs.",
     )
     runtimePatches: list[dict[str, Any]] | None = Field(  # noqa: N815
-        None, description="Changes to the runtime's template, each by its manager."
+        None,
+        max_length=PATCHES.most,
+        description="Changes to the runtime's template, each by its manager.",
     )
     suspend: bool | None = None
     activeDeadlineSeconds: int | None = Field(None, ge=1)  # noqa: N815

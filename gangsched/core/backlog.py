@@ -35,7 +35,7 @@ class Backlog:
         self._joined: dict[tuple[int, int], int] = {}
         self._patrol: list[GangId] = []
         self._patrol_s = 0.0
-        self._learnt: dict[str, None] = {}
+        self._learnt: dict[str, bool] = {}
 
     @property
     def room_grew(self) -> bool:
@@ -65,9 +65,10 @@ class Backlog:
     def relearn(self) -> None:
         """Have gangs planned anew whose run time is guessed from others that have ended."""
         for line in self._lines.views() if self._learnt else ():
-            if line.gangs[0].gang.user in self._learnt:
+            user = line.gangs[0].gang.user
+            if user in self._learnt:
                 for one in line.gangs:
-                    if one.gang.expected_runtime_s is None:
+                    if one.gang.expected_runtime_s is None or self._learnt[user]:
                         self.want(one.gang.id)
         self._learnt.clear()
 
@@ -77,9 +78,12 @@ class Backlog:
             self._fresh[gang] = None
         self.room_grew = True
 
-    def learnt(self, user: str) -> None:
-        """Take note that there is more to guess run times of a user's gangs from."""
-        self._learnt[user] = None
+    def learnt(self, user: str, *, declared: bool) -> None:
+        """Take note that there is more to guess run times of a user's gangs from.
+
+        With `declared`, also those that the user says.
+        """
+        self._learnt[user] = declared
 
     def forget(self, gang: GangId) -> None:
         """Forget a gang."""
@@ -114,6 +118,10 @@ class Backlog:
         gangs = [self._gangs.get(gang) for gang in self._fresh]
         self._fresh.clear()
         return [gang for gang in gangs if gang is not None and gang.plannable()]
+
+    def newcomers(self) -> list[GangId]:
+        """Return who has to join a line; they stay so until they are planned."""
+        return list(self._fresh)
 
     def join(self, waiting: Waiting, *, alone: bool = False) -> None:
         """Let a gang wait in line, or `alone` if something is kept for it."""

@@ -7,14 +7,16 @@ Capacities are aggregates kept up to date: how many pods of a kind each node can
 once, and after that only for the nodes whose usage changed since.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gangsched.core.bounds import PODS_OF_NODE
+from gangsched.core.charges import Charge, Charges
 from gangsched.core.devices import Devices, Shared, share_milli
 from gangsched.core.filters import clash
 from gangsched.core.memory import Memory
@@ -28,19 +30,11 @@ from gangsched.core.model import (
     PodNeeds,
     Requests,
 )
-from gangsched.core.nodes import Ints, Mask, Nodes
+from gangsched.core.nodes import Ints, Nodes
 
 Rows = Ints | slice
 
-
-@dataclass(frozen=True, slots=True)
-class Charge:
-    """What one key holds on one node."""
-
-    node: NodeName
-    needs: PodNeeds
-    holder: GangId | None
-    devices: Devices = ()
+K = TypeVar("K")
 
 
 class Cluster(Nodes):
@@ -58,9 +52,10 @@ class Cluster(Nodes):
         self.holders: dict[int, dict[GangId, int]] = {}
         self.shapes: dict[PodNeeds, int] = {}
         self._memory = Memory()
-        self._charges: dict[Hashable, Charge] = {}
-        self._on_node: dict[NodeName, dict[Hashable, Charge]] = {}
+        self._charges = Charges()
         self._ports: dict[int, dict[HostPort, int]] = {}
+        # Taken on a row of resources that no node has: they may get their columns yet.
+        self._unnamed: dict[int, dict[str, int]] = {}
 
     # -- copies -------------------------------------------------------------------------------
 
@@ -75,10 +70,10 @@ class Cluster(Nodes):
             exclusive=dict(self.exclusive),
             shapes=dict(self.shapes),
             filters=self.filters.reader(),
-            _charges={},
-            _on_node={},
+            _charges=Charges(),
             # Their inner dicts are replaced, never written.
             _ports=dict(self._ports),
+            _unnamed=dict(self._unnamed),
             holders=dict(self.holders),
             # Caches are filled while reading, and a planner may read in another thread.
             _eligible=dict(self._eligible),
@@ -95,19 +90,34 @@ class Cluster(Nodes):
         blank = np.zeros((more, self.used.shape[1]), dtype=np.int64)
         self.used = np.concatenate([self.used, blank])
 
-    def _on_new_resource(self) -> None:
-        blank = np.zeros((len(self.names), 1), dtype=np.int64)
-        self.used = np.concatenate([self.used, blank], axis=1)
+    def _on_new_resource(self, name: str) -> None:
+        taken = np.zeros((len(self.names), 1), dtype=np.int64)
+        for row, there in self._unnamed.items():
+            if name in there:
+                taken[row] = there[name]
+                self._unnamed[row] = {one: n for one, n in there.items() if one != name}
+        self.used = np.concatenate([self.used, taken], axis=1)
+
+    def _on_dropping(self, names: list[str]) -> None:
+        for name in names:
+            column = self.used[:, self._columns[name]]
+            for row in np.flatnonzero(column).tolist():
+                self._unnamed[row] = {**self._unnamed.get(row, {}), name: int(column[row])}
+
+    def _on_kept(self, columns: list[int]) -> None:
+        self.used = self.used[:, columns]
 
     def _on_arrival(self, row: int, name: NodeName) -> None:
-        for key, charge in self._on_node.get(name, {}).items():
-            self._charges[key] = self._on_node[name][key] = self._count_charge(row, charge)
+        for key, charge in self._charges.on(name):
+            self._charges.settle(key, name)
+            self._charges.keep(key, self._count_charge(row, key, charge))
 
     def _on_leaving(self, row: int) -> None:
         self.used[row] = 0
         self.shared.forget(row)
         self._ports.pop(row, None)
         self.holders.pop(row, None)
+        self._unnamed.pop(row, None)
 
     # -- usage --------------------------------------------------------------------------------
 
@@ -124,38 +134,47 @@ class Cluster(Nodes):
         `holder` is the gang it is for. Returns the GPUs chosen for a share.
         """
         known = self._charges.get(key)
-        if known is not None and known == Charge(node, needs, holder, devices or known.devices):
-            return known.devices
+        if known is not None and (known.node, known.needs, known.holder) == (node, needs, holder):
+            return known.devices  # chosen once, whatever is said of them later
         self.discharge(key)
         charge = Charge(node, needs, holder, devices)
         row = self.rows.get(node)
         if row is not None:
-            charge = self._count_charge(row, charge)
-        self._charges[key] = charge
-        self._on_node.setdefault(node, {})[key] = charge
+            charge = self._count_charge(row, key, charge)
+        self._charges.keep(key, charge)
         self.shapes[needs] = self.shapes.get(needs, 0) + 1
         return charge.devices
 
-    def _count_charge(self, row: int, charge: Charge) -> Charge:
-        chosen = self.take(row, charge.needs, 1, charge.holder, charge.devices)
-        devices = chosen[0] if chosen else ()
-        return Charge(charge.node, charge.needs, charge.holder, devices)
+    def _count_charge(self, row: int, key: Hashable, charge: Charge) -> Charge:
+        if self.used[row, 0] >= PODS_OF_NODE.most:  # nobody else fits there: it may wait
+            self._charges.wait(key, charge.node)
+            return replace(charge, devices=())
+        gpus, share = int(self.allocatable[row, self._columns[GPU]]), charge.needs.share
+        believed = share is not None and self.shared.believes(
+            row, share_milli(self.nodes[row], share) or MILLI, charge.devices, share.devices, gpus
+        )
+        devices = charge.devices if believed else ()
+        chosen = self.take(row, charge.needs, 1, charge.holder, devices)
+        return replace(charge, devices=chosen[0] if chosen else ())
 
     def discharge(self, key: Hashable) -> bool:
         """Give back what the key was charged; return whether there was anything."""
-        charge = self._charges.pop(key, None)
+        charge = self._charges.get(key)
         if charge is None:
             return False
+        self._charges.drop(key)
         self.shapes[charge.needs] -= 1
         if not self.shapes[charge.needs]:
             del self.shapes[charge.needs]
-        on_node = self._on_node[charge.node]
-        del on_node[key]
-        if not on_node:
-            del self._on_node[charge.node]
-        row = self.rows.get(charge.node)
-        if row is not None:
-            self.give(row, charge.needs, 1, charge.holder, (charge.devices,))
+        row, node = self.rows.get(charge.node), charge.node
+        if self._charges.settle(key, node) or row is None:
+            return True
+        self.give(row, charge.needs, 1, charge.holder, (charge.devices,))
+        other = self._charges.next(node)
+        waiting = self._charges.get(other) if other is not None else None
+        if waiting is not None:
+            self._charges.settle(other, node)
+            self._charges.keep(other, self._count_charge(row, other, waiting))
         return True
 
     def charged(self, key: Hashable) -> tuple[NodeName, PodNeeds] | None:
@@ -163,25 +182,25 @@ class Cluster(Nodes):
         charge = self._charges.get(key)
         return (charge.node, charge.needs) if charge is not None else None
 
+    def sharing(self, node: NodeName) -> dict[Hashable, Devices]:
+        """Return who shares which GPUs of a node."""
+        return {key: charge.devices for key, charge in self._charges.on(node) if charge.devices}
+
     def rename(self, key: Hashable, other: Hashable) -> None:
         """Let another key, which was charged nothing, have what a key was charged."""
-        charge = self._charges[other] = self._charges.pop(key)
-        on_node = self._on_node[charge.node]
-        del on_node[key]
-        on_node[other] = charge
+        self._charges.rename(key, other)
 
     def claim(self, gang: GangId, asked: Constraints) -> None:
         """Keep other gangs out of the domains of a gang that wants them for itself."""
-        tree = self.tree(asked.topology)
-        if asked.exclusive is None:
-            return
-        level = tree.topology.index(asked.exclusive) if tree is not None else 0
-        if level is not None:
+        level = self.level(asked.topology, asked.exclusive) if asked.exclusive else None
+        if level is None:
+            self.exclusive.pop(gang, None)
+        else:
             self.exclusive[gang] = (asked.topology, level)
 
     def charges(self) -> dict[Hashable, Charge]:
         """Return every charge, for checkers."""
-        return dict(self._charges)
+        return self._charges.all()
 
     def take(
         self,
@@ -202,8 +221,9 @@ class Cluster(Nodes):
         gpu = self._columns[GPU]
         chosen = []
         for _ in range(times):
-            idle = int(self.allocatable[row, gpu] - self.used[row, gpu])
-            on = devices or self.shared.choose(row, milli, needs.share.devices, idle)
+            gpus = int(self.allocatable[row, gpu])
+            idle = gpus - int(self.used[row, gpu])
+            on = devices or self.shared.choose(row, milli, needs.share.devices, idle, gpus)
             self.used[row, gpu] += self.shared.take(row, milli, on)
             chosen.append(on)
         return tuple(chosen)
@@ -224,18 +244,15 @@ class Cluster(Nodes):
                 self.used[row, self._columns[GPU]] -= self.shared.give(row, milli, on)
 
     def _count(self, row: int, needs: PodNeeds, times: int, holder: GangId | None) -> None:
-        vector = self.vector(needs)  # first: a resource that no node has widens what is used
+        vector, unknown = self._asked(needs)
         self.used[row] += vector * times
         self._memory.touched.append(row)
+        if unknown:
+            _add(self._unnamed, row, unknown, times)
         if needs.host_ports:
-            ports = dict(self._ports.get(row, {}))
-            for port in needs.host_ports:
-                ports[port] = ports.get(port, 0) + times
-            self._ports[row] = {port: n for port, n in ports.items() if n > 0}
+            _add(self._ports, row, ((port, 1) for port in needs.host_ports), times)
         if holder is not None:
-            held = dict(self.holders.get(row, {}))
-            held[holder] = held.get(holder, 0) + times
-            self.holders[row] = {gang: n for gang, n in held.items() if n > 0}
+            _add(self.holders, row, ((holder, 1),), times)
 
     def gpu_model(self, row: int) -> str:
         """Return the GPU product of a row's node, "" where it is not known."""
@@ -299,15 +316,15 @@ class Cluster(Nodes):
     @contextmanager
     def emptied(self) -> Iterator[None]:
         """Look at the cluster as if nothing ran there."""
-        names = ("used", "shared", "holders", "_ports", "_memory")
+        names = ("used", "shared", "holders", "_ports", "_unnamed", "_memory")
         kept = {name: getattr(self, name) for name in names}
         self.used = np.zeros_like(self.used)
-        self.shared, self.holders, self._ports = Shared(), {}, {}
+        self.shared, self.holders, self._ports, self._unnamed = Shared(), {}, {}, {}
         self._memory = Memory()
         try:
             yield
         finally:
-            if self.used.shape != kept["used"].shape:  # a resource nobody has was asked for
+            if self.used.shape != kept["used"].shape:  # GPUs would be cut into something new
                 more = self.used.shape[1] - kept["used"].shape[1]
                 kept["used"] = np.pad(kept["used"], ((0, 0), (0, more)))
                 kept["_memory"] = Memory()
@@ -321,7 +338,6 @@ class Cluster(Nodes):
 
     def capacity(self, needs: PodNeeds) -> Ints:
         """Return how many more such pods each slot takes now, every filter included; read-only."""
-        self.vector(needs)  # may bring a new resource, which empties the caches
         counts: Ints = self.known(needs, lambda rows: self.count(needs, rows, self.used[rows]))
         return counts
 
@@ -334,11 +350,12 @@ class Cluster(Nodes):
 
     def capacity_when_empty(self, needs: PodNeeds) -> Ints:
         """Return how many such pods each slot would take if nothing else ran there."""
-        self.vector(needs)
         return self.count(needs, slice(None), None)
 
     def count(self, needs: PodNeeds, rows: Rows, used: Ints | None) -> Ints:
         """Count from scratch; `used` None stands for an empty cluster."""
+        if self.unknown(needs):
+            return np.zeros(len(self.live[rows]), dtype=np.int64)
         vector = self.vector(needs)
         columns = np.flatnonzero(vector)
         room = self.allocatable[rows][:, columns]
@@ -354,17 +371,12 @@ class Cluster(Nodes):
             slots = np.arange(len(self.names))[rows]
             np.minimum(counts, shared.capacities(slots, idle, self.nodes, needs.share), out=counts)
         if needs.host_ports:  # two pods of one kind never share a host port
-            free = self.ports_free(needs.host_ports)[rows] if used is not None else 1
-            np.minimum(counts, free, out=counts)
+            np.minimum(counts, 1, out=counts)
+            slots = np.arange(len(self.names))[rows].tolist() if used is not None else []
+            for at, row in enumerate(slots):
+                if row in self._ports and clash(needs.host_ports, self._ports[row]):
+                    counts[at] = 0
         return counts
-
-    def ports_free(self, ports: tuple[HostPort, ...]) -> Mask:
-        """Return which slots have all these host ports free."""
-        mask = np.ones(len(self.names), dtype=np.bool_)
-        for row, taken in self._ports.items():
-            if any(clash(port, other) for port in ports for other in taken):
-                mask[row] = False
-        return mask
 
     def fits(self, row: int, needs: PodNeeds) -> bool:
         """Tell whether one more pod fits on the row now, every filter included."""
@@ -375,3 +387,13 @@ class Cluster(Nodes):
         """Return the nodes that hold more than they have."""
         bad = np.flatnonzero(np.any(self.used > self.allocatable, axis=1) & self.live)
         return [self.names[row] for row in bad]
+
+
+def _add(
+    rows: dict[int, dict[K, int]], row: int, more: Iterable[tuple[K, int]], times: int
+) -> None:
+    """Count so many times more of something on a row; what copies share is not written."""
+    there = dict(rows.get(row, {}))
+    for key, quantity in more:
+        there[key] = there.get(key, 0) + quantity * times
+    rows[row] = {key: quantity for key, quantity in there.items() if quantity > 0}

@@ -16,8 +16,8 @@ from gangsched.core.devices import Devices
 from gangsched.core.gangs import GangState
 from gangsched.core.loops import Loops
 from gangsched.core.members import State
-from gangsched.core.model import GPU, MILLI, GangId, NodeName, PodNeeds
-from gangsched.core.policy import Eviction
+from gangsched.core.model import GPU, MILLI, NOBODY, GangId, NodeName, PodNeeds, PodUid
+from gangsched.core.policy import Eviction, Ground
 from gangsched.core.queueing.horizon import booked_rows
 from gangsched.core.queues import CREDITS, DEFAULT_QUEUE, Booking, Queue, QuotaKey, amounts
 from gangsched.core.snapshot import Reserved
@@ -33,6 +33,7 @@ class Custody(Views):
         self.history = History()
         self.queues: dict[str, Queue] = {}
         self.bookings: dict[str, Booking] = {}
+        self.namespaces: dict[str, dict[str, dict[str, int]]] = {}
         self.reserved: dict[GangId, Reserved] = {}
         self.unhelped: set[tuple[int, int]] = set()
         self.loops = Loops()
@@ -60,10 +61,29 @@ class Custody(Views):
             case f.BookingGone(name):
                 if self.bookings.pop(name, None) is not None:
                     self._backlog.room_grew = True
+            case f.NamespaceQuotaSeen(namespace, name, left):
+                self._namespace_quota(namespace, name, dict(left))
+            case f.NamespaceQuotaGone(namespace, name):
+                self._forget_quota(namespace, name)
             case f.GpuTimeSeen():
                 self._remember(fact)
             case _:
                 pass
+
+    def _namespace_quota(self, namespace: str, name: str, left: dict[str, int]) -> None:
+        """Learn what a quota of a namespace leaves; gangs that wait for it are tried again soon."""
+        if not left:  # it counts nothing that room is reserved for
+            self._forget_quota(namespace, name)
+            return
+        if namespace not in self.namespaces:
+            self._tree_stamp += 1  # from now on it matters which pods exist
+            self._backlog.anew()
+        self.namespaces.setdefault(namespace, {})[name] = left
+
+    def _forget_quota(self, namespace: str, name: str) -> None:
+        quotas = self.namespaces.get(namespace, {})
+        if quotas.pop(name, None) is not None and not quotas:
+            del self.namespaces[namespace]
 
     def _declare(self) -> None:
         """Have everything counted anew in a changed tree, once for all changes till then."""
@@ -101,13 +121,11 @@ class Custody(Views):
         return self._capacity[1]
 
     def _sum(self) -> dict[QuotaKey, int]:
-        total = self.cluster.allocatable[self.cluster.live].sum(axis=0)
         found: dict[QuotaKey, int] = {}
-        for resource, quantity in zip(self.cluster.resources, total, strict=True):
-            if resource == GPU:
-                found[(GPU, "")] = int(quantity) * MILLI
-            elif resource in ("cpu", "memory"):
-                found[(resource, "")] = int(quantity)
+        for resource in ("cpu", "memory", GPU):
+            column = self.cluster.allocatable[:, self.cluster.resources.index(resource)]
+            total = sum(column[self.cluster.live].tolist())
+            found[(resource, "")] = total * MILLI if resource == GPU else total
         if self.ledger.rates.worth:
             found[CREDITS] = round(self._worth())
             found.pop((GPU, ""), None)
@@ -134,15 +152,30 @@ class Custody(Views):
         """Charge a node, and the queue of the gang it is for."""
         if gang is not None:
             queue, user = self._account(gang)
-            held = Held(gang, queue, user, amounts(needs), self._model(node))
+            held = Held(gang, queue, user, amounts(needs), self._model(node), self._firm(gang))
             self.ledger.charge(key, held, self._now_s)
         return self.cluster.charge(key, node, needs, gang, devices)
 
     def _hand_over(self, place: Hashable, pod: Hashable, node: NodeName, needs: PodNeeds) -> None:
-        """Let a pod have what its place was charged, if it came as it was expected."""
-        if self.cluster.charged(place) == (node, needs):
+        """Let a pod have what its place was charged, or free it for what the pod takes instead."""
+        if self.cluster.charged(place) == (node, needs) and self.cluster.charged(pod) is None:
             self.ledger.rename(place, pod)
             self.cluster.rename(place, pod)
+        else:
+            self._discharge(place)
+
+    def _admit(self, gang: GangState) -> None:
+        """Take note of what a gang is charged: it may have so much again for what it loses."""
+        for key, quantity in self.ledger.of_gang(gang.id).items():
+            gang.admitted[key] = max(gang.admitted.get(key, 0), quantity)
+
+    def _devices_known(self, name: NodeName) -> None:
+        """Learn which GPUs pods share that were there before their node was known."""
+        for key, devices in self.cluster.sharing(name).items():
+            found = self._member(PodUid(str(key)))
+            if found is not None and found[1].devices != devices:
+                found[1].devices = devices
+                self._changes[found[0].id] = None
 
     def _discharge(self, key: Hashable) -> bool:
         self.ledger.discharge(key, self._now_s)
@@ -150,7 +183,12 @@ class Custody(Views):
 
     def _account(self, gang: GangId) -> tuple[str, str]:
         state = self.gangs.get(gang)
-        return state.account if state is not None else (DEFAULT_QUEUE, "")
+        return state.account if state is not None else (DEFAULT_QUEUE, NOBODY)
+
+    def _firm(self, gang: GangId) -> bool:
+        """Tell whether a gang may not be stopped."""
+        state = self.gangs.get(gang)
+        return state is not None and state.spec is not None and not state.spec.preemptible
 
     def _model(self, node: NodeName) -> str:
         row = self.cluster.rows.get(node)
@@ -175,7 +213,7 @@ class Custody(Views):
     def _held(self, key: Hashable, gang: GangId, node: NodeName, needs: PodNeeds) -> Held:
         known = self.ledger.holding(key)
         model = self._model(node) or (known.model if known is not None else "")
-        return Held(gang, *self._account(gang), amounts(needs), model)
+        return Held(gang, *self._account(gang), amounts(needs), model, self._firm(gang))
 
     # -- gangs that come and go ---------------------------------------------------------------
 
@@ -185,7 +223,8 @@ class Custody(Views):
             return
         gang.learnt = True
         self.history.ended(gang.spec, self._now_s - gang.running().started_s)
-        self._backlog.learnt(gang.spec.user)
+        user = gang.spec.user
+        self._backlog.learnt(user, declared=self.history.factor(user) > 1)
 
     def _preempted(self, victim: GangState, eviction: Eviction, by: GangState) -> str:
         """Note who is stopped for whom; return the sentence its owner is told."""
@@ -201,23 +240,28 @@ class Custody(Views):
             o.Preempt(victim.id, by.id, eviction.pods, eviction.reason, lost_s * gpus, loop)
         )
         queue = by.spec.queue if by.spec is not None else DEFAULT_QUEUE
+        if eviction.reason == Ground.OVERRUN and victim.spec is not None:
+            self._learn(victim)
+            said_s = victim.spec.expected_runtime_s or 0
+            by_word = f", which it passed, after more than the {said_s:g} s it was expected to run"
+        else:
+            by_word = ""
         lost = f"; {lost_s * gpus / 3600:.3g} GPU-hours since its last checkpoint are lost"
-        return f"stopped for {by.id} of queue {queue}{lost if lost_s * gpus >= 1 else ''}"
+        return f"stopped for {by.id} of queue {queue}{by_word}{lost if lost_s * gpus >= 1 else ''}"
 
     def _limit_s(self, gang: GangState) -> float | None:
         """Return how long a gang may run, by its own word and its queues'."""
         spec, tree = gang.spec, self.ledger.usage.tree
         if spec is None:
             return None
-        path = tree.path(spec.queue) if spec.queue in tree else ()
+        path = tree.path(tree.home(spec.queue))
         limits = [spec.max_runtime_s, *(tree.queues[name].max_runtime_s for name in path)]
         return min((limit for limit in limits if limit is not None), default=None)
 
     def _within_quota(self, gang: GangState) -> bool:
         """Tell whether a gang's queues hold no more than they may."""
         usage = self.ledger.usage
-        queue = gang.spec.queue if gang.spec is not None else ""
-        return queue not in usage.tree or not usage.overdrawn(queue)
+        return not usage.overdrawn(usage.tree.home(gang.account[0]))
 
     def _unwanted(self) -> Iterator[tuple[GangState, str]]:
         """Yield running gangs that have to go: from drained queues, and from booked nodes."""
@@ -234,9 +278,8 @@ class Custody(Views):
         for gang in list(self.gangs.values()):
             if gang.state is not State.PLACED or gang.spec is None:
                 continue
-            queue = gang.spec.queue
-            path = tree.path(queue) if queue in tree else ()
-            where = drained.intersection(path)
+            queue = tree.home(gang.spec.queue)
+            where = drained.intersection(tree.path(queue))
             if where:
                 yield gang, f"queue {min(where)} is drained"
                 continue

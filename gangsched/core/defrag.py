@@ -137,6 +137,7 @@ class Mover:
 
     def _around(self, waiting: Waiting, gone: tuple[Running, ...]) -> Defragmentation | None:
         """Place the waiting gang where others were, and those elsewhere."""
+        self.snapshot.progress.check()
         snapshot = without(self.snapshot, gone)
         placed = self.placer.place(waiting, snapshot)
         if isinstance(placed, Refusal):
@@ -160,6 +161,7 @@ class Mover:
     ) -> tuple[Move, ...] | None:
         moves = []
         for gang in sorted(gone, key=lambda one: (-len(one.places), one.gang.id)):
+            self.snapshot.progress.check()
             waiting = as_waiting(gang, avoid)
             placed = self.placer.place(waiting, snapshot)
             if isinstance(placed, Refusal):

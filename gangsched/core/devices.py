@@ -5,9 +5,12 @@ whole and shared pods meet in one number. The index of a device is ours; which p
 behind it is the device plugin's choice.
 """
 
+from itertools import islice
+
 import numpy as np
 from numpy.typing import NDArray
 
+from gangsched.core.bounds import SHARED_GPUS
 from gangsched.core.model import MILLI, Node, Share
 
 Ints = NDArray[np.int64]
@@ -30,26 +33,36 @@ class Shared:
         """Return taken thousandths by device index on a row."""
         return self._taken.get(row, {})
 
-    def choose(self, row: int, milli: int, devices: int, idle: int) -> Devices:
+    def choose(self, row: int, milli: int, devices: int, idle: int, gpus: int) -> Devices:
         """Return the devices that fit most tightly, opening new ones only where none has room.
 
         A pod with parts of several GPUs gets the emptiest instead, `idle` ones included: its parts
-        need distinct GPUs, and only so do as many such pods fit as `capacities` counts.
+        need distinct GPUs, and only so do as many such pods fit as `capacities` counts. One that
+        runs where nothing has room gets the emptiest as well, full as they are: a node has `gpus`,
+        and nobody may be sent to another.
         """
         taken = self.of(row)
-        fresh = (
-            index for index in range(len(taken) + max(idle, 0) + devices) if index not in taken
-        )
+        fresh = (index for index in range(min(gpus, SHARED_GPUS.most)) if index not in taken)
         fitting = sorted(
-            (index for index, used in taken.items() if used + milli <= MILLI),
+            (index for index, used in taken.items() if used + milli <= MILLI and index < gpus),
             key=lambda index: (-taken[index], index),
         )
         if devices > 1:
-            opened = [next(fresh) for _ in range(min(max(idle, 0), devices))]
-            fitting = [*opened, *reversed(fitting)]
-        while len(fitting) < devices:
-            fitting.append(next(fresh))
+            fitting = [*islice(fresh, min(max(idle, 0), devices)), *reversed(fitting)]
+        fitting += islice(fresh, max(devices - len(fitting), 0))
+        if len(fitting) < devices:
+            full = [index for index in taken if index < gpus and index not in fitting]
+            fitting += sorted(full, key=lambda index: (taken[index], index))
         return tuple(sorted(fitting[:devices]))
+
+    def believes(self, row: int, milli: int, devices: Devices, count: int, gpus: int) -> bool:
+        """Tell whether a share can be on the devices that it is said to be on.
+
+        They have to be so many, and GPUs that a node with `gpus` has, with room.
+        """
+        taken = self.of(row)
+        fits = all(0 <= index < gpus and taken.get(index, 0) + milli <= MILLI for index in devices)
+        return fits and len(set(devices)) == len(devices) == count
 
     def take(self, row: int, milli: int, devices: Devices) -> int:
         """Count a share; return how many GPUs became shared by it."""
@@ -57,7 +70,8 @@ class Shared:
         before = len(taken)
         for index in devices:
             taken[index] = taken.get(index, 0) + milli
-        self._taken[row] = taken
+        if taken:
+            self._taken[row] = taken
         return len(taken) - before
 
     def give(self, row: int, milli: int, devices: Devices) -> int:
@@ -71,7 +85,7 @@ class Shared:
         if taken:
             self._taken[row] = taken
         else:
-            del self._taken[row]
+            self._taken.pop(row, None)
         return before - len(taken)
 
     def overfull(self, row: int) -> bool:
@@ -103,7 +117,7 @@ class Shared:
 
     def _mixed(self, row: int, idle: int, milli: int, devices: int) -> int:
         """Count on a row where some GPUs are shared already."""
-        shared = [(MILLI - used) // milli for used in self.of(row).values()]
+        shared = [max(MILLI - used, 0) // milli for used in self.of(row).values()]
         each = MILLI // milli
         # Each pod needs distinct devices, so one device serves at most one share of each pod. If
         # so many pods fit, fewer do; neither GPUs nor pods are counted one by one.

@@ -20,9 +20,10 @@ from gangsched.core.backlog import Backlog
 from gangsched.core.cluster import Cluster
 from gangsched.core.gangs import GangState, Limits, Stage, State
 from gangsched.core.holding import Holding
-from gangsched.core.machine import Machine
 from gangsched.core.model import GangId, Node, NodeName, PodNeeds, PodUid, Waiting
+from gangsched.core.places import excess
 from gangsched.core.planner import Plan, Planned
+from gangsched.core.pods import Pods
 from gangsched.core.policy import Placement
 from gangsched.core.recheck import emptied, holds
 from gangsched.core.refusal import Reason, plural
@@ -31,7 +32,7 @@ from gangsched.core.timers import Timers
 from gangsched.core.topology import Topology
 
 
-class Engine(Machine):
+class Engine(Pods):
     """All state of the scheduler. One task owns it; see the module's drawing."""
 
     def __init__(self, limits: Limits, ledger: Ledger | None = None) -> None:
@@ -51,7 +52,7 @@ class Engine(Machine):
         self._running: dict[GangId, Running] = {}
         self._coming: dict[GangId, Running] = {}
         self._running_stamp = 0
-        self._waiting_known: dict[GangId, tuple[tuple[int, int], Waiting, int]] = {}
+        self._waiting_known: dict[GangId, tuple[tuple[int, int], Waiting, tuple[int, int]]] = {}
         self._needs_known: dict[PodNeeds, PodNeeds] = {}
         self._births = 0
         self._replanned_s = 0.0
@@ -74,11 +75,12 @@ class Engine(Machine):
                     self._pod_seen(replace(pod, node=node, gated=False), now_s)
             case f.PrepareFailed(uid, node, reason) | f.BindFailed(uid, node, reason):
                 self._refused(uid, node, reason, now_s)
-            case f.PlanFailed(gang_id, problem):
-                self._set_aside(gang_id, problem, now_s)
+            case f.PlanFailed():
+                self._set_aside(fact, now_s)
             case f.NodeSeen(node=seen):
                 if self.cluster.put_node(seen):
                     self._backlog.room_grew = True
+                    self._devices_known(seen.name)
                     self._gpus_cut(seen, now_s)
             case f.NodeGone(name):
                 self._node_gone(name, now_s)
@@ -88,10 +90,10 @@ class Engine(Machine):
                 self._topologies({k: v for k, v in self.topologies.items() if k != name})
             case f.GangSeen(gang):
                 state = self._gang(gang.id)
-                before = self._account(gang.id)
-                if state.declare(gang):
-                    if self._account(gang.id) != before:
-                        self.ledger.move(gang.id, gang.queue, gang.user, self._now_s)
+                again, state.undeclared, state.asked = state.undeclared, False, gang
+                if self._believe(state) or again:
+                    for member in list(state.members.values()) if state.in_progress() else ():
+                        self._outgrown(state, member, now_s)
                     self._refresh(state, now_s)
             case f.GangGone(gang_id):
                 self._gang_gone(gang_id, now_s)
@@ -111,6 +113,8 @@ class Engine(Machine):
             self._backlog.relearn()
             self._backlog.again()
             self.unhelped.clear()
+            for state in self._reconsider():
+                self._refresh(state, now_s)
         for unwanted, reason in self._unwanted():
             unwanted.attained_s += max(now_s - unwanted.running().started_s, 0.0)
             self._break(unwanted, reason, now_s, word="Preempted")
@@ -170,7 +174,6 @@ class Engine(Machine):
     def _reserve(self, gang: GangState, planned: Planned, now_s: float) -> None:
         devices = dict(planned.placement.devices)
         gang.proof = planned.placement.proof.value
-        self.cluster.claim(gang.id, gang.constraints())
         for name, node in planned.placement.nodes:
             member = gang.members[name]
             member.node = node
@@ -181,8 +184,10 @@ class Engine(Machine):
         if gang.state is State.PENDING:
             gang.enter(State.RESERVED)
             gang.reserved_s = now_s
+        self._admit(gang)
+        self._claim(gang, [])
         gang.bump()
-        self._allow(gang, gang.timeout_s(self.limits), now_s)
+        self._allow(gang, self._patience_s(gang), now_s)
         self._backlog.pause(gang.id)
         self._backlog.refusals.unsay(gang.id)
         if planned.placement.repartitions or planned.placement.evicts:
@@ -221,7 +226,7 @@ class Engine(Machine):
 
     def _room_came(self, now_s: float) -> None:
         for gang in self._holding.ready():
-            self._allow(gang, gang.timeout_s(self.limits), now_s)
+            self._allow(gang, self._patience_s(gang), now_s)
             self._reserved(gang, now_s)
 
     def _topologies(self, topologies: dict[str, Topology]) -> None:
@@ -231,97 +236,6 @@ class Engine(Machine):
             order = sorted(topologies.values(), key=lambda one: (one.name != "default", one.name))
             self.cluster.set_topologies(tuple(order))
             self._backlog.room_grew = True
-
-    # -- pods ---------------------------------------------------------------------------------
-
-    def _pod_seen(self, fact: f.PodSeen, now_s: float) -> None:
-        known = self._pods.get(fact.uid)
-        if known is not None and known.node is not None and fact.node is None:
-            fact = replace(fact, node=known.node)  # a late echo: bindings never go back
-        if known is not None and known.ended and not fact.ended:
-            return
-        self._pods[fact.uid] = fact
-        if fact.node is not None and not fact.ended:
-            if known is None and not fact.terminating and fact.gang is not None:
-                self._hand_over((fact.gang, fact.name), fact.uid, fact.node, fact.needs)
-            self._charge(fact.uid, fact.node, fact.needs, fact.gang, fact.devices)
-        elif self._discharge(fact.uid):
-            self._backlog.room_grew = True
-        if fact.gang is None:
-            return
-        gang = self._gang(fact.gang)
-        changed = gang.pod_seen(fact)
-        member = gang.members[fact.name]
-        if member.pod == fact.uid and member.bound and member.stage is not None:
-            self._settle_member(gang, member)
-            changed = True
-        if not changed:
-            return
-        waits = gang.held_back or member.stage is not Stage.RESERVED
-        if gang.state is State.RESERVED and not waits:
-            self._prepare(gang, member)  # the others have not moved: no need to look at them
-        elif gang.state is not State.BINDING or gang.in_progress() == 0:
-            self._refresh(gang, now_s)
-
-    def _pod_gone(self, uid: PodUid, now_s: float) -> None:
-        known = self._pods.pop(uid, None)
-        if known is None:
-            return
-        if self._discharge(uid):
-            self._backlog.room_grew = True
-        if known.gang is None:
-            return
-        gang = self.gangs.get(known.gang)
-        member = None if gang is None else gang.members.get(known.name)
-        if gang is None or member is None or member.pod != uid:
-            return
-        lost_reserved = member.stage is not None
-        if lost_reserved:
-            self._settle_member(gang, member)
-            self._backlog.room_grew = True
-        gang.pod_gone(member)
-        if gang.id in self._leavers and gang.leaving() is None:
-            del self._leavers[gang.id]
-        if lost_reserved and gang.state in (State.RESERVED, State.BINDING):
-            self._break(gang, f"pod {known.name} left before the gang had started", now_s)
-        self._refresh(gang, now_s)
-        if gang.vanished():
-            self._forget(gang)
-
-    def _prepared(self, uid: PodUid, node: NodeName, now_s: float) -> None:
-        found = self._member(uid)
-        if found is None:
-            return
-        gang, member = found
-        if member.node != node or member.stage is not Stage.PREPARING:
-            if member.stage is not Stage.PREPARED and member.stage is not Stage.BINDING:
-                self._orders.append(
-                    o.Refuse(gang.id, uid, member.name, f"{node} is not reserved for this pod")
-                )
-            return
-        gang.move(member, Stage.PREPARED)
-        if gang.before_barrier() == 0 or gang.state is State.PLACED:
-            self._advance(gang, now_s)
-
-    def _refused(self, uid: PodUid, node: NodeName, reason: str, now_s: float) -> None:
-        """Settle a member that was refused for good: it is not bound and will not be."""
-        found = self._member(uid)
-        if found is None:
-            return
-        gang, member = found
-        if member.stage is None or member.node != node or member.bound:
-            return
-        together = sum(1 for m in gang.members.values() if node in (m.node, m.bound))
-        self._settle_member(gang, member)
-        self._backlog.room_grew = True
-        self._avoid(gang, node, together, now_s)
-        surplus = gang.in_progress() + gang.bound_count() >= gang.minimum()
-        if gang.state is State.PLACED or (surplus and gang.state is State.BINDING):
-            gang.bump()
-            self._back_off(gang, now_s + self.limits.backoff_s)
-        elif gang.state in (State.RESERVED, State.BINDING):
-            self._break(gang, f"{node} refused pod {member.name}: {reason}", now_s)
-        self._refresh(gang, now_s)
 
     # -- nodes and gangs ----------------------------------------------------------------------
 
@@ -340,19 +254,9 @@ class Engine(Machine):
                 gang.bump()
                 self._refresh(gang, now_s)
 
-    def _gang(self, gang_id: GangId) -> GangState:
-        gang = self.gangs.get(gang_id)
-        if gang is None:
-            # A gang that is deleted and declared anew must not meet plans of its predecessor.
-            self._births += 1
-            gang = self.gangs[gang_id] = GangState(
-                gang_id, version=self._births << 32, changes=self._changes
-            )
-        return gang
-
     def _gang_gone(self, gang_id: GangId, now_s: float) -> None:
         gang = self.gangs.get(gang_id)
-        if gang is None or gang.spec is None:
+        if gang is None or gang.spec is None or gang.undeclared:
             return
         if gang.state is State.PLACED:
             self._learn(gang)
@@ -364,18 +268,6 @@ class Engine(Machine):
         if gang.vanished():
             self._forget(gang)
 
-    def _forget(self, gang: GangState) -> None:
-        for member in gang.members.values():
-            self._discharge((gang.id, member.name))
-        del self.gangs[gang.id]
-        self.cluster.exclusive.pop(gang.id, None)
-        self._holding.drop(gang)
-        self._backlog.forget(gang.id)
-        self._timers.forget(gang.id)
-        self._leavers.pop(gang.id, None)
-        self._waiting_known.pop(gang.id, None)
-        self._changes[gang.id] = None
-
     def _adopt(self, fact: f.ReservationSeen, now_s: float) -> None:
         """Take over a reservation an earlier process wrote, if it still holds whole."""
         gang = self.gangs.get(fact.gang)
@@ -384,10 +276,19 @@ class Engine(Machine):
         known = tuple((n, node) for n, node in fact.assignments if n in gang.members)
         open_places = tuple((n, node) for n, node in known if not gang.members[n].bound)
         planned = Planned(gang.id, gang.version, Placement(open_places))
-        if len(known) >= gang.minimum() and open_places and holds(self.cluster, gang, planned):
+        whole = len(known) >= gang.minimum() and open_places and self._as_planned(gang)
+        if whole and self._still_admitted(gang) and holds(self.cluster, gang, planned):
             self._reserve(gang, planned, now_s)
         elif len(known) < len(fact.assignments) or open_places:
             self._orders.append(o.Release(gang.id))
+
+    def _as_planned(self, gang: GangState) -> bool:
+        """Tell whether no pod that waits asks for more than its role, for which it was admitted."""
+        return not any(
+            excess(member.template, member.asks, None, judged=self.beyond_is_judged)
+            for member in gang.members.values()
+            if member.template is not None and member.asks is not None and not member.bound
+        )
 
     def _take_orders(self) -> tuple[o.Order, ...]:
         if not self._orders:

@@ -15,6 +15,7 @@ from gangsched.core.model import (
     PodName,
     PodNeeds,
     PodUid,
+    Requests,
 )
 from gangsched.core.queues import Booking, Queue
 from gangsched.core.topology import Topology
@@ -77,6 +78,23 @@ class BookingGone:
 
 
 @dataclass(frozen=True, slots=True)
+class NamespaceQuotaSeen:
+    """A namespace's quota on what its pods ask for, and how much of it is left."""
+
+    namespace: str
+    name: str
+    left: Requests
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceQuotaGone:
+    """A namespace's quota was deleted."""
+
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class GpuTimeSeen:
     """GPU time that an earlier process had counted for a queue, or for one user of it (restart).
 
@@ -110,7 +128,7 @@ class PodSeen:
 
     `rank` is its place in its role where a label says so, `constraints` what its annotations ask
     of its gang, and `devices` the GPUs it shares as they were chosen for it. `invalid` says what
-    is wrong with its annotations: it takes room like any pod, but its gang is not planned.
+    is wrong with what it asks for: it takes room like any pod, but its gang is not planned.
     `ready` is its own word that it does its work. `gated` tells whether our scheduling gate is on
     it, and `held_by` names somebody else's, who has to take it off before the pod may be placed.
     `ended` is true once its containers have ended for good (phase Succeeded or Failed); with
@@ -189,10 +207,15 @@ class BindFailed:
 
 @dataclass(frozen=True, slots=True)
 class PlanFailed:
-    """No plan could be made because of this gang: a policy broke its contract for it."""
+    """No plan could be made because of this gang: a policy broke its contract for it, or is slow.
+
+    It is tried again after a while that doubles; with `until_s` not before that moment, unless the
+    gang changes.
+    """
 
     gang: GangId
     problem: str
+    until_s: float | None = None
 
 
 Fact = (
@@ -204,6 +227,8 @@ Fact = (
     | QueueGone
     | BookingSeen
     | BookingGone
+    | NamespaceQuotaSeen
+    | NamespaceQuotaGone
     | GpuTimeSeen
     | GangSeen
     | GangGone

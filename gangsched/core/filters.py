@@ -1,6 +1,6 @@
 """Node labels and taints as columns of codes, and the questions pods ask of them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,14 +20,22 @@ Mask = NDArray[np.bool_]
 
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 PRODUCT = "nvidia.com/gpu.product"
+_EVERY = "0.0.0.0"
+_OUTDATED = 64
+"""Codes of values that no node has any more are kept until there are so many, and as many as nodes.
+"""
 
 
 class Filters:
-    """Label columns (made when first asked for) and taints, one entry a node slot."""
+    """Label columns (made when first asked for) and taints, one entry a node slot.
+
+    Only labels that a node has get a column: what pods ask for beside them is nowhere.
+    """
 
     def __init__(self) -> None:
         self.nodes: list[Node | None] = []
         self.rows: dict[NodeName, int] = {}
+        self._named: dict[str, int] = {}  # how many nodes have a label
         self._labels: dict[str, Ints] = {}
         self._label_codes: dict[str, dict[str, int]] = {}
         self._taints: Ints = np.zeros(0, dtype=np.int64)
@@ -47,6 +55,7 @@ class Filters:
         """Stop sharing with earlier readers, before anything is written."""
         self.nodes = list(self.nodes)
         self.rows = dict(self.rows)
+        self._named = dict(self._named)
         self._taints = self._taints.copy()
         self._taint_codes = dict(self._taint_codes)
         self._labels = {key: column.copy() for key, column in self._labels.items()}
@@ -61,13 +70,45 @@ class Filters:
 
     def put(self, row: int, node: Node) -> None:
         """Take a node's labels and taints over."""
+        self._name(self.nodes[row], -1)
+        self._name(node, 1)
         self.nodes[row] = node
-        for key in self._labels:
+        for key in list(self._labels):
             self._labels[key][row] = self._code(key, node.labels.get(key))
+            if key not in self._named or self._outdated(self._label_codes[key]):
+                del self._labels[key], self._label_codes[key]
+        self._taints[row] = self._taint_code(node)
+        if self._outdated(self._taint_codes):
+            self._taint_codes = {}
+            for at, one in enumerate(self.nodes):
+                self._taints[at] = 0 if one is None else self._taint_code(one)
+
+    def remove(self, row: int) -> None:
+        """Forget the node of a slot."""
+        self._name(self.nodes[row], -1)
+        self.nodes[row] = None
+        for key in list(self._labels):
+            self._labels[key][row] = -1
+            if key not in self._named:
+                del self._labels[key], self._label_codes[key]
+
+    def _name(self, node: Node | None, sign: int) -> None:
+        """Count which labels a node has."""
+        for key in node.labels if node is not None else ():
+            count = self._named.get(key, 0) + sign
+            if count:
+                self._named[key] = count
+            else:
+                del self._named[key]
+
+    def _outdated(self, codes: Sized) -> bool:
+        return len(codes) > 2 * len(self.rows) + _OUTDATED
+
+    def _taint_code(self, node: Node) -> int:
         taints = node.taints
         if node.unschedulable and UNSCHEDULABLE not in taints:
             taints = (*taints, UNSCHEDULABLE)
-        self._taints[row] = self._taint_codes.setdefault(taints, len(self._taint_codes))
+        return self._taint_codes.setdefault(taints, len(self._taint_codes))
 
     def eligible(self, live: Mask, needs: PodNeeds) -> Mask:
         """Return which live slots pass the pod's selector, affinity and tolerations."""
@@ -99,17 +140,13 @@ class Filters:
 
     def of_gpu_kind(self, kind: str) -> Mask:
         """Return which slots have a GPU whose product name contains `kind`, in any case."""
-        column = self._column(PRODUCT)
-        wanted = [
-            code
-            for value, code in self._label_codes[PRODUCT].items()
-            if kind.lower() in value.lower()
-        ]
+        column, codes = self._column(PRODUCT)
+        wanted = [code for value, code in codes.items() if kind.lower() in value.lower()]
         return np.isin(column, wanted)
 
     def has_label(self, key: str) -> bool:
         """Tell whether any node carries the label."""
-        return bool((self._column(key) >= 0).any())
+        return key in self._named
 
     def _code(self, key: str, value: str | None) -> int:
         if value is None:
@@ -117,18 +154,20 @@ class Filters:
         codes = self._label_codes[key]
         return codes.setdefault(value, len(codes))
 
-    def _column(self, key: str) -> Ints:
+    def _column(self, key: str) -> tuple[Ints, dict[str, int]]:
+        """Return each slot's code of a label, -1 for none, and the codes by value."""
+        if key not in self._named:
+            return np.full(len(self.nodes), -1, dtype=np.int64), {}
         column = self._labels.get(key)
         if column is None:
             self._label_codes[key] = {}
             values = (None if node is None else node.labels.get(key) for node in self.nodes)
             codes = [self._code(key, value) for value in values]
             column = self._labels[key] = np.array(codes, dtype=np.int64)
-        return column
+        return column, self._label_codes[key]
 
     def _matches(self, live: Mask, expression: Expression) -> Mask:
-        column = self._column(expression.key)
-        codes = self._label_codes[expression.key]
+        column, codes = self._column(expression.key)
         match expression.operator:
             case "Exists":
                 return column >= 0
@@ -156,10 +195,19 @@ class Filters:
         return np.isin(self._taints, good)
 
 
-def clash(port: HostPort, other: HostPort) -> bool:
-    """Two host ports clash on one protocol and port, when either listens on every address."""
-    same = port[0] == other[0] and port[2] == other[2]
-    return same and (port[1] == other[1] or "0.0.0.0" in (port[1], other[1]))
+def clash(ports: Iterable[HostPort], taken: Iterable[HostPort]) -> bool:
+    """Tell whether a host port clashes with one that is taken.
+
+    Two clash on one protocol and port, when either listens on every address.
+    """
+    wanted: dict[tuple[str, int], set[str]] = {}
+    for protocol, address, port in ports:
+        wanted.setdefault((protocol, port), set()).add(address)
+    for protocol, address, port in taken:
+        there = wanted.get((protocol, port), ())
+        if there and (address == _EVERY or _EVERY in there or address in there):
+            return True
+    return False
 
 
 def _beyond(codes: dict[str, int], expression: Expression) -> Iterable[int]:

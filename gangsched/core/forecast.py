@@ -57,6 +57,10 @@ def forecast(
     """Predict the start of every waiting gang, as far as the effort allows.
 
     The snapshot has to hold all waiting gangs, and is left as it was.
+
+    Raises:
+        StoppedError: whoever watches the snapshot's progress ended it.
+
     """
     effort = effort or Effort()
     order = in_turn(snapshot, policies, now_s)
@@ -121,6 +125,7 @@ class _Run:
         for _ in range(cycles):
             if not self._waiting:
                 break
+            self.snapshot.progress.check()
             self._plan(at_s)
             ends = [end_s for end_s, _ in self._running.values()]
             ends += [w[1] for b in self.snapshot.rules.bookings if (w := b.window(at_s))]
@@ -184,7 +189,8 @@ class _Run:
             since_s=waiting.since_s,
             charge=self._counted(places),
         )
-        self._usage.charge(waiting.gang.queue, self._counted(one.places))
+        firm = not waiting.gang.preemptible
+        self._usage.charge(waiting.gang.queue, self._counted(one.places), firm=firm)
         self._running[waiting.gang.id] = (self._end_s(one, at_s), one)
 
     def _stopped(self, eviction: Eviction, at_s: float) -> None:
@@ -206,7 +212,8 @@ class _Run:
             if row is not None:
                 self._cluster.give(row, place.needs, 1, one.gang.id, (place.devices,))
         self._cluster.exclusive.pop(one.gang.id, None)
-        self._usage.charge(one.gang.queue, self._counted(one.places), -1)
+        firm = not one.gang.preemptible
+        self._usage.charge(one.gang.queue, self._counted(one.places), -1, firm=firm)
 
     def _counted(self, places: Iterable[Place]) -> Amounts:
         """Return what pods charge, on the GPUs they have."""

@@ -1,19 +1,24 @@
 """What the engine knows of one gang: its declaration and its members, folded from facts."""
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 
+from gangsched.core.bounds import PODS_OF_GANG
 from gangsched.core.facts import PodSeen
 from gangsched.core.members import Limits, MemberState, Stage, State
 from gangsched.core.model import (
+    NOBODY,
     Constraints,
     Gang,
     GangId,
     NodeName,
     PodName,
     PodNeeds,
+    Role,
 )
+from gangsched.core.places import grown
 from gangsched.core.policy import Repartition
-from gangsched.core.queues import DEFAULT_QUEUE
+from gangsched.core.queues import DEFAULT_QUEUE, QuotaKey
 from gangsched.core.refusal import Reason, Refusal
 
 _NO_STAGES = dict.fromkeys(Stage, 0)
@@ -21,10 +26,16 @@ _NO_STAGES = dict.fromkeys(Stage, 0)
 
 @dataclass(slots=True)
 class GangRecord:
-    """Everything known of one gang, and how it changes; the engine's `changes` are shared."""
+    """Everything known of one gang, and how it changes; the engine's `changes` are shared.
+
+    `asked` is its declaration, `spec` what is believed of that. When the declaration goes before
+    the pods do it is `undeclared`, and they stay what they were: charged, and to be stopped.
+    """
 
     id: GangId
     spec: Gang | None = None
+    asked: Gang | None = None
+    undeclared: bool = False
     state: State = State.GATHERING
     members: dict[PodName, MemberState] = field(default_factory=dict)
     version: int = 0
@@ -32,9 +43,12 @@ class GangRecord:
     pod_priority: int = 0
     since_s: float | None = None
     attempts: int = 0
+    no_shows: int = 0
     not_before_s: float | None = None
+    set_aside: bool = False
     deadline_s: float | None = None
     below_since_s: float | None = None
+    refill_by_s: float | None = None
     broken_reason: str = ""
     avoid: dict[NodeName, float] = field(default_factory=dict)
     most_per_node: int | None = None
@@ -53,8 +67,14 @@ class GangRecord:
     unready_tries: int = 0
     end_by_s: float | None = None
     given_up: str = ""
-    account: tuple[str, str] = (DEFAULT_QUEUE, "")
-    """Queue and user that are charged; they stay when the declaration goes before the pods do."""
+    account: tuple[str, str] = (DEFAULT_QUEUE, NOBODY)
+    """Queue and user that are charged."""
+
+    admitted: dict[QuotaKey, int] = field(default_factory=dict)
+    """The most that was charged for it at once since it began: its quota admitted so much."""
+
+    _outgrown: dict[str, tuple[PodNeeds, PodNeeds]] = field(default_factory=dict)
+    """By role, a template that its pods did not keep to, and a place that is large enough."""
 
     _open: tuple[int, State, bool] | None = None
     # Counted as members change: a gang of n members hears of 3n happenings, and looking through
@@ -69,6 +89,8 @@ class GangRecord:
         """Take note that plans made before are of another gang now; `changes` names it."""
         self.version += 1
         self.changes[self.id] = None
+        if self.set_aside:  # it may be another request now, which is worth a plan
+            self.set_aside, self.not_before_s = False, None
 
     def enter(self, state: State) -> None:
         """Come into a state."""
@@ -76,34 +98,69 @@ class GangRecord:
         self.changes[self.id] = None
 
     def declare(self, gang: Gang) -> bool:
-        """Take a declaration over; return whether it says anything new."""
+        """Take a declaration over, as far as it is believed; return whether that is news."""
         if self.spec == gang:
             return False
         self.spec = gang
-        self.account = (gang.queue, gang.user)
+        self.account = gang.account
         self.bump()
         self.given_up = ""
         wanted: dict[PodName, tuple[str, PodNeeds]] = {}
         for role in gang.roles:
-            if role.needs is not None:
+            template = self._template(role)
+            if template is not None:
                 for name in gang.member_names(role):
-                    wanted[name] = (role.name, role.needs)
-        for name, (role_name, needs) in wanted.items():
-            member = self.members.get(name)
-            if member is None:
-                self.members[name] = MemberState(name, role_name, needs, declared=True)
-            elif member.pod is None:
-                member.role, member.needs = role_name, needs
+                    wanted[name] = (role.name, template)
         for name, member in list(self.members.items()):
-            if member.declared and name not in wanted and not member.pod and member.stage is None:
+            if name in wanted or not member.declared:
+                continue
+            if member.pod:
+                member.template = None
+                member.settle()
+            elif member.stage is None:
                 self._count(member, -1)
                 del self.members[name]
+        others = self.members
+        self.members = {}
+        for name, (role_name, template) in wanted.items():  # in rank order, whoever came first
+            known = others.pop(name) if name in others else None
+            member = self.members[name] = known or MemberState(name, role_name, template)
+            member.role, member.template = role_name, template
+            member.settle()
+        self.members |= others
         return True
 
+    def _template(self, role: Role) -> PodNeeds | None:
+        """Return what a place of a role takes before there is a pod."""
+        declared, enough = self._outgrown.get(role.name, (None, None))
+        return enough if declared is not None and declared == role.needs else role.needs
+
+    def outgrown(self, member: MemberState) -> None:
+        """Learn from a pod that asks for more than its role's template: plan so much next time.
+
+        Others that the API server completes (a LimitRange, an injected container) ask for as much.
+        """
+        roles = self.spec.roles if self.spec is not None else ()
+        role = next((one for one in roles if one.name == member.role), None)
+        if role is None or role.needs is None or member.template is None or member.asks is None:
+            return
+        enough = grown(member.template, member.asks)
+        self._outgrown[role.name] = (role.needs, enough)
+        for other in self.members.values():
+            if other.role == role.name and other.declared:
+                other.template = enough
+                other.settle()
+
     def undeclare(self) -> None:
-        """Forget the declaration and the places that no pod fills."""
-        self.spec = None
+        """Forget the declaration; what runs stays as it was declared last."""
+        self.undeclared = True
+        if not self.holds():
+            self._forget_declaration()
         self.bump()
+
+    def _forget_declaration(self) -> None:
+        self.spec = self.asked = None
+        self.undeclared = False
 
     def pod_seen(self, fact: PodSeen) -> bool:
         """Take a pod over; return whether anything a planner reads changed."""
@@ -125,13 +182,11 @@ class GangRecord:
         # Who was told to leave has not done its work, whatever its exit code says.
         member.failed = fact.failed or (fact.ended and member.stopped == fact.uid)
         member.terminating = fact.terminating
+        member.asks = fact.needs
         if member.stage is None and not member.declared:
-            # A declared place keeps what its role asks: its pod is pinned to one node, and once
-            # that pod is gone the place may be anywhere again.
-            member.needs = fact.needs
             member.role = fact.role or member.role
+        member.settle()
         member.rank = fact.rank
-        member.devices = fact.devices or member.devices
         member.started_s = fact.started_s
         member.invalid = fact.invalid
         member.held_by = fact.held_by
@@ -151,6 +206,11 @@ class GangRecord:
     def start_over(self) -> None:
         """Forget that the gang ever ran: every place is open again. It keeps its turn."""
         self.bump()
+        self.admitted.clear()
+        if self.undeclared:
+            self._forget_declaration()
+        if self.asked is not None and self.asked.started:
+            self.asked = replace(self.asked, started=False)
         if self.spec is not None and self.spec.started:
             self.spec = replace(self.spec, started=False)
         for member in self.members.values():
@@ -163,16 +223,19 @@ class GangRecord:
         """Take note that a member's pod no longer exists."""
         self.bump()
         self._count(member, -1)
+        member.asks = None
         if member.ended and not member.failed and self.state is State.PLACED:
             # Its work is done: cleaning the pod up does not make the gang incomplete.
             member.pod, member.bound, member.terminating = None, None, False
-        elif member.declared and self.spec is not None:
+        elif member.declared and self.spec is not None and not self.undeclared:
             member.pod, member.bound, member.ended = None, None, False
             member.failed = member.terminating = member.evicted = False
             member.started = member.started and self.state is State.PLACED
+            member.invalid = member.held_by = ""
         else:
             del self.members[member.name]
             return
+        member.settle()
         self._count(member, 1)
 
     def move(self, member: MemberState, stage: Stage | None) -> None:
@@ -184,6 +247,7 @@ class GangRecord:
         if stage is not None:
             self._stages[stage] += 1
         member.stage = stage
+        member.settle()
 
     def _count(self, member: MemberState, sign: int) -> None:
         self._runs += sign * member.runs
@@ -193,11 +257,25 @@ class GangRecord:
 
     def minimum(self) -> int:
         """Return how many members must run together."""
-        return self.spec.min_member if self.spec is not None else 1
+        return self.spec.min_member if self.spec is not None and not self.undeclared else 1
 
     def timeout_s(self, limits: Limits) -> float:
         """Return how long the gang may take from reservation to start, and be incomplete."""
-        return self.spec.schedule_timeout_s if self.spec is not None else limits.barrier_s
+        if self.spec is None or self.undeclared:
+            return limits.barrier_s
+        return self.spec.schedule_timeout_s
+
+    def pinned(self) -> bool:
+        """Tell whether its pods are created for one node each, and have to be made anew."""
+        return self.spec is not None and self.spec.planned_before_creation and not self.undeclared
+
+    def holds(self) -> bool:
+        """Tell whether anything is charged for it: pods that run, or room that is reserved."""
+        return self._runs > 0 or self.in_progress() > 0
+
+    def waits_for_pods(self) -> bool:
+        """Tell whether room is reserved for pods that do not exist yet, or may not come yet."""
+        return self._stages[Stage.RESERVED] > 0
 
     def bound_count(self) -> int:
         """Return how many members are bound and not ended."""
@@ -217,7 +295,7 @@ class GangRecord:
 
     def open_members(self) -> list[MemberState]:
         """Return the members that want a node and have none reserved."""
-        before_creation = self.spec is not None and self.spec.planned_before_creation
+        before_creation = self.pinned()
         # A gang that runs below its minimum gets its lost places back before their pods exist:
         # else a filler would take them in between.
         mending = before_creation and self.state is State.PLACED and self.lacks()
@@ -229,6 +307,7 @@ class GangRecord:
             and not m.ended
             and not m.terminating
             and not m.held_by
+            and not m.invalid
             and (m.pod is not None or (before_creation and m.declared and mending >= m.started))
         ]
 
@@ -237,32 +316,34 @@ class GangRecord:
         spec = self.spec
         if spec is None:
             return False
-        below = any(self._settled(role.name) < role.min_count for role in spec.roles)
+        settled = self._settled()
+        below = any(settled[role.name] < role.min_count for role in spec.roles)
         return below or self.bound_count() + self.ended_count() < spec.min_member
 
     def missing(self) -> Refusal | None:
         """Return why the gang cannot be planned yet, or None when it can."""
-        if self.spec is None:
+        wrong = next((m.invalid for m in self.members.values() if m.invalid), "")
+        if wrong:
+            return Refusal(self.id, Reason.MISCONFIGURED, f"{wrong}.")
+        if self.spec is None or self.undeclared:
             name = self.id.split("/", 1)[1]
             return Refusal(
                 self.id,
                 Reason.NO_GROUP,
                 f"the pods name PodGroup {name}, which does not exist in their namespace.",
             )
-        wrong = next((m.invalid for m in self.members.values() if m.invalid), "")
-        if wrong:
-            return Refusal(self.id, Reason.MISCONFIGURED, f"{wrong}.")
+        if len(self.members) > PODS_OF_GANG.most:
+            pods = f"there are {len(self.members)} {PODS_OF_GANG.what}"
+            message = f"{pods}; {PODS_OF_GANG.most} are allowed."
+            return Refusal(self.id, Reason.MISCONFIGURED, message)
         there = len(self.open_members()) + self.bound_count() + self.ended_count()
         if there < self.spec.min_member:
             return self._too_few(there, self.spec.min_member)
+        members = self.members.values() if self.spec.roles else ()
+        have = Counter(m.role for m in members if not (m.terminating or m.held_by))
         for role in self.spec.roles:
-            have = sum(
-                not (m.terminating or m.held_by)
-                for m in self.members.values()
-                if m.role == role.name
-            )
-            if have < role.min_count:
-                return self._too_few(have, role.min_count, role.name)
+            if have[role.name] < role.min_count:
+                return self._too_few(have[role.name], role.min_count, role.name)
         return None
 
     def _too_few(self, there: int, wanted: int, role: str = "") -> Refusal:
@@ -280,7 +361,7 @@ class GangRecord:
 
     def plannable(self) -> bool:
         """Tell whether a planner should look at the gang now."""
-        if self.not_before_s is not None or self.given_up or self.spec is None:
+        if self.not_before_s is not None or self.given_up or self.spec is None or self.undeclared:
             return False
         known = self._open  # asked of every waiting gang in every cycle
         if known is None or known[0] != self.version or known[1] is not self.state:
@@ -296,15 +377,15 @@ class GangRecord:
             self.most_until_s,
             self.ready_by_s,
             self.end_by_s,
+            self.refill_by_s,
         )
         times = [at for at in single if at is not None]
         return min([*times, *self.avoid.values()], default=None)
 
-    def _settled(self, role: str) -> int:
-        return sum(
-            1
-            for m in self.members.values()
-            if m.role == role and (m.bound or m.ended) and not m.failed
+    def _settled(self) -> Counter[str]:
+        """Return how many members of each role run or have done their work."""
+        return Counter(
+            m.role for m in self.members.values() if (m.bound or m.ended) and not m.failed
         )
 
     def assignments(self) -> tuple[tuple[PodName, NodeName], ...]:
@@ -316,4 +397,4 @@ class GangRecord:
         """Tell whether nothing is left of the gang."""
         if self.members and any(m.pod or m.stage for m in self.members.values()):
             return False
-        return self.spec is None or self.spec.implicit
+        return self.spec is None or self.spec.implicit or self.undeclared

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import inf
 
 from gangsched.core.gang_record import GangRecord
 from gangsched.core.members import Limits, MemberState, Stage, State
@@ -20,8 +21,9 @@ class GangState(GangRecord):
         members = self.open_members()
         settled = self.bound_count() + self.ended_count()
         minimum = max(spec.min_member - settled, 0)
+        done = self._settled()
         role_minimum = tuple(
-            (role.name, max(role.min_count - self._settled(role.name), 0)) for role in spec.roles
+            (role.name, max(role.min_count - done[role.name], 0)) for role in spec.roles
         )
         if self.state is State.PLACED:  # the gang runs: each late member is welcome alone
             minimum, role_minimum = 1, ()
@@ -107,12 +109,21 @@ class GangState(GangRecord):
             near_role=near_role,
             started_s=started_s,
             end_s=None if runtime_s is None else started_s + runtime_s,
-            lost_since_s=max(started_s, self.spec.checkpoint_s or 0.0),
+            # Of a gang some of whose members are leaving nothing more is lost: a leader that
+            # died may have told them to, and who leads now goes on with that gang.
+            lost_since_s=inf if self._stops() else max(started_s, self.spec.checkpoint_s or 0.0),
             movable=self.spec.movable,
             priority=self.priority(),
             spare=self._spare(members),
             since_s=self.since_s if self.since_s is not None else self.spec.created_s,
         )
+
+    def _stops(self) -> bool:
+        """Tell whether too few members will stay for the gang to go on."""
+        if self.state is not State.PLACED:
+            return False
+        stay = sum(1 for m in self.members.values() if m.runs and not m.terminating)
+        return stay + self.ended_count() < self.minimum()
 
     def _spare(self, members: list[MemberState]) -> tuple[PodName, ...]:
         """Return members beyond the minimum, highest rank first: they can go, the gang stays."""
@@ -120,7 +131,7 @@ class GangState(GangRecord):
         assert spec is not None, "only declared gangs run as gangs"  # noqa: S101
         left = len(members) + self.ended_count() - spec.min_member
         roles = {role.name: role.min_count for role in spec.roles}
-        have = {name: self._settled(name) for name in roles}
+        have = self._settled()
         spare: list[PodName] = []
         for member in reversed(members):
             if left <= 0:

@@ -18,18 +18,15 @@ keeps its turn.
 """
 
 from gangsched.core import orders as o
-from gangsched.core.custody import Custody
 from gangsched.core.gangs import GangState, MemberState, Stage, State
 from gangsched.core.holding import Holding
-from gangsched.core.model import GangId, NodeName, PodUid
+from gangsched.core.model import NodeName, PodUid
+from gangsched.core.patience import Patience
 from gangsched.core.policy import Eviction
 from gangsched.core.refusal import Reason, Refusal, plural
 
-_DOUBLINGS = 32
-"""Of waits, before they are no longer counted: a float does not hold a thousand."""
 
-
-class Machine(Custody):
+class Machine(Patience):
     """Moves gangs through their states; the engine tells it what happened."""
 
     _holding: Holding
@@ -107,11 +104,15 @@ class Machine(Custody):
         if member.pod is None or member.held_by:
             return  # not created yet, or not to be scheduled yet
         gang.move(member, Stage.PREPARING)
+        if not gang.waits_for_pods():
+            self._all_came(gang)
         gated = self._pods[member.pod].gated
         self._orders.append(o.Prepare(gang.id, member.pod, member.name, _node(member), gated))
 
     def _placed(self, gang: GangState, now_s: float, *, met: bool = False) -> None:
         gang.enter(State.PLACED)
+        self._admit(gang)
+        gang.no_shows = 0
         gang.placed_s = now_s
         gang.stopped_by = ""
         gang.learnt = False
@@ -119,21 +120,15 @@ class Machine(Custody):
         if limit_s is not None:
             gang.end_by_s = gang.running().started_s + limit_s
             self._timers.watch(gang.id)
-        self.cluster.claim(gang.id, gang.constraints())
         gang.attempts = 0
         gang.avoid.clear()
         gang.most_per_node = gang.most_until_s = None
         gang.deadline_s = None
         gang.bump()
         self._backlog.refusals.unsay(gang.id)
-        nodes = len({m.bound for m in gang.members.values() if m.bound})
-        self._report(
-            gang,
-            "Placed",
-            f"all {plural(gang.bound_count(), 'pod')} of the gang are bound, "
-            f"to {plural(nodes, 'node')}.",
-            met=met,
-        )
+        self._report_placed(gang, met=met)
+        self._doubted.pop(gang.id, None)  # it is told once it runs
+        self._believe(gang)
 
     def _watch_minimum(self, gang: GangState, now_s: float) -> None:
         """A gang that runs below its minimum gets its timeout to be whole again."""
@@ -141,13 +136,15 @@ class Machine(Custody):
         whole = bound + gang.ended_count() >= gang.minimum()
         if whole or bound == 0:
             if gang.below_since_s is not None:
-                gang.below_since_s = gang.deadline_s = None
+                gang.below_since_s = gang.deadline_s = gang.refill_by_s = None
+                gang.no_shows = 0
             if whole or gang.state is not State.PLACED:
                 return
             self._withdraw_empty(gang)
             if gang.in_progress() == 0:
                 gang.enter(State.GATHERING)  # nobody is left: the gang starts over
                 gang.start_over()
+                self._believe(gang)
                 self._gather(gang, now_s)
             return
         if gang.below_since_s is None:
@@ -190,11 +187,6 @@ class Machine(Custody):
             gang.given_up = f"it ran for the {self._limit_s(gang) or 0:g} s it may"
             self._break(gang, gang.given_up, now_s)
 
-    def _back_off(self, gang: GangState, until_s: float) -> None:
-        gang.not_before_s = until_s
-        self._timers.watch(gang.id)
-        self._backlog.pause(gang.id)
-
     def _due(self, gang: GangState, now_s: float) -> None:
         """Act on a gang whose time has come."""
         if gang.not_before_s is not None and now_s >= gang.not_before_s:
@@ -207,6 +199,9 @@ class Machine(Custody):
             gang.bump()
         if gang.state is State.PLACED:
             self._overdue(gang, now_s)
+        if gang.refill_by_s is not None and now_s >= gang.refill_by_s:
+            gang.refill_by_s = None
+            self._withdraw_late(gang, now_s)
         if gang.deadline_s is not None and now_s >= gang.deadline_s:
             gang.deadline_s = None
             if gang.held_back:
@@ -214,24 +209,30 @@ class Machine(Custody):
             elif gang.state is State.RESERVED:
                 late = [m.name for m in gang.members.values() if m.stage and m.stage.before_barrier]
                 named = ", ".join(late[:3]) + (" and others" if len(late) > 3 else "")
+                waited_s = self._patience_s(gang)
+                gang.no_shows += gang.waits_for_pods()
                 self._break(
                     gang,
                     f"{plural(len(late), 'member')} did not come to the barrier within "
-                    f"{gang.timeout_s(self.limits):g} s: {named}",
+                    f"{waited_s:g} s: {named}",
                     now_s,
                 )
             elif gang.below_since_s is not None:
                 self._break(gang, "it stayed below its minimum for longer than its timeout", now_s)
             elif gang.state is State.PLACED:
-                self._withdraw_late(gang)
+                self._withdraw_late(gang, now_s)
         self._refresh(gang, now_s)
 
-    def _withdraw_late(self, gang: GangState) -> None:
+    def _withdraw_late(self, gang: GangState, now_s: float) -> None:
         """Give up on late members of a running gang that did not come to the barrier."""
+        no_show = gang.waits_for_pods()
         for member in gang.members.values():
             if member.stage is not None and member.stage is not Stage.BINDING:
                 self._withdraw(gang, member, "the pod did not come to the barrier in time")
                 gang.bump()
+        if no_show:
+            gang.no_shows += 1
+            self._back_off(gang, now_s + self._wait_s(gang))
 
     def _withdraw_empty(self, gang: GangState) -> None:
         """Give up lost places that were kept for a running gang and have no pods yet."""
@@ -264,11 +265,12 @@ class Machine(Custody):
         gang.attempts += not preempted
         gang.bump()
         gang.below_since_s = gang.deadline_s = gang.ready_by_s = gang.end_by_s = None
+        gang.refill_by_s = None
         again = "" if gang.given_up else " and will be planned again"
         self._report(gang, word, f"{reason}. The gang is stopped{again}.")
         self._orders.append(o.Release(gang.id))
         self._holding.drop(gang)
-        pinned = gang.spec is not None and gang.spec.planned_before_creation
+        pinned = gang.pinned()
         for member in gang.members.values():
             in_flight = member.stage is Stage.BINDING
             if member.stage is not None and not in_flight:
@@ -296,7 +298,7 @@ class Machine(Custody):
             self._orders.append(o.Refuse(gang.id, member.pod, member.name, reason))
 
     def _settle_broken(self, gang: GangState, now_s: float) -> None:
-        pinned = gang.spec is not None and gang.spec.planned_before_creation
+        pinned = gang.pinned()
         for member in gang.members.values():
             late = member.bound or (pinned and member.stage is None)
             if late and member.pod and not member.ended and not member.evicted:
@@ -309,6 +311,7 @@ class Machine(Custody):
             return
         gang.enter(State.GATHERING)
         gang.start_over()
+        self._believe(gang)
         self._leavers.pop(gang.id, None)
         if gang.given_up:
             self._gather(gang, now_s)
@@ -324,67 +327,10 @@ class Machine(Custody):
             message = f"{gang.broken_reason}; trying again in {wait_s:g} s."
             self._refuse(gang, Refusal(gang.id, Reason.BACKING_OFF, message))
 
-    def _set_aside(self, gang_id: GangId, problem: str, now_s: float) -> None:
-        """Leave a gang out of plans for a while, so that the others get theirs."""
-        gang = self.gangs.get(gang_id)
-        if gang is None:
-            return
-        gang.attempts += 1
-        wait_s = self._wait_s(gang)
-        self._back_off(gang, now_s + wait_s)
-        message = f"no plan can be made for it ({problem}); trying again in {wait_s:g} s."
-        self._refuse(gang, Refusal(gang.id, Reason.PLAN_FAILED, message))
-
-    def _allow(self, gang: GangState, time_s: float, now_s: float) -> None:
-        """Give members time to come; a gang below its minimum gets no more than it has left."""
-        if gang.below_since_s is None:
-            gang.deadline_s = now_s + time_s
-
-    def _wait_s(self, gang: GangState) -> float:
-        """Return how long a gang that broke waits before it is tried again."""
-        doubled_s: float = self.limits.backoff_s * 2 ** min(gang.attempts - 1, _DOUBLINGS)
-        return min(doubled_s, self.limits.backoff_max_s)
-
-    def _avoid(self, gang: GangState, node: NodeName, together: int, now_s: float) -> None:
-        """Learn from a node that refused a member, of whose gang so many were to go there."""
-        until_s = now_s + self.limits.avoid_s
-        if together > 1 and gang.state in (State.RESERVED, State.BINDING):
-            # Perhaps the members repel each other (pod anti-affinity): first try fewer a node.
-            gang.most_per_node, gang.most_until_s = together - 1, until_s
-        else:
-            gang.avoid[node] = until_s
-
-    def _relent(self, gang: GangState, now_s: float) -> None:
-        """Let a gang that was refused try again soon what it was to avoid.
-
-        No other place is left, and many a refusal holds for a moment only: kube-scheduler may not
-        have heard yet that a node is back.
-        """
-        if not gang.attempts or not (gang.avoid or gang.most_per_node):
-            return
-        soon_s = now_s + self._wait_s(gang)
-        gang.avoid = {node: min(until_s, soon_s) for node, until_s in gang.avoid.items()}
-        if gang.most_until_s is not None:
-            gang.most_until_s = min(gang.most_until_s, soon_s)
-        self._timers.watch(gang.id)
-
-    def _refuse(self, gang: GangState, refusal: Refusal) -> None:
-        if self._backlog.say(gang.id, refusal, self._now_s):
-            self._tell(gang)
-
-    def _tell(self, gang: GangState) -> None:
-        """Tell a gang why it waits."""
-        why = self.refusals[gang.id]
-        self._orders.append(o.Report(gang.id, gang.state.value, why.reason.value, why.message, why))
-
     def _settle_member(self, gang: GangState, member: MemberState) -> None:
         self._discharge((gang.id, member.name))
         gang.move(member, None)
         member.node = None
-
-    def _report(self, gang: GangState, reason: str, message: str, *, met: bool = False) -> None:
-        state = gang.state.value
-        self._orders.append(o.Report(gang.id, state, reason, message, None, gang.proof, met))
 
 
 def _node(member: MemberState) -> NodeName:

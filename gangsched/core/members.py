@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from gangsched.core.model import NodeName, PodName, PodNeeds, PodUid
+from gangsched.core.places import with_amounts
 
 
 class State(StrEnum):
@@ -59,7 +60,9 @@ class Limits:
 class MemberState:
     """One place of a gang: the pod that fills it, and how far it is reserved or bound.
 
-    `stopped` is the last pod that was told to leave, by us or by anybody.
+    `needs` is what the place takes: while it is reserved, what was reserved. `asks` is what its
+    pod asks for now (None without a pod), `template` what its role says of such pods (None where
+    no role does). `stopped` is the last pod that was told to leave, by us or by anybody.
     """
 
     name: PodName
@@ -74,7 +77,8 @@ class MemberState:
     terminating: bool = False
     evicted: bool = False
     stopped: PodUid | None = None
-    declared: bool = False
+    template: PodNeeds | None = None
+    asks: PodNeeds | None = None
     started: bool = False
     rank: int | None = None
     devices: tuple[int, ...] = ()
@@ -86,7 +90,27 @@ class MemberState:
     def word(self) -> tuple[object, ...]:
         """Return what a planner reads of its pod."""
         own = self.pod, self.bound, self.ended, self.terminating
-        return *own, self.held_by, self.invalid, self.ready, self.started_s
+        return *own, self.held_by, self.invalid, self.ready, self.started_s, self.asks
+
+    def settle(self) -> None:
+        """Let an open place ask for what its pod does, or else what its role says.
+
+        A pod that runs was pinned to its node, and may be anywhere once it starts over: of such
+        a pod the amounts count.
+        """
+        if self.stage is not None:
+            return
+        if self.asks is None:
+            self.needs = self.template or self.needs
+        elif self.bound is not None and self.template is not None:
+            self.needs = with_amounts(self.template, self.asks)
+        else:
+            self.needs = self.asks
+
+    @property
+    def declared(self) -> bool:
+        """True where a role tells what the place needs before there is a pod."""
+        return self.template is not None
 
     @property
     def runs(self) -> bool:

@@ -232,17 +232,21 @@ class Role:
     pod: PodName | None = None
 
 
+NOBODY = "(unknown)"
+"""Whose account gangs are on that nobody is known to have asked for: all of them are on one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Gang:
     """Pods that start together or not at all.
 
-    `user` is who asked for it. `preemptible` gangs may be stopped for others. `ready_timeout_s`
-    bounds the time from the last binding until all pods are ready. `max_runtime_s` ends it.
-
-    `implicit` gangs are read off their pods (a label, a bare pod) and vanish with the last of
-    them. `priority` None means: that of its pods. `started` tells that the gang was placed whole
-    before this process began. `checkpoint_s` is when its work was last saved. `movable` gangs may
-    be stopped and started elsewhere, once they ran for `min_runtime_s`.
+    `user` is who asked for it, if known. `preemptible` gangs may be stopped for others.
+    `ready_timeout_s` bounds the time from the last binding until all pods are ready,
+    `max_runtime_s` the run. `implicit` gangs are read off their pods (a label, a bare pod) and
+    vanish with the last of them. `priority` None means: that of its pods. `started` tells that the
+    gang was placed whole before this process began, and `charged` which queue was charged then.
+    `checkpoint_s` is when its work was last saved. `movable` gangs may be stopped and started
+    elsewhere, once they ran for `min_runtime_s`.
     """
 
     id: GangId
@@ -263,6 +267,12 @@ class Gang:
     preemptible: bool = True
     ready_timeout_s: float | None = None
     max_runtime_s: float | None = None
+    charged: str = field(default="", compare=False)
+
+    @property
+    def account(self) -> tuple[str, str]:
+        """Return the queue and the user that are charged for it."""
+        return self.queue, self.user or NOBODY
 
     @property
     def planned_before_creation(self) -> bool:
@@ -340,9 +350,9 @@ class Waiting:
     `near_role` come from the declaration, or else from the pods; `seated` members have a node.
     `repair` gangs run and lack members they need; `surplus` gangs run and could have more.
     `attained_s` is how long the gang ran before it was stopped. `charge` is what its minimum
-    takes of a quota (`queues.Amounts`; empty: not worked out yet). Gangs of one
-    `shape` ask for the same (0: not worked out). `kinds` are the needs that differ among its
-    members (empty: not worked out). `estimate` says how long it will run.
+    takes of a quota (`queues.Amounts`; empty: not worked out), `unborn` what it asks for pods that
+    do not exist. Gangs of one `shape` ask for the same (0: not worked out). `kinds` are the needs
+    that differ among its members (empty: not worked out). `estimate` says how long it will run.
     """
 
     gang: Gang
@@ -364,6 +374,7 @@ class Waiting:
     shape: int = 0
     kinds: tuple[PodNeeds, ...] = ()
     estimate: Estimate | None = None
+    unborn: Requests = ()
 
     @property
     def alike(self) -> tuple[int, int]:

@@ -105,7 +105,7 @@ class Report:
 
     `refusal` is the same as data, while the gang is refused; `proof` says how good the placement
     it has is known to be. A gang was `met` when it ran already, started by others or by the
-    scheduler that was here before: that is no news.
+    scheduler that was here before: that is no news. `queue` is charged for what it holds.
     """
 
     gang: GangId
@@ -115,6 +115,7 @@ class Report:
     refusal: Refusal | None = None
     proof: str = ""
     met: bool = False
+    queue: str = ""
 
 
 Order = Reserve | Release | CutGpus | Prepare | Bind | Refuse | Evict | Preempt | Report

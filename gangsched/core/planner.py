@@ -52,6 +52,7 @@ def make_plan(snapshot: Snapshot, policies: Policies, now_s: float) -> Plan:
 
     Raises:
         PolicyError: a policy broke its contract for a gang.
+        StoppedError: whoever watches the snapshot's progress ended it.
 
     """
     cycle = Cycle(snapshot, policies, now_s, verify)
@@ -123,6 +124,8 @@ def _check_shares(waiting: Waiting, cluster: Cluster, row: int, needs: PodNeeds)
     if not cluster.eligible(needs)[row]:
         raise PolicyError(waiting.gang.id, f"{name} does not admit it")
     asked = (cluster.vector(needs) > 0) | (np.array(cluster.resources) == GPU)
+    if cluster.unknown(needs):
+        raise PolicyError(waiting.gang.id, f"{name} has not what it asks for")
     over = bool(np.any((cluster.used[row] > cluster.allocatable[row]) & asked))
     if over or cluster.shared.overfull(row):
         raise PolicyError(waiting.gang.id, f"{name} would be over-committed")

@@ -150,6 +150,7 @@ class Ground(StrEnum):
     PRIORITY = "InQueuePriority"
     RECLAIM = "Reclaim"
     FAIR = "FairShare"
+    OVERRUN = "Overrun"
 
 
 @dataclass(frozen=True, slots=True)

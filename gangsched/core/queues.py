@@ -96,9 +96,11 @@ class Preemption:
 class Queue:
     """A queue. Without quotas anywhere on its way to the root, it may use what is free.
 
-    `namespaces` may use it (empty: all). `user_limits` bound what one user holds at a time.
+    `namespaces` may use it (empty: all). `user_limits` bound what one user holds at a time, and
+    `highest_priority` what priority its gangs and those of the queues below it may have.
     `order` names the order policy inside it ("" for the cluster's). `strict` lets nobody pass a
-    gang that cannot start.
+    gang that cannot start. `exclusive` is the coarsest level whose domains a gang may have for
+    itself ("": none). `firm_loans` lets gangs borrow that may not be stopped.
     """
 
     name: str
@@ -112,12 +114,15 @@ class Queue:
     namespaces: frozenset[str] = frozenset()
     open_to_all: bool = True
     user_limits: Requests = ()
+    highest_priority: int | None = None
     budgets: tuple[GpuBudget, ...] = ()
     order: str = ""
     strict: bool = False
     preemption: Preemption = Preemption()
     min_runtime_s: float = 0.0
     stop: Stop = Stop.NONE
+    exclusive: str = ""
+    firm_loans: bool = False
 
     def admits(self, namespace: str) -> bool:
         """Tell whether gangs of a namespace may use it."""

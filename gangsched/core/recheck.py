@@ -11,6 +11,7 @@ from gangsched.core.gangs import GangState
 from gangsched.core.members import State
 from gangsched.core.model import GangId, PodNeeds
 from gangsched.core.placement.advise import without
+from gangsched.core.placement.scope import kept_from
 from gangsched.core.planner import Planned
 from gangsched.core.policy import Eviction, Repartition
 from gangsched.core.snapshot import Running, Snapshot
@@ -20,6 +21,8 @@ Gangs = Mapping[GangId, GangState]
 
 def holds(cluster: Cluster, gang: GangState, planned: Planned) -> bool:
     """Tell whether a placement still fits, counting pods of one kind together."""
+    if not _alone(cluster, gang, planned):
+        return False
     cuts = planned.placement.repartitions
     if not all(_still_idle(cluster, cut) for cut in cuts):
         return False
@@ -27,6 +30,17 @@ def holds(cluster: Cluster, gang: GangState, planned: Planned) -> bool:
         return _fits(cluster, gang, planned)
     with cluster.offering({cut.node: (cut.held, cut.gained) for cut in cuts}):
         return _fits(cluster, gang, planned)
+
+
+def _alone(cluster: Cluster, gang: GangState, planned: Planned) -> bool:
+    """Tell whether nobody is where the gang wants to be alone, and it is where no other does."""
+    asked = gang.constraints()
+    if asked.exclusive is None and not cluster.exclusive:
+        return True
+    level = cluster.level(asked.topology, asked.exclusive) if asked.exclusive else None
+    barred = kept_from(gang.id, cluster, asked.topology, level)
+    rows = {cluster.rows.get(node) for _, node in planned.placement.nodes}
+    return not any(row is not None and barred[row] for row in rows)
 
 
 def emptied(

@@ -22,6 +22,7 @@ from gangsched.core.model import (
     PodNeeds,
     Waiting,
 )
+from gangsched.core.progress import Progress
 from gangsched.core.queues import Amounts, Booking, Kinds, QuotaKey
 
 
@@ -83,7 +84,9 @@ class Rules:
 
     `users` maps queue and user to what the user holds there; `spent` are GPU-seconds of budgets
     by queue, user ("" for all) and period. `stopped` are pairs of gangs, the first of which was
-    stopped for the second a short time ago.
+    stopped for the second a short time ago. `namespaces` maps those that have quotas on what pods
+    ask for to what is left of each, and `unborn` to what room is reserved for whose pods do not
+    exist yet: no quota counts that.
     """
 
     users: Mapping[tuple[str, str], Mapping[QuotaKey, int]] = field(default_factory=dict)
@@ -91,6 +94,8 @@ class Rules:
     bookings: tuple[Booking, ...] = ()
     stopped: frozenset[tuple[GangId, GangId]] = frozenset()
     kinds: Kinds = field(default_factory=Kinds)
+    namespaces: Mapping[str, Mapping[str, Mapping[str, int]]] = field(default_factory=dict)
+    unborn: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 class Asked(Enum):
@@ -120,7 +125,8 @@ class Snapshot:
     nobody could be stopped a short while ago. `lines` are gangs that were refused before, by what
     they have in common; nobody with a promise is among them. After `starts` pods nobody else is
     looked at: the others are for a later cycle. `number` tells the engine what a plan knew.
-    `coming` take room already and do not run yet.
+    `coming` take room already and do not run yet. `progress` is shared by all that is computed on
+    it, and tells how far that has come.
     """
 
     cluster: Cluster
@@ -137,6 +143,7 @@ class Snapshot:
     number: int = 0
     rules: Rules = field(default_factory=Rules)
     coming: tuple[Running, ...] = ()
+    progress: Progress = field(default_factory=Progress, compare=False)
 
     @property
     def holders(self) -> tuple[Running, ...]:

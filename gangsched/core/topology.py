@@ -22,6 +22,9 @@ HOST_LABEL = "kubernetes.io/hostname"
 TIER = "tier-"
 """Volcano counts levels as tiers from the finest, which is tier 1."""
 
+_OUTDATED = 64
+"""Domains that no node is in any more are kept until there are so many, and as many as nodes."""
+
 UNKNOWN = -1
 """The domain code of a node whose labels do not say where it is."""
 
@@ -132,6 +135,16 @@ class Tree:
         self.remove(row)
         self._raw[row] = tuple(path)
         self._claim(row, add=True)
+        self._renumber()
+
+    def _renumber(self) -> None:
+        """Forget domains that no node is in any more, once they are more than those that are."""
+        if max(map(len, self.paths), default=0) <= 2 * len(self._raw) + _OUTDATED:
+            return
+        self.paths = [[] for _ in self.codes]
+        self._by_path = [{} for _ in self.codes]
+        for row in sorted(self._raw):
+            self._believe(row)
 
     def remove(self, row: int) -> None:
         """Forget where a node is."""
@@ -183,10 +196,14 @@ class Tree:
             if not claims:
                 del self._claims[index, raw[index]]
         for other in touched:
-            path = self._believed(other)
-            for level, codes in enumerate(self.codes):
-                known = level < len(path)
-                codes[other] = self._code(level, path[: level + 1]) if known else UNKNOWN
+            self._believe(other)
+
+    def _believe(self, row: int) -> None:
+        """Write the codes of a node's place, as far as it is believed."""
+        path = self._believed(row)
+        for level, codes in enumerate(self.codes):
+            known = level < len(path)
+            codes[row] = self._code(level, path[: level + 1]) if known else UNKNOWN
 
     def _believed(self, row: int) -> Path:
         raw = self._raw.get(row, ())

@@ -1,24 +1,42 @@
-"""What others may ask of the engine; the answers change nothing about any gang."""
+"""What others may ask of the engine; the answers change nothing about any gang.
+
+But for one that a snapshot cannot take: that is set aside, like one that no plan can be made for.
+"""
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 
 from gangsched.core import facts as f
 from gangsched.core.accounts.estimate import History
 from gangsched.core.accounts.ledger import Ledger
 from gangsched.core.backlog import Backlog
+from gangsched.core.bounds import KINDS
 from gangsched.core.cluster import Cluster
 from gangsched.core.gangs import GangState
 from gangsched.core.loops import Loops
 from gangsched.core.members import Limits, MemberState, State
-from gangsched.core.model import Alike, GangId, NodeName, PodNeeds, PodUid, Waiting
-from gangsched.core.queueing.admission import charge_at, charge_of
-from gangsched.core.queues import Amounts, Booking, QuotaKey
+from gangsched.core.model import (
+    Alike,
+    Gang,
+    GangId,
+    NodeName,
+    PodNeeds,
+    PodUid,
+    Requests,
+    Waiting,
+)
+from gangsched.core.queueing.admission import charge_at, charge_of, split
+from gangsched.core.queueing.namespaces import add_to, asked
+from gangsched.core.queues import Amounts, Booking, Queue, QuotaKey
 from gangsched.core.refusal import Reason, Refusal
 from gangsched.core.snapshot import Asked, Reserved, Rules, Running, Snapshot
 from gangsched.core.timers import Timers
 
 _NEEDS_KEPT = 4096
+_COUNTED_AHEAD = 1024
+"""Kinds of pods counted before a plan is made; the others are counted when it is their turn."""
 
 
 class Views:
@@ -27,6 +45,7 @@ class Views:
     limits: Limits
     history: History
     bookings: dict[str, Booking]
+    namespaces: dict[str, dict[str, dict[str, int]]]
     reserved: Mapping[GangId, Reserved]
     unhelped: set[tuple[int, int]]
     cluster: Cluster
@@ -35,6 +54,7 @@ class Views:
     _pods: dict[PodUid, f.PodSeen]
     _timers: Timers
     _backlog: Backlog
+    _now_s: float
     _leavers: dict[GangId, None]
     _changes: dict[GangId, None]
     _running: dict[GangId, Running]
@@ -42,7 +62,7 @@ class Views:
     _running_stamp: int
     _tree_stamp: int
     loops: Loops
-    _waiting_known: dict[GangId, tuple[tuple[int, int], Waiting, int]]
+    _waiting_known: dict[GangId, tuple[tuple[int, int], Waiting, tuple[int, int]]]
     _needs_known: dict[PodNeeds, PodNeeds]
 
     @property
@@ -83,15 +103,17 @@ class Views:
         if who is Asked.ALL:
             gangs = [gang for gang in self.gangs.values() if gang.plannable()]
         elif who is Asked.DUE:
-            for gang in self._backlog.fresh():
-                self._backlog.join(self._waiting(gang), alone=gang.id in self.reserved)
+            for one in self._readable(self._backlog.fresh()):
+                self._backlog.join(one, alone=one.gang.id in self.reserved)
             queues = self.ledger.usage.tree.queues
             strict = {name for name, queue in queues.items() if queue.strict}
             gangs, lines = self._backlog.due(strict)
-        waiting = [self._waiting(gang) for gang in gangs]
+        waiting = self._readable(gangs)
         shapes = (*waiting, *(line.gangs[0] for line in lines))
-        for needs in {id(kind): kind for one in shapes for kind in one.kinds}.values():
-            self.cluster.capacity(needs)  # counted here and kept up to date from now on
+        ahead = {id(kind): kind for one in shapes for kind in one.kinds[: KINDS.most]}
+        for needs in islice(ahead.values(), _COUNTED_AHEAD):
+            with suppress(Exception):  # the plan meets it as well, and its gang is set aside
+                self.cluster.capacity(needs)  # counted here and kept up to date from now on
         usage = self.ledger.usage
         usage.capacity = self.capacity()
         usage.decayed = self.ledger.decayed(now_s)
@@ -111,15 +133,32 @@ class Views:
             coming=self.coming(),
         )
 
+    def newcomers(self) -> list[GangId]:
+        """Return the gangs that changed since they were planned last, or were never planned."""
+        return self._backlog.newcomers()
+
+    def _readable(self, gangs: Iterable[GangState]) -> list[Waiting]:
+        """Return gangs as planners see them; who cannot be shown to them is set aside."""
+        found = []
+        for gang in gangs:
+            try:
+                found.append(self._waiting(gang))
+            except Exception as error:  # noqa: BLE001 -- one gang must not keep others from plans
+                self._set_aside(_failed(gang.id, error), self._now_s)
+        return found
+
+    def _set_aside(self, failed: f.PlanFailed, now_s: float) -> None:
+        """Leave a gang out of plans for a while."""
+        raise NotImplementedError
+
     def _rules(self, waiting: Iterable[Waiting], now_s: float) -> Rules:
         """Return what queues say; those of one line have one user."""
         tree, ledger = self.ledger.usage.tree, self.ledger
         spent: dict[tuple[str, str, float], float] = {}
         for queue in tree.queues.values():
             for budget in queue.budgets:
-                users = {one.gang.user for one in waiting if one.gang.queue == queue.name}
-                for user in users if budget.per_user else ("",):
-                    account = (queue.name, user)
+                users = {one.gang.account for one in waiting if one.gang.queue == queue.name}
+                for account in users if budget.per_user else ((queue.name, ""),):
                     spent[(*account, budget.period_s)] = ledger.spent(account, budget, now_s)
         limited = {name for name, queue in tree.queues.items() if queue.user_limits}
         return Rules(
@@ -130,7 +169,20 @@ class Views:
             bookings=tuple(self.bookings[name] for name in sorted(self.bookings)),
             stopped=self.loops.recent(now_s),
             kinds=ledger.kinds,
+            namespaces={name: dict(quotas) for name, quotas in self.namespaces.items()},
+            unborn=self._unborn(),
         )
+
+    def _unborn(self) -> dict[str, dict[str, int]]:
+        """Return what is reserved for pods that do not exist, in namespaces that have quotas."""
+        found: dict[str, dict[str, int]] = {}
+        for one in self.coming() if self.namespaces else ():
+            namespace = one.gang.id.partition("/")[0]
+            gang = self.gangs.get(one.gang.id)
+            if gang is not None and self.namespaces.get(namespace):
+                needs = (m.needs for m in gang.members.values() if m.stage and m.pod is None)
+                add_to(found.setdefault(namespace, {}), asked(needs))
+        return found
 
     def _waiting(self, gang: GangState) -> Waiting:
         """Return a waiting gang with what its queue adds; worked out once for each version."""
@@ -152,28 +204,39 @@ class Views:
     def _made(self, gang: GangState) -> Waiting:
         made = gang.waiting()
         queue = self.ledger.usage.tree.queues.get(made.gang.queue)
-        priority = made.priority
-        if made.gang.priority is None and not priority and queue is not None:
-            priority = queue.default_priority or 0
         counts: dict[PodNeeds, int] = {}
         for member in made.members:
             counts[member.needs] = counts.get(member.needs, 0) + 1
         namespace = gang.id.split("/", 1)[0]
+        unborn: Requests = ()
+        if self.namespaces.get(namespace):
+            must, _ = split(made)
+            unborn = asked(m.needs for m in must if gang.members[m.name].pod is None)
         shape = hash(
             (
                 (namespace, made.gang.queue, made.gang.user, made.minimum, made.role_minimum),
                 (made.constraints, made.near_role, made.seated, made.avoid, made.most_per_node),
-                (tuple(counts.items()), made.repair, made.surplus),
+                (tuple(counts.items()), made.repair, made.surplus, made.gang.preemptible, unborn),
             )
         )
         if len(self._needs_known) > _NEEDS_KEPT:
             self._needs_known.clear()
         kinds = tuple(self._needs_known.setdefault(needs, needs) for needs in counts)
         charge = charge_of(made)
+        if made.repair:
+            held = self.ledger.of_gang(gang.id)
+            made = replace(
+                made,
+                # What is more than it ever had is admitted like any other.
+                repair=all(
+                    held.get(key, 0) + more <= gang.admitted.get(key, 0) for key, more in charge
+                ),
+            )
         return replace(
             made,
-            priority=priority,
+            priority=self._priority(made.gang, made.priority, queue),
             charge=charge,
+            unborn=unborn,
             shape=shape or 1,
             kinds=kinds,
             estimate=self.history.estimate(made.gang, queue),
@@ -242,18 +305,38 @@ class Views:
             kept.pop(gang, None)
 
     def _estimated(self, made: Running) -> Running:
-        queue = self.ledger.usage.tree.queues.get(made.gang.queue)
-        priority = made.priority
-        if made.gang.priority is None and not priority and queue is not None:
-            priority = queue.default_priority or 0
-        estimate = self.history.estimate(made.gang, queue)
-        return replace(made, priority=priority, charge=self._charge_of(made), estimate=estimate)
+        made, tree = self._at_home(made), self.ledger.usage.tree
+        queue = tree.queues.get(made.gang.queue)
+        # One that runs may be declared anew with any class: it counts for no more than it may.
+        most = tree.highest(made.gang.queue, made.gang.id.split("/", 1)[0])[0]
+        return replace(
+            made,
+            priority=min(self._priority(made.gang, made.priority, queue), most),
+            charge=self._charge_of(made),
+            estimate=self.history.estimate(made.gang, queue),
+        )
+
+    @staticmethod
+    def _priority(gang: Gang, given: int, queue: Queue | None) -> int:
+        """Return a gang's priority: its own or its pods', else its queue's default."""
+        if gang.priority is None and not given and queue is not None:
+            return queue.default_priority or 0
+        return given
+
+    def _at_home(self, made: Running) -> Running:
+        """Return a running gang in the queue that is charged for it."""
+        home = self.ledger.usage.tree.home(made.gang.queue)
+        return (
+            made if home == made.gang.queue else replace(made, gang=replace(made.gang, queue=home))
+        )
 
     def leaving(self) -> tuple[Running, ...]:
         """Return what was told to leave and still takes room."""
         parts = (self.gangs[gang].leaving() for gang in self._leavers if gang in self.gangs)
         return tuple(
-            replace(part, charge=self._charge_of(part)) for part in parts if part is not None
+            replace(self._at_home(part), charge=self._charge_of(part))
+            for part in parts
+            if part is not None
         )
 
     def _charge_of(self, running: Running) -> Amounts:
@@ -275,3 +358,7 @@ class Views:
             return None
         member = gang.members.get(pod.name)
         return (gang, member) if member is not None and member.pod == uid else None
+
+
+def _failed(gang: GangId, error: Exception) -> f.PlanFailed:
+    return f.PlanFailed(gang, f"{type(error).__name__}: {error}")

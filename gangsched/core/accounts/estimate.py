@@ -1,16 +1,22 @@
 """How long a gang will run: what its owner said, else what its like did before, else a default."""
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
-from statistics import quantiles
+from json import dumps
+from statistics import median, quantiles
+from typing import TypeVar
 
+from gangsched.core.bounds import HISTORY_LETTERS, RUN_TIMES
 from gangsched.core.model import ASSUMED_S, Estimate, Gang, GangId, Source
 from gangsched.core.queues import Queue
 
-_KEPT = 20
-_NAMES_KEPT = 5_000
-"""Names of gangs whose run times are kept: about half of what fits into a ConfigMap."""
+Key = tuple[str, str]
+"""User and name."""
 
+K = TypeVar("K")
+V = TypeVar("V")
+
+_KEPT = 20
 _NEEDED = 2
 _RATIOS_NEEDED = 5
 _SPREAD = {"declared": (0.5, 1.0), "queue": (0.25, 2.0), "assumed": (0.1, 3.0)}
@@ -25,6 +31,43 @@ def stem(gang: GangId) -> str:
     while len(parts) > 1 and (parts[-1].isdigit() or _hash(parts[-1])):
         parts.pop()
     return f"{namespace}/{'-'.join(parts).rstrip('0123456789')}"
+
+
+def _namespace(name: str) -> str:
+    return name.split("/", 1)[0]
+
+
+def _fitting(entries: dict[Key, list[object]]) -> list[list[object]]:
+    """Return as many as there is room for."""
+    letters = {key: len(dumps(entry)) for key, entry in entries.items()}
+    beyond = _beyond(letters, HISTORY_LETTERS.most // 2)
+    return [entry for key, entry in entries.items() if key not in beyond]
+
+
+def _beyond(sizes: dict[Key, int], most: int) -> set[Key]:
+    """Return what is too much: of the namespace that has most, what is there longest."""
+    total = sum(sizes.values())
+    if total <= most:
+        return set()
+    held: Counter[str] = Counter()
+    oldest: dict[str, deque[Key]] = {}
+    for key, size in sizes.items():
+        held[_namespace(key[1])] += size
+        oldest.setdefault(_namespace(key[1]), deque()).append(key)
+    found = set()
+    while total > most:
+        whose = max(held, key=lambda one: (held[one], one))
+        key = oldest[whose].popleft()
+        found.add(key)
+        held[whose] -= sizes[key]
+        total -= sizes[key]
+    return found
+
+
+def _last(kept: dict[K, V], key: K, value: V) -> None:
+    """Put a value at the end: at the beginning is what was put there longest ago."""
+    kept.pop(key, None)
+    kept[key] = value
 
 
 def _hash(part: str) -> bool:
@@ -43,30 +86,43 @@ class History:
     _ended: dict[str, int] = field(default_factory=dict)
     _all: int = 0
 
-    def stamp(self, user: str) -> int:
-        """Return a number that changes as a user's history does, now and then as that of all."""
-        return self._ended.get(user, 0) + self._all // _KEPT
+    def stamp(self, user: str) -> tuple[int, int]:
+        """Return what changes as a user's history does, and now and then as that of all."""
+        return self._ended.get(user, 0), self._all // _KEPT
 
     def ended(self, gang: Gang, runtime_s: float) -> None:
         """Learn from a gang whose work is done."""
-        self._ended[gang.user] = self._ended.get(gang.user, 0) + 1
         self._all += 1
+        _last(self._ended, gang.user, self._all)
         key = (gang.user, stem(gang.id))
-        known = self.runs.pop(key, None) or deque(maxlen=_KEPT)
+        known = self.runs.get(key) or deque(maxlen=_KEPT)
         known.append(max(runtime_s, 0.0))
-        self.runs[key] = known  # last in the dict: the first is who ended longest ago
-        if len(self.runs) > _NAMES_KEPT:
-            del self.runs[next(iter(self.runs))]
+        _last(self.runs, key, known)
         if gang.expected_runtime_s:
-            for user in {gang.user, ""}:
-                ratios = self.ratios.setdefault(user, deque(maxlen=_KEPT))
+            for user in sorted({gang.user, ""}):
+                ratios = self.ratios.get(user) or deque(maxlen=_KEPT)
                 ratios.append(max(runtime_s, 0.0) / gang.expected_runtime_s)
+                _last(self.ratios, user, ratios)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Forget what is beyond the bounds: who has most loses what is oldest of it."""
+        for key in _beyond(dict.fromkeys(self.runs, 1), RUN_TIMES.most):
+            del self.runs[key]
+        for users in (self.ratios, self._ended):
+            while len(users) > RUN_TIMES.most:
+                del users[next(user for user in users if user)]
 
     def data(self) -> dict[str, list[list[object]]]:
-        """Return everything as JSON values, the longest ago first."""
-        runs = ([*key, *(round(run_s, 1) for run_s in some)] for key, some in self.runs.items())
-        ratios = ([user, *(round(one, 3) for one in some)] for user, some in self.ratios.items())
-        return {"runs": list(runs), "ratios": list(ratios)}
+        """Return what there is room for as JSON values, the longest ago first."""
+        runs: dict[Key, list[object]] = {
+            key: [*key, *(round(run_s, 1) for run_s in some)] for key, some in self.runs.items()
+        }
+        ratios: dict[Key, list[object]] = {
+            ("", user): [user, *(round(one, 3) for one in some)]
+            for user, some in self.ratios.items()
+        }
+        return {"runs": _fitting(runs), "ratios": _fitting(ratios)}
 
     def load(self, data: object) -> None:
         """Take over what `data` returned, with what is known already as the latest.
@@ -85,6 +141,7 @@ class History:
         for user, some in self.ratios.items():
             ratios[user] = deque([*ratios.get(user, ()), *some], maxlen=_KEPT)
         self.runs, self.ratios = runs, ratios
+        self._forget()
 
     def estimate(self, gang: Gang, queue: Queue | None = None) -> Estimate:
         """Say how long a gang will run, and how that is known."""
@@ -98,14 +155,23 @@ class History:
             return _spread(queue.default_runtime_s, Source.QUEUE)
         return _spread(ASSUMED_S, Source.ASSUMED)
 
-    def _declared(self, runtime_s: float, user: str) -> Estimate:
-        """Take the owner's word, within the range in which the owner was right before."""
+    def _declared(self, said_s: float, user: str) -> Estimate:
+        """Take the owner's word, within the range in which the owner was right before.
+
+        Who said too little before is believed to do so again: by that, others are passed.
+        """
+        runtime_s = said_s * self.factor(user)
         for known in (self.ratios.get(user), self.ratios.get("")):
             if known is not None and len(known) >= _RATIOS_NEEDED:
                 cuts = quantiles(known, n=10, method="inclusive")
-                low_s, high_s = cuts[0] * runtime_s, cuts[8] * runtime_s
+                low_s, high_s = cuts[0] * said_s, cuts[8] * said_s
                 return Estimate(runtime_s, low_s, high_s, Source.DECLARED)
         return _spread(runtime_s, Source.DECLARED)
+
+    def factor(self, user: str) -> float:
+        """Return how many times what a user said gangs run for in the middle; at least once."""
+        known = self.ratios.get(user, ())
+        return max(median(known), 1.0) if len(known) >= _RATIOS_NEEDED else 1.0
 
 
 def _lists(data: object, name: str) -> list[list[object]]:

@@ -8,17 +8,18 @@ GPU time is integrated lazily: an account knows its rate and when it was last lo
 decayed usage (half-life) and budgets cost nothing while nothing changes.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import log
 
 from gangsched.core.accounts.tree import Tree
 from gangsched.core.accounts.usage import Usage
+from gangsched.core.bounds import USERS_OF_QUEUE
 from gangsched.core.model import GPU, MILLI, GangId
 from gangsched.core.queues import Amounts, GpuBudget, Kinds, QuotaKey, Rates, kinds_of
 
 Account = tuple[str, str]
-"""Queue and user; the user is "" for the queue as a whole."""
+"""Queue and user; the user is "" for the queue as a whole. Users that are not known are NOBODY."""
 
 _NOTHING = 1e-9
 
@@ -58,13 +59,17 @@ class GpuTime:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What one key is charged for: `model` is the GPU product of the node, where known."""
+    """What one key is charged for: `model` is the GPU product of the node, where known.
+
+    What is `firm` belongs to a gang that may not be stopped.
+    """
 
     gang: GangId
     queue: str
     user: str
     amounts: Amounts
     model: str = ""
+    firm: bool = False
 
 
 class Ledger:
@@ -75,10 +80,13 @@ class Ledger:
         self.half_life_s = half_life_s
         self.usage = Usage(Tree())
         self.users: dict[Account, dict[QuotaKey, int]] = {}
+        """What users hold that hold anything."""
+
         self.accounts: dict[Account, GpuTime] = {}
         self._holdings: dict[Hashable, Holding] = {}
         self._of_gang: dict[GangId, dict[Hashable, None]] = {}
         self.kinds = Kinds()
+        self._accounts_looked_through = 0
 
     # -- what changes it ----------------------------------------------------------------------
 
@@ -122,17 +130,22 @@ class Ledger:
         del keys[key]
         keys[other] = None
 
-    def move(self, gang: GangId, queue: str, user: str, now_s: float) -> None:
-        """Count what a gang holds in another queue from now on."""
+    def move(self, gang: GangId, account: Account, now_s: float, *, firm: bool = False) -> None:
+        """Count what a gang holds for another queue and user from now on, or as firm."""
+        queue, user = account
         for key in list(self._of_gang.get(gang, ())):
-            self.charge(key, replace(self._holdings[key], queue=queue, user=user), now_s)
+            held = replace(self._holdings[key], queue=queue, user=user, firm=firm)
+            self.charge(key, held, now_s)
 
     def _count(self, holding: Holding, sign: int, now_s: float) -> None:
         amounts = self.kinds.counted(holding.amounts, holding.model)
-        self.usage.charge(holding.queue, amounts, sign)
-        held = self.users.setdefault((holding.queue, holding.user), {})
+        self.usage.charge(holding.queue, amounts, sign, firm=holding.firm)
+        account = (self.usage.tree.home(holding.queue), holding.user)
+        held = self.users.setdefault(account, {})
         for key, quantity in amounts:
             held[key] = held.get(key, 0) + sign * quantity
+        if sign < 0 and not any(held.values()):
+            del self.users[account]
         self._rate(holding, sign, now_s)
 
     def _rate(self, holding: Holding, sign: int, now_s: float) -> None:
@@ -141,10 +154,9 @@ class Ledger:
             return
         change = sign * gpus * self.rates.of(holding.model)
         tree = self.usage.tree
-        path = tree.path(holding.queue) if holding.queue in tree else ()
-        accounts: list[Account] = [(name, "") for name in path]
-        if holding.user:
-            accounts.append((holding.queue, holding.user))
+        home = tree.home(holding.queue)  # anybody may name a queue that does not exist
+        accounts: list[Account] = [(name, "") for name in tree.path(home)]
+        accounts.append((home, holding.user))
         for account in accounts:
             time = self.account(account)
             time.advance(now_s, self.half_life_s)
@@ -154,9 +166,34 @@ class Ledger:
         """Return an account, opened if need be."""
         found = self.accounts.get(account)
         if found is None:
+            if len(self.accounts) > 2 * self._accounts_looked_through + USERS_OF_QUEUE.most:
+                self._forget_users()
             found = self.accounts[account] = GpuTime()
             self._watch(account, found)
         return found
+
+    def _forget_users(self) -> None:
+        """Forget, where a queue has had too many users, who holds nothing and spent least."""
+        now_s = max(time.at_s for time in self.accounts.values())
+        idle: dict[str, list[str]] = {}
+        for (queue, user), time in self.accounts.items():
+            if user and not time.rate:
+                idle.setdefault(queue, []).append(user)
+        for queue, users in idle.items():
+            for user in self.by_spent(queue, users, now_s)[USERS_OF_QUEUE.most :]:
+                del self.accounts[queue, user]
+        self._accounts_looked_through = len(self.accounts)
+
+    def by_spent(self, queue: str, users: Iterable[str], now_s: float) -> list[str]:
+        """Return users in the order of what they spent in the present periods, then before."""
+
+        def key(user: str) -> tuple[float, float, str]:
+            time = self.accounts[queue, user]
+            time.advance(now_s, self.half_life_s)
+            present = max((spent for _, spent in time.periods.values()), default=0.0)
+            return -present, -time.decayed, user
+
+        return sorted(users, key=key)
 
     def _watch(self, account: Account, time: GpuTime) -> None:
         queue = self.usage.tree.queues.get(account[0])
@@ -206,6 +243,15 @@ class Ledger:
             for resource, quantity in self._holdings[key].amounts:
                 found[resource] = found.get(resource, 0) + quantity
         return found
+
+    def charge_of(self, gang: GangId) -> Amounts:
+        """Return what a gang is charged, on the GPUs it has."""
+        found: dict[QuotaKey, int] = {}
+        for key in self._of_gang.get(gang, ()):
+            held = self._holdings[key]
+            for resource, quantity in self.kinds.counted(held.amounts, held.model):
+                found[resource] = found.get(resource, 0) + quantity
+        return tuple(sorted(found.items()))
 
     def audit(self, truth: Mapping[Hashable, Holding], now_s: float) -> dict[str, int]:
         """Heal every difference from what really runs; return their number by queue.

@@ -13,6 +13,11 @@ from gangsched.core.queues import DEFAULT_QUEUE, Queue, Quota, QuotaKey, Stop
 
 UNLIMITED = 1 << 62
 DEPTH_MAX = 16
+SYSTEM_NAMESPACE = "kube-system"
+PRIORITY_OF_USERS = 1_000_000_000
+"""The API server lets nobody declare a PriorityClass of more: those beyond are its own system-*."""
+
+PRIORITY_MAX = 2**31 - 1
 
 Branches = tuple[tuple[str, ...], tuple[str, ...]]
 """Two ways up a tree, nearest first."""
@@ -44,6 +49,9 @@ class Tree:
         self._declared: dict[str, dict[QuotaKey, Quota]] = {}
         for name in sorted(self._paths, key=lambda name: -len(self._paths[name])):
             self._sum_up(name)
+        self._guaranteed = frozenset(
+            key for has in self._nominal.values() for key, quantity in has.items() if quantity
+        )
         stops = ((name, queue.stop) for name, queue in self.queues.items())
         self.drained = frozenset(name for name, stop in stops if stop is Stop.DRAIN)
         self._limits: dict[str, tuple[QuotaKey, ...]] = {}
@@ -105,6 +113,48 @@ class Tree:
     def path(self, name: str) -> tuple[str, ...]:
         """Return the queue and its ancestors, nearest first."""
         return self._paths[name]
+
+    def home(self, name: str) -> str:
+        """Return the queue that is charged for one of this name: itself, or else the default."""
+        return name if name in self._paths else DEFAULT_QUEUE
+
+    def admits(self, name: str, namespace: str) -> bool:
+        """Tell whether gangs of a namespace may use a queue; those above it have to agree."""
+        path = self._paths.get(name, (name,))
+        return all(self.queues[one].admits(namespace) for one in path)
+
+    def open_to(self, namespace: str) -> Iterator[str]:
+        """Yield the queues that gangs of a namespace may use, by name."""
+        return (name for name in sorted(self._paths) if self.admits(name, namespace))
+
+    def highest(self, name: str, namespace: str) -> tuple[int, str]:
+        """Return the highest priority that gangs of a namespace may have, and which queue says so.
+
+        Where no queue does, what is beyond users' own classes is for Kubernetes' own namespace.
+        """
+        said = [
+            (most, one)
+            for one in self._paths.get(name, ())
+            if (most := self.queues[one].highest_priority) is not None
+        ]
+        usual = PRIORITY_MAX if namespace == SYSTEM_NAMESPACE else PRIORITY_OF_USERS
+        return min(said, default=(usual, ""))
+
+    def exclusive(self, name: str) -> str:
+        """Return the coarsest level whose domains gangs of a queue may have for themselves.
+
+        The queue says so, or else the nearest above it that does; "" where none does.
+        """
+        said = (self.queues[one].exclusive for one in self._paths[name])
+        return next((level for level in said if level), "")
+
+    def firm_loans(self, name: str) -> bool:
+        """Tell whether gangs of a queue that may not be stopped may borrow."""
+        return any(self.queues[one].firm_loans for one in self._paths[name])
+
+    def guaranteed(self) -> frozenset[QuotaKey]:
+        """Return the resources of which any queue is guaranteed something."""
+        return self._guaranteed
 
     def nominal(self, name: str, key: QuotaKey) -> int | None:
         """Return what a queue is guaranteed, or None where nobody above it has such a quota."""

@@ -2,7 +2,7 @@
 
 Usage is counted twice, for two questions. `loans` follow the tree's arithmetic: a queue's use
 beyond what it keeps for itself counts in its parent. `held` is what the subtree really has, for
-shares.
+shares; `firm` is the part of it that gangs have which may not be stopped.
 """
 
 from collections.abc import Mapping
@@ -41,6 +41,7 @@ class Usage:
         self.tree = tree
         self.capacity = dict(capacity or {})
         self.held: dict[str, Totals] = {}
+        self.firm: dict[str, Totals] = {}
         self.decayed: dict[str, float] = {}
         self._loans = loans or {}
         self._rooms: dict[tuple[str, QuotaKey], tuple[int, str]] = {}
@@ -50,13 +51,14 @@ class Usage:
 
     def copy(self, top: str = "") -> "Usage":
         """Return a copy that may be charged freely; of one tree alone where its top is named."""
-        held, loans = dict(self.held), dict(self._loans)
+        held, loans, firm = dict(self.held), dict(self._loans), dict(self.firm)
         if top:
             names = self.tree.below(top)
             held = {name: held[name] for name in names if name in held}
             loans = {name: loans[name] for name in names if name in loans}
+            firm = {name: firm[name] for name in names if name in firm}
         other = Usage(self.tree, self.capacity, loans)
-        other.held = held
+        other.held, other.firm = held, firm
         self._own.clear()
         other.decayed = self.decayed
         other._nothing = self._nothing
@@ -69,21 +71,24 @@ class Usage:
             self._nothing = Usage(self.tree)
         return self._nothing
 
-    def charge(self, queue: str, amounts: Amounts, times: int = 1) -> None:
-        """Count amounts against a queue and those above it; negative times give them back."""
-        if queue not in self.tree:
-            return
+    def charge(self, queue: str, amounts: Amounts, times: int = 1, *, firm: bool = False) -> None:
+        """Count amounts against a queue and those above it; negative times give them back.
+
+        `firm` is what a gang holds that may not be stopped. Whatever names a queue that cannot be
+        used is charged to the default one.
+        """
         self._rooms.clear()
-        path = self.tree.path(queue)
+        path = self.tree.path(self.tree.home(queue))
         for name in path:
             if name not in self._own:
                 self._own.add(name)
                 self.held[name] = dict(self.held.get(name, _NONE))
                 self._loans[name] = dict(self._loans.get(name, _NONE))
+                self.firm[name] = dict(self.firm.get(name, _NONE))
         for name in path:
-            held = self.held[name]
-            for key, quantity in amounts:
-                held[key] = held.get(key, 0) + quantity * times
+            for totals in (self.held[name], self.firm[name]) if firm else (self.held[name],):
+                for key, quantity in amounts:
+                    totals[key] = totals.get(key, 0) + quantity * times
         levels = [(self._loans[name], self.tree.keeps(name)) for name in path]
         for key, quantity in amounts:
             change = quantity * times

@@ -4,8 +4,10 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
+from gangsched.core.bounds import TRIAL_BYTES
 from gangsched.core.jobs import conditions, metrics
 from gangsched.core.jobs.katib import KatibStep
 from gangsched.core.jobs.model import JobEvent, Json
@@ -19,7 +21,9 @@ _AT_ONCE = 16
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 _NAME_LENGTH = 8
-_PLACE = re.compile(r"\$\{(trialParameters|trialSpec)\.([^}]+)\}")
+_PLACE = re.compile(r"\$\{(trialParameters|trialSpec)\.([^}$]+)\}")
+"""No name has a `$`: a search for `}` ends where the next place begins, so that it is linear."""
+
 _ENOUGH, _START = "min_trials_required", "start_step"
 _MEDIAN = {_ENOUGH: 3, _START: 4}
 """Defaults of the medianstop rule."""
@@ -37,10 +41,15 @@ class Tried:
     value: float | None = None
 
 
+class SearchError(Exception):
+    """The search will find no point; the message is a clause that says why."""
+
+
 Suggest = Callable[[Json, list[Tried], int, str], list[Assignments]]
 """Given a spec, what was tried, how many are wanted and the experiment's uid: the next points.
 
-Fewer than wanted mean that there are no more. Asked the same again, it says the same.
+Fewer than wanted mean that there are no more. Asked the same again, it says the same. It may raise
+SearchError.
 """
 
 _TOLD = {
@@ -80,6 +89,9 @@ class _Experiment(KatibStep):
         self.by_state: dict[str, list[Json]] = {kind: [] for kind in _TOLD}
         for trial in self.trials:
             self.by_state[state(trial)].append(trial)
+        self.names = {trial["metadata"]["name"] for trial in self.trials}
+        self.metric = self.spec["objective"]["objectiveMetricName"]
+        self.strategy = metrics.strategies(self.spec["objective"])[self.metric]
 
     def steps(self) -> Steps:
         self.say("Created", "ExperimentCreated", "Experiment is created")
@@ -88,17 +100,7 @@ class _Experiment(KatibStep):
             self._stop_the_rest()
             return self.done()
         self._count()
-        ended = self._ended()
-        if (
-            ended is None
-            and self._more()
-            and not self.by_state["Pending"] + self.by_state["Running"]
-        ):
-            ended = (
-                "Succeeded",
-                "ExperimentSuggestionEndReached",
-                "Experiment has succeeded because suggestion service has reached the end",
-            )
+        ended = self._ended() or self._go_on()
         if ended is not None:
             self._end(*ended)
         elif self.trials or self.result.create:
@@ -118,7 +120,7 @@ class _Experiment(KatibStep):
                     self.status[key] = said
                 else:
                     self.status.pop(key, None)
-        best = self._best()
+        best = self._best
         if best is not None:
             self.status["currentOptimalTrial"] = {
                 "bestTrialName": best["metadata"]["name"],
@@ -127,12 +129,12 @@ class _Experiment(KatibStep):
             }
 
     def _value(self, trial: Json) -> float | None:
-        objective = self.spec["objective"]
-        name = objective["objectiveMetricName"]
         observed = (trial.get("status") or {}).get("observation") or {}
-        return metrics.value_of(observed, name, metrics.strategies(objective)[name])
+        return metrics.value_of(observed, self.metric, self.strategy)
 
+    @cached_property
     def _best(self) -> Json | None:
+        """The trial with the best value so far."""
         sign = 1.0 if self.spec["objective"]["type"] == "maximize" else -1.0
         ended = self.by_state["Succeeded"] + self.by_state["EarlyStopped"]
         known = [(value, trial) for trial in ended if (value := self._value(trial)) is not None]
@@ -141,7 +143,7 @@ class _Experiment(KatibStep):
     def _ended(self) -> tuple[str, str, str] | None:
         """Return the last condition, its reason and its message, if the experiment is over."""
         objective, most = self.spec["objective"], self.spec.get("maxTrialCount")
-        best = self._best()
+        best = self._best
         value = self._value(best) if best is not None else None
         goal = objective.get("goal")
         if value is not None and goal is not None:
@@ -158,6 +160,17 @@ class _Experiment(KatibStep):
             said = "Experiment has succeeded because max trial count has reached"
             return "Succeeded", "ExperimentMaxTrialsReached", said
         return None
+
+    def _go_on(self) -> tuple[str, str, str] | None:
+        """Create the trials that are wanted now; where there are no more, return how it ends."""
+        try:
+            exhausted = self._more()
+        except SearchError as error:
+            return "Failed", "ExperimentFailed", f"Experiment has failed because {error}"
+        if not exhausted or self.by_state["Pending"] + self.by_state["Running"]:
+            return None
+        said = "Experiment has succeeded because suggestion service has reached the end"
+        return "Succeeded", "ExperimentSuggestionEndReached", said
 
     def _restarts(self) -> bool:
         """Begin again, where more trials are wanted than there were, and the policy allows it."""
@@ -259,13 +272,12 @@ class _Experiment(KatibStep):
 
     def _name(self) -> str:
         """Return the next free name; the same again, should this call be made twice."""
-        used = {trial["metadata"]["name"] for trial in self.trials}
-        used |= {one["metadata"]["name"] for one in self.result.create}
-        number = len(used)
+        number = len(self.names)
         while True:
             digest = hashlib.sha256(f"{self.owned.uid}/{number}".encode()).digest()
             letters = "".join(_LETTERS[byte % len(_LETTERS)] for byte in digest[:_NAME_LENGTH])
-            if (name := f"{self.owned.name}-{letters}") not in used:
+            if (name := f"{self.owned.name}-{letters}") not in self.names:
+                self.names.add(name)
                 return name
             number += 1
 
@@ -290,11 +302,16 @@ def _settings(algorithm: Json) -> dict[str, int]:
     return _MEDIAN | given
 
 
+class TooLargeError(Exception):
+    """A trial's job would be larger than an object may be."""
+
+
 def filled_in(template: Json, point: Assignments, name: str, namespace: str) -> Json:
     """Return a trial's job: the template with its `${...}` replaced.
 
     Raises:
         KeyError: a place names nothing that there is.
+        TooLargeError: what stands for the places is too long.
 
     """
     listed = template.get("trialParameters") or []
@@ -305,11 +322,22 @@ def filled_in(template: Json, point: Assignments, name: str, namespace: str) -> 
     about |= {"Kind": spec["kind"], "APIVersion": spec["apiVersion"]}
     for key in ("Annotations", "Labels"):
         about |= {f"{key}[{k}]": v for k, v in (metadata.get(key.lower()) or {}).items()}
+    left = TRIAL_BYTES.most
+
+    def taken(value: str) -> str:
+        nonlocal left
+        left -= len(value)
+        if left < 0:
+            raise TooLargeError
+        return value
+
     # A parameter may stand for a word about the trial: its reference is the place itself.
-    named = {key: _PLACE.sub(lambda found: about[found[2]], value) for key, value in named.items()}
+    named = {
+        key: _PLACE.sub(lambda found: taken(about[found[2]]), value) for key, value in named.items()
+    }
 
     def put(found: "re.Match[str]") -> str:
-        return named[found[2]] if found[1] == "trialParameters" else about[found[2]]
+        return taken((named if found[1] == "trialParameters" else about)[found[2]])
 
     def walk(value: object) -> object:
         if isinstance(value, str):

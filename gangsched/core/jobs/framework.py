@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from gangsched.core.bounds import Bound
 from gangsched.core.jobs.model import Job, JobRole, Json, Observed, PodView
 
 PREFIX = "training.kubeflow.org"
@@ -89,6 +90,11 @@ class Framework:
     def alone(self, job: str, role: str) -> str:
         """Return the name of a role's only pod where it has no index, else nothing."""
         del job, role
+        return ""
+
+    def too_long(self, job: Job) -> str:
+        """Return which list of the job's pods would be too long for what reads it, or nothing."""
+        del job
         return ""
 
     def restart_of(self, role: str, version: str) -> str:
@@ -189,16 +195,14 @@ class Framework:
         variables = self.variables(job, role, index)
         for container in everyone if self.everywhere else (main,):
             add_variables(container, variables)
-        ports = main.setdefault("ports", [])
-        if self.port and not any(port.get("name") == self.port_name for port in ports):
-            ports.append({"name": self.port_name, "containerPort": self.port})
+        main["ports"] = self._ports(main)
         self.dress(job, role, index, template)
         return template
 
     def service(self, job: Job, role: JobRole, index: int) -> Json | None:
         """Return the headless Service that gives a pod its name, also before it is ready."""
         found = self.labels(job, role, index)
-        ports = self.main_container(self.pod_template(job, role, index)["spec"])["ports"]
+        ports = self._ports(self.main_container(role.template["spec"]))
         return {
             "apiVersion": "v1",
             "kind": "Service",
@@ -221,6 +225,13 @@ class Framework:
             },
         }
 
+    def _ports(self, main: Json) -> list[Json]:
+        """Return the ports of the container that trains, that where pods talk among them."""
+        ports: list[Json] = list(main.get("ports") or [])
+        if self.port and not any(port.get("name") == self.port_name for port in ports):
+            ports.append({"name": self.port_name, "containerPort": self.port})
+        return ports
+
     def main_container(self, spec: Json) -> Json:
         """Return the container that trains."""
         found: Json = next(c for c in spec["containers"] if c["name"] == self.container)
@@ -242,6 +253,19 @@ class Framework:
         """Return the address and port of rank 0."""
         role = job.role("Master") or job.roles[0]
         return job.pod_name(role, 0), self.port_of(role)
+
+
+def listed_bytes(stem: str, count: int, around: int) -> int:
+    """Return how long a list of pods is: `stem-0` and so on, each with `around` letters more."""
+    digits = count + sum(max(count - int(10**more), 0) for more in range(1, 10))
+    return digits + count * (len(stem) + len("-") + around)
+
+
+def longer(what: str, length: int, bound: Bound) -> str:
+    """Return that something is longer than a bound allows, if it is."""
+    if length <= bound.most:
+        return ""
+    return f"{what} would have {length} bytes; at most {bound.most} are allowed: {bound.reason}"
 
 
 def add_variables(container: Json, variables: Variables) -> None:

@@ -7,11 +7,13 @@ its PodGroup is there before its Jobs.
 """
 
 import copy
-import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 
+from gangsched.core.bounds import MESSAGE_LETTERS
 from gangsched.core.jobs.jobset_parts import PREFIX, RESTARTS, Shape
+from gangsched.core.jobs.merge import beyond
 from gangsched.core.jobs.model import GROUP_VERSION, Intent, JobEvent, Json
+from gangsched.core.jobs.portion import Portion
 from gangsched.core.jobs.stages import Stage, pods, pods_each
 from gangsched.core.jobs.step import Clock
 from gangsched.core.jobs.times import parse_time
@@ -23,32 +25,50 @@ API_VERSION = "jobset.x-k8s.io/v1alpha2"
 
 _COUNTS = ("ready", "succeeded", "failed", "active", "suspended")
 
+Matching = Mapping[str, Collection[str]]
+"""Which messages of failed Jobs each pattern of the failure policy matches."""
 
-def reconcile(owned: Owned, clock: Clock, scheduler: str, asked: Json) -> Steps:
+
+def reconcile(owned: Owned, clock: Clock, scheduler: str, asked: Json, matching: Matching) -> Steps:
     """Return what to do now; `asked` are further fields of the gangs' PodGroups."""
-    step = _Step(owned, clock, scheduler, asked)
+    step = _Step(owned, clock, scheduler, asked, matching)
     step.take()
     if step.status != (owned.body.get("status") or {}):
         step.steps.status = step.status
-    return step.steps
+    if step.portion.short:
+        step.steps.again(0.0)
+    return step.steps.limited()
+
+
+def messages(owned: Owned) -> list[str]:
+    """Return what the failed Jobs of a JobSet say, as far as patterns are matched with it."""
+    return sorted({_message(job) for job in owned.of("Job") if condition(job, "Failed")})
 
 
 class _Step:
     """One reconcile in progress."""
 
-    def __init__(self, owned: Owned, clock: Clock, scheduler: str, asked: Json) -> None:
-        self.owned, self.clock = owned, clock
+    def __init__(
+        self, owned: Owned, clock: Clock, scheduler: str, asked: Json, matching: Matching
+    ) -> None:
+        self.owned, self.clock, self.matching = owned, clock, matching
         self.spec: Json = owned.body["spec"]
         self.status: Json = copy.deepcopy(owned.body.get("status") or {})
         self.steps = Steps()
+        self.portion = Portion()
         self.restarts = int(self.status.get("restarts", 0))
         self.shape = Shape(owned, scheduler, self.restarts, asked)
-        jobs = [job for job in owned.of("Job") if not leaving(job)]
-        self.previous = [job for job in owned.of("Job") if _attempt(job) < self.restarts]
-        self.jobs = [job for job in jobs if _attempt(job) >= self.restarts]
+        self.known = {job["metadata"]["name"]: job for job in owned.of("Job")}
+        self.previous = [job for job in self.known.values() if _attempt(job) < self.restarts]
+        self.jobs = [
+            job
+            for job in self.known.values()
+            if not leaving(job) and _attempt(job) >= self.restarts
+        ]
         self.failed = [job for job in self.jobs if condition(job, "Failed")]
         self.done = [job for job in self.jobs if condition(job, "Complete")]
-        self.active = [job for job in self.jobs if job not in self.failed + self.done]
+        over = {job["metadata"]["name"] for job in (*self.failed, *self.done)}
+        self.active = [job for job in self.jobs if job["metadata"]["name"] not in over]
 
     def take(self) -> None:
         """Fill in what to do."""
@@ -71,24 +91,21 @@ class _Step:
     # -- what is there ------------------------------------------------------------------------
 
     def _counts(self) -> list[Json]:
-        found = []
-        for rjob in self.spec["replicatedJobs"]:
-            counts = dict.fromkeys(_COUNTS, 0)
-            for job in self.jobs:
-                if job["metadata"]["labels"].get(f"{PREFIX}/replicatedjob-name") != rjob["name"]:
-                    continue
-                status = job.get("status") or {}
-                if job in self.failed:
-                    counts["failed"] += 1
-                elif job in self.done:
-                    counts["succeeded"] += 1
-                else:
-                    up = int(status.get("ready") or 0) + int(status.get("succeeded") or 0)
-                    counts["ready"] += up >= pods_each(rjob)
-                    counts["active"] += int(status.get("active") or 0) > 0
-                    counts["suspended"] += bool(job["spec"].get("suspend"))
-            found.append({"name": rjob["name"], **counts})
-        return found
+        rjobs: dict[str, Json] = {one["name"]: one for one in self.spec["replicatedJobs"]}
+        found = {name: dict.fromkeys(_COUNTS, 0) for name in rjobs}
+        for kind, jobs in (("failed", self.failed), ("succeeded", self.done)):
+            for job in jobs:
+                if (name := _replicated(job)) in found:
+                    found[name][kind] += 1
+        for job in self.active:
+            if (name := _replicated(job)) not in found:
+                continue
+            counts, status = found[name], job.get("status") or {}
+            up = int(status.get("ready") or 0) + int(status.get("succeeded") or 0)
+            counts["ready"] += up >= pods_each(rjobs[name])
+            counts["active"] += int(status.get("active") or 0) > 0
+            counts["suspended"] += bool(job["spec"].get("suspend"))
+        return [{"name": name, **counts} for name, counts in found.items()]
 
     def _succeeded(self) -> bool:
         policy = self.spec.get("successPolicy") or {}
@@ -173,7 +190,7 @@ class _Step:
     def _matches(self, policy: Json) -> Iterator[tuple[Json, Json]]:
         """Yield rules that match a failed Job, in order, each with the first that failed so."""
         for rule in policy.get("rules") or []:
-            found = [job for job in self.failed if _matches(rule, job)]
+            found = [job for job in self.failed if _matches(rule, job, self.matching)]
             if found:
                 yield rule, min(found, key=_failed_at)
 
@@ -227,14 +244,22 @@ class _Step:
         self._set("Suspended", "ResumeJobs", "jobset is resumed", true=False)
 
     def _jobs_of(self, rjob: Json, *, suspended: bool) -> None:
-        known = {job["metadata"]["name"]: job for job in self.owned.of("Job")}
+        resumable = () if suspended else {job["metadata"]["name"] for job in self.active}
         for index in range(int(rjob.get("replicas", 1))):
             name = f"{self.owned.name}-{rjob['name']}-{index}"
-            job = known.get(name)
+            job = self.known.get(name)
             if job is None:
-                self.steps.create.append(self.shape.job(rjob, index, suspended=suspended))
-            elif job["spec"].get("suspend") and not suspended and job in self.active:
-                self.steps.patch.append((("Job", name), self._resumed(rjob, job)))
+                if not self.portion.takes(rjob["name"]):
+                    return  # the next step goes on
+                made = self.shape.job(rjob, index, suspended=suspended)
+                self.portion.built(rjob["name"], made)
+                self.steps.create.append(made)
+            elif job["spec"].get("suspend") and name in resumable:
+                if not self.portion.takes(f"change of {rjob['name']}"):
+                    return
+                change = self._resumed(rjob, job)
+                self.portion.built(f"change of {rjob['name']}", change)
+                self.steps.patch.append((("Job", name), change))
 
     def _resumed(self, rjob: Json, job: Json) -> Json:
         """Return the patch that starts a Job, with what others wrote into the template since.
@@ -246,7 +271,7 @@ class _Step:
         spec: Json = {"nodeSelector": (wanted.get("spec") or {}).get("nodeSelector") or {}}
         for key in ("tolerations", "schedulingGates"):
             old = has["spec"].get(key) or []
-            new = [one for one in (wanted["spec"].get(key) or []) if one not in old]
+            new = beyond(old, wanted["spec"].get(key) or [])
             if new:
                 spec[key] = old + new
         template = {
@@ -260,7 +285,7 @@ class _Step:
         if self.shape.named and ("Service", self.shape.domain) not in self.owned.parts:
             self.steps.create.append(self.shape.service())
         for claim, kept in self.shape.claims():
-            if kept and not self.owned.of("Job"):  # nobody's part: asked for before the first Job
+            if kept and not self.known:  # nobody's part: asked for before the first Job
                 self.steps.unowned.append(claim)
             elif not kept and ("PersistentVolumeClaim", claim["metadata"]["name"]) not in (
                 self.owned.parts
@@ -331,17 +356,24 @@ def _failed_at(job: Json) -> tuple[str, str]:
     return str(end.get("lastTransitionTime", "")), str(job["metadata"]["name"])
 
 
-def _matches(rule: Json, job: Json) -> bool:
+def _replicated(job: Json) -> str:
+    return str((job["metadata"].get("labels") or {}).get(f"{PREFIX}/replicatedjob-name", ""))
+
+
+def _message(job: Json) -> str:
+    return str((condition(job, "Failed") or {}).get("message", ""))[: MESSAGE_LETTERS.most]
+
+
+def _matches(rule: Json, job: Json, matching: Matching) -> bool:
     end = condition(job, "Failed") or {}
     reasons = rule.get("onJobFailureReasons") or []
     patterns = rule.get("onJobFailureMessagePatterns") or []
     targets = rule.get("targetReplicatedJobs") or []
-    mine = job["metadata"]["labels"].get(f"{PREFIX}/replicatedjob-name")
-    message = str(end.get("message", ""))
+    message = _message(job)
     return (
         (not reasons or end.get("reason") in reasons)
-        and (not patterns or any(re.search(one, message) for one in patterns))
-        and (not targets or mine in targets)
+        and (not patterns or any(message in matching.get(one, ()) for one in patterns))
+        and (not targets or _replicated(job) in targets)
     )
 
 

@@ -4,6 +4,7 @@ import copy
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from gangsched.core.jobs.model import GROUP_VERSION, Json
 from gangsched.core.jobs.stages import Stage, pods, pods_each, stages
@@ -16,7 +17,7 @@ FIRST_RANK = "gangsched.io/first-rank"
 """Pod label: the rank, within its role, of the pod with completion index 0 of its Job."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Shape:
     """A JobSet in one of its attempts; `asked` are further fields of its gangs' PodGroups."""
 
@@ -51,10 +52,15 @@ class Shape:
         spec = rjob["template"]["spec"]["template"].get("spec") or {}
         return spec.get("schedulerName") in (None, "", self.scheduler)
 
+    @cached_property
+    def _stages(self) -> dict[str, Stage]:
+        """The stage of each replicated job, by its name."""
+        found = stages(self.owned.name, self.spec)
+        return {rjob["name"]: stage for stage in found for rjob in stage.jobs}
+
     def stage(self, rjob: Json) -> Stage:
         """Return the stage of a replicated job."""
-        found = stages(self.owned.name, self.spec)
-        return next(stage for stage in found if rjob in stage.jobs)
+        return self._stages[rjob["name"]]
 
     def service(self) -> Json:
         """Return the Service by which every pod has a name."""
@@ -159,30 +165,38 @@ class Shape:
             "spec": spec,
         }
 
+    @cached_property
+    def _counts(self) -> dict[str, dict[str, int]]:
+        """Of each replicated job, by its name: how many Jobs there are, and are before its own."""
+        found: dict[str, dict[str, int]] = {}
+        groups: dict[str, int] = {}
+        whole = 0
+        for rjob in self.spec["replicatedJobs"]:
+            group, replicas = _group_of(rjob), int(rjob.get("replicas", 1))
+            found[rjob["name"]] = {"before": whole, "mates-before": groups.get(group, 0)}
+            whole += replicas
+            groups[group] = groups.get(group, 0) + replicas
+        for rjob in self.spec["replicatedJobs"]:
+            found[rjob["name"]] |= {"all": whole, "mates": groups[_group_of(rjob)]}
+        return found
+
     def _marks(self, rjob: Json, index: int, name: str) -> dict[str, str]:
         """Return what labels and annotations of a Job and its pods tell."""
-        all_jobs = self.spec["replicatedJobs"]
-        at = all_jobs.index(rjob)
-        group = rjob.get("groupName") or "default"
-        mates = [one for one in all_jobs if (one.get("groupName") or "default") == group]
-
-        def count(some: list[Json]) -> int:
-            return sum(int(one.get("replicas", 1)) for one in some)
-
+        counts = self._counts[rjob["name"]]
         key = f"{self.owned.namespace}/{name}".encode()
         found = {
             "jobset-name": self.owned.name,
             "jobset-uid": self.owned.uid,
             "replicatedjob-name": rjob["name"],
             "replicatedjob-replicas": str(rjob.get("replicas", 1)),
-            "global-replicas": str(count(all_jobs)),
+            "global-replicas": str(counts["all"]),
             "restart-attempt": str(self.restarts),
             "job-index": str(index),
             "job-key": hashlib.sha1(key, usedforsecurity=False).hexdigest(),
-            "job-global-index": str(count(all_jobs[:at]) + index),
-            "group-name": group,
-            "group-replicas": str(count(mates)),
-            "job-group-index": str(count(mates[: mates.index(rjob)]) + index),
+            "job-global-index": str(counts["before"] + index),
+            "group-name": _group_of(rjob),
+            "group-replicas": str(counts["mates"]),
+            "job-group-index": str(counts["mates-before"] + index),
         }
         if leader := self.spec.get("coordinator"):
             host = (
@@ -191,3 +205,7 @@ class Shape:
             )
             found["coordinator"] = f"{host}.{self.domain}"
         return {f"{PREFIX}/{word}": value for word, value in found.items()}
+
+
+def _group_of(rjob: Json) -> str:
+    return str(rjob.get("groupName") or "default")

@@ -4,6 +4,7 @@ Source: k8s.io/api's patchMergeKey tags. Lists that are not named here are repla
 """
 
 import copy
+import json
 from typing import Any
 
 from gangsched.core.jobs.model import Json
@@ -36,8 +37,14 @@ def merge(base: Any, patch: Any, field: str = "") -> Any:
         if field in _KEYS:
             return _by_key(base, patch, _KEYS[field])
         if field in _APPENDED:
-            return base + [one for one in patch if one not in base]
+            return base + beyond(base, patch)
     return copy.deepcopy(patch)
+
+
+def beyond(known: list[Any], more: list[Any]) -> list[Any]:
+    """Return the items of a list that another does not have."""
+    there = {json.dumps(one, sort_keys=True) for one in known}
+    return [one for one in more if json.dumps(one, sort_keys=True) not in there]
 
 
 def _by_key(base: list[Json], patch: list[Json], key: str) -> list[Json]:

@@ -89,7 +89,6 @@ class GangPolicy:
     timeout_s: int = 60
     gang_restarts: int = 0
     asked: Json = field(default_factory=dict)
-    user: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ Beyond both: the launcher is a pod in v2beta1 too, so that its node is reserved 
 from collections.abc import Mapping
 from typing import Protocol
 
+from gangsched.core.bounds import HOSTS_BYTES
 from gangsched.core.jobs import mpi_exec, mpi_ssh
-from gangsched.core.jobs.framework import Framework, Variables
+from gangsched.core.jobs.framework import Framework, Variables, listed_bytes, longer
 from gangsched.core.jobs.model import V1, V2BETA1, Job, JobRole, Json, Observed, PodView
 
 _NO_GPU = {"NVIDIA_VISIBLE_DEVICES": "", "NVIDIA_DRIVER_CAPABILITIES": ""}
@@ -57,6 +58,13 @@ class MPI(Framework):
         named = (c for c in spec["containers"] if c["name"] == self.container)
         found: Json = next(named, spec["containers"][0])
         return found
+
+    def too_long(self, job: Job) -> str:
+        """All workers are in the host file."""
+        worker = job.role("Worker")
+        around = len(f".{job.name}.{job.namespace}.svc slots={job.mpi.slots}\n")
+        length = listed_bytes(f"{job.name}-worker", worker.replicas, around) if worker else 0
+        return longer("the host file", length, HOSTS_BYTES)
 
     def restart_of(self, role: str, version: str) -> str:
         """A launcher of v2beta1 is restarted in place: its workers may be late."""

@@ -10,6 +10,7 @@ from gangsched.core.jobs.mpi_ssh import CONFIG_MOUNT, config_volume, mount, part
 _KUBECTL, _KUBECTL_MOUNT = "mpi-job-kubectl", "/opt/kube"
 _KUBEXEC = f"{CONFIG_MOUNT}/kubexec.sh"
 _DELIVERY_IMAGE = "mpioperator/kubectl-delivery:latest"
+_RBAC = "rbac.authorization.k8s.io"
 _DELIVERY = {"cpu": "100m", "memory": "512Mi", "ephemeral-storage": "5Gi"}
 
 
@@ -77,23 +78,30 @@ class Exec:
         own = launcher.template["spec"].get("serviceAccountName") if launcher else None
         if not own:
             found.append(part(job, "v1", "ServiceAccount", name))
-        rbac = "rbac.authorization.k8s.io"
-        rules = [
-            {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
+        found.append(part(job, f"{_RBAC}/v1", "Role", name) | {"rules": _rules(workers)})
+        if not own:  # rights are only given to the account that was made for the job
+            account = {"kind": "ServiceAccount", "name": name, "namespace": job.namespace}
+            role = {"apiGroup": _RBAC, "kind": "Role", "name": name}
+            binding = part(job, f"{_RBAC}/v1", "RoleBinding", name)
+            found.append(binding | {"subjects": [account], "roleRef": role})
+        return found
+
+
+def _rules(workers: list[str]) -> list[Json]:
+    """Return the rights to enter workers; a rule that names no pod would mean every pod."""
+    rules: list[Json] = [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
+    ]
+    if workers:
+        rules.append(
             {
                 "apiGroups": [""],
                 "resources": ["pods/exec"],
                 "resourceNames": workers,
                 "verbs": ["create"],
-            },
-        ]
-        account = {"kind": "ServiceAccount", "name": own or name, "namespace": job.namespace}
-        role = {"apiGroup": rbac, "kind": "Role", "name": name}
-        return [
-            *found,
-            part(job, f"{rbac}/v1", "Role", name) | {"rules": rules},
-            part(job, f"{rbac}/v1", "RoleBinding", name) | {"subjects": [account], "roleRef": role},
-        ]
+            }
+        )
+    return rules
 
 
 EXEC = Exec()

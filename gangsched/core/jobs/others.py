@@ -1,8 +1,10 @@
 """The contracts of XGBoostJob, PaddleJob, JAXJob and MXJob (training-operator release-1.9)."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 
-from gangsched.core.jobs.framework import Framework, Variables
+from gangsched.core.bounds import VARIABLE_BYTES
+from gangsched.core.jobs.framework import Framework, Variables, listed_bytes, longer
 from gangsched.core.jobs.model import Job, JobRole
 
 
@@ -33,9 +35,20 @@ class XGBoost(Framework):
         }
         worker = job.role("Worker")
         if worker is not None and job.total > 1:
-            names = [job.pod_name(worker, i) for i in range(worker.replicas)]
-            found |= {"WORKER_PORT": str(self.port_of(worker)), "WORKER_ADDRS": ",".join(names)}
+            addresses = _addresses(f"{job.name}-worker", worker.replicas)
+            found |= {"WORKER_PORT": str(self.port_of(worker)), "WORKER_ADDRS": addresses}
         return found
+
+    def too_long(self, job: Job) -> str:
+        """Every pod is told all workers' names."""
+        worker = job.role("Worker")
+        length = listed_bytes(f"{job.name}-worker", worker.replicas, 1) if worker else 0
+        return longer("WORKER_ADDRS", length, VARIABLE_BYTES)
+
+
+@lru_cache(maxsize=16)
+def _addresses(stem: str, count: int) -> str:
+    return ",".join(f"{stem}-{index}" for index in range(count))
 
 
 class Paddle(Framework):

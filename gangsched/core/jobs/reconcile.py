@@ -13,6 +13,7 @@ from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.core.jobs.model import (
     GROUP_VERSION,
     Actions,
+    GroupView,
     Intent,
     Job,
     JobEvent,
@@ -22,6 +23,7 @@ from gangsched.core.jobs.model import (
     PodView,
 )
 from gangsched.core.jobs.parts import covers, gang_role, no_stricter, pin
+from gangsched.core.jobs.portion import Portion
 from gangsched.core.jobs.step import Clock, Step
 
 GATE = "gangsched.io/gang"
@@ -107,21 +109,32 @@ class _Live(Step):
             self.actions.put_group = wanted
         there = {pod.name for pod in self.seen.pods}
         self.actions.documents = self.framework.documents(self.job, self.seen)
+        portion = Portion()
         for role in self.job.roles:
-            counted = self.framework.counted(self.job, role)
-            if self.framework.waits(self.job, role, self.seen):
-                continue
-            for index in range(role.replicas):
-                name = self.job.pod_name(role, index)
-                if name in there or (counted and name not in group.assignments):
-                    continue
-                service = self.framework.service(self.job, role, index)
-                if service is not None and name not in self.seen.services:
-                    self.actions.create_services.append(service)
-                pinned = group.phase in ("Reserved", "Binding")
-                node = group.assignments.get(name) if pinned else None
-                self.actions.create_pods.append(self._pod(role, index, node))
+            if not self.framework.waits(self.job, role, self.seen):
+                self._create_pods(role, group, there, portion)
+        if portion.short:
+            self._again(0.0)
         self._scale_down()
+
+    def _create_pods(
+        self, role: JobRole, group: GroupView, there: set[str], portion: Portion
+    ) -> None:
+        """Create those pods of a role that are not there and may be, as many as a step may."""
+        counted = self.framework.counted(self.job, role)
+        pinned = group.phase in ("Reserved", "Binding")
+        for index in range(role.replicas):
+            name = self.job.pod_name(role, index)
+            if name in there or (counted and name not in group.assignments):
+                continue
+            if not portion.takes(role.type):
+                return
+            service = self.framework.service(self.job, role, index)
+            if service is not None and name not in self.seen.services:
+                self.actions.create_services.append(service)
+            pod = self._pod(role, index, group.assignments.get(name) if pinned else None)
+            portion.built(role.type, pod)
+            self.actions.create_pods.append(pod)
 
     def _intent(self, role: JobRole) -> Intent:
         pod = self._pod(role, 0, None)
@@ -183,8 +196,6 @@ class _Live(Step):
             spec["priorityClassName"] = job.gang.priority_class
         if job.limits.deadline_s:
             spec.setdefault("expectedRuntimeSeconds", job.limits.deadline_s)
-        if job.gang.user:
-            spec["user"] = job.gang.user
         return {
             "apiVersion": GROUP_VERSION,
             "kind": "PodGroup",

@@ -249,12 +249,13 @@ class _Resolution:
         """Tell further containers what torchrun is told, where the runtime names them."""
         injection = (self.policy.get("torch") or {}).get("envInjection") or {}
         for target in injection.get("targets") or []:
+            named = set(target["containerNames"])
             for rjob in self.spec["replicatedJobs"]:
                 if rjob["name"] != target["jobName"]:
                     continue
                 pod = _pod(rjob)
                 for container in (*(pod.get("initContainers") or []), *pod["containers"]):
-                    if container["name"] in target["containerNames"]:
+                    if container["name"] in named:
                         _put_variables(container, variables)
 
     def _processes(self, container: Json) -> str:
@@ -329,12 +330,12 @@ def _pod(rjob: Json) -> Json:
 
 def _put(variables: list[Json], more: list[Json]) -> None:
     """Add variables, or replace those of the same name where they stand."""
+    places: dict[str, int] = {}
+    for at, old in enumerate(variables):
+        places.setdefault(old["name"], at)
     for one in more:
-        at = next((i for i, old in enumerate(variables) if old["name"] == one["name"]), None)
-        if at is None:
-            variables.append(one)
-        else:
-            variables[at] = one
+        at = places.setdefault(one["name"], len(variables))
+        variables[at : at + 1] = [one]
 
 
 def _put_variables(container: Json, values: dict[str, Any]) -> None:

@@ -132,7 +132,8 @@ class Step:
         self.actions.events.append(JobEvent(kind, reason, message))
 
     def _delete(self, pods: list[PodView]) -> None:
-        self.actions.delete_pods += [p for p in pods if p not in self.actions.delete_pods]
+        known = {pod.uid for pod in self.actions.delete_pods}
+        self.actions.delete_pods += [pod for pod in pods if pod.uid not in known]
 
     def _again(self, in_s: float) -> None:
         known = self.actions.again_in_s

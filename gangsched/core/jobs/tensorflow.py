@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 
-from gangsched.core.jobs.framework import Decisive, Framework, Variables
-from gangsched.core.jobs.model import Job, JobRole, Json, PodView
+from gangsched.core.bounds import VARIABLE_BYTES
+from gangsched.core.jobs.framework import Decisive, Framework, Variables, listed_bytes, longer
+from gangsched.core.jobs.model import Job, JobRole, PodView
 
 
 class TensorFlow(Framework):
@@ -31,33 +33,41 @@ class TensorFlow(Framework):
         if job.total == 1:
             return {}
         kind = role.type.lower()
-        cluster = self._cluster(job)
-        value: Json = {"cluster": cluster, "task": {"type": kind, "index": index}}
+        task = _text({"type": kind, "index": index})
         if not job.dynamic_workers:
-            value["environment"] = "cloud"
-        else:
-            # Workers come and go: each knows the servers and itself, and a server itself.
-            mine = cluster[kind][index]
-            own: Json = {"worker": {}, "ps": cluster.get("ps", [])}
-            if role.type == "PS":
-                own["ps"] = [mine]
-            elif role.type == "Worker":
-                own["worker"] = {str(index): mine}
-            else:
-                own["ps"] = []
-            value["cluster"] = own
-        return {"TF_CONFIG": json.dumps(value, separators=(",", ":"))}
+            cluster = ",".join(f"{_text(k)}:{some}" for k, some in self._cluster(job).items())
+            value = f'{{"cluster":{{{cluster}}},"task":{task},"environment":"cloud"}}'
+            return {"TF_CONFIG": value}
+        # Workers come and go: each knows the servers and itself, and a server itself.
+        mine = f"{job.pod_name(role, index)}{self._tail(job, role)}"
+        worker, servers = "{}", "[]"
+        if role.type == "PS":
+            servers = _text([mine])
+        elif role.type == "Worker":
+            worker, servers = _text({str(index): mine}), self._cluster(job).get("ps", "[]")
+        return {"TF_CONFIG": f'{{"cluster":{{"worker":{worker},"ps":{servers}}},"task":{task}}}'}
 
-    def _cluster(self, job: Job) -> dict[str, list[str]]:
-        """Return the addresses of every role, in the order of the roles' names."""
-        domain = f"{job.namespace}.svc" + (f".{job.cluster_domain}" if job.cluster_domain else "")
+    def too_long(self, job: Job) -> str:
+        """Every pod is told the addresses of all others."""
+        length = sum(
+            listed_bytes(_stem(job, role), role.replicas, len(self._tail(job, role)) + len('"",'))
+            for role in job.roles
+            if role.type == "PS" or not job.dynamic_workers
+        )
+        return longer("TF_CONFIG", length, VARIABLE_BYTES)
+
+    def _cluster(self, job: Job) -> dict[str, str]:
+        """Return the addresses of every role, as JSON, in the order of the roles' names."""
         return {
-            role.type.lower(): [
-                f"{job.pod_name(role, i)}.{domain}:{self.port_of(role)}"
-                for i in range(role.replicas)
-            ]
+            role.type.lower(): _addresses(_stem(job, role), role.replicas, self._tail(job, role))
             for role in sorted(job.roles, key=lambda role: role.type.lower())
+            if role.type == "PS" or not job.dynamic_workers
         }
+
+    def _tail(self, job: Job, role: JobRole) -> str:
+        """Return what follows a pod's name in its address."""
+        domain = f"{job.namespace}.svc" + (f".{job.cluster_domain}" if job.cluster_domain else "")
+        return f".{domain}:{self.port_of(role)}"
 
     def leads(self, job: Job, role: JobRole, index: int) -> bool:
         """Tell whether a pod is the chief; without one worker 0 is."""
@@ -75,6 +85,19 @@ class TensorFlow(Framework):
     def shrugs(self, job: Job, pod: PodView) -> bool:
         """Dynamic workers may fail; the others go on."""
         return job.dynamic_workers and pod.role == "worker"
+
+
+def _stem(job: Job, role: JobRole) -> str:
+    return f"{job.name}-{role.type.lower()}"
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+@lru_cache(maxsize=16)
+def _addresses(stem: str, count: int, tail: str) -> str:
+    return _text([f"{stem}-{index}{tail}" for index in range(count)])
 
 
 def _chief(job: Job) -> JobRole | None:

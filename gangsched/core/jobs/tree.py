@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from gangsched.core.bounds import DOCUMENTS_A_STEP
 from gangsched.core.jobs.model import Intent, JobEvent, Json
 
 Ref = tuple[str, str]
@@ -59,6 +60,14 @@ class Steps:
         """Ask to be called again by then."""
         known = self.again_in_s
         self.again_in_s = max(min(in_s, known if known is not None else in_s), 0.0)
+
+    def limited(self) -> "Steps":
+        """Return as many deletions and changes as one step may make; the next makes the others."""
+        most = DOCUMENTS_A_STEP.most
+        if len(self.delete) > most or len(self.patch) > most:
+            del self.delete[most:], self.patch[most:]
+            self.again(0.0)
+        return self
 
 
 def leaving(body: Json) -> bool:

@@ -3,6 +3,7 @@
 import copy
 from dataclasses import dataclass
 
+from gangsched.core.bounds import FIRST_VALUES
 from gangsched.core.jobs import conditions, metrics
 from gangsched.core.jobs.katib import KatibStep
 from gangsched.core.jobs.model import JobEvent, Json
@@ -40,20 +41,26 @@ _LOG_LATE_S = 30.0
 class Seen:
     """What was looked up of a trial's job: how it ended, and the metrics in its log.
 
-    `ended` is empty while it runs; `series` is None where there is no log to read.
+    `ended` is empty while it runs; `series` is None where there is no log to read. `unreadable` is
+    a clause that says why its log never will be.
     """
 
     ended: str = ""
     series: metrics.Series | None = None
+    unreadable: str = ""
 
 
 def state(trial: Json) -> str:
     """Return how a trial ended, or Running, or Pending."""
-    status = trial.get("status") or {}
-    for kind in (*OVER, "Running"):
-        if conditions.holds(status, kind):
-            return kind
-    return "Pending"
+    listed = (trial.get("status") or {}).get("conditions") or ()
+    holds = {one["type"] for one in listed if one["status"] == "True"}
+    return next((kind for kind in (*OVER, "Running") if kind in holds), "Pending")
+
+
+def metric_names(spec: Json) -> list[str]:
+    """Return the metrics that are looked for in a trial's log, that which counts first."""
+    objective = spec["objective"]
+    return [objective["objectiveMetricName"], *(objective.get("additionalMetricNames") or [])]
 
 
 def reconcile(owned: Owned, seen: Seen, clock: Clock) -> Steps:
@@ -91,6 +98,9 @@ class _Trial(KatibStep):
 
     def _watch(self) -> None:
         """Look at the job: it ended, or it does worse than it may."""
+        if self.seen.unreadable:
+            self._end("Failed", "TrialFailed", f"Trial has failed because {self.seen.unreadable}")
+            return
         self._measure()
         match self.seen.ended:
             case "failed":
@@ -134,7 +144,7 @@ class _Trial(KatibStep):
         if any(values for values in self.seen.series.values()):
             self.status["observation"] = observed
         asked = (self.owned.body["metadata"].get("annotations") or {}).get(FIRST_STEPS, "")
-        first = whole(asked) or 0
+        first = min(whole(asked) or 0, FIRST_VALUES.most)  # of others only some are kept
         values = self.seen.series.get(self.spec["objective"]["objectiveMetricName"]) or []
         if first and values:
             some = values[:first]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gangsched.core.bounds import AMOUNT
 from gangsched.core.nodes import Ints, Mask
 from gangsched.core.placement.choosers import fewest
 from gangsched.core.placement.cost import Objective
@@ -52,6 +53,7 @@ def _components(request: Request, level: int | None, codes: Ints, size: int) -> 
     scope, prices = request.scope, request.prices
     weight = [dict(kind.needs.requests).get(prices.main, 0) for kind in request.kinds]
     demand = sum(w * n for w, n in zip(weight, request.wanted, strict=True))
+    demand = min(demand, AMOUNT.most)  # a bound that is lower is a bound as well
     found: list[Ints] = []
     for objective in request.objectives:
         match objective:

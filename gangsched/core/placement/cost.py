@@ -82,14 +82,8 @@ class Prices:
     def liked(self) -> list[Ints]:
         """Return the preference each slot earns, for each kind."""
         if self._liked is None:
-            self._liked = [self._score(one) for one in self.needs]
+            self._liked = [self.cluster.liked(one) for one in self.needs]
         return self._liked
-
-    def _score(self, needs: PodNeeds) -> Ints:
-        score = np.zeros(len(self.free), dtype=np.int64)
-        for weight, term in needs.preferred:
-            score += weight * self.cluster.filters.matches_term(self.cluster.live, term)
-        return score
 
     def cost(self, counts: list[Ints]) -> Cost:
         """Return the cost of pods per kind and slot."""

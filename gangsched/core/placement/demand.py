@@ -3,6 +3,7 @@
 Pods of one kind have equal needs and equal rules, whatever their roles, and are counted together.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,8 +50,11 @@ def kinds_of(waiting: Waiting, scope: Scope, cluster: Cluster) -> list[Kind]:
     for member in waiting.members:
         if late and member.rank in late:
             rules = Rules(scope.of_role(member.role).required)
-            only = late[member.rank]
-            kinds[member.rank] = Kind(member.needs, rules, [member], only=only)
+            alike = member.role, member.needs, late[member.rank]
+            if alike not in kinds:
+                only = _inside(late[member.rank], scope, cluster)
+                kinds[alike] = Kind(member.needs, rules, [], only=only)
+            kinds[alike].members.append(member)
             continue
         quick = member.role, id(member.needs)
         kind = seen.get(quick)
@@ -69,11 +73,11 @@ def kinds_of(waiting: Waiting, scope: Scope, cluster: Cluster) -> list[Kind]:
 def _share_minimum(waiting: Waiting, kinds: list[Kind]) -> None:
     """Decide how many of each kind make the smallest gang that may start."""
     left = waiting.minimum
+    roles = [Counter(member.role for member in kind.members) for kind in kinds]
     for role, minimum in waiting.role_minimum:
         wanted = minimum
-        for kind in kinds:
-            there = sum(1 for member in kind.members if member.role == role)
-            take = min(wanted, there)
+        for kind, there in zip(kinds, roles, strict=True):
+            take = min(wanted, there[role])
             kind.least += take
             wanted -= take
             left -= take
@@ -104,29 +108,46 @@ def chosen(kind: Kind, count: int, waiting: Waiting) -> list[Member]:
     return sorted(picked, key=lambda member: member.rank)
 
 
-def _late_in_their_slice(waiting: Waiting, scope: Scope, cluster: Cluster) -> dict[int, Mask]:
+_Domains = tuple[tuple[int, int], ...]
+"""Level and code of each domain that something must be in."""
+
+
+def _late_in_their_slice(waiting: Waiting, scope: Scope, cluster: Cluster) -> dict[int, _Domains]:
     """Return, by rank, where a late member must go because others of its slice run there."""
-    found: dict[int, Mask] = {}
+    found: dict[int, _Domains] = {}
     if not waiting.seated:
         return found
-    slots = len(cluster.names)
     ranks = _slice_ranks(waiting, scope)
-    for member in waiting.members:
-        mask: Mask | None = None
-        for level, size in scope.of_role(member.role).slices:
-            group = ranks[member.rank][0], ranks[member.rank][1] // size
-            for seat in waiting.seated:
-                row = cluster.rows.get(seat.node)
+    places: dict[tuple[int, str, int], int] = {}  # where a slice runs: the row of its first member
+    for size in {size for member in waiting.members for _, size in _slices(scope, member)}:
+        for seat in waiting.seated:
+            row = cluster.rows.get(seat.node)
+            if row is not None:
                 pool, rank = ranks[seat.rank]
-                if row is None or (pool, rank // size) != group:
-                    continue
-                codes = scope.codes(level, slots)
-                same = codes == codes[row]
-                mask = same if mask is None else mask & same
-                break
-        if mask is not None:
-            found[member.rank] = np.asarray(mask)
+                places.setdefault((size, pool, rank // size), row)
+    for member in waiting.members:
+        pool, rank = ranks[member.rank]
+        domains = []
+        for level, size in _slices(scope, member):
+            row = places.get((size, pool, rank // size))
+            if row is not None:
+                domains.append((level, int(scope.codes(level, len(cluster.names))[row])))
+        if domains:
+            found[member.rank] = tuple(domains)
     return found
+
+
+def _slices(scope: Scope, member: Member) -> tuple[tuple[int, int], ...]:
+    return scope.of_role(member.role).slices
+
+
+def _inside(domains: _Domains, scope: Scope, cluster: Cluster) -> Mask:
+    """Return which slots are in all of some domains."""
+    slots = len(cluster.names)
+    mask = np.ones(slots, dtype=np.bool_)
+    for level, code in domains:
+        mask &= scope.codes(level, slots) == code
+    return mask
 
 
 def _slice_ranks(waiting: Waiting, scope: Scope) -> dict[int, tuple[str, int]]:

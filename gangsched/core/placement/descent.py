@@ -35,7 +35,6 @@ class Descent:
     style: Style
     kind: Kind
     members: Ints
-    _preference: Ints | None = None
 
     def down(self, room: Ints, wanted: int) -> Ints | None:
         """Return counts per slot that sum to `wanted`, or None when there is no room."""
@@ -127,7 +126,8 @@ class Descent:
         bins = self._bins(level, len(room))[rows]
         domains, position = np.unique(bins, return_inverse=True)
         units = sums[level][domains] // unit
-        liked = np.bincount(position, weights=self._preferences()[rows] * room[rows])
+        preference = self.cluster.liked(self.kind.needs)[rows]
+        liked = np.bincount(position, weights=preference * room[rows])
         of_pod = (liked / np.maximum(np.bincount(position, weights=room[rows]), 1)).astype(np.int64)
         of_pod[domains >= self._domains(level)] = _LAST
         shares = self._choose(None, units, of_pod, wanted // unit)
@@ -137,19 +137,9 @@ class Descent:
 
     def _on_hosts(self, rows: Ints, room: Ints, wanted: int, counts: Ints) -> None:
         unit = self.kind.rules.unit(self.scope.depth)
-        preference = self._preferences()[rows]
+        preference = self.cluster.liked(self.kind.needs)[rows]
         counts[rows] = self._choose(rows, room[rows] // unit, preference, wanted // unit) * unit
 
     def _choose(self, rows: Ints | None, room: Ints, preference: Ints, wanted: int) -> Ints:
         needs = self.kind.needs
         return self.style.choose(Bins(self.cluster, needs, rows, room, preference, wanted))
-
-    def _preferences(self) -> Ints:
-        """Return the sum of preferred-affinity weights each slot earns."""
-        if self._preference is None:
-            score = np.zeros(len(self.cluster.names), dtype=np.int64)
-            for weight, term in self.kind.needs.preferred:
-                live = self.cluster.live
-                score += weight * self.cluster.filters.matches_term(live, term)
-            self._preference = score
-        return self._preference

@@ -1,6 +1,6 @@
 """Turning a misfit into its reason: what is short, by how much, and which node came closest."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from gangsched.core.placement.scope import Scope
 from gangsched.core.refusal import NearMiss, Reason, Refusal, amount, plural
 from gangsched.core.snapshot import Snapshot
 from gangsched.core.topology import UNKNOWN
+
+_NAMED = 8
+"""Of many things the first are named in a sentence."""
 
 Fits = Callable[[Waiting], bool]
 Roles = tuple[str, ...]
@@ -111,7 +114,7 @@ def _binding(
         binding = next((one for one in relaxations(waiting, scope) if fits(one.waiting)), None)
         domain = _best_domain(snapshot.cluster, scope, kinds)
     total = sum(kind.least for kind in kinds)
-    asks = " and ".join(
+    asks = _named(
         f"{plural(kind.least, 'pod')} of {describe(kind.needs)}" for kind in kinds if kind.least
     )
     when = "even in an empty cluster" if empty else "now"
@@ -171,8 +174,23 @@ def describe(needs: PodNeeds) -> str:
         parts.insert(0, f"{part} of {plural(share.devices, 'GPU')}")
     ports = [str(port) for _, _, port in needs.host_ports]
     if ports:
-        parts.append(f"port{'s' if len(ports) > 1 else ''} {', '.join(ports)} of its node")
+        named = ", ".join(ports[:_NAMED]) + (" and others" if len(ports) > _NAMED else "")
+        parts.append(f"port{'s' if len(ports) > 1 else ''} {named} of its node")
+    if len(parts) > _NAMED:
+        parts[_NAMED:] = [f"and {len(parts) - _NAMED} others"]
     return ", ".join(parts) or "no resources"
+
+
+def _named(parts: Iterable[str]) -> str:
+    """Write the first of many things."""
+    found = list(parts)
+    if len(found) > _NAMED:
+        found[_NAMED:] = [f"{len(found) - _NAMED} others"]
+    return " and ".join(found)
+
+
+def _lacks(miss: NearMiss) -> str:
+    return _named(amount(name, quantity) for name, quantity in miss.lacks)
 
 
 def _who(roles: Roles) -> str:
@@ -180,7 +198,7 @@ def _who(roles: Roles) -> str:
     named = [role for role in roles if role]
     if not named:
         return "the gang needs"
-    return f"role {named[0]} needs" if len(named) == 1 else f"roles {' and '.join(named)} need"
+    return f"role {named[0]} needs" if len(named) == 1 else f"roles {_named(named)} need"
 
 
 def _no_node(
@@ -200,7 +218,7 @@ def _no_node(
         )
     else:
         miss = nearest(cluster, needs, empty=True)
-        lacks = " and ".join(amount(name, quantity) for name, quantity in miss.lacks)
+        lacks = _lacks(miss)
         closest = f"the closest, {miss.node}, lacks {lacks}" if lacks else "none has such GPUs"
         sentence = f"no node is large enough for one pod of {describe(needs)}; {closest}."
     return Refusal(
@@ -242,7 +260,7 @@ def _no_room(
     closest = ""
     if room == 0:
         miss = nearest(cluster, needs, empty=False)
-        lacks = " and ".join(amount(name, quantity) for name, quantity in miss.lacks)
+        lacks = _lacks(miss)
         closest = f" The closest node, {miss.node}, lacks {lacks}." if lacks else ""
     return Refusal(
         waiting.gang.id,
@@ -268,5 +286,6 @@ def nearest(cluster: Cluster, needs: PodNeeds, *, empty: bool) -> NearMiss:
         (cluster.resources[column], int(lacking[row, column]))
         for column in np.flatnonzero(lacking[row])
     )
+    lacks = (*lacks, *cluster.unknown(needs))
     named = tuple(("pod slots" if name == PODS else name, quantity) for name, quantity in lacks)
     return NearMiss(cluster.names[row], named)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from gangsched.core.bounds import DOMAINS_TRIED
 from gangsched.core.cluster import Cluster
 from gangsched.core.devices import Devices
 from gangsched.core.model import NodeName, PodName, Waiting
@@ -212,7 +213,10 @@ class Filling:
         return best[1] if best is not None else None
 
     def _domains(self, level: int, wanted: list[int], mask: Mask) -> Iterator[Mask]:
-        """Yield the domains of a level that may hold the gang, the tightest first."""
+        """Yield the domains of a level that may hold the gang, the tightest first.
+
+        Of very many the roomiest come after the tightest, and the others are not tried.
+        """
         codes = self.scope.codes(level, len(mask))
         possible: Mask | None = None
         slack: Ints | None = None
@@ -226,11 +230,16 @@ class Filling:
             slack = total - count if slack is None else np.minimum(slack, total - count)
         if possible is None or slack is None:
             return
-        for code in sorted(np.flatnonzero(possible), key=lambda code: (slack[code], code)):
+        most = tries(self.kinds)
+        order = sorted(np.flatnonzero(possible), key=lambda code: (slack[code], code))
+        if len(order) > most:
+            order = [*order[: most // 2], *order[: -most // 2 - 1 : -1]]
+        for code in order:
             yield mask & (codes == code)
 
     def _fill(self, wanted: list[int], mask: Mask) -> Counts | None:
         """Fill every kind within the mask, the hardest first."""
+        self.snapshot.progress.check()
         cluster = self.snapshot.cluster
         counts: Counts = [np.zeros(len(mask), dtype=np.int64) for _ in self.kinds]
         self._members = _seats(self.waiting, cluster)
@@ -293,6 +302,11 @@ class Filling:
                 if found is not None:
                     return found
         return None
+
+
+def tries(kinds: list[Kind]) -> int:
+    """Return in how many domains pods of these kinds are tried."""
+    return max(DOMAINS_TRIED.most // max(len(kinds), 1), _DOMAINS_COMPARED)
 
 
 def _seats(waiting: Waiting, cluster: Cluster) -> Ints:

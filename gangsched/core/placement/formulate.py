@@ -8,7 +8,7 @@ Domains that cannot be told apart are ordered, so that the solver does not try t
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise, product
+from itertools import pairwise
 
 import numpy as np
 
@@ -18,20 +18,12 @@ from gangsched.core.nodes import Ints, Mask
 from gangsched.core.placement.cost import Objective, Prices
 from gangsched.core.placement.demand import Kind
 from gangsched.core.placement.linear import Linear, Terms
+from gangsched.core.placement.patterns import Pattern, TooLargeError, maximal
 from gangsched.core.placement.scope import Scope
 from gangsched.core.topology import UNKNOWN
 
-PATTERNS_MAX = 64
-"""Patterns of one class of nodes; beyond it the program would be too large to be worth it."""
-
 VARIABLES_MAX = 12_000
 
-
-class TooLargeError(Exception):
-    """The program would be too large; the message says in what."""
-
-
-Pattern = tuple[int, ...]
 Domain = tuple[int, int]
 """Level and code; nodes of unknown place are domains of their own with codes below -1."""
 
@@ -189,6 +181,8 @@ def _classes(request: Request) -> Iterator[tuple[Ints, list[Pattern], tuple[int,
     order = np.argsort(group_of, kind="stable")
     cuts = np.flatnonzero(np.diff(group_of[order])) + 1
     depth = len(request.kinds)
+    if len(keys) * (depth + 1) > VARIABLES_MAX:  # before their patterns are looked for
+        raise TooLargeError(f"more than {VARIABLES_MAX} integers")
     for key, members in zip(keys, np.split(usable[order], cuts), strict=True):
         path = tuple(int(code) for code in key[depth : depth + scope.depth])
         yield members, _patterns(request, int(members[0]), key[:depth]), path
@@ -203,27 +197,9 @@ def _patterns(request: Request, row: int, most: Ints) -> list[Pattern]:
     if len(most) == 1:
         return [(int(most[0]) if limit is None else min(int(most[0]), limit),)]
     cluster = request.cluster
-    ranges = [range(0, int(top) + 1, request.host_unit(index)) for index, top in enumerate(most)]
-    if np.prod([len(one) for one in ranges]) > PATTERNS_MAX**2:
-        raise TooLargeError("too many ways to combine pods on one node")
+    steps = [range(0, int(top) + 1, request.host_unit(index)) for index, top in enumerate(most)]
     vectors = [cluster.vector(kind.needs) for kind in request.kinds]
-    free = cluster.allocatable[row] - cluster.used[row]
-    fitting = []
-    for pattern in product(*ranges):
-        total = sum((n * v for n, v in zip(pattern, vectors, strict=True)), np.zeros_like(free))
-        if np.all((total <= free) | (total == 0)) and (limit is None or sum(pattern) <= limit):
-            fitting.append(pattern)
-    maximal = [
-        one
-        for one in fitting
-        if not any(
-            other != one and all(a >= b for a, b in zip(other, one, strict=True))
-            for other in fitting
-        )
-    ]
-    if len(maximal) > PATTERNS_MAX:
-        raise TooLargeError("too many ways to combine pods on one node")
-    return [one for one in maximal if any(one)]
+    return maximal(cluster.allocatable[row] - cluster.used[row], vectors, steps, limit)
 
 
 def _add_class(

@@ -13,10 +13,13 @@ from numpy.typing import NDArray
 from gangsched.core.cluster import Cluster
 from gangsched.core.devices import share_milli
 from gangsched.core.model import GPU, MILLI, PodNeeds, Waiting
-from gangsched.core.nodes import Ints
+from gangsched.core.nodes import Ints, Mask
 from gangsched.core.snapshot import Snapshot
 
 Floats = NDArray[np.float64]
+
+_TYPICAL = 256
+"""Shapes of pods that the measure looks at, the most frequent; each is tried on every node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +82,20 @@ def _usual(cluster: Cluster, typical: tuple[Typical, ...]) -> _Usual:
         vectors[:, others],
         others,
         np.array([count for count, _ in asked]),
-        np.stack([cluster.eligible(one.needs) for one in typical], axis=1),
+        np.stack([_able(cluster, one.needs) for one in typical], axis=1),
         np.stack([milli for _, milli in asked], axis=1),
         np.array([one.share for one in typical]),
     )
 
 
+def _able(cluster: Cluster, needs: PodNeeds) -> Mask:
+    """Return which slots could take such a pod if they were large enough."""
+    able = cluster.eligible(needs)
+    return np.zeros_like(able) if cluster.unknown(needs) else able
+
+
 def measure(cluster: Cluster, state: State, typical: tuple[Typical, ...]) -> Floats:
     """Return F of each row in thousandths of a GPU, shape (n,)."""
-    for one in typical:
-        cluster.vector(one.needs)  # a resource nobody has yet adds a column: now
     usual = cluster.still(("usual", typical), lambda: _usual(cluster, typical))
     milli = usual.milli[state.rows]
     free = state.free[:, None, usual.others]
@@ -139,14 +146,16 @@ def growth(
 
 
 def workload(waiting: Waiting, snapshot: Snapshot) -> tuple[Typical, ...]:
-    """Return the shapes of all pods in the snapshot with their shares."""
+    """Return the most frequent shapes of all pods in the snapshot with their shares."""
     seen: dict[PodNeeds, int] = dict(snapshot.cluster.shapes)
     others = [gang for line in snapshot.lines for gang in line.gangs]
     for gang in (waiting, *snapshot.waiting, *others):
         for member in gang.members:
             seen[member.needs] = seen.get(member.needs, 0) + 1
-    total = sum(seen.values())
-    return tuple(Typical(needs, count / total) for needs, count in seen.items())
+    usual = sorted(seen.items(), key=lambda item: -item[1])[:_TYPICAL]  # the first of equals stay
+    chosen = {needs for needs, _ in usual}
+    total = sum(count for _, count in usual)
+    return tuple(Typical(n, count / total) for n, count in seen.items() if n in chosen)
 
 
 def _gpus(cluster: Cluster, needs: PodNeeds, rows: Ints) -> tuple[int, Ints]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from ortools.sat.python import cp_model
 
+from gangsched.core.bounds import AMOUNT
 from gangsched.core.model import GPU, Waiting
 from gangsched.core.nodes import Ints
 from gangsched.core.placement.demand import Kind, kinds_of
@@ -25,6 +26,7 @@ BATCH_MAX = 20
 """Gangs looked at together; beyond it proofs take seconds."""
 
 _ATTEMPTS = 5
+_INTEGERS_MAX = 20_000
 _BUDGET = 0.5
 _RUNTIME_S = 3600.0
 """What a gang that says nothing is expected to run."""
@@ -46,7 +48,7 @@ def value(waiting: Waiting) -> int:
     """Return what starting a gang is worth: GPU-seconds of its minimum, or pod-seconds."""
     runtime_s = waiting.gang.expected_runtime_s or _RUNTIME_S
     gpus = sum(dict(member.needs.requests).get(GPU, 0) for member in waiting.members)
-    return max(round(runtime_s * max(gpus, 1)), 1)
+    return max(min(round(runtime_s * max(gpus, 1)), AMOUNT.most), 1)
 
 
 def better(
@@ -59,6 +61,9 @@ def better(
     reached = _total(so_far)
     asked = _resolve(batch, snapshot)
     if asked is None or len(batch) > BATCH_MAX:
+        return so_far
+    leaves = len(np.unique(_leaves(asked[0].scope, len(snapshot.cluster.names))))
+    if leaves * sum(len(one.kinds) for one in asked) > _INTEGERS_MAX:
         return so_far
     ruled_out: list[frozenset[int]] = []
     for _ in range(_ATTEMPTS):

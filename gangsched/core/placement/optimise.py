@@ -21,10 +21,11 @@ from gangsched.core.placement.cost import DEFAULT, Cost, Objective, Prices
 from gangsched.core.placement.demand import Kind, kinds_of
 from gangsched.core.placement.descent import Style
 from gangsched.core.placement.explain import explain
-from gangsched.core.placement.fill import Filling, Found, placement, search
-from gangsched.core.placement.formulate import Request, TooLargeError, formulate
+from gangsched.core.placement.fill import Filling, Found, placement, search, tries
+from gangsched.core.placement.formulate import Request, formulate
 from gangsched.core.placement.fragmentation import Typical, growth
 from gangsched.core.placement.knapsack import tightest
+from gangsched.core.placement.patterns import TooLargeError
 from gangsched.core.placement.scope import MisconfiguredError, Scope, resolve
 from gangsched.core.placement.solver import Outcome, solve
 from gangsched.core.policy import Placement, Proof
@@ -41,6 +42,9 @@ _RIVALS = (
     Style(choosers.tightest, descend=True),
 )
 """Asked when nothing was proved: now and then one of them is luckier than going down the tree."""
+
+_INTEGER_S, _TOO_LARGE_S = 1e-5, 0.1
+"""Deterministic seconds for each integer of a program, and for one that was given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,10 +199,15 @@ def _improve(request: Request, snapshot: Snapshot, best: Best, options: Options)
     budget = min(options.budget, snapshot.solving.left)
     if sum(request.wanted) > options.solved_pods:
         budget = 0.0
+    left = tries(request.kinds)
     for level in levels:
         for candidate in candidates(request, level):
             if best.counts is not None and candidate.bound >= best.cost:
                 break
+            if not left:
+                best.leave_open(candidate.bound)
+                return
+            left -= 1
             before = best.spent
             _solve_in(request, snapshot, candidate, best, budget)
             budget -= best.spent - before
@@ -238,8 +247,10 @@ def _solve_in(
     try:
         program = formulate(inside)
     except TooLargeError:
+        best.spent += _TOO_LARGE_S
         best.leave_open(candidate.bound)
         return
+    best.spent += len(program.linear.bounds) * _INTEGER_S
     hint = None
     if best.counts is not None and not any((c * ~inside.mask).any() for c in best.counts):
         hint = program.values(best.counts)

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 
+from gangsched.core.bounds import CHANGES_TRIED
 from gangsched.core.model import Constraints, Near, Waiting
 from gangsched.core.placement.scope import Scope
 from gangsched.core.refusal import plural
@@ -22,7 +24,11 @@ class Relaxed:
 
 
 def relaxations(waiting: Waiting, scope: Scope) -> Iterator[Relaxed]:
-    """Yield every single loosening, the least drastic of each constraint first."""
+    """Yield single loosenings, the least drastic of each constraint first."""
+    yield from islice(_relaxations(waiting, scope), CHANGES_TRIED.most)
+
+
+def _relaxations(waiting: Waiting, scope: Scope) -> Iterator[Relaxed]:
     asked = waiting.constraints
     if len(asked.gpu_kinds) > 0:
         yield Relaxed(

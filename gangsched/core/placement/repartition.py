@@ -6,10 +6,12 @@ of one layout count as idle only when none of the resources they offer is in use
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from ortools.sat.python import cp_model
 
+from gangsched.core.bounds import AMOUNT, CUTS_TRIED, DOMAINS_TRIED
 from gangsched.core.cluster import Cluster
 from gangsched.core.mig import RESOURCE, Model, maximal, model_of, offers
 from gangsched.core.model import GPU, Layout, Node, NodeName, Waiting
@@ -48,10 +50,9 @@ def with_cut_gpus(waiting: Waiting, snapshot: Snapshot, placer: Placer) -> Place
         scope = resolve(waiting, cluster)
     except MisconfiguredError:
         return None
-    for mask in _masks(waiting, scope, cluster):
-        cuts = _choose(wanted, cluster, pools, mask)
-        if cuts is None:
-            continue
+    masks = islice(_masks(waiting, scope, cluster), DOMAINS_TRIED.most)
+    choices = (_choose(wanted, cluster, pools, mask) for mask in masks)
+    for cuts in islice((cuts for cuts in choices if cuts is not None), CUTS_TRIED.most):
         with cluster.offering({cut.node: (cut.held, cut.gained) for cut in cuts}):
             result = placer.place(waiting, snapshot)
         if isinstance(result, Refusal):
@@ -72,7 +73,7 @@ def _wanted(waiting: Waiting) -> dict[str, int]:
     for member in sorted(waiting.members, key=lambda one: one.rank)[: waiting.minimum]:
         for name, quantity in member.needs.requests:
             if name == GPU or name.startswith(RESOURCE):
-                found[name] = found.get(name, 0) + quantity
+                found[name] = min(found.get(name, 0) + quantity, AMOUNT.most)
     return found
 
 

@@ -5,10 +5,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gangsched.core.bounds import KINDS
 from gangsched.core.cluster import Cluster
-from gangsched.core.model import Near, Waiting
+from gangsched.core.model import GangId, Near, Waiting
 from gangsched.core.nodes import Ints, Mask
 from gangsched.core.topology import UNKNOWN, Fabric, Tree
+
+_NAMED = 8
+"""Of many roles the first are named in a sentence."""
 
 
 class MisconfiguredError(Exception):
@@ -91,9 +95,11 @@ def resolve(waiting: Waiting, cluster: Cluster) -> Scope:
     """Resolve a gang's constraints.
 
     Raises:
-        MisconfiguredError: a topology, level or fabric does not exist, or sizes do not divide.
+        MisconfiguredError: a topology, level or fabric does not exist, sizes do not divide, or
+            its pods differ too much.
 
     """
+    _few_kinds(waiting)
     asked = waiting.constraints
     tree = cluster.tree(asked.topology)
     if asked.topology and tree is None:
@@ -138,6 +144,15 @@ def resolve(waiting: Waiting, cluster: Cluster) -> Scope:
         allowed=_allowed(waiting, cluster, exclusive),
         gpu_masks=_gpu_masks(asked.gpu_kinds, cluster),
     )
+
+
+def _few_kinds(waiting: Waiting) -> None:
+    kinds = len(waiting.kinds or {member.needs for member in waiting.members})
+    if kinds > KINDS.most:
+        raise MisconfiguredError(
+            f"its pods ask for {kinds} different things, and at most {KINDS.most} are planned in "
+            f"one gang; give more of them the same requests, node selectors and tolerations."
+        )
 
 
 class _Names:
@@ -229,7 +244,8 @@ def _alike(waiting: Waiting, rules: Rules) -> None:
             )
     kinds = {member.needs for member in waiting.members if member.role not in own}
     if len(kinds) > 1:
-        names = " and ".join(sorted({m.role for m in waiting.members if m.role not in own}))
+        roles = sorted({m.role for m in waiting.members if m.role not in own})
+        names = " and ".join(roles if len(roles) <= _NAMED else [*roles[:_NAMED], "others"])
         raise MisconfiguredError(
             f"slices of the whole gang need pods with equal requests, and roles {names} differ; "
             f"give the slices on one role."
@@ -243,32 +259,36 @@ def _allowed(waiting: Waiting, cluster: Cluster, exclusive: int | None) -> Mask:
         if row is not None:
             mask[row] = False
     if exclusive is not None or cluster.exclusive:
-        mask &= ~_barred(waiting, cluster, exclusive)
+        mask &= ~kept_from(waiting.gang.id, cluster, waiting.constraints.topology, exclusive)
     return mask
 
 
-def _barred(waiting: Waiting, cluster: Cluster, exclusive: int | None) -> Mask:
-    """Return where exclusiveness keeps the gang from: others' own domains, and shared ones."""
-    barred = np.zeros(len(cluster.names), dtype=np.bool_)
-    topology = waiting.constraints.topology
-    for row, held in cluster.holders.items():
-        for other in held:
-            if other == waiting.gang.id:
+def kept_from(gang: GangId, cluster: Cluster, topology: str, exclusive: int | None) -> Mask:
+    """Return where exclusiveness keeps a gang from: others' own domains, and shared ones."""
+    held: dict[tuple[str, int], set[int]] = {}  # rows whose domains are barred, by level
+    for row, gangs in cluster.holders.items():
+        for other in gangs:
+            if other == gang:
                 continue
             if other in cluster.exclusive:
-                barred |= _domain_of(cluster, row, *cluster.exclusive[other])
+                held.setdefault(cluster.exclusive[other], set()).add(row)
             if exclusive is not None:
-                barred |= _domain_of(cluster, row, topology, exclusive)
+                held.setdefault((topology, exclusive), set()).add(row)
+    barred = np.zeros(len(cluster.names), dtype=np.bool_)
+    for (theirs, level), rows in held.items():
+        barred |= _domains_of(cluster, np.array(sorted(rows), dtype=np.int64), theirs, level)
     return barred
 
 
-def _domain_of(cluster: Cluster, row: int, topology: str, level: int) -> Mask:
+def _domains_of(cluster: Cluster, rows: Ints, topology: str, level: int) -> Mask:
+    """Return the slots that share a domain with some rows, and these."""
     tree = cluster.tree(topology)
-    itself = np.zeros(len(cluster.names), dtype=np.bool_)
-    itself[row] = True
-    if tree is None or level >= len(tree.codes) or tree.codes[level][row] == UNKNOWN:
-        return itself
-    return np.asarray(tree.codes[level] == tree.codes[level][row])
+    found = np.zeros(len(cluster.names), dtype=np.bool_)
+    found[rows] = True
+    if tree is not None and level < len(tree.codes):
+        codes = tree.codes[level]
+        found |= (codes != UNKNOWN) & np.isin(codes, codes[rows])
+    return found
 
 
 def _gpu_masks(kinds: tuple[str, ...], cluster: Cluster) -> tuple[tuple[str, Mask], ...]:

@@ -5,11 +5,13 @@ The cheap questions come first; each answers with one sentence.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import islice
 
-from gangsched.core.accounts.tree import number, shown
+from gangsched.core.accounts.tree import SYSTEM_NAMESPACE, Tree, number, shown
 from gangsched.core.accounts.usage import Usage, describe
 from gangsched.core.cluster import Cluster
-from gangsched.core.model import GPU, Member, NodeName, PodNeeds, Waiting
+from gangsched.core.model import GPU, Constraints, Member, NodeName, PodNeeds, Waiting
+from gangsched.core.queueing.guarantee import loan, sentence
 from gangsched.core.queues import Amounts, GpuBudget, Kinds, Queue, QuotaKey, Stop, added
 from gangsched.core.refusal import Reason, Refusal
 from gangsched.core.snapshot import Snapshot
@@ -18,6 +20,8 @@ Users = Mapping[tuple[str, str], Mapping[QuotaKey, int]]
 """What users hold, by queue and user."""
 
 Seat = tuple[NodeName, PodNeeds]
+
+_QUEUES_TOLD = 10
 
 
 def charge_of(waiting: Waiting) -> Amounts:
@@ -78,31 +82,79 @@ def barred(
     `users` is what users of queues with limits hold, starts of this cycle included.
     """
     gang, tree = waiting.gang, usage.tree
+    namespace = gang.id.split("/", 1)[0]
+    if gang.queue not in tree.queues:
+        message = f"queue {gang.queue!r} does not exist; {_open_to(namespace, tree)}."
+        return Refusal(gang.id, Reason.UNKNOWN_QUEUE, message)
+    for name in tree.path(gang.queue) if gang.queue in tree else (gang.queue,):
+        if not tree.queues[name].admits(namespace) and not waiting.repair:
+            message = f"namespace {namespace} may not use queue {name}"
+            return _not_permitted(waiting, f"{message}; {_open_to(namespace, tree)}.")
     if gang.queue not in tree:
-        if gang.queue in tree.queues:
-            problem = f"queue {gang.queue} cannot be used: {tree.problems[gang.queue]}."
-            return Refusal(gang.id, Reason.QUEUE_INVALID, problem)
-        known = ", ".join(sorted(tree.queues)[:10])
-        return Refusal(
-            gang.id,
-            Reason.UNKNOWN_QUEUE,
-            f"queue {gang.queue!r} does not exist; the queues are: {known}.",
-        )
+        problem = f"queue {gang.queue} cannot be used: {tree.problems[gang.queue]}."
+        return Refusal(gang.id, Reason.QUEUE_INVALID, problem)
     if waiting.repair:
         return None  # it was admitted as a whole
-    namespace = gang.id.split("/", 1)[0]
+    refusal = _priority(waiting, namespace, tree)
+    if refusal is not None:
+        return refusal
     for name in tree.path(gang.queue):
         queue = tree.queues[name]
         if queue.stop is not Stop.NONE:
             return Refusal(gang.id, Reason.QUEUE_STOPPED, f"queue {name} is on hold.")
-        if not queue.admits(namespace):
-            allowed = ", ".join(sorted(queue.namespaces)[:10]) or "none"
-            message = f"namespace {namespace} may not use queue {name}; allowed are: {allowed}."
-            return Refusal(gang.id, Reason.NOT_PERMITTED, message)
         refusal = _budget(waiting, queue, snapshot, now_s)
         if refusal is not None:
             return refusal
+    alone = waiting.constraints.exclusive
+    if alone is not None and not may_have(snapshot.cluster, tree, gang.queue, waiting.constraints):
+        most = tree.exclusive(gang.queue)
+        allowed = f"those of level {most}, and finer ones" if most else "none"
+        message = (
+            f"the gang wants its domains of level {alone} for itself (topology.exclusive), and of "
+            f"such queue {gang.queue} allows {allowed} (spec.exclusive)."
+        )
+        return Refusal(gang.id, Reason.NOT_PERMITTED, message)
     return _user_limit(waiting, tree.queues[gang.queue], users)
+
+
+def _not_permitted(waiting: Waiting, message: str) -> Refusal:
+    return Refusal(waiting.gang.id, Reason.NOT_PERMITTED, message)
+
+
+def _open_to(namespace: str, tree: Tree) -> str:
+    """Write which queues a namespace may use: the names of others' are none of its business."""
+    known = list(islice(tree.open_to(namespace), _QUEUES_TOLD + 1))
+    more = ", ..." if len(known) > _QUEUES_TOLD else ""
+    return f"namespace {namespace} may use: {', '.join(known[:_QUEUES_TOLD]) or 'none'}{more}"
+
+
+def _priority(waiting: Waiting, namespace: str, tree: Tree) -> Refusal | None:
+    """Return why a gang may not have the priority that it, or one of its pods, asks for."""
+    most, queue = tree.highest(waiting.gang.queue, namespace)
+    if waiting.priority <= most:
+        return None
+    said = f"its priority is {waiting.priority}"
+    if queue:
+        why = f"queue {queue} allows at most {most} (spec.maxPriorityClassName)"
+    else:
+        why = (
+            f"classes above {most}, such as system-cluster-critical, are for namespace "
+            f"{SYSTEM_NAMESPACE} unless spec.maxPriorityClassName of a queue allows them"
+        )
+    return _not_permitted(waiting, f"{said}, and {why}; name another priorityClassName.")
+
+
+def may_have(cluster: Cluster, tree: Tree, queue: str, asked: Constraints) -> bool:
+    """Tell whether a queue lets gangs have their domains of a level for themselves.
+
+    Nobody else may use what such a gang leaves free, and no quota counts that.
+    """
+    most = tree.exclusive(queue)
+    wanted = cluster.level(asked.topology, asked.exclusive or "")
+    if not most or wanted is None:  # no such level: the gang is told when its place is sought
+        return bool(most)
+    coarsest = cluster.level(asked.topology, most)
+    return coarsest is not None and wanted >= coarsest
 
 
 def _budget(waiting: Waiting, queue: Queue, snapshot: Snapshot, now_s: float) -> Refusal | None:
@@ -110,9 +162,9 @@ def _budget(waiting: Waiting, queue: Queue, snapshot: Snapshot, now_s: float) ->
     if not queue.budgets or not dict(charge_of(waiting)).get((GPU, "")):
         return None
     for budget in queue.budgets:
-        if budget.per_user and (not gang.user or queue.name != gang.queue):
+        if budget.per_user and queue.name != gang.queue:
             continue
-        user = gang.user if budget.per_user else ""
+        user = gang.account[1] if budget.per_user else ""
         spent = snapshot.rules.spent.get((queue.name, user, budget.period_s), 0.0)
         if spent < budget.gpu_s:
             continue
@@ -137,10 +189,10 @@ def _left(budget: GpuBudget, now_s: float) -> str:
 
 
 def _user_limit(waiting: Waiting, queue: Queue, users: Users) -> Refusal | None:
-    user = waiting.gang.user
-    if not queue.user_limits or not user:
+    if not queue.user_limits:
         return None
-    held = users.get((queue.name, user), {})
+    user = waiting.gang.account[1]
+    held = users.get(waiting.gang.account, {})
     asked = dict(charge_of(waiting))
     for resource, most in queue.user_limits:
         key: QuotaKey = (resource, "")
@@ -189,6 +241,19 @@ def over_quota(waiting: Waiting, usage: Usage, charge: Amounts) -> Refusal | Non
     return Refusal(waiting.gang.id, Reason.OVER_QUOTA, message)
 
 
+def may_not_borrow(waiting: Waiting, usage: Usage, charge: Amounts) -> Refusal | None:
+    """Return why a gang that may not be stopped would run on a loan, or None."""
+    if waiting.gang.preemptible:
+        return None
+    found = loan(usage, waiting.gang.queue, charge)
+    if found is None:
+        return None
+    never = loan(usage.nothing, waiting.gang.queue, charge)
+    reason = Reason.MAY_NOT_BORROW if never is None else Reason.BEYOND_QUOTA
+    message = f"{sentence(never or found, waiting.gang.queue)}."
+    return Refusal(waiting.gang.id, reason, message)
+
+
 def trimmed(waiting: Waiting, usage: Usage, kind: str, snapshot: Snapshot) -> Waiting:
     """Return the gang with as many members above its minimum as its queue has quota for."""
     must, may = split(waiting)
@@ -198,7 +263,8 @@ def trimmed(waiting: Waiting, usage: Usage, kind: str, snapshot: Snapshot) -> Wa
 
     def admitted(count: int) -> bool:
         charge = kinds.counted(charge_for((*must, *may[:count])), kind)
-        return usage.fits(waiting.gang.queue, charge)
+        fits = usage.fits(waiting.gang.queue, charge)
+        return fits and may_not_borrow(waiting, usage, charge) is None
 
     if admitted(len(may)):
         return waiting

@@ -4,11 +4,15 @@ Three grounds, each of which is a strict order, so that no two gangs can ever st
 turn: a lower priority (or the same and a later arrival) in the same queue; quota lent to others
 that its owner wants back; a share that stays above one's own. A gang that runs on its queue's own
 guarantee is stopped on the first ground alone.
+
+And whoever passed a gang with room reserved, because it would have ended in time, and runs for
+longer than it said, may be stopped for that gang: as in EASY, where the limit ends a job.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gangsched.core.accounts.usage import Usage
+from gangsched.core.bounds import UNDISTURBED_S
 from gangsched.core.model import Waiting
 from gangsched.core.policy import Candidate, Ground
 from gangsched.core.queues import Amounts, QuotaKey, Reclaim, Within
@@ -29,7 +33,8 @@ def stoppable(running: Iterable[Running], usage: Usage, now_s: float) -> dict[st
             continue
         if queue not in least_s:
             least_s[queue] = max(tree.queues[name].min_runtime_s for name in tree.path(queue))
-        if now_s - one.started_s >= max(least_s[queue], one.gang.min_runtime_s):
+        own_s = min(one.gang.min_runtime_s, UNDISTURBED_S.most)
+        if now_s - one.started_s >= max(least_s[queue], own_s):
             found.setdefault(queue, []).append(one)
     return found
 
@@ -134,6 +139,24 @@ def candidates(
                     yield Candidate(one, Ground.RECLAIM)
                 elif spares and _affordable(one.charge, spares):
                     yield Candidate(one, Ground.FAIR)
+
+
+def overrun(
+    waiting: Waiting, running: Iterable[Running], usage: Usage, now_s: float
+) -> Iterator[Candidate]:
+    """Yield the gangs that started after this one came and outlived their own word.
+
+    It counts for those too that are not preemptible: they started before their turn by it.
+    """
+    tree = usage.tree
+    for one in running:
+        said_s, ran_s = one.gang.expected_runtime_s, now_s - one.started_s
+        if said_s is None or ran_s <= said_s or one.started_s <= waiting.since_s or one.leaving:
+            continue
+        if one.priority > waiting.priority or one.gang.queue not in tree:
+            continue
+        if ran_s >= max(tree.queues[name].min_runtime_s for name in tree.path(one.gang.queue)):
+            yield Candidate(one, Ground.OVERRUN)
 
 
 def _affordable(charge: Amounts, spares: Amounts) -> bool:

@@ -36,6 +36,8 @@ def cheaper(
     if needs is None or needs.share is not None or needs.host_ports:
         return None
     cluster = snapshot.cluster
+    if cluster.unknown(needs):
+        return None
     try:
         scope = resolve(waiting, cluster)
     except MisconfiguredError:

@@ -14,16 +14,19 @@ from gangsched.core.placement.fill import fits
 from gangsched.core.placement.joint import BATCH_MAX, Outcome, better
 from gangsched.core.placement.repartition import with_cut_gpus
 from gangsched.core.policy import Placement, Policies, PolicyError
+from gangsched.core.progress import StoppedError
 from gangsched.core.queueing.admission import (
     barred,
     charge_of,
     kinds_to_try,
+    may_not_borrow,
     of_kind,
     over_quota,
     trimmed,
 )
 from gangsched.core.queueing.answers import Answers
 from gangsched.core.queueing.keeping import LACKS, keep_promises, keep_room
+from gangsched.core.queueing.namespaces import not_let_in
 from gangsched.core.queueing.outlook import Outlook
 from gangsched.core.queueing.stopping import stop_others, without_victims
 from gangsched.core.queueing.turns import Turns
@@ -88,8 +91,9 @@ class Cycle:
                 self._tell_alike()
                 continue
             try:
+                self._outlook.snapshot.progress.turn(waiting.gang.id)
                 self._turn(waiting, trial)
-            except PolicyError:
+            except (PolicyError, StoppedError):
                 raise
             except Exception as error:
                 raise PolicyError(waiting.gang.id, f"{type(error).__name__}: {error}") from error
@@ -104,26 +108,27 @@ class Cycle:
         """Plan a gang, together with those its order calls peers."""
         peers = self._turns.peers(first, BATCH_MAX - 1)
         if not peers:
-            return [(first, self._plan(first))]
+            return [(first, self._planned(first))]
         batch = [first, *peers]
 
         def in_order(gangs: list[Waiting]) -> Outcome:
             found: Outcome = []
-            charged: list[tuple[str, Amounts]] = []
+            charged: list[tuple[str, Amounts, bool]] = []
             cluster = self._outlook.snapshot.cluster
             claims = dict(cluster.exclusive)
             with self._outlook.snapshot.trial() as trial:
                 for waiting in gangs:
-                    result = self._plan(waiting)
+                    result = self._planned(waiting)
                     if isinstance(result, Placement):
                         self._verify(waiting, result, self._outlook.snapshot, trial)
                         cluster.claim(waiting.gang.id, waiting.constraints)
                         charge = self._outlook.charged(waiting, result)
-                        self._outlook.usage.charge(waiting.gang.queue, charge)
-                        charged.append((waiting.gang.queue, charge))
+                        firm = not waiting.gang.preemptible
+                        self._outlook.usage.charge(waiting.gang.queue, charge, firm=firm)
+                        charged.append((waiting.gang.queue, charge, firm))
                     found.append((waiting, result))
-            for queue, charge in charged:
-                self._outlook.usage.charge(queue, charge, -1)
+            for queue, charge, firm in charged:
+                self._outlook.usage.charge(queue, charge, -1, firm=firm)
             cluster.exclusive = claims
             return found
 
@@ -162,7 +167,15 @@ class Cycle:
     def _behind(self, waiting: Waiting, refusal: Refusal) -> None:
         """Where the queue is strict nobody passes; elsewhere those alike are told the same."""
         queue = self._outlook.usage.tree.queues.get(waiting.gang.queue)
-        if queue is not None and queue.strict and not waiting.surplus and not waiting.repair:
+        # Anybody may name any queue: who may not use it is not before those who may.
+        there = refusal.reason is not Reason.NOT_PERMITTED
+        if (
+            queue is not None
+            and queue.strict
+            and there
+            and not waiting.surplus
+            and not waiting.repair
+        ):
             head = waiting.gang.id
             message = f"queue {queue.name} is strictly in order, and {head} is before it."
             blocked = Refusal(head, Reason.BLOCKED, message)
@@ -219,9 +232,22 @@ class Cycle:
 
     # -- one gang -----------------------------------------------------------------------------
 
+    def _planned(self, waiting: Waiting) -> Placement | Refusal:
+        """Plan a gang; a failure is told of this one, whoever is looked at together with it."""
+        try:
+            return self._plan(waiting)
+        except (PolicyError, StoppedError):
+            raise
+        except Exception as error:
+            raise PolicyError(waiting.gang.id, f"{type(error).__name__}: {error}") from error
+
     def _plan(self, waiting: Waiting) -> Placement | Refusal:
         outlook = self._outlook
+        outlook.snapshot.progress.at(waiting.gang.id)
         refusal = barred(waiting, outlook.snapshot, outlook.usage, outlook.users, outlook.now_s)
+        if refusal is None and waiting.unborn:
+            unborn = outlook.unborn.get(waiting.gang.id.partition("/")[0], {})
+            refusal = not_let_in(waiting, outlook.snapshot.rules, unborn)
         if refusal is not None:
             return refusal
         if not self._outlook.snapshot.beyond_is_judged:
@@ -252,7 +278,8 @@ class Cycle:
 
     def _quota(self, waiting: Waiting, kind: str) -> Refusal | None:
         charge = self._outlook.snapshot.rules.kinds.counted(charge_of(waiting), kind)
-        short = over_quota(waiting, self._outlook.usage, charge)
+        usage = self._outlook.usage
+        short = may_not_borrow(waiting, usage, charge) or over_quota(waiting, usage, charge)
         if short is not None:
             return short
         end_s = self._outlook.now_s + self._outlook.runtime_s(waiting)

@@ -35,6 +35,7 @@ def keep_promises(outlook: Outlook) -> None:
         waiting = outlook.waiting.get(promise.gang)
         if waiting is None:
             continue
+        outlook.snapshot.progress.turn(promise.gang)
         if promise.start_s < outlook.now_s or not _again(outlook, waiting, promise):
             _keep(outlook, waiting)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import overload
 
+from gangsched.core.bounds import AMOUNT
 from gangsched.core.model import GPU, MILLI, GangId, PodNeeds
 from gangsched.core.policy import Candidate, Ground, Request
 from gangsched.core.queueing.admission import charge_at
@@ -36,6 +37,8 @@ class Option:
     charge: Amounts
     rank: "Rank"
 
+
+_WHATEVER_IS_LENT = frozenset({Ground.PRIORITY, Ground.OVERRUN})
 
 Rank = tuple[int, bool, float, GangId]
 """Priority, whether it is a whole gang, cost (or age), and the gang."""
@@ -96,7 +99,7 @@ class Offer(Sequence[Option]):
     def _price(
         self, one: Candidate, places: tuple[Place, ...], price: float, *, whole: bool
     ) -> _Priced:
-        running, cost = one.running, round(price * self._mercy(one))
+        running, cost = one.running, round(min(price * self._mercy(one), AMOUNT.most))
         first = -running.started_s if self._youngest else float(cost)
         return (running.priority, whole, first, running.gang.id), cost, places, one
 
@@ -114,7 +117,7 @@ class Offer(Sequence[Option]):
 
     def _mercy(self, one: Candidate) -> float:
         """Stopping gangs of the queue that is furthest beyond its share costs less."""
-        if one.ground is Ground.PRIORITY:
+        if one.ground in _WHATEVER_IS_LENT:
             return 1.0
         queue = one.running.gang.queue
         if queue not in self._mercies:
@@ -179,7 +182,7 @@ class Steps:
         if gang in self._whole or (gang in self._parts and not option.whole):
             return
         ground = option.candidate.ground
-        if ground is not Ground.PRIORITY and not self._has_loans(queue):
+        if ground not in _WHATEVER_IS_LENT and not self._has_loans(queue):
             return
         before = self._parts.get(gang)
         if before is not None:  # its spare members were counted; now the whole gang is

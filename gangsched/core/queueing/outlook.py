@@ -9,9 +9,16 @@ from gangsched.core.accounts.usage import Usage
 from gangsched.core.model import GangId, NodeName, PodName, Waiting, runtime_s
 from gangsched.core.policy import Candidate, Placement, Policies
 from gangsched.core.queueing.admission import charge_at, charge_of, kinds_in, split
-from gangsched.core.queueing.candidates import Lenders, candidates, outranks, stoppable
+from gangsched.core.queueing.candidates import (
+    Lenders,
+    candidates,
+    outranks,
+    overrun,
+    stoppable,
+)
 from gangsched.core.queueing.holds import Ahead, Claim, Holds
 from gangsched.core.queueing.horizon import Ends, Horizon, Stay, seats_of
+from gangsched.core.queueing.namespaces import add_to
 from gangsched.core.queues import Amounts, QuotaKey
 from gangsched.core.snapshot import Reserved, Running, Snapshot
 
@@ -43,6 +50,7 @@ class Outlook:
         self.policies = policies
         self.now_s = now_s
         self.usage = snapshot.usage.copy()
+        self.unborn = {name: dict(some) for name, some in snapshot.rules.unborn.items()}
         self.users = {account: dict(held) for account, held in snapshot.rules.users.items()}
         shapes = (*snapshot.waiting, *(line.gangs[0] for line in snapshot.lines))
         kinds = {id(kind): kind for one in shapes for kind in kinds_in(one)}
@@ -206,11 +214,13 @@ class Outlook:
     def started(self, waiting: Waiting, placed: Placement, charge: Amounts) -> None:
         """Count a gang that starts now; the cluster was charged already."""
         stay = self.stay(waiting, placed.nodes)
-        self.usage.charge(waiting.gang.queue, charge)
-        account = (waiting.gang.queue, waiting.gang.user)
-        held = self.users.setdefault(account, {})
+        self.usage.charge(waiting.gang.queue, charge, firm=not waiting.gang.preemptible)
+        held = self.users.setdefault(waiting.gang.account, {})
         for key, quantity in charge:
             held[key] = held.get(key, 0) + quantity
+        if waiting.unborn:
+            namespace = waiting.gang.id.partition("/")[0]
+            add_to(self.unborn.setdefault(namespace, {}), waiting.unborn)
         self.horizon.started(stay)
         self.holds.started(waiting.gang.queue, charge, stay.end_s)
         self._afterwards = None
@@ -235,6 +245,11 @@ class Outlook:
         """Yield the gangs that may be stopped for one with this charge, but not in turn."""
         _, usage = self.afterwards()
         found = candidates(waiting, self.stoppable(), self._lenders, usage, charge, self.now_s)
+        if any(one.gang == waiting.gang.id for one in self.snapshot.promises):
+            there = (one for one in self.running.values() if one.gang.id not in self.victims)
+            known = {one.running.gang.id: one for one in overrun(waiting, there, usage, self.now_s)}
+            known |= {one.running.gang.id: one for one in found}
+            found = iter(known.values())
         stopped = {by for one, by in self.snapshot.rules.stopped if one == waiting.gang.id}
         return (one for one in found if one.running.gang.id not in stopped) if stopped else found
 
