@@ -28,6 +28,7 @@ from gangsched.core.jobs.reconcile import reconcile
 from gangsched.core.jobs.tree import leaving
 from gangsched.kube.client import KubeClient
 from gangsched.kube.errors import Conflict, KubeError, NotFound
+from gangsched.kube.paths import named
 from gangsched.kube.status import Subject, post_event
 from gangsched.operators.cache import JobCache
 from gangsched.operators.keys import filled
@@ -39,10 +40,13 @@ from gangsched.operators.objects import (
     ended,
     lives,
     newer,
+    only,
     owned_by,
     owner_name,
     owner_uid,
+    remove,
     same,
+    subject_of,
     with_env,
 )
 from gangsched.operators.parse import InvalidJobError, group_view, parse, pod_view
@@ -129,6 +133,9 @@ class JobController:
                 if kind == "Pod" and not known_to_leave:
                     cache.vanished.append(last)  # it went faster than anybody looked
                 cache.deleted.discard(uid)
+        if cache.body is None and not (cache.pods or cache.services or cache.group):
+            del self._jobs[key]  # anybody may name an owner that there is not
+            return
         cache.went.add(uid)
         cache.doubted = True
         self._work.wake(key)
@@ -151,12 +158,12 @@ class JobController:
         if body["metadata"].get("deletionTimestamp") or _elsewhere(body):
             return
         if cache.doubted and not conditions.finished(body.get("status") or {}):
-            path = f"{self._collection(key[0])}/{key[1]}"
+            path = named(self._collection(key[0]), key[1])
             if not await lives(self._client, path, body["metadata"]["uid"]):
                 self.job_gone(body)
                 return
             cache.doubted = bool(cache.went)  # more went while it was asked
-        subject = Subject(self.kind.api_version, self.kind.kind, *key, body["metadata"]["uid"])
+        subject = subject_of(body, self.kind.api_version, self.kind.kind)
         try:
             job = parse(body, self._scheduler, self.kind.kind)
         except InvalidJobError as error:
@@ -168,7 +175,7 @@ class JobController:
         try:
             await self._carry_out(job, cache, subject, actions)
         except RefusedError as error:
-            await self._reject(cache.body, subject, str(error))
+            await self._reject(cache.body or body, subject, str(error))
             return
         del cache.vanished[: len(vanished)]
         cache.heeded = left
@@ -185,34 +192,34 @@ class JobController:
         groups = collection(GROUP_VERSION, "PodGroup", job.namespace)
         # Before its pods: a gang that is over has not lost them.
         if actions.delete_group and cache.group is not None:
-            await self._gone(f"{groups}/{job.name}", cache.group["metadata"]["uid"])
+            await remove(self._client, named(groups, job.name), cache.group["metadata"]["uid"])
             event = JobEvent("Normal", "SuccessfulDeletePodGroup", f"Deleted PodGroup: {job.name}")
             await self._tell(cache, subject, event)
         path = f"/api/v1/namespaces/{job.namespace}"
         cache.deleted.update(pod.uid for pod in actions.delete_pods)
         for pod in actions.delete_pods:
-            await self._gone(f"{path}/pods/{pod.name}", pod.uid)
+            await remove(self._client, named(f"{path}/pods", pod.name), pod.uid)
             event = JobEvent("Normal", "SuccessfulDeletePod", f"Deleted pod: {pod.name}")
             await self._tell(cache, subject, event)
         for pod in actions.stop_pods:
             # Deleted pods take their logs with them; a deadline ends a pod and leaves it there.
             body = {"metadata": {"uid": pod.uid}, "spec": {"activeDeadlineSeconds": 1}}
             with contextlib.suppress(NotFound, Conflict):
-                await self._client.patch(f"{path}/pods/{pod.name}", body)
+                await self._client.patch(named(f"{path}/pods", pod.name), body)
             event = JobEvent("Normal", "StoppedPod", f"Stopped pod: {pod.name}: the job is over")
             await self._tell(cache, subject, event)
         for name in actions.delete_services:
             cache.documents.pop(("Service", name), None)
             if name in cache.services:
                 uid = cache.services[name]["metadata"]["uid"]
-                await self._gone(f"{path}/services/{name}", uid)
+                await remove(self._client, named(f"{path}/services", name), uid)
         for document in actions.drop:
             await self._drop(cache, subject, document)
         if actions.put_group is not None:
             await self._put_group(cache, subject, groups, actions)
         await self._create(cache, subject, actions)
         if actions.delete_job:
-            await self._gone(f"{self._collection(job.namespace)}/{job.name}", job.uid)
+            await remove(self._client, named(self._collection(job.namespace), job.name), job.uid)
 
     async def _create(self, cache: JobCache, subject: Subject, actions: Actions) -> None:
         for document in actions.documents:
@@ -251,8 +258,8 @@ class JobController:
     ) -> None:
         group = actions.put_group or {}
         if cache.group is not None and owner_uid(cache.group) == subject.uid:
-            path = f"{groups}/{subject.name}"
-            made = msgspec.json.decode(await self._client.patch(path, {"spec": group["spec"]}))
+            body = only(cache.group) | {"spec": group["spec"]}
+            made = msgspec.json.decode(await self._client.patch(named(groups, subject.name), body))
         else:
             await self._look_ahead(cache, subject, actions.intents)
             made = await self._make(cache, subject, groups, group)
@@ -284,7 +291,7 @@ class JobController:
         made = await self._make(cache, subject, path, filled(document))
         content = {part: document[part] for part in _CONTENT if part in document}
         if not within(content, made):
-            await self._client.patch(f"{path}/{key[1]}", content)
+            await self._client.patch(named(path, key[1]), content | only(made))
         cache.documents[key] = document
         cache.dropped.discard(key)
 
@@ -293,11 +300,11 @@ class JobController:
         key = document["kind"], document["metadata"]["name"]
         if key in cache.dropped:
             return
-        path = f"{collection(document['apiVersion'], key[0], subject.namespace)}/{key[1]}"
+        path = named(collection(document["apiVersion"], key[0], subject.namespace), key[1])
         with contextlib.suppress(NotFound):
             found = msgspec.json.decode(await self._client.get(path))
             if owner_uid(found) == subject.uid:
-                await self._gone(path, found["metadata"]["uid"])
+                await remove(self._client, path, found["metadata"]["uid"])
         cache.documents.pop(key, None)
         cache.dropped.add(key)
 
@@ -314,7 +321,7 @@ class JobController:
                 await self._client.create(path, owned_by(document, subject))
             )
         except Conflict:
-            made = msgspec.json.decode(await self._client.get(f"{path}/{name}"))
+            made = msgspec.json.decode(await self._client.get(named(path, name)))
             if owner_uid(made) == subject.uid:
                 return made  # the cache is late
             whose = owner_name(made)
@@ -327,20 +334,10 @@ class JobController:
             raise NotYetError(sentence) from None
         return made
 
-    async def _gone(self, path: str, uid: str) -> None:
-        body = {
-            "apiVersion": "v1",
-            "kind": "DeleteOptions",
-            "preconditions": {"uid": uid},
-            "propagationPolicy": "Background",
-        }
-        with contextlib.suppress(NotFound, Conflict):
-            await self._client.delete(path, body)
-
     async def _write_status(self, cache: JobCache, job: Job, status: Json) -> None:
         # A merge patch keeps keys that are absent: name those that have to go.
         absent = {key: None for key in job.status if key not in status}
-        path = f"{self._collection(job.namespace)}/{job.name}/status"
+        path = f"{named(self._collection(job.namespace), job.name)}/status"
         body = {"metadata": {"uid": job.uid}, "status": status | absent}
         try:
             written = msgspec.json.decode(await self._client.patch(path, body))
@@ -368,16 +365,20 @@ class JobController:
         )
 
     async def _reject(self, body: Json, subject: Subject, message: str) -> None:
+        """Say on a job itself what is wrong with it, unless another took its name meanwhile."""
         status: Json = dict(body.get("status") or {})
-        if conditions.finished(status):
+        if conditions.finished(status) or body["metadata"]["uid"] != subject.uid:
             return
         reason = f"{self.kind.kind}FailedValidation"
         conditions.put(status, "Failed", reason, message, clock().now)
-        path = f"{self._collection(subject.namespace)}/{subject.name}/status"
+        path = f"{named(self._collection(subject.namespace), subject.name)}/status"
+        change = {"metadata": {"uid": subject.uid}, "status": status}  # no successor's
         try:
-            written = await self._client.patch(path, {"status": status})
+            written = await self._client.patch(path, change)
             await post_event(self._client, subject, "Warning", reason, message)
             self.job_seen(msgspec.json.decode(written))
+        except NotFound:
+            return
         except KubeError as error:
             log.warning("%s/%s: %s", subject.namespace, subject.name, error)
 

@@ -1,40 +1,77 @@
 """JobSets: what is wrong with one in a sentence, else the core's reconcile."""
 
-import re
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
 
-from gangsched.api import dialects, names
+from gangsched.api import dialects
 from gangsched.api.jobset import JobSetSpec
 from gangsched.api.podgroup import PodGroupSpec
 from gangsched.config import one_sentence
+from gangsched.core.bounds import (
+    CLAIMS_OF_JOBSET,
+    JOBS_OF_JOBSET,
+    PATTERNS,
+    PODS_OF_GANG,
+)
 from gangsched.core.jobs import jobset
 from gangsched.core.jobs.model import Json
+from gangsched.core.jobs.stages import pods
 from gangsched.core.jobs.step import Clock
 from gangsched.core.jobs.tree import Owned, Steps
-from gangsched.core.shown import shown
+from gangsched.kube.client import KubeClient
+from gangsched.operators.evaluators import Evaluators, OverrunError, UnusableError
+from gangsched.operators.expressions import ExpressionError, compiled
 from gangsched.operators.owner import OwnerKind
 from gangsched.operators.parse import InvalidJobError, asked_of
+from gangsched.operators.precheck import NotYetError
 from gangsched.operators.shape import ClaimTemplate, JobTemplate, misshapen, without_nulls
 
 MANAGER = "jobset.sigs.k8s.io/jobset-controller"
 _DNS_LABEL = 63
+_PATTERNS = "spec.failurePolicy.rules.onJobFailureMessagePatterns"
 _SUFFIX = len("-abcde")
 
 
-def kind(scheduler: str) -> OwnerKind:
+def kind(scheduler: str, evaluators: Evaluators | None = None) -> OwnerKind:
     """Return how JobSets are run."""
+    evaluators = evaluators or Evaluators()
 
     def step(owned: Owned, clock: Clock) -> Steps:
-        if (owned.body.get("spec") or {}).get("managedBy") not in (None, "", MANAGER):
-            return Steps()  # another controller was asked to
+        if _elsewhere(owned):
+            return Steps()
         body = dict(owned.body)
         body["spec"] = _checked(owned)
         whole = Owned(body, owned.parts)
-        return jobset.reconcile(whole, clock, scheduler, _asked(owned))
+        return jobset.reconcile(whole, clock, scheduler, _asked(owned), owned.seen)
 
-    return OwnerKind(jobset.API_VERSION, jobset.KIND, jobset.REFS, step)
+    async def look(_: KubeClient, owned: Owned) -> Owned:
+        """Match the failure policy's patterns with what failed Jobs say, if there are both."""
+        failed = jobset.messages(owned)
+        if not failed or _elsewhere(owned) or not (patterns := _patterns(_checked(owned))):
+            return owned
+        where = f"JobSet {owned.namespace}/{owned.name}: {_PATTERNS}"
+        try:
+            return replace(owned, seen=await evaluators.matching(owned, patterns, failed))
+        except UnusableError as error:
+            raise InvalidJobError(f"{where}: {error}") from error
+        except OverrunError as error:
+            if error.again:
+                raise NotYetError(f"{where}: {error}; it is tried again") from error
+            raise InvalidJobError(f"{where}: {error}") from error
+
+    return OwnerKind(jobset.API_VERSION, jobset.KIND, jobset.REFS, step, look=look)
+
+
+def _elsewhere(owned: Owned) -> bool:
+    """Tell whether another controller was asked to run a JobSet."""
+    return (owned.body.get("spec") or {}).get("managedBy") not in (None, "", MANAGER)
+
+
+def _patterns(spec: Json) -> list[str]:
+    rules = (spec.get("failurePolicy") or {}).get("rules") or []
+    return [one for rule in rules for one in rule.get("onJobFailureMessagePatterns") or []]
 
 
 def _checked(owned: Owned) -> Json:
@@ -83,7 +120,24 @@ def _checked(owned: Owned) -> Json:
                 raise InvalidJobError(f"{subject}: spec.volumeClaimPolicies.templates: {wrong}")
     _check_targets(spec, known, subject)
     found: Json = without_nulls(spec.model_dump(exclude_none=True))
+    _check_sizes(found, subject)
     return found
+
+
+def _check_sizes(spec: Json, subject: str) -> None:
+    rjobs = spec["replicatedJobs"]
+    claims = sum(len(one.get("templates") or []) for one in spec.get("volumeClaimPolicies") or [])
+    for where, count, bound in (
+        ("spec.replicatedJobs", sum(one["replicas"] for one in rjobs), JOBS_OF_JOBSET),
+        ("spec.replicatedJobs", sum(map(pods, rjobs)), PODS_OF_GANG),
+        ("spec.volumeClaimPolicies", claims, CLAIMS_OF_JOBSET),
+        (_PATTERNS, len(_patterns(spec)), PATTERNS),
+    ):
+        if count > bound.most:
+            raise InvalidJobError(
+                f"{subject}: {where} asks for {count}; at most {bound.most} are allowed ("
+                f"{bound.what})"
+            )
 
 
 def _check_targets(spec: JobSetSpec, known: list[str], subject: str) -> None:
@@ -98,12 +152,9 @@ def _check_targets(spec: JobSetSpec, known: list[str], subject: str) -> None:
         ]
         for pattern in rule.onJobFailureMessagePatterns or []:
             try:
-                re.compile(pattern)
-            except re.error as error:
-                raise InvalidJobError(
-                    f"{subject}: spec.failurePolicy.rules.onJobFailureMessagePatterns: "
-                    f"{shown(pattern)} is no regular expression: {error}"
-                ) from error
+                compiled(pattern)
+            except ExpressionError as error:
+                raise InvalidJobError(f"{subject}: {_PATTERNS}: {error}") from error
     if spec.coordinator is not None:
         named.append(("coordinator.replicatedJob", spec.coordinator.replicatedJob))
     for where, name in named:
@@ -128,6 +179,4 @@ def _asked(owned: Owned) -> dict[str, Any]:
     found = asked_of({"labels": labels, "annotations": rest}, subject, PodGroupSpec)
     if queue := dialects.queue_of(labels, annotations):
         found["queue"] = queue
-    if user := annotations.get(names.USER_ANNOTATION):
-        found["user"] = user
     return found

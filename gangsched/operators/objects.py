@@ -2,23 +2,37 @@
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
+from gangsched.api import names
 from gangsched.core.jobs.model import Json
 from gangsched.core.jobs.step import Clock
 from gangsched.kube.client import KubeClient
-from gangsched.kube.errors import NotFound
+from gangsched.kube.errors import Conflict, NotFound
 from gangsched.kube.stamps import stamp
 from gangsched.kube.status import Subject
 
 NO_ENV: Mapping[str, str] = MappingProxyType({})
 
 
+def subject_of(body: Json, api_version: str, kind: str) -> Subject:
+    """Return whose parts are made, and who asked for it."""
+    metadata = body["metadata"]
+    user = (metadata.get("annotations") or {}).get(names.USER_ANNOTATION, "")
+    return Subject(
+        api_version, kind, metadata["namespace"], metadata["name"], metadata["uid"], user=user
+    )
+
+
 def owned_by(document: Json, subject: Subject) -> Json:
-    """Return a document as a part of its owner."""
+    """Return a document as a part of its owner, asked for by whoever asked for the owner.
+
+    That comes last: our account is believed, and a template may say anything.
+    """
     owner = {
         "apiVersion": subject.api_version,
         "kind": subject.kind,
@@ -27,8 +41,16 @@ def owned_by(document: Json, subject: Subject) -> Json:
         "controller": True,
         "blockOwnerDeletion": True,
     }
-    own = {"namespace": subject.namespace, "ownerReferences": [owner]}
-    return document | {"metadata": document["metadata"] | own}
+    metadata = document["metadata"] | {
+        "namespace": subject.namespace,
+        "ownerReferences": [owner],
+    }
+    user = {names.USER_ANNOTATION: subject.user} if subject.user else {}
+    given = metadata.get("annotations") or {}
+    if user or names.USER_ANNOTATION in given:
+        rest = {key: value for key, value in given.items() if key != names.USER_ANNOTATION}
+        metadata["annotations"] = rest | user
+    return document | {"metadata": metadata}
 
 
 def with_env(document: Json, env: Mapping[str, str]) -> Json:
@@ -79,6 +101,18 @@ def owner_name(body: Json) -> str:
     return f"{owners[0]['kind']} {owners[0]['name']}" if owners else "nobody"
 
 
+async def remove(client: KubeClient, path: str, uid: str, policy: str = "Background") -> None:
+    """Delete an object, unless it is gone, or another has its name."""
+    body = {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "preconditions": {"uid": uid},
+        "propagationPolicy": policy,
+    }
+    with suppress(NotFound, Conflict):
+        await client.delete(path, body)
+
+
 async def lives(client: KubeClient, path: str, uid: str) -> bool:
     """Ask whether an owner is still there.
 
@@ -111,6 +145,11 @@ def answered(known: Json | None, answer: Json, went: set[str]) -> Json | None:
     if answer["metadata"]["uid"] in went:
         return known
     return answer if known is None else newer(known, answer)
+
+
+def only(body: Json) -> Json:
+    """Return what keeps a change of an object from a successor of the same name."""
+    return {"metadata": {"uid": body["metadata"]["uid"]}}
 
 
 def clock() -> Clock:

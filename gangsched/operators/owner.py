@@ -4,7 +4,6 @@ It keeps what the watches know of an owner and its parts, calls the kind's recon
 its steps out. What it did itself counts at once, until the watch shows it.
 """
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -17,6 +16,7 @@ from gangsched.core.jobs.step import Clock
 from gangsched.core.jobs.tree import Owned, Ref, Steps, condition, set_condition
 from gangsched.kube.client import KubeClient
 from gangsched.kube.errors import Conflict, KubeError, NotFound
+from gangsched.kube.paths import named
 from gangsched.kube.status import Subject, post_event
 from gangsched.operators.objects import (
     NO_ENV,
@@ -25,10 +25,13 @@ from gangsched.operators.objects import (
     collection,
     lives,
     newer,
+    only,
     owned_by,
     owner_name,
     owner_uid,
+    remove,
     same,
+    subject_of,
     with_env,
 )
 from gangsched.operators.parse import InvalidJobError
@@ -48,15 +51,14 @@ class OwnerKind:
     """One kind of owner.
 
     `parts` are the API versions and kinds of what it owns; `step` reads an owner and returns what
-    to do, or raises InvalidJobError. A `slow` one is called in a thread. `look` is asked before it,
-    where the watches do not tell all it needs; it may raise the same.
+    to do, or raises InvalidJobError. `look` is asked before it, where the watches do not tell all
+    it needs; it may raise the same, or NotYetError: then the owner is looked at again, later.
     """
 
     api_version: str
     kind: str
     parts: tuple[tuple[str, str], ...]
     step: Callable[[Owned, Clock], Steps]
-    slow: bool = False
     look: Callable[[KubeClient, Owned], Awaitable[Owned]] | None = None
 
     @property
@@ -137,15 +139,19 @@ class OwnerController:
         uid, ref = body["metadata"]["uid"], (kind, body["metadata"]["name"])
         if ref in cache.parts and cache.parts[ref]["metadata"]["uid"] == uid:
             del cache.parts[ref]
+        if cache.body is None and not cache.parts:
+            del self._known[key]  # anybody may name an owner that there is not
+            return
         cache.gone.discard(uid)
         cache.went.add(uid)
         cache.doubted = True
         self._work.wake(key)
 
-    def wake_all(self) -> None:
-        """Look at every owner soon: something all depend on changed."""
+    def wake_all(self, namespace: str) -> None:
+        """Look soon at every owner of a namespace, of all of them if it is empty."""
         for key in self._known:
-            self._work.wake(key)
+            if namespace in ("", key[0]):
+                self._work.wake(key)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -160,7 +166,7 @@ class OwnerController:
         body = cache.body
         cache.went.clear()
         uid = body["metadata"]["uid"]
-        subject = Subject(self.kind.api_version, self.kind.kind, *key, uid)
+        subject = subject_of(body, self.kind.api_version, self.kind.kind)
         if cache.doubted:
             if not await lives(self._client, self._own_path(subject), uid):
                 self.job_gone(body)
@@ -173,6 +179,11 @@ class OwnerController:
         except InvalidJobError as error:
             await self._reject(cache, subject, str(error))
             return
+        except NotYetError as error:
+            await self._tell(cache, subject, JobEvent("Warning", "NotEvaluated", str(error)))
+            raise
+        if cache.body is None or not same(cache.body, body):
+            return  # a successor took its name meanwhile
         if mended is not body and steps.status is None:
             steps.status = mended["status"]
         await self._carry_out(cache, subject, steps)
@@ -182,8 +193,6 @@ class OwnerController:
     async def _decide(self, owned: Owned) -> Steps:
         if self.kind.look is not None:
             owned = await self.kind.look(self._client, owned)
-        if self.kind.slow:
-            return await asyncio.to_thread(self.kind.step, owned, clock())
         return self.kind.step(owned, clock())
 
     async def _carry_out(self, cache: _Cache, subject: Subject, steps: Steps) -> None:
@@ -211,14 +220,17 @@ class OwnerController:
                 await self._client.create(path, document | {"metadata": metadata})
         for (kind, name), body in steps.patch:
             path = collection(self._versions[kind], kind, subject.namespace)
-            made = msgspec.json.decode(await self._client.patch(f"{path}/{name}", body))
-            cache.answer((kind, name), made)
+            known = cache.parts.get((kind, name))
+            if known is not None:
+                change = body | {"metadata": body.get("metadata", {}) | only(known)["metadata"]}
+                made = msgspec.json.decode(await self._client.patch(named(path, name), change))
+                cache.answer((kind, name), made)
         if steps.delete_owner:
-            await self._remove(self._own_path(subject), subject.uid, "Background")
+            await remove(self._client, self._own_path(subject), subject.uid, "Background")
 
     def _own_path(self, subject: Subject) -> str:
         path = collection(self.kind.api_version, self.kind.kind, subject.namespace)
-        return f"{path}/{subject.name}"
+        return named(path, subject.name)
 
     async def _create(self, cache: _Cache, subject: Subject, document: Json) -> None:
         kind, name = document["kind"], document["metadata"]["name"]
@@ -226,7 +238,7 @@ class OwnerController:
         try:
             made = msgspec.json.decode(await self._client.create(path, document))
         except Conflict:
-            made = msgspec.json.decode(await self._client.get(f"{path}/{name}"))
+            made = msgspec.json.decode(await self._client.get(named(path, name)))
             if owner_uid(made) != subject.uid:
                 await self._taken(cache, subject, made, f"{kind} {name}")
                 raise
@@ -251,7 +263,7 @@ class OwnerController:
         uid = known["metadata"]["uid"]
         path = collection(self._versions[kind], kind, subject.namespace)
         policy = "Foreground" if kind in _FOREGROUND else "Background"
-        await self._remove(f"{path}/{name}", uid, policy)
+        await remove(self._client, named(path, name), uid, policy)
         if uid in cache.went:
             return  # the watch was quicker than the answer
         if policy == "Background":
@@ -260,16 +272,6 @@ class OwnerController:
         else:  # it is there, and leaving, until the watch says otherwise
             stamp = {"deletionTimestamp": clock().now}
             cache.parts[ref] = known | {"metadata": known["metadata"] | stamp}
-
-    async def _remove(self, path: str, uid: str, policy: str) -> None:
-        body = {
-            "apiVersion": "v1",
-            "kind": "DeleteOptions",
-            "preconditions": {"uid": uid},
-            "propagationPolicy": policy,
-        }
-        with contextlib.suppress(NotFound, Conflict):
-            await self._client.delete(path, body)
 
     async def _write_status(self, cache: _Cache, subject: Subject, status: Json) -> None:
         before = (cache.body or {}).get("status") or {}

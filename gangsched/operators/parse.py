@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gangsched.api import dialects, names
+from gangsched.api import dialects
 from gangsched.api.base import ApiModel
 from gangsched.api.podgroup import PodGroupSpec
 from gangsched.api.topology import NearSpec
@@ -20,6 +20,7 @@ from gangsched.api.trainingjobs import (
     SchedulingPolicy,
 )
 from gangsched.config import one_sentence
+from gangsched.core.bounds import PODS_OF_GANG, SENTENCE_LETTERS
 from gangsched.core.jobs.framework import Framework
 from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.core.jobs.model import (
@@ -50,6 +51,9 @@ _NAME = re.compile("[a-z]([-a-z0-9]*[a-z0-9])?")
 class InvalidJobError(Exception):
     """The job cannot run as it is written; the message says what to change."""
 
+    def __init__(self, sentence: str) -> None:
+        super().__init__(sentence[: SENTENCE_LETTERS.most])
+
 
 def parse(body: Json, scheduler: str, kind: str) -> Job:
     """Read a job of a kind.
@@ -79,7 +83,7 @@ def parse(body: Json, scheduler: str, kind: str) -> Job:
     labels = metadata.get("labels") or {}
     annotations = metadata.get("annotations") or {}
     queue = dialects.queue_of(labels, annotations)
-    return Job(
+    job = Job(
         kind=kind,
         namespace=metadata["namespace"],
         name=metadata["name"],
@@ -99,12 +103,20 @@ def parse(body: Json, scheduler: str, kind: str) -> Job:
             timeout_s=(policy.scheduleTimeoutSeconds if policy else None) or 60,
             gang_restarts=_gang_restarts(metadata, subject),
             asked=asked_of(metadata, subject, PodGroupSpec),
-            user=annotations.get(names.USER_ANNOTATION, ""),
         ),
         scheduler=spec.schedulerName or scheduler,
         **own,
         status=body.get("status") or {},
     )
+
+    if job.total > PODS_OF_GANG.most:
+        raise InvalidJobError(
+            f"{subject}: spec.{framework.specs} asks for {job.total} pods, and a job has at most "
+            f"{PODS_OF_GANG.most}"
+        )
+    if wrong := framework.too_long(job):
+        raise InvalidJobError(f"{subject}: spec.{framework.specs}: {job.total} pods: {wrong}")
+    return job
 
 
 def _minimum(
@@ -195,7 +207,7 @@ def _roles(
     types = {one.lower(): one for one in framework.roles}
     found: dict[str, JobRole] = {}
     for key, replica in specs.items():
-        where = f"{subject}: spec.{framework.specs}.{key}"
+        where = f"{subject}: spec.{framework.specs}.{key[:_DNS_LABEL]}"
         kind = types.get(key.lower())
         if kind is None:
             allowed = " or ".join(framework.roles)

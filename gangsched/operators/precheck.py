@@ -10,9 +10,12 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from gangsched.core.bounds import CONFIG_MAPS, SENTENCE_LETTERS
 from gangsched.core.jobs.model import Intent, Json
+from gangsched.core.shown import shown
 from gangsched.kube.client import KubeClient
 from gangsched.kube.errors import Conflict, Forbidden, Invalid, KubeError, NotFound
+from gangsched.kube.paths import is_dns_name, named
 from gangsched.kube.status import Subject
 from gangsched.operators.objects import collection, owned_by
 from gangsched.operators.quota import exceeded
@@ -31,6 +34,9 @@ class NotYetError(KubeError):
 
 class RefusedError(Exception):
     """An object will never be taken as it is; the message is the API server's sentence."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(sentence[: SENTENCE_LETTERS.most])
 
 
 async def precheck(client: KubeClient, owner: Subject, intents: Sequence[Intent]) -> None:
@@ -76,10 +82,20 @@ async def _quotas(client: KubeClient, namespace: str, intents: Sequence[Intent])
 
 async def _config_maps(client: KubeClient, namespace: str, intents: Sequence[Intent]) -> None:
     """Only ConfigMaps: nothing of ours reads a Secret that is not its own."""
-    for name in sorted({name for one in intents for name in _read_by(one.asked)}):
+    names = sorted({name for one in intents for name in _read_by(one.asked)})
+    if len(names) > CONFIG_MAPS.most:
+        raise RefusedError(
+            f"the templates read {len(names)} ConfigMaps; {CONFIG_MAPS.most} are allowed"
+        )
+    for name in names:
+        if not is_dns_name(name):
+            raise RefusedError(
+                f"a template reads ConfigMap {shown(name)}, which is no name of an object: lower "
+                f"case letters, digits, '-' and '.' are allowed"
+            )
         with contextlib.suppress(Forbidden):
             try:
-                await client.get(f"/api/v1/namespaces/{namespace}/configmaps/{name}")
+                await client.get(named(f"/api/v1/namespaces/{namespace}/configmaps", name))
             except NotFound as error:
                 raise NotYetError(
                     f"ConfigMap {namespace}/{name} does not exist and pods of this job cannot "

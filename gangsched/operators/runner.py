@@ -11,11 +11,13 @@ from typing import Any
 import kopf
 
 from gangsched.config import ConfigError
+from gangsched.core.bounds import EVALUATION_MIB, EVALUATION_S
 from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.core.jobs.trainjob import KIND as TRAINJOB
 from gangsched.kube.client import KubeClient
 from gangsched.operators import jobset, trainjob
 from gangsched.operators.controller import JobController
+from gangsched.operators.evaluators import Evaluators
 from gangsched.operators.neighbours import kinds_of_others
 from gangsched.operators.objects import NO_ENV
 from gangsched.operators.owner import OwnerController, OwnerKind
@@ -28,7 +30,7 @@ log = logging.getLogger(__name__)
 Controllers = dict[str, JobController | OwnerController]
 """By kind."""
 
-_SEARCHERS = ("gjson", "optuna", "re2", "scipy", "skopt", "threadpoolctl")
+_SEARCHERS = ("gjson", "optuna", "scipy", "skopt", "threadpoolctl")
 
 
 async def run_operators(
@@ -37,21 +39,36 @@ async def run_operators(
     kinds: Collection[str] | None = None,
     scheduler: str = "gangsched",
     env: Mapping[str, str] = NO_ENV,
+    evaluation: tuple[float, int] = (EVALUATION_S.most, EVALUATION_MIB.most),
 ) -> None:
     """Run the job controllers of some kinds, by default all that no other operator runs.
 
-    Every container of their pods is told `env`.
+    Every container of their pods is told `env`. An `evaluation` of what users wrote may take so
+    many seconds, and MiB of memory.
 
     Raises:
         ConfigError: there is no such kind.
 
     """
+    async with Evaluators(*evaluation) as evaluators:
+        await _run(kubeconfig, client, kinds, scheduler, env, evaluators)
+
+
+async def _run(
+    kubeconfig: Path | None,
+    client: KubeClient,
+    kinds: Collection[str] | None,
+    scheduler: str,
+    env: Mapping[str, str],
+    evaluators: Evaluators,
+) -> None:
     controllers: Controllers = {
         kind: JobController(client, scheduler, framework, env)
         for kind, framework in FRAMEWORKS.items()
     }
     runtimes = Runtimes()
-    for owner in (jobset.kind(scheduler), trainjob.kind(runtimes), *_searches()):
+    owners = jobset.kind(scheduler, evaluators), trainjob.kind(runtimes), *_searches(evaluators)
+    for owner in owners:
         controllers[owner.kind] = OwnerController(client, owner, env)
     for kind in kinds or ():
         if kind not in controllers:
@@ -95,14 +112,14 @@ async def run_operators(
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _searches() -> tuple[OwnerKind, ...]:
+def _searches(evaluators: Evaluators) -> tuple[OwnerKind, ...]:
     """Return how Experiments and their Trials are run, where what they need is installed."""
     if any(find_spec(name) is None for name in _SEARCHERS):
         log.info("Experiments are left alone: they need the extra gangsched[experiments]")
         return ()
     from gangsched.operators.search import experiment, trial  # noqa: PLC0415 -- only where installed
 
-    return experiment.kind(), trial.kind()
+    return experiment.kind(evaluators), trial.kind(evaluators)
 
 
 def _register(

@@ -12,25 +12,33 @@ import msgspec
 from gangsched.core.jobs.model import Json
 from gangsched.core.jobs.runtimes import FRAMEWORK, framework_of
 from gangsched.core.jobs.trainjob import API_VERSION
+from gangsched.core.shown import shown
 from gangsched.kube.client import KubeClient
-from gangsched.kube.errors import NotFound
+from gangsched.kube.errors import Conflict, NotFound
+from gangsched.kube.paths import named
 from gangsched.kube.watch import Watch
 from gangsched.operators.work import Key, WorkQueue
+
+_NAMED = 20
+"""Runtimes that a sentence lists."""
 
 KINDS = ("ClusterTrainingRuntime", "TrainingRuntime")
 
 
 class Runtimes:
-    """The runtimes of a cluster; `heard` is called when one came or changed."""
+    """The runtimes of a cluster; `heard` is called with the namespace of one that came or changed.
+
+    Those of the cluster have none.
+    """
 
     def __init__(self) -> None:
         self._known: dict[Key, Json] = {}
-        self.heard: Callable[[], None] = lambda: None
+        self.heard: Callable[[str], None] = lambda _: None
 
     def seen(self, body: Json) -> None:
         """Take a runtime's newest state."""
         self._known[_key(body)] = body
-        self.heard()
+        self.heard(_key(body)[0])
 
     def gone(self, key: Key) -> None:
         """Forget a runtime."""
@@ -46,10 +54,15 @@ class Runtimes:
         reference = job["spec"]["runtimeRef"]
         name, kind = reference["name"], reference.get("kind") or KINDS[0]
         where = "" if kind == KINDS[0] else namespace
-        there = ", ".join(sorted(n for w, n in self._known if w == where)) or "none"
-        return self.get((where, name)), (
+        found = self.get((where, name))
+        if found is not None:
+            return found, ""
+        known = sorted(n for w, n in self._known if w == where)
+        there = ", ".join(known[:_NAMED]) or "none"
+        there += f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
+        return None, (
             f"TrainJob {namespace}/{job['metadata']['name']}: spec.runtimeRef: there is no {kind} "
-            f"{name!r}; there are: {there}"
+            f"{shown(name)}; there are: {there}"
         )
 
 
@@ -88,13 +101,14 @@ class RuntimeReceiver:
     async def _label(self, key: Key) -> None:
         runtime = self._runtimes.get(key)
         label = label_of(runtime) if runtime is not None else None
-        if label is None:
+        if runtime is None or label is None:
             return
         namespace, name = key
         inside = f"namespaces/{namespace}/{KINDS[1]}" if namespace else KINDS[0]
-        path = f"/apis/{API_VERSION}/{inside.lower()}s/{name}"
-        with suppress(NotFound):
-            await self._client.patch(path, {"metadata": {"labels": {FRAMEWORK: label}}})
+        path = named(f"/apis/{API_VERSION}/{inside.lower()}s", name)
+        metadata = {"uid": runtime["metadata"]["uid"], "labels": {FRAMEWORK: label}}
+        with suppress(NotFound, Conflict):
+            await self._client.patch(path, {"metadata": metadata})
 
 
 def label_of(runtime: Json) -> str | None:

@@ -5,7 +5,9 @@ from pydantic import ValidationError
 from gangsched.api import dialects, names
 from gangsched.api.trainer import TrainJobSpec
 from gangsched.config import one_sentence
+from gangsched.core.bounds import HOSTS_BYTES, PATCHES
 from gangsched.core.jobs import trainjob
+from gangsched.core.jobs.framework import listed_bytes, longer
 from gangsched.core.jobs.model import Json
 from gangsched.core.jobs.runtimes import LAUNCHER, RESERVED, wrong_tuning
 from gangsched.core.jobs.step import Clock
@@ -92,7 +94,18 @@ def _check_against(owned: Owned, runtime: Json) -> None:
             )
     if why := wrong_tuning(owned.body, runtime):
         raise InvalidJobError(f"{subject}: {why}")
-    mpi = (runtime["spec"].get("mlPolicy") or {}).get("mpi") or {}
+    policy = runtime["spec"].get("mlPolicy") or {}
+    injection = (policy.get("torch") or {}).get("envInjection") or {}
+    if (targets := len(injection.get("targets") or [])) > PATCHES.most:
+        raise InvalidJobError(
+            f"{subject}: runtime {name!r} injects variables into {targets} targets; at most "
+            f"{PATCHES.most} are allowed"
+        )
+    mpi = policy.get("mpi") or {}
+    nodes = (spec.get("trainer") or {}).get("numNodes") or policy.get("numNodes") or 1
+    length = listed_bytes(f"{owned.name}-node-0", nodes, len(f".{owned.name} slots=1\n"))
+    if policy.get("mpi") is not None and (why := longer("the host file", length, HOSTS_BYTES)):
+        raise InvalidJobError(f"{subject}: spec.trainer.numNodes is {nodes}: {why}")
     if mpi.get("mpiImplementation", "OpenMPI") != "OpenMPI":
         raise InvalidJobError(
             f"{subject}: runtime {name!r} asks for {mpi['mpiImplementation']}; "

@@ -13,6 +13,9 @@ Key = tuple[str, str]
 """Namespace and name of an object."""
 
 _WORKERS = 8
+_OF_NAMESPACE = 6
+"""Workers that one namespace may keep busy at a time, so that no other waits for it."""
+
 _BUSY_S = 0.02
 _RETRY_S, _RETRY_MAX_S = 0.2, 30.0
 _FAILURES_COUNTED = 10
@@ -26,7 +29,7 @@ class WorkQueue:
 
     def __init__(self, step: Callable[[Key], Awaitable[None]]) -> None:
         self._step = step
-        self._queue: Lanes[Key] = Lanes(lambda key: key[0])
+        self._queue: Lanes[Key] = Lanes(lambda key: key[0], _OF_NAMESPACE)
         self._queued: set[Key] = set()
         self._busy: set[Key] = set()
         self._failures: dict[Key, int] = {}
@@ -52,24 +55,30 @@ class WorkQueue:
         while True:
             key = await self._queue.get()
             self._queued.discard(key)
-            if key in self._busy:
-                self.later(key, _BUSY_S)
-                continue
-            self._busy.add(key)
             try:
-                await self._step(key)
-                self._failures.pop(key, None)
-                self._said.pop(key, None)
-            except KubeError as error:
-                again = self._said.get(key) == str(error)
-                log.log(logging.DEBUG if again else logging.WARNING, "%s/%s: %s", *key, error)
-                self._said[key] = str(error)
-                self._again(key)
-            except Exception:
-                log.exception("%s/%s: cannot be worked on", *key)
-                self._again(key)
+                if key in self._busy:
+                    self.later(key, _BUSY_S)
+                else:
+                    await self._work(key)
             finally:
-                self._busy.discard(key)
+                self._queue.done(key)
+
+    async def _work(self, key: Key) -> None:
+        self._busy.add(key)
+        try:
+            await self._step(key)
+            self._failures.pop(key, None)
+            self._said.pop(key, None)
+        except KubeError as error:
+            again = self._said.get(key) == str(error)
+            log.log(logging.DEBUG if again else logging.WARNING, "%s/%s: %s", *key, error)
+            self._said[key] = str(error)
+            self._again(key)
+        except Exception:
+            log.exception("%s/%s: cannot be worked on", *key)
+            self._again(key)
+        finally:
+            self._busy.discard(key)
 
     def _again(self, key: Key) -> None:
         failures = self._failures[key] = min(self._failures.get(key, 0) + 1, _FAILURES_COUNTED)

@@ -1,24 +1,22 @@
 """Reads the metrics out of a trial's log, as Katib's StdOut collector does.
 
-Filters are a user's expressions. They are RE2's, as in Katib (Go): their time grows with the log
-alone, where Python's own `re` can be kept busy for ever by a short one.
+Filters are a user's expressions. Only so many lines, so many letters of each and so many values in
+each are looked at that the time grows with the log alone.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 
-import re2
-
+from gangsched.core.bounds import FIRST_VALUES, LINE_LETTERS, LOG_LINES, MATCHES_OF_LINE
 from gangsched.core.jobs.metrics import Series
 from gangsched.core.shown import shown
+from gangsched.operators.expressions import ExpressionError, Pattern, compiled
 
 FILTER = r"([\w|-]+)\s*=\s*([+-]?\d*(\.\d+)?([Ee][+-]?\d+)?)"
 """A name, an equals sign and a number: Katib's default filter."""
 
 _GROUPS = 2
-
-
-class FilterError(Exception):
-    """A filter that cannot be used; the message says why."""
 
 
 def read(log: str, names: Sequence[str], filters: Sequence[str] = ()) -> Series:
@@ -30,33 +28,50 @@ def read(log: str, names: Sequence[str], filters: Sequence[str] = ()) -> Series:
         filters: expressions whose first two groups are name and value.
 
     Raises:
-        FilterError: a filter is none.
+        ExpressionError: a filter cannot be used.
 
     """
-    patterns = [_compiled(one) for one in filters or (FILTER,)]
+    patterns = [_filter(one) for one in filters or (FILTER,)]
     series: Series = {name: [] for name in names}
-    for line in log.splitlines():
+    for line in _lines(log):
         for pattern in patterns:
-            for found in pattern.finditer(line):
-                name, value = found.group(1), found.group(2)
-                values = series.get((name or "").strip())
-                if values is not None:
-                    try:
-                        values.append(float(value))
-                    except (TypeError, ValueError):
-                        continue
-    return series
+            for name, value in _found(pattern, line):
+                values = series.get(name.strip())
+                number = _number(value)
+                if values is not None and number is not None:
+                    values.append(number)
+    return {name: _thinned(values) for name, values in series.items()}
 
 
-def _compiled(expression: str) -> "re2._Regexp":
-    options = re2.Options()
-    options.log_errors = False
+def _lines(log: str) -> Iterator[str]:
+    """Yield the lines that are not empty: of many, the first and the last."""
+    lines = [line for line in log.splitlines() if line]
+    half = LOG_LINES.most // 2
+    some = lines if len(lines) <= 2 * half else chain(lines[:half], lines[-half:])
+    return (line[: LINE_LETTERS.most] for line in some)
+
+
+def _found(pattern: Pattern, line: str) -> Iterator[tuple[str, str]]:
+    for found in islice(pattern.finditer(line), MATCHES_OF_LINE.most):
+        yield found.group(1) or "", found.group(2) or ""
+
+
+def _number(text: str) -> float | None:
     try:
-        pattern = re2.compile(expression, options=options)
-    except re2.error as error:
-        why = error.args[0]
-        said = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
-        raise FilterError(f"{shown(expression)} is no expression (RE2): {said}") from error
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _thinned(values: list[float]) -> list[float]:
+    """Return the first values, and the least, the greatest and the last of the others."""
+    first, rest = values[: FIRST_VALUES.most], values[FIRST_VALUES.most :]
+    return [*first, min(rest), max(rest), rest[-1]] if rest else first
+
+
+def _filter(expression: str) -> Pattern:
+    pattern = compiled(expression)
     if pattern.groups < _GROUPS:
-        raise FilterError(f"{shown(expression)} needs two groups, name and value")
+        raise ExpressionError(f"{shown(expression)} needs two groups, name and value")
     return pattern

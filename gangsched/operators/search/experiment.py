@@ -7,19 +7,24 @@ from pydantic import ValidationError
 
 from gangsched.api.katib import ExperimentSpec, Parameter
 from gangsched.config import one_sentence
+from gangsched.core.bounds import TRIAL_BYTES, TRIALS
 from gangsched.core.jobs import experiment
 from gangsched.core.jobs.model import Json
 from gangsched.core.jobs.step import Clock
 from gangsched.core.jobs.tree import Owned, Steps
 from gangsched.core.jobs.trial import API_VERSION
 from gangsched.core.shown import shown
+from gangsched.kube.client import KubeClient
+from gangsched.operators.evaluators import Evaluators, OverrunError, UnusableError
+from gangsched.operators.objects import clock
 from gangsched.operators.owner import OwnerKind
 from gangsched.operators.parse import InvalidJobError
+from gangsched.operators.precheck import NotYetError
 from gangsched.operators.search.ends import ConditionError, check
 from gangsched.operators.search.settings import MEDIANSTOP, misset
-from gangsched.operators.search.space import LOGARITHMIC, SpaceError
-from gangsched.operators.search.suggest import ALGORITHMS, suggest
-from gangsched.operators.search.trial import unrunnable
+from gangsched.operators.search.space import LOGARITHMIC
+from gangsched.operators.search.suggest import ALGORITHMS
+from gangsched.operators.search.trial import mislabelled, unrunnable
 
 _NAME_LENGTH = 40
 _PARALLEL = 3
@@ -30,19 +35,49 @@ _KATIB = ("hyperband", "pbt", "cmaes", "enas", "darts")
 """What Katib has and we do not."""
 
 
-def kind() -> OwnerKind:
+def kind(evaluators: Evaluators) -> OwnerKind:
     """Return how Experiments are run."""
 
-    def step(owned: Owned, clock: Clock) -> Steps:
-        body = owned.body | {"spec": _checked(owned)}
+    async def look(_: KubeClient, owned: Owned) -> Owned:
+        """Return an experiment with its defaults, and with the next points if it needs any."""
+        whole = replace(owned, body=owned.body | {"spec": _checked(owned)})
+        asked: list[tuple[Json, list[experiment.Tried], int]] = []
+
+        def ask(
+            spec: Json, tried: list[experiment.Tried], count: int, _: str
+        ) -> list[experiment.Assignments]:
+            asked.append((spec, tried, count))
+            return []
+
+        experiment.reconcile(whole, ask, clock())  # nothing is done but to see what it asks for
+        if not asked:
+            return whole
+        subject = f"Experiment {owned.namespace}/{owned.name}"
         try:
-            return experiment.reconcile(replace(owned, body=body), suggest, clock)
-        except SpaceError as error:
-            subject = f"Experiment {owned.namespace}/{owned.name}"
+            return replace(whole, seen={"points": await evaluators.points(whole, *asked[0])})
+        except UnusableError as error:
             raise InvalidJobError(f"{subject}: spec.parameters: {error}") from error
+        except OverrunError as error:
+            spec, tried, _count = asked[0]
+            clause = (
+                f"the search by {spec['algorithm']['algorithmName']} over {len(tried)} trials and "
+                f"{len(spec['parameters'])} parameters cannot be done: {error}"
+            )
+            if error.again:
+                raise NotYetError(f"{subject}: {clause}; it is tried again") from error
+            return replace(whole, seen={"failed": clause})
+
+    def step(owned: Owned, clock: Clock) -> Steps:
+        def suggest(*_: Any) -> list[experiment.Assignments]:
+            if "failed" in owned.seen:
+                raise experiment.SearchError(owned.seen["failed"])
+            found: list[experiment.Assignments] = owned.seen["points"]
+            return found
+
+        return experiment.reconcile(owned, suggest, clock)
 
     parts = ((API_VERSION, "Trial"),)
-    return OwnerKind(experiment.API_VERSION, experiment.KIND, parts, step, slow=True)
+    return OwnerKind(experiment.API_VERSION, experiment.KIND, parts, step, look=look)
 
 
 def _checked(owned: Owned) -> Json:
@@ -61,6 +96,8 @@ def _checked(owned: Owned) -> Json:
         spec = ExperimentSpec.model_validate(owned.body.get("spec") or {})
     except ValidationError as error:
         raise InvalidJobError(one_sentence(error, f"{subject}: spec")) from error
+    if len(owned.of("Trial")) > TRIALS.most:
+        raise wrong(f"it has {len(owned.of('Trial'))} Trials; {TRIALS.most} are allowed")
     if len(owned.name) > _NAME_LENGTH:
         raise wrong(f"its name has {len(owned.name)} letters; {_NAME_LENGTH} are allowed")
     name = spec.algorithm.algorithmName
@@ -93,6 +130,7 @@ def _checked(owned: Owned) -> Json:
     if why := _uncollectable(spec):
         raise wrong(why)
     made: Json = spec.model_dump(exclude_none=True, by_alias=True)
+    made["maxTrialCount"] = most or TRIALS.most
     made["parallelTrialCount"] = spec.parallelTrialCount or min(_PARALLEL, most or _PARALLEL)
     made.setdefault("resumePolicy", "Never")
     # Free-form parts are kept as they are written.
@@ -122,12 +160,17 @@ def _misspaced(parameter: Parameter) -> str:
     if "min" not in numbers or "max" not in numbers:
         return f"a parameter of type {parameter.parameterType} needs min and max"
     if numbers["min"] > numbers["max"]:
-        return f"min is {space.min}, above max, which is {space.max}"
+        return f"min is {_cut(space.min)}, above max, which is {_cut(space.max)}"
     if numbers.get("step", 1.0) <= 0:
-        return f"step is {space.step}; it must be above 0"
+        return f"step is {_cut(space.step)}; it must be above 0"
     if space.distribution in LOGARITHMIC and numbers["min"] <= 0:
-        return f"distribution {space.distribution} needs min above 0, and it is {space.min}"
+        return f"distribution {space.distribution} needs min above 0, and it is {_cut(space.min)}"
     return ""
+
+
+def _cut(number: str | None) -> str:
+    """Return a number as it was written, which may be with thousands of zeros."""
+    return shown(number or "").strip("'")
 
 
 def _uncollectable(spec: ExperimentSpec) -> str:
@@ -145,6 +188,8 @@ def _uncollectable(spec: ExperimentSpec) -> str:
 def _untemplated(spec: dict[str, Any]) -> str:
     """Return what is wrong with the template of trials."""
     template = spec["trialTemplate"]
+    if why := mislabelled(template.get("primaryPodLabels") or {}):
+        return f"primaryPodLabels: {why}"
     trial = template.get("trialSpec")
     if not isinstance(trial, dict):
         return "trialSpec is missing; it holds the job of a trial (a configMap is not read)"
@@ -171,6 +216,8 @@ def _untemplated(spec: dict[str, Any]) -> str:
     try:
         point = dict.fromkeys(names, "0")
         experiment.filled_in(template, point, "trial", "namespace")
+    except experiment.TooLargeError:
+        return f"trialSpec would have more than {TRIAL_BYTES.most} letters; it is to have fewer"
     except KeyError as error:
         return f"trialSpec uses ${{trialSpec.{error.args[0]}}}, which there is not"
     return ""

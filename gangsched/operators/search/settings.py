@@ -3,15 +3,16 @@
 from collections.abc import Mapping
 
 from gangsched.api.katib import Algorithm
+from gangsched.core.bounds import CANDIDATES, FIRST_VALUES, TRIALS
 from gangsched.core.numbers import whole
 from gangsched.core.shown import shown
 
 MEDIANSTOP = "medianstop"
-_MOST = 2**32 - 1
-_SEED = {"random_state": 0}
-_TPE = {**_SEED, "n_startup_trials": 1, "n_ei_candidates": 1}
+_SEED = {"random_state": (0, 2**32 - 1)}
+_POINTS = (1, CANDIDATES.most)
+_TPE = {**_SEED, "n_startup_trials": _POINTS, "n_ei_candidates": _POINTS}
 
-_SETTINGS: Mapping[str, Mapping[str, int | tuple[str, ...]]] = {
+_SETTINGS: Mapping[str, Mapping[str, tuple[int, int] | tuple[str, ...]]] = {
     "random": _SEED,
     "grid": _SEED,
     "sobol": _SEED,
@@ -19,14 +20,14 @@ _SETTINGS: Mapping[str, Mapping[str, int | tuple[str, ...]]] = {
     "multivariate-tpe": _TPE,
     "bayesianoptimization": {
         **_SEED,
-        "n_initial_points": 1,
+        "n_initial_points": _POINTS,
         "base_estimator": ("GP", "RF", "ET", "GBRT"),
         "acq_func": ("gp_hedge", "LCB", "EI", "PI"),
         "acq_optimizer": ("auto", "sampling", "lbfgs"),
     },
-    MEDIANSTOP: {"min_trials_required": 1, "start_step": 1},
+    MEDIANSTOP: {"min_trials_required": (1, TRIALS.most), "start_step": (1, FIRST_VALUES.most)},
 }
-"""Of each algorithm: the words a setting may be, or the least whole number."""
+"""Of each algorithm: the words a setting may be, or the least and the greatest whole number."""
 
 
 def misset(algorithm: Algorithm) -> str:
@@ -39,11 +40,11 @@ def misset(algorithm: Algorithm) -> str:
                 f"algorithmSettings: {shown(one.name)} is not known; there are: {', '.join(known)}"
             )
         where = f"algorithmSettings[{one.name}] is {shown(one.value)}"
-        if isinstance(allowed, tuple):
-            if one.value not in allowed:
-                return f"{where}; it must be one of: {', '.join(allowed)}"
-        else:
-            number = whole(one.value, _MOST)
-            if number is None or number < allowed:
-                return f"{where}; it must be a whole number from {allowed} to {_MOST}"
+        match allowed:
+            case int(least), int(most):
+                number = whole(one.value, most)
+                if number is None or number < least:
+                    return f"{where}; it must be a whole number from {least} to {most}"
+            case words if one.value not in words:
+                return f"{where}; it must be one of: {', '.join(map(str, words))}"
     return ""

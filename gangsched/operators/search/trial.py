@@ -1,7 +1,8 @@
 """Trials: how their job stands, and what its log says, for the core's reconcile."""
 
-import asyncio
+import re
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -9,19 +10,38 @@ from pydantic import ValidationError
 
 from gangsched.api.katib import TrialSpec
 from gangsched.config import one_sentence
-from gangsched.core.jobs import metrics, trial
+from gangsched.core.bounds import LOG_BYTES, LOG_LINES
+from gangsched.core.jobs import trial
 from gangsched.core.jobs.model import Json
 from gangsched.core.jobs.step import Clock
 from gangsched.core.jobs.tree import Owned, Steps
+from gangsched.core.shown import shown
 from gangsched.kube.client import KubeClient
-from gangsched.kube.errors import KubeError
+from gangsched.kube.errors import KubeError, NotFound
+from gangsched.kube.paths import named
+from gangsched.operators.evaluators import Evaluators, OverrunError, UnusableError
+from gangsched.operators.objects import collection
 from gangsched.operators.owner import OwnerKind
 from gangsched.operators.parse import InvalidJobError
-from gangsched.operators.search.collect import FilterError, read
+from gangsched.operators.precheck import NotYetError
 from gangsched.operators.search.ends import ConditionError, ended
 
-_LOG_BYTES = 64 * 2**20
-_PODS = {
+_FORMAT = "metricsCollector.source.filter.metricsFormat"
+_FEWER = 8
+"""By which the lines of a log's end are divided, until they fit."""
+
+_LISTED = "16"
+"""Pods that are looked at: a job may have thousands."""
+
+_LEVELS = 3
+_BETWEEN = (("batch/v1", "Job"), ("jobset.x-k8s.io/v1alpha2", "JobSet"))
+"""What may stand between a pod and a trial's job."""
+
+_LABEL = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_LABEL_LENGTH = 317
+_LABELS = 16
+
+_JOB_NAMES = {
     "Job": "batch.kubernetes.io/job-name",
     "TrainJob": "jobset.sigs.k8s.io/jobset-name",
     "JobSet": "jobset.sigs.k8s.io/jobset-name",
@@ -37,13 +57,15 @@ _PRIMARY = {
 _MASTER = {"training.kubeflow.org/job-role": "master"}
 
 
-def kind() -> OwnerKind:
+def kind(evaluators: Evaluators) -> OwnerKind:
     """Return how Trials are run."""
 
     def step(owned: Owned, clock: Clock) -> Steps:
         return trial.reconcile(owned, trial.Seen(**owned.seen), clock)
 
-    return OwnerKind(trial.API_VERSION, trial.KIND, trial.JOBS, step, look=look)
+    return OwnerKind(
+        trial.API_VERSION, trial.KIND, trial.JOBS, step, look=partial(_look, evaluators)
+    )
 
 
 def unrunnable(job: Json) -> str:
@@ -76,7 +98,20 @@ def checked(owned: Owned) -> Json:
         raise InvalidJobError(one_sentence(error, f"{subject}: spec")) from error
     if why := unrunnable(spec["runSpec"]):
         raise InvalidJobError(f"{subject}: spec.runSpec {why}")
+    if why := mislabelled(spec.get("primaryPodLabels") or {}):
+        raise InvalidJobError(f"{subject}: spec.primaryPodLabels: {why}")
     return spec
+
+
+def mislabelled(labels: dict[str, str]) -> str:
+    """Return what of labels can select no pods, or nothing."""
+    if len(labels) > _LABELS:
+        return f"there are {len(labels)} labels; {_LABELS} are allowed"
+    for key, value in labels.items():
+        for text in (key, *filter(None, [value])):
+            if len(text) > _LABEL_LENGTH or not _LABEL.fullmatch(text):
+                return f"{shown(text)} is no label"
+    return ""
 
 
 def filters(spec: Json) -> tuple[str, ...]:
@@ -85,7 +120,7 @@ def filters(spec: Json) -> tuple[str, ...]:
     return tuple((source.get("filter") or {}).get("metricsFormat") or ())
 
 
-async def look(client: KubeClient, owned: Owned) -> Owned:
+async def _look(evaluators: Evaluators, client: KubeClient, owned: Owned) -> Owned:
     """Return a trial with what its job and its log say.
 
     Raises:
@@ -101,49 +136,97 @@ async def look(client: KubeClient, owned: Owned) -> Owned:
         now = ended(spec, job)
     except ConditionError as error:
         raise InvalidJobError(f"{subject}: spec.{error}") from error
-    series = None
-    if (
+    if not (
         now == "succeeded"
         or spec.get("earlyStoppingRules")
         or trial.FIRST_STEPS in (owned.body["metadata"].get("annotations") or {})
     ):
-        series = await _series(client, owned, job, subject)
+        return replace(owned, seen={"ended": now})
+    log = await _log(client, owned, job)
+    if log is None:
+        return replace(owned, seen={"ended": now})
+    try:
+        series = await evaluators.values(owned, log, trial.metric_names(spec), filters(spec))
+    except UnusableError as error:
+        raise InvalidJobError(f"{subject}: spec.{_FORMAT}: {error}") from error
+    except OverrunError as error:
+        clause = f"its log cannot be read with spec.{_FORMAT}: {error}"
+        if error.again:
+            raise NotYetError(f"{subject}: {clause}; it is tried again") from error
+        return replace(owned, seen={"ended": now, "unreadable": clause})
     return replace(owned, seen={"ended": now, "series": series})
 
 
-async def _series(
-    client: KubeClient, owned: Owned, job: Json, subject: str
-) -> metrics.Series | None:
-    """Read the metrics in the log of a job's first pod; None where there is no log."""
+async def _log(client: KubeClient, owned: Owned, job: Json) -> bytes | None:
+    """Return the log of a job's first pod; None where there is none.
+
+    Of a long one, its beginning and its end.
+    """
+    pod = await _pod(client, owned, job)
+    if pod is None:
+        return None
+    containers = [one["name"] for one in pod["spec"]["containers"]]
+    container = owned.body["spec"].get("primaryContainerName")
+    if container not in containers:
+        container = containers[0]
+    path = f"{named(_pods(owned.namespace), pod['metadata']['name'])}/log"
+
+    async def read(most: int, **part: str) -> bytes:
+        return (await client.get(path, container=container, limitBytes=str(most), **part))[:most]
+
+    half, lines = LOG_BYTES.most // 2, LOG_LINES.most // 2
+    try:
+        log = await read(LOG_BYTES.most)
+        if len(log) < LOG_BYTES.most:
+            return log
+        end = await read(half, tailLines=str(lines))
+        while len(end) == half and lines > 1:  # cut at its end, which is what is looked for
+            lines = lines // _FEWER or 1
+            end = await read(half, tailLines=str(lines))
+    except KubeError:
+        return None
+    return log[:half] + b"\n" + end
+
+
+async def _pod(client: KubeClient, owned: Owned, job: Json) -> Json | None:
+    """Return the pod whose log counts: the last that was made for the job, of those chosen."""
     spec = owned.body["spec"]
-    key = _PODS.get(job["kind"], "training.kubeflow.org/job-name")
+    key = _JOB_NAMES.get(job["kind"], "training.kubeflow.org/job-name")
     primary = spec.get("primaryPodLabels") or _PRIMARY.get(job["kind"], _MASTER)
     labels = {key: owned.name} | primary
     selector = ",".join(f"{name}={value}" for name, value in labels.items())
-    path = f"/api/v1/namespaces/{owned.namespace}/pods"
-    listed: Any = msgspec.json.decode(await client.get(path, labelSelector=selector))
+    listed: Any = msgspec.json.decode(
+        await client.get(_pods(owned.namespace), labelSelector=selector, limit=_LISTED)
+    )
     # Of several tries of one pod, the last counts.
     pods = sorted(listed["items"], key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
-    if not pods:
-        return None
-    pod = pods[-1]
-    containers = [one["name"] for one in pod["spec"]["containers"]]
-    container = spec.get("primaryContainerName")
-    if container not in containers:
-        container = containers[0]
-    try:
-        log = await client.get(
-            f"{path}/{pod['metadata']['name']}/log",
-            container=container,
-            limitBytes=str(_LOG_BYTES),
-        )
-    except KubeError:
-        return None
-    objective = spec["objective"]
-    names = [objective["objectiveMetricName"], *(objective.get("additionalMetricNames") or [])]
-    try:
-        # In a thread: a log may be long, and others wait for this loop.
-        return await asyncio.to_thread(read, log.decode(errors="replace"), names, filters(spec))
-    except FilterError as error:
-        where = "spec.metricsCollector.source.filter.metricsFormat"
-        raise InvalidJobError(f"{subject}: {where}: {error}") from error
+    for pod in reversed(pods):
+        if await _made_by(client, owned.namespace, pod, job["metadata"]["uid"]):
+            found: Json = pod
+            return found
+    return None
+
+
+async def _made_by(client: KubeClient, namespace: str, body: Json, uid: str) -> bool:
+    """Tell whether an object is a job's: labels, which users choose, do not say so."""
+    for _ in range(_LEVELS):
+        owners = body["metadata"].get("ownerReferences") or []
+        owner = next((one for one in owners if one.get("controller")), None)
+        if owner is None:
+            return False
+        if owner["uid"] == uid:
+            return True
+        if (owner["apiVersion"], owner["kind"]) not in _BETWEEN:
+            return False
+        path = named(collection(owner["apiVersion"], owner["kind"], namespace), owner["name"])
+        try:
+            body = msgspec.json.decode(await client.get(path))
+        except NotFound:
+            return False
+        if body["metadata"]["uid"] != owner["uid"]:
+            return False
+    return False
+
+
+def _pods(namespace: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/pods"
