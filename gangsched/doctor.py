@@ -20,6 +20,7 @@ from gangsched.kube.client import KubeClient
 from gangsched.kube.depth import bounded
 from gangsched.kube.errors import KubeError, NotFound
 from gangsched.kube.quantities import seconds
+from gangsched.kube.users import POLICY
 from gangsched.local.bootstrap import shipped
 from gangsched.operators.neighbours import kinds_of_others
 
@@ -293,6 +294,20 @@ async def _queues(client: KubeClient, _: str) -> AsyncIterator[Finding]:
         yield Finding("ok", "queues", f"{len(queues)} queues, and the default one")
 
 
+async def _users(client: KubeClient, _: str) -> AsyncIterator[Finding]:
+    try:
+        await client.get(POLICY)
+    except NotFound:
+        yield Finding(
+            "warn",
+            "users",
+            "the API server does not note who asks for gangs: all count as one user's",
+            "kubectl apply -f manifests/base/user.yaml; it needs MutatingAdmissionPolicy v1",
+        )
+    else:
+        yield Finding("ok", "users", "the API server notes who asks for gangs")
+
+
 CHECKS: dict[str, Check] = {
     "version": _version,
     "kinds": _kinds,
@@ -302,6 +317,7 @@ CHECKS: dict[str, Check] = {
     "clock": _clock,
     "others": _others,
     "queues": _queues,
+    "users": _users,
 }
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import yaml
 
+from gangsched.api import names
 from gangsched.config import ConfigError
 from gangsched.core import facts as f
 from gangsched.core.accounts.tree import label, number
@@ -288,6 +289,10 @@ def _group_of(job: Data, path: Path, now_s: float) -> Data:
         raise ConfigError(f"{path}: the job is suspended, or asks for no gang")
     group["metadata"] |= {key: job["metadata"][key] for key in ("namespace", "uid")}
     group["metadata"]["creationTimestamp"] = job["metadata"]["creationTimestamp"]
+    given = job["metadata"].get("annotations") or {}
+    group["metadata"]["annotations"] = {
+        key: value for key, value in given.items() if key == names.USER_ANNOTATION
+    }
     return group
 
 

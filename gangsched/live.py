@@ -57,4 +57,5 @@ async def read(
     result = (await asyncio.gather(task, return_exceptions=True))[0]
     if not done.is_set() and isinstance(result, BaseException):
         raise result
+    scheduler.thinking.sort_out()
     return scheduler

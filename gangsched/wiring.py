@@ -44,7 +44,7 @@ async def run(
     stop = _told_to_stop()
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(KubeClient(kubeconfig))
-        # Connections of its own, which no fence holds up: a standby reviews tokens too.
+        # Connections of its own, which no fence holds up.
         own = await stack.enter_async_context(KubeClient(kubeconfig))
         leadership = _leadership(own, config)
         client.may_write = leadership.leads
@@ -57,7 +57,7 @@ async def run(
         else:
             scheduler.binding = Direct(scheduler.pods, scheduler.observe)
             scheduler.engine.beyond_is_judged = False
-        ports = _Ports(stack, config, own)
+        ports = _Ports(stack, config, own, kubeconfig)
         port = await ports.open(scheduler, metrics)
         log.info("binding %s; metrics on port %d", binding, port)
 
@@ -67,14 +67,10 @@ async def run(
             metrics.leader.set(1)
 
         async def operate() -> None:
-            from gangsched.operators.runner import run_operators  # noqa: PLC0415 -- kopf is heavy
-
             await scheduler.ready.wait()  # leading begins with what gangs wait for
             while True:
                 try:
-                    await run_operators(
-                        kubeconfig, client, config.job_kinds, config.scheduler_name, config.job_env
-                    )
+                    await _operators(kubeconfig, client, config)
                 except ConfigError:
                     raise
                 except Exception:  # gangs of others are scheduled whatever the job controllers meet
@@ -101,6 +97,14 @@ async def run(
         await asyncio.gather(*tasks, return_exceptions=True)
         for task in done - {stopping}:
             task.result()  # a loop that ended by itself is a failure: show it
+
+
+async def _operators(kubeconfig: Path | None, client: KubeClient, config: SchedulerConfig) -> None:
+    from gangsched.operators.runner import run_operators  # noqa: PLC0415 -- kopf is heavy
+
+    evaluation = config.evaluation_s, config.evaluation_mib
+    name, env = config.scheduler_name, config.job_env
+    await run_operators(kubeconfig, client, config.job_kinds, name, env, evaluation)
 
 
 def _told_to_stop() -> asyncio.Event:
@@ -161,8 +165,14 @@ def _metrics_routes(scheduler: Scheduler, metrics: Metrics) -> list[web.RouteDef
 class _Ports:
     """What we serve, and by which certificates."""
 
-    def __init__(self, stack: AsyncExitStack, config: SchedulerConfig, client: KubeClient) -> None:
-        self._stack, self._config, self._client = stack, config, client
+    def __init__(
+        self,
+        stack: AsyncExitStack,
+        config: SchedulerConfig,
+        client: KubeClient,
+        kubeconfig: Path | None,
+    ) -> None:
+        self._stack, self._config, self._kubeconfig = stack, config, kubeconfig
         secret = config.tls_secret
         self.certificates = Certificates(client, secret, config.tls_host) if secret else None
 
@@ -172,7 +182,11 @@ class _Ports:
         if isinstance(scheduler.binding, Extender):
             routes = scheduler.binding.routes()
             await self._serve(routes, config.extender_port, clients=True)
-        reviewed = [guard(Reviews(self._client))] if config.metrics_access == "reviewed" else []
+        reviewed: list[Middleware] = []
+        if config.metrics_access == "reviewed":
+            # Tokens are anybody's: a flood of them must not delay what else is asked, or the Lease.
+            asking = KubeClient(self._kubeconfig, tries=1)
+            reviewed = [guard(Reviews(await self._stack.enter_async_context(asking)))]
         routes = _metrics_routes(scheduler, metrics)
         return await self._serve(routes, config.metrics_port, reviewed, clients=False)
 

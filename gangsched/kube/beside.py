@@ -4,15 +4,18 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 from gangsched.config import SchedulerConfig
 from gangsched.core.forecast import Effort, Prediction, forecast
-from gangsched.core.model import GangId
+from gangsched.core.model import GangId, Waiting
+from gangsched.core.refusal import Refusal
 from gangsched.core.snapshot import Asked
 from gangsched.kube.client import KubeClient
 from gangsched.kube.counsel import Counsel
+from gangsched.kube.deadlines import Deadline, LateError
 from gangsched.kube.errors import EngineError
 
 if TYPE_CHECKING:
@@ -39,6 +42,10 @@ class Beside:
         self._scheduler = scheduler
         self._client = client
         self._config = config
+        self._predicting = Deadline("forecast", config.forecast_deadline_s, config.plan_deadline_s)
+        self._advising = Deadline("advice", config.advice_deadline_s, config.plan_deadline_s)
+        self._too_hard: dict[GangId, int] = {}
+        """Versions of gangs that advice took too long for."""
 
     def works(self) -> Mapping[str, Work]:
         """Return what goes on while this process leads, by name."""
@@ -49,6 +56,7 @@ class Beside:
             "advice": self._advise_on,
             "predictions": self._predict_on,
             "history": partial(scheduler.history.run, engine.history, interval_s),
+            "whether users are known": scheduler.users.run,
             "the status of queues": partial(queues.run, engine, lambda: self.predictions),
             "the status of topologies": partial(topologies.run, engine.cluster),
         }
@@ -75,14 +83,15 @@ class Beside:
         scheduler = self._scheduler
         effort = Effort(self._config.forecast_runs, self._config.forecast_cycles)
         while True:
-            snapshot = scheduler.engine.snapshot(scheduler.now_s(), who=Asked.ALL)
+            snapshot = scheduler.thinking.view(Asked.ALL)
             took_s = 0.0
             found: dict[GangId, Prediction] = {}
             if snapshot.waiting:
                 started_s = time.monotonic()
-                found = await asyncio.to_thread(
-                    forecast, snapshot, scheduler.policies, scheduler.now_s(), effort
-                )
+                now_s = scheduler.now_s()
+                work = partial(forecast, snapshot, scheduler.policies, now_s, effort)
+                with suppress(LateError):  # then nothing is predicted
+                    found = await scheduler.thinking.think(self._predicting, work, snapshot)
                 took_s = time.monotonic() - started_s
                 scheduler.metrics.forecast_seconds.observe(took_s)
                 scheduler.status.expect(found, scheduler.engine.reserved)
@@ -108,15 +117,31 @@ class Beside:
             await asyncio.sleep(self._rest_s(self._config.advice_interval_s, took_s))
             took_s, begun_s = 0.0, time.monotonic()
             due = scheduler.engine.unadvised(_ADVISED_AT_ONCE, scheduler.now_s())
+            due = tuple(one for one in due if self._too_hard.get(one[0].gang.id) != one[0].version)
             if not due:
                 continue
             await counsel.look(scheduler.engine, scheduler.now_s())
             for waiting, refusal in due:
-                started_s = time.monotonic()
-                plan = await asyncio.to_thread(counsel.advise, waiting, refusal)
-                scheduler.metrics.advice_seconds.observe(time.monotonic() - started_s)
-                scheduler.accept(plan)
+                if not await self._advise(counsel, waiting, refusal):
+                    break  # what it looked at may not be whole any more
             took_s = time.monotonic() - begun_s
+
+    async def _advise(self, counsel: Counsel, waiting: Waiting, refusal: Refusal) -> bool:
+        """Think about one gang; return whether that ended in time."""
+        scheduler = self._scheduler
+        started_s = time.monotonic()
+        snapshot = counsel.on(waiting)
+        work = partial(counsel.advise, waiting, refusal, snapshot)
+        try:
+            plan = await scheduler.thinking.think(self._advising, work, snapshot)
+        except LateError:
+            known = scheduler.engine.gangs
+            self._too_hard = {g: at for g, at in self._too_hard.items() if g in known}
+            self._too_hard[waiting.gang.id] = waiting.version
+            return False
+        scheduler.metrics.advice_seconds.observe(time.monotonic() - started_s)
+        scheduler.accept(plan)
+        return True
 
     def _rest_s(self, least_s: float, took_s: float) -> float:
         """Return how long to rest after work that may wait: it takes the interpreter from others.

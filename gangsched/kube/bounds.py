@@ -1,7 +1,7 @@
 """What one namespace may ask the scheduler to keep in mind.
 
-A PodGroup whose roles have templates is planned before its pods exist: a few bytes of its author's
-are as many members here as its roles count. A quota on objects does not see them.
+A role with a template is planned before its pods exist, or at least kept in memory: a few bytes of
+its author's are as many members here as it counts. A quota on objects does not see them.
 """
 
 import itertools
@@ -31,7 +31,7 @@ class PlannedPods:
 
         """
         namespace = gang.id.partition("/")[0]
-        pods = sum(role.count for role in gang.roles) if gang.planned_before_creation else 0
+        pods = sum(role.count for role in gang.roles if role.needs is not None)
         _, before = self._pods.get(uid, (namespace, 0))
         total = self._totals.get(namespace, 0) - before + pods
         if total > self.most and pods > before and not runs:

@@ -19,7 +19,16 @@ import msgspec
 from kubernetes import client as kubernetes_client
 from kubernetes import config as kubernetes_config
 
-from gangsched.kube.errors import RETRIABLE, KubeError, NotLeading, Unavailable, error_for
+from gangsched.core.shown import shown
+from gangsched.kube.errors import (
+    RETRIABLE,
+    Invalid,
+    KubeError,
+    NotLeading,
+    Unavailable,
+    error_for,
+)
+from gangsched.kube.paths import strays
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -119,6 +128,7 @@ class KubeClient:
             KubeError: the API refused, or did not answer after every try.
 
         """
+        _refuse_stray(method, path)
         data = None if body is None else _encode(body)
         headers = self._who()
         if data is not None:
@@ -170,6 +180,7 @@ class KubeClient:
             KubeError: the API refused, or the connection broke.
 
         """
+        _refuse_stray("GET", path)
         try:
             async with self._open().get(
                 self.server + path,
@@ -250,6 +261,17 @@ def _in_cluster() -> bool:
     """Tell whether this is a pod that was given no kubeconfig."""
     given = os.environ.get("KUBECONFIG") or Path("~/.kube/config").expanduser().exists()
     return bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and not given
+
+
+def _refuse_stray(method: str, path: str) -> None:
+    """Refuse a path that a name in it leads elsewhere.
+
+    Raises:
+        Invalid: it does.
+
+    """
+    if strays(path):
+        raise Invalid(400, f"{method} {shown(path)} is no path of an object")
 
 
 def _message(content: bytes) -> str:

@@ -9,6 +9,7 @@ from gangsched.api import dialects
 from gangsched.api.podgroup import PodGroupSpec
 from gangsched.api.topology import NearSpec
 from gangsched.config import one_sentence
+from gangsched.core.bounds import SHARED_GPUS
 from gangsched.core.model import NO_CONSTRAINTS, Constraints, Near, NodeName, Share, Slices, Spread
 from gangsched.core.numbers import WHOLE_MAX, whole
 from gangsched.core.shown import shown
@@ -108,7 +109,7 @@ def share(annotations: Mapping[str, str]) -> Share | None:
         return None
     if fraction is not None and memory is not None:
         raise DecodeError(f"annotations {_FRACTION} and {_MEMORY} exclude each other")
-    devices = _positive(annotations, _DEVICES, "1")
+    devices = _positive(annotations, _DEVICES, "1", SHARED_GPUS.most)
     if memory is not None:
         return Share(memory_mib=_positive(annotations, _MEMORY), devices=devices)
     try:
@@ -123,11 +124,13 @@ def share(annotations: Mapping[str, str]) -> Share | None:
     return Share(milli=milli, devices=devices)
 
 
-def _positive(annotations: Mapping[str, str], key: str, default: str = "") -> int:
+def _positive(
+    annotations: Mapping[str, str], key: str, default: str = "", most: int = WHOLE_MAX
+) -> int:
     text = annotations.get(key, default)
-    number = whole(text)
+    number = whole(text, most)
     if not number:
         raise DecodeError(
-            f"annotation {key} is {shown(text)}; it must be a whole number from 1 to {WHOLE_MAX}"
+            f"annotation {key} is {shown(text)}; it must be a whole number from 1 to {most}"
         )
     return number

@@ -9,6 +9,7 @@ from gangsched.core.model import GangId, Waiting
 from gangsched.core.placement.advise import advise
 from gangsched.core.planner import Plan, Planned
 from gangsched.core.policy import Eviction, Placer
+from gangsched.core.progress import Progress
 from gangsched.core.queueing.cycle import Refused
 from gangsched.core.refusal import Reason, Refusal, Remedy
 from gangsched.core.snapshot import Asked, Snapshot
@@ -27,18 +28,24 @@ class Counsel:
         self._snapshot: Snapshot | None = None
         self._protected: frozenset[GangId] = frozenset()
         self._now_s = 0.0
+        self._looks = 0
 
     async def look(self, engine: Engine, now_s: float) -> None:
         """Take a view to advise on."""
         if self._mode != "off":
-            self._protected = await disruption.protected(self._client, engine)
+            self._protected = await disruption.protected(self._client, engine, self._looks)
+            self._looks += 1
         self._snapshot = engine.snapshot(now_s, who=Asked.NONE)
         self._now_s = now_s
 
-    def advise(self, waiting: Waiting, refusal: Refusal) -> Plan:
+    def on(self, waiting: Waiting) -> Snapshot:
+        """Return the view, to think about one gang on."""
+        assert self._snapshot is not None, "look comes first"  # noqa: S101
+        progress = Progress(waiting.gang.id)
+        return replace(self._snapshot, waiting=(waiting,), progress=progress)
+
+    def advise(self, waiting: Waiting, refusal: Refusal, snapshot: Snapshot) -> Plan:
         """Return the refusal with remedies, or the placement that moving others makes room for."""
-        snapshot = self._snapshot
-        assert snapshot is not None, "look comes first"  # noqa: S101
         advised = advise(waiting, snapshot, refusal)
         if self._mode == "off" or refusal.reason not in (Reason.NO_ROOM, Reason.TOPOLOGY):
             return Plan((), (Refused(waiting, advised),), advice=True)

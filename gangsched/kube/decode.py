@@ -3,13 +3,15 @@
 Whatever cannot be read raises `DecodeError` with one sentence; the caller reports it and goes on.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import lru_cache
 
 import msgspec
 
 from gangsched.api import names
 from gangsched.core import facts as f
+from gangsched.core.bounds import AMOUNT, SHARED_GPUS
 from gangsched.core.jobs.jobset_parts import FIRST_RANK
 from gangsched.core.model import (
     NO_CONSTRAINTS,
@@ -25,19 +27,27 @@ from gangsched.core.model import (
 )
 from gangsched.core.numbers import whole
 from gangsched.core.shown import shown
+from gangsched.kube.asking import check, short
 from gangsched.kube.constraints import of_pod, share
-from gangsched.kube.membership import gang_of
-from gangsched.kube.quantities import DecodeError, amounts, seconds
+from gangsched.kube.membership import foreign_id, gang_of, minimum_of
+from gangsched.kube.quantities import DecodeError, amounts, at_most, seconds
 from gangsched.kube.structs import (
+    Amounts,
+    BareSpec,
     Container,
     Pod,
     PodSpec,
+    PodStatus,
     Requirement,
     SelectorTerm,
+    bare_pod_decoder,
     pod_decoder,
 )
 
 _NOTHING: Mapping[str, str] = {}
+
+_BEYOND_NAMED = 8
+"""Of many volumes the first are named."""
 
 _BEYOND_VOLUMES = {
     "persistentVolumeClaim": "PersistentVolumeClaim",
@@ -48,7 +58,7 @@ _BEYOND_VOLUMES = {
 
 def _add(total: dict[str, int], more: dict[str, int]) -> None:
     for resource, amount in more.items():
-        total[resource] = total.get(resource, 0) + amount
+        total[resource] = min(total.get(resource, 0) + amount, AMOUNT.most)
 
 
 def _largest(total: dict[str, int], other: dict[str, int]) -> None:
@@ -56,24 +66,60 @@ def _largest(total: dict[str, int], other: dict[str, int]) -> None:
         total[resource] = max(total.get(resource, 0), amount)
 
 
-def _requested(container: Container) -> dict[str, int]:
+Read = Callable[[Amounts], dict[str, int]]
+
+
+def _requested(container: Container, read: Read) -> dict[str, int]:
     # The API server defaults requests to limits; templates that never passed it need the same.
-    return amounts(container.resources.limits | container.resources.requests)
+    return read(container.resources.limits | container.resources.requests)
 
 
-def requests(spec: PodSpec) -> Requests:
+def _held(container: Container, status: PodStatus, read: Read) -> dict[str, int]:
+    """Return what a container occupies while it is resized in place: the most it may have.
+
+    Of a growth that its node has no room for, that is what it has already (KEP-1287).
+    """
+    asked, wanted = _requested(container, read), container.resources.requests
+    statuses = (*status.container_statuses, *status.init_container_statuses)
+    found = next((one for one in statuses if one.name == container.name), None)
+    if found is None or found.resources is None:
+        return asked
+    if found.resources.requests == found.allocated_resources == wanted:
+        return asked  # nothing is being resized: so it is with nearly all
+    has = read(found.resources.requests)
+    _largest(has, read(found.allocated_resources))
+    if not _infeasible(status):
+        _largest(has, asked)
+    return has
+
+
+def _infeasible(status: PodStatus) -> bool:
+    return any(
+        one.type == "PodResizePending" and one.reason == "Infeasible" for one in status.conditions
+    )
+
+
+_NO_STATUS = PodStatus()
+_encode = msgspec.json.Encoder().encode
+
+
+def requests(
+    spec: PodSpec | BareSpec, status: PodStatus = _NO_STATUS, read: Read = amounts
+) -> Requests:
     """Return what a pod occupies: containers and sidecars together, or the largest init step.
 
-    Follows k8s.io/component-helpers/resource.PodRequests (KEP-753 sidecars, KEP-2837 pod level).
+    Follows k8s.io/component-helpers/resource.PodRequests (KEP-753 sidecars, KEP-2837 pod level,
+    KEP-1287 resizing in place). `read` turns quantities into numbers.
     """
     total: dict[str, int] = {}
     for container in spec.containers:
-        _add(total, _requested(container))
+        _add(total, _held(container, status, read))
     sidecars: dict[str, int] = {}
     initial: dict[str, int] = {}
     for container in spec.init_containers:
-        step = _requested(container)
-        if container.restart_policy == "Always":
+        sidecar = container.restart_policy == "Always"
+        step = _held(container, status, read) if sidecar else _requested(container, read)
+        if sidecar:
             _add(total, step)
             _add(sidecars, step)
             step = dict(sidecars)
@@ -82,8 +128,8 @@ def requests(spec: PodSpec) -> Requests:
         _largest(initial, step)
     _largest(total, initial)
     if spec.resources is not None:
-        total |= amounts(spec.resources.requests)
-    _add(total, amounts(spec.overhead))
+        total |= read(spec.resources.requests)
+    _add(total, read(spec.overhead))
     return tuple(sorted((name, amount) for name, amount in total.items() if amount > 0))
 
 
@@ -126,7 +172,7 @@ def _beyond(spec: PodSpec) -> tuple[str, ...]:
         found.append("topology spread constraints")
     if spec.resource_claims:
         found.append("resource claims")
-    return tuple(found)
+    return tuple(found[:_BEYOND_NAMED])
 
 
 def _host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
@@ -135,23 +181,28 @@ def _host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
     In the node's own network that is every port it names: the API server writes that into pods,
     and of a template, before there is one, it is true as well.
     """
+    sidecars = (one for one in spec.init_containers if one.restart_policy == "Always")
     taken = (
         (
             port.protocol,
             port.host_ip or "0.0.0.0",
             port.host_port or (port.container_port if spec.host_network else 0),
         )
-        for container in spec.containers
+        for container in (*spec.containers, *sidecars)
         for port in container.ports
     )
     return tuple(sorted(one for one in taken if one[2]))
 
 
-def needs(spec: PodSpec, annotations: Mapping[str, str] = _NOTHING) -> PodNeeds:
+def needs(
+    spec: PodSpec,
+    annotations: Mapping[str, str] = _NOTHING,
+    status: PodStatus = _NO_STATUS,
+) -> PodNeeds:
     """Return what a pod asks of its node.
 
     Raises:
-        DecodeError: a quantity or an annotation about GPUs is wrong.
+        DecodeError: a quantity or an annotation about GPUs is wrong, or it is beyond a bound.
 
     """
     required: tuple[NodeTerm, ...] = ()
@@ -161,8 +212,10 @@ def needs(spec: PodSpec, annotations: Mapping[str, str] = _NOTHING) -> PodNeeds:
         if affinity.required is not None:
             required = tuple(map(_term, affinity.required.node_selector_terms))
         preferred = tuple((p.weight, _term(p.preference)) for p in affinity.preferred)
+    for t in spec.tolerations:
+        short((t.key, t.operator, t.value, t.effect))  # before it is remembered
     asked = PodNeeds(
-        requests=requests(spec),
+        requests=requests(spec, status),
         selector=tuple(
             Expression(key, "In", (value,)) for key, value in sorted(spec.node_selector.items())
         ),
@@ -175,6 +228,7 @@ def needs(spec: PodSpec, annotations: Mapping[str, str] = _NOTHING) -> PodNeeds:
         beyond=_beyond(spec),
         share=share(annotations),
     )
+    check(asked)
     return _shared(asked)
 
 
@@ -191,33 +245,39 @@ def decode_pod(raw: bytes) -> Pod:
         raise DecodeError(f"pod: {error}") from error
 
 
+def stamp(pod: Pod) -> tuple[int, int] | None:
+    """Return what changes when a bound pod takes something else; None while it is not bound."""
+    if not pod.spec.node_name:
+        return None
+    status = pod.status
+    sizes = (status.container_statuses, status.init_container_statuses, _infeasible(status))
+    return pod.metadata.generation, hash(_encode(sizes))
+
+
 def pod_fact(pod: Pod, schedulers: frozenset[str], known: PodNeeds | None = None) -> f.PodSeen:
     """Turn a pod into its fact; `known` saves reading needs that cannot have changed.
 
-    Raises:
-        DecodeError: a quantity is wrong.
-
+    Whatever is wrong with a pod is told with it: it takes room all the same.
     """
     metadata, spec = pod.metadata, pod.spec
     key = f"{metadata.namespace}/{metadata.name}"
-    try:
-        wants = known if known is not None else needs(spec)
-    except DecodeError as error:
-        raise DecodeError(f"pod {key}: {error}") from error
     ours = spec.scheduler_name in schedulers
     gates = [gate.name for gate in spec.scheduling_gates]
-    asked, invalid = NO_CONSTRAINTS, ""
+    # GPUs are shared by what our schedulers plan; others keep books of their own.
+    annotations = metadata.annotations if ours else _NOTHING
+    wants, invalid = (known, "") if known is not None else _takes(pod, annotations)
+    asked = NO_CONSTRAINTS
     devices: tuple[int, ...] = ()
-    if metadata.annotations:
-        # A pod with a wrong annotation takes room all the same: it must not be overlooked.
-        try:
-            devices = _devices(metadata.annotations)
-            if known is None:
-                wants = needs(spec, metadata.annotations)
-            if ours:
-                asked = of_pod(metadata.annotations, f"pod {key}")
-        except DecodeError as error:
-            invalid = str(error) if str(error).startswith("pod ") else f"pod {key}: {error}"
+    try:
+        if ours:
+            minimum_of(pod)
+        if annotations:
+            devices = _devices(annotations)
+            asked = of_pod(annotations, f"pod {key}")
+    except DecodeError as error:
+        invalid = invalid or str(error)
+    if invalid and not invalid.startswith("pod "):
+        invalid = f"pod {key}: {invalid}"
     return f.PodSeen(
         uid=PodUid(metadata.uid),
         name=PodName(key),
@@ -241,6 +301,53 @@ def pod_fact(pod: Pod, schedulers: frozenset[str], known: PodNeeds | None = None
     )
 
 
+def _takes(pod: Pod, annotations: Mapping[str, str]) -> tuple[PodNeeds, str]:
+    """Return what a pod takes, and what is wrong with what it says of that."""
+    if pod.spec.node_name and not _said_by_us(annotations):
+        annotations = _NOTHING
+    try:
+        return needs(pod.spec, annotations, pod.status), ""
+    except DecodeError as error:
+        problem = str(error)
+    part = None
+    with suppress(DecodeError):
+        part = share(annotations)
+    amounts_now = requests(pod.spec, pod.status, at_most)
+    return PodNeeds(amounts_now, host_ports=_host_ports(pod.spec), share=part), problem
+
+
+def _said_by_us(annotations: Mapping[str, str]) -> bool:
+    """Tell whether our binding can have written which GPUs a bound pod shares.
+
+    It names one for each part. Whoever else binds a pod gives it no part of any.
+    """
+    part, said = None, annotations.get(names.DEVICES_ANNOTATION)
+    with suppress(DecodeError):
+        part = share(annotations)
+    return said is not None and (part is None or said.count(",") + 1 == part.devices)
+
+
+def bare_fact(raw: bytes, schedulers: frozenset[str]) -> f.PodSeen:
+    """Turn a pod that is not understood into its fact: it takes room, and is nobody's member.
+
+    Raises:
+        msgspec.DecodeError: not even that can be read.
+
+    """
+    pod = bare_pod_decoder.decode(raw)
+    metadata, spec = pod.metadata, pod.spec
+    alone = foreign_id(metadata.namespace, "pod", metadata.name)
+    return f.PodSeen(
+        uid=PodUid(metadata.uid),
+        name=PodName(f"{metadata.namespace}/{metadata.name}"),
+        needs=PodNeeds(requests(spec, read=at_most)),
+        gang=alone if spec.scheduler_name in schedulers else None,
+        node=NodeName(spec.node_name) if spec.node_name else None,
+        ended=pod.status.phase in ("Succeeded", "Failed"),
+        failed=pod.status.phase == "Failed",
+    )
+
+
 def _ready(pod: Pod) -> bool:
     """Tell whether a pod says that it is ready."""
     return any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions)
@@ -259,12 +366,15 @@ def _devices(annotations: Mapping[str, str]) -> tuple[int, ...]:
     text = annotations.get(names.DEVICES_ANNOTATION)
     if text is None:
         return ()
-    found = tuple(index for part in text.split(",") if (index := whole(part)) is not None)
-    if len(found) <= text.count(","):
+    most = SHARED_GPUS.most
+    parts = text.split(",", most)
+    found = [index for part in parts if (index := whole(part, most - 1)) is not None]
+    if len(found) < len(parts) or len(found) > most:
         raise DecodeError(
-            f"annotation {names.DEVICES_ANNOTATION} is {shown(text)}; it must be GPU indices"
+            f"annotation {names.DEVICES_ANNOTATION} is {shown(text)}; it must be GPU indices, each "
+            f"below {most}"
         )
-    return found
+    return tuple(found)
 
 
 def unschedulable_message(pod: Pod) -> str | None:

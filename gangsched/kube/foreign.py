@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gangsched.api import dialects, names
+from gangsched.api import dialects
 from gangsched.api.podgroup import PodGroupSpec
 from gangsched.core.model import Gang, GangId
 from gangsched.core.queues import DEFAULT_QUEUE
@@ -26,6 +26,7 @@ from gangsched.kube.membership import (
 )
 from gangsched.kube.quantities import DecodeError, UnknownClassError, seconds
 from gangsched.kube.structs import GroupObject
+from gangsched.kube.users import asked_by
 
 Spec = Mapping[str, Any]
 _MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
@@ -107,7 +108,7 @@ class Kind:
             expected_runtime_s=spec.expectedRuntimeSeconds,
             constraints=constraints.constraints(spec),
             preemptible=spec.preemptible,
-            user=metadata.annotations.get(names.USER_ANNOTATION, ""),
+            user=asked_by(metadata.annotations, metadata.namespace),
         )
 
 

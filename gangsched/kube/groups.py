@@ -5,17 +5,19 @@ from typing import Any
 import msgspec
 from pydantic import ValidationError
 
-from gangsched.api import dialects, names
+from gangsched.api import dialects
 from gangsched.api.podgroup import PodGroupSpec, PodGroupStatus
 from gangsched.api.topology import TopologySpec
 from gangsched.config import one_sentence
 from gangsched.core import facts as f
+from gangsched.core.bounds import PODS_OF_GANG, RESOURCES_OF_NODE
 from gangsched.core.model import Gang, GangId, Node, NodeName, PodName, PodNeeds, Role, Taint
 from gangsched.core.numbers import whole
 from gangsched.core.queues import DEFAULT_QUEUE
 from gangsched.core.shown import shown
 from gangsched.core.topology import Topology
 from gangsched.kube import constraints, mig
+from gangsched.kube.asking import few
 from gangsched.kube.decode import needs
 from gangsched.kube.quantities import DecodeError, UnknownClassError, amounts, seconds
 from gangsched.kube.structs import (
@@ -27,6 +29,7 @@ from gangsched.kube.structs import (
     node_decoder,
     priority_class_decoder,
 )
+from gangsched.kube.users import asked_by
 
 
 def node_fact(raw: bytes) -> f.NodeSeen:
@@ -39,6 +42,7 @@ def node_fact(raw: bytes) -> f.NodeSeen:
     try:
         node = node_decoder.decode(raw)
         allocatable = amounts(node.status.allocatable)
+        few(len(allocatable), RESOURCES_OF_NODE)
     except msgspec.DecodeError as error:
         raise DecodeError(f"node: {error}") from error
     except DecodeError as error:
@@ -137,6 +141,7 @@ def pod_group(raw: bytes, priorities: dict[str, int]) -> tuple[Gang, PodGroupSta
     status = _status(group.status)
     minimum = spec.minMember or sum(role.min_count for role in roles) or 1
     total = sum(role.count for role in roles)
+    few(total, PODS_OF_GANG, f"PodGroup {key}: spec.roles: ")
     if roles and minimum > total:
         raise DecodeError(
             f"PodGroup {key}: spec.minMember is {minimum}, above the {total} pods of its roles"
@@ -156,10 +161,11 @@ def pod_group(raw: bytes, priorities: dict[str, int]) -> tuple[Gang, PodGroupSta
         checkpoint_s=checkpoint_s,
         movable=spec.movable,
         min_runtime_s=spec.minRuntimeSeconds,
-        user=spec.user or group.metadata.annotations.get(names.USER_ANNOTATION, ""),
+        user=asked_by(group.metadata.annotations, group.metadata.namespace),
         preemptible=spec.preemptible,
         ready_timeout_s=spec.readyTimeoutSeconds,
         max_runtime_s=spec.maxRuntimeSeconds,
+        charged=status.queue,
     )
     return gang, status, group.metadata.uid
 

@@ -1,7 +1,8 @@
 """A queue with a lane for each namespace: each has its turn, however much others have put in."""
 
 import asyncio
-from collections import deque
+import sys
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -9,16 +10,29 @@ T = TypeVar("T")
 
 
 class Lanes(Generic[T]):
-    """A queue of items, each in the lane that `lane` says; lanes take turns, items in order."""
+    """A queue of items, each in the lane that `lane` says; lanes take turns, items in order.
 
-    def __init__(self, lane: Callable[[T], str]) -> None:
+    At most `most` items of a lane are out at a time, where `done` is called with each.
+    """
+
+    def __init__(self, lane: Callable[[T], str], most: int = sys.maxsize) -> None:
         self._lane = lane
+        self._most = most
+        self._out: Counter[str] = Counter()
         self._lanes: dict[str, deque[T]] = {}
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     def put(self, item: T) -> None:
         """Add an item."""
         self._lanes.setdefault(self._lane(item), deque()).append(item)
+        self._wake()
+
+    def done(self, item: T) -> None:
+        """Take note that an item that was taken is no longer worked on."""
+        lane = self._lane(item)
+        self._out[lane] -= 1
+        if not self._out[lane]:
+            del self._out[lane]
         self._wake()
 
     def _wake(self) -> None:
@@ -30,7 +44,7 @@ class Lanes(Generic[T]):
 
     async def get(self) -> T:
         """Take the first item of the lane whose turn it is, once there is one."""
-        while not self._lanes:
+        while (lane := self._next()) is None:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(waiter)
             try:
@@ -39,12 +53,16 @@ class Lanes(Generic[T]):
                 if waiter.done() and not waiter.cancelled():
                     self._wake()  # it was our turn: it is somebody else's
                 raise
-        lane = next(iter(self._lanes))
         items = self._lanes.pop(lane)
         item = items.popleft()
+        if self._most < sys.maxsize:
+            self._out[lane] += 1
         if items:
             self._lanes[lane] = items  # at the end: dicts keep their order
         return item
+
+    def _next(self) -> str | None:
+        return next((lane for lane in self._lanes if self._out[lane] < self._most), None)
 
     def __len__(self) -> int:
         return sum(map(len, self._lanes.values()))

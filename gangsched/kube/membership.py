@@ -22,6 +22,7 @@ from gangsched.core.queues import DEFAULT_QUEUE
 from gangsched.core.shown import shown
 from gangsched.kube.quantities import DecodeError
 from gangsched.kube.structs import Pod
+from gangsched.kube.users import asked_by
 
 PLUGINS = "scheduling.x-k8s.io"
 VOLCANO = "scheduling.volcano.sh"
@@ -85,37 +86,47 @@ def _told(pod: Pod) -> tuple[str, str]:
 def implicit_gang(pod: Pod) -> Gang | None:
     """Return the gang that a pod declares by itself; None where an object declares it.
 
+    With a minimum that is no number it is one of any size: its pods are told, and not planned.
+    """
+    try:
+        minimum = minimum_of(pod)
+    except DecodeError:
+        minimum = 1
+    if minimum is None:
+        return None
+    metadata = pod.metadata
+    return Gang(
+        gang_of(pod),
+        minimum,
+        queue=queue_of(metadata.labels, metadata.annotations) or DEFAULT_QUEUE,
+        # Every pod of the group must declare the same gang: nothing here may be the pod's own.
+        # Where others than the first one's user add pods, the first is asked (see `PodsSeen`).
+        user=asked_by(metadata.annotations, metadata.namespace),
+        implicit=True,
+    )
+
+
+def minimum_of(pod: Pod) -> int | None:
+    """Return how many pods a pod says belong to its gang; None where an object says so.
+
     Raises:
-        DecodeError: its minimum is no number above zero.
+        DecodeError: that is no number above zero.
 
     """
     metadata = pod.metadata
     labels, annotations = metadata.labels, metadata.annotations
     if names.POD_GROUP_LABEL in labels:
         text = labels.get(names.MIN_MEMBER_LABEL)
-        if text is None:
-            return None
-        minimum = _count(pod, f"label {names.MIN_MEMBER_LABEL}", text)
-    else:
-        whose, _ = _told(pod)
-        match whose:
-            case "pod":
-                minimum = 1
-            case "kueue":
-                text = annotations[_KUEUE_COUNT]
-                minimum = _count(pod, f"annotation {_KUEUE_COUNT}", text)
-            case "lws":
-                size = annotations.get(f"{_LWS}/size", "1")
-                minimum = _count(pod, f"annotation {_LWS}/size", size)
-            case _:
-                return None
-    return Gang(
-        gang_of(pod),
-        minimum,
-        queue=queue_of(labels, annotations) or DEFAULT_QUEUE,
-        # Every pod of the group must declare the same gang: nothing here may be the pod's own.
-        implicit=True,
-    )
+        return _count(pod, f"label {names.MIN_MEMBER_LABEL}", text) if text is not None else None
+    whose, _ = _told(pod)
+    match whose:
+        case "pod":
+            return 1
+        case "kueue":
+            return _count(pod, f"annotation {_KUEUE_COUNT}", annotations[_KUEUE_COUNT])
+        case "lws":
+            return _count(pod, f"annotation {_LWS}/size", annotations.get(f"{_LWS}/size", "1"))
+    return None
 
 
 def _count(pod: Pod, where: str, text: str) -> int:

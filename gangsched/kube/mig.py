@@ -14,6 +14,7 @@ import yaml
 
 from gangsched.api import names
 from gangsched.core import mig
+from gangsched.core.bounds import SHARED_GPUS
 from gangsched.core.model import GPU, Layout
 from gangsched.core.numbers import whole
 from gangsched.core.orders import CutGpus
@@ -76,14 +77,19 @@ def _known(
         except (ValueError, TypeError, KeyError, AttributeError):
             return ()  # ours alone: a scribble there makes the node unknown, not wrong
     if config == "all-disabled":
-        return ((),) * allocatable.get(GPU, 0)
+        return ((),) * _gpus(allocatable.get(GPU, 0))
     memory = labels.get(_MEMORY, "")
     model = mig.model_of(labels.get(_PRODUCT, ""), whole(memory) or 0)
     full = None if model is None else mig.full(model, config.removeprefix("all-"))
     if full is None:
         return ()
     ((profile, each),) = full
-    return (full,) * (allocatable.get(mig.resource(profile), 0) // each)
+    return (full,) * _gpus(allocatable.get(mig.resource(profile), 0) // each)
+
+
+def _gpus(count: int) -> int:
+    """Return how many GPUs to list one by one: none of a node that says it has any number."""
+    return count if count <= SHARED_GPUS.most else 0
 
 
 class MigWriter:

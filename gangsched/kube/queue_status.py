@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gangsched.core.accounts.tree import number
+from gangsched.core.bounds import SPENT_ROWS
 from gangsched.core.engine import Engine, State
 from gangsched.core.forecast import Prediction
 from gangsched.core.model import GangId
@@ -22,10 +23,14 @@ _SPENT_EVERY_S = 30.0
 class QueueStatusWriter:
     """Writes the status of Queues and Reservations when it changed, at most every two seconds."""
 
-    def __init__(self, client: KubeClient, now_s: Callable[[], float]) -> None:
+    def __init__(
+        self, client: KubeClient, now_s: Callable[[], float], *, name_gangs: bool = False
+    ) -> None:
+        """`name_gangs` lets everybody who may read a Queue read which gang is next in it."""
         self.queues = DeclaredStatus(client, "Queue", "queues")
         self.reservations = DeclaredStatus(client, "Reservation", "reservations")
         self._now_s = now_s
+        self._name_gangs = name_gangs
         self._spent_s = 0.0
         self._spent: dict[str, float] = {}
 
@@ -41,6 +46,8 @@ class QueueStatusWriter:
             counts = pending_and_admitted(engine)
             for name in self.queues:
                 status = queue_status(engine, name, now_s, counts, predictions())
+                if status.get("head") and not self._name_gangs:
+                    status["head"] |= {"gang": "", "message": ""}
                 await self._write_queue(engine, name, status, now_s, spent=name in moved)
             for name in self.reservations:
                 await self.reservations.write(name, reservation_status(engine, name, now_s))
@@ -165,19 +172,27 @@ def head_of(
 
 
 def spent_status(engine: Engine, name: str, now_s: float) -> list[dict[str, Any]]:
-    """Return the GPU time of a queue and its users, for the next process."""
-    found = []
+    """Return the GPU time of a queue and of its users, for the next process.
+
+    Where they are more than there is room for, those who spent most are kept: nobody's budget
+    begins anew because others spent little.
+    """
+    found: list[dict[str, Any]] = []
     ledger = engine.ledger
-    for (queue, user), time in sorted(ledger.accounts.items()):
-        if queue != name:
-            continue
+    there = [user for queue, user in ledger.accounts if queue == name]
+    users = ledger.by_spent(name, (user for user in there if user), now_s)
+    for user in ["", *users] if "" in there else users:
+        time = ledger.accounts[name, user]
         time.advance(now_s, ledger.half_life_s)
         base = {"user": user, "decayedGpuSeconds": round(time.decayed, 3)}
-        found += [
+        rows = [
             {**base, "periodSeconds": p, "period": n, "gpuSeconds": round(s, 3)}
             for p, (n, s) in time.periods.items()
         ] or [base]
-    return found[:1000]
+        if len(found) + len(rows) > SPENT_ROWS.most:
+            break
+        found += rows
+    return found
 
 
 def reservation_status(engine: Engine, name: str, now_s: float) -> dict[str, Any]:

@@ -39,10 +39,6 @@ def queue(raw: bytes, priorities: dict[str, int], namespaces: Namespaces) -> Que
     group = _object(raw)
     subject = f"Queue {group.metadata.name}"
     spec = _spec(QueueSpec, group, subject)
-    priority = priorities.get(spec.defaultPriorityClassName)
-    if spec.defaultPriorityClassName and priority is None:
-        where = f"{subject}: spec.defaultPriorityClassName"
-        raise UnknownClassError(where, spec.defaultPriorityClassName, priorities)
     allowed = set(spec.namespaces)
     if spec.namespaceSelector is not None:
         wanted = spec.namespaceSelector.matchLabels.items()
@@ -55,7 +51,8 @@ def queue(raw: bytes, priorities: dict[str, int], namespaces: Namespaces) -> Que
         priority=spec.priority,
         max_runtime_s=spec.maxRuntimeSeconds,
         default_runtime_s=spec.defaultRuntimeSeconds,
-        default_priority=priority,
+        default_priority=_class(spec.defaultPriorityClassName, "default", subject, priorities),
+        highest_priority=_class(spec.maxPriorityClassName, "max", subject, priorities),
         namespaces=frozenset(allowed),
         open_to_all=not spec.namespaces and spec.namespaceSelector is None,
         user_limits=tuple(
@@ -76,7 +73,16 @@ def queue(raw: bytes, priorities: dict[str, int], namespaces: Namespaces) -> Que
         ),
         min_runtime_s=spec.minRuntimeSeconds,
         stop=Stop(spec.stop),
+        exclusive=spec.exclusive,
+        firm_loans=spec.nonPreemptibleMayBorrow,
     )
+
+
+def _class(name: str, which: str, subject: str, priorities: dict[str, int]) -> int | None:
+    """Return the value of the PriorityClass that a field names."""
+    if name and name not in priorities:
+        raise UnknownClassError(f"{subject}: spec.{which}PriorityClassName", name, priorities)
+    return priorities.get(name)
 
 
 def _quota(spec: QuotaSpec, subject: str) -> Quota:

@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from gangsched.api import names
 from gangsched.core import facts as f
 from gangsched.core import orders as o
@@ -145,7 +147,7 @@ class PodsSeen(Receiver):
 
     def __init__(self, scheduler: "Scheduler") -> None:
         super().__init__(scheduler)
-        self._needs: dict[str, tuple[int, PodNeeds]] = {}
+        self._needs: dict[str, tuple[object, PodNeeds]] = {}
 
     def ahead(self, raw: bytes) -> None:
         """Read what a pod asks while it is kept back: with 50,000 pods, that takes seconds."""
@@ -153,36 +155,61 @@ class PodsSeen(Receiver):
             self._read(decode.decode_pod(raw))
 
     def _read(self, pod: Pod) -> f.PodSeen:
-        metadata = pod.metadata
-        known = self._needs.get(metadata.uid)
-        wants = known[1] if known is not None and known[0] == metadata.generation else None
-        fact = decode.pod_fact(pod, self.scheduler.names, wants)
-        self._needs[fact.uid] = (metadata.generation, fact.needs)
+        """Turn a pod into its fact; what a bound one takes changes as it is resized alone."""
+        stamp = decode.stamp(pod)
+        known = self._needs.get(pod.metadata.uid)
+        same = known is not None and stamp is not None and known[0] == stamp
+        fact = decode.pod_fact(pod, self.scheduler.names, known[1] if known and same else None)
+        if not fact.invalid:  # what is wrong with it must be said again
+            self._needs[fact.uid] = (stamp, fact.needs)
         return fact
 
     def take(self, raw: bytes) -> None:
         """Turn an object into facts."""
         scheduler = self.scheduler
         pod = decode.decode_pod(raw)
-        fact = self._read(pod)
+        fact = scheduler.engine.as_known(self._read(pod))
         if fact.gang is None and fact.node is None:
             return  # another scheduler's pod, and it takes no room yet
-        new = scheduler.engine.pod(fact.uid) is None
-        if fact.gang is not None and (new or fact.gang not in scheduler.engine.gangs):
-            self._declare(pod, fact.gang)
-            self.scheduler.workloads.pod(pod)
+        known = scheduler.engine.pod(fact.uid)
+        if fact.gang is not None:
+            same = known is not None and known.gang == fact.gang and not known.invalid
+            if not same or fact.gang not in scheduler.engine.gangs:
+                self._declare(pod, fact)
+                self.scheduler.workloads.pod(pod)
+        if fact.invalid and (known is None or known.invalid != fact.invalid):
+            log.warning("%s", fact.invalid)
+            scheduler.metrics.malformed.labels(self.kind).inc()
         scheduler.observe(fact)
         self._judge(pod, fact)
         if fact.gang is not None and foreign.whose(fact.gang) and (fact.ended or fact.ready):
             scheduler.status.touch(fact.gang)
 
-    def _declare(self, pod: Pod, gang_id: GangId) -> None:
+    def malformed(self, raw: bytes, message: str) -> None:
+        """Let a pod that is not understood take its room all the same, where it runs."""
+        try:
+            fact = decode.bare_fact(raw, self.scheduler.names)
+        except msgspec.DecodeError:
+            log.exception("a pod is not counted, for not even its node can be read: %s", message)
+            return
+        if self.scheduler.engine.pod(fact.uid) is None and fact.node is not None:
+            self.scheduler.observe(fact)
+
+    def _declare(self, pod: Pod, fact: f.PodSeen) -> None:
+        """Tell the engine of a gang that its pods declare; a wrong one never changes another."""
+        assert fact.gang is not None, "asked by take"  # noqa: S101
         metadata = pod.metadata
         subject = Subject("v1", "Pod", metadata.namespace, metadata.name, metadata.uid)
+        self.scheduler.status.subject(fact.gang, subject)
+        known = self.scheduler.engine.gangs.get(fact.gang)
         gang = implicit_gang(pod)
-        self.scheduler.status.subject(gang_id, subject)
-        if gang is not None:
-            self.scheduler.observe(f.GangSeen(gang))
+        if gang is None or gang.id != fact.gang:
+            return
+        if known is not None and known.spec is not None:
+            if fact.invalid or not known.spec.implicit:
+                return  # its object says what it is: a label of one pod changes nothing
+            gang = replace(gang, user=known.spec.user)
+        self.scheduler.declare(gang)
 
     def _judge(self, pod: Pod, fact: f.PodSeen) -> None:
         """Take kube-scheduler's own word that a reserved pod cannot go to its node."""
@@ -228,7 +255,7 @@ class Groups(Named):
         new = uid not in self._read
         self._read.add(uid)
         self.scheduler.status.valid(gang.id)
-        self.scheduler.observe(f.GangSeen(gang))
+        self.scheduler.declare(gang)
         return new
 
     def misunderstood(self, raw: bytes, gang_id: GangId, message: str) -> None:

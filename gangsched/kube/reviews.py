@@ -1,43 +1,108 @@
 """Who may read what we serve: the API server reviews the token, then the right to the path."""
 
+import asyncio
 import hashlib
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+from gangsched.core.bounds import REVIEWS_WAITING, TOKENS_KNOWN
 from gangsched.kube.client import KubeClient
 from gangsched.kube.errors import KubeError
 
 _KEPT_S = 60.0
-_KEPT_MOST = 1024
+_REFUSED_S = 10.0
+_REVIEW_S = 10.0
+_AT_ONCE = 2
 _OPEN = ("/healthz", "/readyz")
 """What probes ask has no secrets, and probes have no token."""
 
 
+class BusyError(Exception):
+    """Too many tokens wait for their review already."""
+
+
+class _Known:
+    """Answers by token and path, a bounded number: the oldest goes first."""
+
+    def __init__(self, kept_s: float) -> None:
+        self._kept_s = kept_s
+        self._answers: dict[tuple[bytes, str], tuple[float, int]] = {}
+
+    def __contains__(self, key: tuple[bytes, str]) -> bool:
+        """Tell whether there was such an answer, however old."""
+        return key in self._answers
+
+    def get(self, key: tuple[bytes, str]) -> int | None:
+        until_s, found = self._answers.get(key, (0.0, 0))
+        return found if time.monotonic() < until_s else None
+
+    def put(self, key: tuple[bytes, str], found: int) -> None:
+        self._answers.pop(key, None)
+        if len(self._answers) >= TOKENS_KNOWN.most:
+            del self._answers[next(iter(self._answers))]
+        self._answers[key] = time.monotonic() + self._kept_s, found
+
+    def drop(self, key: tuple[bytes, str]) -> None:
+        self._answers.pop(key, None)
+
+
+class _Turnstile:
+    """Lets a few reviews be made at once, and a bounded number wait."""
+
+    def __init__(self) -> None:
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._waiting = 0
+
+    @asynccontextmanager
+    async def passed(self) -> AsyncIterator[None]:
+        if self._waiting >= REVIEWS_WAITING.most:
+            raise BusyError
+        self._waiting += 1
+        try:
+            async with self._slots:
+                yield
+        finally:
+            self._waiting -= 1
+
+
 class Reviews:
-    """Answers by token and path, each kept for a minute."""
+    """Answers by token and path: who may is remembered for a minute, who may not for less.
+
+    Whoever was let in before does not wait behind those who never were: any pod may send tokens.
+    """
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
-        self._known: dict[tuple[bytes, str], tuple[float, int]] = {}
+        self._allowed, self._refused = _Known(_KEPT_S), _Known(_REFUSED_S)
+        self._returning, self._strangers = _Turnstile(), _Turnstile()
 
     async def status(self, token: str, path: str) -> int:
         """Return 200 where a token's owner may get a path, else 401 or 403.
 
         Raises:
             KubeError: the API server gave no answer.
+            TimeoutError: it took too long.
+            BusyError: too many wait for theirs.
 
         """
         key = hashlib.sha256(token.encode()).digest(), path
-        known = self._known.get(key)
-        if known is not None and time.monotonic() < known[0]:
-            return known[1]
-        found = await self._ask(token, path)
-        if len(self._known) >= _KEPT_MOST:
-            self._known.clear()
-        self._known[key] = time.monotonic() + _KEPT_S, found
+        known = self._allowed.get(key) or self._refused.get(key)
+        if known is not None:
+            return known
+        turnstile = self._returning if key in self._allowed else self._strangers
+        async with asyncio.timeout(_REVIEW_S), turnstile.passed():
+            known = self._allowed.get(key) or self._refused.get(key)  # asked twice at once
+            found = known if known is not None else await self._ask(token, path)
+        if found == 200:
+            self._allowed.put(key, found)
+        else:
+            self._allowed.drop(key)
+            self._refused.put(key, found)
         return found
 
     async def _ask(self, token: str, path: str) -> int:
@@ -79,8 +144,10 @@ def guard(reviews: Reviews) -> Middleware:
             return web.Response(status=401, text="a bearer token is needed\n")
         try:
             status = await reviews.status(token, request.path)
-        except KubeError:
+        except (KubeError, TimeoutError):
             return web.Response(status=503, text="the token cannot be reviewed now\n")
+        except BusyError:
+            return web.Response(status=429, text="too many tokens wait for their review\n")
         if status != 200:
             return web.Response(status=status, text=f"not allowed: get {request.path}\n")
         return await handler(request)

@@ -1,7 +1,7 @@
 """The scheduler in a cluster: watches make facts, the engine decides, orders become calls.
 
-One asyncio task owns the engine. Plans are made in a worker thread on a snapshot, so that facts
-keep arriving meanwhile; `accept` checks them again.
+One asyncio task owns the engine. Plans are made in a thread of their own on a snapshot, so that
+facts keep arriving meanwhile; `accept` checks them again.
 """
 
 import asyncio
@@ -9,6 +9,8 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 
 from gangsched.api import names
 from gangsched.audit import Trail
@@ -18,7 +20,7 @@ from gangsched.core import orders as o
 from gangsched.core.accounts.ledger import Ledger
 from gangsched.core.engine import Engine, Limits
 from gangsched.core.gangs import GangState
-from gangsched.core.model import GangId
+from gangsched.core.model import Gang, GangId
 from gangsched.core.planner import Plan, make_plan
 from gangsched.core.policy import Policies, PolicyError
 from gangsched.core.queues import Rates
@@ -26,6 +28,7 @@ from gangsched.kube import foreign
 from gangsched.kube.beside import Beside
 from gangsched.kube.binding import Binding, Pods
 from gangsched.kube.client import KubeClient
+from gangsched.kube.deadlines import Deadline, LateError
 from gangsched.kube.declarations import (
     Namespaces,
     PriorityClasses,
@@ -37,10 +40,15 @@ from gangsched.kube.errors import EngineError
 from gangsched.kube.gauges import refresh
 from gangsched.kube.history import HistoryKeeper
 from gangsched.kube.mig import MigWriter
+from gangsched.kube.namespace_quotas import NamespaceQuotas
+from gangsched.kube.others import Others
+from gangsched.kube.quarantine import Quarantine
 from gangsched.kube.queue_status import QueueStatusWriter
 from gangsched.kube.receivers import Foreign, Nodes, PodGroups, PodsSeen, Receiver
 from gangsched.kube.status import Status
+from gangsched.kube.thinking import Guarded, Thinking
 from gangsched.kube.topology_status import TopologyStatusWriter
+from gangsched.kube.users import Users
 from gangsched.kube.watch import Watch, long_lived
 from gangsched.kube.workloads import PATH as WORKLOADS
 from gangsched.kube.workloads import Workloads
@@ -86,9 +94,9 @@ class Scheduler:
         )
         ledger = Ledger(Rates(config.gpu_rates), config.half_life_s)
         self.engine = engine(limits, ledger)
+        self.namespaces: dict[str, dict[str, str]] = {}
         self.names = frozenset({config.scheduler_name, *config.scheduler_aliases})
         self.metrics = metrics
-        self.status = Status(client, self._standing)
         self.pods = Pods(client, self.observe, metrics, config.binds_in_flight)
         self.binding: Binding | None = None
         self.trail: Trail | None = None
@@ -100,21 +108,27 @@ class Scheduler:
         self.mig = MigWriter(client, config.mig_config_map)
         self.topology_status = TopologyStatusWriter(client)
         self.history = HistoryKeeper(client, config.history_config_map)
-        self.queue_status = QueueStatusWriter(client, self.now_s)
+        self.others = Others(self.engine, self.namespaces, named=config.name_others)
+        self.status = Status(client, self._standing, self.others.told)
+        self.queue_status = QueueStatusWriter(client, self.now_s, name_gangs=config.name_others)
+        self.users = Users(client)
+        self.quarantine = Quarantine(client, config.history_config_map)
         self.planned_pods_max = config.planned_pods_max
         self.priorities: dict[str, int] = {}
-        self.namespaces: dict[str, dict[str, str]] = {}
         self._client = client
         self._config = config
         self.policies = policies
-        self._look_only = look_only
+        self.look_only = look_only
         self._wake = asyncio.Event()
         self._epoch_s = time.time() - time.monotonic()
         self._watches: dict[str, Watch] = {}
         self.queues = Queues(self)
         self.receivers: list[Receiver] = []
         self.workloads = Workloads(self)
+        self.thinking = Thinking(self)
         self.beside = Beside(self, client, config)
+        plan_s = config.plan_deadline_s
+        self._planning = Deadline("planning", plan_s, plan_s, each_gang=True)
 
     def now_s(self) -> float:
         """Return seconds since the epoch on a clock that never steps back."""
@@ -126,6 +140,13 @@ class Scheduler:
 
     async def run(self, lead: Lead = alone) -> None:
         """Schedule from when `lead` returns until cancelled."""
+        try:
+            await self._run(lead)
+        finally:  # before another leads: it must not end by the same object
+            if not self.look_only:
+                await self.quarantine.save()
+
+    async def _run(self, lead: Lead) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._fail())
             await self.read(group, lead)
@@ -152,6 +173,7 @@ class Scheduler:
                 False,
             ),
             "Namespace": ("/api/v1/namespaces", Namespaces(self), False),
+            "ResourceQuota": ("/api/v1/resourcequotas", NamespaceQuotas(self), True),
             "Topology": (TOPOLOGIES, Topologies(self), True),
             "Queue": (QUEUES, self.queues, True),
             "Reservation": (RESERVATIONS, Reservations(self), True),
@@ -173,7 +195,7 @@ class Scheduler:
                     self._watches[kind] = Watch(
                         self._client,
                         path,
-                        receiver,
+                        Guarded(receiver, self),
                         optional=optional,
                         on_batch=self._wake.set,
                         held=True,
@@ -184,7 +206,9 @@ class Scheduler:
                     await self._watches[kind].synced.wait()
         self.warm.set()
         await lead()
+        await self.users.look()  # before anything is handed over, and once rights are known
         await self.history.read(self.engine.history)
+        await self.quarantine.read(self.now_s())
         with long_lived():
             for watch in self._watches.values():
                 await watch.hand_over()
@@ -213,6 +237,15 @@ class Scheduler:
                 self.trail.fact(self.engine, fact, self.now_s())
             self.execute(self.engine.observe(fact, self.now_s()))
 
+    def declare(self, gang: Gang) -> None:
+        """Give the engine what was declared of a gang; whose it is only where that is certain.
+
+        Raises:
+            EngineError: it failed.
+
+        """
+        self.observe(f.GangSeen(gang if self.users.known else replace(gang, user="")))
+
     def accept(self, plan: Plan) -> None:
         """Carry out what was planned.
 
@@ -237,7 +270,7 @@ class Scheduler:
 
     def execute(self, orders: tuple[o.Order, ...]) -> None:
         """Carry out orders; answers come back through `observe`."""
-        if not orders or self._look_only:
+        if not orders or self.look_only:
             return
         self._wake.set()
         binding = self.binding
@@ -251,10 +284,12 @@ class Scheduler:
                 case o.Bind():
                     binding.bind(order)
                 case o.Refuse():
-                    binding.refuse(order)
+                    told = self.others.told(order.reason, order.gang)
+                    binding.refuse(replace(order, reason=told))
                 case o.Evict():
                     log.info("evicting %s: %s", order.name, order.reason)
-                    self.pods.start(self.pods.evict(order))
+                    told = self.others.told(order.reason, order.gang)
+                    self.pods.start(self.pods.evict(replace(order, reason=told)))
                 case o.CutGpus():
                     log.info("cutting GPUs of %s for %s", order.node, order.gang)
                     self.pods.start(self.mig.cut(order))
@@ -281,7 +316,7 @@ class Scheduler:
             self.metrics.gangs_broken.inc()
 
     def _waited(self, gang: GangState, wait_s: float) -> None:
-        queue = gang.spec.queue if gang.spec is not None else ""
+        queue = gang.account[0]
         self.metrics.gang_wait_seconds.observe(wait_s)
         self.metrics.queue_wait.labels(queue).observe(wait_s)
         if any(one != gang.id for one in self.engine.reserved):
@@ -292,7 +327,7 @@ class Scheduler:
 
     def _preempted(self, order: o.Preempt) -> None:
         gang = self.engine.gangs.get(order.gang)
-        queue = gang.spec.queue if gang is not None and gang.spec is not None else ""
+        queue = gang.account[0] if gang is not None else ""
         self.metrics.preemptions.labels(queue, order.ground).inc()
         self.metrics.evicted_gpu_seconds.labels(queue).inc(order.lost_gpu_s)
         if order.loop:
@@ -311,14 +346,18 @@ class Scheduler:
             starts = self._config.starts_waiting - self.pods.waiting
             if not self.engine.wants_plan() or starts <= 0:
                 continue  # the next tick looks again
-            snapshot = self.engine.snapshot(self.now_s(), starts=starts)
+            snapshot = self.thinking.view(starts=starts)
+            work = partial(make_plan, snapshot, self.policies, self.now_s())
             started_s = time.monotonic()
             try:
-                plan = await asyncio.to_thread(make_plan, snapshot, self.policies, self.now_s())
+                plan = await self.thinking.think(self._planning, work, snapshot)
             except PolicyError as error:  # one gang must not keep all others from starting
                 log.exception("planning failed; the gang is set aside")
                 self.metrics.plan_failures.inc()
                 self.observe(f.PlanFailed(error.gang, error.problem))
+            except LateError as error:
+                self.metrics.plan_failures.inc()
+                self.thinking.too_slow(error, snapshot)
             else:
                 self.metrics.plan_seconds.observe(time.monotonic() - started_s)
                 self.accept(plan)

@@ -16,14 +16,15 @@ from gangsched.api import names
 from gangsched.core.forecast import Prediction
 from gangsched.core.model import GangId
 from gangsched.core.orders import Release, Report, Reserve
-from gangsched.core.refusal import Reason, Refusal
+from gangsched.core.refusal import Reason
 from gangsched.core.snapshot import Reserved
 from gangsched.kube import foreign
 from gangsched.kube.client import KubeClient
 from gangsched.kube.errors import Invalid, KubeError, NotFound, Throttled, Unavailable
 from gangsched.kube.lanes import Lanes
+from gangsched.kube.paths import named
 from gangsched.kube.stamps import stamp
-from gangsched.kube.words import Word, adopted
+from gangsched.kube.words import Word, adopted, as_data, readable, remedies
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +33,7 @@ _AGAIN_S = 5.0
 _MESSAGE_MAX = 1024
 _WARNINGS = frozenset(
     {"Broken", "BelowMinimum", "Invalid", "Preempted", "Shrunk", "GivenUp", "PlanFailed"}
-)
+) | {Reason.NOT_ADMITTED.value}
 _QUIET = frozenset({"Reserved", "BackingOff"})
 """Said in the status alone: an Event more for every gang would be a write more."""
 
@@ -64,6 +65,8 @@ class Subject:
     has_status: bool = False
     theirs: foreign.Kind | None = None
     owned: bool = False
+    user: str = ""
+    """Who asked for it, as its annotation has it."""
 
     @property
     def is_group(self) -> bool:
@@ -77,6 +80,9 @@ class Status:
 
     client: KubeClient
     standing: Callable[[GangId], tuple[int, tuple[int, int, int]]] = lambda _: (1, (0, 0, 0))
+    told: Callable[[str, GangId], str] = lambda text, _: text
+    """Returns a sentence as whoever reads a gang's status may read it."""
+
     _subjects: dict[GangId, Subject] = field(default_factory=dict)
     _words: dict[GangId, Word] = field(default_factory=dict)
     _invalid: dict[GangId, str] = field(default_factory=dict)
@@ -128,13 +134,18 @@ class Status:
             case Report(state=state, reason=reason, message=message, refusal=refusal):
                 again = refusal is not None and reason == word.reason
                 word.state, word.reason, word.refusal = state, reason, refusal
+                word.queue = order.queue
                 if refusal is None:
                     word.start = None
                 word.proof = order.proof
                 if order.met:
                     word.keep(_namespace(order.gang))
                 if refusal is not None:
+                    refusal = word.refusal = readable(
+                        refusal, lambda text: self.told(text, order.gang)
+                    )
                     message += remedies(refusal)
+                message = self.told(message, order.gang)
                 word.message = message[:1].upper() + message[1:][: _MESSAGE_MAX - 1]
                 if reason in _PASSING:
                     asyncio.get_running_loop().call_later(
@@ -252,13 +263,14 @@ class Status:
                     self._queue.put(gang)
 
     async def _write_status(self, subject: Subject, word: Word) -> None:
-        placed = word.state == "Placed" and word.reason == "Placed"
+        placed = word.state == "Placed" and word.reason in ("Placed", Reason.NOT_ADMITTED)
         scheduled = "True" if placed else "False"
         if scheduled != word.scheduled:
             word.scheduled, word.since = scheduled, stamp()
         body = {
             "phase": word.state,
             "message": word.message,
+            "queue": word.queue,
             "proof": word.proof,
             "start": word.start,
             "refusal": None if word.refusal is None else as_data(word.refusal),
@@ -277,11 +289,8 @@ class Status:
         }
         if word.says(body):
             return
-        path = (
-            f"/apis/{names.GROUP}/{names.VERSION}/namespaces/{subject.namespace}"
-            f"/podgroups/{subject.name}/status"
-        )
-        await self.client.patch(path, {"status": body})
+        path = f"/apis/{names.GROUP}/{names.VERSION}/namespaces/{subject.namespace}/podgroups"
+        await self._patch(path, subject, body)
         word.written = body
 
     async def _write_foreign(
@@ -306,8 +315,13 @@ class Status:
             return
         body = status()
         path = f"/apis/{kind.api_version}/namespaces/{subject.namespace}/{kind.plural}"
-        await self.client.patch(f"{path}/{subject.name}/status", {"status": body})
+        await self._patch(path, subject, body)
         word.written = body
+
+    async def _patch(self, path: str, subject: Subject, status: dict[str, Any]) -> None:
+        """Write the status of one object, not of a successor of its name."""
+        body = {"metadata": {"uid": subject.uid}, "status": status}
+        await self.client.patch(f"{named(path, subject.name)}/status", body)
 
     async def _write_events(self, subject: Subject, word: Word) -> None:
         while word.events:
@@ -349,38 +363,6 @@ async def post_event(
         "reportingInstance": names.REPORTER,
     }
     await client.create(f"/api/v1/namespaces/{subject.namespace}/events", event)
-
-
-def remedies(refusal: Refusal) -> str:
-    """Write what would help, as the end of the sentence that says why."""
-    changes = [one.message for one in refusal.remedies if one.kind not in ("wait", "move")]
-    said = f" It would start now with {'; or '.join(changes)}." if changes else ""
-    for one in refusal.remedies:
-        if one.kind == "wait":
-            when = f" (expected at {stamp(one.at_s)})" if one.at_s is not None else ""
-            said += f" It starts by itself when {one.message}{when}."
-        elif one.kind == "move":
-            said += f" It would start after {one.message}."
-    return said
-
-
-def as_data(refusal: Refusal) -> dict[str, Any]:
-    """Return a refusal as the PodGroup's status has it."""
-    miss = refusal.near_miss
-    return {
-        "reason": refusal.reason.value,
-        "role": refusal.role,
-        "wanted": refusal.wanted,
-        "possible": refusal.possible,
-        "proved": refusal.proved,
-        "nearestNode": miss.node if miss is not None else "",
-        "lacks": dict(miss.lacks) if miss is not None else {},
-        "remedies": [
-            {"kind": one.kind, "message": one.message}
-            | ({"at": stamp(one.at_s)} if one.at_s is not None else {})
-            for one in refusal.remedies
-        ],
-    }
 
 
 def _namespace(gang: GangId) -> str:

@@ -64,6 +64,7 @@ class Port(Struct):
 class Container(Struct):
     """The API's Container."""
 
+    name: str = ""
     resources: Resources = msgspec.field(default_factory=Resources)
     ports: list[Port] = []
     restart_policy: str = ""
@@ -176,12 +177,22 @@ class PodCondition(Struct):
     message: str = ""
 
 
+class ContainerStatus(Struct):
+    """The API's ContainerStatus: what a container has, and what it is to get."""
+
+    name: str = ""
+    resources: Resources | None = None
+    allocated_resources: Amounts = {}
+
+
 class PodStatus(Struct):
     """The API's PodStatus."""
 
     phase: str = ""
     conditions: list[PodCondition] = []
     start_time: str = ""
+    container_statuses: list[ContainerStatus] = []
+    init_container_statuses: list[ContainerStatus] = []
 
 
 class Pod(Struct):
@@ -190,6 +201,39 @@ class Pod(Struct):
     metadata: Metadata
     spec: PodSpec
     status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+
+class BareMetadata(Struct):
+    """The part of a pod's metadata that nobody but the API server writes."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+
+
+class BareSpec(Struct):
+    """The part of a PodSpec that tells what the pod takes where."""
+
+    containers: list[Container] = []
+    init_containers: list[Container] = []
+    overhead: Amounts = {}
+    resources: Resources | None = None
+    node_name: str = ""
+    scheduler_name: str = ""
+
+
+class BareStatus(Struct):
+    """The part of a PodStatus that tells whether the pod takes anything still."""
+
+    phase: str = ""
+
+
+class BarePod(Struct):
+    """A pod that is not understood: what is needed to count it all the same."""
+
+    metadata: BareMetadata
+    spec: BareSpec
+    status: BareStatus = msgspec.field(default_factory=BareStatus)
 
 
 class TaintSpec(Struct):
@@ -244,6 +288,7 @@ class AnyObject(Struct):
 
 any_decoder = msgspec.json.Decoder(AnyObject)
 pod_decoder = msgspec.json.Decoder(Pod)
+bare_pod_decoder = msgspec.json.Decoder(BarePod)
 node_decoder = msgspec.json.Decoder(NodeObject)
 group_decoder = msgspec.json.Decoder(GroupObject)
 priority_class_decoder = msgspec.json.Decoder(PriorityClass)

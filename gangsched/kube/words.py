@@ -1,14 +1,15 @@
 """What is to be said of one gang, and what its object says already."""
 
 import contextlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gangsched.core.forecast import Prediction
 from gangsched.core.model import NodeName, PodName
 from gangsched.core.refusal import Refusal
 from gangsched.kube.quantities import seconds
+from gangsched.kube.stamps import stamp
 
 _REFUSALS = frozenset({"Unschedulable", "UnschedulableOnNodePool", "PodGroupScheduled"})
 """Conditions of Volcano, KAI and Kubernetes, with a sentence of ours under a reason of theirs."""
@@ -26,6 +27,7 @@ class Word:
     state: str = ""
     reason: str = ""
     message: str = ""
+    queue: str = ""
     assignments: tuple[tuple[PodName, NodeName], ...] = ()
     proof: str = ""
     refusal: Refusal | None = None
@@ -102,3 +104,41 @@ def same(stored: Any, wanted: Any) -> bool:
     if isinstance(wanted, list) and isinstance(stored, list):
         return len(stored) == len(wanted) and all(map(same, stored, wanted))
     return bool(stored == wanted) or (stored is None and not wanted)
+
+
+def readable(refusal: Refusal, told: Callable[[str], str]) -> Refusal:
+    """Return a refusal with its remedies as its reader is told of them."""
+    remedies = (replace(one, message=told(one.message)) for one in refusal.remedies)
+    return replace(refusal, remedies=tuple(remedies))
+
+
+def remedies(refusal: Refusal) -> str:
+    """Write what would help, as the end of the sentence that says why."""
+    changes = [one.message for one in refusal.remedies if one.kind not in ("wait", "move")]
+    said = f" It would start now with {'; or '.join(changes)}." if changes else ""
+    for one in refusal.remedies:
+        if one.kind == "wait":
+            when = f" (expected at {stamp(one.at_s)})" if one.at_s is not None else ""
+            said += f" It starts by itself when {one.message}{when}."
+        elif one.kind == "move":
+            said += f" It would start after {one.message}."
+    return said
+
+
+def as_data(refusal: Refusal) -> dict[str, Any]:
+    """Return a refusal as the PodGroup's status has it."""
+    miss = refusal.near_miss
+    return {
+        "reason": refusal.reason.value,
+        "role": refusal.role,
+        "wanted": refusal.wanted,
+        "possible": refusal.possible,
+        "proved": refusal.proved,
+        "nearestNode": miss.node if miss is not None else "",
+        "lacks": dict(miss.lacks) if miss is not None else {},
+        "remedies": [
+            {"kind": one.kind, "message": one.message}
+            | ({"at": stamp(one.at_s)} if one.at_s is not None else {})
+            for one in refusal.remedies
+        ],
+    }

@@ -18,6 +18,7 @@ from gangsched.kube.quantities import DecodeError
 from gangsched.kube.receivers import Named
 from gangsched.kube.status import Subject
 from gangsched.kube.structs import GroupObject, Pod
+from gangsched.kube.users import asked_by
 
 API_VERSION = "scheduling.k8s.io/v1alpha1"
 PATH = f"/apis/{API_VERSION}/workloads"
@@ -96,4 +97,5 @@ class Workloads(Named):
         subject = Subject(API_VERSION, self.kind, namespace, name, metadata.uid)
         self.scheduler.status.subject(gang_id, subject)
         queue = queue_of(metadata.labels, metadata.annotations) or DEFAULT_QUEUE
-        self.scheduler.observe(f.GangSeen(Gang(gang_id, minimum, queue=queue)))
+        user = asked_by(metadata.annotations, namespace)
+        self.scheduler.declare(Gang(gang_id, minimum, queue=queue, user=user))
