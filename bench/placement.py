@@ -37,7 +37,8 @@ from gangsched.core.model import (
 from gangsched.core.nodes import Ints
 from gangsched.core.placement.cost import Cost, Prices
 from gangsched.core.placement.demand import kinds_of
-from gangsched.core.placement.formulate import Program, Request, TooLargeError, formulate
+from gangsched.core.placement.formulate import Program, Request, formulate
+from gangsched.core.placement.patterns import TooLargeError
 from gangsched.core.placement.scope import resolve
 from gangsched.core.policy import Placement, Placer, Proof
 from gangsched.core.refusal import Refusal

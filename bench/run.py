@@ -23,6 +23,7 @@ NAMES = (
     "jobs",
     "churn",
     "flood",
+    "hostile",
     "rounds",
     "scale",
 )

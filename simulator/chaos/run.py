@@ -1,5 +1,7 @@
 """Runs seeds on a control plane: two schedulers behind proxies, gangs, faults, and the verdict.
 
+Beside the users is a tenant who means harm, and has a queue without GPUs.
+
     python -m simulator.chaos --seeds 20 --first 1
 
 Exit 1 at the first seed with a violation, or with a gang that could run and does not; the seed is
@@ -43,6 +45,7 @@ from simulator.chaos.proxy import Proxy
 from simulator.chaos.service import LeaderService
 from simulator.chaos.skewed import set_off
 from simulator.chaos.witness import Witness
+from simulator.hostile.intruder import TENANT, Intruder, divide
 
 RECOVERS_S = 60.0
 """How long after the last fault every gang that can run has to be whole."""
@@ -51,6 +54,12 @@ _LOOK_S = 0.5
 _ANSWERS_S = 30.0
 _SETTINGS = "backfill: greedy\n"
 """No room is kept in time: whatever fits has to run."""
+
+HOSTILE = "hostile"
+"""Who creates, changes and deletes whatever an API server takes, beside the users, all the time."""
+
+_BETWEEN_S = 0.25
+"""Between two objects of his: the API server's time is the users' too."""
 
 _DRIFT = "gangsched_quota_drift_total{"
 
@@ -84,6 +93,8 @@ class Chaos:
             command += ["--binding", self._binding, "--leader-elect"]
             command += ["--metrics-port", str(metrics), "--extender-port", str(extender)]
             self._plane.programs.start(name, command, {"PYTHONUNBUFFERED": "1"})
+        async with KubeClient(self._plane.kubeconfig) as client:
+            await divide(client, "users")
         port = await self._service.open()
         if self._binding == "extender":
             await asyncio.to_thread(bootstrap, self._plane.kubeconfig, nodes, gate=True)
@@ -109,18 +120,24 @@ class Chaos:
     async def seed(self, todo: Plan) -> list[str]:
         """Run one seed; return what was wrong."""
         namespace = f"chaos-{todo.seed}"
+        theirs = f"{namespace}-{HOSTILE}"
         async with KubeClient(self._plane.kubeconfig) as client, asyncio.TaskGroup() as group:
             witness = Witness({f"n-{i}": GPUS for i in range(NODES)})
             pods = Watch(client, "/api/v1/pods", witness)
             tasks = [group.create_task(pods.run()), group.create_task(self.faults.revive())]
             await pods.synced.wait()
-            body = {"metadata": {"name": namespace}}
-            await surely(lambda: client.create("/api/v1/namespaces", body))
+            for name, tenant in ((namespace, "users"), (theirs, HOSTILE)):
+                body = {"metadata": {"name": name, "labels": {TENANT: tenant}}}
+                await surely(partial(client.create, "/api/v1/namespaces", body))
+            intruder = Intruder(client, theirs, todo.seed, pause_s=_BETWEEN_S)
+            tasks.append(group.create_task(intruder.run()))
             try:
                 wrong = await self._run(client, witness, todo, namespace)
             finally:
                 for task in tasks:
                     task.cancel()
+            self._say(f"  {intruder.accepted} of {intruder.tried} hostile objects were accepted")
+            await surely(partial(client.delete, f"/api/v1/namespaces/{theirs}"))
             await _clear(client, namespace)
         return wrong
 

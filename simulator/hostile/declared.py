@@ -1,0 +1,102 @@
+"""What the administrator of a hostile world declares, and small words about objects."""
+
+import json
+from collections.abc import Iterable
+
+from gangsched.api import names
+from gangsched.core.model import GangId
+from simulator.hostile.objects import NAMESPACE, VICTIM
+from simulator.hostile.templates import GPU, NODES, Json
+from simulator.hostile.truth import GPU_MIB, ROOM
+
+LIMIT_NODES = 1
+"""So many nodes' worth of everything is what the hostile tenant's queue may have."""
+
+LEVELS = [{"name": "dc", "nodeLabel": "dc"}, {"name": "rack", "nodeLabel": "rack"}]
+CLASSES = {"high": 1_000, "system-node-critical": 2_000_001_000}
+
+CONTAINER: Json = {
+    "name": "c",
+    "image": "none",
+    "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {GPU: "1"}},
+}
+
+
+def declared(*, loans: bool) -> Iterable[tuple[str, Json]]:
+    """Yield what the administrator declares: classes, namespaces, queues, a topology, nodes."""
+    for name, value in CLASSES.items():
+        yield "PriorityClass", {"metadata": _meta(name), "value": value}
+    for name in (NAMESPACE, VICTIM):
+        yield "Namespace", {"metadata": _meta(name)}
+    yield "Topology", {"metadata": _meta("default"), "spec": {"levels": LEVELS}}
+    shares = {"all": len(NODES), NAMESPACE: LIMIT_NODES, VICTIM: len(NODES) - LIMIT_NODES}
+    for name, nodes in shares.items():
+        quotas = []
+        for resource, each in ROOM.items():
+            most = f"{each * nodes}m" if resource == "cpu" else each * nodes
+            quotas.append({"resource": resource, "nominal": most})
+            if name == NAMESPACE and not loans:
+                quotas[-1]["borrowingLimit"] = 0
+        parent = {} if name == "all" else {"parent": "all", "namespaces": [name]}
+        yield "Queue", {"metadata": _meta(name), "spec": {"quotas": quotas, **parent}}
+    own = {"parent": NAMESPACE, "namespaces": [NAMESPACE]}
+    yield "Queue", {"metadata": _meta("default"), "spec": own}  # of who names no other
+    for index, node in enumerate(NODES):
+        labels = {"kubernetes.io/hostname": node, "dc": "d", "rack": f"r{index // 4}"}
+        labels |= {"nvidia.com/gpu.memory": str(GPU_MIB), "nvidia.com/gpu.product": "H100"}
+        room = {key: f"{most}m" if key == "cpu" else str(most) for key, most in ROOM.items()}
+        status = {"allocatable": room}
+        yield "Node", {"metadata": _meta(node) | {"labels": labels}, "status": status}
+
+
+def _meta(name: str) -> Json:
+    return {"name": name, "uid": f"of-{name}", "resourceVersion": "1"}
+
+
+def raw(document: Json) -> bytes:
+    """Return an object as a watch tells of it."""
+    return json.dumps(document).encode()
+
+
+def namespace(document: Json) -> str:
+    """Return whose an object is."""
+    return str(document["metadata"].get("namespace", ""))
+
+
+def key_of(document: Json) -> tuple[str, str, str, str]:
+    """Return what no two objects have in common."""
+    metadata = document["metadata"]
+    return document["apiVersion"], document["kind"], namespace(document), metadata["name"]
+
+
+def group_of(document: Json) -> GangId:
+    """Return the gang that a PodGroup of ours stands for; of any other object, none."""
+    ours = document["kind"] == "PodGroup" and document["apiVersion"].startswith(names.GROUP)
+    return GangId(f"{namespace(document)}/{document['metadata']['name']}" if ours else "")
+
+
+_SHARES = ("gpu-fraction", "gpu-memory", "gpu-fraction-num-devices")
+
+
+def says_gpus(document: Json) -> bool:
+    """Tell whether admission refuses a new object: a pod that says which GPUs it shares."""
+    return _ours(document) and names.DEVICES_ANNOTATION in _annotations(document)
+
+
+def keeping_gpus(document: Json, before: Json) -> Json:
+    """Return a pod with the words about GPUs that admission lets nobody change."""
+    if not _ours(document):
+        return document
+    kept = {names.DEVICES_ANNOTATION, *(_SHARES if before["spec"].get("nodeName") else ())}
+    said = {key: value for key, value in _annotations(document).items() if key not in kept}
+    said |= {key: value for key, value in _annotations(before).items() if key in kept}
+    return {**document, "metadata": {**document["metadata"], "annotations": said}}
+
+
+def _ours(document: Json) -> bool:
+    ours: bool = document["spec"].get("schedulerName") == "gangsched"
+    return document["kind"] == "Pod" and ours
+
+
+def _annotations(document: Json) -> dict[str, str]:
+    return document["metadata"].get("annotations") or {}

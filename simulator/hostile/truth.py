@@ -1,0 +1,228 @@
+"""What is really there: nodes, the pods on them and what they ask for, in arithmetic of its own.
+
+Nothing of the scheduler is asked here. A pod that takes a node by itself is admitted as a kubelet
+would: if it fits beside what runs and what was promised.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import ceil
+
+from simulator.hostile.templates import GPU, NODES, Json
+
+Amounts = dict[str, int]
+
+ROOM: Mapping[str, int] = {"cpu": 64_000, "memory": 256 * 2**30, GPU: 8, "pods": 110}
+"""What each node has; cpu in thousandths."""
+
+GPU_MIB = 80_000
+OWN_SHARE: Mapping[str, int] = {"cpu": 32_000, "memory": 128 * 2**30, GPU: 4, "pods": 50}
+"""What one namespace may take of the cluster by naming nodes itself: its ResourceQuota."""
+
+_BINARY = {
+    unit: 2 ** (10 * (at + 1)) for at, unit in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))
+}
+_DECIMAL: Mapping[str, Fraction | int] = {
+    "m": Fraction(1, 1000),
+    "k": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "T": 10**12,
+}
+
+
+def amount(resource: str, said: object) -> int:
+    """Return a quantity: cpu in thousandths, all else in whole units."""
+    text = str(said)
+    unit = next((one for one in _BINARY if text.endswith(one)), "")
+    factor: Fraction | int = _BINARY.get(unit, 1)
+    if not unit and text[-1:] in _DECIMAL:
+        unit = text[-1]
+        factor = _DECIMAL[unit]
+    exact = Fraction(text.removesuffix(unit)) * factor
+    return ceil(exact * 1000) if resource == "cpu" else ceil(exact)
+
+
+def requests(spec: Json) -> Amounts:
+    """Return what a pod asks of its node: as kubelets add it up."""
+    total: Amounts = defaultdict(int)
+    sidecars: Amounts = defaultdict(int)
+    largest: Amounts = defaultdict(int)
+    for container in spec.get("containers", ()):
+        _add(total, _of(container))
+    for container in spec.get("initContainers", ()):
+        step = defaultdict(int, _of(container))
+        if container.get("restartPolicy") == "Always":
+            _add(total, step)
+            _add(sidecars, step)
+            step = defaultdict(int, sidecars)
+        else:
+            _add(step, sidecars)
+        for resource, value in step.items():
+            largest[resource] = max(largest[resource], value)
+    for resource, value in largest.items():
+        total[resource] = max(total[resource], value)
+    return dict(total)
+
+
+def allocated(document: Json) -> Amounts:
+    """Return what a pod asks for, or still has while it is being resized: the larger."""
+    total = requests(document["spec"])
+    said = document.get("status", {}).get("containerStatuses") or ()
+    running: Amounts = defaultdict(int)
+    for container in said:
+        _add(running, _of({"resources": {"requests": container.get("allocatedResources") or {}}}))
+    for resource, value in running.items():
+        total[resource] = max(total.get(resource, 0), value)
+    return total
+
+
+def host_ports(spec: Json) -> set[int]:
+    """Return the ports of its node that a pod takes."""
+    sidecars = [c for c in spec.get("initContainers", ()) if c.get("restartPolicy") == "Always"]
+    return {
+        port["hostPort"]
+        for container in (*spec.get("containers", ()), *sidecars)
+        for port in container.get("ports", ())
+        if port.get("hostPort")
+    }
+
+
+def _of(container: Json) -> Amounts:
+    resources = container.get("resources") or {}
+    said = (resources.get("limits") or {}) | (resources.get("requests") or {})
+    return {resource: amount(resource, value) for resource, value in said.items()}
+
+
+def _add(total: Amounts, more: Mapping[str, int]) -> None:
+    for resource, value in more.items():
+        total[resource] = total.get(resource, 0) + value
+
+
+@dataclass(slots=True)
+class Pod:
+    """A pod as it really is; `by_us` tells that it has its node by an order of the scheduler's."""
+
+    document: Json
+    asks: Amounts
+    by_us: bool = False
+    devices: tuple[int, ...] = ()
+
+    @property
+    def uid(self) -> str:
+        """Return which pod it is."""
+        return str(self.document["metadata"]["uid"])
+
+    @property
+    def key(self) -> str:
+        """Return namespace and name."""
+        metadata = self.document["metadata"]
+        return f"{metadata['namespace']}/{metadata['name']}"
+
+    @property
+    def namespace(self) -> str:
+        """Return whose it is."""
+        return str(self.document["metadata"]["namespace"])
+
+    @property
+    def node(self) -> str:
+        """Return where it is, or nothing."""
+        return str(self.document["spec"].get("nodeName", ""))
+
+    @property
+    def holds(self) -> bool:
+        """Tell whether it takes room on a node."""
+        ended = self.document.get("status", {}).get("phase") in ("Succeeded", "Failed")
+        return self.node in NODES and not ended
+
+    @property
+    def share_milli(self) -> int:
+        """Return the part of each GPU it shares that it was given, in thousandths."""
+        said = self.document["metadata"].get("annotations") or {}
+        if not self.devices:
+            return 0
+        if "gpu-memory" in said:
+            return ceil(int(said["gpu-memory"]) * 1000 / GPU_MIB)
+        return round(float(said.get("gpu-fraction", 0)) * 1000)
+
+
+@dataclass(slots=True)
+class Truth:
+    """The pods there are, by uid, and places that were promised to pods to come."""
+
+    pods: dict[str, Pod] = field(default_factory=dict)
+    promised: dict[str, dict[str, tuple[str, Amounts]]] = field(default_factory=dict)
+    """By group, pod name -> its node, and what it was promised there."""
+
+    def here(self, node: str) -> Iterable[Pod]:
+        """Return who takes room on a node."""
+        return [pod for pod in self.pods.values() if pod.holds and pod.node == node]
+
+    def used(self, node: str) -> Amounts:
+        """Return what pods take on a node; GPUs that are shared count as one each."""
+        total: Amounts = {"pods": 0}
+        shared: set[int] = set()
+        for pod in self.here(node):
+            _add(total, pod.asks)
+            total["pods"] += 1
+            shared.update(pod.devices)
+        total[GPU] = total.get(GPU, 0) + len(shared)
+        return total
+
+    def over(self, node: str) -> list[str]:
+        """Return what a node has too little of."""
+        used = self.used(node)
+        found = [
+            f"{node} has {ROOM[resource]} of {resource}, and pods of {used[resource]}"
+            for resource in ROOM
+            if used.get(resource, 0) > ROOM[resource]
+        ]
+        taken: set[int] = set()
+        for pod in self.here(node):
+            ports = host_ports(pod.document["spec"])
+            if pod.by_us and not taken.isdisjoint(ports):
+                found.append(f"two pods of {node} take port {min(taken & ports)}")
+            taken |= ports
+        parts: dict[int, int] = defaultdict(int)
+        for pod in self.here(node):
+            for device in pod.devices:
+                parts[device] += pod.share_milli
+        found += [
+            f"GPU {device} of {node} is shared by pods of {milli} thousandths"
+            for device, milli in parts.items()
+            if milli > 1000 or device >= ROOM[GPU]
+        ]
+        return found
+
+    def held(self, namespace: str, *, by_us: bool) -> Amounts:
+        """Return what a namespace holds, of what was or was not given by the scheduler."""
+        total: Amounts = defaultdict(int)
+        for pod in self.pods.values():
+            if pod.holds and pod.namespace == namespace and pod.by_us == by_us:
+                _add(total, pod.asks)
+                total["pods"] += 1
+                total["gpu-milli"] += pod.asks.get(GPU, 0) * 1000
+                total["gpu-milli"] += pod.share_milli * len(pod.devices)
+        return total
+
+    def admits(self, pod: Pod) -> bool:
+        """Tell whether a kubelet and a ResourceQuota let a pod run that named its node itself."""
+        if pod.node not in NODES:
+            return False
+        asks = {"pods": 1} | {key: value for key, value in pod.asks.items() if key in ROOM}
+        room = self.used(pod.node)
+        for places in self.promised.values():
+            for name, (node, promised) in places.items():
+                if node == pod.node and not self._is_there(name):
+                    _add(room, promised)
+                    room["pods"] += 1
+        own = self.held(pod.namespace, by_us=False)
+        return all(
+            room.get(key, 0) + value <= ROOM[key] and own.get(key, 0) + value <= OWN_SHARE[key]
+            for key, value in asks.items()
+        )
+
+    def _is_there(self, name: str) -> bool:
+        return any(pod.key == name and pod.holds for pod in self.pods.values())

@@ -1,0 +1,369 @@
+"""A cluster of two tenants in virtual time: the real decoders, engine and planner, judged by truth.
+
+One tenant creates, changes and deletes whatever an API server lets him. The other asks for small
+gangs, one after the other, for which there is room. Objects come as bytes, as a watch tells of
+them. Orders are carried out at once, and what they do is compared with what there really is.
+"""
+
+import json
+import logging
+from typing import Any, Self
+
+from gangsched.api import names
+from gangsched.config import SchedulerConfig
+from gangsched.core import facts as f
+from gangsched.core import orders as o
+from gangsched.core.forecast import Effort, forecast
+from gangsched.core.model import GangId, PodUid
+from gangsched.core.planner import make_plan
+from gangsched.core.policy import PolicyError
+from gangsched.core.snapshot import Asked
+from gangsched.kube import declarations, foreign, receivers
+from gangsched.kube.counsel import Counsel
+from gangsched.kube.scheduler import Scheduler
+from gangsched.metrics import Metrics
+from gangsched.operators.evaluators import Evaluators
+from gangsched.plugins import load_policies
+from simulator.hostile import verdict
+from simulator.hostile.controllers import Controllers
+from simulator.hostile.declared import (
+    declared,
+    group_of,
+    keeping_gpus,
+    key_of,
+    namespace,
+    raw,
+    says_gpus,
+)
+from simulator.hostile.objects import NAMESPACE, VICTIM, accepted
+from simulator.hostile.templates import Json
+from simulator.hostile.truth import Pod, Truth, allocated, requests
+
+CYCLE_S = 1.0
+PLANNED_MAX = 20_000
+"""Pods that one namespace may have planned: fewer than usual, or each try would take seconds."""
+
+_POD_GROUP = f"PodGroup.{names.GROUP}/{names.VERSION}"
+
+
+class _NoClient:
+    """Answers what advice asks an API server: there are no budgets for disruption."""
+
+    async def get(self, _path: str, **_params: str) -> bytes:
+        return b'{"items": []}'
+
+
+class _Told(Scheduler):
+    """A scheduler whose clock and whose orders are the world's."""
+
+    clock_s = 0.0
+
+    def __init__(self, *what: Any, **how: Any) -> None:
+        self.asked: list[o.Order] = []
+        super().__init__(*what, **how)
+
+    def now_s(self) -> float:
+        """Return the world's moment."""
+        return self.clock_s
+
+    def execute(self, orders: tuple[o.Order, ...]) -> None:
+        """Keep orders for the world."""
+        self.asked.extend(orders)
+
+
+class World:
+    """The cluster; `violations` are sentences of what must never be."""
+
+    def __init__(
+        self, evaluators: Evaluators, *, loans: bool = False, admission: bool = True
+    ) -> None:
+        """With `loans` the hostile tenant may borrow what the other does not use.
+
+        Without `admission` the API server lets pods say which GPUs they share (gpus.yaml).
+        """
+        self.loans = loans
+        self._admission = admission
+        self.truth = Truth()
+        self.violations: list[str] = []
+        self.controllers = Controllers(evaluators, self.violations)
+        self.objects: dict[str, Json] = {}
+        self.now_s = 1_700_000_000.0
+        self._config = SchedulerConfig(planned_pods_max=PLANNED_MAX)
+        self._policies = load_policies(self._config)
+        self.bytes_max = self._bytes = 0
+        self._keys: set[tuple[str, ...]] = set()
+        self._uids = 0
+        self._arrived: list[str] = []
+        self._larger: dict[str, Json] = {}
+        self._without_pods: set[str] = set()
+        self._looked_at: set[str] = set()
+        self._declared: list[tuple[str, Json]] = list(declared(loans=loans))
+        self._handler = verdict.Complaints(self.violations)
+        self._start()
+        self.scheduler.ready.set()
+
+    def __enter__(self) -> Self:
+        logging.getLogger("gangsched").addHandler(self._handler)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger("gangsched").removeHandler(self._handler)
+
+    # -- the scheduler ------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        client: Any = _NoClient()
+        self.scheduler = made = _Told(client, self._config, self._policies, Metrics())
+        made.clock_s = self.now_s
+        made.engine.beyond_is_judged = False
+        self._counsel = Counsel(client, self._config, self._policies.placer)
+        self._readers: dict[str, receivers.Receiver] = {
+            "PriorityClass": declarations.PriorityClasses(made),
+            "Namespace": declarations.Namespaces(made),
+            "Topology": declarations.Topologies(made),
+            "Queue": made.queues,
+            "Node": receivers.Nodes(made),
+            "Pod": receivers.PodsSeen(made),
+            _POD_GROUP: receivers.PodGroups(made),
+        }
+        for kind in foreign.KINDS:
+            name = f"{kind.kind}.{kind.api_version}"
+            self._readers[name] = receivers.Foreign(made, kind)
+        made.receivers += self._readers.values()
+        for name, document in self._declared:
+            self._readers[name].seen(raw(document))
+
+    def restart(self) -> None:
+        """Have another process lead: it knows what is there and what was written, no more."""
+        self._start()
+        for pod in list(self.truth.pods.values()):
+            self._readers["Pod"].seen(raw(pod.document))
+        for document in list(self.objects.values()):
+            if (reader := self._reader(document)) is not None:
+                reader.seen(raw(document))
+        self.scheduler.ready.set()
+        self.settle()
+
+    def _reader(self, document: Json) -> receivers.Receiver | None:
+        if document["kind"] == "Pod":
+            return self._readers["Pod"]
+        return self._readers.get(f"{document['kind']}.{document['apiVersion']}")
+
+    def plan(self) -> None:
+        """Let a moment pass, plan once, and carry out what is asked for."""
+        self._kubelets_look()
+        self.now_s += CYCLE_S
+        self.scheduler.clock_s = self.now_s
+        engine = self.scheduler.engine
+        self.scheduler.execute(engine.tick(self.now_s))
+        if engine.wants_plan():
+            snapshot = engine.snapshot(self.now_s, starts=2_000)
+            try:
+                found = make_plan(snapshot, self._policies, self.now_s)
+            except PolicyError as error:
+                self.scheduler.observe(f.PlanFailed(error.gang, error.problem))
+            else:
+                self.scheduler.accept(found)
+        self.settle()
+
+    async def think(self) -> None:
+        """Advise those who wait, and forecast when they start."""
+        engine = self.scheduler.engine
+        if due := engine.unadvised(2, self.now_s):
+            await self._counsel.look(engine, self.now_s)
+            for waiting, refusal in due:
+                self.scheduler.accept(
+                    self._counsel.advise(waiting, refusal, self._counsel.on(waiting))
+                )
+        snapshot = engine.snapshot(self.now_s, who=Asked.ALL)
+        if snapshot.waiting:
+            forecast(snapshot, self._policies, self.now_s, Effort(1, 5, 50))
+        self.settle()
+
+    # -- what tenants do ----------------------------------------------------------------------
+
+    def create(
+        self, document: Json, larger: Json | None = None, *, without_pods: bool = False
+    ) -> None:
+        """Take an object of a tenant; pods made for it ask for `larger` amounts than it said."""
+        metadata, key = document["metadata"], key_of(document)
+        if key in self._keys or not accepted(document):
+            return
+        if self._admission and says_gpus(document):
+            return
+        self._keys.add(key)
+        self._bytes += len(raw(document))
+        self.bytes_max = max(self._bytes, self.bytes_max)
+        self._uids += 1
+        stamped: Json = {"uid": f"u{self._uids:06}", "resourceVersion": str(self._uids)}
+        stamped |= {"creationTimestamp": "2023-11-14T22:13:20Z", "generation": 1}
+        document = {**document, "metadata": {**metadata, **stamped}}
+        uid = document["metadata"]["uid"]
+        if document["kind"] == "Pod":
+            self.truth.pods[uid] = Pod(document, requests(document["spec"]))
+            self._show(document)
+            if document["spec"].get("nodeName"):
+                self._arrived.append(uid)
+        else:
+            self.objects[uid] = document
+            if larger:
+                self._larger[group_of(document)] = larger
+            if without_pods:
+                self._without_pods.add(group_of(document))
+            self._show(document)
+        self.settle()
+
+    async def look(self) -> None:
+        """Have the job controllers look at every owner that is new."""
+        for uid in [uid for uid in self.objects if uid not in self._looked_at]:
+            document = self.objects[uid]
+            self._looked_at.add(uid)
+            if self._reader(document) is None:
+                for made in await self.controllers.look(document):
+                    part = json.loads(json.dumps(made))
+                    part["metadata"]["namespace"] = namespace(document)
+                    self.create(part)
+
+    def edit(self, uid: str, document: Json) -> None:
+        """Change an object; of pods only labels and annotations."""
+        if not accepted(document):
+            return
+        if self._admission and uid in self.truth.pods:
+            document = keeping_gpus(document, self.truth.pods[uid].document)
+        if uid in self.truth.pods:
+            self.truth.pods[uid].document = document
+            self.truth.pods[uid].asks = allocated(document)
+        else:
+            self.objects[uid] = document
+            self._looked_at.discard(uid)
+        self._show(document)
+        self.settle()
+
+    def delete(self, uid: str) -> None:
+        """Delete an object, and what was made for it."""
+        if uid in self.truth.pods:
+            self.pod_goes(uid)
+        else:
+            document = self.objects.pop(uid)
+            self._left(document)
+            self.truth.promised.pop(group_of(document), None)
+            if (reader := self._reader(document)) is not None:
+                reader.gone(uid, None)
+        self.settle()
+
+    def mine(self) -> list[str]:
+        """Return the uids of the hostile tenant's objects, the oldest first."""
+        found = [uid for uid, pod in self.truth.pods.items() if pod.namespace == NAMESPACE]
+        found += [uid for uid, one in self.objects.items() if namespace(one) == NAMESPACE]
+        return sorted(found)
+
+    def document(self, uid: str) -> Json:
+        """Return an object."""
+        return self.truth.pods[uid].document if uid in self.truth.pods else self.objects[uid]
+
+    def _show(self, document: Json) -> None:
+        if (reader := self._reader(document)) is not None:
+            reader.seen(raw(document))
+
+    def _kubelets_look(self) -> None:
+        """Have those who named their node themselves run, or fail where they do not fit."""
+        arrived, self._arrived = self._arrived, []
+        for pod in [self.truth.pods[uid] for uid in arrived if uid in self.truth.pods]:
+            fits = self.truth.admits(pod)
+            phase = {"phase": "Running"} if fits else {"phase": "Failed", "reason": "OutOfcpu"}
+            pod.document = {**pod.document, "status": phase}
+            self._show(pod.document)
+
+    def pod_goes(self, uid: str) -> None:
+        """Have a pod go at once."""
+        pod = self.truth.pods.pop(uid)
+        self._left(pod.document)
+        self._readers["Pod"].gone(uid, raw(pod.document))
+
+    def _left(self, document: Json) -> None:
+        self._keys.discard(key_of(document))
+        self._bytes -= len(raw(document))
+
+    # -- orders -------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Carry out what the scheduler asks for."""
+        while self.scheduler.asked:
+            orders, self.scheduler.asked = self.scheduler.asked, []
+            for order in orders:
+                self._carry_out(order)
+
+    def _carry_out(self, order: o.Order) -> None:
+        match order:
+            case o.Reserve():
+                self._reserved(order)
+            case o.Release():
+                self.truth.promised.pop(order.gang, None)
+                self._write(order.gang, {"assignments": []})
+            case o.Prepare() if order.uid in self.truth.pods:
+                self.scheduler.observe(f.Prepared(order.uid, order.node))
+            case o.Bind() if order.uid in self.truth.pods:
+                self._bind(order)
+            case o.Evict() if order.uid in self.truth.pods:
+                if self.truth.pods[order.uid].namespace == VICTIM:
+                    self.violations.append(f"pod {order.name} is stopped: {order.reason}")
+                self.pod_goes(order.uid)
+            case o.Report():
+                self._write(order.gang, {"phase": order.state})
+            case _:
+                pass
+
+    def _write(self, gang: GangId, status: Json) -> None:
+        for uid, one in self.objects.items():
+            if group_of(one) == gang:
+                self.objects[uid] = {**one, "status": {**one.get("status", {}), **status}}
+
+    def _reserved(self, order: o.Reserve) -> None:
+        """Write a reservation down, and make the pods of a group that has none."""
+        group = next((one for one in self.objects.values() if group_of(one) == order.gang), None)
+        if group is None:
+            return
+        places = [{"pod": pod.split("/", 1)[1], "node": node} for pod, node in order.assignments]
+        self._write(order.gang, {"phase": "Reserved", "assignments": places})
+        namespace, name = order.gang.split("/", 1)
+        promised = self.truth.promised.setdefault(order.gang, {})
+        for pod, node in order.assignments:
+            promised[pod] = (node, {})
+        roles = group["spec"].get("roles", ())
+        if order.gang in self._without_pods or not all("template" in role for role in roles):
+            return
+        for role in roles:
+            spec = json.loads(json.dumps(role["template"].get("spec", {})))
+            if larger := self._larger.get(order.gang):
+                spec["containers"] = [{"name": "c", "resources": {"requests": larger}}]
+            stem = f"{name}-{role['name'].lower()}-"
+            labels = {names.POD_GROUP_LABEL: name, names.ROLE_LABEL: role["name"]}
+            for pod, node in order.assignments:
+                short = pod.split("/", 1)[1]
+                if short.startswith(stem) and short.removeprefix(stem).isdigit():
+                    promised[pod] = (node, requests(role["template"].get("spec", {})))
+                    said = (role["template"].get("metadata") or {}).get("annotations") or {}
+                    metadata = {"name": short, "namespace": namespace, "labels": labels}
+                    body = {"apiVersion": "v1", "kind": "Pod", "spec": spec}
+                    self.create(body | {"metadata": metadata | {"annotations": said}})
+
+    def _bind(self, order: o.Bind) -> None:
+        pod = self.truth.pods[PodUid(order.uid)]
+        before = set(self.truth.over(order.node))
+        spec = {**pod.document["spec"], "nodeName": str(order.node)}
+        pod.document = {**pod.document, "spec": spec, "status": {"phase": "Running"}}
+        pod.by_us, pod.devices = True, order.devices
+        if order.devices:
+            metadata = pod.document["metadata"]
+            said = metadata.get("annotations", {})
+            said = {**said, names.DEVICES_ANNOTATION: ",".join(map(str, order.devices))}
+            pod.document = {**pod.document, "metadata": {**metadata, "annotations": said}}
+        self.violations += [
+            f"binding {order.name} to {order.node}: {sentence}"
+            for sentence in self.truth.over(order.node)
+            if sentence not in before
+        ]
+        if not self.loans:
+            self.violations += verdict.beyond_limit(self.truth, str(order.name))
+        self.scheduler.observe(f.Bound(order.uid, order.node))
+        self._show(pod.document)
