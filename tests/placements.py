@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 
 from builders import GPU
 
+from gangsched.core.accounts.tree import Tree
+from gangsched.core.accounts.usage import Usage
 from gangsched.core.cluster import Cluster
 from gangsched.core.model import (
     Constraints,
@@ -24,6 +26,7 @@ from gangsched.core.model import (
     Spread,
     Waiting,
 )
+from gangsched.core.queues import Queue
 from gangsched.core.snapshot import Snapshot
 from gangsched.core.topology import Fabric, Level, Topology
 from simulator.checkers import Running, Situation
@@ -72,7 +75,8 @@ def an_instance(seed: int, *, nodes: int = 6, members: int = 6, shares: bool = T
                 cluster.exclusive = {gang: ("", TOPOLOGY.index(level))}
     waiting = _gang(rng, members, [node.name for node in made], shares=shares)
     situation = Situation({node.name: node for node in made}, tuple(running), TOPOLOGY, exclusive)
-    return Instance(waiting, situation, Snapshot(cluster, ()))
+    usage = Usage(Tree([Queue("default", exclusive=LEVELS[0])]))
+    return Instance(waiting, situation, Snapshot(cluster, (), usage))
 
 
 def _node(rng: random.Random, index: int) -> Node:

@@ -1,6 +1,7 @@
 """The style is a test: sizes, docstrings, no stray prints, generated files up to date."""
 
 import ast
+import runpy
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,13 @@ def test_no_test_waits_by_a_clock_of_its_own(path):
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in CLOCKS:
             assert ast.unparse(node) == "asyncio.sleep(0)", f"line {node.lineno}: use waiting.until"
+
+
+def test_the_table_of_bounds_is_what_the_module_says():
+    """What a bound is, and why, stands in one place: the page is written from it."""
+    bounds = runpy.run_path(str(ROOT / "docs" / "bounds.py"))
+    page = (ROOT / "docs" / "operations.md").read_text()
+    assert page == bounds["written"](page), "operations.md is out of date: run `make bounds`"
 
 
 def test_crds_are_what_the_models_say():

@@ -58,6 +58,57 @@ def test_requests(case):
     assert dict(decode.requests(given)) == expected
 
 
+def status(**more):
+    """Return the status of a pod whose one container has 2 cores, and 3 set aside for it."""
+    has = {"name": "c", "resources": {"requests": {"cpu": "2"}}, "allocatedResources": {"cpu": "3"}}
+    raw = {"metadata": {}, "spec": {}, "status": {"containerStatuses": [has]} | more}
+    return decode.decode_pod(json.dumps(raw).encode()).status
+
+
+INFEASIBLE = {"type": "PodResizePending", "status": "True", "reason": "Infeasible"}
+DEFERRED = INFEASIBLE | {"reason": "Deferred"}
+SIDECARS = [c("1", restartPolicy="Always") | {"name": "s"}]
+RESIZED = {
+    "a shrink that is not done yet": (spec([c("1")]), status(), 3000),
+    "a growth that is not done yet": (spec([c("4")]), status(), 4000),
+    "a growth that has to wait": (spec([c("4")]), status(conditions=[DEFERRED]), 4000),
+    "a growth that cannot be": (spec([c("4")]), status(conditions=[INFEASIBLE]), 3000),
+    "a container without a status": (spec([c("4") | {"name": "d"}]), status(), 4000),
+    "a status without resources": (
+        spec([c("4")]),
+        status(containerStatuses=[{"name": "c", "allocatedResources": {"cpu": "9"}}]),
+        4000,
+    ),
+    "a sidecar": (
+        spec([c("4") | {"name": "d"}], initContainers=SIDECARS),
+        status(
+            containerStatuses=[],
+            initContainerStatuses=[{"name": "s", "resources": {"requests": {"cpu": "3"}}}],
+        ),
+        7000,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", RESIZED)
+def test_a_pod_that_is_resized_in_place_takes_the_most_it_may_have(case):
+    given, now, expected = RESIZED[case]
+    assert dict(decode.needs(given, status=now).requests) == {"cpu": expected}
+
+
+def test_a_sidecar_takes_its_host_ports_and_an_init_container_none():
+    def listening(port, **more):
+        return {"name": "x", "ports": [{"containerPort": 1, "hostPort": port}]} | more
+
+    wants = decode.needs(
+        spec(
+            [listening(80)],
+            initContainers=[listening(81, restartPolicy="Always"), listening(82)],
+        )
+    )
+    assert [port for _, _, port in wants.host_ports] == [80, 81]
+
+
 QUANTITIES = {
     ("cpu", "1"): 1000,
     ("cpu", "100m"): 100,
@@ -151,8 +202,14 @@ NUMBERS = {
     "more than 64 bits": ({"gpu-memory": "9" * 25}, "gpu-memory is '999"),
     "no number of GPUs": (
         {"gpu-fraction": "0.5", "gpu-fraction-num-devices": "0"},
-        "gpu-fraction-num-devices is '0'; it must be a whole number from 1 to 999999999",
+        "gpu-fraction-num-devices is '0'; it must be a whole number from 1 to 1024",
     ),
+    "more GPUs than any node has": (
+        {"gpu-fraction": "0.5", "gpu-fraction-num-devices": "1025"},
+        "gpu-fraction-num-devices is '1025'; it must be a whole number from 1 to 1024",
+    ),
+    "an index beyond any node's": ({"gangsched.io/gpu-devices": "0,1024"}, "each below 1024"),
+    "more indices than GPUs": ({"gangsched.io/gpu-devices": "0," * 1024 + "0"}, "each below 1024"),
     "infinity": ({"gpu-fraction": "1e999"}, "gpu-fraction is '1e999'; it must be above 0"),
     "less than a thousandth": ({"gpu-fraction": "1e-9"}, "it must be above 0 and below 1"),
     "an index of thousands of digits": ({"gangsched.io/gpu-devices": "9" * 5_000}, "GPU indices"),

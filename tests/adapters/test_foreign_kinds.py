@@ -6,6 +6,7 @@ import json
 import pytest
 from waiting import until_async
 
+from gangsched.core import facts as f
 from gangsched.kube.decode import decode_pod
 from gangsched.kube.errors import KubeError
 from gangsched.kube.foreign import KINDS
@@ -133,6 +134,9 @@ class Heard:
 
     def observe(self, fact) -> None:
         self.facts.append(fact)
+
+    def declare(self, gang) -> None:
+        self.observe(f.GangSeen(gang))
 
     def subject(self, *_) -> None:
         """Ignore who events are about."""

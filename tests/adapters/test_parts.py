@@ -1,5 +1,7 @@
 """Parts of jobs, told to the controllers of their owners."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
@@ -7,11 +9,13 @@ from gangsched.api import names
 from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.core.jobs.model import GROUP_VERSION
 from gangsched.core.jobs.runtimes import FRAMEWORK as LABEL
-from gangsched.kube.errors import NotFound
+from gangsched.kube.errors import Invalid, NotFound
 from gangsched.operators import jobset, runner
 from gangsched.operators.controller import JobController
+from gangsched.operators.evaluators import Evaluators
 from gangsched.operators.owner import OwnerController
 from gangsched.operators.parts import PartReceiver
+from gangsched.operators.precheck import NotYetError
 from gangsched.operators.runtimes import RuntimeReceiver, Runtimes
 
 
@@ -81,12 +85,12 @@ def test_jobs_make_podgroups_of_the_version_that_users_write():
     assert f"{names.GROUP}/{names.VERSION}" == GROUP_VERSION
 
 
-@pytest.mark.parametrize("missing", ["", "optuna", "re2"])
+@pytest.mark.parametrize("missing", ["", "optuna", "gjson"])
 def test_experiments_are_left_alone_without_their_extra(monkeypatch, caplog, missing):
     caplog.set_level("INFO")
     there = runner.find_spec
     monkeypatch.setattr(runner, "find_spec", lambda name: None if name == missing else there(name))
-    kinds = [one.kind for one in runner._searches()]
+    kinds = [one.kind for one in runner._searches(Evaluators())]
     assert kinds == ([] if missing else ["Experiment", "Trial"])
     assert ("need the extra gangsched[experiments]" in caplog.text) == bool(missing)
 
@@ -245,6 +249,70 @@ async def test_a_part_that_went_before_its_deletion_was_answered_is_made_again()
     assert server.jobs == ["j-a-0", "j-a-0"]
 
 
+class Renewed(Server):
+    """An API server on which a job is made anew while a dry run of the last is refused."""
+
+    def __init__(self) -> None:
+        super().__init__("u")
+        self.controller, self.rejected = None, []
+
+    async def create(self, path, body) -> bytes:
+        if "dryRun" in path:
+            later = job("PyTorchJob", "5", {})
+            self.controller.job_seen(later | {"metadata": later["metadata"] | {"uid": "new"}})
+            raise Invalid(422, "image is wrong")
+        return await super().create(path, body)
+
+    async def patch(self, path, body, **_) -> bytes:
+        if any(one["type"] == "Failed" for one in body["status"]["conditions"]):
+            self.rejected.append(body["metadata"]["uid"])
+        return msgspec.json.encode(job("PyTorchJob", "10", body["status"]))
+
+
+async def test_a_job_is_not_rejected_for_what_the_last_of_its_name_was():
+    server = Renewed()
+    server.controller = JobController(server, "gangsched", FRAMEWORKS["PyTorchJob"])
+    server.controller.job_seen(job("PyTorchJob", "1", {}))
+    await server.controller._step(("ns", "j"))
+    assert "new" not in server.rejected
+    server.rejected.clear()
+    wrong = job("PyTorchJob", "9", {})
+    wrong["metadata"]["uid"], wrong["spec"] = "new", {"pytorchReplicaSpecs": {"Boss": {}}}
+    server.controller.job_seen(wrong)
+    await server.controller._step(("ns", "j"))
+    assert server.rejected == ["new"]
+
+
+@pytest.mark.parametrize("kind", ["PyTorchJob", "JobSet"])
+def test_parts_of_owners_that_there_are_not_are_forgotten(kind):
+    """Whoever may create a Service may name any owner."""
+    made = (
+        JobController(Server(None), "gangsched", FRAMEWORKS[kind])
+        if kind in FRAMEWORKS
+        else OwnerController(Server(None), jobset.kind("gangsched"))
+    )
+    known = made._jobs if isinstance(made, JobController) else made._known
+    for number in range(10):
+        metadata = {"uid": f"s{number}", "name": "s", "namespace": "ns"}
+        made.part_seen("Service", {"metadata": metadata}, f"nobody-{number}")
+        assert len(known) == 1
+        made.part_gone("Service", {"metadata": metadata}, f"nobody-{number}")
+    assert not known
+
+
+async def test_an_owner_that_cannot_be_evaluated_now_is_told_so_and_tried_again():
+    async def look(client, owned):
+        raise NotYetError("it takes longer than 1 s; it is tried again")
+
+    server = Server("u")
+    controller = OwnerController(server, replace(jobset.kind("gangsched"), look=look))
+    controller.job_seen(job("JobSet", "1", {}))
+    for _ in range(2):
+        with pytest.raises(NotYetError):
+            await controller._step(("ns", "j"))
+    assert server.wrote == ["/api/v1/namespaces/ns/events"]  # once: it says the same again
+
+
 class Labelled:
     """An API server that writes down which labels it is told."""
 
@@ -281,3 +349,19 @@ async def test_runtimes_are_labelled_for_the_sdk_and_forgotten_when_they_go():
     assert known.get(("", "torch")), "a successor of its name is there"
     receiver.gone("successor", None)
     assert known.get(("", "torch")) is None
+
+
+def test_a_runtime_of_a_namespace_wakes_its_jobs_alone():
+    woken = []
+    controller = OwnerController(Server(None), jobset.kind("gangsched"))
+    controller._work.wake = woken.append
+    for namespace in ("a", "b"):
+        body = job("JobSet", "1", {})
+        controller.job_seen(body | {"metadata": body["metadata"] | {"namespace": namespace}})
+    woken.clear()
+    runtimes = Runtimes()
+    runtimes.heard = controller.wake_all
+    runtimes.seen(msgspec.json.decode(runtime(namespace="a")))
+    assert woken == [("a", "j")]
+    runtimes.seen(msgspec.json.decode(runtime()))
+    assert woken[1:] == [("a", "j"), ("b", "j")]

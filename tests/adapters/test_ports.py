@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import hashlib
 import json
 import math
 import ssl
@@ -10,12 +11,13 @@ from datetime import UTC, datetime, timedelta
 import aiohttp
 import pytest
 from aiohttp import web
-from waiting import until_async
+from waiting import patience_s, until_async
 
+from gangsched.core.bounds import REVIEWS_WAITING, TOKENS_KNOWN
 from gangsched.extender.server import serve
 from gangsched.kube.certificates import Certificates, due, issue
 from gangsched.kube.errors import Conflict, Invalid, NotFound
-from gangsched.kube.reviews import Reviews, guard
+from gangsched.kube.reviews import BusyError, Reviews, guard
 
 HOST = "gangsched-leader.gangsched-system.svc"
 
@@ -223,5 +225,83 @@ async def test_who_reads_metrics(header, monkeypatch):
             async with session.get("/readyz") as answer:
                 assert answer.status == 200
         assert judge.asked <= 2  # the second answer was kept
+    finally:
+        await runner.cleanup()
+
+
+class Door:
+    """An API server that answers reviews of strangers when it is let, of others at once."""
+
+    def __init__(self) -> None:
+        self.open, self.now, self.most, self.asked = asyncio.Event(), 0, 0, 0
+
+    async def create(self, path, body) -> bytes:
+        if not path.endswith("tokenreviews"):
+            return json.dumps({"status": {"allowed": True}}).encode()
+        token = body["spec"]["token"]
+        if token.startswith("reader"):
+            return json.dumps({"status": {"authenticated": True, "user": {}}}).encode()
+        self.asked += 1
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await self.open.wait()
+        self.now -= 1
+        return json.dumps({"status": {"authenticated": False}}).encode()
+
+
+async def test_a_flood_of_unknown_tokens_keeps_nobody_out_who_was_in(monkeypatch):
+    monkeypatch.setattr("gangsched.kube.reviews._KEPT_S", 0.0)  # each is reviewed again
+    monkeypatch.setattr("gangsched.kube.reviews._REVIEW_S", patience_s(60))
+    door = Door()
+    reviews = Reviews(door)
+    assert await reviews.status("reader", "/metrics") == 200
+    flood = [asyncio.create_task(reviews.status(f"t{n}", "/metrics")) for n in range(1000)]
+    await until_async(lambda: door.now == 2, "the first strangers' reviews")
+    assert await reviews.status("reader", "/metrics") == 200
+    door.open.set()
+    answers = await asyncio.gather(*flood, return_exceptions=True)
+    assert sum(isinstance(one, BusyError) for one in answers) == 1000 - REVIEWS_WAITING.most
+    assert answers.count(401) == door.asked == REVIEWS_WAITING.most
+    assert door.most == 2
+
+
+async def test_what_is_remembered_of_tokens_is_bounded_and_the_refused_push_nobody_out(monkeypatch):
+    monkeypatch.setattr("gangsched.kube.reviews._KEPT_S", math.inf)
+    monkeypatch.setattr("gangsched.kube.reviews._REFUSED_S", math.inf)
+    monkeypatch.setattr("gangsched.kube.reviews.TOKENS_KNOWN", TOKENS_KNOWN._replace(most=10))
+    door = Door()
+    door.open.set()
+    reviews = Reviews(door)
+    await reviews.status("reader", "/metrics")
+    for number in range(30):
+        assert await reviews.status(f"t{number}", "/metrics") == 401
+    assert await reviews.status("t29", "/metrics") == 401
+    assert door.asked == 30
+    assert len(reviews._refused._answers) == 10
+    assert reviews._allowed.get((hashlib.sha256(b"reader").digest(), "/metrics")) == 200
+
+
+async def test_a_review_that_is_not_answered_ends(monkeypatch):
+    monkeypatch.setattr("gangsched.kube.reviews._REVIEW_S", 0.05)
+    with pytest.raises(TimeoutError):
+        await Reviews(Door()).status("t", "/metrics")
+
+
+@pytest.mark.parametrize(("error", "status"), [(BusyError, 429), (TimeoutError, 503)])
+async def test_who_cannot_be_reviewed_is_told_so(error, status):
+    class Unable:
+        async def status(self, *_) -> int:
+            raise error
+
+    runner, port = await serve(
+        [web.get("/metrics", hello)], "127.0.0.1", 0, None, [guard(Unable())]
+    )
+    try:
+        headers = {"Authorization": "Bearer t"}
+        async with (
+            aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session,
+            session.get("/metrics", headers=headers) as answer,
+        ):
+            assert answer.status == status
     finally:
         await runner.cleanup()

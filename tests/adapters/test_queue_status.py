@@ -4,10 +4,11 @@ import pytest
 from builders import an_engine, gang, needs, node, pod
 
 from gangsched.core import facts as f
+from gangsched.core.bounds import SPENT_ROWS
 from gangsched.core.model import NodeName, PodUid
-from gangsched.core.queues import Queue
+from gangsched.core.queues import GpuBudget, Queue
 from gangsched.kube.errors import Unavailable
-from gangsched.kube.queue_status import QueueStatusWriter
+from gangsched.kube.queue_status import QueueStatusWriter, spent_status
 
 
 class Api:
@@ -120,3 +121,35 @@ async def test_a_queue_made_anew_has_its_status_too(world):
     await a_round(5.0)
     assert await a_round(7.0) == ["idle"]
     assert await a_round(9.0) == []
+
+
+async def test_users_who_are_made_up_push_nobody_out():
+    engine = an_engine(node("n"))
+    budget = GpuBudget(1e6, 86_400.0, per_user=True)
+    engine.observe(f.QueueSeen(Queue("q", budgets=(budget,))), 0.0)
+    ledger = engine.ledger
+    ledger.account(("q", "zoe")).periods[86_400.0] = (0, 5000.0)
+    for number in range(2 * SPENT_ROWS.most):
+        ledger.account(("q", f"a{number}")).periods[86_400.0] = (0, 1.0)
+    ledger.account(("q", ""))
+    rows = spent_status(engine, "q", 10.0)
+    assert len(rows) == SPENT_ROWS.most
+    assert [row["user"] for row in rows[:2]] == ["", "zoe"]
+    assert rows[1]["gpuSeconds"] == 5000.0
+
+
+@pytest.mark.parametrize("named", [False, True])
+async def test_a_queue_does_not_name_who_is_next(world, monkeypatch, named):
+    engine, api, a_round, writer = world
+    monkeypatch.setattr(writer, "_name_gangs", named)
+    statuses = {}
+
+    async def keep(path, body):
+        statuses[path.split("/")[-2]] = body["status"]
+        return b"{}"
+
+    monkeypatch.setattr(api, "patch", keep)
+    engine.observe(f.GangSeen(gang("secret", 2, queue="busy")), 0.0)
+    await a_round(1.0)
+    assert ("secret" in str(statuses["busy"])) == named
+    assert statuses["busy"]["pending"] == 1

@@ -6,14 +6,16 @@ import json
 
 import pytest
 from builders import POLICIES
+from builders import node as a_node
 from prometheus_client import generate_latest
 
 from gangsched.config import SchedulerConfig
 from gangsched.core import facts as f
-from gangsched.kube import foreign, groups
+from gangsched.core.queues import Queue, Quota
+from gangsched.kube import decode, foreign, groups
 from gangsched.kube.declarations import Namespaces, PriorityClasses
 from gangsched.kube.errors import EngineError
-from gangsched.kube.receivers import Foreign, Nodes, PodGroups
+from gangsched.kube.receivers import Foreign, Nodes, PodGroups, PodsSeen
 from gangsched.kube.scheduler import Scheduler
 from gangsched.kube.watch import long_lived
 from gangsched.metrics import Metrics
@@ -63,6 +65,19 @@ def test_a_failure_of_the_engine_ends_the_process(monkeypatch):
     monkeypatch.setattr(scheduler.engine, "observe", lambda *_: {}["a defect"])
     with pytest.raises(EngineError):
         Nodes(scheduler).seen(node("u"))
+
+
+def test_what_is_wrong_with_a_pod_is_said_until_it_is_mended():
+    heard = Heard()
+    heard.names = frozenset({"gangsched"})
+    pods = PodsSeen(heard)
+    wrong = {"metadata": {"name": "p", "namespace": "ns", "uid": "u", "generation": 1}}
+    wrong["metadata"]["annotations"] = {"gpu-fraction": "7"}
+    wrong["spec"] = {"schedulerName": "gangsched", "containers": [{"name": "c"}]}
+    for phase in ("Pending", "Running"):  # only its status changes
+        wrong["status"] = {"phase": phase}
+        fact = pods._read(decode.decode_pod(json.dumps(wrong).encode()))
+        assert "gpu-fraction is '7'" in fact.invalid
 
 
 VOLCANOS = next(one for one in foreign.KINDS if one.api_version.startswith("scheduling.volcano"))
@@ -224,3 +239,172 @@ def test_what_lives_long_is_out_of_the_collectors_sight_and_the_rest_is_collecte
         assert gc.get_freeze_count() > kept
     finally:
         gc.unfreeze()
+
+
+# -- pods ------------------------------------------------------------------------------------------
+
+
+def a_pod(name: str, labels=None, annotations=None, node="n", scheduler="gangsched", **requests):
+    """Return a pod that runs, or waits with an empty node, as the API server writes it."""
+    asked = {"cpu": "1", "nvidia.com/gpu": "4"} | requests
+    return written(
+        name,
+        name,
+        spec={
+            "schedulerName": scheduler,
+            "nodeName": node,
+            "containers": [{"name": "c", "resources": {"requests": asked}}],
+        },
+        status={"phase": "Running"},
+    ).replace(
+        b'"metadata": {',
+        b'"metadata": '
+        + json.dumps({"labels": labels or {}, "annotations": annotations or {}}).encode()[:-1]
+        + b", ",
+    )
+
+
+@pytest.fixture
+def one_node():
+    """Return a scheduler that changes nothing and knows a node, and what hears of pods."""
+    scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), look_only=True)
+    for name in ("default", "mine"):
+        quotas = (Quota("nvidia.com/gpu", 8000),)
+        scheduler.observe(f.QueueSeen(Queue(name, quotas=quotas)))
+    scheduler.observe(f.NodeSeen(a_node("n", 8)))
+    return scheduler, PodsSeen(scheduler)
+
+
+def taken(scheduler) -> tuple[int, int]:
+    """Return how many GPUs of the node are taken, and how many the queue is charged."""
+    cluster, usage = scheduler.engine.cluster, scheduler.engine.ledger.usage
+    gpus = cluster.used[cluster.rows["n"], cluster.resources.index("nvidia.com/gpu")]
+    return int(gpus), usage.used("mine", ("nvidia.com/gpu", "")) // 1000
+
+
+QUEUE = {"kai.scheduler/queue": "mine"}
+WRONG = {
+    "a minimum that is no number": (
+        {"gangsched.io/pod-group": "g", "gangsched.io/min-member": "x"},
+        {},
+    ),
+    "a count of Kueue's that is none": (
+        {"kueue.x-k8s.io/pod-group-name": "g"},
+        {"kueue.x-k8s.io/pod-group-total-count": "0"},
+    ),
+    "a size of a LeaderWorkerSet that is none": (
+        {"leaderworkerset.sigs.k8s.io/name": "g"},
+        {"leaderworkerset.sigs.k8s.io/size": "-1"},
+    ),
+    "two wishes that disagree": ({}, {"gpu-fraction": "0.5", "gpu-memory": "1"}),
+    "GPUs that are none": ({}, {"gangsched.io/gpu-devices": "x" * 1000}),
+    "a topology that is none": ({}, {"kai.scheduler/topology-required-placement": ""}),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_pod_that_runs_is_charged_whatever_it_says(one_node, case):
+    scheduler, pods = one_node
+    labels, annotations = WRONG[case]
+    pods.seen(a_pod("p", labels | QUEUE, annotations))
+    assert taken(scheduler) == (4, 4)
+    pods.gone("p", None)
+    assert taken(scheduler) == (0, 0)
+    assert not scheduler.engine.gangs
+
+
+@pytest.mark.parametrize("scheduler_name", ["gangsched", "default-scheduler"])
+def test_a_pod_that_runs_is_charged_however_much_it_asks_for(one_node, scheduler_name):
+    scheduler, pods = one_node
+    asked = {"a.b/c": "2Pi", "d.e/f": "8E", "cpu": "1e30"}
+    pods.seen(a_pod("p", QUEUE, scheduler=scheduler_name, **asked))
+    for _ in range(2):
+        assert taken(scheduler) == (4, 4 if scheduler_name == "gangsched" else 0)
+        pods.seen(a_pod("p", QUEUE, scheduler=scheduler_name, **asked))
+
+
+def test_a_pod_that_waits_hears_what_is_wrong_and_is_planned_once_it_is_mended(one_node):
+    scheduler, pods = one_node
+    wrong = {"gangsched.io/pod-group": "g", "gangsched.io/min-member": "two"}
+    pods.seen(a_pod("p", wrong, node=""))
+    assert "label gangsched.io/min-member is 'two'" in scheduler.engine.refusals["ns/g"].message
+    assert not scheduler.engine.wants_plan()
+    right = wrong | {"gangsched.io/min-member": "2"}
+    pods.seen(a_pod("p", right, node=""))
+    assert scheduler.engine.gangs["ns/g"].minimum() == 2
+    pods.seen(a_pod("q", right, node=""))
+    assert scheduler.engine.wants_plan()
+
+
+def test_a_wrong_pod_does_not_make_another_gang_of_its_group(one_node):
+    scheduler, pods = one_node
+    right = {"gangsched.io/pod-group": "g", "gangsched.io/min-member": "4"}
+    pods.seen(a_pod("p", right, node=""))
+    pods.seen(a_pod("q", right | {"gangsched.io/min-member": "x"}, node=""))
+    assert scheduler.engine.gangs["ns/g"].minimum() == 4
+
+
+def test_labels_that_change_give_nothing_away_now_or_to_the_next_leader(one_node):
+    scheduler, pods = one_node
+    pods.seen(a_pod("p", QUEUE))
+    later = [
+        {"gangsched.io/pod-group": "g", "gangsched.io/min-member": "x"} | QUEUE,
+        {"gangsched.io/pod-group": "other"},
+        {"kueue.x-k8s.io/pod-group-name": "k"},
+    ]
+    for labels in later:
+        pods.seen(a_pod("p", labels))
+        assert taken(scheduler) == (4, 4)
+        assert list(scheduler.engine.gangs) == ["ns/pod:p"]
+    for labels in later:
+        scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), look_only=True)
+        scheduler.observe(f.NodeSeen(a_node("n", 8)))
+        PodsSeen(scheduler).seen(a_pod("p", labels))
+        assert taken(scheduler)[0] == 4
+
+
+def test_a_pod_that_we_fail_to_read_takes_its_room_where_it_runs(one_node, monkeypatch):
+    scheduler, pods = one_node
+    monkeypatch.setattr(decode, "of_pod", lambda *_: {}["a defect"])
+    pods.seen(a_pod("p", QUEUE, {"a": "b"}))
+    assert taken(scheduler)[0] == 4
+    pods.seen(a_pod("q", QUEUE, {"a": "b"}, node=""))
+    assert scheduler.engine.pod("q") is None
+    pods.gone("p", None)
+    assert taken(scheduler)[0] == 0
+
+
+def test_a_part_of_a_gpu_is_what_our_schedulers_plan(one_node):
+    """Others keep books of their own, and whoever may label a pod would fill any node."""
+    scheduler, pods = one_node
+    wishes = {
+        "gpu-fraction": "0.5",
+        "gpu-fraction-num-devices": "8",
+        "gangsched.io/gpu-devices": "0",
+    }
+    pods.seen(a_pod("p", {}, wishes, scheduler="kai-scheduler", **{"nvidia.com/gpu": "0"}))
+    assert taken(scheduler)[0] == 0
+    not_bound_by_us = {key: value for key, value in wishes.items() if key.startswith("gpu-")}
+    pods.seen(a_pod("r", {}, not_bound_by_us, **{"nvidia.com/gpu": "0"}))
+    assert taken(scheduler)[0] == 0
+    pods.seen(a_pod("s", {}, wishes, **{"nvidia.com/gpu": "0"}))
+    assert taken(scheduler)[0] == 0, "one GPU is named for eight parts"
+    wishes["gangsched.io/gpu-devices"] = "0,1,2,3,4,5,6,7"
+    pods.seen(a_pod("q", {}, wishes, **{"nvidia.com/gpu": "0"}))
+    assert taken(scheduler)[0] == 8
+
+
+def test_a_pod_is_charged_what_its_node_has_given_it(one_node):
+    scheduler, pods = one_node
+    raw = json.loads(a_pod("p", QUEUE))
+    raw["status"]["containerStatuses"] = [
+        {"name": "c", "resources": {"requests": {"cpu": "2"}}, "allocatedResources": {"cpu": "3"}}
+    ]
+    pods.seen(a_pod("p", QUEUE))
+    cluster = scheduler.engine.cluster
+    cpu = cluster.resources.index("cpu")
+    assert cluster.used[0, cpu] == 1000
+    pods.seen(json.dumps(raw).encode())  # the same generation: what changed is the status
+    assert cluster.used[0, cpu] == 3000
+    pods.seen(a_pod("p", QUEUE))
+    assert cluster.used[0, cpu] == 1000

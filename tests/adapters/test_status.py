@@ -33,6 +33,7 @@ class Api:
 
     async def patch(self, path, body) -> bytes:
         name = path.split("/")[-2]
+        assert body["metadata"]["uid"], "a successor of the name could be meant"
         self.phases[name].append(body["status"]["phase"])
         return self._answer(name)
 

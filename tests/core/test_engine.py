@@ -396,7 +396,7 @@ def test_pods_that_outlive_their_group_stay_charged_where_they_were():
     assert engine.audit(2.0) == {}
     assert engine.ledger.holding(PodUid("a")).user == "alice"
     engine.observe(f.GangSeen(replace(gang("g", 1), user="bob")), 3.0)
-    assert engine.ledger.holding(PodUid("a")).user == "bob"
+    assert engine.ledger.holding(PodUid("a")).user == "alice", "whoever declares it anew"
     assert engine.audit(4.0) == {}
 
 
@@ -419,7 +419,8 @@ def test_an_ended_and_deleted_member_does_not_make_a_gang_incomplete():
 
 def test_backoff_doubles_with_each_break():
     engine = an_engine(node("n"), backoff_s=1.0)
-    engine.observe(f.GangSeen(templated("g", 1)), 0.0)
+    engine.observe(f.GangSeen(gang("g", 1)), 0.0)
+    engine.observe(pod("a", "g"), 0.0)
     now_s = 0.0
     for expected_s in (1.0, 2.0, 4.0):
         plan(engine, now_s)

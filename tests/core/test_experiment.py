@@ -1,17 +1,28 @@
 """Katib's Experiments and Trials as pure functions: counts, ends, stopping, templates."""
 
+import asyncio
 import copy
+import json
 import re
+import subprocess
+import sys
 
 import pytest
+from evaluated import Here
+from waiting import patience_s
 
 from gangsched.core.jobs import experiment, metrics, trial
 from gangsched.core.jobs.step import Clock
 from gangsched.core.jobs.tree import Owned
+from gangsched.kube.errors import NotFound
+from gangsched.operators.evaluators import OverrunError
+from gangsched.operators.expressions import ExpressionError
 from gangsched.operators.parse import InvalidJobError
-from gangsched.operators.search.collect import FilterError, read
+from gangsched.operators.precheck import NotYetError
+from gangsched.operators.search.collect import read
 from gangsched.operators.search.ends import ended
 from gangsched.operators.search.experiment import kind
+from gangsched.operators.search.trial import kind as trials
 
 CLOCK = Clock(1_700_000_000.0, "2023-11-14T22:13:20Z")
 TEMPLATE = {
@@ -275,7 +286,7 @@ def test_metrics_in_a_line(line, found):
     ],
 )
 def test_filters_that_cannot_be_used(expression, said):
-    with pytest.raises(FilterError, match=re.escape(said)):
+    with pytest.raises(ExpressionError, match=re.escape(said)):
         read("a=1", ["a"], [expression])
 
 
@@ -303,7 +314,7 @@ def wrong(change) -> str:
     body = copy.deepcopy(search().body)
     change(body["spec"])
     with pytest.raises(InvalidJobError) as error:
-        kind().step(Owned(body, {}), CLOCK)
+        asyncio.run(kind(Here()).look(None, Owned(body, {})))
     return str(error.value)
 
 
@@ -389,10 +400,16 @@ def test_what_is_wrong_is_said_in_one_sentence(path, value, said):
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ('status.conditions.#(type=="Complete"', "which is no GJSON path: Unbalanced parentheses"),
-        ("..", "which is no GJSON path: Invalid query starting with a path delimiter."),
-        ("@nope", "which is no GJSON path: Unknown modifier @nope."),
-        ('status.#(phase%"(a+)+b")', "patterns (%, *, ?) are not taken: %"),
+        ('status.conditions.#(type=="Complete"', "cannot be read from '#(type=="),
+        ("..", "is '..', which cannot be read from '..'"),
+        ("status.", "which cannot be read from its end: a condition is made of names"),
+        ("@nope", "is '@nope', which cannot be read from '@nope'"),
+        ('status.#(phase%"(a+)+b")', "cannot be read from '#(phase%"),
+        ("status\n", "cannot be read from "),
+        ("|".join(["[@this,@this]"] * 20) + "|@tostr", "cannot be read from '[@this,@this]|"),
+        ("status.@flatten", "cannot be read from '@flatten'"),
+        ("{status,status}", "cannot be read from '{status,status}'"),
+        (".".join("abcdefghi"), "has 9 steps; 8 are allowed"),
         ("a" * 2000, "has 2000 letters; 1000 are allowed"),
     ],
 )
@@ -421,3 +438,236 @@ def test_conditions_that_are_no_paths_are_refused_before_there_is_a_job(path, sa
 )
 def test_how_a_trials_job_ended(kind, status, spec, how):
     assert ended(spec, {"kind": kind, "status": status}) == how
+
+
+def test_places_are_found_in_time_that_grows_with_the_text():
+    """The engine of expressions would try every place that is begun up to the text's end."""
+    template = TEMPLATE | {
+        "trialSpec": {"kind": "Job", "apiVersion": "batch/v1", "a": "${trialSpec." * 100_000}
+    }
+    code = (
+        "import json, sys; from gangsched.core.jobs.experiment import filled_in, places; "
+        "template = json.load(sys.stdin); "
+        "assert places(template) == set(); "
+        "assert filled_in(template, {}, 't', 'ns') == template['trialSpec']"
+    )
+    subprocess.run(
+        [sys.executable, "-c", code],
+        input=json.dumps(template),
+        text=True,
+        check=True,
+        timeout=patience_s(5),
+    )
+
+
+def test_a_trials_job_is_no_larger_than_an_object_may_be():
+    """A label that is put in for forty thousand places would be 400 MB."""
+    job = copy.deepcopy(TEMPLATE["trialSpec"])
+    job["metadata"] = {"labels": {"x": "y" * 10_000}}
+    job["spec"]["args"] += ["${trialSpec.Labels[x]}"] * 40_000
+    sentence = wrong(_set("trialTemplate/trialSpec", job))
+    assert sentence == (
+        "Experiment ns/e: spec.trialTemplate.trialSpec would have more than 1048576 letters; "
+        "it is to have fewer"
+    )
+    twice = TEMPLATE["trialParameters"] + [
+        {"name": "x", "reference": "${trialSpec.Labels[x]}" * 1000}
+    ]
+    with pytest.raises(experiment.TooLargeError):
+        experiment.filled_in(
+            {"trialSpec": job, "trialParameters": twice}, {"lr": "1"}, "trial", "ns"
+        )
+
+
+MANY = [{"name": f"p{i}", "parameterType": "int", "feasibleSpace": {}} for i in range(101)]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("maxTrialCount", 1001, "maxTrialCount: input should be less than or equal to 1000"),
+        ("parameters", MANY, "parameters: list should have at most 100 items"),
+        (SPACE, {"list": ["a"] * 1001}, "list: list should have at most 1000 items"),
+        (
+            "objective/additionalMetricNames",
+            ["a"] * 33,
+            "additionalMetricNames: list should have at most 32 items",
+        ),
+        (
+            "metricsCollectorSpec",
+            {"source": {"filter": {"metricsFormat": ["a"] * 17}}},
+            "metricsFormat: list should have at most 16 items",
+        ),
+        (
+            "algorithm",
+            {
+                "algorithmName": "tpe",
+                "algorithmSettings": [{"name": "n_ei_candidates", "value": "10001"}],
+            },
+            "algorithmSettings[n_ei_candidates] is '10001'; it must be a whole number from 1 to",
+        ),
+        (
+            "trialTemplate/primaryPodLabels",
+            {"a,job-name": "b"},
+            "spec.trialTemplate.primaryPodLabels: 'a,job-name' is no label",
+        ),
+    ],
+)
+def test_what_a_user_sizes_is_bounded(path, value, said):
+    assert said in wrong(_set(path, value))
+
+
+class Overrun(Here):
+    """Searches and reads for too long."""
+
+    def __init__(self, *, again: bool) -> None:
+        super().__init__()
+        self.again = again
+
+    async def _ask(self, owned, task, arguments):
+        raise OverrunError("it takes longer than 120 s", again=self.again)
+
+
+async def test_a_search_that_takes_too_long_is_tried_again_and_then_has_failed():
+    owned = search([tried("a", "Running")])
+    with pytest.raises(NotYetError, match=r"ns/e: the search by random .* 120 s; it is tried"):
+        await kind(Overrun(again=True)).look(None, owned)
+    made = kind(Overrun(again=False))
+    steps = made.step(await made.look(None, owned), CLOCK)
+    assert ends(steps)["Failed"] == "ExperimentFailed"
+    told = {c["type"]: c["message"] for c in steps.status["conditions"]}
+    assert told["Failed"] == (
+        "Experiment has failed because the search by random over 1 trials and 1 parameters cannot "
+        "be done: it takes longer than 120 s"
+    )
+    assert [ref for ref, _ in steps.patch] == [("Trial", "a")]  # what runs is stopped
+
+
+async def test_the_next_points_are_asked_for_before_the_step():
+    owned = search()
+    made = kind(Here())
+    looked = await made.look(None, owned)
+    assert len(looked.seen["points"]) == 3
+    assert len(made.step(looked, CLOCK).create) == 3
+    full = await made.look(None, search([tried(str(i), "Running") for i in range(3)]))
+    assert "points" not in full.seen
+    assert not made.step(full, CLOCK).create
+
+
+def test_a_log_is_read_as_far_as_its_bounds():
+    lines = [f"a={i}" for i in range(30_000)]
+    found = read("\n".join(lines), ["a"])["a"]
+    assert found[:1000] == [float(i) for i in range(1000)]
+    assert found[1000:] == [1000.0, 29_999.0, 29_999.0]  # the least, the greatest and the last
+    assert read("x" * 5000 + " a=1\na=2", ["a"]) == {"a": [2.0]}
+    assert len(read("a=1 " * 1000, ["a"])["a"]) == 64
+    assert read("\n" * 2**20 + "a=1", ["a"]) == {"a": [1.0]}
+    assert read("a=1e999\na=1", ["a"]) == {"a": [1.0]}
+
+
+def test_a_line_that_expressions_are_slow_on_is_cut():
+    code = (
+        "from gangsched.operators.search.collect import read; "
+        "read('a' * 2**20, ['x'], [r'(a)(?:a*(b))?'])"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=patience_s(5))
+
+
+class Pods:
+    """An API server with pods, what owns them, and a log."""
+
+    def __init__(self, log: bytes = b"accuracy=0.5\n", **owners: dict) -> None:
+        self.log, self.owners, self.asked = log, owners, []
+
+    async def get(self, path, **params):
+        self.asked.append((path, params))
+        if path.endswith("/log"):
+            return self._log(params)
+        if path.endswith("/pods"):
+            pods = [{"metadata": one, "spec": SPEC} for one in self.owners["pods"]]
+            return json.dumps({"items": pods}).encode()
+        kind, name = path.rsplit("/", 2)[1:]
+        if (found := self.owners.get(kind, {}).get(name)) is None:
+            raise NotFound(404, path)
+        return json.dumps({"metadata": found}).encode()
+
+    def _log(self, params) -> bytes:
+        lines = self.log.splitlines(keepends=True)
+        some = lines[-int(params["tailLines"]) :] if "tailLines" in params else lines
+        return b"".join(some)[: int(params["limitBytes"])]
+
+
+SPEC = {"containers": [{"name": "main"}]}
+
+
+def _of(version: str, kind: str, name: str, uid: str) -> dict:
+    owner = {"apiVersion": version, "kind": kind, "name": name, "uid": uid, "controller": True}
+    return {"ownerReferences": [owner]}
+
+
+def _pod(name: str, **metadata) -> dict:
+    return {"name": name, "uid": name, "creationTimestamp": "2026-01-01T00:00:00Z", **metadata}
+
+
+OURS = _of("batch/v1", "Job", "t", "j")
+THEIRS = _of("batch/v1", "Job", "t", "another")
+BY_JOB = _of("batch/v1", "Job", "t-node-0", "jj")
+BY_SET = _of("jobset.x-k8s.io/v1alpha2", "JobSet", "t", "js")
+BY_TRAIN = _of("trainer.kubeflow.org/v1alpha1", "TrainJob", "t", "j")
+
+
+@pytest.mark.parametrize(
+    ("owners", "read_from"),
+    [
+        ({"pods": [_pod("p", **OURS)]}, "p"),
+        ({"pods": [_pod("p", **OURS), _pod("q")]}, "p"),
+        ({"pods": [_pod("p", **THEIRS), _pod("q", ownerReferences=[])]}, None),
+        ({"pods": [_pod("p", **_of("v1", "Secret", "../../x", "s"))]}, None),
+        ({"pods": [_pod("p", **BY_JOB)]}, None),
+        (
+            {
+                "pods": [_pod("p", **BY_JOB)],
+                "jobs": {"t-node-0": {"uid": "jj", **BY_SET}},
+                "jobsets": {"t": {"uid": "js", **BY_TRAIN}},
+            },
+            "p",
+        ),
+        ({"pods": [_pod("p", **BY_JOB)], "jobs": {"t-node-0": {"uid": "other", **OURS}}}, None),
+    ],
+)
+async def test_a_log_is_read_from_a_pod_of_the_trials_own_job_alone(owners, read_from):
+    """Labels, which a user chooses, would show the numbers in anybody's log."""
+    server = Pods(**owners)
+    body = _running(primaryPodLabels={"app": "somebody-else"})
+    job = {"kind": "Job", "metadata": {"name": "t", "uid": "j"}}
+    job["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+    looked = await trials(Here()).look(server, Owned(body, {("Job", "t"): job}))
+    logs = [path for path, _ in server.asked if path.endswith("/log")]
+    assert logs == ([f"/api/v1/namespaces/ns/pods/{read_from}/log"] if read_from else [])
+    assert looked.seen["ended"] == "succeeded"
+    assert looked.seen.get("series") == ({"accuracy": [0.5]} if read_from else None)
+
+
+async def test_of_a_long_log_the_beginning_and_the_end_are_read():
+    lines = [b"accuracy=%d %s" % (i, b"x" * 300) for i in range(20_000)]
+    server = Pods(b"\n".join(lines) + b"\n", pods=[_pod("p", **OURS)])
+    job = {"kind": "Job", "metadata": {"name": "t", "uid": "j"}}
+    job["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+    looked = await trials(Here()).look(server, Owned(_running(), {("Job", "t"): job}))
+    values = looked.seen["series"]["accuracy"]
+    assert values[:3] == [0.0, 1.0, 2.0]
+    assert values[-1] == 19_999.0
+    assert all(int(p["limitBytes"]) <= 2**20 for path, p in server.asked if path.endswith("/log"))
+
+
+async def test_a_log_that_takes_too_long_fails_its_trial():
+    server = Pods(pods=[_pod("p", **OURS)])
+    job = {"kind": "Job", "metadata": {"name": "t", "uid": "j"}}
+    job["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+    owned = Owned(_running(), {("Job", "t"): job})
+    with pytest.raises(NotYetError, match=r"ns/t: its log cannot be read with spec\.metrics"):
+        await trials(Overrun(again=True)).look(server, owned)
+    made = trials(Overrun(again=False))
+    steps = made.step(await made.look(server, owned), CLOCK)
+    assert ends(steps)["Failed"] == "TrialFailed"
+    assert "it takes longer than 120 s" in str(steps.status["conditions"])

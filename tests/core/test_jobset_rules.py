@@ -8,6 +8,7 @@ from gangsched.core.jobs.runtimes import framework_of, resolve
 from gangsched.core.jobs.stages import stages
 from gangsched.core.jobs.step import Clock
 from gangsched.core.jobs.tree import Owned
+from gangsched.operators.expressions import matching
 from gangsched.operators.jobset import kind
 from gangsched.operators.parse import InvalidJobError
 
@@ -123,7 +124,11 @@ def child(name, state="", reason="BackoffLimitExceeded", message="", attempt="0"
 
 def step(*args, **more):
     """Reconcile once."""
-    return jobset.reconcile(owned(*args, **more), CLOCK, "gangsched", {})
+    whole = owned(*args, **more)
+    rules = (whole.body["spec"].get("failurePolicy") or {}).get("rules") or []
+    patterns = [one for rule in rules for one in rule.get("onJobFailureMessagePatterns") or []]
+    found = matching(patterns, jobset.messages(whole))
+    return jobset.reconcile(whole, CLOCK, "gangsched", {}, found)
 
 
 RULES = {
@@ -245,7 +250,7 @@ def test_a_second_step_on_the_same_world_asks_for_nothing_new():
     first = step(given)
     parts = {(one["kind"], one["metadata"]["name"]): one for one in first.create}
     body = owned(given).body | {"status": first.status}
-    again = jobset.reconcile(Owned(body, parts), CLOCK, "gangsched", {})
+    again = jobset.reconcile(Owned(body, parts), CLOCK, "gangsched", {}, {})
     assert (again.create, again.delete, again.patch, again.status) == ([], [], [], None)
 
 

@@ -1,5 +1,7 @@
 """MPIJob, row by row: what v1 and v2beta1 make of one job, and how it ends."""
 
+from dataclasses import replace
+
 import pytest
 
 from gangsched.core.jobs.kinds import FRAMEWORKS
@@ -249,6 +251,18 @@ def test_what_v1_makes_beside_pods():
     assert [one["name"] for one in launcher["initContainers"]] == ["kubectl-delivery"]
     worker = main(template(parsed, "Worker"))
     assert (worker["command"], worker["args"]) == (["sleep"], ["365d"])
+
+
+def test_v1_gives_rights_over_its_own_workers_and_to_its_own_account_alone():
+    """A rule that names no pod means every pod; another account may be anybody's."""
+    rules = documents(job(V1, workers=0), Observed())["Role"]["rules"]
+    assert [one["resources"] for one in rules] == [["pods"]]
+    launcher, worker = job(V1).roles
+    template = {"spec": launcher.template["spec"] | {"serviceAccountName": "prod-deployer"}}
+    theirs = replace(job(V1), roles=(replace(launcher, template=template), worker))
+    found = documents(theirs, Observed())
+    assert "prod-deployer" not in str(found)
+    assert set(found) == {"ConfigMap", "Role"}
 
 
 def test_what_v2beta1_makes_beside_pods():

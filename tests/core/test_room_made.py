@@ -7,7 +7,7 @@ from builders import GPU, POLICIES, an_engine, gang, needs, node, plan, pod, tem
 
 from gangsched.core.defrag import Budget, Mover
 from gangsched.core.engine import State
-from gangsched.core.facts import GangSeen, NodeSeen, PodGone, TopologySeen
+from gangsched.core.facts import GangSeen, NodeSeen, PodGone, QueueSeen, TopologySeen
 from gangsched.core.model import (
     Constraints,
     Expression,
@@ -23,6 +23,7 @@ from gangsched.core.model import (
 from gangsched.core.orders import Bind, CutGpus, Evict, Prepare, Report, Reserve
 from gangsched.core.planner import Plan, Planned, make_plan
 from gangsched.core.policy import Eviction
+from gangsched.core.queues import Queue
 from gangsched.core.snapshot import Asked
 from gangsched.core.topology import Level, Topology
 from policies.cpsat import Cpsat
@@ -241,6 +242,7 @@ def test_exclusive_domains_are_kept_between_gangs():
     nodes = (in_rack("a0", "a"), in_rack("a1", "a"), in_rack("b0", "b"))
     engine = an_engine(*nodes)
     engine.observe(TopologySeen(RACKS), 0.0)
+    engine.observe(QueueSeen(Queue("default", exclusive="rack")), 0.0)
     alone = Constraints(exclusive="rack", near=Near(required="rack"))
     engine.observe(GangSeen(templated("mine", 1, needs(1), constraints=alone)), 0.0)
     engine.observe(GangSeen(templated("other", 1, needs(8))), 1.0)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from builders import POLICIES, an_engine, gang, needs, node, pod
+from builders import POLICIES, an_engine, gang, needs, node, pod, templated
 
 from gangsched.core import facts as f
 from gangsched.core.engine import State
@@ -13,6 +13,7 @@ from gangsched.core.orders import Report
 from gangsched.core.planner import make_plan
 from gangsched.core.policy import Placement, PolicyError
 from gangsched.core.snapshot import Asked
+from policies.batch import Batch
 from policies.pack import Pack
 
 BAD, GOOD = GangId("ns/bad"), GangId("ns/good")
@@ -75,6 +76,26 @@ def test_what_a_wrong_placer_does_is_told(case):
     with pytest.raises(PolicyError) as error:
         make_plan(two_gangs().snapshot(1.0), replace(POLICIES, placer=placer), 1.0)
     assert (error.value.gang, error.value.problem) == (BAD, problem)
+
+
+class RaisingForOne(Scripted):
+    """Cannot place one gang."""
+
+    def place(self, waiting, snapshot):
+        """Raise for it, as a defect would."""
+        if waiting.gang.id == BAD:
+            raise KeyError("x")
+        return super().place(waiting, snapshot)
+
+
+def test_of_gangs_that_are_planned_together_the_one_that_fails_is_named():
+    engine = an_engine(node("n", 16))
+    for name, at_s in (("good", 0.0), ("bad", 1.0)):
+        engine.observe(f.GangSeen(templated(name, 1, created_s=at_s)), at_s)
+    policies = replace(POLICIES, order=Batch(), placer=RaisingForOne())
+    with pytest.raises(PolicyError) as error:
+        make_plan(engine.snapshot(2.0), policies, 2.0)
+    assert (error.value.gang, error.value.problem) == (BAD, "KeyError: 'x'")
 
 
 def test_the_gang_is_set_aside_and_the_others_start():

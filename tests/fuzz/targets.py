@@ -14,6 +14,7 @@ import msgspec
 import yaml
 from annotations import ASKED
 from documents import ENDED, FOREIGN, JOBS, PAST, RUN, SEARCH, SEEN, TEMPLATE, TRIAL, jobsets, meta
+from evaluated import Here
 from trace_texts import GAVEL, TABLES, THROUGHPUTS
 
 from gangsched.config import ConfigError, SchedulerConfig
@@ -30,6 +31,7 @@ from gangsched.kube.quantities import DecodeError
 from gangsched.kube.scheduler import Scheduler
 from gangsched.metrics import Metrics
 from gangsched.operators import jobset, trainjob
+from gangsched.operators.expressions import ExpressionError
 from gangsched.operators.parse import GANG_RESTARTS, InvalidJobError, parse
 from gangsched.operators.runtimes import Runtimes, label_of
 from gangsched.operators.search import collect, ends, experiment, trial
@@ -128,6 +130,13 @@ def _history(raw: bytes) -> None:
         History().load(json.loads(raw))
 
 
+def _experiment(raw: bytes) -> None:
+    kind = experiment.kind(Here())
+    nobody: Any = None  # the API server is not asked
+    with contextlib.suppress(InvalidJobError):
+        kind.step(asyncio.run(kind.look(nobody, Owned(json.loads(raw), {}))), CLOCK)
+
+
 def _trial(raw: bytes) -> None:
     body = json.loads(raw)
     try:
@@ -136,8 +145,8 @@ def _trial(raw: bytes) -> None:
         ended = ends.ended(spec, job)
         series = collect.read("loss=0.5\nloss=0.1", ["loss"], trial.filters(spec))
         owned = Owned(body, {(job["kind"], "t"): job}, {"ended": ended, "series": series})
-        trial.kind().step(owned, CLOCK)
-    except (InvalidJobError, collect.FilterError, ends.ConditionError):
+        trial.kind(Here()).step(owned, CLOCK)
+    except (InvalidJobError, ExpressionError, ends.ConditionError):
         return
 
 
@@ -243,7 +252,7 @@ def targets(folder: Path) -> dict[str, Target]:
     asked_too = tuple({"metadata": meta("t", annotations=one), "spec": specs[0]} for one in ASKED)
     found["TrainJob"] = (_owner(trainjob.kind(runtimes).step), (*bodies, *asked_too))
     found["TrainingRuntime"] = (_runtime(bodies), tuple(known))
-    found["Experiment"] = (_owner(experiment.kind().step), (SEARCH,))
+    found["Experiment"] = (_experiment, (SEARCH,))
     found["Trial"] = (_trial, (TRIAL,))
     scenarios = tuple(
         yaml.safe_load(path.read_text())

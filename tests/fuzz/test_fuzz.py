@@ -5,6 +5,7 @@ import random
 import pytest
 from mutate import bad
 from targets import FREE, targets
+from watched import arm, disarm, tried
 
 NAMES = list(targets(None))
 _TRIES = 100
@@ -12,7 +13,12 @@ _TRIES = 100
 
 @pytest.mark.parametrize("name", NAMES)
 def test_bad_input_is_answered(name, tmp_path):
+    """One that hangs ends the process with the stack of every thread."""
     target, documents = targets(tmp_path)[name]
     rng = random.Random(name)
-    for _ in range(_TRIES):
-        target(bad(rng.choice(documents), rng, free=name in FREE))
+    try:
+        for _ in range(_TRIES):
+            arm()
+            tried(target, bad(rng.choice(documents), rng, free=name in FREE), tmp_path / "input")
+    finally:
+        disarm()

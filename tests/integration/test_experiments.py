@@ -229,6 +229,7 @@ def guide(word: str) -> dict:
 
 
 @needs_guides
+@pytest.mark.by("direct")  # its controller does not see who binds
 def test_the_guides_experiment_runs_unchanged(cluster, namespace):
     """Upstream Katib refuses its dropout_rate from 0.0 (katib#1430)."""
     body = guide("cnn-hyperparameter-tuning")
@@ -260,6 +261,7 @@ def test_the_guides_experiment_runs_unchanged(cluster, namespace):
 
 
 @needs_guides
+@pytest.mark.by("direct")
 def test_the_guides_second_experiment_names_what_it_lacks(cluster, namespace):
     """Its trialTemplate is a comment alone."""
     said = cluster.kubectl(

@@ -484,6 +484,18 @@ def test_a_lost_worker_is_replaced(cluster, namespace):
     )
 
 
+def test_pods_that_the_api_server_completes_are_planned_as_what_they_are(cluster, namespace):
+    """The first pods show that they ask for more than the job's template; the next are expected."""
+    default = {"type": "Container", "defaultRequest": {"memory": "64Mi"}}
+    limits = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "l"}}
+    text = cluster.yaml(limits | {"spec": {"limits": [default]}})
+    cluster.kubectl("apply", "-n", namespace, "-f", "-", stdin=text)
+    cluster.create_job(namespace, job())
+    wait_true(cluster, namespace, "Running")
+    pods = cluster.core.list_namespaced_pod(namespace).items
+    assert {pod.spec.containers[0].resources.requests["memory"] for pod in pods} == {"64Mi"}
+
+
 # -- bad input ----------------------------------------------------------------------------------
 
 

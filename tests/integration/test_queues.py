@@ -8,6 +8,8 @@ from test_faults import wait_reason
 pytestmark = pytest.mark.by("direct")  # who may start is decided before anything is bound
 
 QUEUES = ("gangsched.io", "v1beta1", "queues")
+ANN = ("--as=ann", "--as-group=system:masters")
+SYSTEM = "system-cluster-critical"
 RESERVATIONS = ("gangsched.io", "v1beta1", "reservations")
 
 
@@ -96,7 +98,9 @@ def test_wrong_queues(cluster, namespace, queue):
     assert "on hold" in wait_reason(cluster, namespace, "QueueStopped", "h")
     closed = queue("closed", namespaces=["elsewhere"])
     cluster.gang(namespace, "c", 1, group={"queue": closed})
-    assert "allowed are: elsewhere" in wait_reason(cluster, namespace, "NotPermitted", "c")
+    message = wait_reason(cluster, namespace, "NotPermitted", "c")
+    assert f"namespace {namespace} may not use queue" in message.lower()
+    assert "elsewhere" not in message
     cluster.gang(namespace, "u", 1, group={"queue": "nowhere"})
     assert "does not exist" in wait_reason(cluster, namespace, "UnknownQueue", "u")
 
@@ -114,6 +118,46 @@ def test_a_deleted_queue_loses_no_job(cluster, namespace, queue):
     body |= {"apiVersion": "gangsched.io/v1beta1", "kind": "Queue"}
     cluster.custom.create_cluster_custom_object(*QUEUES, body)
     cluster.wait_placed(namespace, "b-", 1)
+
+
+def test_a_running_gang_is_charged_where_it_was_admitted(cluster, namespace, queue):
+    ours, closed = queue("ours", quotas=gpus(8)), queue("closed", namespaces=["elsewhere"])
+    cluster.gang(namespace, "a", 1, group={"queue": ours})
+    cluster.wait_placed(namespace, "a-", 1)
+    cluster.wait(lambda: cluster.group_status(namespace, "a").get("queue") == ours, "its queue")
+    cluster.kubectl(
+        *("patch", "podgroups.gangsched.io", "a", "-n", namespace, "--type=merge"),
+        *("-p", json.dumps({"spec": {"queue": closed}})),
+    )
+    cluster.wait_event(namespace, "NotAdmitted", f"It stays charged to queue {ours}", "a")
+    cluster.restart("gangsched", hard=True)
+    cluster.gang(namespace, "b", 1, group={"queue": ours})
+    assert "8 are in use" in wait_reason(cluster, namespace, "QuotaInUse", "b")
+    assert cluster.condition(namespace, "a")["status"] == "True"
+    assert cluster.group_status(namespace, "a")["queue"] == ours
+
+
+def test_quotas_of_a_namespace_are_counted_before_pods_exist(cluster, namespace):
+    def quota(amount):
+        body = {
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": {"name": "compute", "namespace": namespace},
+            "spec": {"hard": {"requests.nvidia.com/gpu": amount}},
+        }
+        cluster.kubectl("apply", "-f", "-", stdin=json.dumps(body))
+
+    quota("4")
+    resources = {"limits": {"nvidia.com/gpu": 4}, "requests": {"nvidia.com/gpu": 4}}
+    container = {"name": "c", "image": "x", "resources": resources}
+    role = {"name": "worker", "count": 2, "template": {"spec": {"containers": [container]}}}
+    cluster.group(namespace, "g", roles=[role])
+    message = wait_reason(cluster, namespace, "ResourceQuota")
+    assert "has 4 nvidia.com/gpu left" in message
+    quota("8")
+    cluster.wait(
+        lambda: cluster.group_status(namespace, "g").get("phase") == "Reserved", "its room"
+    )
 
 
 def test_backfill_behind_a_large_gang(cluster, namespace):
@@ -228,14 +272,106 @@ spec:
     assert "holds no training job" in text
 
 
-def test_who_asked_is_the_api_servers_word(cluster, namespace):
+USER = "gangsched.io/user"
+
+
+def of_kind(kind: str, scheduler: str = "") -> dict:
+    """Return an object that stands for a gang, or a pod."""
+    pod = {"containers": [{"name": "c", "image": "none"}], "restartPolicy": "Never"}
+    if scheduler:
+        pod["schedulerName"] = scheduler
+    match kind:
+        case "Pod":
+            return {"apiVersion": "v1", "kind": kind, "spec": pod}
+        case "Job":
+            spec = {"template": {"spec": pod}, "suspend": True}
+            return {"apiVersion": "batch/v1", "kind": kind, "spec": spec}
+        case "Experiment":
+            spec = {"objective": {"type": "minimize", "objectiveMetricName": "loss"}}
+            spec |= {"algorithm": {"algorithmName": "random"}, "maxTrialCount": 1}
+            spec["trialTemplate"] = {"trialSpec": of_kind("Job", scheduler)}
+            return {"apiVersion": "kubeflow.org/v1beta1", "kind": kind, "spec": spec}
+        case _:
+            return {"apiVersion": kind, "kind": "PodGroup", "spec": {"minMember": 1}}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["gangsched.io/v1beta1", "scheduling.x-k8s.io/v1alpha1", "Job", "Pod", "Experiment"],
+)
+def test_who_asked_is_the_api_servers_word(cluster, namespace, kind):
+    body = of_kind(kind, "gangsched") | {"metadata": {"name": "g", "namespace": namespace}}
+    body["metadata"]["annotations"] = {USER: "somebody-else"}
+    cluster.kubectl(*ANN, "create", "-f", "-", stdin=cluster.yaml(body))
+    plural = f"{body['kind'].lower()}s." + body["apiVersion"].rpartition("/")[0]
+    where = ("-n", namespace, plural.rstrip("."), "g")
+
+    def told() -> str:
+        found = json.loads(cluster.kubectl("get", *where, "-o", "json"))
+        return found["metadata"]["annotations"].get(USER)
+
+    assert told() == "ann"
+    cluster.kubectl("annotate", *where, "--overwrite", f"{USER}=bob", "more=yes")
+    assert told() == "ann", "it stays hers"
+    cluster.kubectl("annotate", *where, f"{USER}-", "more-")
+    assert told() == "ann"
+
+
+def test_who_asked_for_what_is_not_ours_is_not_noted(cluster, namespace):
+    body = of_kind("Job") | {"metadata": {"name": "theirs", "namespace": namespace}}
+    cluster.kubectl(*ANN, "create", "-f", "-", stdin=cluster.yaml(body))
+    get = ("get", "-n", namespace, "job", "theirs", "-o", "json")
+    assert USER not in (json.loads(cluster.kubectl(*get))["metadata"].get("annotations") or {})
+    cluster.kubectl("annotate", "-n", namespace, "job", "theirs", f"{USER}=bob")
+    assert json.loads(cluster.kubectl(*get))["metadata"]["annotations"][USER] == "", "nobody's"
+
+
+def test_a_template_names_no_user(cluster, namespace):
+    """What our controllers make is whose the job is, whatever its templates say."""
+    forged = {"annotations": {USER: "somebody-else"}}
+    pods = {"metadata": forged, "spec": of_kind("Pod")["spec"]}
+    job = {"metadata": forged, "spec": {"template": pods}}
     body = {
-        "apiVersion": "gangsched.io/v1beta1",
-        "kind": "PodGroup",
-        "metadata": {"name": "g", "annotations": {"gangsched.io/user": "somebody-else"}},
-        "spec": {"minMember": 1},
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "s", "namespace": namespace},
+        "spec": {"replicatedJobs": [{"name": "w", "replicas": 1, "template": job}]},
     }
-    made = cluster.custom.create_namespaced_custom_object(
-        "gangsched.io", "v1beta1", namespace, "podgroups", body
-    )
-    assert made["metadata"]["annotations"]["gangsched.io/user"] == "kubernetes-admin"
+    cluster.kubectl(*ANN, "create", "-f", "-", stdin=cluster.yaml(body))
+
+    def made(kind: str) -> list:
+        listed = json.loads(cluster.kubectl("get", "-n", namespace, kind, "-o", "json"))["items"]
+        return [one["metadata"]["annotations"][USER] for one in listed]
+
+    cluster.wait(lambda: made("jobs"), "its Job")
+    assert made("jobs") == made("podgroups.gangsched.io") == ["ann"]
+
+
+def test_a_priority_beyond_the_queues(cluster, namespace, queue):
+    low = queue("low", maxPriorityClassName="low-enough")
+    cluster.kubectl("create", "priorityclass", "low-enough", "--value=10")
+    try:
+        cluster.gang(namespace, "high", 1, group={"queue": low, "priorityClassName": SYSTEM})
+        message = wait_reason(cluster, namespace, "NotPermitted", "high")
+        assert f"queue {low} allows at most 10 (spec.maxPriorityClassName)" in message
+        cluster.gang(namespace, "system", 1, group={"priorityClassName": SYSTEM})
+        message = wait_reason(cluster, namespace, "NotPermitted", "system")
+        assert "are for namespace kube-system" in message
+    finally:
+        cluster.kubectl("delete", "priorityclass", "low-enough")
+
+
+def test_a_limit_goes_by_who_asked(cluster, namespace, queue):
+    each = queue("each", userLimits={"nvidia.com/gpu": 8})
+
+    def gang(name: str) -> None:
+        body = of_kind("gangsched.io/v1beta1") | {"metadata": {"name": name}}
+        body["metadata"]["namespace"] = namespace
+        body["spec"] |= {"queue": each, "user": "somebody-else"}
+        cluster.kubectl(*ANN, "create", "-f", "-", stdin=cluster.yaml(body))
+        cluster.pod(namespace, f"{name}-0", labels={"gangsched.io/pod-group": name})
+
+    gang("one")
+    cluster.wait_placed(namespace, "one-", 1)
+    gang("two")
+    assert "User ann may have 8" in wait_reason(cluster, namespace, "UserLimit", "two")

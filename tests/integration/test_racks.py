@@ -264,6 +264,14 @@ def test_gpu_fractions_share_one_gpu(racks, space):
     pods = racks.core.list_namespaced_pod(space).items
     devices = [pod.metadata.annotations["gangsched.io/gpu-devices"] for pod in pods]
     assert devices == ["0", "0", "1"]
+    for key, value in (("gangsched.io/gpu-devices", "3"), ("gpu-fraction", None)):
+        wished = {"metadata": {"annotations": {key: value}}}
+        with pytest.raises(ApiException, match=key):
+            racks.core.patch_namespaced_pod("s-0", space, wished)
+    template = worker(0, {"gpu-fraction": "0.5", "gangsched.io/gpu-devices": "3"})
+    template["metadata"]["name"] = "forged"
+    with pytest.raises(ApiException, match="is written when gangsched binds the pod"):
+        racks.core.create_namespaced_pod(space, template)
     selector = {"kubernetes.io/hostname": "a0-0"}
     racks.pod(space, "whole", gpus=3, nodeSelector=selector)
     racks.wait(

@@ -14,6 +14,7 @@ from audited import AUDIT
 from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.local.bootstrap import shipped
 from gangsched.operators import jobset, trainjob
+from gangsched.operators.evaluators import Evaluators
 from gangsched.operators.runtimes import Runtimes
 from gangsched.operators.search import experiment, trial
 
@@ -138,7 +139,8 @@ def test_every_right_is_used_or_explained():
 
 def test_whoever_owns_something_may_be_looked_at():
     """When a part went, its owner may have gone unheard of: the controllers ask."""
-    trees = (jobset.kind(""), trainjob.kind(Runtimes()), experiment.kind(), trial.kind())
+    searches = (one.kind(Evaluators()) for one in (experiment, trial))
+    trees = (jobset.kind(""), trainjob.kind(Runtimes()), *searches)
     rights = granted("gangsched")
     for kind in (*FRAMEWORKS.values(), *trees):
         if kind.kind == "MXJob":

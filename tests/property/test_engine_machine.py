@@ -38,6 +38,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.plans: list[Plan] = []
         self.uids = 0
         self.partial_since_s: dict[str, float] = {}
+        self.more = 0  # GPUs that pods ask for beyond their role's template
 
     # -- the world's moves --------------------------------------------------------------------
 
@@ -107,6 +108,28 @@ class EngineMachine(RuleBasedStateMachine):
     def a_pod_is_deleted(self, index):
         self.pod_leaves(sorted(self.names)[index % len(self.names)])
 
+    @rule(more=st.integers(0, 3))
+    def pods_come_larger_from_now_on(self, more):
+        self.more = more
+
+    @precondition(lambda self: self.names)
+    @rule(index=INDEX, gpus=st.integers(1, 4))
+    def a_pod_that_waits_asks_for_something_else(self, index, gpus):
+        uid = sorted(self.names)[index % len(self.names)]
+        binds = {str(one.uid) for one in self.asked if isinstance(one, o.Bind)}
+        if uid not in self.where and uid not in binds:
+            group = self.engine.pod(PodUid(uid)).gang[3:]
+            self.tell(pod(self.names[uid], group, needs(gpus), uid=uid))
+
+    @precondition(lambda self: self.names and self.gangs)
+    @rule(index=INDEX, other=INDEX)
+    def a_pod_is_labelled_anew(self, index, other):
+        uid = sorted(self.names)[index % len(self.names)]
+        group = sorted(self.gangs)[other % len(self.gangs)]
+        known = self.engine.pod(PodUid(uid))
+        node = self.where.get(uid)
+        self.tell(pod(self.names[uid], group, known.needs, uid=uid, node=node))
+
     @precondition(lambda self: self.there)
     @rule(index=INDEX)
     def a_node_goes(self, index):
@@ -158,7 +181,8 @@ class EngineMachine(RuleBasedStateMachine):
             return
         for name, _ in order.assignments:
             if name[3:] not in self.names.values():
-                self.make_pod(order.gang[3:], name[3:], state.members[PodName(name)].needs)
+                place = dict(state.members[PodName(name)].needs.requests)
+                self.make_pod(order.gang[3:], name[3:], needs(place[GPU] + self.more))
 
     def make_pod(self, group: str, name: str, wants) -> None:
         self.uids += 1
@@ -220,12 +244,12 @@ class EngineMachine(RuleBasedStateMachine):
             (one.gang.id, p) for one in (*engine.running(), *engine.coming()) for p in one.places
         ]
         held += [(one.gang.id, place) for one in engine.leaving() for place in one.places]
-        known = Counter((gang, place.name, place.node) for gang, place in held)
+        known = Counter((gang, p.name, p.node, p.needs.requests) for gang, p in held)
         charged = Counter()
         for key, charge in engine.cluster.charges().items():
             gang, name = key if isinstance(key, tuple) else self._member_of(key)
             if gang in engine.gangs and engine.gangs[gang].spec is not None:
-                charged[gang, name, charge.node] += 1
+                charged[gang, name, charge.node, charge.needs.requests] += 1
         assert known == charged
 
     def _member_of(self, uid):

@@ -112,11 +112,28 @@ def test_the_books_hold_and_nobody_starves(seed, name):
     nodes = [node(f"n{index}") for index in range(rng.randint(2, 6))]
     queues = a_tree(rng, 8 * len(nodes))
     load = Load(nodes, jobs(rng, queues, 60), POLICIES[name], queues)
+    load._planned = lambda _: check_loans(load, queues)
     load.run(until_s=50_000)
     for fate in load.fates.values():
         if fate.ended_s is None:
             assert never_fits(fate.job, queues, load), (fate.job, load.engine.refusals)
     check_preemptions(load)
+
+
+def check_loans(load: Load, queues: list[Queue]) -> None:
+    """What may not be stopped is never more than a queue is guaranteed: it would be no loan."""
+    parents = {queue.name: queue.parent for queue in queues}
+    held: dict[str, int] = {}
+    for state in load.engine.gangs.values():
+        if state.spec is not None and not state.spec.preemptible:
+            name = state.spec.queue
+            while name:
+                gpus = load.engine.ledger.of_gang(state.id).get((GPU, ""), 0)
+                held[name] = held.get(name, 0) + gpus
+                name = parents[name]
+    for queue in queues:
+        for quota in queue.quotas:
+            assert held.get(queue.name, 0) <= quota.nominal, queue.name
 
 
 def never_fits(job: Job, queues: list[Queue], load: Load) -> bool:

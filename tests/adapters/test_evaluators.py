@@ -1,0 +1,174 @@
+"""What users wrote is evaluated in processes with limits: nobody else waits for it."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+
+import msgspec
+import psutil
+import pytest
+from waiting import patience_s, until_async
+
+from gangsched.core.jobs.experiment import Tried
+from gangsched.core.jobs.tree import Owned
+from gangsched.operators.evaluate import LENGTH, Request
+from gangsched.operators.evaluators import Evaluators, OverrunError, UnusableError
+
+FILTER = r"(\w+)=(\d+)"
+
+
+def owned(namespace="ns", uid="u") -> Owned:
+    return Owned({"metadata": {"namespace": namespace, "name": "e", "uid": uid}}, {})
+
+
+def search(name: str, space: dict, **settings) -> dict:
+    return {
+        "algorithm": {
+            "algorithmName": name,
+            "algorithmSettings": [{"name": k, "value": str(v)} for k, v in settings.items()],
+        },
+        "objective": {"type": "minimize"},
+        "parameters": [{"name": "x", "parameterType": "double", "feasibleSpace": space}],
+    }
+
+
+ENDLESS = search("grid", {"min": "1e300", "max": "2e300", "step": "1"})
+"""A grid of 10^300 points, which are all written alike."""
+
+AT = [Tried({"x": "1" + "0" * 300}, "done", 1.0)]
+
+
+def processes() -> list[psutil.Process]:
+    return [
+        one
+        for one in psutil.Process().children()
+        if "gangsched.operators.evaluate" in " ".join(one.cmdline())
+    ]
+
+
+async def test_logs_patterns_and_searches_are_answered_by_processes_that_start_when_needed():
+    async with Evaluators() as evaluators:
+        assert not processes()
+        found = await evaluators.values(owned(), b"a=1\nb=2 a=3\n", ["a"], [FILTER])
+        assert found == {"a": [1.0, 3.0]}
+        found = await evaluators.matching(owned(), ["^N.*down$", "x"], ["NVLink is down", "ok"])
+        assert found == {"^N.*down$": ["NVLink is down"], "x": []}
+        spec = search("random", {"min": "0", "max": "1"})
+        assert len(await evaluators.points(owned(), spec, AT, 3)) == 3
+        assert len(processes()) == 1  # nobody had to wait for it
+    assert not processes()
+
+
+async def test_what_is_no_expression_is_said_and_the_process_goes_on():
+    async with Evaluators() as evaluators:
+        with pytest.raises(UnusableError, match="is no expression"):
+            await evaluators.values(owned(), b"a=1", ["a"], ["(("])
+        (process,) = processes()
+        assert await evaluators.values(owned(), b"a=1", ["a"], []) == {"a": [1.0]}
+        assert processes() == [process]
+
+
+async def test_what_never_ends_is_ended_and_given_up_the_third_time():
+    async with Evaluators(deadline_s=patience_s(0.4)) as evaluators:
+        for again in (True, True, False):
+            with pytest.raises(OverrunError, match="it takes longer than") as error:
+                await evaluators.points(owned(), ENDLESS, AT, 1)
+            assert error.value.again is again
+        assert not processes()
+        assert await evaluators.values(owned(), b"a=1", ["a"], []) == {"a": [1.0]}
+        with pytest.raises(OverrunError) as error:
+            await evaluators.points(owned(), ENDLESS, AT, 1)
+        assert error.value.again  # it was answered in between
+
+
+async def test_what_takes_too_much_memory_is_told_so():
+    greedy = search("tpe", {"min": "0", "max": "1"}, n_startup_trials=1, n_ei_candidates=10**9)
+    async with Evaluators(memory_mib=300) as evaluators:
+        with pytest.raises(OverrunError, match="it takes more than 300 MiB of memory"):
+            await evaluators.points(owned(), greedy, [Tried({"x": "0.5"}, "done", 1.0)] * 2, 1)
+        assert await evaluators.values(owned(), b"a=1", ["a"], []) == {"a": [1.0]}
+
+
+async def test_a_process_that_dies_is_replaced():
+    async with Evaluators(deadline_s=patience_s(30)) as evaluators:
+        asked = asyncio.create_task(evaluators.points(owned(), ENDLESS, AT, 1))
+        await until_async(processes, "a process")
+        processes()[0].kill()
+        with pytest.raises(OverrunError, match="its process ended with code -9"):
+            await asked
+        assert await evaluators.values(owned(), b"a=1", ["a"], []) == {"a": [1.0]}
+
+
+async def test_who_asks_much_waits_for_himself():
+    answered: list[str] = []
+
+    async def ask(namespace: str) -> None:
+        await evaluators.values(owned(namespace), b"a=1", ["a"], [])
+        answered.append(namespace)
+
+    async with Evaluators(processes=1) as evaluators:
+        await asyncio.gather(*(ask("many") for _ in range(30)), ask("one"))
+    assert answered.index("one") <= 2
+
+
+async def test_searches_without_end_leave_a_process_to_others():
+    async with Evaluators() as evaluators:
+        asked = [
+            asyncio.create_task(evaluators.points(owned("many", str(i)), ENDLESS, AT, 1))
+            for i in range(20)
+        ]
+        await until_async(processes, "a process")
+        for _ in range(3):
+            assert await evaluators.values(owned("one"), b"a=1", ["a"], []) == {"a": [1.0]}
+        assert not any(one.done() for one in asked)
+        for one in asked:
+            one.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+
+
+async def test_there_are_never_more_processes_than_allowed_and_none_is_left():
+    async with Evaluators(processes=2) as evaluators:
+        asked = [
+            asyncio.create_task(evaluators.points(owned(f"ns{i}", str(i)), ENDLESS, AT, 1))
+            for i in range(5)
+        ]
+        await until_async(lambda: len(processes()) == 2, "two processes")
+        for one in asked:
+            one.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+        assert len(processes()) <= 2
+    assert not processes()
+
+
+async def test_a_process_gives_the_rest_of_the_machine_precedence():
+    async with Evaluators() as evaluators:
+        await evaluators.values(owned(), b"a=1", ["a"], [])
+        (process,) = processes()
+        assert process.nice() > psutil.Process().nice()
+
+
+async def test_what_fails_is_told_and_given_up_the_third_time():
+    wrong = search("sobol", {"min": "0"})
+    async with Evaluators() as evaluators:
+        for again in (True, True, False):
+            with pytest.raises(OverrunError, match=r"it failed with .*KeyError") as error:
+                await evaluators.points(owned(), wrong, AT, 1)
+            assert error.value.again is again
+
+
+def frame(task: str, *arguments) -> bytes:
+    """Return a request as it is written to a process."""
+    request = msgspec.msgpack.encode(Request(task, list(arguments)))
+    return LENGTH.pack(len(request)) + request
+
+
+def test_a_process_whom_nobody_ends_ends_by_itself():
+    """By the kernel when it has had its time, and at once when there is nothing more to do."""
+    program = [sys.executable, "-m", "gangsched.operators.evaluate", "1", "300"]
+    busy = frame("points", ENDLESS, AT, 1, "u")
+    for requests, code in ((busy, -signal.SIGXCPU), (frame("values", b"", [], []), 0)):
+        done = subprocess.run(
+            program, input=requests, capture_output=True, check=False, timeout=patience_s(20)
+        )
+        assert done.returncode == code

@@ -1,0 +1,21 @@
+"""What a tenant could once do to others, and cannot."""
+
+import pytest
+from hostile_findings import FINDINGS
+from waiting import patience_s
+
+from simulator.hostile.worker import Worker
+
+QUICK_S = 20.0
+
+
+@pytest.fixture(scope="module")
+def worker():
+    """Return a process that lives through one history after the other."""
+    with Worker(patience_s(QUICK_S)) as made:
+        yield made
+
+
+@pytest.mark.parametrize("name", FINDINGS)
+def test_it_harms_nobody(worker, name):
+    assert worker.run(FINDINGS[name])["violations"] == []
