@@ -74,7 +74,7 @@ def down(name: Name = "default") -> None:
 @local.command()
 def status(name: Annotated[str | None, typer.Option("--name")] = None) -> None:
     """Show the control planes of this machine and their processes."""
-    planes = [Plane(name)] if name else instances()
+    planes = instances() if name is None else [Plane(name)]
     if not planes:
         console.print("no local control plane; start one with: gangsched local up")
         return

@@ -115,5 +115,19 @@ def prometheus(binaries: Path, folder: Path, port: int) -> list[str]:
     )
 
 
+def prometheus_config(metrics: int) -> dict[str, object]:
+    """Return Prometheus's configuration: it asks gangsched each second."""
+    return {
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "rule_files": ["rules.yaml"],
+        "scrape_configs": [
+            {
+                "job_name": "gangsched",
+                "static_configs": [{"targets": [f"127.0.0.1:{metrics}"]}],
+            }
+        ],
+    }
+
+
 def _line(program: Path, *flags: str) -> list[str]:
     return [str(program), *flags]

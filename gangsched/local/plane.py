@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import sys
 import time
@@ -21,6 +22,9 @@ from gangsched.local.processes import Program, Programs
 Binding = Literal["extender", "direct", "off"]
 
 SCHEDULER_NAME = "gangsched"
+_NAME = re.compile(r"[a-z0-9-]{1,40}")
+"""A name is the name of a folder that `down` removes, so it can never be a path."""
+
 _READY_S = 180.0
 """How long a program may take to be ready: on busy cores each takes many times longer."""
 
@@ -51,9 +55,19 @@ class Options:
 
 
 class Plane:
-    """A control plane by name. Several may run side by side; each has one folder and free ports."""
+    """A control plane by name. Several may run side by side; each has one folder and free ports.
+
+    Raises:
+        PlaneError: the name is not a plain name.
+
+    """
 
     def __init__(self, name: str = "default") -> None:
+        if not _NAME.fullmatch(name):
+            raise PlaneError(
+                f"--name: {name!r} is not allowed for a local control plane; "
+                f"use 1 to 40 lower-case letters, digits and hyphens"
+            )
         self.name = name
         state = Path(platformdirs.user_state_dir("gangsched"))
         self.folder = state / "local" / name
@@ -79,6 +93,7 @@ class Plane:
         self.down()
         binaries = components.ensure(progress)
         self.folder.mkdir(parents=True)
+        self.programs.begin()
         try:
             self._start(binaries, nodes, options, progress)
         except BaseException as error:
@@ -92,7 +107,17 @@ class Plane:
             raise
 
     def down(self) -> int:
-        """Stop every process and remove the folder; return how many processes there were."""
+        """Stop every process and remove the folder; return how many processes there were.
+
+        Raises:
+            PlaneError: a folder of that name exists that no local control plane made.
+
+        """
+        if os.path.lexists(self.folder) and not self.programs.ours():
+            raise PlaneError(
+                f"{self.folder} does not hold a local control plane, so it is not removed; "
+                f"use another --name, or remove it yourself"
+            )
         stopped = self.programs.stop_all()
         for _ in range(50):  # a dying process may write one last file
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -330,16 +355,7 @@ class Plane:
         binaries = components.ensure(progress, components.MONITORING)
         rules = [d for d in shipped("manifests/monitoring") if d["kind"] == "PrometheusRule"]
         (self.folder / "rules.yaml").write_text(yaml.safe_dump(rules[0]["spec"]))
-        config = {
-            "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
-            "rule_files": ["rules.yaml"],
-            "scrape_configs": [
-                {
-                    "job_name": "gangsched",
-                    "static_configs": [{"targets": [f"127.0.0.1:{metrics}"]}],
-                }
-            ],
-        }
+        config = commands.prometheus_config(metrics)
         (self.folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
         program = self._spawn("prometheus", commands.prometheus(binaries, self.folder, port))
         ready = f"http://127.0.0.1:{port}/-/ready"
@@ -369,7 +385,11 @@ def instances() -> list[Plane]:
     root = Path(platformdirs.user_state_dir("gangsched")) / "local"
     if not root.exists():
         return []
-    return [Plane(path.name) for path in sorted(root.iterdir()) if (path / "logs").exists()]
+    return [
+        Plane(path.name)
+        for path in sorted(root.iterdir())
+        if _NAME.fullmatch(path.name) and (path / "logs").exists()
+    ]
 
 
 def environment(plane: Plane) -> dict[str, str]:

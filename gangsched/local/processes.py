@@ -45,6 +45,16 @@ class Programs:
         self._record = folder / "programs.json"
         self.logs = folder / "logs"
 
+    def begin(self) -> None:
+        """Begin an empty record; it also marks the folder as one of ours."""
+        self._write([])
+
+    def ours(self) -> bool:
+        """Tell whether a control plane made the folder, be it that its start was cut off."""
+        if self.folder.is_symlink():
+            return False
+        return any((self.folder / mark).is_file() for mark in ("instance.json", "programs.json"))
+
     def all(self) -> list[Program]:
         """Return every recorded process."""
         if not self._record.exists():
