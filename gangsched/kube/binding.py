@@ -28,6 +28,7 @@ from gangsched.kube.errors import (
 )
 from gangsched.kube.stamps import micro_stamp, stamp
 from gangsched.kube.structs import Pod
+from gangsched.kube.uncounted import uncount
 from gangsched.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -201,7 +202,10 @@ class Pods:
             return
 
     async def evict(self, order: o.Evict) -> None:
-        """Delete a pod of a broken gang, this very pod and no successor."""
+        """Delete a pod of a broken gang, this very pod and no successor.
+
+        Its Job, where it has one, takes it for neither done nor failed.
+        """
         body = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -212,6 +216,7 @@ class Pods:
             await self._mark(order)
         while True:
             try:
+                await uncount(self._client, _path(order.name), order.uid)
                 await self._client.delete(_path(order.name), body)
             except (NotFound, Conflict):
                 return
