@@ -95,6 +95,13 @@ class NamespaceQuotaGone:
 
 
 @dataclass(frozen=True, slots=True)
+class BudgetsSeen:
+    """PodDisruptionBudgets as they are now protect these gangs, and no others."""
+
+    gangs: tuple[GangId, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class GpuTimeSeen:
     """GPU time that an earlier process had counted for a queue, or for one user of it (restart).
 
@@ -229,6 +236,7 @@ Fact = (
     | BookingGone
     | NamespaceQuotaSeen
     | NamespaceQuotaGone
+    | BudgetsSeen
     | GpuTimeSeen
     | GangSeen
     | GangGone
