@@ -6,7 +6,7 @@ import msgspec
 from pydantic import ValidationError
 
 from gangsched.api import dialects
-from gangsched.api.podgroup import PodGroupSpec, PodGroupStatus
+from gangsched.api.podgroup import PodGroupSpec, PodGroupStatus, RoleSpec
 from gangsched.api.topology import TopologySpec
 from gangsched.config import one_sentence
 from gangsched.core import facts as f
@@ -18,6 +18,7 @@ from gangsched.core.shown import shown
 from gangsched.core.topology import Topology
 from gangsched.kube import constraints, mig
 from gangsched.kube.asking import few
+from gangsched.kube.claims import Claims
 from gangsched.kube.decode import needs
 from gangsched.kube.quantities import DecodeError, UnknownClassError, amounts, seconds
 from gangsched.kube.structs import (
@@ -98,7 +99,9 @@ def priority_class(raw: bytes) -> tuple[str, int]:
     return decoded.metadata.name, decoded.value
 
 
-def pod_group(raw: bytes, priorities: dict[str, int]) -> tuple[Gang, PodGroupStatus, str]:
+def pod_group(
+    raw: bytes, priorities: dict[str, int], claims: Claims | None = None
+) -> tuple[Gang, PodGroupStatus, str]:
     """Read a PodGroup of ours: the gang, its written status and its uid.
 
     Raises:
@@ -111,21 +114,7 @@ def pod_group(raw: bytes, priorities: dict[str, int]) -> tuple[Gang, PodGroupSta
         subject = f"PodGroup {key}"
         asked = constraints.merged(group.spec, group.metadata.annotations, subject)
         spec = PodGroupSpec.model_validate(asked)
-        roles = tuple(
-            Role(
-                role.name,
-                role.count,
-                role.count if role.minCount is None else role.minCount,
-                None if role.template is None else _template_needs(role.name, role.template),
-                constraints.role_near(
-                    role.topology,
-                    _annotations(role.name, role.template or {}),
-                    f"{subject}: spec.roles[{role.name}].template",
-                ),
-                PodName(f"{group.metadata.namespace}/{role.podName}") if role.podName else None,
-            )
-            for role in spec.roles
-        )
+        roles = tuple(_role(role, group.metadata.namespace, subject, claims) for role in spec.roles)
     except ValidationError as error:
         raise DecodeError(one_sentence(error, f"PodGroup {key}: spec")) from error
     except DecodeError as error:
@@ -168,6 +157,21 @@ def pod_group(raw: bytes, priorities: dict[str, int]) -> tuple[Gang, PodGroupSta
         charged=status.queue,
     )
     return gang, status, group.metadata.uid
+
+
+def _role(role: RoleSpec, namespace: str, subject: str, claims: Claims | None) -> Role:
+    return Role(
+        role.name,
+        role.count,
+        role.count if role.minCount is None else role.minCount,
+        None if role.template is None else _template_needs(role.name, role.template, claims),
+        constraints.role_near(
+            role.topology,
+            _annotations(role.name, role.template or {}),
+            f"{subject}: spec.roles[{role.name}].template",
+        ),
+        PodName(f"{namespace}/{role.podName}") if role.podName else None,
+    )
 
 
 def _priority(spec: PodGroupSpec, priorities: dict[str, int], key: str) -> int | None:
@@ -229,14 +233,14 @@ def _status(values: dict[str, Any]) -> PodGroupStatus:
         )  # ours alone: a foreign scribble is overwritten by the next write
 
 
-def _template_needs(role: str, template: dict[str, Any]) -> PodNeeds:
+def _template_needs(role: str, template: dict[str, Any], claims: Claims | None) -> PodNeeds:
     try:
         spec = msgspec.convert(template.get("spec", {}), PodSpec)
     except msgspec.ValidationError as error:
         raise DecodeError(f"spec.roles[{role}].template.spec: {error}") from error
     annotations = _annotations(role, template)
     try:
-        return needs(spec, annotations)
+        return needs(spec, annotations, claims=claims)
     except DecodeError as error:
         raise DecodeError(f"spec.roles[{role}].template.spec: {error}") from error
 

@@ -15,6 +15,7 @@ from gangsched.core.gangs import Stage
 from gangsched.core.model import Gang, GangId, NodeName, PodName, PodNeeds, PodUid
 from gangsched.kube import decode, foreign, groups
 from gangsched.kube.bounds import PlannedPods
+from gangsched.kube.claims import Claims
 from gangsched.kube.errors import EngineError
 from gangsched.kube.membership import foreign_id, implicit_gang
 from gangsched.kube.quantities import DecodeError, UnknownClassError
@@ -154,12 +155,13 @@ class PodsSeen(Receiver):
         with contextlib.suppress(Exception):  # said when it is taken
             self._read(decode.decode_pod(raw))
 
-    def _read(self, pod: Pod) -> f.PodSeen:
+    def _read(self, pod: Pod, claims: Claims | None = None) -> f.PodSeen:
         """Turn a pod into its fact; what a bound one takes changes as it is resized alone."""
         stamp = decode.stamp(pod)
         known = self._needs.get(pod.metadata.uid)
         same = known is not None and stamp is not None and known[0] == stamp
-        fact = decode.pod_fact(pod, self.scheduler.names, known[1] if known and same else None)
+        kept = known[1] if known and same else None
+        fact = decode.pod_fact(pod, self.scheduler.names, kept, claims)
         if not fact.invalid:  # what is wrong with it must be said again
             self._needs[fact.uid] = (stamp, fact.needs)
         return fact
@@ -168,7 +170,10 @@ class PodsSeen(Receiver):
         """Turn an object into facts."""
         scheduler = self.scheduler
         pod = decode.decode_pod(raw)
-        fact = scheduler.engine.as_known(self._read(pod))
+        claims = scheduler.volumes.asked(pod.metadata.namespace)
+        fact = scheduler.engine.as_known(self._read(pod, claims))
+        waits = fact.gang is not None and fact.node is None
+        scheduler.volumes.wait(self, fact.uid, raw, claims.lacks if waits else None)
         if fact.gang is None and fact.node is None:
             return  # another scheduler's pod, and it takes no room yet
         known = scheduler.engine.pod(fact.uid)
@@ -230,6 +235,7 @@ class PodsSeen(Receiver):
     def gone(self, uid: str, raw: bytes | None) -> None:
         """Take note that an object was deleted."""
         self._needs.pop(uid, None)
+        self.scheduler.volumes.forget(uid)
         if self.scheduler.binding is not None:
             self.scheduler.binding.forget(PodUid(uid))
         pod = self.scheduler.engine.pod(PodUid(uid))
@@ -290,7 +296,9 @@ class PodGroups(Groups):
     def take(self, raw: bytes) -> None:
         """Turn an object into facts."""
         scheduler = self.scheduler
-        gang, status, uid = groups.pod_group(raw, scheduler.priorities)
+        claims = scheduler.volumes.asked(groups.group_key(raw)[0])
+        gang, status, uid = groups.pod_group(raw, scheduler.priorities, claims)
+        scheduler.volumes.wait(self, uid, raw, claims.lacks)
         runs = status.phase in ("Reserved", "Binding", "Placed")
         self._planned.admit(uid, gang, raw, runs=runs)
         new = self.understood(raw, gang)
@@ -339,6 +347,7 @@ class PodGroups(Groups):
     def gone(self, uid: str, raw: bytes | None) -> None:
         """Take note that an object was deleted."""
         super().gone(uid, raw)
+        self.scheduler.volumes.forget(uid)
         for held in self._planned.release(uid):
             self.seen(held)
 

@@ -49,6 +49,7 @@ from gangsched.kube.status import Status
 from gangsched.kube.thinking import Guarded, Thinking
 from gangsched.kube.topology_status import TopologyStatusWriter
 from gangsched.kube.users import Users
+from gangsched.kube.volumes import Volumes, watched
 from gangsched.kube.watch import Watch, long_lived
 from gangsched.kube.workloads import PATH as WORKLOADS
 from gangsched.kube.workloads import Workloads
@@ -125,6 +126,7 @@ class Scheduler:
         self.queues = Queues(self)
         self.receivers: list[Receiver] = []
         self.workloads = Workloads(self)
+        self.volumes = Volumes()
         self.thinking = Thinking(self)
         self.beside = Beside(self, client, config)
         plan_s = config.plan_deadline_s
@@ -178,6 +180,7 @@ class Scheduler:
             "Queue": (QUEUES, self.queues, True),
             "Reservation": (RESERVATIONS, Reservations(self), True),
             "Node": ("/api/v1/nodes", Nodes(self), False),
+            **watched(self),
             "Pod": ("/api/v1/pods", PodsSeen(self), False),
         }
         then: dict[str, tuple[str, Receiver, bool]] = {
