@@ -21,14 +21,14 @@ from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.core.jobs.model import Observed
 from gangsched.core.jobs.reconcile import reconcile
 from gangsched.core.jobs.step import Clock
-from gangsched.core.model import GPU, GangId, Node, NodeName
+from gangsched.core.model import GPU, GangId, Node, NodeName, Waiting
 from gangsched.core.numbers import whole
 from gangsched.core.placement.advise import advise
-from gangsched.core.planner import make_plan
+from gangsched.core.planner import make_plan, starts
 from gangsched.core.policy import Policies
 from gangsched.core.queues import Quota
 from gangsched.core.refusal import Refusal, plural
-from gangsched.core.snapshot import Asked
+from gangsched.core.snapshot import Asked, Snapshot
 from gangsched.kube import groups
 from gangsched.kube.quantities import DecodeError, quantity
 from gangsched.kube.queue_status import pending_and_admitted
@@ -53,6 +53,10 @@ class View:
         """Run the scheduler forward."""
         snapshot = self.engine.snapshot(self.now_s, who=Asked.ALL)
         return forecast(snapshot, self.policies, self.now_s, _EFFORT)
+
+    def starts(self, waiting: Waiting, snapshot: Snapshot, at_s: float | None) -> bool:
+        """Tell whether a gang would start, now or at a moment."""
+        return starts(waiting, snapshot, self.policies, self.now_s if at_s is None else at_s)
 
 
 # -- explain ------------------------------------------------------------------------------------
@@ -113,8 +117,8 @@ def _refusal(view: View, gang: GangId) -> Refusal | None:
     plan = make_plan(snapshot, view.policies, view.now_s)
     for waiting, refusal in plan.refusals:
         if waiting.gang.id == gang:
-            fresh = view.engine.snapshot(view.now_s, who=Asked.NONE)
-            return advise(waiting, fresh, refusal)
+            fresh = view.engine.snapshot(view.now_s, who=Asked.ALL)
+            return advise(waiting, fresh, refusal, view.starts)
     return None
 
 

@@ -111,7 +111,7 @@ class Beside:
     async def _advise_on(self) -> None:
         """Think about what would help refused gangs, apart from planning."""
         scheduler = self._scheduler
-        counsel = Counsel(self._client, self._config, scheduler.policies.placer)
+        counsel = Counsel(self._client, self._config, scheduler.policies)
         took_s = 0.0
         while True:
             await asyncio.sleep(self._rest_s(self._config.advice_interval_s, took_s))
