@@ -21,7 +21,7 @@ from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.core.jobs.model import Observed
 from gangsched.core.jobs.reconcile import reconcile
 from gangsched.core.jobs.step import Clock
-from gangsched.core.model import GPU, GangId, Node, NodeName, Waiting
+from gangsched.core.model import GPU, Estimate, GangId, Node, NodeName, Waiting
 from gangsched.core.numbers import whole
 from gangsched.core.placement.advise import advise
 from gangsched.core.planner import make_plan, starts
@@ -93,8 +93,7 @@ def explain(view: View, gang: str) -> Data:
         found["since"] = stamp(running.started_s)
         queue = view.engine.ledger.usage.tree.queues.get(state.spec.queue)
         estimate = view.engine.history.estimate(state.spec, queue)
-        ends_s = view.now_s + estimate.left_s(view.now_s - running.started_s)
-        found["expectedEnd"] = {"at": stamp(ends_s), "basis": estimate.source.value}
+        found["expectedEnd"] = expected_end(estimate, running.started_s, view.now_s)
         return found
     refusal = _refusal(view, GangId(gang))
     if refusal is not None:
@@ -107,6 +106,25 @@ def explain(view: View, gang: str) -> Data:
     if state.plannable():
         found["start"] = _start(view.predictions().get(GangId(gang)))
     return found
+
+
+def expected_end(estimate: Estimate, started_s: float, now_s: float) -> Data:
+    """Return when a running gang ends, and the range forecasts draw its end from."""
+    ran_s = now_s - started_s
+
+    def end_s(runtime_s: float) -> float:
+        return now_s + replace(estimate, runtime_s=runtime_s).left_s(ran_s)
+
+    drawn = (estimate.low_s, estimate.runtime_s, max(estimate.high_s, estimate.runtime_s))
+    ends = sorted(end_s(runtime_s) for runtime_s in drawn)
+    # A gang that outlives the shortest of them ends between now and any of the longer.
+    first = now_s + 1.0 if estimate.low_s < ran_s < estimate.runtime_s else ends[0]
+    return {
+        "at": stamp(end_s(estimate.runtime_s)),
+        "earliest": stamp(first),
+        "latest": stamp(ends[-1]),
+        "basis": estimate.source.value,
+    }
 
 
 def _refusal(view: View, gang: GangId) -> Refusal | None:

@@ -53,7 +53,9 @@ def show_gang(found: Data, console: Console, now_s: float) -> None:
     if "nodes" in found:
         end = found["expectedEnd"]
         console.print(f"  runs on {_some(found['nodes'])} since {found['since']}")
-        console.print(f"  expected to end {_at(end['at'], now_s)} ({_basis(end['basis'])})")
+        span = f"{_at(end['earliest'], now_s)} to {_at(end['latest'], now_s)}"
+        console.print(f"  expected to end {_at(end['at'], now_s)} ({_basis(end['basis'])}),")
+        console.print(f"  and forecasts of who comes next take any end from {span}")
         return
     lines = [("why", found["message"])]
     lines += [("helps", message) for message in found.get("wouldHelp", [])]
