@@ -238,8 +238,11 @@ def true(scene: Scene, policies: Policies, one: Told, remedy: Remedy) -> bool:
     engine, gang, at_s = scene.play(policies), one.waiting.gang.id, NOW_S
     if remedy.kind == "wait":
         at_s = remedy.at_s if remedy.at_s is not None else NOW_S
-        for uid in _ending(engine, scene, remedy):
-            engine.observe(f.PodGone(uid), at_s)
+        for ended in _ending(engine, remedy):
+            for uid in scene.pods.get(ended, ()):
+                engine.observe(f.PodGone(uid), at_s)
+            if ended in scene.waiting:  # it was to start, and has no pods yet
+                engine.observe(f.GangGone(ended), at_s)
     elif remedy.kind == "node":
         assert one.refusal.near_miss is not None, "a node was named"  # noqa: S101
         node = scene.nodes[NodeName(one.refusal.near_miss.node)]
@@ -254,15 +257,16 @@ def true(scene: Scene, policies: Policies, one: Told, remedy: Remedy) -> bool:
     return any(planned.gang == gang for planned in plan.placements)
 
 
-def _ending(engine: Engine, scene: Scene, remedy: Remedy) -> Iterator[PodUid]:
-    """Yield the pods of the gangs that a remedy waits for."""
+def _ending(engine: Engine, remedy: Remedy) -> tuple[GangId, ...]:
+    """Return the gangs that a remedy waits for."""
     named = GangId(remedy.message.split(" of gang ")[1].split()[0])
     before = re.search(r"and (\d+) other gang", remedy.message)
-    running = [one for one in engine.snapshot(NOW_S).running if one.end_s is not None]
+    running = [
+        one for one in engine.snapshot(NOW_S, who=Asked.NONE).holders if one.end_s is not None
+    ]
     running.sort(key=lambda one: (one.end_s or 0.0, one.gang.id))
     others = [one.gang.id for one in running if one.gang.id != named]
-    for gang in (named, *others[: int(before[1]) if before else 0]):
-        yield from scene.pods.get(gang, ())
+    return named, *others[: int(before[1]) if before else 0]
 
 
 def _changed(gang: Gang, waiting: Waiting, remedy: Remedy) -> Gang:

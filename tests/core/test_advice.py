@@ -25,6 +25,7 @@ from gangsched.core.queues import Queue, Quota
 from gangsched.core.refusal import Reason, Refusal
 from gangsched.core.snapshot import Asked
 from gangsched.core.topology import Fabric, Level, Topology
+from policies.easy import Easy
 
 TREE = Topology("default", (Level("block", "block", Fabric.INFINIBAND), Level("rack", "rack")))
 G = GangId("ns/g")
@@ -284,3 +285,17 @@ def test_a_gang_does_not_wait_for_itself():
     waiting = replace(as_waiting(snapshot.running[0]), repair=True)
     refusal = Refusal(G, Reason.NO_ROOM, "there is no room.")
     assert advise(waiting, snapshot, refusal, starts_at(0.0)).remedies == ()
+
+
+def test_a_gang_with_a_promise_that_asks_for_less_is_planned_at_once():
+    policies = replace(POLICIES, backfill=Easy())
+    engine = cluster(2)
+    engine.observe(GangSeen(gang("x", 1, expected_runtime_s=900.0)), 0.0)
+    engine.observe(pod("x-0", "x", needs(8), node=NodeName("n0"), started_s=0.0), 0.0)
+    engine.observe(GangSeen(templated("g", 2, needs(8))), 0.0)
+    engine.accept(make_plan(engine.snapshot(), policies, 0.0), 0.0)
+    assert G in engine.reserved
+    engine.observe(GangSeen(templated("g", 1, needs(8))), 1.0)
+    assert engine.wants_plan()
+    engine.accept(make_plan(engine.snapshot(1.0), policies, 1.0), 1.0)
+    assert engine.gangs[G].state is State.RESERVED
