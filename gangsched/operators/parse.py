@@ -97,7 +97,7 @@ def parse(body: Json, scheduler: str, kind: str) -> Job:
             suspend=run.suspend,
         ),
         gang=GangPolicy(
-            minimum=_minimum(policy, own.get("elastic"), roles),
+            minimum=_minimum(policy, own.get("elastic"), roles, framework),
             queue=(policy.queue if policy else None) or queue or "default",
             priority_class=(policy.priorityClass if policy else None) or "",
             timeout_s=(policy.scheduleTimeoutSeconds if policy else None) or 60,
@@ -120,12 +120,18 @@ def parse(body: Json, scheduler: str, kind: str) -> Job:
 
 
 def _minimum(
-    policy: SchedulingPolicy | None, elastic: Elastic | None, roles: tuple[JobRole, ...]
+    policy: SchedulingPolicy | None,
+    elastic: Elastic | None,
+    roles: tuple[JobRole, ...],
+    framework: Framework,
 ) -> int | None:
-    """Return how many pods start together: an elastic job begins with its least workers."""
+    """Return how many pods start together, None for all of them.
+
+    An elastic job begins with its least workers, unless its programs wait for each other.
+    """
     if policy is not None and policy.minAvailable is not None:
         return policy.minAvailable
-    if elastic is None:
+    if elastic is None or any(framework.waits_for_all(role.template) for role in roles):
         return None
     return elastic.minimum + sum(role.replicas for role in roles if role.type != "Worker")
 
