@@ -103,8 +103,8 @@ async def _operators(kubeconfig: Path | None, client: KubeClient, config: Schedu
     from gangsched.operators.runner import run_operators  # noqa: PLC0415 -- kopf is heavy
 
     evaluation = config.evaluation_s, config.evaluation_mib
-    name, env = config.scheduler_name, config.job_env
-    await run_operators(kubeconfig, client, config.job_kinds, name, env, evaluation)
+    names = config.scheduler_name, *config.scheduler_aliases
+    await run_operators(kubeconfig, client, config.job_kinds, names, config.job_env, evaluation)
 
 
 def _told_to_stop() -> asyncio.Event:

@@ -7,7 +7,7 @@ watch shows it, so that a late cache never creates twice.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -37,6 +37,7 @@ from gangsched.operators.objects import (
     answered,
     clock,
     collection,
+    elsewhere,
     ended,
     lives,
     newer,
@@ -55,7 +56,6 @@ from gangsched.operators.work import Key, WorkQueue, all_done
 
 log = logging.getLogger(__name__)
 
-_MANAGERS = (None, "", "kubeflow.org/training-operator", "kubeflow.org/mpi-operator")
 _CONTENT = ("data", "rules", "subjects", "spec")
 """Fields of a job's documents that are brought back to what they should be."""
 
@@ -69,13 +69,18 @@ class JobController:
     part_kinds = frozenset({"Pod", "Service", "PodGroup"})
 
     def __init__(
-        self, client: KubeClient, scheduler: str, kind: Framework, env: Mapping[str, str] = NO_ENV
+        self,
+        client: KubeClient,
+        scheduler: str,
+        kind: Framework,
+        env: Mapping[str, str] = NO_ENV,
+        aliases: Sequence[str] = (),
     ) -> None:
-        """`env` is told to every container that does not have it."""
+        """`env` is told to every container that lacks it; `aliases` name our scheduler too."""
         self.kind = kind
         self._env = env
         self._client = client
-        self._scheduler = scheduler
+        self._scheduler, self._aliases = scheduler, aliases
         self._jobs: dict[Key, JobCache] = {}
         self._work = WorkQueue(self._step)
         self._slots = asyncio.Semaphore(_CREATIONS_AT_ONCE)
@@ -155,7 +160,7 @@ class JobController:
             return
         body = cache.body
         cache.went.clear()
-        if body["metadata"].get("deletionTimestamp") or _elsewhere(body):
+        if body["metadata"].get("deletionTimestamp") or elsewhere(body):
             return
         if cache.doubted and not conditions.finished(body.get("status") or {}):
             path = named(self._collection(key[0]), key[1])
@@ -165,7 +170,7 @@ class JobController:
             cache.doubted = bool(cache.went)  # more went while it was asked
         subject = subject_of(body, self.kind.api_version, self.kind.kind)
         try:
-            job = parse(body, self._scheduler, self.kind.kind)
+            job = parse(body, self._scheduler, self.kind.kind, self._aliases)
         except InvalidJobError as error:
             await self._reject(body, subject, str(error))
             return
@@ -387,12 +392,6 @@ class JobController:
             return
         cache.said = [*cache.said[-_EVENTS_KEPT:], event]
         await post_event(self._client, subject, event.type, event.reason, event.message)
-
-
-def _elsewhere(body: Json) -> bool:
-    """Tell whether another controller was asked to run a job (KEP-693)."""
-    policy = (body.get("spec") or {}).get("runPolicy") or {}
-    return policy.get("managedBy") not in _MANAGERS
 
 
 def _key(body: Json) -> Key:

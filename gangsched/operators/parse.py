@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -55,8 +55,8 @@ class InvalidJobError(Exception):
         super().__init__(sentence[: SENTENCE_LETTERS.most])
 
 
-def parse(body: Json, scheduler: str, kind: str) -> Job:
-    """Read a job of a kind.
+def parse(body: Json, scheduler: str, kind: str, aliases: Collection[str] = ()) -> Job:
+    """Read a job of a kind; `aliases` are further names of our scheduler.
 
     Raises:
         InvalidJobError: a field is wrong.
@@ -105,6 +105,7 @@ def parse(body: Json, scheduler: str, kind: str) -> Job:
             asked=asked_of(metadata, subject, PodGroupSpec),
         ),
         scheduler=spec.schedulerName or scheduler,
+        ours=frozenset({scheduler, *aliases}),
         **own,
         status=body.get("status") or {},
     )

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -37,13 +37,14 @@ async def run_operators(
     kubeconfig: Path | None,
     client: KubeClient,
     kinds: Collection[str] | None = None,
-    scheduler: str = "gangsched",
+    schedulers: Sequence[str] = ("gangsched",),
     env: Mapping[str, str] = NO_ENV,
     evaluation: tuple[float, int] = (EVALUATION_S.most, EVALUATION_MIB.most),
 ) -> None:
     """Run the job controllers of some kinds, by default all that no other operator runs.
 
-    Every container of their pods is told `env`. An `evaluation` of what users wrote may take so
+    `schedulers` are our scheduler's names, that which pods get first. Every container of their pods
+    is told `env`. An `evaluation` of what users wrote may take so
     many seconds, and MiB of memory.
 
     Raises:
@@ -51,23 +52,23 @@ async def run_operators(
 
     """
     async with Evaluators(*evaluation) as evaluators:
-        await _run(kubeconfig, client, kinds, scheduler, env, evaluators)
+        await _run(kubeconfig, client, kinds, schedulers, env, evaluators)
 
 
 async def _run(
     kubeconfig: Path | None,
     client: KubeClient,
     kinds: Collection[str] | None,
-    scheduler: str,
+    schedulers: Sequence[str],
     env: Mapping[str, str],
     evaluators: Evaluators,
 ) -> None:
     controllers: Controllers = {
-        kind: JobController(client, scheduler, framework, env)
+        kind: JobController(client, schedulers[0], framework, env, schedulers[1:])
         for kind, framework in FRAMEWORKS.items()
     }
     runtimes = Runtimes()
-    owners = jobset.kind(scheduler, evaluators), trainjob.kind(runtimes), *_searches(evaluators)
+    owners = jobset.kind(schedulers[0], evaluators), trainjob.kind(runtimes), *_searches(evaluators)
     for owner in owners:
         controllers[owner.kind] = OwnerController(client, owner, env)
     for kind in kinds or ():

@@ -5,7 +5,7 @@ import copy
 import pytest
 
 from gangsched.core.jobs.kinds import FRAMEWORKS
-from gangsched.core.jobs.model import Observed
+from gangsched.core.jobs.model import GroupView, Observed
 from gangsched.core.jobs.reconcile import reconcile
 from gangsched.core.jobs.step import Clock
 from gangsched.operators.parse import parse
@@ -62,3 +62,56 @@ def test_a_minimum_that_is_asked_for_holds_for_such_a_job_too():
 
 def test_other_kinds_have_no_such_command():
     assert not FRAMEWORKS["PaddleJob"].waits_for_all({"spec": {"containers": []}})
+
+
+def elsewhere(raw: dict, *roles: str, name="other") -> dict:
+    """Have the pods of some roles name another scheduler."""
+    for role in roles:
+        raw["spec"]["pytorchReplicaSpecs"][role]["template"]["spec"]["schedulerName"] = name
+    return raw
+
+
+def test_pods_of_another_scheduler_are_made_at_once_and_nothing_is_reserved_for_them():
+    parsed = parse(elsewhere(body("train"), "Master", "Worker"), "gangsched", "PyTorchJob")
+    actions = reconcile(parsed, Observed(), CLOCK)
+    assert actions.put_group is None
+    assert len(actions.create_pods) == 4
+    for made in actions.create_pods:
+        assert "schedulingGates" not in made["spec"]
+        assert "gangsched.io/pod-group" not in made["metadata"]["labels"]
+    late = reconcile(parsed, Observed(group=GroupView("g", "Pending")), CLOCK)
+    assert late.delete_group
+
+
+def test_a_scheduler_that_the_job_names_is_not_ours_either():
+    raw = body("train", schedulerName="volcano")
+    assert reconcile(parse(raw, "gangsched", "PyTorchJob"), Observed(), CLOCK).put_group is None
+    ours = parse(raw, "gangsched", "PyTorchJob", ["volcano"])
+    assert reconcile(ours, Observed(), CLOCK).put_group["spec"]["minMember"] == 4
+
+
+def test_an_alias_in_a_template_is_ours():
+    raw = elsewhere(body("train"), "Master", "Worker", name="volcano")
+    parsed = parse(raw, "gangsched", "PyTorchJob", ["volcano"])
+    assert reconcile(parsed, Observed(), CLOCK).put_group["spec"]["minMember"] == 4
+    seen = Observed(group=GroupView("g", "Reserved", "", {"j-master-0": "n1"}))
+    (made,) = reconcile(parsed, seen, CLOCK).create_pods
+    assert "affinity" in made["spec"]
+
+
+def test_the_pods_of_others_wait_for_ours_and_are_not_counted():
+    parsed = parse(elsewhere(body("train"), "Master"), "gangsched", "PyTorchJob")
+    group = reconcile(parsed, Observed(), CLOCK).put_group
+    assert group["spec"]["minMember"] == 3
+    assert [role["name"] for role in group["spec"]["roles"]] == ["Worker"]
+    waits = GroupView("g", "Pending", spec=group["spec"])
+    assert not reconcile(parsed, Observed(group=waits), CLOCK).create_pods
+    places = {f"j-worker-{i}": "n" for i in range(3)}
+    ready = GroupView("g", "Reserved", "", places, group["spec"])
+    made = reconcile(parsed, Observed(group=ready), CLOCK).create_pods
+    assert [pod["metadata"]["name"] for pod in made] == ["j-master-0", *places]
+
+
+def test_a_minimum_counts_the_pods_of_others_too():
+    policy = {"runPolicy": {"schedulingPolicy": {"minAvailable": 3}}}
+    assert minimum(elsewhere(body("train", **policy), "Master")) == 2

@@ -96,7 +96,8 @@ class Job:
     """A training job as its user declared it, and the status written so far.
 
     `kind` names its framework. A TFJob's workers may come and go (`dynamic_workers`), or must all
-    succeed (`all_workers`); `cluster_domain` ends the addresses it is told.
+    succeed (`all_workers`); `cluster_domain` ends the addresses it is told. `scheduler` is whose
+    its pods are where a template names none; `ours` are our names, the job's own if none is told.
     """
 
     kind: str
@@ -113,11 +114,17 @@ class Job:
     dynamic_workers: bool = False
     cluster_domain: str = ""
     mpi: Mpi = Mpi()
+    ours: frozenset[str] = frozenset()
     status: Mapping[str, Any] = field(default_factory=dict)
 
     def role(self, kind: str) -> JobRole | None:
         """Return the role of a type, if the job has it."""
         return next((role for role in self.roles if role.type == kind), None)
+
+    def places(self, role: JobRole) -> bool:
+        """Tell whether we place a role's pods: its template may name another scheduler."""
+        named = role.template["spec"].get("schedulerName") or self.scheduler
+        return named in (self.ours or {self.scheduler})
 
     @property
     def total(self) -> int:
