@@ -48,6 +48,7 @@ class View:
     policies: Policies
     now_s: float
     priorities: dict[str, int] = field(default_factory=dict)
+    default_priority: int | None = None
 
     def predictions(self) -> dict[GangId, Prediction]:
         """Run the scheduler forward."""
@@ -271,7 +272,7 @@ def _gang(view: View, path: Path, namespace: str) -> GangId:
             continue
         try:
             raw = msgspec.json.encode(asked)
-            found, _, _ = groups.pod_group(raw, view.priorities)
+            found, _, _ = groups.pod_group(raw, view.priorities, view.default_priority)
         except DecodeError as error:
             raise ConfigError(f"{path}: {error}") from error
         view.engine.observe(f.GangSeen(found), view.now_s)

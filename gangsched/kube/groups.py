@@ -84,8 +84,8 @@ def node_name(raw: bytes) -> NodeName:
     return NodeName(any_decoder.decode(raw).metadata.name)
 
 
-def priority_class(raw: bytes) -> tuple[str, int]:
-    """Return a PriorityClass's name and value.
+def priority_class(raw: bytes) -> tuple[str, int, bool]:
+    """Return a PriorityClass's name and value, and whether it is that of pods which name none.
 
     Raises:
         DecodeError: it is not understood.
@@ -95,11 +95,15 @@ def priority_class(raw: bytes) -> tuple[str, int]:
         decoded = priority_class_decoder.decode(raw)
     except msgspec.DecodeError as error:
         raise DecodeError(f"PriorityClass: {error}") from error
-    return decoded.metadata.name, decoded.value
+    return decoded.metadata.name, decoded.value, decoded.global_default
 
 
-def pod_group(raw: bytes, priorities: dict[str, int]) -> tuple[Gang, PodGroupStatus, str]:
+def pod_group(
+    raw: bytes, priorities: dict[str, int], default: int | None = None
+) -> tuple[Gang, PodGroupStatus, str]:
     """Read a PodGroup of ours: the gang, its written status and its uid.
+
+    `default` is the priority of pods that name no class, where the cluster has such a class.
 
     Raises:
         DecodeError: it is not understood; `gang` of the error tells which group.
@@ -146,7 +150,7 @@ def pod_group(raw: bytes, priorities: dict[str, int]) -> tuple[Gang, PodGroupSta
         raise DecodeError(
             f"PodGroup {key}: spec.minMember is {minimum}, above the {total} pods of its roles"
         )
-    priority = _priority(spec, priorities, key)
+    priority = _priority(spec, priorities, default, key)
     gang = Gang(
         GangId(key),
         minimum,
@@ -170,12 +174,35 @@ def pod_group(raw: bytes, priorities: dict[str, int]) -> tuple[Gang, PodGroupSta
     return gang, status, group.metadata.uid
 
 
-def _priority(spec: PodGroupSpec, priorities: dict[str, int], key: str) -> int | None:
-    priority = priorities.get(spec.priorityClassName)
-    if spec.priorityClassName and priority is None:
+def _priority(
+    spec: PodGroupSpec, priorities: dict[str, int], default: int | None, key: str
+) -> int | None:
+    """Return the priority of a group's own class, else the highest that its pods will have.
+
+    None where neither it nor a template says anything: what its pods have counts, once they exist.
+    """
+    if spec.priorityClassName:
         where = f"PodGroup {key}: spec.priorityClassName"
-        raise UnknownClassError(where, spec.priorityClassName, priorities)
-    return priority
+        return _value(spec.priorityClassName, where, priorities)
+    templates = [(role.name, role.template) for role in spec.roles if role.template is not None]
+    classes = [(role, (one.get("spec") or {}).get("priorityClassName")) for role, one in templates]
+    if default is None and not any(name for _, name in classes):
+        return None
+    found = [
+        _value(
+            name, f"PodGroup {key}: spec.roles[{role}].template.spec.priorityClassName", priorities
+        )
+        if name
+        else default or 0
+        for role, name in classes
+    ]
+    return max(found, default=None)
+
+
+def _value(name: str, where: str, priorities: dict[str, int]) -> int:
+    if name not in priorities:
+        raise UnknownClassError(where, name, priorities)
+    return priorities[name]
 
 
 def _queue(group: GroupObject, spec: PodGroupSpec) -> str:

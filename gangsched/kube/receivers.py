@@ -290,7 +290,8 @@ class PodGroups(Groups):
     def take(self, raw: bytes) -> None:
         """Turn an object into facts."""
         scheduler = self.scheduler
-        gang, status, uid = groups.pod_group(raw, scheduler.priorities)
+        classes = scheduler.priorities, scheduler.default_priority
+        gang, status, uid = groups.pod_group(raw, *classes)
         runs = status.phase in ("Reserved", "Binding", "Placed")
         self._planned.admit(uid, gang, raw, runs=runs)
         new = self.understood(raw, gang)

@@ -115,6 +115,7 @@ class Scheduler:
         self.quarantine = Quarantine(client, config.history_config_map)
         self.planned_pods_max = config.planned_pods_max
         self.priorities: dict[str, int] = {}
+        self.default_priority: int | None = None
         self._client = client
         self._config = config
         self.policies = policies

@@ -159,6 +159,7 @@ class PodSpec(Struct):
     affinity: Affinity | None = None
     tolerations: list[TolerationSpec] = []
     priority: int = 0
+    priority_class_name: str = ""
     scheduling_gates: list[Gate] = []
     host_network: bool = False
     volumes: list[dict[str, Any]] = []
@@ -278,6 +279,7 @@ class PriorityClass(Struct):
 
     metadata: Metadata
     value: int = 0
+    global_default: bool = False
 
 
 class AnyObject(Struct):

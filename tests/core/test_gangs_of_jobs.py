@@ -1,6 +1,7 @@
 """What of a job is a gang: how many pods start together, and which of them are ours to place."""
 
 import copy
+import json
 
 import pytest
 
@@ -8,6 +9,7 @@ from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.core.jobs.model import GroupView, Observed
 from gangsched.core.jobs.reconcile import reconcile
 from gangsched.core.jobs.step import Clock
+from gangsched.kube import groups
 from gangsched.operators.parse import parse
 
 CLOCK = Clock(1_700_000_000.0, "2023-11-14T22:13:20Z")
@@ -115,3 +117,27 @@ def test_the_pods_of_others_wait_for_ours_and_are_not_counted():
 def test_a_minimum_counts_the_pods_of_others_too():
     policy = {"runPolicy": {"schedulingPolicy": {"minAvailable": 3}}}
     assert minimum(elsewhere(body("train", **policy), "Master")) == 2
+
+
+@pytest.mark.parametrize(("policy", "priority"), [({}, 9), ({"priorityClass": "low"}, -3)])
+@pytest.mark.parametrize("kind", ["PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "JAXJob"])
+def test_a_job_waits_with_the_class_of_its_templates_unless_its_policy_has_one(
+    kind, policy, priority
+):
+    framework = FRAMEWORKS[kind]
+    container = {"name": framework.container, "image": "x"}
+    template = {"spec": {"containers": [container], "priorityClassName": "high"}}
+    roles = ["Launcher", "Worker"] if kind == "MPIJob" else ["Worker"]
+    if kind == "XGBoostJob":
+        roles.insert(0, "Master")
+    raw = {
+        "metadata": {"name": "j", "namespace": "ns", "uid": "u"},
+        "spec": {
+            framework.specs: {role: {"replicas": 1, "template": template} for role in roles},
+            "runPolicy": {"schedulingPolicy": policy},
+        },
+    }
+    group = reconcile(parse(raw, "gangsched", kind), Observed(), CLOCK).put_group
+    group["metadata"] |= {"namespace": "ns", "uid": "g"}
+    gang, _, _ = groups.pod_group(json.dumps(group).encode(), {"high": 9, "low": -3})
+    assert gang.priority == priority
