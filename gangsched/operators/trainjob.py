@@ -20,7 +20,7 @@ from gangsched.operators.runtimes import KINDS, Runtimes
 
 MANAGER = "trainer.kubeflow.org/trainjob-controller"
 _TIMEOUT = f"{dialects.OURS}schedule-timeout-seconds"
-_NO_SHAPE = (AttributeError, TypeError, KeyError, ValueError)
+_NO_SHAPE = (AttributeError, TypeError, KeyError, ValueError, RecursionError)
 """What walking through something of another shape raises: patches are kept as they are written."""
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from gangsched.core.jobs import trainjob as trainjobs
 from gangsched.core.jobs.step import Clock
 from gangsched.core.jobs.tree import Owned
 from gangsched.operators import jobset, trainjob
@@ -139,3 +140,44 @@ def test_what_a_job_says_itself_wins_over_its_runtime():
 def test_a_policy_that_is_wrong_is_told_by_its_field(policy, words):
     with pytest.raises(InvalidJobError, match=f"runtime 'torch': spec.podGroupPolicy.*{words}"):
         made(runtime(**policy))
+
+
+def stepped(document: dict | None, given: dict, **spec):
+    """Return what is done of a TrainJob that has a JobSet."""
+    runtimes = Runtimes()
+    runtimes.seen(given)
+    metadata = {"name": "t", "namespace": "ns", "uid": "u"}
+    body = {"metadata": metadata, "spec": {"runtimeRef": {"name": "torch"}, **spec}}
+    parts = {} if document is None else {("JobSet", "t"): document}
+    return trainjob.kind(runtimes).step(Owned(body, parts), CLOCK)
+
+
+def test_an_edit_that_does_nothing_is_told_until_it_is_taken_back():
+    before = {"trainer": {"numNodes": 2}}
+    document = made(runtime(), **before)
+    assert not stepped(document, runtime(), **before).events
+    (event,) = stepped(document, runtime(), trainer={"numNodes": 4}).events
+    assert (event.type, event.reason) == ("Warning", "EditNotTaken")
+    assert event.message.startswith("spec.trainer changed after the JobSet was made")
+    assert "suspend and resume the job" in event.message
+    (event,) = stepped(document, runtime(), labels={"a": "b"}, **before).events
+    assert event.message.endswith("create the job anew.")
+
+
+def test_an_edit_of_a_suspended_job_counts_when_it_is_resumed():
+    document = made(runtime(), trainer={"numNodes": 2}, suspend=True)
+    waits = stepped(document, runtime(), trainer={"numNodes": 4}, suspend=True)
+    assert not [one for one in waits.events if one.reason == "EditNotTaken"]
+    resumed = stepped(document, runtime(), trainer={"numNodes": 4}, suspend=False)
+    ((_, change),) = resumed.patch
+    document["metadata"]["annotations"] |= change["metadata"]["annotations"]
+    document["spec"] |= change["spec"]
+    after = stepped(document, runtime(), trainer={"numNodes": 4}, suspend=False)
+    assert not [one for one in after.events if one.reason == "EditNotTaken"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "3", "[" * 5000, '{"x": ' * 400])
+def test_a_jobset_whose_digests_are_gone_or_garbled_tells_of_no_edit(text):
+    document = made(runtime())
+    document["metadata"]["annotations"][trainjobs.MADE_FROM] = text
+    assert not stepped(document, runtime(), trainer={"numNodes": 4}).events
