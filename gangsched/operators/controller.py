@@ -96,7 +96,7 @@ class JobController:
             cache.documents.clear()
             cache.dropped.clear()
             cache.held = ""
-        cache.body = body
+        cache.take(body, self.kind.specs)
         self._work.wake(_key(body))
 
     def job_gone(self, body: Json) -> None:
@@ -192,7 +192,7 @@ class JobController:
     ) -> None:
         if actions.status is not None:
             await self._write_status(cache, job, actions.status)
-        for event in actions.events:
+        for event in (*actions.events, *cache.edits(self.kind.specs)):
             await self._tell(cache, subject, event)
         groups = collection(GROUP_VERSION, "PodGroup", job.namespace)
         # Before its pods: a gang that is over has not lost them.
