@@ -115,21 +115,7 @@ def pod_group(
         subject = f"PodGroup {key}"
         asked = constraints.merged(group.spec, group.metadata.annotations, subject)
         spec = PodGroupSpec.model_validate(asked)
-        roles = tuple(
-            Role(
-                role.name,
-                role.count,
-                role.count if role.minCount is None else role.minCount,
-                None if role.template is None else _template_needs(role.name, role.template),
-                constraints.role_near(
-                    role.topology,
-                    _annotations(role.name, role.template or {}),
-                    f"{subject}: spec.roles[{role.name}].template",
-                ),
-                PodName(f"{group.metadata.namespace}/{role.podName}") if role.podName else None,
-            )
-            for role in spec.roles
-        )
+        roles = _roles(spec, group.metadata.namespace, subject)
     except ValidationError as error:
         raise DecodeError(one_sentence(error, f"PodGroup {key}: spec")) from error
     except DecodeError as error:
@@ -172,6 +158,24 @@ def pod_group(
         charged=status.queue,
     )
     return gang, status, group.metadata.uid
+
+
+def _roles(spec: PodGroupSpec, namespace: str, subject: str) -> tuple[Role, ...]:
+    return tuple(
+        Role(
+            role.name,
+            role.count,
+            role.count if role.minCount is None else role.minCount,
+            None if role.template is None else _template_needs(role.name, role.template),
+            constraints.role_near(
+                role.topology,
+                _annotations(role.name, role.template or {}),
+                f"{subject}: spec.roles[{role.name}].template",
+            ),
+            PodName(f"{namespace}/{role.podName}") if role.podName else None,
+        )
+        for role in spec.roles
+    )
 
 
 def _priority(
