@@ -299,7 +299,7 @@ class OwnerController:
         await self._tell(cache, subject, JobEvent("Warning", _REJECTED, message))
 
     async def _tell(self, cache: _Cache, subject: Subject, event: JobEvent) -> None:
-        if event in cache.said:
+        if event.among(cache.said):
             return
         cache.said = [*cache.said[-_EVENTS_KEPT:], event]
         await post_event(self._client, subject, event.type, event.reason, event.message)

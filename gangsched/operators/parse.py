@@ -28,7 +28,6 @@ from gangsched.core.jobs.model import (
     V1,
     Elastic,
     GangPolicy,
-    GroupView,
     Job,
     JobRole,
     Json,
@@ -346,15 +345,3 @@ def _told_s(metadata: Json) -> float:
     """Return when a pod was told to leave: its deletion's moment is the end of its grace period."""
     grace_s = float(metadata.get("deletionGracePeriodSeconds", 0))
     return seconds(metadata["deletionTimestamp"]) - grace_s
-
-
-def group_view(group: Json) -> GroupView:
-    """Read what the reconcile needs of a PodGroup."""
-    status = group.get("status") or {}
-    return GroupView(
-        uid=group["metadata"]["uid"],
-        phase=status.get("phase") or "",
-        message=status.get("message") or "",
-        assignments={a["pod"]: a["node"] for a in status.get("assignments") or []},
-        spec=group.get("spec") or {},
-    )
