@@ -19,7 +19,7 @@ from gangsched.core.model import (
 from gangsched.core.places import grown
 from gangsched.core.policy import Repartition
 from gangsched.core.queues import DEFAULT_QUEUE, QuotaKey
-from gangsched.core.refusal import Reason, Refusal
+from gangsched.core.refusal import Reason, Refusal, undeclared
 
 _NO_STAGES = dict.fromkeys(Stage, 0)
 
@@ -326,12 +326,7 @@ class GangRecord:
         if wrong:
             return Refusal(self.id, Reason.MISCONFIGURED, f"{wrong}.")
         if self.spec is None or self.undeclared:
-            name = self.id.split("/", 1)[1]
-            return Refusal(
-                self.id,
-                Reason.NO_GROUP,
-                f"the pods name PodGroup {name}, which does not exist in their namespace.",
-            )
+            return Refusal(self.id, Reason.NO_GROUP, undeclared(self.id))
         if len(self.members) > PODS_OF_GANG.most:
             pods = f"there are {len(self.members)} {PODS_OF_GANG.what}"
             message = f"{pods}; {PODS_OF_GANG.most} are allowed."

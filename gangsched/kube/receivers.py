@@ -198,11 +198,10 @@ class PodsSeen(Receiver):
     def _declare(self, pod: Pod, fact: f.PodSeen) -> None:
         """Tell the engine of a gang that its pods declare; a wrong one never changes another."""
         assert fact.gang is not None, "asked by take"  # noqa: S101
-        metadata = pod.metadata
-        subject = Subject("v1", "Pod", metadata.namespace, metadata.name, metadata.uid)
-        self.scheduler.status.subject(fact.gang, subject)
         known = self.scheduler.engine.gangs.get(fact.gang)
         gang = implicit_gang(pod)
+        alone = gang is not None and gang.min_member == 1
+        self.scheduler.status.subject(fact.gang, _stands_for(pod, alone=alone))
         if gang is None or gang.id != fact.gang:
             return
         if known is not None and known.spec is not None:
@@ -380,3 +379,16 @@ class Foreign(Groups):
         subject = Subject(kind.api_version, kind.kind, namespace, name, uid, theirs=kind)
         self.scheduler.status.subject(gang_id, subject)
         return uid
+
+
+def _stands_for(pod: Pod, *, alone: bool) -> Subject:
+    """Return what Events of a gang are about that no object declares.
+
+    That is what made the pods: of many pods nobody would look at the right one. Of a pod that is a
+    gang by itself, or that nobody made, it is the pod.
+    """
+    metadata = pod.metadata
+    owner = next((one for one in metadata.owner_references if one.controller), None)
+    if owner is None or alone or not owner.uid:
+        return Subject("v1", "Pod", metadata.namespace, metadata.name, metadata.uid)
+    return Subject(owner.api_version, owner.kind, metadata.namespace, owner.name, owner.uid)

@@ -33,18 +33,39 @@ _AGAIN_S = 5.0
 _MESSAGE_MAX = 1024
 _WARNINGS = frozenset(
     {"Broken", "BelowMinimum", "Invalid", "Preempted", "Shrunk", "GivenUp", "PlanFailed"}
-) | {Reason.NOT_ADMITTED.value}
+) | {
+    reason.value
+    for reason in (
+        Reason.NOT_ADMITTED,
+        Reason.UNKNOWN_QUEUE,
+        Reason.QUEUE_INVALID,
+        Reason.MISCONFIGURED,
+        Reason.NOT_PERMITTED,
+        Reason.NO_GROUP,
+        Reason.UNSATISFIABLE,
+        Reason.TOO_LARGE,
+        Reason.BEYOND_QUOTA,
+        Reason.BEYOND_PLANNER,
+    )
+}
+"""What somebody has to mend; a gang that only waits for its turn is told so in a Normal Event."""
+
 _QUIET = frozenset({"Reserved", "BackingOff"})
 """Said in the status alone: an Event more for every gang would be a write more."""
 
 _TOLD_BY_OWNERS = frozenset({"Placed"})
 """What the job of a group says in its own Events."""
 
-_PASSING = frozenset({"TooFewPods", "SchedulingGated", "Reserved"})
+_PASSING_S = {
+    "TooFewPods": 0.5,
+    "SchedulingGated": 0.5,
+    "Reserved": 0.5,
+    Reason.NO_GROUP.value: 5.0,
+}
 """States most gangs pass within moments: told only if they last, or every pod of a large gang
-would cost a status write and an Event."""
+would cost a status write and an Event. Pods are seen before the object that declares their gang,
+and leave after it."""
 
-_PASSING_S = 0.5
 _EVENTS_MAX = 8
 
 _TOLD_AT_ONCE = 100
@@ -147,9 +168,9 @@ class Status:
                     message += remedies(refusal)
                 message = self.told(message, order.gang)
                 word.message = message[:1].upper() + message[1:][: _MESSAGE_MAX - 1]
-                if reason in _PASSING:
+                if reason in _PASSING_S:
                     asyncio.get_running_loop().call_later(
-                        _PASSING_S, self._if_it_lasts, order.gang, reason
+                        _PASSING_S[reason], self._if_it_lasts, order.gang, reason
                     )
                     return
                 if not again and not order.met:  # the same with other numbers is no Event

@@ -408,3 +408,34 @@ def test_a_pod_is_charged_what_its_node_has_given_it(one_node):
     assert cluster.used[0, cpu] == 3000
     pods.seen(a_pod("p", QUEUE))
     assert cluster.used[0, cpu] == 1000
+
+
+OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "ju", "controller": True}
+TOGETHER = {"gangsched.io/pod-group": "g", "gangsched.io/min-member": "2"}
+ABOUT = {
+    "pods of one gang by labels, of a Job": (TOGETHER, OWNER, ("Job", "j", "ju")),
+    "pods that nobody made": (TOGETHER, None, ("Pod", "p", "p")),
+    "a pod that is a gang by itself": (
+        {},
+        OWNER | {"apiVersion": "apps/v1", "kind": "ReplicaSet"},
+        ("Pod", "p", "p"),
+    ),
+    "pods of a Job that is not there": ({}, OWNER, ("Job", "j", "ju")),
+    "somebody who is not their controller": (
+        TOGETHER,
+        OWNER | {"controller": False},
+        ("Pod", "p", "p"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ABOUT)
+def test_events_are_about_what_its_user_looks_at(one_node, case):
+    labels, owner, about = ABOUT[case]
+    scheduler, pods = one_node
+    raw = json.loads(a_pod("p", labels, node=""))
+    raw["status"] = {"phase": "Pending"}
+    raw["metadata"]["ownerReferences"] = [owner] if owner else []
+    pods.seen(json.dumps(raw).encode())
+    (subject,) = scheduler.status._subjects.values()
+    assert (subject.kind, subject.name, subject.uid) == about

@@ -95,6 +95,57 @@ def test_a_pod_that_asks_for_more_than_its_role_is_not_bound(case):
     assert told in broken
 
 
+def test_a_gang_that_was_mended_says_that_it_is_whole():
+    engine = an_engine(node("n"))
+    engine.observe(f.GangSeen(templated("g", 3, TINY)), 0.0)
+    plan(engine)
+    come(engine, TINY, 3)
+    orders = engine.observe(f.PodGone(PodUid("1-0")), 3.0)
+    assert of(orders, o.Report)[-1].reason == "BelowMinimum"
+    engine.observe(pod("g-worker-1", "g", TINY, uid="1-1"), 4.0)
+    orders = carried_out(engine, plan(engine, 5.0), 6.0)
+    assert [one.reason for one in of(orders, o.Report)] == ["Reserved", "Placed"]
+    said = of(orders, o.Report)[-1]
+    assert said.message == "all 3 pods of the gang are bound, to 1 node."
+    assert said.met, "it is no new start"
+
+
+def test_a_gang_that_grew_says_that_all_its_pods_are_bound():
+    engine = an_engine(node("n"))
+    engine.observe(f.GangSeen(gang("g", 2)), 0.0)
+    for name in ("a", "b"):
+        engine.observe(pod(name, "g", TINY), 1.0)
+    carried_out(engine, plan(engine))
+    engine.observe(pod("c", "g", TINY), 4.0)
+    orders = carried_out(engine, plan(engine, 5.0), 6.0)
+    assert [one.reason for one in of(orders, o.Report)] == ["Reserved", "Placed"]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("g", "the pods name PodGroup g, which does not exist in their namespace."),
+        (
+            "volcano:g",
+            "the pods name PodGroup g (volcano), which does not exist in their namespace.",
+        ),
+        (
+            "job:g",
+            "the pods are those of Job g, which does not exist in their namespace (any more).",
+        ),
+    ],
+)
+def test_pods_without_their_group_are_told_unless_they_leave(name, said):
+    engine = an_engine(node("n"))
+    (told,) = of(engine.observe(pod("a", name, TINY), 1.0), o.Report)
+    assert told.message == said
+    gone = an_engine(node("n"))
+    gone.observe(f.GangSeen(gang(name, 2)), 0.0)
+    gone.observe(pod("a", name, TINY), 1.0)
+    gone.observe(pod("a", name, TINY, terminating=True), 2.0)
+    assert not of(gone.observe(f.GangGone(GangId(f"ns/{name}")), 3.0), o.Report)
+
+
 def test_what_direct_binding_does_not_check_has_to_be_in_the_template():
     engine = an_engine(node("n"))
     engine.observe(f.GangSeen(templated("g", 1, TINY)), 0.0)
