@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from pydantic import ValidationError
 
-from gangsched.api import dialects
+from gangsched.api import dialects, keys
 from gangsched.api.podgroup import PodGroupSpec, PodGroupStatus
 from gangsched.api.topology import TopologySpec
 from gangsched.config import one_sentence
@@ -62,6 +62,12 @@ def node_fact(raw: bytes) -> f.NodeSeen:
             mig_failed=mig.failed(labels),
         )
     )
+
+
+def misspelt(raw: bytes) -> str:
+    """Return a sentence about an object's labels and annotations that mean nothing."""
+    metadata = any_decoder.decode(raw).metadata
+    return keys.unknown(metadata.labels, metadata.annotations)
 
 
 def topology(raw: bytes) -> Topology:

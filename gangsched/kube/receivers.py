@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gangsched.api import names
+from gangsched.api.keys import unknown
 from gangsched.core import facts as f
 from gangsched.core import orders as o
 from gangsched.core.gangs import Stage
@@ -202,6 +203,8 @@ class PodsSeen(Receiver):
         gang = implicit_gang(pod)
         alone = gang is not None and gang.min_member == 1
         self.scheduler.status.subject(fact.gang, _stands_for(pod, alone=alone))
+        metadata = pod.metadata
+        self.scheduler.status.hint(fact.gang, unknown(metadata.labels, metadata.annotations))
         if gang is None or gang.id != fact.gang:
             return
         if known is not None and known.spec is not None:
@@ -255,6 +258,7 @@ class Groups(Named):
         self._read.add(uid)
         self.scheduler.status.valid(gang.id)
         self.scheduler.declare(gang)
+        self.scheduler.status.hint(gang.id, groups.misspelt(raw))
         return new
 
     def misunderstood(self, raw: bytes, gang_id: GangId, message: str) -> None:

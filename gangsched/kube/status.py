@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gangsched.api import names
+from gangsched.api import keys, names
 from gangsched.core.forecast import Prediction
 from gangsched.core.model import GangId
 from gangsched.core.orders import Release, Report, Reserve
@@ -24,32 +24,13 @@ from gangsched.kube.errors import Invalid, KubeError, NotFound, Throttled, Unava
 from gangsched.kube.lanes import Lanes
 from gangsched.kube.paths import named
 from gangsched.kube.stamps import stamp
-from gangsched.kube.words import Word, adopted, as_data, readable, remedies
+from gangsched.kube.words import WARNINGS, Word, adopted, as_data, readable, remedies
 
 log = logging.getLogger(__name__)
 
 _WRITERS = 8
 _AGAIN_S = 5.0
 _MESSAGE_MAX = 1024
-_WARNINGS = frozenset(
-    {"Broken", "BelowMinimum", "Invalid", "Preempted", "Shrunk", "GivenUp", "PlanFailed"}
-) | {
-    reason.value
-    for reason in (
-        Reason.NOT_ADMITTED,
-        Reason.UNKNOWN_QUEUE,
-        Reason.QUEUE_INVALID,
-        Reason.MISCONFIGURED,
-        Reason.NOT_PERMITTED,
-        Reason.NO_GROUP,
-        Reason.UNSATISFIABLE,
-        Reason.TOO_LARGE,
-        Reason.BEYOND_QUOTA,
-        Reason.BEYOND_PLANNER,
-    )
-}
-"""What somebody has to mend; a gang that only waits for its turn is told so in a Normal Event."""
-
 _QUIET = frozenset({"Reserved", "BackingOff"})
 """Said in the status alone: an Event more for every gang would be a write more."""
 
@@ -233,6 +214,11 @@ class Status:
             word.events = [*word.events[1 - _EVENTS_MAX :], ("Invalid", told)]
             self._changed(gang, word)
 
+    def hint(self, gang: GangId, message: str) -> None:
+        """Tell once what is written on a gang's objects and means nothing."""
+        if message and (word := self._words.setdefault(gang, Word())).hint(keys.REASON, message):
+            self._changed(gang, word)
+
     def valid(self, gang: GangId) -> None:
         """Learn that a group's declaration is understood (again)."""
         self._invalid.pop(gang, None)
@@ -349,7 +335,7 @@ class Status:
             reason, message = word.said = word.events.pop(0)
             if subject.owned and reason in _TOLD_BY_OWNERS:
                 continue
-            kind = "Warning" if reason in _WARNINGS else "Normal"
+            kind = "Warning" if reason in WARNINGS else "Normal"
             try:
                 await post_event(self.client, subject, kind, reason, message)
             except (Unavailable, Throttled):

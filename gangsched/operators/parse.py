@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gangsched.api import dialects
+from gangsched.api import dialects, keys
 from gangsched.api.base import ApiModel
 from gangsched.api.podgroup import PodGroupSpec
 from gangsched.api.topology import NearSpec
@@ -106,6 +106,7 @@ def parse(body: Json, scheduler: str, kind: str) -> Job:
         scheduler=spec.schedulerName or scheduler,
         **own,
         status=body.get("status") or {},
+        misspelt=keys.unknown(labels, annotations),
     )
 
     if job.total > PODS_OF_GANG.most:

@@ -439,3 +439,38 @@ def test_events_are_about_what_its_user_looks_at(one_node, case):
     pods.seen(json.dumps(raw).encode())
     (subject,) = scheduler.status._subjects.values()
     assert (subject.kind, subject.name, subject.uid) == about
+
+
+def warned(scheduler) -> list[str]:
+    """Return what Events are to be written of keys that nobody knows."""
+    words = scheduler.status._words.values()
+    return [message for word in words for reason, message in word.events if reason == "UnknownKey"]
+
+
+def test_a_misspelt_key_of_a_pod_is_told_once_for_its_gang(one_node):
+    scheduler, pods = one_node
+    for name in "abc":
+        notes = {"gangsched.io/topology-requried": "rack"}
+        pods.seen(a_pod(name, TOGETHER | {"app": "x"}, notes, node=""))
+    (said,) = warned(scheduler)
+    assert "gangsched.io/topology-requried" in said
+    assert "did you mean gangsched.io/topology-required?" in said
+
+
+def test_pods_with_ever_other_keys_are_told_a_few_times(one_node):
+    scheduler, pods = one_node
+    for index in range(50):
+        pods.seen(a_pod(f"p{index}", TOGETHER, {f"gangsched.io/x{index}": "1"}, node=""))
+    assert len(warned(scheduler)) == 4
+
+
+@pytest.mark.parametrize("kind", ["PodGroup", "theirs"])
+def test_a_misspelt_key_of_a_group_is_told_once(cluster, kind):
+    scheduler, there = cluster
+    raw = json.loads(written("g", spec={"minMember": 1}))
+    raw["metadata"]["labels"] = {"gangsched.io/queue": "q"}
+    for version in ("1", "2"):
+        raw["metadata"]["resourceVersion"] = version
+        there[kind].seen(json.dumps(raw).encode())
+    (said,) = warned(scheduler)
+    assert "did you mean gangsched.io/queue-name?" in said

@@ -147,6 +147,17 @@ def test_a_sentence_without_end_is_cut():
     assert len(scheduled(told.status)["message"]) == MESSAGE_LETTERS.most
 
 
+def test_what_is_misspelt_is_told_once():
+    said: list[JobEvent] = []
+    for sentence in ("a is not known", "a is not known", "b is not known"):
+        actions = reconcile(replace(job(), misspelt=sentence), Observed(group=PLACED), CLOCK)
+        said += [one for one in actions.events if not one.among(said)]
+    assert [one.message for one in said if one.reason == "UnknownKey"] == [
+        "a is not known",
+        "b is not known",
+    ]
+
+
 # -- JobSets and TrainJobs ------------------------------------------------------------------------
 
 

@@ -114,6 +114,8 @@ class Job:
     cluster_domain: str = ""
     mpi: Mpi = Mpi()
     status: Mapping[str, Any] = field(default_factory=dict)
+    misspelt: str = ""
+    """What is written on it and means nothing, as a sentence."""
 
     def role(self, kind: str) -> JobRole | None:
         """Return the role of a type, if the job has it."""

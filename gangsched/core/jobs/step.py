@@ -110,7 +110,11 @@ class Step:
 
     def say_why(self) -> None:
         """Say why the job waits; one that is over or suspended, or has no gang, does not."""
-        over = conditions.finished(self.status) or self.job.limits.suspend
+        ended = conditions.finished(self.status)
+        if self.job.misspelt and not ended:
+            event = JobEvent("Warning", "UnknownKey", self.job.misspelt, self.job.misspelt)
+            self.actions.events.append(event)
+        over = ended or self.job.limits.suspend
         group = None if over or self.actions.delete_group else self.seen.group
         groups = () if group is None else (group,)
         told = waiting.tell(self.status, groups, self.clock.now_s, self.clock.now)
