@@ -76,7 +76,7 @@ def explain(view: View, name: str, own: OwnWords = lambda _: None) -> Data:
         found = own(name)
         if found is None:
             hint = near(view.engine, name)
-            raise ConfigError(f"there is no gang and no job {name!r} (give NAMESPACE/NAME){hint}")
+            raise ConfigError(f"gang or job {name!r} does not exist (give NAMESPACE/NAME){hint}")
         return found
     if state.spec is None:
         return without_spec(state, own(name))

@@ -152,7 +152,7 @@ def pod_group(raw: bytes, priorities: dict[str, int]) -> tuple[Gang, PodGroupSta
         raise DecodeError(
             f"PodGroup {key}: spec.minMember is {minimum}, above the {total} pods of its roles"
         )
-    priority = _priority(spec, priorities, key)
+    priority = _priority(spec, priorities, group)
     gang = Gang(
         GangId(key),
         minimum,
@@ -176,10 +176,15 @@ def pod_group(raw: bytes, priorities: dict[str, int]) -> tuple[Gang, PodGroupSta
     return gang, status, group.metadata.uid
 
 
-def _priority(spec: PodGroupSpec, priorities: dict[str, int], key: str) -> int | None:
+def _priority(spec: PodGroupSpec, priorities: dict[str, int], group: GroupObject) -> int | None:
     priority = priorities.get(spec.priorityClassName)
     if spec.priorityClassName and priority is None:
-        where = f"PodGroup {key}: spec.priorityClassName"
+        metadata = group.metadata
+        where = f"PodGroup {metadata.namespace}/{metadata.name}: spec.priorityClassName"
+        for owner in metadata.owner_references:
+            if owner.controller and owner.api_version.startswith("kubeflow.org/"):
+                job = f"{owner.kind} {metadata.namespace}/{owner.name}"
+                where = f"{job}: spec.runPolicy.schedulingPolicy.priorityClass"  # what a user wrote
         raise UnknownClassError(where, spec.priorityClassName, priorities)
     return priority
 

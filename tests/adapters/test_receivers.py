@@ -474,3 +474,23 @@ def test_a_misspelt_key_of_a_group_is_told_once(cluster, kind):
         there[kind].seen(json.dumps(raw).encode())
     (said,) = warned(scheduler)
     assert "did you mean gangsched.io/queue-name?" in said
+
+
+@pytest.mark.parametrize(
+    ("version", "field"),
+    [
+        (
+            "kubeflow.org/v1",
+            "PyTorchJob ns/j: spec.runPolicy.schedulingPolicy.priorityClass 'high'",
+        ),
+        ("v1", "PodGroup ns/g: spec.priorityClassName 'high'"),
+    ],
+)
+def test_a_class_that_is_not_there_is_told_by_the_field_its_user_wrote(cluster, version, field):
+    scheduler, there = cluster
+    raw = json.loads(written("g", **WITHOUT["PodGroup"]))
+    owner = OWNER | {"apiVersion": version, "kind": "PyTorchJob"}
+    raw["metadata"]["ownerReferences"] = [owner]
+    there["PodGroup"].seen(json.dumps(raw).encode())
+    (message,) = scheduler.status._invalid.values()
+    assert message.startswith(f"{field} does not exist")
