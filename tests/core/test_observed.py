@@ -95,7 +95,6 @@ def test_a_pod_that_asks_for_more_than_its_role_is_not_bound(case):
     assert told in broken
 
 
-
 def test_a_gang_that_is_found_with_a_member_too_few_is_made_whole_before_it_is_placed():
     engine = an_engine(node("n"))
     engine.observe(f.GangSeen(gang("g", 2)), 0.0)
@@ -105,6 +104,7 @@ def test_a_gang_that_is_found_with_a_member_too_few_is_made_whole_before_it_is_p
     assert engine.gangs[G].state is State.PENDING
     told = [one.reason for one in of(carried_out(engine, plan(engine)), o.Report)]
     assert told == ["Reserved", "Placed"]
+
 
 def test_what_direct_binding_does_not_check_has_to_be_in_the_template():
     engine = an_engine(node("n"))
