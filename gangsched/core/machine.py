@@ -100,7 +100,8 @@ class Machine(Patience):
             gang.deadline_s = None  # its late members have all arrived
 
     def _bind(self, gang: GangState, member: MemberState) -> o.Bind:
-        return o.Bind(gang.id, _uid(member), member.name, _node(member), member.devices)
+        node, minimum = _node(member), gang.minimum()
+        return o.Bind(gang.id, _uid(member), member.name, node, member.devices, minimum)
 
     def _prepare(self, gang: GangState, member: MemberState) -> None:
         if member.pod is None or member.held_by:
@@ -113,6 +114,7 @@ class Machine(Patience):
 
     def _placed(self, gang: GangState, now_s: float, *, met: bool = False) -> None:
         gang.enter(State.PLACED)
+        gang.ran_with = gang.minimum()
         self._admit(gang)
         gang.no_shows = 0
         gang.placed_s = now_s
@@ -140,7 +142,7 @@ class Machine(Patience):
             if gang.below_since_s is not None:
                 gang.below_since_s = gang.deadline_s = gang.refill_by_s = None
                 gang.no_shows = 0
-                if whole and gang.state is State.PLACED:
+                if whole and gang.state is State.PLACED and gang.placed_s != now_s:
                     self._report_whole(gang)
             if whole or gang.state is not State.PLACED:
                 return

@@ -361,10 +361,6 @@ class Foreign(Groups):
         gang = self._kind.read(group, scheduler.priorities, scheduler.names)
         if gang is None:
             return
-        known = scheduler.engine.gangs.get(gang.id)
-        if known is not None and known.spec is not None and known.bound_count():
-            # Growing a running gang's minimum would make it one that runs in part.
-            gang = replace(gang, min_member=min(gang.min_member, known.spec.min_member))
         self.understood(raw, gang)
         if self._kind.status is not None:
             scheduler.status.touch(gang.id)

@@ -313,8 +313,7 @@ class Scheduler:
         if report.reason == "Placed" and not report.met:
             self.metrics.gangs_placed.inc()
             gang = self.engine.gangs.get(report.gang)
-            since_s = gang.since_s if gang is not None else None
-            if gang is not None and since_s:
+            if gang is not None and (since_s := gang.waits_since_s()):
                 self._waited(gang, max(self.now_s() - since_s, 0.0))
         elif report.reason == "Broken":
             self.metrics.gangs_broken.inc()

@@ -1,9 +1,11 @@
 """Parts of jobs, told to the controllers of their owners."""
 
+import asyncio
 from dataclasses import replace
 
 import msgspec
 import pytest
+from waiting import until_async
 
 from gangsched.api import names
 from gangsched.core.jobs.kinds import FRAMEWORKS
@@ -95,6 +97,16 @@ def test_experiments_are_left_alone_without_their_extra(monkeypatch, caplog, mis
     kinds = [one.kind for one in runner._searches(Evaluators())]
     assert kinds == ([] if missing else ["Experiment", "Trial"])
     assert ("need the extra gangsched[experiments]" in caplog.text) == bool(missing)
+
+
+async def test_no_kind_of_job_to_run_is_no_end(caplog):
+    running = asyncio.create_task(runner.run_operators(None, Server(None), kinds=()))
+    try:
+        await until_async(lambda: "no kind of job is run" in caplog.text, "the log to say so")
+        assert not running.done()
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
 
 class Server:
