@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from pydantic import ValidationError
 
-from gangsched.api import dialects
+from gangsched.api import dialects, keys
 from gangsched.api.podgroup import PodGroupSpec, PodGroupStatus
 from gangsched.api.topology import TopologySpec
 from gangsched.config import one_sentence
@@ -62,6 +62,12 @@ def node_fact(raw: bytes) -> f.NodeSeen:
             mig_failed=mig.failed(labels),
         )
     )
+
+
+def misspelt(raw: bytes) -> str:
+    """Return a sentence about an object's labels and annotations that mean nothing."""
+    metadata = any_decoder.decode(raw).metadata
+    return keys.unknown(metadata.labels, metadata.annotations)
 
 
 def topology(raw: bytes) -> Topology:
@@ -136,7 +142,7 @@ def pod_group(
         raise DecodeError(
             f"PodGroup {key}: spec.minMember is {minimum}, above the {total} pods of its roles"
         )
-    priority = _priority(spec, priorities, default, key)
+    priority = _priority(spec, priorities, default, group)
     gang = Gang(
         GangId(key),
         minimum,
@@ -179,14 +185,19 @@ def _roles(spec: PodGroupSpec, namespace: str, subject: str) -> tuple[Role, ...]
 
 
 def _priority(
-    spec: PodGroupSpec, priorities: dict[str, int], default: int | None, key: str
+    spec: PodGroupSpec, priorities: dict[str, int], default: int | None, group: GroupObject
 ) -> int | None:
     """Return the priority of a group's own class, else the highest that its pods will have.
 
     None where neither it nor a template says anything: what its pods have counts, once they exist.
     """
+    key = f"{group.metadata.namespace}/{group.metadata.name}"
     if spec.priorityClassName:
         where = f"PodGroup {key}: spec.priorityClassName"
+        for owner in group.metadata.owner_references:
+            if owner.controller and owner.api_version.startswith("kubeflow.org/"):
+                job = f"{owner.kind} {group.metadata.namespace}/{owner.name}"
+                where = f"{job}: spec.runPolicy.schedulingPolicy.priorityClass"  # what a user wrote
         return _value(spec.priorityClassName, where, priorities)
     templates = [(role.name, role.template) for role in spec.roles if role.template is not None]
     classes = [(role, (one.get("spec") or {}).get("priorityClassName")) for role, one in templates]

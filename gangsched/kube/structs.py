@@ -19,6 +19,7 @@ class Owner(Struct):
     api_version: str = ""
     kind: str = ""
     name: str = ""
+    uid: str = ""
     controller: bool = False
 
 

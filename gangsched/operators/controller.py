@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from gangsched.core.jobs import conditions
+from gangsched.core.jobs import conditions, waiting
 from gangsched.core.jobs.framework import Framework
 from gangsched.core.jobs.model import (
     GROUP_VERSION,
@@ -50,7 +50,7 @@ from gangsched.operators.objects import (
     subject_of,
     with_env,
 )
-from gangsched.operators.parse import InvalidJobError, group_view, parse, pod_view
+from gangsched.operators.parse import InvalidJobError, parse, pod_view
 from gangsched.operators.precheck import NotYetError, RefusedError, precheck
 from gangsched.operators.work import Key, WorkQueue, all_done
 
@@ -363,7 +363,7 @@ class JobController:
             vanished=tuple(view(pod) for pod in vanished if owner_uid(pod) == job.uid),
             pods=tuple(sorted(map(view, mine), key=lambda pod: pod.name)),
             services=frozenset(n for n, s in cache.services.items() if owner_uid(s) == job.uid),
-            group=group_view(cache.group)
+            group=waiting.view(cache.group)
             if cache.group is not None and owner_uid(cache.group) == job.uid
             else None,
             held=cache.held,
@@ -388,7 +388,7 @@ class JobController:
             log.warning("%s/%s: %s", subject.namespace, subject.name, error)
 
     async def _tell(self, cache: JobCache, subject: Subject, event: JobEvent) -> None:
-        if event in cache.said:
+        if event.among(cache.said):
             return
         cache.said = [*cache.said[-_EVENTS_KEPT:], event]
         await post_event(self._client, subject, event.type, event.reason, event.message)

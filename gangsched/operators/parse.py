@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gangsched.api import dialects
+from gangsched.api import dialects, keys
 from gangsched.api.base import ApiModel
 from gangsched.api.podgroup import PodGroupSpec
 from gangsched.api.topology import NearSpec
@@ -28,7 +28,6 @@ from gangsched.core.jobs.model import (
     V1,
     Elastic,
     GangPolicy,
-    GroupView,
     Job,
     JobRole,
     Json,
@@ -108,6 +107,7 @@ def parse(body: Json, scheduler: str, kind: str, aliases: Collection[str] = ()) 
         ours=frozenset({scheduler, *aliases}),
         **own,
         status=body.get("status") or {},
+        misspelt=keys.unknown(labels, annotations),
     )
 
     if job.total > PODS_OF_GANG.most:
@@ -353,15 +353,3 @@ def _told_s(metadata: Json) -> float:
     """Return when a pod was told to leave: its deletion's moment is the end of its grace period."""
     grace_s = float(metadata.get("deletionGracePeriodSeconds", 0))
     return seconds(metadata["deletionTimestamp"]) - grace_s
-
-
-def group_view(group: Json) -> GroupView:
-    """Read what the reconcile needs of a PodGroup."""
-    status = group.get("status") or {}
-    return GroupView(
-        uid=group["metadata"]["uid"],
-        phase=status.get("phase") or "",
-        message=status.get("message") or "",
-        assignments={a["pod"]: a["node"] for a in status.get("assignments") or []},
-        spec=group.get("spec") or {},
-    )

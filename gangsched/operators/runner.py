@@ -99,6 +99,10 @@ async def _run(
                 )
     else:
         controllers = {kind: one for kind, one in controllers.items() if kind in kinds}
+    if not controllers:
+        # An operator without handlers would return at once, which is taken for a signal to stop.
+        log.warning("no kind of job is run here; gangs of pods are scheduled all the same")
+        await asyncio.Event().wait()
     registry = kopf.OperatorRegistry()
     _register(registry, controllers, kubeconfig)
     known = RuntimeReceiver(client, runtimes)

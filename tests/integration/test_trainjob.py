@@ -139,7 +139,10 @@ def test_nodes_of_a_job_start_together_or_not_at_all(cluster, namespace):
         "the reason that names all five",
     )
     assert not cluster.bound(namespace)
-    assert conditions(cluster, namespace) == []
+    cluster.wait(
+        lambda: conditions(cluster, namespace) == [("Scheduled", "False", "LargerThanCluster")],
+        "the reason on the TrainJob",
+    )
 
 
 def variables(cluster, namespace, pod):

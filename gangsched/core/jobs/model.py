@@ -1,6 +1,6 @@
 """What the reconcile of a training job reads and returns. Pod templates stay opaque JSON."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -116,6 +116,8 @@ class Job:
     mpi: Mpi = Mpi()
     ours: frozenset[str] = frozenset()
     status: Mapping[str, Any] = field(default_factory=dict)
+    misspelt: str = ""
+    """What is written on it and means nothing, as a sentence."""
 
     def role(self, kind: str) -> JobRole | None:
         """Return the role of a type, if the job has it."""
@@ -173,6 +175,7 @@ class GroupView:
     message: str = ""
     assignments: Mapping[str, str] = field(default_factory=dict)
     spec: Mapping[str, Any] = field(default_factory=dict)
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,11 +194,19 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """An Event to write about the job; `type` is Normal or Warning."""
+    """An Event to write about the job; `type` is Normal or Warning.
+
+    Of those that have the same `once` the first is written, whatever the others say.
+    """
 
     type: str
     reason: str
     message: str
+    once: str = ""
+
+    def among(self, said: Iterable["JobEvent"]) -> bool:
+        """Tell whether it was said."""
+        return any(one == self or (self.once and one.once == self.once) for one in said)
 
 
 @dataclass(frozen=True, slots=True)

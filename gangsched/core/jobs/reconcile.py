@@ -47,6 +47,7 @@ def reconcile(job: Job, seen: Observed, clock: Clock) -> Actions:
         step.live()
         if conditions.finished(status):
             step.clean_up()
+    step.say_why()
     if status != job.status:
         status["lastReconcileTime"] = clock.now
         actions.status = status

@@ -1,14 +1,15 @@
 """The reconcile of a TrainJob (trainer.kubeflow.org/v1alpha1) as a pure function.
 
 A TrainJob and its runtime become a JobSet, whose end is the TrainJob's. Its conditions are
-Suspended, Complete and Failed and nothing else: the SDK calls a job with any other condition
-"Created" for as long as it runs.
+Suspended, Complete and Failed, and Scheduled while it waits: the SDK calls a job with any other
+condition "Created" for as long as it runs, so that one goes once the job is placed.
 """
 
 import copy
 import hashlib
 import json
 
+from gangsched.core.jobs import waiting
 from gangsched.core.jobs.model import JobEvent, Json
 from gangsched.core.jobs.runtimes import resolve
 from gangsched.core.jobs.step import Clock
@@ -58,6 +59,7 @@ def reconcile(owned: Owned, runtime: Json | None, why_none: str, clock: Clock) -
         if jobset is not None:
             _mirror(status, jobset)
         _bound(owned, status, jobset, steps, clock)
+    _say_why(status, jobset, steps, clock)
     if status != (body.get("status") or {}):
         steps.status = status
     return steps
@@ -161,6 +163,20 @@ def _mirror(status: Json, jobset: Json) -> None:
         if end is not None:
             when = end["lastTransitionTime"]
             set_condition(status, ours, end["reason"], end.get("message", ""), when)
+
+
+def _say_why(status: Json, jobset: Json | None, steps: Steps, clock: Clock) -> None:
+    """Say why the JobSet waits, and nothing more as soon as it does not."""
+    theirs = waiting.of(jobset) if jobset is not None else None
+    over = any(
+        one["type"] in ("Complete", "Failed") and one["status"] == "True"
+        for one in status.get("conditions") or []
+    )
+    if over or theirs is None:
+        waiting.forget(status)
+        return
+    told = waiting.tell(status, (theirs,), clock.now_s, clock.now)
+    steps.events += [told.event] if told.event is not None else []
 
 
 def _bound(owned: Owned, status: Json, jobset: Json | None, steps: Steps, clock: Clock) -> None:
