@@ -17,6 +17,7 @@ from gangsched.core import facts as f
 from gangsched.core.accounts.tree import label, number
 from gangsched.core.engine import Engine, State
 from gangsched.core.forecast import Effort, Prediction, forecast, in_turn
+from gangsched.core.gangs import GangState
 from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.core.jobs.model import Observed
 from gangsched.core.jobs.reconcile import reconcile
@@ -33,6 +34,7 @@ from gangsched.kube import groups
 from gangsched.kube.quantities import DecodeError, quantity
 from gangsched.kube.queue_status import pending_and_admitted
 from gangsched.kube.stamps import stamp
+from gangsched.lookup import OwnWords, called, near, without_spec
 from gangsched.operators.parse import InvalidJobError, parse
 
 Data = dict[str, Any]
@@ -48,6 +50,7 @@ class View:
     policies: Policies
     now_s: float
     priorities: dict[str, int] = field(default_factory=dict)
+    default_priority: int | None = None
 
     def predictions(self) -> dict[GangId, Prediction]:
         """Run the scheduler forward."""
@@ -62,21 +65,27 @@ class View:
 # -- explain ------------------------------------------------------------------------------------
 
 
-def explain(view: View, gang: str) -> Data:
+def explain(view: View, name: str, own: OwnWords = lambda _: None) -> Data:
     """Say where a gang stands: why it waits, what would help, when it will start.
 
-    Only of those that wait there is a `reason`.
+    It is asked for by the name its user gave to the job, or by its own; `own` says what the job
+    itself says where no gang is known. Only of those that wait there is a `reason`.
 
     Raises:
-        ConfigError: there is no such gang.
+        ConfigError: there is no such gang, or there are several.
 
     """
-    state = view.engine.gangs.get(GangId(gang))
-    if state is None or state.spec is None:
-        near = [one for one in view.engine.gangs if one.endswith("/" + gang.rsplit("/", 1)[-1])]
-        hint = f"; did you mean {', '.join(near[:3])}?" if near else ""
-        raise ConfigError(f"gang {gang!r} does not exist (give NAMESPACE/NAME){hint}")
-    found: Data = {
+    gang = called(view.engine, name)
+    state = view.engine.gangs[gang] if gang is not None else None
+    if gang is None or state is None:
+        found = own(name)
+        if found is None:
+            hint = near(view.engine, name)
+            raise ConfigError(f"gang or job {name!r} does not exist (give NAMESPACE/NAME){hint}")
+        return found
+    if state.spec is None:
+        return without_spec(state, own(name))
+    found = {
         "gang": gang,
         "state": state.state.value,
         "queue": state.spec.queue,
@@ -245,13 +254,13 @@ def queue(view: View, name: str) -> list[Data]:
 
 
 def when(view: View, path: Path, namespace: str) -> Data:
-    """Say when a job that is not submitted would start.
+    """Say when a job that is not submitted would start; of one that is, a further one.
 
     Raises:
         ConfigError: the file holds no job or group that is understood.
 
     """
-    gang = _gang(view, path, namespace)
+    gang, exists = _gang(view, path, namespace)
     state = view.engine.gangs.get(gang)
     before = view.predictions() if state is None else {}
     if state is None or state.spec is None:
@@ -265,6 +274,7 @@ def when(view: View, path: Path, namespace: str) -> Data:
     ]
     return {
         "gang": gang,
+        **({"exists": exists.state.value} if exists is not None else {}),
         "start": _start(predictions.get(gang)),
         "reason": refusal.reason.value if refusal is not None else "WouldStart",
         "message": refusal.message if refusal is not None else "there is room for it now.",
@@ -273,8 +283,11 @@ def when(view: View, path: Path, namespace: str) -> Data:
     }
 
 
-def _gang(view: View, path: Path, namespace: str) -> GangId:
-    """Take the gang of a file into the view, as if it had just been created."""
+def _gang(view: View, path: Path, namespace: str) -> tuple[GangId, GangState | None]:
+    """Take the gang of a file into the view, as if it had just been created.
+
+    Where there is a gang of its name, that is returned too, and the new one has a name beside it.
+    """
     try:
         documents = [one for one in yaml.safe_load_all(path.read_text()) if one]
     except (OSError, yaml.YAMLError) as error:
@@ -293,11 +306,15 @@ def _gang(view: View, path: Path, namespace: str) -> GangId:
             continue
         try:
             raw = msgspec.json.encode(asked)
-            found, _, _ = groups.pod_group(raw, view.priorities)
+            found, _, _ = groups.pod_group(raw, view.priorities, view.default_priority)
         except DecodeError as error:
             raise ConfigError(f"{path}: {error}") from error
+        known = [one for one, state in view.engine.gangs.items() if state.spec is not None]
+        exists = view.engine.gangs[found.id] if found.id in known else None
+        while found.id in known:
+            found = replace(found, id=GangId(f"{found.id}-further"))
         view.engine.observe(f.GangSeen(found), view.now_s)
-        return found.id
+        return found.id, exists
     raise ConfigError(f"{path}: it holds no training job and no PodGroup with templates")
 
 

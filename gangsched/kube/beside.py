@@ -57,6 +57,7 @@ class Beside:
             "predictions": self._predict_on,
             "history": partial(scheduler.history.run, engine.history, interval_s),
             "whether users are known": scheduler.users.run,
+            "the names that are served": partial(scheduler.served.run, scheduler.names),
             "the status of queues": partial(queues.run, engine, lambda: self.predictions),
             "the status of topologies": partial(topologies.run, engine.cluster),
         }
