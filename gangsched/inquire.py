@@ -173,7 +173,7 @@ def queues(view: View) -> list[Data]:
     usage.capacity = engine.capacity()
     counts = pending_and_admitted(engine)
     found = []
-    for name in _by_tree(engine):
+    for name in engine.ledger.usage.tree.top_down():
         pending, admitted, _ = counts.get(name, (0, 0, []))
         row: Data = {"queue": name, "pending": pending, "admitted": admitted}
         if name in usage.tree:
@@ -198,20 +198,6 @@ def queues(view: View) -> list[Data]:
             row["problem"] = usage.tree.problems.get(name, "")
         found.append(row)
     return found
-
-
-def _by_tree(engine: Engine) -> list[str]:
-    """Return the queues, each after its parent."""
-    tree = engine.ledger.usage.tree
-    found: list[str] = []
-
-    def down(name: str) -> None:
-        for child in sorted(tree.children.get(name, ())):
-            found.append(child)
-            down(child)
-
-    down("")
-    return found + sorted(name for name in tree.queues if name not in tree)
 
 
 def queue(view: View, name: str) -> list[Data]:
