@@ -61,6 +61,7 @@ class Beside:
             "predictions": self._predict_on,
             "history": partial(scheduler.history.run, engine.history, interval_s),
             "whether users are known": scheduler.users.run,
+            "the names that are served": partial(scheduler.served.run, scheduler.names),
             "the status of queues": partial(queues.run, engine, lambda: self.predictions),
             "the status of topologies": partial(topologies.run, engine.cluster),
         }
@@ -115,7 +116,7 @@ class Beside:
     async def _advise_on(self) -> None:
         """Think about what would help refused gangs, apart from planning."""
         scheduler = self._scheduler
-        counsel = Counsel(self._client, self._config, scheduler.policies.placer)
+        counsel = Counsel(self._client, self._config, scheduler.policies)
         took_s = 0.0
         while True:
             await asyncio.sleep(self._rest_s(self._config.advice_interval_s, took_s))

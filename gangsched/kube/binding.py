@@ -109,7 +109,7 @@ class Pods:
                 "name": _name(order.name),
                 "uid": order.uid,
                 # The API server copies a binding's annotations to the pod: no write of its own.
-                "annotations": _devices(order.devices),
+                "annotations": _notes(order),
             },
             "target": {"kind": "Node", "name": order.node},
         }
@@ -287,8 +287,11 @@ def _path(name: PodName) -> str:
     return f"/api/v1/namespaces/{namespace}/pods/{pod}"
 
 
-def _devices(devices: tuple[int, ...]) -> dict[str, str]:
-    return {names.DEVICES_ANNOTATION: ",".join(map(str, devices))} if devices else {}
+def _notes(order: o.Bind) -> dict[str, str]:
+    notes = {names.DEVICES_ANNOTATION: ",".join(map(str, order.devices))} if order.devices else {}
+    if order.minimum:
+        notes[names.MINIMUM_ANNOTATION] = str(order.minimum)
+    return notes
 
 
 def _name(name: PodName) -> str:

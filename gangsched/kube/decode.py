@@ -11,7 +11,7 @@ import msgspec
 
 from gangsched.api import names
 from gangsched.core import facts as f
-from gangsched.core.bounds import AMOUNT, SHARED_GPUS
+from gangsched.core.bounds import AMOUNT, PODS_OF_GANG, SHARED_GPUS
 from gangsched.core.jobs.jobset_parts import FIRST_RANK
 from gangsched.core.model import (
     NO_CONSTRAINTS,
@@ -296,6 +296,7 @@ def pod_fact(
         started_s=seconds(pod.status.start_time) or None,
         ready=_ready(pod),
         invalid=invalid if ours else "",
+        minimum=_started_with(annotations) if spec.node_name else 0,
     )
 
 
@@ -360,6 +361,11 @@ def _rank(labels: Mapping[str, str]) -> int | None:
         if index is not None:
             return index + (whole(labels.get(FIRST_RANK, "")) or 0)
     return None
+
+
+def _started_with(annotations: Mapping[str, str]) -> int:
+    """Return what our binding wrote of the gang's minimum; 0 where it wrote nothing."""
+    return whole(annotations.get(names.MINIMUM_ANNOTATION, ""), PODS_OF_GANG.most) or 0
 
 
 def _devices(annotations: Mapping[str, str]) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gangsched.api import names
+from gangsched.api.keys import unknown
 from gangsched.core import facts as f
 from gangsched.core import orders as o
 from gangsched.core.gangs import Stage
@@ -203,11 +204,12 @@ class PodsSeen(Receiver):
     def _declare(self, pod: Pod, fact: f.PodSeen) -> None:
         """Tell the engine of a gang that its pods declare; a wrong one never changes another."""
         assert fact.gang is not None, "asked by take"  # noqa: S101
-        metadata = pod.metadata
-        subject = Subject("v1", "Pod", metadata.namespace, metadata.name, metadata.uid)
-        self.scheduler.status.subject(fact.gang, subject)
         known = self.scheduler.engine.gangs.get(fact.gang)
         gang = implicit_gang(pod)
+        alone = gang is not None and gang.min_member == 1
+        self.scheduler.status.subject(fact.gang, _stands_for(pod, alone=alone))
+        metadata = pod.metadata
+        self.scheduler.status.hint(fact.gang, unknown(metadata.labels, metadata.annotations))
         if gang is None or gang.id != fact.gang:
             return
         if known is not None and known.spec is not None:
@@ -262,6 +264,7 @@ class Groups(Named):
         self._read.add(uid)
         self.scheduler.status.valid(gang.id)
         self.scheduler.declare(gang)
+        self.scheduler.status.hint(gang.id, groups.misspelt(raw))
         return new
 
     def misunderstood(self, raw: bytes, gang_id: GangId, message: str) -> None:
@@ -297,7 +300,8 @@ class PodGroups(Groups):
         """Turn an object into facts."""
         scheduler = self.scheduler
         claims = scheduler.volumes.asked(groups.group_key(raw)[0])
-        gang, status, uid = groups.pod_group(raw, scheduler.priorities, claims)
+        classes = scheduler.priorities, scheduler.default_priority
+        gang, status, uid = groups.pod_group(raw, *classes, claims)
         scheduler.volumes.wait(self, uid, raw, claims.lacks)
         runs = status.phase in ("Reserved", "Binding", "Placed")
         self._planned.admit(uid, gang, raw, runs=runs)
@@ -332,15 +336,8 @@ class PodGroups(Groups):
         namespace, name, uid = groups.group_key(raw)
         if self.remember(raw, gang_id):
             self.adopt(gang_id, raw)
-        subject = Subject(
-            f"{names.GROUP}/{names.VERSION}",
-            "PodGroup",
-            namespace,
-            name,
-            uid,
-            has_status=True,
-            owned=groups.is_owned(raw),
-        )
+        it = f"{names.GROUP}/{names.VERSION}", "PodGroup", namespace, name, uid
+        subject = Subject(*it, has_status=True, owned=groups.is_owned(raw))
         self.scheduler.status.subject(gang_id, subject)
         return uid
 
@@ -367,10 +364,6 @@ class Foreign(Groups):
         gang = self._kind.read(group, scheduler.priorities, scheduler.names)
         if gang is None:
             return
-        known = scheduler.engine.gangs.get(gang.id)
-        if known is not None and known.spec is not None and known.bound_count():
-            # Growing a running gang's minimum would make it one that runs in part.
-            gang = replace(gang, min_member=min(gang.min_member, known.spec.min_member))
         self.understood(raw, gang)
         if self._kind.status is not None:
             scheduler.status.touch(gang.id)
@@ -389,3 +382,16 @@ class Foreign(Groups):
         subject = Subject(kind.api_version, kind.kind, namespace, name, uid, theirs=kind)
         self.scheduler.status.subject(gang_id, subject)
         return uid
+
+
+def _stands_for(pod: Pod, *, alone: bool) -> Subject:
+    """Return what Events of a gang are about that no object declares.
+
+    That is what made the pods: of many pods nobody would look at the right one. Of a pod that is a
+    gang by itself, or that nobody made, it is the pod.
+    """
+    metadata = pod.metadata
+    owner = next((one for one in metadata.owner_references if one.controller), None)
+    if owner is None or alone or not owner.uid:
+        return Subject("v1", "Pod", metadata.namespace, metadata.name, metadata.uid)
+    return Subject(owner.api_version, owner.kind, metadata.namespace, owner.name, owner.uid)

@@ -428,7 +428,7 @@ def test_a_forecast_is_the_scheduler_run_forward():
     engine = an_engine(node("n"))
     run(engine, "a", 1, needs(8), expected_runtime_s=100.0)
     for index, name in enumerate(("g", "h")):
-        one = templated(name, 1, needs(8), expected_runtime_s=50.0, created_s=float(index))
+        one = templated(name, 1, needs(8), expected_runtime_s=50.0, created_s=1.0 + index)
         engine.observe(f.GangSeen(one), 10.0)
     snapshot = engine.snapshot(10.0, who=Asked.ALL)
     found = forecast(snapshot, POLICIES, 10.0)
