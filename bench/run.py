@@ -24,6 +24,7 @@ NAMES = (
     "churn",
     "flood",
     "hostile",
+    "remedies",
     "rounds",
     "scale",
 )

@@ -12,11 +12,17 @@ from gangsched.config import ConfigError, SchedulerConfig
 from gangsched.core.defrag import Budget, Defragmentation, Mover
 from gangsched.core.engine import Engine
 from gangsched.core.model import GangId
+from gangsched.core.planner import make_plan
 from gangsched.core.policy import Policies
+from gangsched.core.refusal import Reason
 from gangsched.core.snapshot import Asked
 from gangsched.kube import disruption
 from gangsched.kube.client import KubeClient
 from gangsched.live import read
+
+_LABELS_TOLD = 3
+_FOR_ROOM = frozenset({Reason.NO_ROOM, Reason.TOPOLOGY, Reason.BEHIND, Reason.BOOKED})
+_FOR_QUOTA = frozenset({Reason.OVER_QUOTA, Reason.BEYOND_QUOTA, Reason.MAY_NOT_BORROW})
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +40,7 @@ async def find(
     """Read the cluster once and plan the moves.
 
     Raises:
-        ConfigError: the gang does not wait, or the level does not exist.
+        ConfigError: the gang does not wait, or not for room; or the level does not exist.
 
     """
     async with KubeClient(kubeconfig) as client:
@@ -49,12 +55,44 @@ async def find(
         if state is None or not state.plannable():
             waiting = ", ".join(g.id for g in engine.gangs.values() if g.plannable()) or "none"
             raise ConfigError(f"--gang: {wish.gang!r} does not wait; waiting are: {waiting}")
-        return mover.make_room(state.waiting())
+        settled = _settled(engine, policies, wish)
+        return settled or mover.make_room(state.waiting())
     return mover.free_domain(wish.topology, _level(engine, wish))
+
+
+def _settled(engine: Engine, policies: Policies, wish: Wish) -> Defragmentation | None:
+    """Return that nothing has to move, where the gang would start as it is.
+
+    Raises:
+        ConfigError: it is no room that the gang lacks.
+
+    """
+    now_s = time.time()
+    plan = make_plan(engine.snapshot(now_s, who=Asked.ALL), policies, now_s)
+    for planned in plan.placements:
+        if planned.gang == wish.gang:
+            return Defragmentation((), placement=planned.placement)
+    found = (refusal for waiting, refusal in plan.refusals if waiting.gang.id == wish.gang)
+    refusal = next(found, None)
+    if refusal is None or refusal.reason in _FOR_ROOM:
+        return None
+    quota = "its queue has no quota for it: " if refusal.reason in _FOR_QUOTA else ""
+    raise ConfigError(
+        f"--gang: {quota}moving other gangs does not help {wish.gang}: {refusal.message}"
+    )
 
 
 def _level(engine: Engine, wish: Wish) -> int:
     tree = engine.cluster.tree(wish.topology)
+    if tree is None and not engine.cluster.trees:
+        nodes = (node for node in engine.cluster.nodes if node is not None)
+        labels = {key for node in nodes for key in node.labels if wish.level in key}
+        named = ", ".join(sorted(labels)[:_LABELS_TOLD])
+        have = f"; nodes have the label {named}" if named else ""
+        raise ConfigError(
+            f"--level: there is no Topology, so nobody knows what a {wish.level} is{have}. Apply "
+            f"a Topology that names such labels of the nodes (manifests/topologies has examples)"
+        )
     if tree is None:
         known = ", ".join(engine.cluster.trees) or "none"
         raise ConfigError(f"--topology: {wish.topology!r} does not exist; there are: {known}")
@@ -93,6 +131,11 @@ def show(found: Defragmentation | None, wish: Wish, console: Console) -> None:
             f"no moves within the budget make room for {what}: gangs move only when they are "
             f"movable, ran for their minimum time, and fit elsewhere"
         )
+        return
+    if not found.moves:
+        free = f"{wish.level} {found.domain} is free already"
+        ready = f"there is room for {wish.gang} now"
+        console.print(f"{free if found.domain else ready}; no gang has to move")
         return
     table = Table(box=None)
     for column in ("GANG", "FROM", "TO", "LOSES"):

@@ -145,7 +145,7 @@ def _view(
         found = recall(snapshot)
         return View(found.engine, policies, found.now_s)
     seen = asyncio.run(look(kubeconfig, settings, policies))
-    return View(seen.engine, policies, time.time(), seen.priorities)
+    return View(seen.engine, policies, time.time(), seen.priorities, seen.default_priority)
 
 
 @app.command()
@@ -159,10 +159,12 @@ def explain(
 ) -> None:
     """Say why a gang waits, what would help and when it starts; exit code 3 while it waits."""
     from gangsched import inquire, tables  # noqa: PLC0415 -- the solver is heavy
+    from gangsched.live import own_words  # noqa: PLC0415
 
     tables.check_output(output)
     view = _view(config, kubeconfig, snapshot)
-    found = inquire.explain(view, gang if "/" in gang else f"{namespace}/{gang}")
+    own = own_words(kubeconfig) if snapshot is None else (lambda _: None)
+    found = inquire.explain(view, gang if "/" in gang else f"{namespace}/{gang}", own)
     if not tables.as_data(found, output):
         tables.show_gang(found, console, view.now_s)
     if "reason" in found:

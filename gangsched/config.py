@@ -128,6 +128,9 @@ class SchedulerConfig(PolicyConfig):
     """Variables for every container of our jobs' pods, such as `{MLFLOW_TRACKING_URI: ...}`; what a
     container sets itself counts."""
 
+    schedule_trials: bool = True
+    """Whether the pods of Experiments' Jobs are ours where their template names no scheduler."""
+
     evaluation_s: float = Field(EVALUATION_S.most, ge=1)
     """Seconds that the search for an Experiment's next points may take, or reading a trial's log,
     or matching a JobSet's patterns: each in one of two processes, by namespaces in turn."""

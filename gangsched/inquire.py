@@ -17,22 +17,24 @@ from gangsched.core import facts as f
 from gangsched.core.accounts.tree import label, number
 from gangsched.core.engine import Engine, State
 from gangsched.core.forecast import Effort, Prediction, forecast, in_turn
+from gangsched.core.gangs import GangState
 from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.core.jobs.model import Observed
 from gangsched.core.jobs.reconcile import reconcile
 from gangsched.core.jobs.step import Clock
-from gangsched.core.model import GPU, GangId, Node, NodeName
+from gangsched.core.model import GPU, Estimate, GangId, Node, NodeName, Waiting
 from gangsched.core.numbers import whole
 from gangsched.core.placement.advise import advise
-from gangsched.core.planner import make_plan
+from gangsched.core.planner import make_plan, starts
 from gangsched.core.policy import Policies
 from gangsched.core.queues import Quota
 from gangsched.core.refusal import Refusal, plural
-from gangsched.core.snapshot import Asked
+from gangsched.core.snapshot import Asked, Snapshot
 from gangsched.kube import groups
 from gangsched.kube.quantities import DecodeError, quantity
 from gangsched.kube.queue_status import pending_and_admitted
 from gangsched.kube.stamps import stamp
+from gangsched.lookup import OwnWords, called, near, without_spec
 from gangsched.operators.parse import InvalidJobError, parse
 
 Data = dict[str, Any]
@@ -48,31 +50,42 @@ class View:
     policies: Policies
     now_s: float
     priorities: dict[str, int] = field(default_factory=dict)
+    default_priority: int | None = None
 
     def predictions(self) -> dict[GangId, Prediction]:
         """Run the scheduler forward."""
         snapshot = self.engine.snapshot(self.now_s, who=Asked.ALL)
         return forecast(snapshot, self.policies, self.now_s, _EFFORT)
 
+    def starts(self, waiting: Waiting, snapshot: Snapshot, at_s: float | None) -> bool:
+        """Tell whether a gang would start, now or at a moment."""
+        return starts(waiting, snapshot, self.policies, self.now_s if at_s is None else at_s)
+
 
 # -- explain ------------------------------------------------------------------------------------
 
 
-def explain(view: View, gang: str) -> Data:
+def explain(view: View, name: str, own: OwnWords = lambda _: None) -> Data:
     """Say where a gang stands: why it waits, what would help, when it will start.
 
-    Only of those that wait there is a `reason`.
+    It is asked for by the name its user gave to the job, or by its own; `own` says what the job
+    itself says where no gang is known. Only of those that wait there is a `reason`.
 
     Raises:
-        ConfigError: there is no such gang.
+        ConfigError: there is no such gang, or there are several.
 
     """
-    state = view.engine.gangs.get(GangId(gang))
-    if state is None or state.spec is None:
-        near = [one for one in view.engine.gangs if one.endswith("/" + gang.rsplit("/", 1)[-1])]
-        hint = f"; did you mean {', '.join(near[:3])}?" if near else ""
-        raise ConfigError(f"gang {gang!r} does not exist (give NAMESPACE/NAME){hint}")
-    found: Data = {
+    gang = called(view.engine, name)
+    state = view.engine.gangs[gang] if gang is not None else None
+    if gang is None or state is None:
+        found = own(name)
+        if found is None:
+            hint = near(view.engine, name)
+            raise ConfigError(f"gang or job {name!r} does not exist (give NAMESPACE/NAME){hint}")
+        return found
+    if state.spec is None:
+        return without_spec(state, own(name))
+    found = {
         "gang": gang,
         "state": state.state.value,
         "queue": state.spec.queue,
@@ -89,8 +102,7 @@ def explain(view: View, gang: str) -> Data:
         found["since"] = stamp(running.started_s)
         queue = view.engine.ledger.usage.tree.queues.get(state.spec.queue)
         estimate = view.engine.history.estimate(state.spec, queue)
-        ends_s = view.now_s + estimate.left_s(view.now_s - running.started_s)
-        found["expectedEnd"] = {"at": stamp(ends_s), "basis": estimate.source.value}
+        found["expectedEnd"] = expected_end(estimate, running.started_s, view.now_s)
         return found
     refusal = _refusal(view, GangId(gang))
     if refusal is not None:
@@ -105,6 +117,25 @@ def explain(view: View, gang: str) -> Data:
     return found
 
 
+def expected_end(estimate: Estimate, started_s: float, now_s: float) -> Data:
+    """Return when a running gang ends, and the range forecasts draw its end from."""
+    ran_s = now_s - started_s
+
+    def end_s(runtime_s: float) -> float:
+        return now_s + replace(estimate, runtime_s=runtime_s).left_s(ran_s)
+
+    drawn = (estimate.low_s, estimate.runtime_s, max(estimate.high_s, estimate.runtime_s))
+    ends = sorted(end_s(runtime_s) for runtime_s in drawn)
+    # A gang that outlives the shortest of them ends between now and any of the longer.
+    first = now_s + 1.0 if estimate.low_s < ran_s < estimate.runtime_s else ends[0]
+    return {
+        "at": stamp(end_s(estimate.runtime_s)),
+        "earliest": stamp(first),
+        "latest": stamp(ends[-1]),
+        "basis": estimate.source.value,
+    }
+
+
 def _refusal(view: View, gang: GangId) -> Refusal | None:
     state = view.engine.gangs[gang]
     if not state.plannable():
@@ -113,8 +144,8 @@ def _refusal(view: View, gang: GangId) -> Refusal | None:
     plan = make_plan(snapshot, view.policies, view.now_s)
     for waiting, refusal in plan.refusals:
         if waiting.gang.id == gang:
-            fresh = view.engine.snapshot(view.now_s, who=Asked.NONE)
-            return advise(waiting, fresh, refusal)
+            fresh = view.engine.snapshot(view.now_s, who=Asked.ALL)
+            return advise(waiting, fresh, refusal, view.starts)
     return None
 
 
@@ -142,7 +173,7 @@ def queues(view: View) -> list[Data]:
     usage.capacity = engine.capacity()
     counts = pending_and_admitted(engine)
     found = []
-    for name in _by_tree(engine):
+    for name in engine.ledger.usage.tree.top_down():
         pending, admitted, _ = counts.get(name, (0, 0, []))
         row: Data = {"queue": name, "pending": pending, "admitted": admitted}
         if name in usage.tree:
@@ -167,20 +198,6 @@ def queues(view: View) -> list[Data]:
             row["problem"] = usage.tree.problems.get(name, "")
         found.append(row)
     return found
-
-
-def _by_tree(engine: Engine) -> list[str]:
-    """Return the queues, each after its parent."""
-    tree = engine.ledger.usage.tree
-    found: list[str] = []
-
-    def down(name: str) -> None:
-        for child in sorted(tree.children.get(name, ())):
-            found.append(child)
-            down(child)
-
-    down("")
-    return found + sorted(name for name in tree.queues if name not in tree)
 
 
 def queue(view: View, name: str) -> list[Data]:
@@ -223,13 +240,13 @@ def queue(view: View, name: str) -> list[Data]:
 
 
 def when(view: View, path: Path, namespace: str) -> Data:
-    """Say when a job that is not submitted would start.
+    """Say when a job that is not submitted would start; of one that is, a further one.
 
     Raises:
         ConfigError: the file holds no job or group that is understood.
 
     """
-    gang = _gang(view, path, namespace)
+    gang, exists = _gang(view, path, namespace)
     state = view.engine.gangs.get(gang)
     before = view.predictions() if state is None else {}
     if state is None or state.spec is None:
@@ -243,6 +260,7 @@ def when(view: View, path: Path, namespace: str) -> Data:
     ]
     return {
         "gang": gang,
+        **({"exists": exists.state.value} if exists is not None else {}),
         "start": _start(predictions.get(gang)),
         "reason": refusal.reason.value if refusal is not None else "WouldStart",
         "message": refusal.message if refusal is not None else "there is room for it now.",
@@ -251,8 +269,11 @@ def when(view: View, path: Path, namespace: str) -> Data:
     }
 
 
-def _gang(view: View, path: Path, namespace: str) -> GangId:
-    """Take the gang of a file into the view, as if it had just been created."""
+def _gang(view: View, path: Path, namespace: str) -> tuple[GangId, GangState | None]:
+    """Take the gang of a file into the view, as if it had just been created.
+
+    Where there is a gang of its name, that is returned too, and the new one has a name beside it.
+    """
     try:
         documents = [one for one in yaml.safe_load_all(path.read_text()) if one]
     except (OSError, yaml.YAMLError) as error:
@@ -271,11 +292,15 @@ def _gang(view: View, path: Path, namespace: str) -> GangId:
             continue
         try:
             raw = msgspec.json.encode(asked)
-            found, _, _ = groups.pod_group(raw, view.priorities)
+            found, _, _ = groups.pod_group(raw, view.priorities, view.default_priority)
         except DecodeError as error:
             raise ConfigError(f"{path}: {error}") from error
+        known = [one for one, state in view.engine.gangs.items() if state.spec is not None]
+        exists = view.engine.gangs[found.id] if found.id in known else None
+        while found.id in known:
+            found = replace(found, id=GangId(f"{found.id}-further"))
         view.engine.observe(f.GangSeen(found), view.now_s)
-        return found.id
+        return found.id, exists
     raise ConfigError(f"{path}: it holds no training job and no PodGroup with templates")
 
 

@@ -1,8 +1,11 @@
 """A look at the live cluster: everything read once, nothing changed."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from gangsched import lookup
 from gangsched.config import SchedulerConfig
 from gangsched.core import facts as f
 from gangsched.core import orders as o
@@ -18,6 +21,16 @@ async def look(kubeconfig: Path | None, config: SchedulerConfig, policies: Polic
     """Read the cluster; the scheduler that is returned knows it and does nothing."""
     async with KubeClient(kubeconfig) as client:
         return await read(client, config, policies)
+
+
+def own_words(kubeconfig: Path | None) -> Callable[[str], dict[str, Any] | None]:
+    """Return who asks the cluster what the job of a name says of itself."""
+
+    async def ask(gang: str) -> dict[str, Any] | None:
+        async with KubeClient(kubeconfig) as client:
+            return await lookup.ask(client, gang)
+
+    return lambda gang: asyncio.run(ask(gang))
 
 
 async def take(kubeconfig: Path | None, config: SchedulerConfig, policies: Policies) -> Recalled:

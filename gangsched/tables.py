@@ -40,6 +40,11 @@ def _table(*columns: str) -> Table:
 
 def show_gang(found: Data, console: Console, now_s: float) -> None:
     """Print what `explain` found."""
+    if "queue" not in found:  # the job's own word
+        kind = f"{found['kind']} " if "kind" in found else ""
+        console.print(f"{kind}[bold]{found['gang']}[/bold]: {found['state']}")
+        console.print(f"  {found['message']}", soft_wrap=True, markup=False)
+        return
     pods = found["pods"]
     bound = f", {pods['bound']} of at least {pods['min']} pods bound"
     finished = found["state"] == "Finished"
@@ -53,7 +58,9 @@ def show_gang(found: Data, console: Console, now_s: float) -> None:
     if "nodes" in found:
         end = found["expectedEnd"]
         console.print(f"  runs on {_some(found['nodes'])} since {found['since']}")
-        console.print(f"  expected to end {_at(end['at'], now_s)} ({_basis(end['basis'])})")
+        span = f"{_at(end['earliest'], now_s)} to {_at(end['latest'], now_s)}"
+        console.print(f"  expected to end {_at(end['at'], now_s)} ({_basis(end['basis'])}),")
+        console.print(f"  and forecasts of who comes next take any end from {span}")
         return
     lines = [("why", found["message"])]
     lines += [("helps", message) for message in found.get("wouldHelp", [])]
@@ -128,6 +135,8 @@ def show_queue(rows: list[Data], name: str, console: Console, now_s: float) -> N
 
 def show_when(found: Data, console: Console, now_s: float) -> None:
     """Print when a job would start."""
+    if "exists" in found:
+        console.print(f"it exists already ({found['exists']}); this is of a further one like it")
     console.print(f"[bold]{found['gang']}[/bold] if it were submitted now:")
     lines = [("now", found["message"])]
     lines += [("helps", message) for message in found["wouldHelp"]]

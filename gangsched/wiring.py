@@ -100,11 +100,11 @@ async def run(
 
 
 async def _operators(kubeconfig: Path | None, client: KubeClient, config: SchedulerConfig) -> None:
-    from gangsched.operators.runner import run_operators  # noqa: PLC0415 -- kopf is heavy
+    from gangsched.operators.runner import Ours, run_operators  # noqa: PLC0415 -- kopf is heavy
 
     evaluation = config.evaluation_s, config.evaluation_mib
-    name, env = config.scheduler_name, config.job_env
-    await run_operators(kubeconfig, client, config.job_kinds, name, env, evaluation)
+    ours = Ours(config.scheduler_name, config.scheduler_aliases, config.schedule_trials)
+    await run_operators(kubeconfig, client, config.job_kinds, ours, config.job_env, evaluation)
 
 
 def _told_to_stop() -> asyncio.Event:

@@ -295,6 +295,7 @@ _OURS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "max-runtime-seconds": ("maxRuntimeSeconds", _number),
     "ready-timeout-seconds": ("readyTimeoutSeconds", _number),
     "preemptible": ("preemptible", _flag),
+    "schedule-timeout-seconds": ("scheduleTimeoutSeconds", _number),
 }
 
 KEYS = frozenset(

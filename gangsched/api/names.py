@@ -45,6 +45,9 @@ NO_GATE_ANNOTATION = "gangsched.io/pinned"
 DEVICES_ANNOTATION = "gangsched.io/gpu-devices"
 """Written by us when a pod that shares GPUs is bound: their indices on its node."""
 
+MINIMUM_ANNOTATION = "gangsched.io/started-with"
+"""Written by us when a pod is bound: how many members of its gang had to start together."""
+
 MIG_LABEL = "gangsched.io/mig"
 MIG_DYNAMIC = "dynamic"
 """On a node: gangsched may have its idle GPUs cut anew (MIG)."""

@@ -194,9 +194,11 @@ class PodGroupStatus(ApiModel):
 class CoschedulingSpec(ApiModel):
     """The PodGroup of scheduler-plugins, as its users write it."""
 
-    minMember: int = Field(1, ge=1)  # noqa: N815
+    minMember: int = Field(1, ge=0)  # noqa: N815
     minResources: dict[str, Quantity] | None = None  # noqa: N815
-    scheduleTimeoutSeconds: int | None = Field(None, ge=1)  # noqa: N815
+    scheduleTimeoutSeconds: int | None = Field(  # noqa: N815
+        None, ge=0, description="0, as the MPI Operator writes it, means that none is given."
+    )
 
 
 class VolcanoSpec(ApiModel):

@@ -52,6 +52,41 @@ class Trainer(ApiModel):
     numProcPerNode: int | str | None = None  # noqa: N815
 
 
+class TargetJob(ApiModel):
+    """A replicated job of the runtime, by its name."""
+
+    name: str
+
+
+class OverriddenMetadata(ApiModel):
+    """Labels and annotations that pods get."""
+
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class OverriddenSpec(ApiModel):
+    """What of pods may be changed; items of lists are known by their names."""
+
+    serviceAccountName: str | None = None  # noqa: N815
+    nodeSelector: dict[str, str] | None = None  # noqa: N815
+    affinity: dict[str, Any] | None = Field(None, json_schema_extra=_OPEN)
+    tolerations: list[dict[str, Any]] | None = None
+    volumes: list[dict[str, Any]] | None = None
+    initContainers: list[dict[str, Any]] | None = None  # noqa: N815
+    containers: list[dict[str, Any]] | None = None
+    schedulingGates: list[dict[str, Any]] | None = None  # noqa: N815
+    imagePullSecrets: list[dict[str, Any]] | None = None  # noqa: N815
+
+
+class PodTemplateOverride(ApiModel):
+    """Changes to the pods of some replicated jobs."""
+
+    targetJobs: list[TargetJob] = Field(min_length=1, max_length=PATCHES.most)  # noqa: N815
+    metadata: OverriddenMetadata | None = None
+    spec: OverriddenSpec | None = None
+
+
 class TrainJobSpec(ApiModel):
     """A training job on a runtime."""
 
@@ -64,6 +99,11 @@ class TrainJobSpec(ApiModel):
         None,
         max_length=PATCHES.most,
         description="v2.0: changes to the pods of some replicated jobs.",
+    )
+    podTemplateOverrides: list[PodTemplateOverride] | None = Field(  # noqa: N815
+        None,
+        max_length=PATCHES.most,
+        description="v2.1: changes to the pods of some replicated jobs, and to their metadata.",
     )
     runtimePatches: list[dict[str, Any]] | None = Field(  # noqa: N815
         None,
@@ -116,3 +156,30 @@ class RuntimeSpec(ApiModel):
     mlPolicy: MlPolicy | None = None  # noqa: N815
     podGroupPolicy: dict[str, Any] | None = Field(None, json_schema_extra=_OPEN)  # noqa: N815
     template: JobSetTemplate
+
+
+class Coscheduling(ApiModel):
+    """How long a gang may take to start."""
+
+    scheduleTimeoutSeconds: int | None = Field(None, ge=1, le=86_400)  # noqa: N815
+
+
+class NetworkTopology(ApiModel):
+    """How near each other pods are; tier 1 is the finest level."""
+
+    mode: Literal["hard", "soft"] | None = "hard"
+    highestTierAllowed: int | None = Field(None, ge=1, le=1_000)  # noqa: N815
+    highestTierName: str | None = Field(None, min_length=1, max_length=253)  # noqa: N815
+
+
+class VolcanoPolicy(ApiModel):
+    """What Volcano would be told."""
+
+    networkTopology: NetworkTopology | None = None  # noqa: N815
+
+
+class PodGroupPolicy(ApiModel):
+    """How the gangs of a runtime's jobs are scheduled."""
+
+    coscheduling: Coscheduling | None = None
+    volcano: VolcanoPolicy | None = None

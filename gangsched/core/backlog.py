@@ -28,6 +28,7 @@ class Backlog:
         self.refusals = Refusals(self._lines)
         self.number = 0
         self._grew_at: int | None = None
+        self._changed_at: int | None = None
         self._gangs = gangs
         # Ordered sets (dicts without values): iterating a real set would depend on the hash seed.
         self._fresh: dict[GangId, None] = {}
@@ -116,6 +117,8 @@ class Backlog:
     def fresh(self) -> list[GangState]:
         """Return the gangs that have to join a line."""
         gangs = [self._gangs.get(gang) for gang in self._fresh]
+        if self._fresh:
+            self._changed_at = self.number
         self._fresh.clear()
         return [gang for gang in gangs if gang is not None and gang.plannable()]
 
@@ -147,13 +150,16 @@ class Backlog:
             wanted |= {kind: 0 for kind in self._lines.kinds if self._lines.queue(kind) in queues}
         lines = self._lines.views(wanted)
         self.number += 1
-        alone = [self._gangs.get(gang) for gang in self._alone] if lines or self.room_grew else []
+        news = lines or self.room_grew or self._changed_at is not None
+        alone = [self._gangs.get(gang) for gang in self._alone] if news else []
         return [gang for gang in alone if gang is not None and gang.plannable()], lines
 
     def planned(self, number: int) -> None:
         """Take note that a plan was accepted that knew of everything up to its number."""
         if self._grew_at is not None and self._grew_at < number:
             self._grew_at = None
+        if self._changed_at is not None and self._changed_at < number:
+            self._changed_at = None
         for alike in [alike for alike, at in self._joined.items() if at < number]:
             del self._joined[alike]
 

@@ -181,6 +181,11 @@ class Belief(Custody):
             met=met,
         )
 
+    def _report_whole(self, gang: GangState) -> None:
+        """Tell a gang that runs that it is whole again, where its last word was of less."""
+        if gang.id not in self._doubted:
+            self._report_placed(gang, met=True)
+
     def _report(self, gang: GangState, reason: str, message: str, *, met: bool = False) -> None:
         state, queue = gang.state.value, gang.account[0] if gang.holds() else ""
         report = o.Report(gang.id, state, reason, message, None, gang.proof, met, queue)

@@ -35,6 +35,7 @@ class Custody(Views):
         self.bookings: dict[str, Booking] = {}
         self.namespaces: dict[str, dict[str, dict[str, int]]] = {}
         self.reserved: dict[GangId, Reserved] = {}
+        self.protected: frozenset[GangId] = frozenset()
         self.unhelped: set[tuple[int, int]] = set()
         self.loops = Loops()
         self.drift = 0
@@ -65,6 +66,8 @@ class Custody(Views):
                 self._namespace_quota(namespace, name, dict(left))
             case f.NamespaceQuotaGone(namespace, name):
                 self._forget_quota(namespace, name)
+            case f.BudgetsSeen(gangs):
+                self.protected = frozenset(gangs)
             case f.GpuTimeSeen():
                 self._remember(fact)
             case _:
@@ -246,6 +249,8 @@ class Custody(Views):
             by_word = f", which it passed, after more than the {said_s:g} s it was expected to run"
         else:
             by_word = ""
+        if victim.id in self.protected:
+            by_word += ", though a PodDisruptionBudget protects it: others are not enough"
         lost = f"; {lost_s * gpus / 3600:.3g} GPU-hours since its last checkpoint are lost"
         return f"stopped for {by.id} of queue {queue}{by_word}{lost if lost_s * gpus >= 1 else ''}"
 

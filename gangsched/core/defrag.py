@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gangsched.core.cluster import Cluster
-from gangsched.core.model import GPU, GangId, Member, NodeName, Waiting
+from gangsched.core.model import GPU, PODS, GangId, Member, NodeName, Waiting
 from gangsched.core.nodes import Mask
 from gangsched.core.placement.advise import without
 from gangsched.core.placement.scope import MisconfiguredError, resolve
@@ -20,6 +20,9 @@ from gangsched.core.policy import Placement, Placer
 from gangsched.core.refusal import Refusal
 from gangsched.core.snapshot import Running, Snapshot
 from gangsched.core.topology import UNKNOWN
+
+_SHARED = frozenset({"cpu", "memory", "ephemeral-storage", PODS})
+"""What pods of a node's own services take in a domain that is free all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,10 @@ class Mover:
         return best
 
     def free_domain(self, topology: str, level: int) -> Defragmentation | None:
-        """Find the domain of a level that is cheapest to empty of gangs, or None."""
+        """Find the domain of a level that is cheapest to empty of gangs, or None.
+
+        Where one is free already nothing moves.
+        """
         cluster = self.snapshot.cluster
         tree = cluster.tree(topology)
         if tree is None or level >= len(tree.codes):
@@ -85,6 +91,8 @@ class Mover:
         best: Defragmentation | None = None
         for code in np.unique(tree.codes[level][tree.codes[level] != UNKNOWN]):
             inside = tree.codes[level] == code
+            if self._free(inside):
+                return Defragmentation((), domain=tree.name(level, int(code)))
             gone = self._inside(inside)
             if not gone or not self._allowed(gone):
                 continue
@@ -179,6 +187,16 @@ class Mover:
                 )
             )
         return tuple(moves)
+
+    def _free(self, inside: Mask) -> bool:
+        """Tell whether a domain has nodes, and neither gangs nor pods with GPUs are there."""
+        cluster = self.snapshot.cluster
+        inside = inside & cluster.live
+        there = (*self.snapshot.holders, *self.snapshot.leaving)
+        if not inside.any() or any(_touches(gang, inside, cluster) for gang in there):
+            return False
+        devices = np.array([name not in _SHARED for name in cluster.resources])
+        return not cluster.used[inside][:, devices].any()
 
     def _inside(self, inside: Mask) -> tuple[Running, ...]:
         cluster = self.snapshot.cluster

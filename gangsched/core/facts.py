@@ -95,6 +95,13 @@ class NamespaceQuotaGone:
 
 
 @dataclass(frozen=True, slots=True)
+class BudgetsSeen:
+    """PodDisruptionBudgets as they are now protect these gangs, and no others."""
+
+    gangs: tuple[GangId, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class GpuTimeSeen:
     """GPU time that an earlier process had counted for a queue, or for one user of it (restart).
 
@@ -127,7 +134,8 @@ class PodSeen:
     """A pod exists. `gang` is None when it is not ours and only takes room on its node.
 
     `rank` is its place in its role where a label says so, `constraints` what its annotations ask
-    of its gang, and `devices` the GPUs it shares as they were chosen for it. `invalid` says what
+    of its gang, and `devices` the GPUs it shares as they were chosen for it. `minimum` is how many
+    members started together when it was bound, or 0 where that is not known. `invalid` says what
     is wrong with what it asks for: it takes room like any pod, but its gang is not planned.
     `ready` is its own word that it does its work. `gated` tells whether our scheduling gate is on
     it, and `held_by` names somebody else's, who has to take it off before the pod may be placed.
@@ -154,6 +162,7 @@ class PodSeen:
     started_s: float | None = None
     invalid: str = ""
     ready: bool = True
+    minimum: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +238,7 @@ Fact = (
     | BookingGone
     | NamespaceQuotaSeen
     | NamespaceQuotaGone
+    | BudgetsSeen
     | GpuTimeSeen
     | GangSeen
     | GangGone

@@ -19,7 +19,7 @@ from gangsched.core.model import (
 from gangsched.core.places import grown
 from gangsched.core.policy import Repartition
 from gangsched.core.queues import DEFAULT_QUEUE, QuotaKey
-from gangsched.core.refusal import Reason, Refusal
+from gangsched.core.refusal import Reason, Refusal, undeclared
 
 _NO_STAGES = dict.fromkeys(Stage, 0)
 
@@ -67,6 +67,9 @@ class GangRecord:
     unready_tries: int = 0
     end_by_s: float | None = None
     given_up: str = ""
+    ran_with: int | None = None
+    """Its minimum when it was bound: a declaration that grows asks no more of what runs."""
+
     account: tuple[str, str] = (DEFAULT_QUEUE, NOBODY)
     """Queue and user that are charged."""
 
@@ -102,6 +105,8 @@ class GangRecord:
         if self.spec == gang:
             return False
         self.spec = gang
+        if self.ran_with is not None:
+            self.ran_with = min(self.ran_with, gang.min_member)
         self.account = gang.account
         self.bump()
         self.given_up = ""
@@ -194,9 +199,12 @@ class GangRecord:
         if fact.constraints != Constraints() and fact.role not in self.pod_constraints:
             self.pod_constraints[fact.role] = fact.constraints
         self._count(member, 1)
+        if fact.minimum and member.runs and not fact.terminating and self.state is not State.PLACED:
+            self.ran_with = max(self.ran_with or 0, fact.minimum)
         self.pod_priority = max(self.pod_priority, fact.priority)
-        if self.since_s is None and fact.created_s:
-            self.since_s = fact.created_s
+        if fact.created_s:
+            earlier_s = self.since_s if self.since_s is not None else fact.created_s
+            self.since_s = min(earlier_s, fact.created_s)
         after = (*member.word(), self.pod_priority)
         if before == after:
             return False
@@ -206,6 +214,7 @@ class GangRecord:
     def start_over(self) -> None:
         """Forget that the gang ever ran: every place is open again. It keeps its turn."""
         self.bump()
+        self.ran_with = None
         self.admitted.clear()
         if self.undeclared:
             self._forget_declaration()
@@ -257,7 +266,15 @@ class GangRecord:
 
     def minimum(self) -> int:
         """Return how many members must run together."""
-        return self.spec.min_member if self.spec is not None and not self.undeclared else 1
+        if self.spec is None or self.undeclared:
+            return 1
+        least = self.spec.min_member
+        return least if self.ran_with is None else min(least, self.ran_with)
+
+    def waits_since_s(self) -> float:
+        """Return when its owner asked for it, by what the API server keeps: its place in line."""
+        declared_s = self.spec.created_s if self.spec is not None else 0.0
+        return declared_s or self.since_s or 0.0
 
     def timeout_s(self, limits: Limits) -> float:
         """Return how long the gang may take from reservation to start, and be incomplete."""
@@ -318,7 +335,7 @@ class GangRecord:
             return False
         settled = self._settled()
         below = any(settled[role.name] < role.min_count for role in spec.roles)
-        return below or self.bound_count() + self.ended_count() < spec.min_member
+        return below or self.bound_count() + self.ended_count() < self.minimum()
 
     def missing(self) -> Refusal | None:
         """Return why the gang cannot be planned yet, or None when it can."""
@@ -326,19 +343,14 @@ class GangRecord:
         if wrong:
             return Refusal(self.id, Reason.MISCONFIGURED, f"{wrong}.")
         if self.spec is None or self.undeclared:
-            name = self.id.split("/", 1)[1]
-            return Refusal(
-                self.id,
-                Reason.NO_GROUP,
-                f"the pods name PodGroup {name}, which does not exist in their namespace.",
-            )
+            return Refusal(self.id, Reason.NO_GROUP, undeclared(self.id))
         if len(self.members) > PODS_OF_GANG.most:
             pods = f"there are {len(self.members)} {PODS_OF_GANG.what}"
             message = f"{pods}; {PODS_OF_GANG.most} are allowed."
             return Refusal(self.id, Reason.MISCONFIGURED, message)
         there = len(self.open_members()) + self.bound_count() + self.ended_count()
-        if there < self.spec.min_member:
-            return self._too_few(there, self.spec.min_member)
+        if there < self.minimum():
+            return self._too_few(there, self.minimum())
         members = self.members.values() if self.spec.roles else ()
         have = Counter(m.role for m in members if not (m.terminating or m.held_by))
         for role in self.spec.roles:
@@ -369,32 +381,8 @@ class GangRecord:
             known = self._open = (self.version, self.state, wants)
         return known[2]
 
-    def due_s(self) -> float | None:
-        """Return the next moment at which time alone changes something for the gang."""
-        single = (
-            self.deadline_s,
-            self.not_before_s,
-            self.most_until_s,
-            self.ready_by_s,
-            self.end_by_s,
-            self.refill_by_s,
-        )
-        times = [at for at in single if at is not None]
-        return min([*times, *self.avoid.values()], default=None)
-
     def _settled(self) -> Counter[str]:
         """Return how many members of each role run or have done their work."""
         return Counter(
             m.role for m in self.members.values() if (m.bound or m.ended) and not m.failed
         )
-
-    def assignments(self) -> tuple[tuple[PodName, NodeName], ...]:
-        """Return where each member is or will be, in member order."""
-        places = ((m.name, m.bound or m.node) for m in self.members.values())
-        return tuple((name, node) for name, node in places if node is not None)
-
-    def vanished(self) -> bool:
-        """Tell whether nothing is left of the gang."""
-        if self.members and any(m.pod or m.stage for m in self.members.values()):
-            return False
-        return self.spec is None or self.spec.implicit or self.undeclared

@@ -6,7 +6,7 @@ from math import inf
 
 from gangsched.core.gang_record import GangRecord
 from gangsched.core.members import Limits, MemberState, Stage, State
-from gangsched.core.model import Constraints, Member, Near, PodName, Seated, Waiting
+from gangsched.core.model import Constraints, Member, Near, NodeName, PodName, Seated, Waiting
 from gangsched.core.snapshot import Place, Running
 
 
@@ -20,7 +20,7 @@ class GangState(GangRecord):
         assert spec is not None, "only declared gangs are planned"  # noqa: S101
         members = self.open_members()
         settled = self.bound_count() + self.ended_count()
-        minimum = max(spec.min_member - settled, 0)
+        minimum = max(self.minimum() - settled, 0)
         done = self._settled()
         role_minimum = tuple(
             (role.name, max(role.min_count - done[role.name], 0)) for role in spec.roles
@@ -43,13 +43,37 @@ class GangState(GangRecord):
             minimum=min(max(minimum, 1), len(members)),
             role_minimum=role_minimum,
             priority=self.priority(),
-            since_s=self.since_s if self.since_s is not None else spec.created_s,
+            since_s=self.waits_since_s(),
             avoid=tuple(self.avoid),
             most_per_node=self.most_per_node,
             repair=self.state is State.PLACED and self.lacks(),
             surplus=self.state is State.PLACED and not self.lacks(),
             attained_s=self.attained_s,
         )
+
+    def due_s(self) -> float | None:
+        """Return the next moment at which time alone changes something for the gang."""
+        single = (
+            self.deadline_s,
+            self.not_before_s,
+            self.most_until_s,
+            self.ready_by_s,
+            self.end_by_s,
+            self.refill_by_s,
+        )
+        times = [at for at in single if at is not None]
+        return min([*times, *self.avoid.values()], default=None)
+
+    def assignments(self) -> tuple[tuple[PodName, NodeName], ...]:
+        """Return where each member is or will be, in member order."""
+        places = ((m.name, m.bound or m.node) for m in self.members.values())
+        return tuple((name, node) for name, node in places if node is not None)
+
+    def vanished(self) -> bool:
+        """Tell whether nothing is left of the gang."""
+        if self.members and any(m.pod or m.stage for m in self.members.values()):
+            return False
+        return self.spec is None or self.spec.implicit or self.undeclared
 
     def unready(self) -> int:
         """Return how many more members must become ready for the gang to do its work."""
@@ -115,7 +139,7 @@ class GangState(GangRecord):
             movable=self.spec.movable,
             priority=self.priority(),
             spare=self._spare(members),
-            since_s=self.since_s if self.since_s is not None else self.spec.created_s,
+            since_s=self.waits_since_s(),
         )
 
     def _stops(self) -> bool:
@@ -129,7 +153,7 @@ class GangState(GangRecord):
         """Return members beyond the minimum, highest rank first: they can go, the gang stays."""
         spec = self.spec
         assert spec is not None, "only declared gangs run as gangs"  # noqa: S101
-        left = len(members) + self.ended_count() - spec.min_member
+        left = len(members) + self.ended_count() - self.minimum()
         roles = {role.name: role.min_count for role in spec.roles}
         have = self._settled()
         spare: list[PodName] = []

@@ -59,7 +59,7 @@ class Machine(Patience):
             if gang.state is State.PENDING:
                 gang.enter(State.GATHERING)
                 gang.bump()
-            if any(not member.ended for member in gang.members.values()):
+            if any(not (one.ended or one.terminating) for one in gang.members.values()):
                 self._refuse(gang, missing)
         elif gang.state is State.GATHERING:
             gang.enter(State.PENDING)
@@ -95,10 +95,13 @@ class Machine(Patience):
         elif gang.state in (State.RESERVED, State.BINDING) and done:
             self._break(gang, "fewer members than its minimum were bound", now_s)
         if gang.state is State.PLACED and done and gang.below_since_s is None:
+            if gang.deadline_s is not None:
+                self._report_whole(gang)
             gang.deadline_s = None  # its late members have all arrived
 
     def _bind(self, gang: GangState, member: MemberState) -> o.Bind:
-        return o.Bind(gang.id, _uid(member), member.name, _node(member), member.devices)
+        node, minimum = _node(member), gang.minimum()
+        return o.Bind(gang.id, _uid(member), member.name, node, member.devices, minimum)
 
     def _prepare(self, gang: GangState, member: MemberState) -> None:
         if member.pod is None or member.held_by:
@@ -111,6 +114,7 @@ class Machine(Patience):
 
     def _placed(self, gang: GangState, now_s: float, *, met: bool = False) -> None:
         gang.enter(State.PLACED)
+        gang.ran_with = gang.minimum()
         self._admit(gang)
         gang.no_shows = 0
         gang.placed_s = now_s
@@ -138,6 +142,8 @@ class Machine(Patience):
             if gang.below_since_s is not None:
                 gang.below_since_s = gang.deadline_s = gang.refill_by_s = None
                 gang.no_shows = 0
+                if whole and gang.state is State.PLACED and gang.placed_s != now_s:
+                    self._report_whole(gang)
             if whole or gang.state is not State.PLACED:
                 return
             self._withdraw_empty(gang)

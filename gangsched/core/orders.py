@@ -53,7 +53,8 @@ class Prepare:
 class Bind:
     """Bind the pod. Answered by Bound or BindFailed, and only by a definite answer.
 
-    `devices` are the GPUs it shares, to be written on the pod.
+    `devices` are the GPUs it shares, and `minimum` how many members start together: both are to
+    be written on the pod, for whoever schedules after this process.
     """
 
     gang: GangId
@@ -61,6 +62,7 @@ class Bind:
     name: PodName
     node: NodeName
     devices: tuple[int, ...] = ()
+    minimum: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,16 +3,21 @@
 Every answer of a policy is verified here before it becomes part of the plan.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gangsched.core.cluster import Cluster
 from gangsched.core.model import GPU, GangId, PodNeeds, Waiting
 from gangsched.core.policy import Placement, Policies, PolicyError
+from gangsched.core.queueing.admission import charge_of
 from gangsched.core.queueing.cycle import Cycle, Refused
+from gangsched.core.queueing.turns import Turns
 from gangsched.core.refusal import Refusal
-from gangsched.core.snapshot import Reserved, Snapshot, Trial
+from gangsched.core.snapshot import Allowance, Reserved, Snapshot, Trial
+
+_BESIDE = 500
+"""So many of those who wait are planned beside a gang that is tried: the first in turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,37 @@ def make_plan(snapshot: Snapshot, policies: Policies, now_s: float) -> Plan:
         cut=cycle.cut,
         number=snapshot.number,
     )
+
+
+def starts(waiting: Waiting, snapshot: Snapshot, policies: Policies, now_s: float) -> bool:
+    """Tell whether a gang, changed in some way, would start in the next cycle, stopping nobody.
+
+    All who wait are planned with it, in turn; counting decides the places.
+
+    Raises:
+        StoppedError: whoever watches the snapshot's progress ended it.
+
+    """
+    gang = waiting.gang.id
+    usage = snapshot.usage.copy()
+    turns = Turns(snapshot.waiting, snapshot.lines, usage, policies, now_s, charge_of)
+    others = [one for one in turns if one.gang.id != gang]
+    promised = {one.gang for one in snapshot.promises}
+    beside = (*others[:_BESIDE], *(one for one in others[_BESIDE:] if one.gang.id in promised))
+    tried = replace(
+        snapshot,
+        cluster=snapshot.cluster.copy(),
+        waiting=(*beside, waiting),
+        lines=(),
+        starts=None,
+        solving=Allowance(0.0),
+    )
+    try:
+        plan = make_plan(tried, policies, now_s)
+    except PolicyError:
+        return False
+    placed = (one.placement for one in plan.placements if one.gang == gang)
+    return any(not placement.evicts for placement in placed)
 
 
 def verify(waiting: Waiting, placement: Placement, snapshot: Snapshot, trial: Trial) -> None:

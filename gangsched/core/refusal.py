@@ -38,6 +38,15 @@ class Reason(StrEnum):
     PLAN_FAILED = "PlanFailed"
 
 
+_DECLARERS = {
+    "job": "Job",
+    "statefulset": "StatefulSet",
+    "raycluster": "RayCluster",
+    "workload": "Workload",
+}
+"""Who declares a gang whose name begins so; of others it is a PodGroup."""
+
+
 @dataclass(frozen=True, slots=True)
 class NearMiss:
     """The node that came closest, and the amounts it lacks for one pod."""
@@ -93,3 +102,14 @@ def amount(resource: str, quantity: int) -> str:
 def plural(count: int, noun: str) -> str:
     """Write `1 node` or `3 nodes`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def undeclared(gang: GangId) -> str:
+    """Return what is missing of a gang that has pods, and no object that declares it."""
+    name = gang.partition("/")[2]
+    whose, _, own = name.rpartition(":")
+    if whose in _DECLARERS:
+        what = f"{_DECLARERS[whose]} {own}"
+        return f"the pods are those of {what}, which does not exist in their namespace (any more)."
+    group = f"PodGroup {own}" + (f" ({whose})" if whose else "")
+    return f"the pods name {group}, which does not exist in their namespace."

@@ -86,7 +86,8 @@ class Rules:
     by queue, user ("" for all) and period. `stopped` are pairs of gangs, the first of which was
     stopped for the second a short time ago. `namespaces` maps those that have quotas on what pods
     ask for to what is left of each, and `unborn` to what room is reserved for whose pods do not
-    exist yet: no quota counts that.
+    exist yet: no quota counts that. `protected` are gangs that disruption budgets protect: they
+    are stopped where stopping others is not enough.
     """
 
     users: Mapping[tuple[str, str], Mapping[QuotaKey, int]] = field(default_factory=dict)
@@ -96,6 +97,7 @@ class Rules:
     kinds: Kinds = field(default_factory=Kinds)
     namespaces: Mapping[str, Mapping[str, Mapping[str, int]]] = field(default_factory=dict)
     unborn: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    protected: frozenset[GangId] = frozenset()
 
 
 class Asked(Enum):

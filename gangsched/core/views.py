@@ -47,6 +47,7 @@ class Views:
     bookings: dict[str, Booking]
     namespaces: dict[str, dict[str, dict[str, int]]]
     reserved: Mapping[GangId, Reserved]
+    protected: frozenset[GangId]
     unhelped: set[tuple[int, int]]
     cluster: Cluster
     gangs: dict[GangId, GangState]
@@ -171,6 +172,7 @@ class Views:
             kinds=ledger.kinds,
             namespaces={name: dict(quotas) for name, quotas in self.namespaces.items()},
             unborn=self._unborn(),
+            protected=self.protected,
         )
 
     def _unborn(self) -> dict[str, dict[str, int]]:

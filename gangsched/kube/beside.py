@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gangsched.config import SchedulerConfig
+from gangsched.core import facts as f
 from gangsched.core.forecast import Effort, Prediction, forecast
 from gangsched.core.model import GangId, Waiting
 from gangsched.core.refusal import Refusal
@@ -16,6 +17,7 @@ from gangsched.core.snapshot import Asked
 from gangsched.kube.client import KubeClient
 from gangsched.kube.counsel import Counsel
 from gangsched.kube.deadlines import Deadline, LateError
+from gangsched.kube.disruption import stoppable_protected
 from gangsched.kube.errors import EngineError
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ _ADVISED_AT_ONCE = 8
 """Refused gangs thought about in one go; each costs some tens of plans."""
 
 _AGAIN_S = 5.0
+_BUDGETS_S = 10.0
 
 
 class Beside:
@@ -54,9 +57,11 @@ class Beside:
         queues, topologies = scheduler.queue_status, scheduler.topology_status
         return {
             "advice": self._advise_on,
+            "disruption budgets": self._budgets_on,
             "predictions": self._predict_on,
             "history": partial(scheduler.history.run, engine.history, interval_s),
             "whether users are known": scheduler.users.run,
+            "the names that are served": partial(scheduler.served.run, scheduler.names),
             "the status of queues": partial(queues.run, engine, lambda: self.predictions),
             "the status of topologies": partial(topologies.run, engine.cluster),
         }
@@ -111,7 +116,7 @@ class Beside:
     async def _advise_on(self) -> None:
         """Think about what would help refused gangs, apart from planning."""
         scheduler = self._scheduler
-        counsel = Counsel(self._client, self._config, scheduler.policies.placer)
+        counsel = Counsel(self._client, self._config, scheduler.policies)
         took_s = 0.0
         while True:
             await asyncio.sleep(self._rest_s(self._config.advice_interval_s, took_s))
@@ -142,6 +147,17 @@ class Beside:
         scheduler.metrics.advice_seconds.observe(time.monotonic() - started_s)
         scheduler.accept(plan)
         return True
+
+    async def _budgets_on(self) -> None:
+        """Read again and again whom disruption budgets protect."""
+        scheduler, turn = self._scheduler, 0
+        while True:
+            begun_s = time.monotonic()
+            found = await stoppable_protected(self._client, scheduler.engine, turn)
+            if found != scheduler.engine.protected:
+                scheduler.observe(f.BudgetsSeen(tuple(sorted(found))))
+            turn += 1
+            await asyncio.sleep(self._rest_s(_BUDGETS_S, time.monotonic() - begun_s))
 
     def _rest_s(self, least_s: float, took_s: float) -> float:
         """Return how long to rest after work that may wait: it takes the interpreter from others.

@@ -28,6 +28,7 @@ from gangsched.kube.errors import (
 )
 from gangsched.kube.stamps import micro_stamp, stamp
 from gangsched.kube.structs import Pod
+from gangsched.kube.uncounted import uncount
 from gangsched.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -108,7 +109,7 @@ class Pods:
                 "name": _name(order.name),
                 "uid": order.uid,
                 # The API server copies a binding's annotations to the pod: no write of its own.
-                "annotations": _devices(order.devices),
+                "annotations": _notes(order),
             },
             "target": {"kind": "Node", "name": order.node},
         }
@@ -201,7 +202,10 @@ class Pods:
             return
 
     async def evict(self, order: o.Evict) -> None:
-        """Delete a pod of a broken gang, this very pod and no successor."""
+        """Delete a pod of a broken gang, this very pod and no successor.
+
+        Its Job, where it has one, takes it for neither done nor failed.
+        """
         body = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -212,6 +216,7 @@ class Pods:
             await self._mark(order)
         while True:
             try:
+                await uncount(self._client, _path(order.name), order.uid)
                 await self._client.delete(_path(order.name), body)
             except (NotFound, Conflict):
                 return
@@ -282,8 +287,11 @@ def _path(name: PodName) -> str:
     return f"/api/v1/namespaces/{namespace}/pods/{pod}"
 
 
-def _devices(devices: tuple[int, ...]) -> dict[str, str]:
-    return {names.DEVICES_ANNOTATION: ",".join(map(str, devices))} if devices else {}
+def _notes(order: o.Bind) -> dict[str, str]:
+    notes = {names.DEVICES_ANNOTATION: ",".join(map(str, order.devices))} if order.devices else {}
+    if order.minimum:
+        notes[names.MINIMUM_ANNOTATION] = str(order.minimum)
+    return notes
 
 
 def _name(name: PodName) -> str:

@@ -7,8 +7,8 @@ from gangsched.core.defrag import Budget, Mover, describe_moves
 from gangsched.core.engine import Engine
 from gangsched.core.model import GangId, Waiting
 from gangsched.core.placement.advise import advise
-from gangsched.core.planner import Plan, Planned
-from gangsched.core.policy import Eviction, Placer
+from gangsched.core.planner import Plan, Planned, starts
+from gangsched.core.policy import Eviction, Policies
 from gangsched.core.progress import Progress
 from gangsched.core.queueing.cycle import Refused
 from gangsched.core.refusal import Reason, Refusal, Remedy
@@ -20,11 +20,11 @@ from gangsched.kube.client import KubeClient
 class Counsel:
     """Looks at the cluster, then advises gang after gang on that view."""
 
-    def __init__(self, client: KubeClient, config: SchedulerConfig, placer: Placer) -> None:
+    def __init__(self, client: KubeClient, config: SchedulerConfig, policies: Policies) -> None:
         self._client = client
         self._mode = config.defragment
         self._budget = Budget(config.defragment_gpu_s, config.defragment_gangs)
-        self._placer = placer
+        self._policies = policies
         self._snapshot: Snapshot | None = None
         self._protected: frozenset[GangId] = frozenset()
         self._now_s = 0.0
@@ -35,21 +35,21 @@ class Counsel:
         if self._mode != "off":
             self._protected = await disruption.protected(self._client, engine, self._looks)
             self._looks += 1
-        self._snapshot = engine.snapshot(now_s, who=Asked.NONE)
+        self._snapshot = engine.snapshot(now_s, who=Asked.ALL)
         self._now_s = now_s
 
     def on(self, waiting: Waiting) -> Snapshot:
         """Return the view, to think about one gang on."""
         assert self._snapshot is not None, "look comes first"  # noqa: S101
         progress = Progress(waiting.gang.id)
-        return replace(self._snapshot, waiting=(waiting,), progress=progress)
+        return replace(self._snapshot, progress=progress)
 
     def advise(self, waiting: Waiting, refusal: Refusal, snapshot: Snapshot) -> Plan:
         """Return the refusal with remedies, or the placement that moving others makes room for."""
-        advised = advise(waiting, snapshot, refusal)
+        advised = advise(waiting, snapshot, refusal, self._starts)
         if self._mode == "off" or refusal.reason not in (Reason.NO_ROOM, Reason.TOPOLOGY):
             return Plan((), (Refused(waiting, advised),), advice=True)
-        mover = Mover(snapshot, self._placer, self._now_s, self._budget, self._protected)
+        mover = Mover(snapshot, self._policies.placer, self._now_s, self._budget, self._protected)
         moves = mover.make_room(waiting)
         if moves is None or moves.placement is None:
             return Plan((), (Refused(waiting, advised),), advice=True)
@@ -62,3 +62,7 @@ class Counsel:
         remedy = Remedy("move", f"moving {describe_moves(moves)}")
         advised = replace(advised, remedies=(*advised.remedies, remedy))
         return Plan((), (Refused(waiting, advised),), advice=True)
+
+    def _starts(self, waiting: Waiting, snapshot: Snapshot, at_s: float | None) -> bool:
+        now_s = self._now_s if at_s is None else at_s
+        return starts(waiting, snapshot, self._policies, now_s)

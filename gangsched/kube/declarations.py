@@ -13,13 +13,22 @@ if TYPE_CHECKING:
 
 
 class PriorityClasses(Receiver):
-    """PriorityClasses: what a group's class name is worth."""
+    """PriorityClasses: what a group's class name is worth, and what pods are that name none."""
 
     kind = "PriorityClass"
 
+    def __init__(self, scheduler: "Scheduler") -> None:
+        super().__init__(scheduler)
+        self._defaults: dict[str, int] = {}
+
     def take(self, raw: bytes) -> None:
         """Turn an object into facts."""
-        name, value = groups.priority_class(raw)
+        name, value, default = groups.priority_class(raw)
+        _, _, uid = groups.group_key(raw)
+        self._defaults.pop(uid, None)
+        if default:
+            self._defaults[uid] = value
+        self._choose()
         new = name not in self.scheduler.priorities
         self.scheduler.priorities[name] = value
         if new:
@@ -28,6 +37,12 @@ class PriorityClasses(Receiver):
 
     def gone(self, uid: str, raw: bytes | None) -> None:
         """Groups that name it keep the value they were read with."""
+        self._defaults.pop(uid, None)
+        self._choose()
+
+    def _choose(self) -> None:
+        """Of several defaults the API server takes the least."""
+        self.scheduler.default_priority = min(self._defaults.values(), default=None)
 
 
 class Namespaces(Named):

@@ -11,7 +11,7 @@ import msgspec
 
 from gangsched.api import names
 from gangsched.core import facts as f
-from gangsched.core.bounds import AMOUNT, SHARED_GPUS
+from gangsched.core.bounds import AMOUNT, PODS_OF_GANG, SHARED_GPUS
 from gangsched.core.jobs.jobset_parts import FIRST_RANK
 from gangsched.core.model import (
     NO_CONSTRAINTS,
@@ -28,6 +28,7 @@ from gangsched.core.model import (
 from gangsched.core.numbers import whole
 from gangsched.core.shown import shown
 from gangsched.kube.asking import check, short
+from gangsched.kube.claims import Claims, both, claimed
 from gangsched.kube.constraints import of_pod, share
 from gangsched.kube.membership import foreign_id, gang_of, minimum_of
 from gangsched.kube.quantities import DecodeError, amounts, at_most, seconds
@@ -48,12 +49,6 @@ _NOTHING: Mapping[str, str] = {}
 
 _BEYOND_NAMED = 8
 """Of many volumes the first are named."""
-
-_BEYOND_VOLUMES = {
-    "persistentVolumeClaim": "PersistentVolumeClaim",
-    "ephemeral": "ephemeral volume",
-    "csi": "CSI volume",
-}
 
 
 def _add(total: dict[str, int], more: dict[str, int]) -> None:
@@ -157,13 +152,7 @@ def _term(term: SelectorTerm) -> NodeTerm:
     )
 
 
-def _beyond(spec: PodSpec) -> tuple[str, ...]:
-    found = [
-        f"{label} {volume.get('name', '')}"
-        for volume in spec.volumes
-        for key, label in _BEYOND_VOLUMES.items()
-        if key in volume
-    ]
+def _beyond(spec: PodSpec, found: list[str]) -> tuple[str, ...]:
     if spec.affinity is not None and spec.affinity.pod_affinity:
         found.append("pod affinity")
     if spec.affinity is not None and spec.affinity.pod_anti_affinity:
@@ -198,8 +187,9 @@ def needs(
     spec: PodSpec,
     annotations: Mapping[str, str] = _NOTHING,
     status: PodStatus = _NO_STATUS,
+    claims: Claims | None = None,
 ) -> PodNeeds:
-    """Return what a pod asks of its node.
+    """Return what a pod asks of its node, and what the volumes of its `claims` do.
 
     Raises:
         DecodeError: a quantity or an annotation about GPUs is wrong, or it is beyond a bound.
@@ -212,6 +202,9 @@ def needs(
         if affinity.required is not None:
             required = tuple(map(_term, affinity.required.node_selector_terms))
         preferred = tuple((p.weight, _term(p.preference)) for p in affinity.preferred)
+    allowed, beyond = claimed(spec, claims)
+    for terms in allowed:
+        required = both(required, terms)
     for t in spec.tolerations:
         short((t.key, t.operator, t.value, t.effect))  # before it is remembered
     asked = PodNeeds(
@@ -225,7 +218,7 @@ def needs(
             _toleration(t.key, t.operator, t.value, t.effect) for t in spec.tolerations
         ),
         host_ports=_host_ports(spec),
-        beyond=_beyond(spec),
+        beyond=_beyond(spec, beyond),
         share=share(annotations),
     )
     check(asked)
@@ -254,7 +247,12 @@ def stamp(pod: Pod) -> tuple[int, int] | None:
     return pod.metadata.generation, hash(_encode(sizes))
 
 
-def pod_fact(pod: Pod, schedulers: frozenset[str], known: PodNeeds | None = None) -> f.PodSeen:
+def pod_fact(
+    pod: Pod,
+    schedulers: frozenset[str],
+    known: PodNeeds | None = None,
+    claims: Claims | None = None,
+) -> f.PodSeen:
     """Turn a pod into its fact; `known` saves reading needs that cannot have changed.
 
     Whatever is wrong with a pod is told with it: it takes room all the same.
@@ -265,7 +263,7 @@ def pod_fact(pod: Pod, schedulers: frozenset[str], known: PodNeeds | None = None
     gates = [gate.name for gate in spec.scheduling_gates]
     # GPUs are shared by what our schedulers plan; others keep books of their own.
     annotations = metadata.annotations if ours else _NOTHING
-    wants, invalid = (known, "") if known is not None else _takes(pod, annotations)
+    wants, invalid = (known, "") if known is not None else _takes(pod, annotations, claims)
     asked = NO_CONSTRAINTS
     devices: tuple[int, ...] = ()
     try:
@@ -298,15 +296,18 @@ def pod_fact(pod: Pod, schedulers: frozenset[str], known: PodNeeds | None = None
         started_s=seconds(pod.status.start_time) or None,
         ready=_ready(pod),
         invalid=invalid if ours else "",
+        minimum=_started_with(annotations) if spec.node_name else 0,
     )
 
 
-def _takes(pod: Pod, annotations: Mapping[str, str]) -> tuple[PodNeeds, str]:
+def _takes(
+    pod: Pod, annotations: Mapping[str, str], claims: Claims | None = None
+) -> tuple[PodNeeds, str]:
     """Return what a pod takes, and what is wrong with what it says of that."""
     if pod.spec.node_name and not _said_by_us(annotations):
         annotations = _NOTHING
     try:
-        return needs(pod.spec, annotations, pod.status), ""
+        return needs(pod.spec, annotations, pod.status, claims), ""
     except DecodeError as error:
         problem = str(error)
     part = None
@@ -360,6 +361,11 @@ def _rank(labels: Mapping[str, str]) -> int | None:
         if index is not None:
             return index + (whole(labels.get(FIRST_RANK, "")) or 0)
     return None
+
+
+def _started_with(annotations: Mapping[str, str]) -> int:
+    """Return what our binding wrote of the gang's minimum; 0 where it wrote nothing."""
+    return whole(annotations.get(names.MINIMUM_ANNOTATION, ""), PODS_OF_GANG.most) or 0
 
 
 def _devices(annotations: Mapping[str, str]) -> tuple[int, ...]:

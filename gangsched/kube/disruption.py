@@ -1,4 +1,4 @@
-"""Which gangs PodDisruptionBudgets protect from being moved."""
+"""Which gangs PodDisruptionBudgets protect from being moved, or stopped before others are."""
 
 import asyncio
 from urllib.parse import quote
@@ -75,22 +75,45 @@ async def protected(client: KubeClient, engine: Engine, turn: int = 0) -> frozen
     Where budgets cannot be read, or are too many, all gangs of a namespace count as protected. Of
     very many namespaces some are read, others at the next `turn`.
     """
-    movable: dict[str, set[GangId]] = {}
-    for one in engine.running():
-        if one.movable:
-            movable.setdefault(one.gang.id.partition("/")[0], set()).add(one.gang.id)
-    names = sorted(movable)
+    movable = frozenset(one.gang.id for one in engine.running() if one.movable)
+    return await _protected_of(movable, client, engine, turn, unread=movable)
+
+
+async def stoppable_protected(
+    client: KubeClient, engine: Engine, turn: int = 0
+) -> frozenset[GangId]:
+    """Return of the gangs that queues may stop those of which a budget spares fewer pods.
+
+    Where budgets cannot be read, or are too many, a gang counts for what it did before: whoever
+    writes too many gains nothing.
+    """
+    stoppable = frozenset(one.gang.id for one in engine.running() if one.gang.preemptible)
+    return await _protected_of(stoppable, client, engine, turn, unread=engine.protected)
+
+
+async def _protected_of(
+    gangs: frozenset[GangId],
+    client: KubeClient,
+    engine: Engine,
+    turn: int,
+    unread: frozenset[GangId],
+) -> frozenset[GangId]:
+    """Return the protected ones of some gangs; of what cannot be read those that are `unread`."""
+    by_namespace: dict[str, set[GangId]] = {}
+    for gang in gangs:
+        by_namespace.setdefault(gang.partition("/")[0], set()).add(gang)
+    names = sorted(by_namespace)
     first = turn * NAMESPACES_READ.most % max(len(names), 1)
     found: set[GangId] = set()
     for at, namespace in enumerate((*names[first:], *names[:first])):
-        gangs = movable[namespace]
+        here = by_namespace[namespace]
         if at >= NAMESPACES_READ.most:
-            found |= gangs
+            found |= here & unread
             continue
         try:
-            found |= gangs & await _protected_in(namespace, client, engine)
+            found |= here & await _protected_in(namespace, client, engine)
         except (KubeError, msgspec.DecodeError, _TooManyError):
-            found |= gangs
+            found |= here & unread
     return frozenset(found)
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 from pydantic import ValidationError
 
-from gangsched.api import dialects
-from gangsched.api.podgroup import PodGroupSpec, PodGroupStatus
+from gangsched.api import dialects, keys
+from gangsched.api.podgroup import PodGroupSpec, PodGroupStatus, RoleSpec
 from gangsched.api.topology import TopologySpec
 from gangsched.config import one_sentence
 from gangsched.core import facts as f
@@ -18,6 +18,7 @@ from gangsched.core.shown import shown
 from gangsched.core.topology import Topology
 from gangsched.kube import constraints, mig
 from gangsched.kube.asking import few
+from gangsched.kube.claims import Claims
 from gangsched.kube.decode import needs
 from gangsched.kube.quantities import DecodeError, UnknownClassError, amounts, seconds
 from gangsched.kube.structs import (
@@ -64,6 +65,12 @@ def node_fact(raw: bytes) -> f.NodeSeen:
     )
 
 
+def misspelt(raw: bytes) -> str:
+    """Return a sentence about an object's labels and annotations that mean nothing."""
+    metadata = any_decoder.decode(raw).metadata
+    return keys.unknown(metadata.labels, metadata.annotations)
+
+
 def topology(raw: bytes) -> Topology:
     """Read a Topology.
 
@@ -84,8 +91,8 @@ def node_name(raw: bytes) -> NodeName:
     return NodeName(any_decoder.decode(raw).metadata.name)
 
 
-def priority_class(raw: bytes) -> tuple[str, int]:
-    """Return a PriorityClass's name and value.
+def priority_class(raw: bytes) -> tuple[str, int, bool]:
+    """Return a PriorityClass's name and value, and whether it is that of pods which name none.
 
     Raises:
         DecodeError: it is not understood.
@@ -95,11 +102,18 @@ def priority_class(raw: bytes) -> tuple[str, int]:
         decoded = priority_class_decoder.decode(raw)
     except msgspec.DecodeError as error:
         raise DecodeError(f"PriorityClass: {error}") from error
-    return decoded.metadata.name, decoded.value
+    return decoded.metadata.name, decoded.value, decoded.global_default
 
 
-def pod_group(raw: bytes, priorities: dict[str, int]) -> tuple[Gang, PodGroupStatus, str]:
+def pod_group(
+    raw: bytes,
+    priorities: dict[str, int],
+    default: int | None = None,
+    claims: Claims | None = None,
+) -> tuple[Gang, PodGroupStatus, str]:
     """Read a PodGroup of ours: the gang, its written status and its uid.
+
+    `default` is the priority of pods that name no class, where the cluster has such a class.
 
     Raises:
         DecodeError: it is not understood; `gang` of the error tells which group.
@@ -111,21 +125,7 @@ def pod_group(raw: bytes, priorities: dict[str, int]) -> tuple[Gang, PodGroupSta
         subject = f"PodGroup {key}"
         asked = constraints.merged(group.spec, group.metadata.annotations, subject)
         spec = PodGroupSpec.model_validate(asked)
-        roles = tuple(
-            Role(
-                role.name,
-                role.count,
-                role.count if role.minCount is None else role.minCount,
-                None if role.template is None else _template_needs(role.name, role.template),
-                constraints.role_near(
-                    role.topology,
-                    _annotations(role.name, role.template or {}),
-                    f"{subject}: spec.roles[{role.name}].template",
-                ),
-                PodName(f"{group.metadata.namespace}/{role.podName}") if role.podName else None,
-            )
-            for role in spec.roles
-        )
+        roles = tuple(_role(role, group.metadata.namespace, subject, claims) for role in spec.roles)
     except ValidationError as error:
         raise DecodeError(one_sentence(error, f"PodGroup {key}: spec")) from error
     except DecodeError as error:
@@ -146,7 +146,7 @@ def pod_group(raw: bytes, priorities: dict[str, int]) -> tuple[Gang, PodGroupSta
         raise DecodeError(
             f"PodGroup {key}: spec.minMember is {minimum}, above the {total} pods of its roles"
         )
-    priority = _priority(spec, priorities, key)
+    priority = _priority(spec, priorities, default, group)
     gang = Gang(
         GangId(key),
         minimum,
@@ -170,12 +170,55 @@ def pod_group(raw: bytes, priorities: dict[str, int]) -> tuple[Gang, PodGroupSta
     return gang, status, group.metadata.uid
 
 
-def _priority(spec: PodGroupSpec, priorities: dict[str, int], key: str) -> int | None:
-    priority = priorities.get(spec.priorityClassName)
-    if spec.priorityClassName and priority is None:
+def _role(role: RoleSpec, namespace: str, subject: str, claims: Claims | None) -> Role:
+    return Role(
+        role.name,
+        role.count,
+        role.count if role.minCount is None else role.minCount,
+        None if role.template is None else _template_needs(role.name, role.template, claims),
+        constraints.role_near(
+            role.topology,
+            _annotations(role.name, role.template or {}),
+            f"{subject}: spec.roles[{role.name}].template",
+        ),
+        PodName(f"{namespace}/{role.podName}") if role.podName else None,
+    )
+
+
+def _priority(
+    spec: PodGroupSpec, priorities: dict[str, int], default: int | None, group: GroupObject
+) -> int | None:
+    """Return the priority of a group's own class, else the highest that its pods will have.
+
+    None where neither it nor a template says anything: what its pods have counts, once they exist.
+    """
+    key = f"{group.metadata.namespace}/{group.metadata.name}"
+    if spec.priorityClassName:
         where = f"PodGroup {key}: spec.priorityClassName"
-        raise UnknownClassError(where, spec.priorityClassName, priorities)
-    return priority
+        for owner in group.metadata.owner_references:
+            if owner.controller and owner.api_version.startswith("kubeflow.org/"):
+                job = f"{owner.kind} {group.metadata.namespace}/{owner.name}"
+                where = f"{job}: spec.runPolicy.schedulingPolicy.priorityClass"  # what a user wrote
+        return _value(spec.priorityClassName, where, priorities)
+    templates = [(role.name, role.template) for role in spec.roles if role.template is not None]
+    classes = [(role, (one.get("spec") or {}).get("priorityClassName")) for role, one in templates]
+    if default is None and not any(name for _, name in classes):
+        return None
+    found = [
+        _value(
+            name, f"PodGroup {key}: spec.roles[{role}].template.spec.priorityClassName", priorities
+        )
+        if name
+        else default or 0
+        for role, name in classes
+    ]
+    return max(found, default=None)
+
+
+def _value(name: str, where: str, priorities: dict[str, int]) -> int:
+    if name not in priorities:
+        raise UnknownClassError(where, name, priorities)
+    return priorities[name]
 
 
 def _queue(group: GroupObject, spec: PodGroupSpec) -> str:
@@ -229,14 +272,14 @@ def _status(values: dict[str, Any]) -> PodGroupStatus:
         )  # ours alone: a foreign scribble is overwritten by the next write
 
 
-def _template_needs(role: str, template: dict[str, Any]) -> PodNeeds:
+def _template_needs(role: str, template: dict[str, Any], claims: Claims | None) -> PodNeeds:
     try:
         spec = msgspec.convert(template.get("spec", {}), PodSpec)
     except msgspec.ValidationError as error:
         raise DecodeError(f"spec.roles[{role}].template.spec: {error}") from error
     annotations = _annotations(role, template)
     try:
-        return needs(spec, annotations)
+        return needs(spec, annotations, claims=claims)
     except DecodeError as error:
         raise DecodeError(f"spec.roles[{role}].template.spec: {error}") from error
 

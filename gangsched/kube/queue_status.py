@@ -155,8 +155,7 @@ def head_of(
 
     def key(gang: GangId) -> tuple[float, str]:
         found = predictions.get(gang)
-        state = engine.gangs[gang]
-        since_s = state.since_s if state.since_s is not None else now_s
+        since_s = engine.gangs[gang].waits_since_s()
         return (float(found.position) if found is not None else 1e9 + since_s, gang)
 
     first = min(waiting, key=key)

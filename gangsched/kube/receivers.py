@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gangsched.api import names
+from gangsched.api.keys import unknown
 from gangsched.core import facts as f
 from gangsched.core import orders as o
 from gangsched.core.gangs import Stage
 from gangsched.core.model import Gang, GangId, NodeName, PodName, PodNeeds, PodUid
 from gangsched.kube import decode, foreign, groups
 from gangsched.kube.bounds import PlannedPods
+from gangsched.kube.claims import Claims
 from gangsched.kube.errors import EngineError
 from gangsched.kube.membership import foreign_id, implicit_gang
 from gangsched.kube.quantities import DecodeError, UnknownClassError
@@ -154,12 +156,13 @@ class PodsSeen(Receiver):
         with contextlib.suppress(Exception):  # said when it is taken
             self._read(decode.decode_pod(raw))
 
-    def _read(self, pod: Pod) -> f.PodSeen:
+    def _read(self, pod: Pod, claims: Claims | None = None) -> f.PodSeen:
         """Turn a pod into its fact; what a bound one takes changes as it is resized alone."""
         stamp = decode.stamp(pod)
         known = self._needs.get(pod.metadata.uid)
         same = known is not None and stamp is not None and known[0] == stamp
-        fact = decode.pod_fact(pod, self.scheduler.names, known[1] if known and same else None)
+        kept = known[1] if known and same else None
+        fact = decode.pod_fact(pod, self.scheduler.names, kept, claims)
         if not fact.invalid:  # what is wrong with it must be said again
             self._needs[fact.uid] = (stamp, fact.needs)
         return fact
@@ -168,7 +171,10 @@ class PodsSeen(Receiver):
         """Turn an object into facts."""
         scheduler = self.scheduler
         pod = decode.decode_pod(raw)
-        fact = scheduler.engine.as_known(self._read(pod))
+        claims = scheduler.volumes.asked(pod.metadata.namespace)
+        fact = scheduler.engine.as_known(self._read(pod, claims))
+        waits = fact.gang is not None and fact.node is None
+        scheduler.volumes.wait(self, fact.uid, raw, claims.lacks if waits else None)
         if fact.gang is None and fact.node is None:
             return  # another scheduler's pod, and it takes no room yet
         known = scheduler.engine.pod(fact.uid)
@@ -198,11 +204,12 @@ class PodsSeen(Receiver):
     def _declare(self, pod: Pod, fact: f.PodSeen) -> None:
         """Tell the engine of a gang that its pods declare; a wrong one never changes another."""
         assert fact.gang is not None, "asked by take"  # noqa: S101
-        metadata = pod.metadata
-        subject = Subject("v1", "Pod", metadata.namespace, metadata.name, metadata.uid)
-        self.scheduler.status.subject(fact.gang, subject)
         known = self.scheduler.engine.gangs.get(fact.gang)
         gang = implicit_gang(pod)
+        alone = gang is not None and gang.min_member == 1
+        self.scheduler.status.subject(fact.gang, _stands_for(pod, alone=alone))
+        metadata = pod.metadata
+        self.scheduler.status.hint(fact.gang, unknown(metadata.labels, metadata.annotations))
         if gang is None or gang.id != fact.gang:
             return
         if known is not None and known.spec is not None:
@@ -230,6 +237,7 @@ class PodsSeen(Receiver):
     def gone(self, uid: str, raw: bytes | None) -> None:
         """Take note that an object was deleted."""
         self._needs.pop(uid, None)
+        self.scheduler.volumes.forget(uid)
         if self.scheduler.binding is not None:
             self.scheduler.binding.forget(PodUid(uid))
         pod = self.scheduler.engine.pod(PodUid(uid))
@@ -256,6 +264,7 @@ class Groups(Named):
         self._read.add(uid)
         self.scheduler.status.valid(gang.id)
         self.scheduler.declare(gang)
+        self.scheduler.status.hint(gang.id, groups.misspelt(raw))
         return new
 
     def misunderstood(self, raw: bytes, gang_id: GangId, message: str) -> None:
@@ -290,7 +299,10 @@ class PodGroups(Groups):
     def take(self, raw: bytes) -> None:
         """Turn an object into facts."""
         scheduler = self.scheduler
-        gang, status, uid = groups.pod_group(raw, scheduler.priorities)
+        claims = scheduler.volumes.asked(groups.group_key(raw)[0])
+        classes = scheduler.priorities, scheduler.default_priority
+        gang, status, uid = groups.pod_group(raw, *classes, claims)
+        scheduler.volumes.wait(self, uid, raw, claims.lacks)
         runs = status.phase in ("Reserved", "Binding", "Placed")
         self._planned.admit(uid, gang, raw, runs=runs)
         new = self.understood(raw, gang)
@@ -324,21 +336,15 @@ class PodGroups(Groups):
         namespace, name, uid = groups.group_key(raw)
         if self.remember(raw, gang_id):
             self.adopt(gang_id, raw)
-        subject = Subject(
-            f"{names.GROUP}/{names.VERSION}",
-            "PodGroup",
-            namespace,
-            name,
-            uid,
-            has_status=True,
-            owned=groups.is_owned(raw),
-        )
+        it = f"{names.GROUP}/{names.VERSION}", "PodGroup", namespace, name, uid
+        subject = Subject(*it, has_status=True, owned=groups.is_owned(raw))
         self.scheduler.status.subject(gang_id, subject)
         return uid
 
     def gone(self, uid: str, raw: bytes | None) -> None:
         """Take note that an object was deleted."""
         super().gone(uid, raw)
+        self.scheduler.volumes.forget(uid)
         for held in self._planned.release(uid):
             self.seen(held)
 
@@ -358,10 +364,6 @@ class Foreign(Groups):
         gang = self._kind.read(group, scheduler.priorities, scheduler.names)
         if gang is None:
             return
-        known = scheduler.engine.gangs.get(gang.id)
-        if known is not None and known.spec is not None and known.bound_count():
-            # Growing a running gang's minimum would make it one that runs in part.
-            gang = replace(gang, min_member=min(gang.min_member, known.spec.min_member))
         self.understood(raw, gang)
         if self._kind.status is not None:
             scheduler.status.touch(gang.id)
@@ -380,3 +382,16 @@ class Foreign(Groups):
         subject = Subject(kind.api_version, kind.kind, namespace, name, uid, theirs=kind)
         self.scheduler.status.subject(gang_id, subject)
         return uid
+
+
+def _stands_for(pod: Pod, *, alone: bool) -> Subject:
+    """Return what Events of a gang are about that no object declares.
+
+    That is what made the pods: of many pods nobody would look at the right one. Of a pod that is a
+    gang by itself, or that nobody made, it is the pod.
+    """
+    metadata = pod.metadata
+    owner = next((one for one in metadata.owner_references if one.controller), None)
+    if owner is None or alone or not owner.uid:
+        return Subject("v1", "Pod", metadata.namespace, metadata.name, metadata.uid)
+    return Subject(owner.api_version, owner.kind, metadata.namespace, owner.name, owner.uid)

@@ -45,10 +45,12 @@ from gangsched.kube.others import Others
 from gangsched.kube.quarantine import Quarantine
 from gangsched.kube.queue_status import QueueStatusWriter
 from gangsched.kube.receivers import Foreign, Nodes, PodGroups, PodsSeen, Receiver
+from gangsched.kube.served import ServedNames
 from gangsched.kube.status import Status
 from gangsched.kube.thinking import Guarded, Thinking
 from gangsched.kube.topology_status import TopologyStatusWriter
 from gangsched.kube.users import Users
+from gangsched.kube.volumes import Volumes, watched
 from gangsched.kube.watch import Watch, long_lived
 from gangsched.kube.workloads import PATH as WORKLOADS
 from gangsched.kube.workloads import Workloads
@@ -109,12 +111,14 @@ class Scheduler:
         self.topology_status = TopologyStatusWriter(client)
         self.history = HistoryKeeper(client, config.history_config_map)
         self.others = Others(self.engine, self.namespaces, named=config.name_others)
+        self.served = ServedNames(client, config.history_config_map)
         self.status = Status(client, self._standing, self.others.told)
         self.queue_status = QueueStatusWriter(client, self.now_s, name_gangs=config.name_others)
         self.users = Users(client)
         self.quarantine = Quarantine(client, config.history_config_map)
         self.planned_pods_max = config.planned_pods_max
         self.priorities: dict[str, int] = {}
+        self.default_priority: int | None = None
         self._client = client
         self._config = config
         self.policies = policies
@@ -125,6 +129,7 @@ class Scheduler:
         self.queues = Queues(self)
         self.receivers: list[Receiver] = []
         self.workloads = Workloads(self)
+        self.volumes = Volumes()
         self.thinking = Thinking(self)
         self.beside = Beside(self, client, config)
         plan_s = config.plan_deadline_s
@@ -166,6 +171,8 @@ class Scheduler:
         What they hear is kept back until `lead` returns: the engine must not follow the world
         while somebody else changes it, but what it will need is here already.
         """
+        if self.look_only:  # pods of all its names are those of the scheduler that leads
+            self.names |= await self.served.read()
         first: dict[str, tuple[str, Receiver, bool]] = {
             "PriorityClass": (
                 "/apis/scheduling.k8s.io/v1/priorityclasses",
@@ -178,6 +185,7 @@ class Scheduler:
             "Queue": (QUEUES, self.queues, True),
             "Reservation": (RESERVATIONS, Reservations(self), True),
             "Node": ("/api/v1/nodes", Nodes(self), False),
+            **watched(self),
             "Pod": ("/api/v1/pods", PodsSeen(self), False),
         }
         then: dict[str, tuple[str, Receiver, bool]] = {
@@ -309,8 +317,7 @@ class Scheduler:
         if report.reason == "Placed" and not report.met:
             self.metrics.gangs_placed.inc()
             gang = self.engine.gangs.get(report.gang)
-            since_s = gang.since_s if gang is not None else None
-            if gang is not None and since_s:
+            if gang is not None and (since_s := gang.waits_since_s()):
                 self._waited(gang, max(self.now_s() - since_s, 0.0))
         elif report.reason == "Broken":
             self.metrics.gangs_broken.inc()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gangsched.api import names
+from gangsched.api import keys, names
 from gangsched.core.forecast import Prediction
 from gangsched.core.model import GangId
 from gangsched.core.orders import Release, Report, Reserve
@@ -24,27 +24,29 @@ from gangsched.kube.errors import Invalid, KubeError, NotFound, Throttled, Unava
 from gangsched.kube.lanes import Lanes
 from gangsched.kube.paths import named
 from gangsched.kube.stamps import stamp
-from gangsched.kube.words import Word, adopted, as_data, readable, remedies
+from gangsched.kube.words import WARNINGS, Word, adopted, as_data, readable, remedies
 
 log = logging.getLogger(__name__)
 
 _WRITERS = 8
 _AGAIN_S = 5.0
 _MESSAGE_MAX = 1024
-_WARNINGS = frozenset(
-    {"Broken", "BelowMinimum", "Invalid", "Preempted", "Shrunk", "GivenUp", "PlanFailed"}
-) | {Reason.NOT_ADMITTED.value}
 _QUIET = frozenset({"Reserved", "BackingOff"})
 """Said in the status alone: an Event more for every gang would be a write more."""
 
 _TOLD_BY_OWNERS = frozenset({"Placed"})
 """What the job of a group says in its own Events."""
 
-_PASSING = frozenset({"TooFewPods", "SchedulingGated", "Reserved"})
+_PASSING_S = {
+    "TooFewPods": 0.5,
+    "SchedulingGated": 0.5,
+    "Reserved": 0.5,
+    Reason.NO_GROUP.value: 5.0,
+}
 """States most gangs pass within moments: told only if they last, or every pod of a large gang
-would cost a status write and an Event."""
+would cost a status write and an Event. Pods are seen before the object that declares their gang,
+and leave after it."""
 
-_PASSING_S = 0.5
 _EVENTS_MAX = 8
 
 _TOLD_AT_ONCE = 100
@@ -147,9 +149,9 @@ class Status:
                     message += remedies(refusal)
                 message = self.told(message, order.gang)
                 word.message = message[:1].upper() + message[1:][: _MESSAGE_MAX - 1]
-                if reason in _PASSING:
+                if reason in _PASSING_S:
                     asyncio.get_running_loop().call_later(
-                        _PASSING_S, self._if_it_lasts, order.gang, reason
+                        _PASSING_S[reason], self._if_it_lasts, order.gang, reason
                     )
                     return
                 if not again and not order.met:  # the same with other numbers is no Event
@@ -210,6 +212,11 @@ class Status:
             word = self._words.setdefault(gang, Word())
             told = f"{message}. What was declared before goes on."
             word.events = [*word.events[1 - _EVENTS_MAX :], ("Invalid", told)]
+            self._changed(gang, word)
+
+    def hint(self, gang: GangId, message: str) -> None:
+        """Tell once what is written on a gang's objects and means nothing."""
+        if message and (word := self._words.setdefault(gang, Word())).hint(keys.REASON, message):
             self._changed(gang, word)
 
     def valid(self, gang: GangId) -> None:
@@ -328,7 +335,7 @@ class Status:
             reason, message = word.said = word.events.pop(0)
             if subject.owned and reason in _TOLD_BY_OWNERS:
                 continue
-            kind = "Warning" if reason in _WARNINGS else "Normal"
+            kind = "Warning" if reason in WARNINGS else "Normal"
             try:
                 await post_event(self.client, subject, kind, reason, message)
             except (Unavailable, Throttled):

@@ -19,6 +19,7 @@ class Owner(Struct):
     api_version: str = ""
     kind: str = ""
     name: str = ""
+    uid: str = ""
     controller: bool = False
 
 
@@ -159,6 +160,7 @@ class PodSpec(Struct):
     affinity: Affinity | None = None
     tolerations: list[TolerationSpec] = []
     priority: int = 0
+    priority_class_name: str = ""
     scheduling_gates: list[Gate] = []
     host_network: bool = False
     volumes: list[dict[str, Any]] = []
@@ -278,6 +280,7 @@ class PriorityClass(Struct):
 
     metadata: Metadata
     value: int = 0
+    global_default: bool = False
 
 
 class AnyObject(Struct):

@@ -5,15 +5,45 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gangsched.api import keys
 from gangsched.core.forecast import Prediction
 from gangsched.core.model import NodeName, PodName
-from gangsched.core.refusal import Refusal
+from gangsched.core.refusal import Reason, Refusal
 from gangsched.kube.quantities import seconds
 from gangsched.kube.stamps import stamp
+
+WARNINGS = frozenset(
+    {
+        "Broken",
+        "BelowMinimum",
+        "Invalid",
+        "Preempted",
+        "Shrunk",
+        "GivenUp",
+        "PlanFailed",
+        keys.REASON,
+    }
+) | {
+    reason.value
+    for reason in (
+        Reason.NOT_ADMITTED,
+        Reason.UNKNOWN_QUEUE,
+        Reason.QUEUE_INVALID,
+        Reason.MISCONFIGURED,
+        Reason.NOT_PERMITTED,
+        Reason.NO_GROUP,
+        Reason.UNSATISFIABLE,
+        Reason.TOO_LARGE,
+        Reason.BEYOND_QUOTA,
+        Reason.BEYOND_PLANNER,
+    )
+}
+"""What somebody has to mend; a gang that only waits for its turn is told so in a Normal Event."""
 
 _REFUSALS = frozenset({"Unschedulable", "UnschedulableOnNodePool", "PodGroupScheduled"})
 """Conditions of Volcano, KAI and Kubernetes, with a sentence of ours under a reason of theirs."""
 
+_HINTS = 4
 _TIMES = frozenset({"lastTransitionTime", "transitionID"})
 
 
@@ -42,6 +72,15 @@ class Word:
     standing: tuple[str, bool] = ("", False)
     written: Mapping[str, Any] | None = None
     stored: Mapping[str, Any] | None = None
+    hints: frozenset[str] = frozenset()
+
+    def hint(self, reason: str, message: str) -> bool:
+        """Add an Event that is said once; tell whether it is new. Only so many are."""
+        if message in self.hints or len(self.hints) >= _HINTS:
+            return False
+        self.hints |= {message}
+        self.events.append((reason, message))
+        return True
 
     def repeats(self, reason: str, message: str) -> bool:
         """Tell whether this is what was said last."""

@@ -1,8 +1,11 @@
 """What is known of one training job between two looks at it."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from gangsched.core.jobs.model import JobEvent, Json
+
+_ROLES, _LETTERS = 16, 63
 
 
 @dataclass(slots=True)
@@ -32,3 +35,33 @@ class JobCache:
     """What was last written of objects that are not watched, by kind and name."""
 
     dropped: set[tuple[str, str]] = field(default_factory=set)
+
+    edited: tuple[str, ...] = ()
+    """Templates that changed since the last look, while pods had the old ones."""
+
+    def take(self, body: Json, specs: str) -> None:
+        """Take a job's newest state; `specs` is the field that holds its replica specs."""
+        before, now = _templates(self.body, specs), _templates(body, specs)
+        if self.pods and before.keys() == now.keys():
+            changed = (key[1] for key, one in before.items() if one != now[key])
+            self.edited = tuple(dict.fromkeys((*self.edited, *changed)))[:_ROLES]
+        self.body = body
+
+    def edits(self, specs: str) -> list[JobEvent]:
+        """Return what has to be said of templates that changed, once."""
+        fields = ", ".join(f"spec.{specs}.{role[:_LETTERS]}.template" for role in self.edited)
+        self.edited = ()
+        message = (
+            f"{fields} changed; pods that are there keep the template they were made from, pods "
+            f"that are made from now on have the new one: suspend and resume the job to replace all"
+        )
+        return [JobEvent("Warning", "TemplateChanged", message)] if fields else []
+
+
+def _templates(body: Json | None, specs: str) -> dict[tuple[str, str], Any]:
+    """Return the templates of a job by its uid and their roles; what has no shape has none."""
+    given = ((body or {}).get("spec") or {}).get(specs)
+    if body is None or not isinstance(given, dict):
+        return {}
+    uid = body["metadata"]["uid"]
+    return {(uid, key): one.get("template") for key, one in given.items() if isinstance(one, dict)}

@@ -7,11 +7,11 @@ watch shows it, so that a late cache never creates twice.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from gangsched.core.jobs import conditions
+from gangsched.core.jobs import conditions, waiting
 from gangsched.core.jobs.framework import Framework
 from gangsched.core.jobs.model import (
     GROUP_VERSION,
@@ -37,6 +37,7 @@ from gangsched.operators.objects import (
     answered,
     clock,
     collection,
+    elsewhere,
     ended,
     lives,
     newer,
@@ -49,13 +50,12 @@ from gangsched.operators.objects import (
     subject_of,
     with_env,
 )
-from gangsched.operators.parse import InvalidJobError, group_view, parse, pod_view
+from gangsched.operators.parse import InvalidJobError, parse, pod_view
 from gangsched.operators.precheck import NotYetError, RefusedError, precheck
 from gangsched.operators.work import Key, WorkQueue, all_done
 
 log = logging.getLogger(__name__)
 
-_MANAGERS = (None, "", "kubeflow.org/training-operator", "kubeflow.org/mpi-operator")
 _CONTENT = ("data", "rules", "subjects", "spec")
 """Fields of a job's documents that are brought back to what they should be."""
 
@@ -69,13 +69,18 @@ class JobController:
     part_kinds = frozenset({"Pod", "Service", "PodGroup"})
 
     def __init__(
-        self, client: KubeClient, scheduler: str, kind: Framework, env: Mapping[str, str] = NO_ENV
+        self,
+        client: KubeClient,
+        scheduler: str,
+        kind: Framework,
+        env: Mapping[str, str] = NO_ENV,
+        aliases: Sequence[str] = (),
     ) -> None:
-        """`env` is told to every container that does not have it."""
+        """`env` is told to every container that lacks it; `aliases` name our scheduler too."""
         self.kind = kind
         self._env = env
         self._client = client
-        self._scheduler = scheduler
+        self._scheduler, self._aliases = scheduler, aliases
         self._jobs: dict[Key, JobCache] = {}
         self._work = WorkQueue(self._step)
         self._slots = asyncio.Semaphore(_CREATIONS_AT_ONCE)
@@ -91,7 +96,7 @@ class JobController:
             cache.documents.clear()
             cache.dropped.clear()
             cache.held = ""
-        cache.body = body
+        cache.take(body, self.kind.specs)
         self._work.wake(_key(body))
 
     def job_gone(self, body: Json) -> None:
@@ -155,7 +160,7 @@ class JobController:
             return
         body = cache.body
         cache.went.clear()
-        if body["metadata"].get("deletionTimestamp") or _elsewhere(body):
+        if body["metadata"].get("deletionTimestamp") or elsewhere(body):
             return
         if cache.doubted and not conditions.finished(body.get("status") or {}):
             path = named(self._collection(key[0]), key[1])
@@ -165,7 +170,7 @@ class JobController:
             cache.doubted = bool(cache.went)  # more went while it was asked
         subject = subject_of(body, self.kind.api_version, self.kind.kind)
         try:
-            job = parse(body, self._scheduler, self.kind.kind)
+            job = parse(body, self._scheduler, self.kind.kind, self._aliases)
         except InvalidJobError as error:
             await self._reject(body, subject, str(error))
             return
@@ -187,7 +192,7 @@ class JobController:
     ) -> None:
         if actions.status is not None:
             await self._write_status(cache, job, actions.status)
-        for event in actions.events:
+        for event in (*actions.events, *cache.edits(self.kind.specs)):
             await self._tell(cache, subject, event)
         groups = collection(GROUP_VERSION, "PodGroup", job.namespace)
         # Before its pods: a gang that is over has not lost them.
@@ -358,7 +363,7 @@ class JobController:
             vanished=tuple(view(pod) for pod in vanished if owner_uid(pod) == job.uid),
             pods=tuple(sorted(map(view, mine), key=lambda pod: pod.name)),
             services=frozenset(n for n, s in cache.services.items() if owner_uid(s) == job.uid),
-            group=group_view(cache.group)
+            group=waiting.view(cache.group)
             if cache.group is not None and owner_uid(cache.group) == job.uid
             else None,
             held=cache.held,
@@ -383,16 +388,10 @@ class JobController:
             log.warning("%s/%s: %s", subject.namespace, subject.name, error)
 
     async def _tell(self, cache: JobCache, subject: Subject, event: JobEvent) -> None:
-        if event in cache.said:
+        if event.among(cache.said):
             return
         cache.said = [*cache.said[-_EVENTS_KEPT:], event]
         await post_event(self._client, subject, event.type, event.reason, event.message)
-
-
-def _elsewhere(body: Json) -> bool:
-    """Tell whether another controller was asked to run a job (KEP-693)."""
-    policy = (body.get("spec") or {}).get("runPolicy") or {}
-    return policy.get("managedBy") not in _MANAGERS
 
 
 def _key(body: Json) -> Key:

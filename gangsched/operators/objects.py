@@ -18,6 +18,8 @@ from gangsched.kube.status import Subject
 
 NO_ENV: Mapping[str, str] = MappingProxyType({})
 
+_MANAGERS = (None, "", "kubeflow.org/training-operator", "kubeflow.org/mpi-operator")
+
 
 def subject_of(body: Json, api_version: str, kind: str) -> Subject:
     """Return whose parts are made, and who asked for it."""
@@ -155,3 +157,9 @@ def only(body: Json) -> Json:
 def clock() -> Clock:
     """Return the present moment."""
     return Clock(time.time(), stamp())
+
+
+def elsewhere(body: Json) -> bool:
+    """Tell whether another controller was asked to run a job (KEP-693)."""
+    policy = (body.get("spec") or {}).get("runPolicy") or {}
+    return policy.get("managedBy") not in _MANAGERS

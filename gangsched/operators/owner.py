@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from gangsched.api import keys
 from gangsched.core.jobs.model import JobEvent, Json
 from gangsched.core.jobs.step import Clock
 from gangsched.core.jobs.tree import Owned, Ref, Steps, condition, set_condition
@@ -186,6 +187,8 @@ class OwnerController:
             return  # a successor took its name meanwhile
         if mended is not body and steps.status is None:
             steps.status = mended["status"]
+        if wrong := _misspelt(body):
+            await self._tell(cache, subject, JobEvent("Warning", keys.REASON, wrong, wrong))
         await self._carry_out(cache, subject, steps)
         if steps.again_in_s is not None:
             self._work.later(key, steps.again_in_s + 0.05)
@@ -299,7 +302,7 @@ class OwnerController:
         await self._tell(cache, subject, JobEvent("Warning", _REJECTED, message))
 
     async def _tell(self, cache: _Cache, subject: Subject, event: JobEvent) -> None:
-        if event in cache.said:
+        if event.among(cache.said):
             return
         cache.said = [*cache.said[-_EVENTS_KEPT:], event]
         await post_event(self._client, subject, event.type, event.reason, event.message)
@@ -313,6 +316,15 @@ def _without_rejection(body: Json) -> Json:
     if len(kept) == len(listed):
         return body
     return body | {"status": status | {"conditions": kept}}
+
+
+def _misspelt(body: Json) -> str:
+    """Return what means nothing of what is written on an owner; a part's owner is told instead."""
+    metadata = body["metadata"]
+    ended = any(condition(body, kind) for kind in ("Complete", "Completed", "Failed", "Succeeded"))
+    if ended or any(one.get("controller") for one in metadata.get("ownerReferences") or []):
+        return ""
+    return keys.unknown(metadata.get("labels"), metadata.get("annotations"))
 
 
 def _key(body: Json) -> Key:

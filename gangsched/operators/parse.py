@@ -2,12 +2,12 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pydantic import ValidationError
 
-from gangsched.api import dialects
+from gangsched.api import dialects, keys
 from gangsched.api.base import ApiModel
 from gangsched.api.podgroup import PodGroupSpec
 from gangsched.api.topology import NearSpec
@@ -28,7 +28,6 @@ from gangsched.core.jobs.model import (
     V1,
     Elastic,
     GangPolicy,
-    GroupView,
     Job,
     JobRole,
     Json,
@@ -55,8 +54,8 @@ class InvalidJobError(Exception):
         super().__init__(sentence[: SENTENCE_LETTERS.most])
 
 
-def parse(body: Json, scheduler: str, kind: str) -> Job:
-    """Read a job of a kind.
+def parse(body: Json, scheduler: str, kind: str, aliases: Collection[str] = ()) -> Job:
+    """Read a job of a kind; `aliases` are further names of our scheduler.
 
     Raises:
         InvalidJobError: a field is wrong.
@@ -97,7 +96,7 @@ def parse(body: Json, scheduler: str, kind: str) -> Job:
             suspend=run.suspend,
         ),
         gang=GangPolicy(
-            minimum=_minimum(policy, own.get("elastic"), roles),
+            minimum=_minimum(policy, own.get("elastic"), roles, framework),
             queue=(policy.queue if policy else None) or queue or "default",
             priority_class=(policy.priorityClass if policy else None) or "",
             timeout_s=(policy.scheduleTimeoutSeconds if policy else None) or 60,
@@ -105,8 +104,10 @@ def parse(body: Json, scheduler: str, kind: str) -> Job:
             asked=asked_of(metadata, subject, PodGroupSpec),
         ),
         scheduler=spec.schedulerName or scheduler,
+        ours=frozenset({scheduler, *aliases}),
         **own,
         status=body.get("status") or {},
+        misspelt=keys.unknown(labels, annotations),
     )
 
     if job.total > PODS_OF_GANG.most:
@@ -120,12 +121,18 @@ def parse(body: Json, scheduler: str, kind: str) -> Job:
 
 
 def _minimum(
-    policy: SchedulingPolicy | None, elastic: Elastic | None, roles: tuple[JobRole, ...]
+    policy: SchedulingPolicy | None,
+    elastic: Elastic | None,
+    roles: tuple[JobRole, ...],
+    framework: Framework,
 ) -> int | None:
-    """Return how many pods start together: an elastic job begins with its least workers."""
+    """Return how many pods start together, None for all of them.
+
+    An elastic job begins with its least workers, unless its programs wait for each other.
+    """
     if policy is not None and policy.minAvailable is not None:
         return policy.minAvailable
-    if elastic is None:
+    if elastic is None or any(framework.waits_for_all(role.template) for role in roles):
         return None
     return elastic.minimum + sum(role.replicas for role in roles if role.type != "Worker")
 
@@ -346,15 +353,3 @@ def _told_s(metadata: Json) -> float:
     """Return when a pod was told to leave: its deletion's moment is the end of its grace period."""
     grace_s = float(metadata.get("deletionGracePeriodSeconds", 0))
     return seconds(metadata["deletionTimestamp"]) - grace_s
-
-
-def group_view(group: Json) -> GroupView:
-    """Read what the reconcile needs of a PodGroup."""
-    status = group.get("status") or {}
-    return GroupView(
-        uid=group["metadata"]["uid"],
-        phase=status.get("phase") or "",
-        message=status.get("message") or "",
-        assignments={a["pod"]: a["node"] for a in status.get("assignments") or []},
-        spec=group.get("spec") or {},
-    )

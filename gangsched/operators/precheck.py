@@ -6,23 +6,42 @@ run, so limit ranges, pod security and everybody's webhooks have their say.
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import msgspec
 
 from gangsched.core.bounds import CONFIG_MAPS, SENTENCE_LETTERS
-from gangsched.core.jobs.model import Intent, Json
+from gangsched.core.jobs.model import GROUP_VERSION, Intent, Json
 from gangsched.core.shown import shown
 from gangsched.kube.client import KubeClient
 from gangsched.kube.errors import Conflict, Forbidden, Invalid, KubeError, NotFound
 from gangsched.kube.paths import is_dns_name, named
 from gangsched.kube.status import Subject
-from gangsched.operators.objects import collection, owned_by
-from gangsched.operators.quota import exceeded
+from gangsched.operators.objects import collection, owned_by, owner_uid
+from gangsched.operators.quota import exceeded, held, together, uncounted
+
+_CLAIMED_S = 10.0
+"""How long what was let in counts before its PodGroup is seen."""
 
 _NO_DRY_RUN = "does not support dry run"
 _POLICY = ("denied the request", "denied request")
 """Of webhooks and of admission policies: rules of this cluster, which may change."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """What a gang was let in for, whose PodGroup is to be written next."""
+
+    namespace: str
+    until_s: float
+    amounts: Mapping[str, int]
+
+
+_CLAIMS: WeakKeyDictionary[KubeClient, dict[str, _Claim]] = WeakKeyDictionary()
+"""By the owner's uid: two jobs that are looked at in the same moment do not see each other yet."""
 
 
 class NotYetError(KubeError):
@@ -50,7 +69,7 @@ async def precheck(client: KubeClient, owner: Subject, intents: Sequence[Intent]
     """
     if not intents:
         return
-    await _quotas(client, owner.namespace, intents)
+    await _quotas(client, owner, intents)
     await _config_maps(client, owner.namespace, intents)
     for intent in intents:
         document = intent.document
@@ -69,15 +88,50 @@ async def precheck(client: KubeClient, owner: Subject, intents: Sequence[Intent]
             raise RefusedError(str(error)) from error
 
 
-async def _quotas(client: KubeClient, namespace: str, intents: Sequence[Intent]) -> None:
-    path = f"/api/v1/namespaces/{namespace}/resourcequotas"
-    quotas = msgspec.json.decode(await client.get(path))["items"]
+async def _quotas(client: KubeClient, owner: Subject, intents: Sequence[Intent]) -> None:
+    inside = f"/api/v1/namespaces/{owner.namespace}"
+    quotas = await _items(client, f"{inside}/resourcequotas")
     if not quotas:
         return
     pods = [(one.count, one.document["spec"]) for one in intents if one.count]
-    sentence = exceeded(quotas, pods)
+    if not uncounted(quotas):
+        sentence = exceeded(quotas, pods)
+    else:
+        live = "status.phase!=Succeeded,status.phase!=Failed"
+        there = await _items(client, f"{inside}/pods", fieldSelector=live)
+        groups = await _items(client, collection(GROUP_VERSION, "PodGroup", owner.namespace))
+        claims = _CLAIMS.setdefault(client, {})
+        sentence = _claim(claims, owner, pods, held(there, groups), quotas, groups)
     if sentence is not None:
         raise NotYetError(sentence)
+
+
+async def _items(client: KubeClient, path: str, **asked: str) -> list[Json]:
+    found: list[Json] = msgspec.json.decode(await client.get(path, **asked))["items"]
+    return found
+
+
+def _claim(
+    claims: dict[str, _Claim],
+    owner: Subject,
+    pods: Sequence[tuple[int, Json]],
+    there: dict[str, int],
+    quotas: Sequence[Json],
+    groups: Sequence[Json],
+) -> str | None:
+    """Return what pods would exceed, of what is there and was let in just now, or note them."""
+    now_s = time.monotonic()
+    declared = {owner_uid(group) for group in groups} | {owner.uid}
+    for uid, one in list(claims.items()):
+        if uid in declared or one.until_s < now_s:
+            del claims[uid]
+        elif one.namespace == owner.namespace:
+            for name, amount in one.amounts.items():
+                there[name] = there.get(name, 0) + amount
+    sentence = exceeded(quotas, pods, there)
+    if sentence is None:
+        claims[owner.uid] = _Claim(owner.namespace, now_s + _CLAIMED_S, together(pods))
+    return sentence
 
 
 async def _config_maps(client: KubeClient, namespace: str, intents: Sequence[Intent]) -> None:

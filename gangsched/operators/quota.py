@@ -5,30 +5,35 @@ in the API server's words, which users and their tools know.
 """
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
+from gangsched.api.names import POD_GROUP_LABEL
 from gangsched.core.jobs.model import Json
 from gangsched.kube.quantities import DecodeError, quantity
+
+Amounts = Mapping[str, int]
+NOTHING: Amounts = MappingProxyType({})
 
 _PODS = ("pods", "count/pods")
 
 
-def exceeded(quotas: Iterable[Json], roles: Iterable[tuple[int, Json]]) -> str | None:
+def exceeded(
+    quotas: Iterable[Json], roles: Iterable[tuple[int, Json]], held: Amounts = NOTHING
+) -> str | None:
     """Return which quota so many pods of some specs would exceed, in a sentence, or None.
 
-    Quotas with scopes are left to the API server.
+    Quotas with scopes are left to the API server. `held` is what the namespace has of resources
+    that it does not count.
     """
-    asked: dict[str, int] = {}
-    for count, spec in roles:
-        for name, amount in _of_pod(spec).items():
-            asked[name] = asked.get(name, 0) + count * amount
+    asked = together(roles)
     for quota in quotas:
-        spec, status = quota.get("spec") or {}, quota.get("status") or {}
-        if spec.get("scopes") or spec.get("scopeSelector"):
-            continue
-        for name, hard in (spec.get("hard") or {}).items():
+        status = quota.get("status") or {}
+        for name, hard in _lines(quota):
             wanted = asked.get(_same(name), 0)
             used = (status.get("used") or {}).get(name, "0")
+            if _uncounted(name):
+                used = str(held.get(_same(name), 0))
             left = quantity(_plain(name), hard) - quantity(_plain(name), used)
             if wanted and wanted > left:
                 return (
@@ -37,6 +42,66 @@ def exceeded(quotas: Iterable[Json], roles: Iterable[tuple[int, Json]]) -> str |
                     f"limited: {name}={hard}"
                 )
     return None
+
+
+def uncounted(quotas: Iterable[Json]) -> bool:
+    """Tell whether a quota names a device that the API server counts by another name alone.
+
+    It knows `requests.nvidia.com/gpu`; of `nvidia.com/gpu` it takes no notice, and guides write it.
+    """
+    return any(_uncounted(name) for quota in quotas for name, _ in _lines(quota))
+
+
+def held(pods: Iterable[Json], groups: Iterable[Json]) -> dict[str, int]:
+    """Return what pods of a namespace hold, and gangs whose pods are still to come."""
+    planned = {
+        group["metadata"]["name"]: _planned(group)
+        for group in groups
+        if not group["metadata"].get("deletionTimestamp")
+    }
+    there: dict[str, dict[str, int]] = {}
+    for pod in pods:
+        name = (pod["metadata"].get("labels") or {}).get(POD_GROUP_LABEL, "")
+        _add(there.setdefault(name, {}), _of_pod(pod["spec"]), 1)
+    total: dict[str, int] = {}
+    for group in planned.keys() | there.keys():
+        one, other = planned.get(group, {}), there.get(group, {})
+        both = one.keys() | other.keys()
+        _add(total, {name: max(one.get(name, 0), other.get(name, 0)) for name in both}, 1)
+    return total
+
+
+def _planned(group: Json) -> dict[str, int]:
+    """Return what a group's roles count for; templates of another shape count for nothing."""
+    roles = (group.get("spec") or {}).get("roles") or []
+    try:
+        return together((int(role["count"]), role["template"]["spec"]) for role in roles)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return {}
+
+
+def together(roles: Iterable[tuple[int, Json]]) -> dict[str, int]:
+    """Return what so many pods of some specs count for."""
+    total: dict[str, int] = {}
+    for count, spec in roles:
+        _add(total, _of_pod(spec), count)
+    return total
+
+
+def _add(total: dict[str, int], more: Amounts, times: int) -> None:
+    for name, amount in more.items():
+        total[name] = total.get(name, 0) + times * amount
+
+
+def _lines(quota: Json) -> Iterable[tuple[str, Any]]:
+    """Return what a quota bounds, and by how much."""
+    spec = quota.get("spec") or {}
+    scoped = spec.get("scopes") or spec.get("scopeSelector")
+    return () if scoped else tuple((spec.get("hard") or {}).items())
+
+
+def _uncounted(name: str) -> bool:
+    return "/" in name and not name.startswith(("requests.", "limits.", "count/"))
 
 
 def _same(name: str) -> str:

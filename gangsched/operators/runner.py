@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -33,41 +34,54 @@ Controllers = dict[str, JobController | OwnerController]
 _SEARCHERS = ("gjson", "optuna", "scipy", "skopt", "threadpoolctl")
 
 
+@dataclass(frozen=True, slots=True)
+class Ours:
+    """Our scheduler's names, that which pods get first; `trials`: also those of trials' Jobs."""
+
+    scheduler: str = "gangsched"
+    aliases: tuple[str, ...] = ()
+    trials: bool = True
+
+
+_DEFAULTS = Ours()
+
+
 async def run_operators(
     kubeconfig: Path | None,
     client: KubeClient,
     kinds: Collection[str] | None = None,
-    scheduler: str = "gangsched",
+    ours: Ours = _DEFAULTS,
     env: Mapping[str, str] = NO_ENV,
     evaluation: tuple[float, int] = (EVALUATION_S.most, EVALUATION_MIB.most),
 ) -> None:
     """Run the job controllers of some kinds, by default all that no other operator runs.
 
-    Every container of their pods is told `env`. An `evaluation` of what users wrote may take so
-    many seconds, and MiB of memory.
+    `ours` says whose their pods are. Every container of them is told `env`. An `evaluation` of what
+    users wrote may take so many seconds, and MiB of memory.
 
     Raises:
         ConfigError: there is no such kind.
 
     """
     async with Evaluators(*evaluation) as evaluators:
-        await _run(kubeconfig, client, kinds, scheduler, env, evaluators)
+        await _run(kubeconfig, client, kinds, ours, env, evaluators)
 
 
 async def _run(
     kubeconfig: Path | None,
     client: KubeClient,
     kinds: Collection[str] | None,
-    scheduler: str,
+    ours: Ours,
     env: Mapping[str, str],
     evaluators: Evaluators,
 ) -> None:
     controllers: Controllers = {
-        kind: JobController(client, scheduler, framework, env)
+        kind: JobController(client, ours.scheduler, framework, env, ours.aliases)
         for kind, framework in FRAMEWORKS.items()
     }
     runtimes = Runtimes()
-    owners = jobset.kind(scheduler, evaluators), trainjob.kind(runtimes), *_searches(evaluators)
+    searches = _searches(evaluators, ours.scheduler if ours.trials else "")
+    owners = jobset.kind(ours.scheduler, evaluators), trainjob.kind(runtimes), *searches
     for owner in owners:
         controllers[owner.kind] = OwnerController(client, owner, env)
     for kind in kinds or ():
@@ -85,6 +99,10 @@ async def _run(
                 )
     else:
         controllers = {kind: one for kind, one in controllers.items() if kind in kinds}
+    if not controllers:
+        # An operator without handlers would return at once, which is taken for a signal to stop.
+        log.warning("no kind of job is run here; gangs of pods are scheduled all the same")
+        await asyncio.Event().wait()
     registry = kopf.OperatorRegistry()
     _register(registry, controllers, kubeconfig)
     known = RuntimeReceiver(client, runtimes)
@@ -112,14 +130,14 @@ async def _run(
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _searches(evaluators: Evaluators) -> tuple[OwnerKind, ...]:
+def _searches(evaluators: Evaluators, scheduler: str = "") -> tuple[OwnerKind, ...]:
     """Return how Experiments and their Trials are run, where what they need is installed."""
     if any(find_spec(name) is None for name in _SEARCHERS):
         log.info("Experiments are left alone: they need the extra gangsched[experiments]")
         return ()
     from gangsched.operators.search import experiment, trial  # noqa: PLC0415 -- only where installed
 
-    return experiment.kind(evaluators), trial.kind(evaluators)
+    return experiment.kind(evaluators), trial.kind(evaluators, scheduler)
 
 
 def _register(

@@ -3,7 +3,7 @@
 from pydantic import ValidationError
 
 from gangsched.api import dialects, names
-from gangsched.api.trainer import TrainJobSpec
+from gangsched.api.trainer import PodGroupPolicy, TrainJobSpec
 from gangsched.config import one_sentence
 from gangsched.core.bounds import HOSTS_BYTES, PATCHES
 from gangsched.core.jobs import trainjob
@@ -12,13 +12,15 @@ from gangsched.core.jobs.model import Json
 from gangsched.core.jobs.runtimes import LAUNCHER, RESERVED, wrong_tuning
 from gangsched.core.jobs.step import Clock
 from gangsched.core.jobs.tree import Owned, Steps
+from gangsched.core.shown import shown
 from gangsched.operators.keys import filled
 from gangsched.operators.owner import OwnerKind
 from gangsched.operators.parse import InvalidJobError
 from gangsched.operators.runtimes import KINDS, Runtimes
 
 MANAGER = "trainer.kubeflow.org/trainjob-controller"
-_NO_SHAPE = (AttributeError, TypeError, KeyError, ValueError)
+_TIMEOUT = f"{dialects.OURS}schedule-timeout-seconds"
+_NO_SHAPE = (AttributeError, TypeError, KeyError, ValueError, RecursionError)
 """What walking through something of another shape raises: patches are kept as they are written."""
 
 
@@ -40,7 +42,9 @@ def kind(runtimes: Runtimes) -> OwnerKind:
                 f"TrainJob {owned.namespace}/{owned.name}: its resourcesPerNode, overrides or "
                 f"patches cannot be laid over runtime {spec['runtimeRef']['name']!r}: {error!r}"
             ) from error
-        steps.create = [filled(_marked(one, owned.body)) for one in steps.create]
+        if steps.create:
+            asked = _asked(owned, runtime) if runtime is not None else {}
+            steps.create = [filled(_marked(one, owned.body, asked)) for one in steps.create]
         return steps
 
     return OwnerKind(trainjob.API_VERSION, trainjob.KIND, trainjob.REFS, step)
@@ -80,9 +84,8 @@ def _check_against(owned: Owned, runtime: Json) -> None:
                 f"{subject}: spec.initializer.{part} needs a replicated job "
                 f"{part}-initializer, and runtime {name!r} has: {', '.join(sorted(jobs))}"
             )
-    named = [
-        one["name"] for o in spec.get("podSpecOverrides") or [] for one in o.get("targetJobs") or []
-    ]
+    overrides = [*(spec.get("podSpecOverrides") or []), *(spec.get("podTemplateOverrides") or [])]
+    named = [one["name"] for o in overrides for one in o.get("targetJobs") or []]
     for patch in spec.get("runtimePatches") or []:
         inner = ((patch.get("trainingRuntimeSpec") or {}).get("template") or {}).get("spec") or {}
         named += [one["name"] for one in inner.get("replicatedJobs") or []]
@@ -117,8 +120,31 @@ def _check_against(owned: Owned, runtime: Json) -> None:
         )
 
 
-def _marked(document: Json, job: Json) -> Json:
-    """Have a JobSet carry what a TrainJob's labels and annotations say of queue and place."""
+def _asked(owned: Owned, runtime: Json) -> dict[str, str]:
+    """Return, as annotations, what a runtime's podGroupPolicy asks of its jobs' gangs."""
+    name = runtime["metadata"]["name"]
+    subject = f"TrainJob {owned.namespace}/{owned.name}: runtime {shown(name)}"
+    try:
+        policy = PodGroupPolicy.model_validate(runtime["spec"].get("podGroupPolicy") or {})
+    except ValidationError as error:
+        where = f"{subject}: spec.podGroupPolicy"
+        raise InvalidJobError(one_sentence(error, where)) from error
+    found = {}
+    if policy.coscheduling is not None and policy.coscheduling.scheduleTimeoutSeconds is not None:
+        found[_TIMEOUT] = str(policy.coscheduling.scheduleTimeoutSeconds)
+    network = policy.volcano.networkTopology if policy.volcano is not None else None
+    if network is not None:
+        fields = dialects.from_volcano(network.model_dump(exclude_none=True), subject)
+        for word, level in (fields.get("topology") or {}).items():
+            found[f"{dialects.OURS}topology-{word}"] = level
+    return found
+
+
+def _marked(document: Json, job: Json, asked: dict[str, str]) -> Json:
+    """Have a JobSet carry what a TrainJob's labels and annotations say of queue and place.
+
+    What its runtime asks counts where they say nothing.
+    """
     if document["kind"] != "JobSet":
         return document
     metadata = dict(document["metadata"])
@@ -132,4 +158,9 @@ def _marked(document: Json, job: Json) -> Json:
             or name.startswith(f"{names.GROUP}/")
         }
         metadata[key] = kept | (metadata.get(key) or {})
+    said = metadata["annotations"]
+    placed = any("topology" in key for key in said if key in dialects.KEYS)
+    metadata["annotations"] = {
+        key: value for key, value in asked.items() if key == _TIMEOUT or not placed
+    } | said
     return document | {"metadata": metadata}

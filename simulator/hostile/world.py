@@ -116,7 +116,7 @@ class World:
         self.scheduler = made = _Told(client, self._config, self._policies, Metrics())
         made.clock_s = self.now_s
         made.engine.beyond_is_judged = False
-        self._counsel = Counsel(client, self._config, self._policies.placer)
+        self._counsel = Counsel(client, self._config, self._policies)
         self._readers: dict[str, receivers.Receiver] = {
             "PriorityClass": declarations.PriorityClasses(made),
             "Namespace": declarations.Namespaces(made),

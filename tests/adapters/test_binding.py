@@ -8,8 +8,9 @@ from gangsched.api import names
 from gangsched.core import facts as f
 from gangsched.core import orders as o
 from gangsched.core.model import GangId, NodeName, PodName, PodUid
-from gangsched.kube import binding
+from gangsched.kube import binding, uncounted
 from gangsched.kube.binding import Pods
+from gangsched.kube.client import STRATEGIC
 from gangsched.kube.errors import Conflict, Invalid, KubeError, NoRight, error_for
 from gangsched.metrics import Metrics
 
@@ -17,6 +18,7 @@ RBAC = 'pods "p" is forbidden: User "system:serviceaccount:a:b" cannot delete re
 QUOTA = 'pods "p" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1'
 OF = (GangId("ns/g"), PodUid("u"), PodName("ns/p"))
 NODE = NodeName("n")
+TRACKED = "batch.kubernetes.io/job-tracking"
 
 
 class Api:
@@ -66,6 +68,44 @@ class Clock:
         return self.now_s
 
 
+class OfAJob:
+    """The pod of a Job; `happens` is called before each patch with its number."""
+
+    def __init__(self, uid="u", finalizers=(TRACKED, "another.io/one"), happens=None) -> None:
+        self.pod = {
+            "metadata": {"uid": uid, "resourceVersion": "1", "finalizers": list(finalizers)},
+            "status": {"phase": "Running"},
+        }
+        self.happens = happens or (lambda _: None)
+        self.patches = 0
+        self.deleted: list[str] | None = None
+
+    async def get(self, _) -> bytes:
+        return json.dumps(self.pod).encode()
+
+    async def patch(self, _, body, kind) -> bytes:
+        assert kind == STRATEGIC
+        self.patches += 1
+        self.happens(self.patches)
+        asked, metadata = body["metadata"], self.pod["metadata"]
+        if (asked["uid"], asked["resourceVersion"]) != (
+            metadata["uid"],
+            metadata["resourceVersion"],
+        ):
+            raise Conflict(409, "the object has been modified")
+        for one in asked["$deleteFromPrimitiveList/finalizers"]:
+            metadata["finalizers"].remove(one)
+        return b"{}"
+
+    async def delete(self, *_) -> bytes:
+        self.deleted = list(self.pod["metadata"]["finalizers"])
+        return b"{}"
+
+    def becomes(self, **status) -> None:
+        self.pod["metadata"]["resourceVersion"] += "1"
+        self.pod["status"] |= status
+
+
 @pytest.fixture
 def told(monkeypatch) -> list[f.Fact]:
     """Return the facts that are told; the next try comes at once."""
@@ -88,6 +128,38 @@ async def test_a_pod_is_evicted_however_often_it_is_forbidden(told, monkeypatch)
     api = Api(error_for(403, RBAC), error_for(403, QUOTA), error_for(503, "etcd"))
     await pods(api, told).evict(o.Evict(*OF, "its gang broke"))
     assert api.calls == 4
+
+
+async def test_a_job_counts_no_pod_that_is_stopped(told):
+    api = OfAJob()
+    await pods(api, told).evict(o.Evict(*OF, "its gang broke"))
+    assert (api.deleted, api.patches) == (["another.io/one"], 1)
+
+
+async def test_a_pod_of_no_job_is_only_deleted(told):
+    api = OfAJob(finalizers=())
+    await pods(api, told).evict(o.Evict(*OF, "its gang broke"))
+    assert (api.deleted, api.patches) == ([], 0)
+
+
+async def test_a_pod_that_ends_just_then_is_counted(told, monkeypatch):
+    monkeypatch.setattr(uncounted, "_RETRY_S", 0.0)
+    api = OfAJob(happens=lambda _: api.becomes(phase="Succeeded"))
+    await pods(api, told).evict(o.Evict(*OF, "its gang broke"))
+    assert (api.deleted, api.patches) == ([TRACKED, "another.io/one"], 1)
+
+
+async def test_a_pod_that_changes_just_then_is_looked_at_again(told, monkeypatch):
+    monkeypatch.setattr(uncounted, "_RETRY_S", 0.0)
+    api = OfAJob(happens=lambda number: api.becomes() if number == 1 else None)
+    await pods(api, told).evict(o.Evict(*OF, "its gang broke"))
+    assert (api.deleted, api.patches) == (["another.io/one"], 2)
+
+
+async def test_a_successor_of_the_same_name_stays_counted(told):
+    api = OfAJob(uid="successor")
+    await pods(api, told).evict(o.Evict(*OF, "its gang broke"))
+    assert api.patches == 0
 
 
 async def test_a_bind_waits_for_rules_to_be_read(told):

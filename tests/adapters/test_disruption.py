@@ -7,12 +7,18 @@ import pytest
 from builders import an_engine, gang, node, pod
 
 from gangsched.core.bounds import BUDGETS, NAMESPACES_READ, PODS_READ
-from gangsched.core.facts import GangSeen
+from gangsched.core.facts import BudgetsSeen, GangSeen
 from gangsched.core.model import Gang, GangId, NodeName, PodName
-from gangsched.kube.disruption import _Expression, _Selector, _selects, protected
+from gangsched.kube.disruption import (
+    _Expression,
+    _Selector,
+    _selects,
+    protected,
+    stoppable_protected,
+)
 from gangsched.kube.errors import Unavailable
 
-A, B = GangId("ns/a"), GangId("ns/b")
+A, B, C = (GangId(f"ns/{name}") for name in "abc")
 
 
 def budget(app: str, spared: int) -> dict:
@@ -95,6 +101,18 @@ async def test_without_an_answer_nobody_is_moved(engine):
             raise Unavailable(0, "down")
 
     assert await protected(Down(), engine) == {A, B}
+
+
+async def test_queues_spare_protected_gangs_whether_they_may_be_moved_or_not(engine):
+    api = Api([budget("a", 2), budget("c", 1)], PODS)
+    assert await stoppable_protected(api, engine) == {C}
+
+
+async def test_whoever_writes_too_many_budgets_is_not_spared(engine):
+    many = Api([budget("x", 0)] * (BUDGETS.most + 1), PODS)
+    assert await stoppable_protected(many, engine) == frozenset()
+    engine.observe(BudgetsSeen((A,)), 0.0)
+    assert await stoppable_protected(many, engine) == {A}
 
 
 async def test_of_very_many_namespaces_each_has_its_turn():

@@ -1,16 +1,20 @@
 """Parts of jobs, told to the controllers of their owners."""
 
+import asyncio
 from dataclasses import replace
 
 import msgspec
 import pytest
+from waiting import until_async
 
 from gangsched.api import names
 from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.core.jobs.model import GROUP_VERSION
 from gangsched.core.jobs.runtimes import FRAMEWORK as LABEL
 from gangsched.kube.errors import Invalid, NotFound
+from gangsched.operators import controller as controller_module
 from gangsched.operators import jobset, runner
+from gangsched.operators import owner as owner_module
 from gangsched.operators.controller import JobController
 from gangsched.operators.evaluators import Evaluators
 from gangsched.operators.owner import OwnerController
@@ -93,6 +97,16 @@ def test_experiments_are_left_alone_without_their_extra(monkeypatch, caplog, mis
     kinds = [one.kind for one in runner._searches(Evaluators())]
     assert kinds == ([] if missing else ["Experiment", "Trial"])
     assert ("need the extra gangsched[experiments]" in caplog.text) == bool(missing)
+
+
+async def test_no_kind_of_job_to_run_is_no_end(caplog):
+    running = asyncio.create_task(runner.run_operators(None, Server(None), kinds=()))
+    try:
+        await until_async(lambda: "no kind of job is run" in caplog.text, "the log to say so")
+        assert not running.done()
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
 
 class Server:
@@ -281,6 +295,31 @@ async def test_a_job_is_not_rejected_for_what_the_last_of_its_name_was():
     server.controller.job_seen(wrong)
     await server.controller._step(("ns", "j"))
     assert server.rejected == ["new"]
+
+
+@pytest.mark.parametrize("made_by", ["user", "owner"])
+@pytest.mark.parametrize("kind", ["PyTorchJob", "JobSet"])
+async def test_a_misspelt_key_is_told_once_on_what_its_user_wrote(monkeypatch, kind, made_by):
+    told = []
+
+    async def post(_, subject, kind, reason, message) -> None:
+        told.append((subject.kind, kind, reason, message))
+
+    for module in (controller_module, owner_module):
+        monkeypatch.setattr(module, "post_event", post)
+    controller, _ = started(kind, Server("u"))
+    body = job(kind, "2", {})
+    body["metadata"]["annotations"] = {"gangsched.io/topology-requried": "rack"}
+    if made_by == "owner":
+        body["metadata"]["ownerReferences"] = [owner("TrainJob")]
+    controller.job_seen(body)
+    for _ in range(2):
+        await controller._step(("ns", "j"))
+    said = [one for one in told if one[2] == "UnknownKey"]
+    assert len(said) == (1 if made_by == "user" or kind == "PyTorchJob" else 0)
+    for of, level, _, message in said:
+        assert (of, level) == (kind, "Warning")
+        assert "did you mean gangsched.io/topology-required?" in message
 
 
 @pytest.mark.parametrize("kind", ["PyTorchJob", "JobSet"])

@@ -71,3 +71,26 @@ async def test_so_many_config_maps_are_not_asked_for():
     with pytest.raises(RefusedError, match=f"101 ConfigMaps; {CONFIG_MAPS.most} are allowed"):
         await precheck(server, JOB, intents(*(f"c{i}" for i in range(CONFIG_MAPS.most + 1))))
     assert not [path for path in server.asked if "configmaps" in path]
+
+
+class WithQuota(Server):
+    """An API server with a quota of 16 GPUs by a name that it does not count."""
+
+    async def get(self, path, **_) -> bytes:
+        self.asked.append(path)
+        quota = {"metadata": {"name": "q"}, "spec": {"hard": {"nvidia.com/gpu": "16"}}}
+        return msgspec.json.encode({"items": [quota] if "quotas" in path else []})
+
+
+async def test_two_jobs_of_one_moment_do_not_both_get_a_whole_quota():
+    spec = {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}
+    server, wanted = WithQuota(), [Intent(2, pod, spec)]
+    await precheck(server, JOB, wanted)
+    await precheck(server, JOB, wanted)  # it does not stand in its own way
+    other = Subject("kubeflow.org/v1", "PyTorchJob", "ns", "k", "v")
+    with pytest.raises(NotYetError, match=r"used: nvidia\.com/gpu=16, limited: nvidia\.com/gpu=16"):
+        await precheck(server, other, wanted)
+    elsewhere = Subject("kubeflow.org/v1", "PyTorchJob", "other", "k", "w")
+    await precheck(server, elsewhere, wanted)
+    assert "/apis/gangsched.io/v1beta1/namespaces/ns/podgroups" in server.asked

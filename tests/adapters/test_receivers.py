@@ -408,3 +408,89 @@ def test_a_pod_is_charged_what_its_node_has_given_it(one_node):
     assert cluster.used[0, cpu] == 3000
     pods.seen(a_pod("p", QUEUE))
     assert cluster.used[0, cpu] == 1000
+
+
+OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "ju", "controller": True}
+TOGETHER = {"gangsched.io/pod-group": "g", "gangsched.io/min-member": "2"}
+ABOUT = {
+    "pods of one gang by labels, of a Job": (TOGETHER, OWNER, ("Job", "j", "ju")),
+    "pods that nobody made": (TOGETHER, None, ("Pod", "p", "p")),
+    "a pod that is a gang by itself": (
+        {},
+        OWNER | {"apiVersion": "apps/v1", "kind": "ReplicaSet"},
+        ("Pod", "p", "p"),
+    ),
+    "pods of a Job that is not there": ({}, OWNER, ("Job", "j", "ju")),
+    "somebody who is not their controller": (
+        TOGETHER,
+        OWNER | {"controller": False},
+        ("Pod", "p", "p"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ABOUT)
+def test_events_are_about_what_its_user_looks_at(one_node, case):
+    labels, owner, about = ABOUT[case]
+    scheduler, pods = one_node
+    raw = json.loads(a_pod("p", labels, node=""))
+    raw["status"] = {"phase": "Pending"}
+    raw["metadata"]["ownerReferences"] = [owner] if owner else []
+    pods.seen(json.dumps(raw).encode())
+    (subject,) = scheduler.status._subjects.values()
+    assert (subject.kind, subject.name, subject.uid) == about
+
+
+def warned(scheduler) -> list[str]:
+    """Return what Events are to be written of keys that nobody knows."""
+    words = scheduler.status._words.values()
+    return [message for word in words for reason, message in word.events if reason == "UnknownKey"]
+
+
+def test_a_misspelt_key_of_a_pod_is_told_once_for_its_gang(one_node):
+    scheduler, pods = one_node
+    for name in "abc":
+        notes = {"gangsched.io/topology-requried": "rack"}
+        pods.seen(a_pod(name, TOGETHER | {"app": "x"}, notes, node=""))
+    (said,) = warned(scheduler)
+    assert "gangsched.io/topology-requried" in said
+    assert "did you mean gangsched.io/topology-required?" in said
+
+
+def test_pods_with_ever_other_keys_are_told_a_few_times(one_node):
+    scheduler, pods = one_node
+    for index in range(50):
+        pods.seen(a_pod(f"p{index}", TOGETHER, {f"gangsched.io/x{index}": "1"}, node=""))
+    assert len(warned(scheduler)) == 4
+
+
+@pytest.mark.parametrize("kind", ["PodGroup", "theirs"])
+def test_a_misspelt_key_of_a_group_is_told_once(cluster, kind):
+    scheduler, there = cluster
+    raw = json.loads(written("g", spec={"minMember": 1}))
+    raw["metadata"]["labels"] = {"gangsched.io/queue": "q"}
+    for version in ("1", "2"):
+        raw["metadata"]["resourceVersion"] = version
+        there[kind].seen(json.dumps(raw).encode())
+    (said,) = warned(scheduler)
+    assert "did you mean gangsched.io/queue-name?" in said
+
+
+@pytest.mark.parametrize(
+    ("version", "field"),
+    [
+        (
+            "kubeflow.org/v1",
+            "PyTorchJob ns/j: spec.runPolicy.schedulingPolicy.priorityClass 'high'",
+        ),
+        ("v1", "PodGroup ns/g: spec.priorityClassName 'high'"),
+    ],
+)
+def test_a_class_that_is_not_there_is_told_by_the_field_its_user_wrote(cluster, version, field):
+    scheduler, there = cluster
+    raw = json.loads(written("g", **WITHOUT["PodGroup"]))
+    owner = OWNER | {"apiVersion": version, "kind": "PyTorchJob"}
+    raw["metadata"]["ownerReferences"] = [owner]
+    there["PodGroup"].seen(json.dumps(raw).encode())
+    (message,) = scheduler.status._invalid.values()
+    assert message.startswith(f"{field} does not exist")

@@ -30,6 +30,7 @@ class Api:
     def __init__(self, **errors: list[Exception]) -> None:
         self.errors = errors
         self.phases, self.events = defaultdict(list), defaultdict(list)
+        self.kinds: dict[str, str] = {}
 
     async def patch(self, path, body) -> bytes:
         name = path.split("/")[-2]
@@ -40,10 +41,11 @@ class Api:
     async def create(self, _, body) -> bytes:
         name = body["involvedObject"]["name"]
         self.events[name].append(body["reason"])
+        self.kinds[body["reason"]] = body["type"]
         return b"{}"
 
     def _answer(self, name: str) -> bytes:
-        if self.errors[name]:
+        if self.errors.get(name):
             raise self.errors[name].pop(0)
         return b"{}"
 
@@ -255,3 +257,42 @@ async def test_a_scribble_in_a_status_is_overwritten(monkeypatch, stored):
     api.status = stored
     await one_process(api, OURS, monkeypatch, "2026-01-01T00:00:00Z", PLACED)
     assert api.status["phase"] == "Placed"
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [
+        (Reason.UNKNOWN_QUEUE, "Warning"),
+        (Reason.MISCONFIGURED, "Warning"),
+        (Reason.NOT_PERMITTED, "Warning"),
+        (Reason.TOO_LARGE, "Warning"),
+        (Reason.NO_ROOM, "Normal"),
+        (Reason.OVER_QUOTA, "Normal"),
+    ],
+)
+async def test_what_somebody_has_to_mend_is_a_warning(reason, kind):
+    api = Api()
+    made = Status(api)
+    made.subject(G, OURS)
+    made.take(Report(G, "Pending", reason.value, "why.", Refusal(G, reason, "why.")))
+    await written(made)
+    assert api.kinds == {reason.value: kind}
+
+
+@pytest.mark.parametrize("lasts", [True, False])
+async def test_pods_whose_group_is_not_there_are_told_if_that_lasts(lasts):
+    api = Api()
+    made = Status(api)
+    made.subject(G, Subject("batch/v1", "Job", "ns", "g", "u"))
+    made.take(Report(G, "Gathering", "PodGroupMissing", "its Job does not exist."))
+    if not lasts:
+        made.forget(G)
+    await written(made)
+    assert not api.events["g"]
+    made._if_it_lasts(G, "PodGroupMissing")
+    await written(made)
+    assert api.events["g"] == (["PodGroupMissing"] if lasts else [])
+
+
+def test_moments_are_long_enough_for_the_garbage_collector():
+    assert status._PASSING_S[Reason.NO_GROUP.value] >= 5.0

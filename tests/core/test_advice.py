@@ -1,9 +1,12 @@
 """What would help a refused gang: each remedy is true, and the smallest of its kind."""
 
+from dataclasses import replace
+
 from builders import GPU, POLICIES, an_engine, gang, needs, node, plan, pod, templated
 
+from gangsched.core.defrag import as_waiting
 from gangsched.core.engine import State
-from gangsched.core.facts import GangSeen, NodeSeen, PodGone, TopologySeen
+from gangsched.core.facts import GangSeen, NodeSeen, PodGone, QueueSeen, TopologySeen
 from gangsched.core.model import (
     Constraints,
     GangId,
@@ -16,10 +19,13 @@ from gangsched.core.model import (
     Spread,
 )
 from gangsched.core.placement.advise import advise
-from gangsched.core.planner import Plan, make_plan
+from gangsched.core.planner import Plan, make_plan, starts
 from gangsched.core.queueing.cycle import Refused
+from gangsched.core.queues import Queue, Quota
+from gangsched.core.refusal import Reason, Refusal
 from gangsched.core.snapshot import Asked
 from gangsched.core.topology import Fabric, Level, Topology
+from policies.easy import Easy
 
 TREE = Topology("default", (Level("block", "block", Fabric.INFINIBAND), Level("rack", "rack")))
 G = GangId("ns/g")
@@ -35,12 +41,17 @@ def cluster(count=8, **more):
     return engine
 
 
+def starts_at(now_s):
+    """Return what tells whether a gang would start."""
+    return lambda one, view, at_s: starts(one, view, POLICIES, now_s if at_s is None else at_s)
+
+
 def remedies(engine, wanted, now_s=0.0) -> dict[str, list[str]]:
     """Refuse a gang, and return what would help by kind."""
     engine.observe(GangSeen(wanted), now_s)
     plan(engine, now_s)
     waiting = engine.gangs[G].waiting()
-    refusal = advise(waiting, engine.snapshot(who=Asked.NONE), engine.refusals[G])
+    refusal = advise(waiting, engine.snapshot(who=Asked.ALL), engine.refusals[G], starts_at(now_s))
     found: dict[str, list[str]] = {}
     for remedy in refusal.remedies:
         found.setdefault(remedy.kind, []).append(remedy.message)
@@ -91,8 +102,6 @@ def test_kinds_of_gpu_and_nodes_to_avoid():
 def test_one_hca_more_on_one_node():
     hca = "rdma/hca"
     engine = an_engine(node("a"), node("b"))
-    from dataclasses import replace
-
     for name, count in (("a", 1), ("b", 0)):
         plain = node(name)
         amounts = tuple(sorted((*plain.allocatable, (hca, count))))
@@ -112,13 +121,13 @@ def test_gangs_that_end_soon_enough():
     engine.observe(GangSeen(templated("g", 1, needs(8))), 200.0)
     plan(engine, 200.0)
     waiting = engine.gangs[G].waiting()
-    snapshot = engine.snapshot(who=Asked.NONE)
-    (one,) = advise(waiting, snapshot, engine.refusals[G]).remedies
+    snapshot = engine.snapshot(who=Asked.ALL)
+    (one,) = advise(waiting, snapshot, engine.refusals[G], starts_at(200.0)).remedies
     assert (one.kind, one.message, one.at_s) == ("wait", "8 GPUs of gang ns/soon end", 400.0)
     engine.observe(GangSeen(templated("g", 2, needs(8))), 201.0)
     plan(engine, 201.0)
     waiting = engine.gangs[G].waiting()
-    (one,) = advise(waiting, snapshot, engine.refusals[G]).remedies
+    (one,) = advise(waiting, snapshot, engine.refusals[G], starts_at(200.0)).remedies
     assert one.message == "8 GPUs of gang ns/late end and 1 other gang before it"
     assert one.at_s == 1000.0
 
@@ -129,7 +138,7 @@ def test_advice_is_given_once_and_again_when_it_is_old():
     plan(engine)
     ((waiting, refusal),) = engine.unadvised(8, 1.0)
     assert not engine.unadvised(8, 2.0)
-    advised = advise(waiting, engine.snapshot(who=Asked.NONE), refusal)
+    advised = advise(waiting, engine.snapshot(who=Asked.ALL), refusal, starts_at(1.0))
     (report,) = engine.accept(Plan((), (Refused(waiting, advised),), advice=True), 2.0)
     assert report.refusal == advised
     engine.observe(GangSeen(templated("other", 1)), 3.0)
@@ -144,7 +153,7 @@ def test_late_advice_takes_no_gang_out_of_line():
     engine.observe(GangSeen(templated("g", 2, needs(8))), 0.0)
     plan(engine)
     ((waiting, refusal),) = engine.unadvised(8, 1.0)
-    advised = advise(waiting, engine.snapshot(who=Asked.NONE), refusal)
+    advised = advise(waiting, engine.snapshot(who=Asked.ALL), refusal, starts_at(1.0))
     engine.observe(PodGone(PodUid("busy")), 2.0)
     assert engine.wants_plan()
     late = Plan((), (Refused(waiting, advised),), advice=True)
@@ -201,3 +210,92 @@ def test_roles_with_their_own_levels():
     found = remedies(cluster(), gang("g", 5, roles=roles))
     assert "more than one rack for role worker" in found["level"]
     assert POLICIES.placer is not None
+
+
+def queue(name, gpus, **more) -> QueueSeen:
+    return QueueSeen(Queue(name, quotas=(Quota(GPU, gpus * 1000),), **more))
+
+
+def test_fewer_pods_are_as_many_as_the_quota_allows():
+    engine = cluster()
+    engine.observe(queue("vision", 48), 0.0)
+    found = remedies(engine, templated("g", 8, needs(8), queue="vision"))
+    assert engine.refusals[G].reason == "LargerThanQuota"
+    assert found == {"members": ["6 pods instead of 8"]}
+
+
+def test_a_limit_further_up_the_tree_bounds_what_would_help():
+    engine = cluster()
+    engine.observe(queue("above", 16), 0.0)
+    engine.observe(QueueSeen(Queue("below", parent="above")), 0.0)
+    found = remedies(engine, templated("g", 8, needs(8), queue="below"))
+    assert found == {"members": ["2 pods instead of 8"]}
+
+
+def test_quota_comes_free_with_the_room():
+    engine = cluster()
+    engine.observe(queue("vision", 8), 0.0)
+    engine.observe(GangSeen(gang("there", 1, queue="vision", expected_runtime_s=100.0)), 0.0)
+    engine.observe(pod("there-0", "there", needs(8), node=NodeName("n0"), started_s=0.0), 0.0)
+    found = remedies(engine, templated("g", 1, needs(8), queue="vision"))
+    assert engine.refusals[G].reason == "QuotaInUse"
+    assert found == {"wait": ["8 GPUs of gang ns/there end"]}
+
+
+def test_room_of_another_queue_does_not_lift_a_quota():
+    engine = cluster(2)
+    engine.observe(queue("vision", 8), 0.0)
+    engine.observe(GangSeen(gang("big", 1, queue="vision")), 0.0)
+    engine.observe(pod("big-0", "big", needs(8), node=NodeName("n0"), started_s=0.0), 0.0)
+    engine.observe(GangSeen(gang("small", 1)), 0.0)
+    engine.observe(pod("small-0", "small", needs(1), node=NodeName("n1"), started_s=0.0), 0.0)
+    found = remedies(engine, templated("g", 1, needs(8), queue="vision"))
+    assert found == {"wait": ["8 GPUs of gang ns/big come free"]}
+
+
+def test_nothing_helps_where_the_namespace_may_not_use_the_queue():
+    engine = cluster(2)
+    engine.observe(
+        QueueSeen(Queue("vision", namespaces=frozenset({"vision"}), open_to_all=False)), 0.0
+    )
+    engine.observe(pod("busy", "x", needs(8), node=NodeName("n0")), 0.0)
+    found = remedies(engine, templated("g", 2, needs(8), queue="vision"))
+    assert engine.refusals[G].message == (
+        "namespace ns may not use queue vision; namespace ns may use: default."
+    )
+    assert found == {}
+
+
+def test_whoever_is_before_it_starts_first():
+    engine = cluster(1)
+    engine.observe(pod("busy", "x", needs(8), node=NodeName("n0")), 0.0)
+    engine.observe(GangSeen(gang("x", 1)), 0.0)
+    engine.observe(GangSeen(templated("first", 1, needs(8), created_s=-5.0)), 0.0)
+    assert remedies(engine, templated("g", 1, needs(8))) == {}
+
+
+def test_a_gang_does_not_wait_for_itself():
+    engine = cluster(1)
+    engine.observe(GangSeen(gang("g", 2)), 0.0)
+    for number in (0, 1):
+        fact = pod(f"g-{number}", "g", needs(4), node=NodeName("n0"), started_s=0.0)
+        engine.observe(fact, 0.0)
+    snapshot = engine.snapshot(who=Asked.ALL)
+    assert [one.gang.id for one in snapshot.running] == [G]
+    waiting = replace(as_waiting(snapshot.running[0]), repair=True)
+    refusal = Refusal(G, Reason.NO_ROOM, "there is no room.")
+    assert advise(waiting, snapshot, refusal, starts_at(0.0)).remedies == ()
+
+
+def test_a_gang_with_a_promise_that_asks_for_less_is_planned_at_once():
+    policies = replace(POLICIES, backfill=Easy())
+    engine = cluster(2)
+    engine.observe(GangSeen(gang("x", 1, expected_runtime_s=900.0)), 0.0)
+    engine.observe(pod("x-0", "x", needs(8), node=NodeName("n0"), started_s=0.0), 0.0)
+    engine.observe(GangSeen(templated("g", 2, needs(8))), 0.0)
+    engine.accept(make_plan(engine.snapshot(), policies, 0.0), 0.0)
+    assert G in engine.reserved
+    engine.observe(GangSeen(templated("g", 1, needs(8))), 1.0)
+    assert engine.wants_plan()
+    engine.accept(make_plan(engine.snapshot(1.0), policies, 1.0), 1.0)
+    assert engine.gangs[G].state is State.RESERVED

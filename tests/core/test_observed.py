@@ -24,6 +24,7 @@ from gangsched.core.model import (
 )
 from gangsched.core.planner import make_plan
 from gangsched.core.queues import DEFAULT_QUEUE, Queue, Quota
+from gangsched.core.snapshot import Asked
 
 G = GangId("ns/g")
 N = NodeName("n")
@@ -93,6 +94,133 @@ def test_a_pod_that_asks_for_more_than_its_role_is_not_bound(case):
     (broken,) = (one.message for one in of(orders, o.Report) if one.reason == "Broken")
     assert broken.startswith("pod ns/g-worker-0 ")
     assert told in broken
+
+
+def test_a_gang_that_was_mended_says_that_it_is_whole():
+    engine = an_engine(node("n"))
+    engine.observe(f.GangSeen(templated("g", 3, TINY)), 0.0)
+    plan(engine)
+    come(engine, TINY, 3)
+    orders = engine.observe(f.PodGone(PodUid("1-0")), 3.0)
+    assert of(orders, o.Report)[-1].reason == "BelowMinimum"
+    engine.observe(pod("g-worker-1", "g", TINY, uid="1-1"), 4.0)
+    orders = carried_out(engine, plan(engine, 5.0), 6.0)
+    assert [one.reason for one in of(orders, o.Report)] == ["Reserved", "Placed"]
+    said = of(orders, o.Report)[-1]
+    assert said.message == "all 3 pods of the gang are bound, to 1 node."
+    assert said.met, "it is no new start"
+
+
+def test_a_gang_that_grew_says_that_all_its_pods_are_bound():
+    engine = an_engine(node("n"))
+    engine.observe(f.GangSeen(gang("g", 2)), 0.0)
+    for name in ("a", "b"):
+        engine.observe(pod(name, "g", TINY), 1.0)
+    carried_out(engine, plan(engine))
+    engine.observe(pod("c", "g", TINY), 4.0)
+    orders = carried_out(engine, plan(engine, 5.0), 6.0)
+    assert [one.reason for one in of(orders, o.Report)] == ["Reserved", "Placed"]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("g", "the pods name PodGroup g, which does not exist in their namespace."),
+        (
+            "volcano:g",
+            "the pods name PodGroup g (volcano), which does not exist in their namespace.",
+        ),
+        (
+            "job:g",
+            "the pods are those of Job g, which does not exist in their namespace (any more).",
+        ),
+    ],
+)
+def test_pods_without_their_group_are_told_unless_they_leave(name, said):
+    engine = an_engine(node("n"))
+    (told,) = of(engine.observe(pod("a", name, TINY), 1.0), o.Report)
+    assert told.message == said
+    gone = an_engine(node("n"))
+    gone.observe(f.GangSeen(gang(name, 2)), 0.0)
+    gone.observe(pod("a", name, TINY), 1.0)
+    gone.observe(pod("a", name, TINY, terminating=True), 2.0)
+    assert not of(gone.observe(f.GangGone(GangId(f"ns/{name}")), 3.0), o.Report)
+
+
+def grown_while_it_runs(minimum: int):
+    """Return an engine whose gang of 3 runs whole on 4 GPUs; its owner wants 6 meanwhile."""
+    engine = an_engine(node("n", gpus=4))
+    for name in ("a", "b", "c"):
+        engine.observe(pod(name, "g", node=N, minimum=minimum), 0.0)
+    engine.observe(f.GangSeen(gang("g", 6)), 0.0)
+    for name in ("d", "e", "f"):
+        engine.observe(pod(name, "g"), 0.0)
+    return engine
+
+
+def test_a_new_process_leaves_a_gang_alone_that_was_scaled_up_while_it_ran():
+    engine = grown_while_it_runs(minimum=3)
+    assert engine.gangs[G].state is State.PLACED
+    carried_out(engine, plan(engine))
+    assert engine.gangs[G].bound_count() == 4  # who comes late is welcome alone
+    assert not of(engine.tick(100.0), o.Evict)
+    engine.observe(f.PodGone(PodUid("a")), 101.0)
+    engine.observe(f.PodGone(PodUid("b")), 101.0)
+    assert len(of(engine.tick(200.0), o.Evict)) == 2  # the minimum it started with is kept
+
+
+def test_a_gang_that_was_bound_in_part_is_no_gang_that_grew():
+    engine = grown_while_it_runs(minimum=6)
+    assert engine.gangs[G].state is not State.PLACED
+    assert len(of(engine.tick(100.0), o.Evict)) == 3
+
+
+@pytest.mark.parametrize("start", [gang("g", 2), templated("g", 2)])
+def test_a_declaration_that_grows_asks_no_more_of_what_runs(start):
+    engine = an_engine(node("n", gpus=2))
+    engine.observe(f.GangSeen(start), 0.0)
+    names = [f"g-worker-{index}" for index in range(4)]
+    orders = plan(engine)
+    for name in names[:2]:
+        orders += engine.observe(pod(name, "g", pinned(needs(1))), 0.0)
+    binds = of(carried_out(engine, orders + plan(engine)), o.Bind)
+    assert [bind.minimum for bind in binds] == [2, 2]  # it is written on the pods
+    assert engine.gangs[G].state is State.PLACED
+    roles = tuple(replace(role, count=4, min_count=4) for role in start.roles)
+    engine.observe(f.GangSeen(replace(start, min_member=4, roles=roles)), 1.0)
+    plan(engine, 1.0)
+    assert not of(engine.tick(500.0), o.Evict)
+    engine.observe(f.PodGone(PodUid(names[0])), 501.0)
+    assert of(engine.tick(1000.0), o.Evict)
+
+
+def test_the_line_is_by_what_the_objects_say_whoever_reads_them_first():
+    engine = an_engine(node("n"))
+    said = {"zz": 1.0, "mm": 2.0, "aa": 3.0}
+    for name in sorted(said):
+        engine.observe(f.GangSeen(templated(name, 1, needs(8), created_s=said[name])), 100.0)
+    waiting = {one.gang.id: one.since_s for one in engine.snapshot(100.0, who=Asked.ALL).waiting}
+    assert waiting == {f"ns/{name}": at_s for name, at_s in said.items()}
+    assert [one.gang for one in of(plan(engine, 100.0), o.Reserve)] == ["ns/zz"]
+
+
+def test_a_gang_of_pods_waits_since_the_first_of_them():
+    engine = an_engine(node("n"))
+    for name, at_s in (("b", 7.0), ("a", 5.0)):
+        engine.observe(pod(name, "g", created_s=at_s), 9.0)
+    engine.observe(f.GangSeen(gang("g", 2)), 9.0)
+    assert engine.gangs[G].waiting().since_s == 5.0
+
+
+def test_a_gang_that_is_found_with_a_member_too_few_is_made_whole_before_it_is_placed():
+    engine = an_engine(node("n"))
+    engine.observe(f.GangSeen(gang("g", 2)), 0.0)
+    first = engine.observe(pod("a", "g", node=N), 0.0)
+    assert [report.reason for report in of(first, o.Report)] == ["TooFewPods", "BelowMinimum"]
+    engine.observe(pod("b", "g"), 0.0)
+    assert engine.gangs[G].state is State.PENDING
+    told = [one.reason for one in of(carried_out(engine, plan(engine)), o.Report)]
+    assert told == ["Reserved", "Placed"]
 
 
 def test_what_direct_binding_does_not_check_has_to_be_in_the_template():

@@ -231,6 +231,36 @@ def test_the_cheapest_is_stopped():
     assert stopped(plan(engine, 1000.0)) == ["ns/saved-0"]
 
 
+@pytest.mark.parametrize(
+    ("protected", "gone"), [((), "saved"), (("saved",), "old"), (("old", "saved"), "saved")]
+)
+def test_whom_a_disruption_budget_protects_is_stopped_after_others(protected, gone):
+    """As kube-scheduler does: where all are protected, it is the cheapest all the same."""
+    engine = an_engine(node("n"), node("m"))
+    two_queues(engine)
+    run(engine, "old", 1, needs(8), 0.0, "n", queue="b")
+    run(engine, "saved", 1, needs(8), 10.0, "m", queue="b", checkpoint_s=990.0)
+    engine.observe(f.BudgetsSeen(tuple(GangId(f"ns/{one}") for one in protected)), 20.0)
+    engine.observe(f.GangSeen(templated("g", 1, needs(4), queue="a")), 1000.0)
+    orders = plan(engine, 1000.0)
+    assert stopped(orders) == [f"ns/{gone}-0"]
+    (told,) = (one.message for one in orders if isinstance(one, o.Report) and gone in one.gang)
+    assert ("a PodDisruptionBudget protects it" in told) == (gone in protected)
+
+
+def test_a_disruption_budget_holds_nobody_up_for_good():
+    engine = an_engine(node("n"), node("m"))
+    engine.observe(f.QueueSeen(Queue("q", preemption=Preemption())), 0.0)
+    run(engine, "bare", 1, needs(8), 0.0, "n", queue="q")
+    run(engine, "kept", 1, needs(8), 0.0, "m", queue="q")
+    engine.observe(f.BudgetsSeen((GangId("ns/kept"),)), 0.0)
+    high = templated("high", 2, needs(8), queue="q", priority=9, created_s=100.0)
+    engine.observe(f.GangSeen(high), 100.0)
+    assert stopped(plan(engine, 100.0)) == ["ns/bare-0", "ns/kept-0"]
+    engine.observe(f.BudgetsSeen(()), 101.0)
+    assert not engine.protected
+
+
 def test_spare_members_go_before_whole_gangs():
     """kueue#975: shrink what can shrink."""
     engine = an_engine(node("n"), node("m"))
@@ -398,7 +428,7 @@ def test_a_forecast_is_the_scheduler_run_forward():
     engine = an_engine(node("n"))
     run(engine, "a", 1, needs(8), expected_runtime_s=100.0)
     for index, name in enumerate(("g", "h")):
-        one = templated(name, 1, needs(8), expected_runtime_s=50.0, created_s=float(index))
+        one = templated(name, 1, needs(8), expected_runtime_s=50.0, created_s=1.0 + index)
         engine.observe(f.GangSeen(one), 10.0)
     snapshot = engine.snapshot(10.0, who=Asked.ALL)
     found = forecast(snapshot, POLICIES, 10.0)

@@ -72,6 +72,8 @@ def create(cluster, namespace, peer, count, minimum):
     """Create a peer's group and its pods."""
     group, version = PEERS[peer]["api"]
     least = {"minMember": minimum}
+    if peer == "scheduler-plugins":
+        least["scheduleTimeoutSeconds"] = 0  # as the MPI Operator writes it
     if peer == "kubernetes":
         least = {"schedulingPolicy": {"gang": {"minCount": minimum}}}
     cluster.custom.create_namespaced_custom_object(

@@ -434,6 +434,27 @@ def test_a_job_that_does_not_fit_costs_no_pods_and_says_why(cluster, namespace):
     assert not cluster.core.list_namespaced_pod(namespace).items
     assert cluster.is_true(namespace, "j", "Created")
     assert not cluster.is_true(namespace, "j", "Running")
+    told = cluster.condition(namespace, "j")["message"]
+    cluster.wait(
+        lambda: cluster.conditions(namespace, "j").get("Scheduled", {}).get("message") == told,
+        "the same sentence on the job",
+    )
+    (warning,) = cluster.wait(
+        lambda: [
+            one
+            for one in cluster.core.list_namespaced_event(namespace).items
+            if one.involved_object.kind == "PyTorchJob" and one.reason == "LargerThanCluster"
+        ],
+        "its Event",
+    )
+    assert warning.type == "Warning"
+    body["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 1
+    cluster.custom.patch_namespaced_custom_object(
+        "kubeflow.org", "v1", namespace, "pytorchjobs", "j", {"spec": body["spec"]}
+    )
+    cluster.wait_placed(namespace, "j-", 2)
+    wait_true(cluster, namespace, "Scheduled")
+    wait_true(cluster, namespace, "Running")
 
 
 def test_whole_gang_restart_with_a_cap(cluster, namespace):
@@ -537,6 +558,9 @@ def test_bad_input_is_told_on_the_job(cluster, namespace, case):
     assert message in failed["message"]
     cluster.wait_event(namespace, "PyTorchJobFailedValidation", failed["message"], "j")
     assert not cluster.core.list_namespaced_pod(namespace).items
+    code, text = cluster.gangsched("explain", f"{namespace}/j")
+    assert code == 0, "it is over"
+    assert message in text
 
 
 def test_an_elastic_job_with_metrics_has_an_autoscaler(cluster, namespace):

@@ -375,3 +375,26 @@ def test_a_limit_goes_by_who_asked(cluster, namespace, queue):
     cluster.wait_placed(namespace, "one-", 1)
     gang("two")
     assert "User ann may have 8" in wait_reason(cluster, namespace, "UserLimit", "two")
+
+
+def test_whom_a_disruption_budget_protects_is_stopped_after_others(cluster, namespace):
+    urgent = f"urgent-{namespace}"
+    cluster.kubectl("create", "priorityclass", urgent, "--value=10")
+    try:
+        cluster.gang(namespace, "bare", 2)
+        cluster.wait_placed(namespace, "bare-", 2)
+        cluster.gang(namespace, "kept", 2)  # it lost less than the other, and would go first
+        cluster.wait_placed(namespace, "kept-", 2)
+        spec = {"minAvailable": 2, "selector": {"matchLabels": {"gangsched.io/pod-group": "kept"}}}
+        body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "spec": spec}
+        made = cluster.yaml(body | {"metadata": {"name": "kept"}})
+        cluster.kubectl("create", "-n", namespace, "-f", "-", stdin=made)
+        cluster.stays(lambda: len(cluster.bound(namespace)) == 4, 12, "all run; budgets are read")
+        cluster.gang(namespace, "first", 2, priorityClassName=urgent)
+        cluster.wait_placed(namespace, "first-", 2)
+        assert len(cluster.bound(namespace, "kept-")) == 2
+        cluster.gang(namespace, "second", 2, priorityClassName=urgent)
+        cluster.wait_placed(namespace, "second-", 2)
+        cluster.wait_event(namespace, "Preempted", "a PodDisruptionBudget protects it")
+    finally:
+        cluster.kubectl("delete", "priorityclass", urgent)

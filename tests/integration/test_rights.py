@@ -32,7 +32,6 @@ Right = tuple[str, str, str]
 """API group, resource with its subresource, verb."""
 
 _EXISTS = "what is to be created exists already: whose is it?"
-_LOST = "an answer about a pod was lost: is it bound, is our gate gone?"
 _MPI = "MPIJobs, where Open MPI is installed"
 _OWNERS = "clusters with the admission plugin OwnerReferencesPermissionEnforcement"
 _MENDED = "somebody changed what a job needs"
@@ -41,7 +40,6 @@ _KINDS = ("pytorchjobs", "tfjobs", "mpijobs", "xgboostjobs", "paddlejobs", "jaxj
 
 UNUSED: dict[Right, str] = {
     **{("", kind, "get"): _EXISTS for kind in ("services", "persistentvolumeclaims", "secrets")},
-    ("", "pods", "get"): _LOST,
     ("", "persistentvolumeclaims", "create"): "volumeClaimPolicies of JobSets",
     ("", "serviceaccounts", "get"): _EXISTS,
     ("", "serviceaccounts", "create"): _MPI,

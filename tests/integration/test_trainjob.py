@@ -139,7 +139,10 @@ def test_nodes_of_a_job_start_together_or_not_at_all(cluster, namespace):
         "the reason that names all five",
     )
     assert not cluster.bound(namespace)
-    assert conditions(cluster, namespace) == []
+    cluster.wait(
+        lambda: conditions(cluster, namespace) == [("Scheduled", "False", "LargerThanCluster")],
+        "the reason on the TrainJob",
+    )
 
 
 def variables(cluster, namespace, pod):
@@ -235,6 +238,30 @@ def test_suspended_by_its_user_and_resumed(cluster, namespace):
         "the end",
     )
     assert ("Suspended", "False", "Resumed") in conditions(cluster, namespace)
+
+
+def test_overrides_of_2_1_are_stored_and_an_edit_that_does_nothing_is_told(cluster, namespace):
+    override = {
+        "targetJobs": [{"name": "node"}],
+        "metadata": {"labels": {"team": "x"}},
+        "spec": {"serviceAccountName": "default", "imagePullSecrets": [{"name": "key"}]},
+    }
+    cluster.create_job(
+        namespace, trainjob(trainer=shell(FOR_EVER), podTemplateOverrides=[override])
+    )
+    assert get(cluster, namespace)["spec"]["podTemplateOverrides"] == [override]
+    pod = first_pod(cluster, namespace)
+    assert pod.metadata.labels["team"] == "x"
+    assert [one.name for one in pod.spec.image_pull_secrets] == ["key"]
+    patch(cluster, namespace, {"trainer": shell("true")})
+    cluster.wait(
+        lambda: [
+            one
+            for one in cluster.core.list_namespaced_event(namespace).items
+            if one.reason == "EditNotTaken" and one.message.startswith("spec.trainer changed")
+        ],
+        "the Event",
+    )
 
 
 def test_a_runtime_that_is_not_there_is_named_and_waited_for(cluster, namespace):

@@ -68,3 +68,45 @@ def test_memory_is_as_large_as_it_was_asked_for(laptop, place):
     script = "df -k /dev/shm | tail -1; df -h /dev/shm >&2"
     log = run(laptop, place, "shm", script, volume, "/dev/shm")
     assert log.split()[:2] == ["tmpfs", "16384"]
+
+
+def test_a_bound_claim_takes_its_pods_to_its_node(cluster, namespace):
+    """The gang is planned by its volume's node affinity; kube-scheduler refuses node after node."""
+    node = "k-3"
+    where = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+    asked = {
+        "accessModes": ["ReadWriteMany"],
+        "storageClassName": "",
+    }
+    made = f"made-{namespace}"
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": made},
+        "spec": {
+            **asked,
+            "capacity": {"storage": "1Gi"},
+            "hostPath": {"path": "/nowhere"},
+            "claimRef": {"namespace": namespace, "name": "data"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [where]}]}},
+        },
+    }
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data"},
+        "spec": {**asked, "volumeName": made, "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    data = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    cluster.gang(namespace, "g", 2, gpus=4, volumes=data)
+    if cluster.binding == "direct":
+        cluster.wait(
+            lambda: "there is no such claim" in cluster.group_status(namespace, "g")["message"],
+            "the reason",
+        )
+    try:
+        for body in (volume, claim):
+            cluster.kubectl("create", "-n", namespace, "-f", "-", stdin=cluster.yaml(body))
+        assert set(cluster.wait_placed(namespace, "g-", 2).values()) == {node}
+    finally:
+        cluster.kubectl("delete", "pv", made, "--wait=false")

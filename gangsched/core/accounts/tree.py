@@ -223,6 +223,18 @@ class Tree:
         """Yield the queues without children, in name order."""
         return (name for name in sorted(self._paths) if name not in self.children)
 
+    def top_down(self) -> list[str]:
+        """Return all queues, each after its parent; those that cannot be used come last."""
+        found: list[str] = []
+
+        def down(name: str) -> None:
+            for child in sorted(self.children.get(name, ())):
+                found.append(child)
+                down(child)
+
+        down("")
+        return found + sorted(name for name in self.queues if name not in self)
+
 
 def label(key: QuotaKey) -> str:
     """Name a resource, with the GPU kind where there is one."""

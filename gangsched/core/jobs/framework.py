@@ -142,6 +142,11 @@ class Framework:
         del job, role, seen
         return False
 
+    def waits_for_all(self, template: Json) -> bool:
+        """Tell whether a pod's program goes on only once all pods of the job are there."""
+        del template
+        return False
+
     def documents(self, job: Job, seen: Observed) -> list[Json]:
         """Return further objects that pods need: they are there, as they are here, before them."""
         del job, seen

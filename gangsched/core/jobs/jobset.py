@@ -10,6 +10,7 @@ import copy
 from collections.abc import Collection, Iterator, Mapping
 
 from gangsched.core.bounds import MESSAGE_LETTERS
+from gangsched.core.jobs import waiting
 from gangsched.core.jobs.jobset_parts import PREFIX, RESTARTS, Shape
 from gangsched.core.jobs.merge import beyond
 from gangsched.core.jobs.model import GROUP_VERSION, Intent, JobEvent, Json
@@ -33,6 +34,7 @@ def reconcile(owned: Owned, clock: Clock, scheduler: str, asked: Json, matching:
     """Return what to do now; `asked` are further fields of the gangs' PodGroups."""
     step = _Step(owned, clock, scheduler, asked, matching)
     step.take()
+    step.say_why()
     if step.status != (owned.body.get("status") or {}):
         step.steps.status = step.status
     if step.portion.short:
@@ -335,6 +337,15 @@ class _Step:
     def _blocking(self) -> bool:
         policy = self.spec.get("failurePolicy") or {}
         return policy.get("restartStrategy") == "BlockingRecreate"
+
+    def say_why(self) -> None:
+        """Say why the JobSet waits; one that is over, suspended or begins anew does not."""
+        dropped = {name for kind, name in self.steps.delete if kind == "PodGroup"}
+        over = self.status.get("terminalState") or self.spec.get("suspend")
+        groups = [] if over else self.owned.of("PodGroup")
+        seen = (waiting.view(one) for one in groups if one["metadata"]["name"] not in dropped)
+        told = waiting.tell(self.status, seen, self.clock.now_s, self.clock.now)
+        self.steps.events += [told.event] if told.event is not None else []
 
     # -- words --------------------------------------------------------------------------------
 

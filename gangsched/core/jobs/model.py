@@ -1,6 +1,6 @@
 """What the reconcile of a training job reads and returns. Pod templates stay opaque JSON."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -96,7 +96,8 @@ class Job:
     """A training job as its user declared it, and the status written so far.
 
     `kind` names its framework. A TFJob's workers may come and go (`dynamic_workers`), or must all
-    succeed (`all_workers`); `cluster_domain` ends the addresses it is told.
+    succeed (`all_workers`); `cluster_domain` ends the addresses it is told. `scheduler` is whose
+    its pods are where a template names none; `ours` are our names, the job's own if none is told.
     """
 
     kind: str
@@ -113,11 +114,19 @@ class Job:
     dynamic_workers: bool = False
     cluster_domain: str = ""
     mpi: Mpi = Mpi()
+    ours: frozenset[str] = frozenset()
     status: Mapping[str, Any] = field(default_factory=dict)
+    misspelt: str = ""
+    """What is written on it and means nothing, as a sentence."""
 
     def role(self, kind: str) -> JobRole | None:
         """Return the role of a type, if the job has it."""
         return next((role for role in self.roles if role.type == kind), None)
+
+    def places(self, role: JobRole) -> bool:
+        """Tell whether we place a role's pods: its template may name another scheduler."""
+        named = role.template["spec"].get("schedulerName") or self.scheduler
+        return named in (self.ours or {self.scheduler})
 
     @property
     def total(self) -> int:
@@ -166,6 +175,7 @@ class GroupView:
     message: str = ""
     assignments: Mapping[str, str] = field(default_factory=dict)
     spec: Mapping[str, Any] = field(default_factory=dict)
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,11 +194,19 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """An Event to write about the job; `type` is Normal or Warning."""
+    """An Event to write about the job; `type` is Normal or Warning.
+
+    Of those that have the same `once` the first is written, whatever the others say.
+    """
 
     type: str
     reason: str
     message: str
+    once: str = ""
+
+    def among(self, said: Iterable["JobEvent"]) -> bool:
+        """Tell whether it was said."""
+        return any(one == self or (self.once and one.once == self.once) for one in said)
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ class PyTorch(Framework):
         if job.elastic is not None:
             found["PET_NNODES"] = f"{job.elastic.minimum}:{job.elastic.maximum}"
             found |= _OWN_STORE
-            if not self._names_its_master(role.template):
+            if not self.waits_for_all(role.template):
                 found |= job.elastic.environment
         return found
 
@@ -83,8 +83,11 @@ class PyTorch(Framework):
         """Nobody scales a job that does not run."""
         return self.documents(job, Observed())
 
-    def _names_its_master(self, template: Json) -> bool:
-        """A command with a static rendezvous must not be overruled by an elastic default."""
+    def waits_for_all(self, template: Json) -> bool:
+        """Tell whether a command has a static rendezvous: it names its master.
+
+        It must not be overruled by an elastic default.
+        """
         container = self.main_container(template["spec"])
         words = [*(container.get("command") or []), *(container.get("args") or [])]
         return any("--master_addr" in word or "--master-addr" in word for word in words)

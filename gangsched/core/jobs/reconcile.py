@@ -47,6 +47,7 @@ def reconcile(job: Job, seen: Observed, clock: Clock) -> Actions:
         step.live()
         if conditions.finished(status):
             step.clean_up()
+    step.say_why()
     if status != job.status:
         status["lastReconcileTime"] = clock.now
         actions.status = status
@@ -94,6 +95,11 @@ class _Live(Step):
     def _bring_about(self) -> None:
         group = self.seen.group
         leaving = any(pod.terminating for pod in self.seen.pods)
+        if not any(self._counted(role) for role in self.job.roles):
+            self.actions.delete_group = group is not None
+            if not self._too_few():
+                self._have_pods(GroupView(""))
+            return
         if group is None:
             # A new gang begins when the last pod of the old one is gone.
             if not leaving and not self._too_few():
@@ -107,6 +113,14 @@ class _Live(Step):
             wanted["spec"] = no_stricter(group.spec, wanted["spec"])
         if not covers(group.spec, wanted["spec"]) and group.phase not in _ON_ITS_WAY:
             self.actions.put_group = wanted
+        self._have_pods(group)
+
+    def _counted(self, role: JobRole) -> bool:
+        """Tell whether room is reserved for a role's pods: they start together, and are ours."""
+        return self.framework.counted(self.job, role) and self.job.places(role)
+
+    def _have_pods(self, group: GroupView) -> None:
+        """Create the pods that may be there, and delete those that are too many."""
         there = {pod.name for pod in self.seen.pods}
         self.actions.documents = self.framework.documents(self.job, self.seen)
         portion = Portion()
@@ -121,7 +135,9 @@ class _Live(Step):
         self, role: JobRole, group: GroupView, there: set[str], portion: Portion
     ) -> None:
         """Create those pods of a role that are not there and may be, as many as a step may."""
-        counted = self.framework.counted(self.job, role)
+        counted = self._counted(role)
+        if group.uid and not group.assignments and not self.job.places(role):
+            return  # others' pods would hold their room while ours wait
         pinned = group.phase in ("Reserved", "Binding")
         for index in range(role.replicas):
             name = self.job.pod_name(role, index)
@@ -159,12 +175,12 @@ class _Live(Step):
         template = self.framework.pod_template(self.job, role, index)
         metadata, spec = template["metadata"], template["spec"]
         metadata["name"] = self.job.pod_name(role, index)
+        if not self.job.places(role):
+            return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
         metadata["labels"] |= {
             "gangsched.io/pod-group": self.job.name,
             "gangsched.io/role": role.type,
         }
-        if spec["schedulerName"] != self.job.scheduler:
-            return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
         if node is None:
             spec["schedulingGates"] = [*spec.get("schedulingGates", []), {"name": GATE}]
         else:
@@ -176,9 +192,10 @@ class _Live(Step):
 
     def _group(self) -> Json:
         job = self.job
-        counted = [role for role in job.roles if self.framework.counted(job, role)]
+        counted = [role for role in job.roles if self._counted(role)]
         most = sum(role.replicas for role in counted)
-        minimum = min(job.gang.minimum or most, most)
+        others = sum(role.replicas for role in job.roles if not job.places(role))
+        minimum = min(max(job.gang.minimum - others, 1), most) if job.gang.minimum else most
         roles = []
         left = minimum
         for role in counted:

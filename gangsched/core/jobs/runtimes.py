@@ -126,18 +126,22 @@ class _Resolution:
         spec = self.job["spec"]
         for key in ("labels", "annotations"):
             self.metadata[key] = (self.metadata.get(key) or {}) | (spec.get(key) or {})
-        for override in spec.get("podSpecOverrides") or []:
-            fields = {key: value for key, value in override.items() if key != "targetJobs"}
-            targets = [one["name"] for one in override.get("targetJobs") or []]
-            for rjob in self.spec["replicatedJobs"]:
-                if rjob["name"] in targets:
-                    pod = rjob["template"]["spec"]["template"]
-                    pod["spec"] = merge(pod.get("spec") or {}, fields)
+        for fields in spec.get("podSpecOverrides") or []:
+            self._override(fields, {"spec": fields | {"targetJobs": None}})
+        for fields in spec.get("podTemplateOverrides") or []:
+            self._override(fields, fields | {"targetJobs": None})
         for patch in spec.get("runtimePatches") or []:
             template = (patch.get("trainingRuntimeSpec") or {}).get("template") or {}
             for key in ("labels", "annotations"):
                 self.metadata[key] |= (template.get("metadata") or {}).get(key) or {}
             self.spec = merge(self.spec, template.get("spec") or {})
+
+    def _override(self, override: Json, fields: Json) -> None:
+        targets = [one["name"] for one in override.get("targetJobs") or []]
+        for rjob in self.spec["replicatedJobs"]:
+            if rjob["name"] in targets:
+                job = rjob["template"]["spec"]
+                job["template"] = merge(job["template"], fields)
 
     def _jobset(self) -> Json:
         suspend = self.job["spec"].get("suspend")

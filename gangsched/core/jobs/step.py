@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from gangsched.core.jobs import conditions
+from gangsched.core.jobs import conditions, waiting
 from gangsched.core.jobs.framework import Framework
 from gangsched.core.jobs.model import (
     Actions,
@@ -107,6 +107,21 @@ class Step:
             for role in self.job.roles
         }
         self._say("Suspended", f"{self._what} is suspended.")
+
+    def say_why(self) -> None:
+        """Say why the job waits; one that is over or suspended, or has no gang, does not."""
+        ended = conditions.finished(self.status)
+        if self.job.misspelt and not ended:
+            event = JobEvent("Warning", "UnknownKey", self.job.misspelt, self.job.misspelt)
+            self.actions.events.append(event)
+        over = ended or self.job.limits.suspend
+        group = None if over or self.actions.delete_group else self.seen.group
+        groups = () if group is None else (group,)
+        told = waiting.tell(self.status, groups, self.clock.now_s, self.clock.now)
+        if told.event is not None:
+            self.actions.events.append(told.event)
+        if told.again_in_s is not None:
+            self._again(told.again_in_s)
 
     # -- small helpers ------------------------------------------------------------------------
 

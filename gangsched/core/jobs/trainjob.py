@@ -1,12 +1,15 @@
 """The reconcile of a TrainJob (trainer.kubeflow.org/v1alpha1) as a pure function.
 
 A TrainJob and its runtime become a JobSet, whose end is the TrainJob's. Its conditions are
-Suspended, Complete and Failed and nothing else: the SDK calls a job with any other condition
-"Created" for as long as it runs.
+Suspended, Complete and Failed, and Scheduled while it waits: the SDK calls a job with any other
+condition "Created" for as long as it runs, so that one goes once the job is placed.
 """
 
 import copy
+import hashlib
+import json
 
+from gangsched.core.jobs import waiting
 from gangsched.core.jobs.model import JobEvent, Json
 from gangsched.core.jobs.runtimes import resolve
 from gangsched.core.jobs.step import Clock
@@ -19,8 +22,22 @@ REFS = (("jobset.x-k8s.io/v1alpha2", "JobSet"),)
 """What a TrainJob owns and hears of."""
 
 NO_RUNTIME = "TrainingRuntimeNotSupported"
+MADE_FROM = "gangsched.io/made-from"
+"""Annotation of a JobSet: digests of those fields of its TrainJob's spec that it was made from."""
+
+_READ_ONCE = (
+    "initializer",
+    "trainer",
+    "podSpecOverrides",
+    "podTemplateOverrides",
+    "runtimePatches",
+)
+"""Fields that are read when a JobSet is made, and again when it is resumed."""
+
+_NEVER_AGAIN = ("labels", "annotations")
 _COUNTS = ("ready", "succeeded", "failed", "active", "suspended")
 _DEADLINE = "DeadlineExceeded"
+_DIGITS, _DIGESTS_LENGTH = 16, 1_000
 
 
 def reconcile(owned: Owned, runtime: Json | None, why_none: str, clock: Clock) -> Steps:
@@ -42,6 +59,7 @@ def reconcile(owned: Owned, runtime: Json | None, why_none: str, clock: Clock) -
         if jobset is not None:
             _mirror(status, jobset)
         _bound(owned, status, jobset, steps, clock)
+    _say_why(status, jobset, steps, clock)
     if status != (body.get("status") or {}):
         steps.status = status
     return steps
@@ -66,15 +84,58 @@ def _have_jobset(owned: Owned, runtime: Json | None, jobset: Json | None, steps:
             )
         if plan.hostfile is not None:
             steps.create.append(plan.hostfile)
+        plan.jobset["metadata"]["annotations"] |= {MADE_FROM: _digests(owned.body, {})}
         steps.create.append(plan.jobset)
         return
     if suspend is None or bool(suspend) == bool(jobset["spec"].get("suspend")):
+        if not suspend:
+            _tell_edits(owned, jobset, steps)
         return
-    change: Json = {"suspend": suspend}
+    change: Json = {"spec": {"suspend": suspend}}
     if not suspend and runtime is not None:
         # Queueing systems write patches while a job is suspended, and resume it in one go.
-        change["replicatedJobs"] = resolve(owned.body, runtime).jobset["spec"]["replicatedJobs"]
-    steps.patch.append((("JobSet", owned.name), {"spec": change}))
+        spec = resolve(owned.body, runtime).jobset["spec"]
+        change["spec"]["replicatedJobs"] = spec["replicatedJobs"]
+        if known := _made_from(jobset):
+            kept = {key: known[key] for key in _NEVER_AGAIN if key in known}
+            change["metadata"] = {"annotations": {MADE_FROM: _digests(owned.body, kept)}}
+    steps.patch.append((("JobSet", owned.name), change))
+
+
+def _tell_edits(owned: Owned, jobset: Json, steps: Steps) -> None:
+    """Say which edits of a job do nothing, since its JobSet is made already."""
+    known, now = _made_from(jobset), json.loads(_digests(owned.body, {}))
+    changed = [key for key, value in now.items() if known and known.get(key) != value]
+    if not changed:
+        return
+    fields = ", ".join(f"spec.{key}" for key in changed)
+    again = all(key in _READ_ONCE for key in changed)
+    remedy = "suspend and resume the job, or create it anew" if again else "create the job anew"
+    message = (
+        f"{fields} changed after the JobSet was made, which goes on as it was made; to have the "
+        f"change take effect, {remedy}."
+    )
+    steps.events.append(JobEvent("Warning", "EditNotTaken", message))
+
+
+def _digests(body: Json, kept: Json) -> str:
+    """Return digests of the fields that are read once; those that are `kept` are as they were."""
+    found = {}
+    for key in (*_READ_ONCE, *_NEVER_AGAIN):
+        text = json.dumps(body["spec"].get(key) or None, sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+        found[key] = kept.get(key, digest)
+    return json.dumps(found)
+
+
+def _made_from(jobset: Json) -> Json:
+    """Return the digests that a JobSet has; anybody may write into it."""
+    text = (jobset["metadata"].get("annotations") or {}).get(MADE_FROM, "")
+    try:
+        found = json.loads(text[:_DIGESTS_LENGTH])
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _suspend(status: Json, steps: Steps, clock: Clock, *, suspended: bool) -> None:
@@ -102,6 +163,20 @@ def _mirror(status: Json, jobset: Json) -> None:
         if end is not None:
             when = end["lastTransitionTime"]
             set_condition(status, ours, end["reason"], end.get("message", ""), when)
+
+
+def _say_why(status: Json, jobset: Json | None, steps: Steps, clock: Clock) -> None:
+    """Say why the JobSet waits, and nothing more as soon as it does not."""
+    theirs = waiting.of(jobset) if jobset is not None else None
+    over = any(
+        one["type"] in ("Complete", "Failed") and one["status"] == "True"
+        for one in status.get("conditions") or []
+    )
+    if over or theirs is None:
+        waiting.forget(status)
+        return
+    told = waiting.tell(status, (theirs,), clock.now_s, clock.now)
+    steps.events += [told.event] if told.event is not None else []
 
 
 def _bound(owned: Owned, status: Json, jobset: Json | None, steps: Steps, clock: Clock) -> None:

@@ -8,6 +8,7 @@ from gangsched.core import mig
 from gangsched.core.cluster import Cluster
 from gangsched.core.model import PODS, PodNeeds, Waiting
 from gangsched.core.placement.demand import Kind, kinds_of
+from gangsched.core.placement.left_out import left_out
 from gangsched.core.placement.relax import Relaxed, relaxations, without_constraints
 from gangsched.core.placement.scope import Scope
 from gangsched.core.refusal import NearMiss, Reason, Refusal, amount, plural
@@ -53,7 +54,7 @@ def explain(waiting: Waiting, snapshot: Snapshot, scope: Scope, fits: Fits) -> R
                 waiting.gang.id,
                 Reason.TOO_LARGE,
                 f"{_who(roles)} {plural(count, 'pod')} of {describe(needs)} at once, and "
-                f"the whole cluster holds {ever} even when empty.",
+                f"the whole cluster holds {ever} even when empty{_barred(cluster, needs)}.",
                 role=roles[0],
                 wanted=count,
                 possible=ever,
@@ -212,10 +213,10 @@ def _no_node(
     elif not nodes:
         sentence, miss = "the cluster has no nodes.", None
     elif not eligible.any():
-        sentence, miss = (
-            f"none of {plural(nodes, 'node')} passes its nodeSelector, affinity and tolerations.",
-            None,
-        )
+        passes = f"none of {plural(nodes, 'node')} passes its nodeSelector, affinity and"
+        sentence, miss = f"{passes} tolerations{_barred(cluster, needs)}.", None
+    elif barred := left_out(cluster, needs, cluster.capacity_when_empty):
+        sentence, miss = f"no node takes one pod of {describe(needs)}; {barred}.", None
     else:
         miss = nearest(cluster, needs, empty=True)
         lacks = _lacks(miss)
@@ -229,6 +230,11 @@ def _no_node(
         wanted=count,
         near_miss=miss,
     )
+
+
+def _barred(cluster: Cluster, needs: PodNeeds) -> str:
+    barred = left_out(cluster, needs, cluster.capacity_when_empty)
+    return f"; {barred}" if barred else ""
 
 
 def _cannot_be_cut(cluster: Cluster, needs: PodNeeds) -> str:
@@ -262,6 +268,9 @@ def _no_room(
         miss = nearest(cluster, needs, empty=False)
         lacks = _lacks(miss)
         closest = f" The closest node, {miss.node}, lacks {lacks}." if lacks else ""
+    barred = left_out(cluster, needs, cluster.capacity)
+    if barred:
+        closest += f" {barred}."
     return Refusal(
         waiting.gang.id,
         Reason.NO_ROOM,

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from gangsched.core.model import Waiting
+from gangsched.core.model import GangId, Waiting
 from gangsched.core.placement.choosers import fewest
 from gangsched.core.placement.descent import Style
 from gangsched.core.placement.fill import fits
-from gangsched.core.policy import Placement, Request
+from gangsched.core.policy import Candidate, Placement, Request
 from gangsched.core.queueing.admission import charge_at, charge_of, kinds_to_try, of_kind
 from gangsched.core.queueing.outlook import Outlook, at_least
 from gangsched.core.refusal import Reason, Refusal
@@ -48,15 +48,27 @@ def _of_kind(outlook: Outlook, waiting: Waiting, kind: str) -> Placement | Refus
     if first is None:
         return None
     placer, now_s = outlook.policies.placer, outlook.now_s
-    request = Request(least, snapshot, usage, charge, (first, *found), placer, now_s)
-    if not outlook.examines(len(request.candidates)):
+    groups = _by_protection((first, *found), outlook.snapshot.rules.protected)
+    if not outlook.examines(sum(len(group) for group in groups)):
         outlook.postponed.add(waiting.gang.id)
         return None
-    placed = _chosen(outlook, request)
+    placed = None
+    for group in groups:
+        if placed is None:
+            request = Request(least, snapshot, usage, charge, group, placer, now_s)
+            placed = _chosen(outlook, request)
     alone = any(one == waiting.gang.id for one, _ in outlook.snapshot.rules.stopped)
     if placed is None and waiting.shape and not alone:
         outlook.unhelped.add(waiting.alike)
     return placed
+
+
+def _by_protection(
+    found: tuple[Candidate, ...], protected: frozenset[GangId]
+) -> tuple[tuple[Candidate, ...], ...]:
+    """Return whom to choose from first, and then: those whom no disruption budget protects, all."""
+    others = tuple(one for one in found if one.running.gang.id not in protected)
+    return (others, found) if others and len(others) < len(found) else (found,)
 
 
 def _chosen(outlook: Outlook, request: Request) -> Placement | None:

@@ -21,6 +21,7 @@ from gangsched.operators.owner import OwnerKind
 from gangsched.operators.parse import InvalidJobError
 from gangsched.operators.precheck import NotYetError
 from gangsched.operators.search.ends import ConditionError, check
+from gangsched.operators.search.queued import in_queue_of
 from gangsched.operators.search.settings import MEDIANSTOP, misset
 from gangsched.operators.search.space import LOGARITHMIC
 from gangsched.operators.search.suggest import ALGORITHMS
@@ -74,7 +75,9 @@ def kind(evaluators: Evaluators) -> OwnerKind:
             found: list[experiment.Assignments] = owned.seen["points"]
             return found
 
-        return experiment.reconcile(owned, suggest, clock)
+        steps = experiment.reconcile(owned, suggest, clock)
+        steps.create = [in_queue_of(owned.body, one) for one in steps.create]
+        return steps
 
     parts = ((API_VERSION, "Trial"),)
     return OwnerKind(experiment.API_VERSION, experiment.KIND, parts, step, look=look)

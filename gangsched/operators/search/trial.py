@@ -25,6 +25,7 @@ from gangsched.operators.owner import OwnerKind
 from gangsched.operators.parse import InvalidJobError
 from gangsched.operators.precheck import NotYetError
 from gangsched.operators.search.ends import ConditionError, ended
+from gangsched.operators.search.queued import in_queue_of, scheduled
 
 _FORMAT = "metricsCollector.source.filter.metricsFormat"
 _FEWER = 8
@@ -57,11 +58,14 @@ _PRIMARY = {
 _MASTER = {"training.kubeflow.org/job-role": "master"}
 
 
-def kind(evaluators: Evaluators) -> OwnerKind:
-    """Return how Trials are run."""
+def kind(evaluators: Evaluators, scheduler: str = "") -> OwnerKind:
+    """Return how Trials are run; their Jobs' pods are the `scheduler`'s, if there is one."""
 
     def step(owned: Owned, clock: Clock) -> Steps:
-        return trial.reconcile(owned, trial.Seen(**owned.seen), clock)
+        steps = trial.reconcile(owned, trial.Seen(**owned.seen), clock)
+        jobs = [in_queue_of(owned.body, one) for one in steps.create]
+        steps.create = [scheduled(one, scheduler) for one in jobs]
+        return steps
 
     return OwnerKind(
         trial.API_VERSION, trial.KIND, trial.JOBS, step, look=partial(_look, evaluators)

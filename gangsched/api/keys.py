@@ -1,0 +1,59 @@
+"""Labels and annotations of our group that mean nothing: most likely they are misspelt."""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+
+from gangsched.api import dialects, names
+from gangsched.core.shown import shown
+
+REASON = "UnknownKey"
+
+_NAMED = 3
+KNOWN = frozenset(
+    {
+        *(key for key in dialects.KEYS if key.startswith(dialects.OURS)),
+        names.POD_GROUP_LABEL,
+        names.MIN_MEMBER_LABEL,
+        names.ROLE_LABEL,
+        names.QUEUE_LABEL,
+        names.USER_ANNOTATION,
+        names.RUNTIME_ANNOTATION,
+        names.CHECKPOINT_ANNOTATION,
+        names.PREEMPTED_ANNOTATION,
+        names.GATE,
+        names.WOKEN_ANNOTATION,
+        names.NO_GATE_ANNOTATION,
+        names.DEVICES_ANNOTATION,
+        names.MINIMUM_ANNOTATION,
+        names.MIG_LABEL,
+        names.MIG_LAYOUT_ANNOTATION,
+        *(key for key in names.INDEX_LABELS if key.startswith(dialects.OURS)),
+        *(f"{names.GROUP}/{key}" for key in ("gang-restarts", "kill-trial", "made-from")),
+        *(
+            f"{names.GROUP}/{key}"
+            for key in ("leader", "node-kind", "first-rank", "local", "first-steps")
+        ),
+    }
+)
+"""All that we read or write, on whatever object."""
+
+
+def unknown(*keys: Mapping[str, str] | None) -> str:
+    """Return a sentence about the labels and annotations that nobody reads; "" for none."""
+    found = sorted(
+        {
+            key
+            for some in keys
+            for key in some or ()
+            if key.startswith(dialects.OURS) and key not in KNOWN
+        }
+    )
+    if not found:
+        return ""
+    said = []
+    for key in found[:_NAMED]:
+        near = get_close_matches(key, sorted(KNOWN), 1, 0.8)
+        said.append(shown(key) + (f" (did you mean {near[0]}?)" if near else ""))
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    verb = "is" if len(found) == 1 else "are"
+    return f"{', '.join(said)}{more} {verb} not known: no label or annotation is called so."

@@ -1,0 +1,106 @@
+"""What `defrag` and `explain` say where nothing moves, and why a start may be before an end."""
+
+import io
+
+import pytest
+from builders import POLICIES, an_engine, gang, needs, node, pod, templated
+from rich.console import Console
+
+from gangsched.advice import Wish, _level, _settled, as_data, show
+from gangsched.config import ConfigError
+from gangsched.core.defrag import Defragmentation, Mover
+from gangsched.core.facts import GangSeen, NodeSeen, QueueSeen, TopologySeen
+from gangsched.core.model import Estimate, NodeName, Source
+from gangsched.core.queues import Queue, Quota
+from gangsched.core.snapshot import Asked
+from gangsched.core.topology import Level, Topology
+from gangsched.inquire import expected_end
+
+RACK = "topology.gangsched.io/rack"
+
+
+def racks(declared=True):
+    engine = an_engine()
+    if declared:
+        engine.observe(TopologySeen(Topology("default", (Level(RACK, "rack"),))), 0.0)
+    for index in range(4):
+        engine.observe(NodeSeen(node(f"n{index}", labels={RACK: f"rack-{index // 2}"})), 0.0)
+    return engine
+
+
+def printed(found, wish) -> str:
+    console = Console(file=io.StringIO(), width=200)
+    show(found, wish, console)
+    return console.file.getvalue()
+
+
+def run(engine, name, place, wants=None):
+    engine.observe(GangSeen(gang(name, 1, movable=True)), 0.0)
+    fact = pod(f"{name}-0", name, wants or needs(8), node=NodeName(place), started_s=0.0)
+    engine.observe(fact, 0.0)
+
+
+def test_a_rack_that_is_free_is_told():
+    engine = racks()
+    run(engine, "there", "n0")
+    mover = Mover(engine.snapshot(who=Asked.NONE), POLICIES.placer, 100.0)
+    found = mover.free_domain("", 0)
+    assert found == Defragmentation((), domain="rack-1")
+    assert printed(found, Wish(level="rack")) == (
+        "rack rack-1 is free already; no gang has to move\n"
+    )
+    assert as_data(found)["possible"]
+
+
+def test_a_rack_with_pods_of_nobody_is_not_free():
+    engine = racks()
+    run(engine, "there", "n0", needs(1))
+    engine.observe(pod("own", None, needs(1), node=NodeName("n2")), 0.0)
+    mover = Mover(engine.snapshot(who=Asked.NONE), POLICIES.placer, 100.0)
+    found = mover.free_domain("", 0)
+    assert found is not None
+    assert (found.domain, len(found.moves)) == ("rack-0", 1)
+
+
+def test_without_a_topology_it_is_told_what_to_do():
+    with pytest.raises(ConfigError) as error:
+        _level(racks(declared=False), Wish(level="rack"))
+    assert str(error.value) == (
+        "--level: there is no Topology, so nobody knows what a rack is; nodes have the label "
+        "topology.gangsched.io/rack. Apply a Topology that names such labels of the nodes "
+        "(manifests/topologies has examples)"
+    )
+
+
+def test_moving_does_not_help_against_a_quota():
+    engine = racks()
+    engine.observe(QueueSeen(Queue("small", quotas=(Quota("nvidia.com/gpu", 8000),))), 0.0)
+    engine.observe(GangSeen(templated("g", 2, needs(8), queue="small")), 0.0)
+    with pytest.raises(ConfigError) as error:
+        _settled(engine, POLICIES, Wish(gang="ns/g"))
+    assert str(error.value) == (
+        "--gang: its queue has no quota for it: moving other gangs does not help ns/g: queue "
+        "small can never have more than 8 nvidia.com/gpu, loans included; the gang needs 16."
+    )
+
+
+def test_a_gang_that_lacks_room_is_looked_at_and_one_that_has_it_is_told_so():
+    engine = racks()
+    run(engine, "there", "n0")
+    engine.observe(GangSeen(templated("g", 4, needs(8))), 0.0)
+    assert _settled(engine, POLICIES, Wish(gang="ns/g")) is None
+    engine.observe(GangSeen(templated("h", 1, needs(8))), 0.0)
+    found = _settled(engine, POLICIES, Wish(gang="ns/h"))
+    said = "there is room for ns/h now; no gang has to move\n"
+    assert printed(found, Wish(gang="ns/h")) == said
+
+
+@pytest.mark.parametrize(
+    ("ran_s", "earliest", "latest"),
+    [(0.0, "00:16:40", "00:50:00"), (1500.0, "00:25:01", "00:50:00")],
+)
+def test_an_end_has_the_range_that_forecasts_draw_from(ran_s, earliest, latest):
+    found = expected_end(Estimate(2000.0, 1000.0, 3000.0, Source.ASSUMED), 0.0, ran_s)
+    assert found["at"] == "1970-01-01T00:33:20Z"
+    assert found["earliest"] == f"1970-01-01T{earliest}Z"
+    assert found["latest"] == f"1970-01-01T{latest}Z"

@@ -1,0 +1,101 @@
+"""A restart changes nothing: what runs, who is next, and what commands say of it."""
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from gangsched.kube.quantities import seconds
+
+GPU = "nvidia.com/gpu"
+KWOK = {"gangsched.io/node-kind": "kwok"}
+
+
+def planned(cluster, namespace, name, pods):
+    """Create a PodGroup that is planned before its pods exist, later than all there are."""
+    container = {"name": "c", "resources": {"limits": {GPU: "8"}}}
+    template = {"spec": {"containers": [container], "nodeSelector": KWOK}}
+    role = {"name": "worker", "count": pods, "template": template}
+    cluster.group(namespace, name, scheduleTimeoutSeconds=3600, roles=[role])
+    created = cluster.get_group(namespace, name)["metadata"]["creationTimestamp"]
+    # The API server keeps whole seconds: two of one second stand in line by their names.
+    later_s = seconds(created) + 1
+    cluster.wait(lambda: datetime.now(UTC).timestamp() >= later_s, "the next second")
+
+
+def line(cluster, namespace, names):
+    """Return the positions that the scheduler tells, and when it expects each to start."""
+    told = {name: cluster.group_status(namespace, name).get("start") or {} for name in names}
+    return {name: (start.get("position"), start.get("reserved")) for name, start in told.items()}
+
+
+@pytest.mark.parametrize("grows", ["gangsched.io", "scheduling.volcano.sh"])
+def test_a_gang_that_was_scaled_up_runs_on(cluster, namespace, grows):
+    """Its owner asks for more than there is room for: what runs is left alone all the same."""
+    version = "v1beta1"
+    spec = {"minMember": 2}
+    link = {"labels": {"gangsched.io/pod-group": "g"}}
+    if grows != "gangsched.io":
+        link = {"annotations": {"scheduling.k8s.io/group-name": "g"}}
+    body = {"apiVersion": f"{grows}/{version}", "kind": "PodGroup", "metadata": {"name": "g"}}
+    group = (grows, version, namespace, "podgroups")
+    cluster.custom.create_namespaced_custom_object(*group, body | {"spec": spec})
+    for name in ("a", "b"):
+        create(cluster, namespace, f"g-{name}", link)
+    cluster.wait_placed(namespace, "g-", 2)
+    more = {"minMember": 6}
+    if grows == "gangsched.io":
+        more["scheduleTimeoutSeconds"] = 1
+    cluster.custom.patch_namespaced_custom_object(*group, "g", {"spec": more})
+    for name in ("c", "d", "e", "f"):
+        create(cluster, namespace, f"g-{name}", link)
+    cluster.wait_placed(namespace, "g-", 4)
+    cluster.restart("gangsched", hard=True)
+    cluster.gang(namespace, "other", 1)
+    cluster.wait_event(namespace, "NotEnoughFree", name="other")
+    cluster.stays(lambda: len(cluster.bound(namespace, "g-")) == 4, 4, "the gang to run on")
+    assert not [words for words in cluster.events(namespace) if words[0] == "BelowMinimum"]
+
+
+def create(cluster, namespace, name, metadata):
+    """Create a pod of 8 GPUs that is a member of a group."""
+    container = {"name": "c", "image": "none", "resources": {"limits": {GPU: "8"}}}
+    spec = {
+        "schedulerName": "gangsched",
+        "containers": [container],
+        "nodeSelector": KWOK,
+        "terminationGracePeriodSeconds": 0,
+    }
+    cluster.core.create_namespaced_pod(
+        namespace, {"metadata": {"name": name, **metadata}, "spec": spec}
+    )
+
+
+def test_the_line_stays_and_commands_say_what_the_scheduler_says(cluster, namespace):
+    cluster.gang(namespace, "filler", 4)
+    cluster.wait_placed(namespace, "filler-", 4)
+    names = ("zz", "mm", "aa")
+    for name in names:
+        planned(cluster, namespace, name, 4)
+    cluster.wait(
+        lambda: [line(cluster, namespace, names)[name][0] for name in names] == [1, 2, 3],
+        "the order of their creation",
+    )
+    cluster.restart("gangsched", hard=True)
+    cluster.gang(namespace, "other", 1)
+    cluster.wait_event(namespace, "NotEnoughFree", name="other")
+    assert [line(cluster, namespace, names)[name][0] for name in names] == [1, 2, 3]
+    code, said = cluster.gangsched("queue", "default", "-o", "json")
+    assert code == 0, said
+    rows = [row for row in json.loads(said) if row["gang"].startswith(f"{namespace}/")]
+    assert [row["gang"].split("/")[1] for row in rows] == [*names, "other"]
+    for row in rows[:3]:
+        made = cluster.get_group(namespace, row["gang"].split("/")[1])["metadata"]
+        assert seconds(row["since"]) == seconds(made["creationTimestamp"])
+    cluster.core.delete_collection_namespaced_pod(
+        namespace, label_selector="gangsched.io/pod-group=filler", grace_period_seconds=0
+    )
+    cluster.wait(
+        lambda: cluster.group_status(namespace, "zz").get("phase") == "Reserved", "zz to be first"
+    )
+    assert {cluster.group_status(namespace, name)["phase"] for name in ("mm", "aa")} == {"Pending"}

@@ -1,0 +1,25 @@
+"""What refused gangs are told would help does help: applied, and planned anew with everything."""
+
+from effort import seeds
+
+from gangsched.core.policy import Policies
+from policies.cheapest import Cheapest
+from policies.drf import Drf
+from policies.easy import Easy
+from policies.fifo import Fifo
+from policies.pack import Pack
+from simulator.remedies import a_scene, told, true
+
+POLICIES = Policies(Fifo(), Pack(), Drf(), Easy(), Cheapest())
+
+
+def test_every_remedy_is_true():
+    tried = 0
+    for seed in seeds(40):
+        scene = a_scene(seed)
+        for one in told(scene.play(POLICIES), POLICIES):
+            for remedy in one.refusal.remedies:
+                tried += 1
+                said = f"seed {seed}: {one.refusal.gang}: {remedy}"
+                assert true(scene, POLICIES, one, remedy), said
+    assert tried > 10
