@@ -1,22 +1,83 @@
-"""Free ports of this machine, and whether a URL answers."""
+"""Ports of this machine for programs that start a little later, and whether a URL answers."""
 
+import fcntl
+import json
+import random
 import socket
 import ssl
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 
+import platformdirs
+
+_LOWEST = 15_000
+_EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_EPHEMERAL_LOWEST = 32_768  # Linux' own value, where it does not tell
+_KEPT_S = 900.0  # longer than any program needs until it listens
+
 
 def free_ports(count: int) -> list[int]:
-    """Return distinct free ports; all are held until the last is found."""
-    held = [socket.socket() for _ in range(count)]
+    """Return distinct free ports that nobody else is given before their programs listen.
+
+    The kernel gives its ephemeral ports to every connection and to every listener on port 0, so
+    one of them may be taken between the question and the program's start. These ports lie below
+    that range, and a file of this user keeps which were given within the last 15 minutes.
+
+    Raises:
+        OSError: the machine has fewer free ports than asked for.
+
+    """
+    path = Path(platformdirs.user_state_dir("gangsched", ensure_exists=True)) / "ports.json"
+    with path.open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        now_s = time.time()
+        given = {p: at_s for p, at_s in _read(file.read()).items() if 0 <= now_s - at_s < _KEPT_S}
+        candidates = list(range(_LOWEST, _first_ephemeral()))
+        random.shuffle(candidates)
+        found: list[int] = []
+        for port in candidates:
+            if len(found) == count:
+                break
+            if str(port) not in given and _is_free(port):
+                found.append(port)
+        if len(found) < count:
+            raise OSError(
+                f"found {len(found)} free ports of 127.0.0.1 from {_LOWEST} on, needed {count}"
+            )
+        file.seek(0)
+        file.truncate()
+        json.dump(given | dict.fromkeys(map(str, found), now_s), file)
+    return found
+
+
+def _read(text: str) -> dict[str, float]:
+    """Return when each port was given; a file cut short by a kill holds nothing."""
     try:
-        for one in held:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in held]
-    finally:
-        for one in held:
-            one.close()
+        return {str(port): float(at_s) for port, at_s in json.loads(text).items()}
+    except (ValueError, AttributeError, TypeError):
+        return {}
+
+
+def _first_ephemeral() -> int:
+    try:
+        lowest = int(_EPHEMERAL.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        lowest = _EPHEMERAL_LOWEST
+    # Where an administrator has given the kernel nearly every port, no port is safe from it.
+    return lowest if lowest >= _LOWEST + 1_000 else _EPHEMERAL_LOWEST
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # TIME_WAIT is no listener
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def answers(url: str, ca: Path | None = None, pair: Path | None = None) -> bool:

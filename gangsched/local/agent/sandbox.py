@@ -10,7 +10,6 @@
 import asyncio
 import os
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Mapping
@@ -21,6 +20,7 @@ from typing import Literal, Protocol
 import psutil
 
 from gangsched.local.agent.root import Mount, root_script
+from gangsched.local.network import free_ports
 
 Mode = Literal["root", "user", "none"]
 
@@ -299,9 +299,7 @@ class Shared:
     async def make(self, pod: PodPlace, mounts: list[Mount]) -> "SharedPod":
         """Nothing to make but the job's port."""
         if pod.job not in self._ports:
-            with socket.socket() as probe:
-                probe.bind(("127.0.0.1", 0))
-                self._ports[pod.job] = int(probe.getsockname()[1])
+            (self._ports[pod.job],) = free_ports(1)
         return SharedPod(pod.folder, pod.hosts, mounts, self._ports[pod.job])
 
     def close(self) -> None:

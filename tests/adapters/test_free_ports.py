@@ -1,0 +1,61 @@
+"""Ports for programs that listen later: nobody else may take one in between."""
+
+import multiprocessing
+import socket
+from pathlib import Path
+
+import pytest
+
+from gangsched.local import network
+
+
+@pytest.fixture(autouse=True)
+def _own_state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+
+def test_processes_that_ask_at_once_get_different_ports() -> None:
+    with multiprocessing.get_context("spawn").Pool(3) as pool:
+        given = [port for ports in pool.map(network.free_ports, [40] * 6) for port in ports]
+    assert len(set(given)) == 240
+
+
+@pytest.mark.parametrize(
+    ("told", "end"),
+    [("20000\t60999\n", 20_000), ("1024\t65535\n", 32_768), ("", 32_768), (None, 32_768)],
+)
+def test_no_port_is_one_that_the_kernel_gives_to_connections(
+    told: str | None, end: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    setting = tmp_path / "ip_local_port_range"
+    if told is not None:
+        setting.write_text(told)
+    monkeypatch.setattr(network, "_EPHEMERAL", setting)
+    assert set(network.free_ports(300)) <= set(range(15_000, end))
+
+
+def test_a_port_is_given_again_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    ports = set(network.free_ports(3))
+    monkeypatch.setattr(network, "_LOWEST", min(ports))
+    monkeypatch.setattr(network, "_first_ephemeral", lambda: min(ports) + 1)
+    with pytest.raises(OSError, match=r"found 0 free ports of 127\.0\.0\.1 from \d+ on, needed 1"):
+        network.free_ports(1)
+    monkeypatch.setattr(network, "_KEPT_S", 0.0)
+    assert network.free_ports(1) == [min(ports)]
+
+
+def test_a_port_with_a_listener_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    (port, _) = network.free_ports(2)
+    monkeypatch.setattr(network, "_KEPT_S", 0.0)
+    monkeypatch.setattr(network, "_LOWEST", port)
+    monkeypatch.setattr(network, "_first_ephemeral", lambda: port + 1)
+    with socket.create_server(("127.0.0.1", port)), pytest.raises(OSError, match="found 0"):
+        network.free_ports(1)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", '{"15000": "soon"}'])
+def test_a_record_that_was_cut_short_holds_nothing(text: str, tmp_path: Path) -> None:
+    record = tmp_path / "gangsched" / "ports.json"
+    record.parent.mkdir()
+    record.write_text(text)
+    assert len(network.free_ports(2)) == 2
