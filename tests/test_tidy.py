@@ -2,6 +2,7 @@
 
 import ast
 import runpy
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -77,3 +78,9 @@ def test_the_table_of_bounds_is_what_the_module_says():
 def test_crds_are_what_the_models_say():
     for path, text in rendered(ROOT / "crds").items():
         assert path.read_text() == text, f"{path.name} is out of date: run `make crds`"
+
+
+def test_every_test_module_has_a_name_of_its_own():
+    names = Counter(path.name for path in TESTS if path.name.startswith("test_"))
+    twice = sorted(name for name, times in names.items() if times > 1)
+    assert twice == [], "pytest imports modules by their bare names, so one of two is never run"

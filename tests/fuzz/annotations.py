@@ -20,6 +20,7 @@ OURS = {
     "max-runtime-seconds": "900",
     "ready-timeout-seconds": "60",
     "preemptible": "false",
+    "schedule-timeout-seconds": "120",
 }
 KUEUE = {
     "podset-required-topology": "rack",
