@@ -101,7 +101,9 @@ def test_a_bound_claim_takes_its_pods_to_its_node(cluster, namespace):
     cluster.gang(namespace, "g", 2, gpus=4, volumes=data)
     if cluster.binding == "direct":
         cluster.wait(
-            lambda: "there is no such claim" in cluster.group_status(namespace, "g")["message"],
+            lambda: (
+                "there is no such claim" in cluster.group_status(namespace, "g").get("message", "")
+            ),
             "the reason",
         )
     try:
