@@ -2,11 +2,11 @@
 
 import math
 import random
-from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gangsched.core import facts as f
-from gangsched.core.accounts.ledger import Ledger
+from gangsched.core import orders as o
+from gangsched.core.engine import Engine
 
 
 @dataclass(slots=True)
@@ -45,6 +45,12 @@ class Writes:
         return self._at_s
 
 
+_RANKS = {
+    kind: rank
+    for rank, kind in enumerate(("queue", "topology", "booking", "node", "pod", "gang", "status"))
+}
+"""Groups come last: one whose members run already must not look empty."""
+
 _SPREAD = 0.5
 """Standard deviation of the logarithm of latencies."""
 
@@ -60,7 +66,7 @@ class ApiServer:
     latency_s: float = 0.0
     errors: float = 0.0
     epoch: int = 0
-    _objects: dict[Hashable, f.Fact] = field(default_factory=dict)
+    _objects: dict[tuple[str, str], f.Fact] = field(default_factory=dict)
 
     def delay_s(self) -> float:
         """Return how long the next call takes; log-normal."""
@@ -81,24 +87,45 @@ class ApiServer:
                 self._objects["gang", gang.id] = fact
             case f.GangGone(gang_id):
                 self._objects.pop(("gang", gang_id), None)
+                self._objects.pop(("status", gang_id), None)
             case f.PodSeen():
                 self._objects["pod", fact.uid] = fact
             case f.PodGone(uid):
                 self._objects.pop(("pod", uid), None)
-            case f.QueueSeen() | f.TopologySeen() | f.BookingSeen():
-                self._objects[type(fact), repr(fact)] = fact
+            case f.QueueSeen(queue):
+                self._objects["queue", queue.name] = fact
+            case f.TopologySeen(topology):
+                self._objects["topology", topology.name] = fact
+            case f.BookingSeen(booking):
+                self._objects["booking", booking.name] = fact
             case _:
                 pass
 
-    def listed(self, ledger: Ledger, now_s: float) -> list[f.Fact]:
-        """Return what a scheduler that starts now is told: the cluster first, pods last.
+    def keep_order(self, order: o.Order) -> None:
+        """Take note of what an order writes: the room of a group, and that a pod is to leave."""
+        match order:
+            case o.Reserve(gang, places):
+                self._objects["status", gang] = f.ReservationSeen(gang, places)
+            case o.Release(gang):
+                self._objects.pop(("status", gang), None)
+            case o.Evict(uid=uid):
+                pod = self._objects.get(("pod", uid))
+                if isinstance(pod, f.PodSeen):
+                    self._objects["pod", uid] = replace(pod, terminating=True)
+            case _:
+                pass
 
-        GPU time was written into the queues' status by the one before it.
+    def listed(self, engine: Engine, now_s: float) -> list[f.Fact]:
+        """Return what a scheduler that starts now is told: the cluster first, groups last.
+
+        Of each kind the API server lists by name. GPU time was written into the queues' status by
+        the one before it, and what gangs have been through into a ConfigMap.
         """
-        ranks = {f.QueueSeen: 0, f.TopologySeen: 1, f.NodeSeen: 2, f.GangSeen: 3, f.PodSeen: 4}
-        found = sorted(self._objects.values(), key=lambda fact: ranks.get(type(fact), 1))
+        order = sorted(self._objects, key=lambda key: (_RANKS[key[0]], key[1]))
+        found = [self._objects[key] for key in order]
+        ledger = engine.ledger
         for (queue, user), time in ledger.accounts.items():
             time.advance(now_s, ledger.half_life_s)
             spent = tuple((period, *known) for period, known in time.periods.items())
             found.append(f.GpuTimeSeen(queue, user, now_s, time.decayed, spent))
-        return found
+        return [*found, *engine.past(now_s)]

@@ -27,12 +27,19 @@ class CalledLoad(Load):
     def restart(self) -> None:
         """Start the scheduler anew: it knows what exists, and no more."""
         self._api.epoch += 1
-        listed = self._api.listed(self.engine.ledger, self.now_s)
-        self.engine = self._build(self.engine.limits)
+        before = self.engine
+        listed = self._api.listed(before, self.now_s)
+        self.engine = self._build(before.limits)
+        self.engine.history.load(before.history.data())
         if self.judge is not None:
             self.judge.restarted(self.engine)
         for fact in listed:
             self._execute(self.engine.observe(fact, self.now_s))
+
+    def _execute(self, orders: tuple[o.Order, ...]) -> None:
+        for order in orders:
+            self._api.keep_order(order)
+        super()._execute(orders)
 
     def _make(self, gang: GangId, name: PodName, node: NodeName) -> None:
         self._call(lambda: self._create(gang, name))

@@ -228,10 +228,10 @@ class Load:
 
     def _bind(self, gang: GangId, name: PodName, uid: PodUid, node: NodeName) -> None:
         self._bound.setdefault(gang, set()).add(uid)
-        member = self.engine.gangs[gang].members[name]
-        self.observe(
-            f.PodSeen(uid, name, member.needs, gang, member.role, node, started_s=self.now_s)
-        )
+        state = self.engine.gangs[gang]
+        member, minimum = state.members[name], state.minimum()
+        pod = f.PodSeen(uid, name, member.needs, gang, member.role, node, minimum=minimum)
+        self.observe(replace(pod, started_s=self.now_s))
         if gang not in self._since_s and len(self._bound[gang]) >= self._least(gang):
             self._starts(gang)
 

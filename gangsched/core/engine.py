@@ -21,13 +21,14 @@ from gangsched.core.cluster import Cluster
 from gangsched.core.gangs import GangState, Limits, Stage, State
 from gangsched.core.holding import Holding
 from gangsched.core.model import GangId, Node, NodeName, PodNeeds, PodUid, Waiting
+from gangsched.core.past import past_of, recall
 from gangsched.core.places import excess
 from gangsched.core.planner import Plan, Planned
 from gangsched.core.pods import Pods
 from gangsched.core.policy import Placement
 from gangsched.core.recheck import emptied, holds
-from gangsched.core.refusal import Reason, plural
-from gangsched.core.snapshot import Running
+from gangsched.core.refusal import Reason, Refusal, plural
+from gangsched.core.snapshot import Reserved, Running
 from gangsched.core.timers import Timers
 from gangsched.core.topology import Topology
 
@@ -99,6 +100,10 @@ class Engine(Pods):
                 self._gang_gone(gang_id, now_s)
             case f.ReservationSeen():
                 self._adopt(fact, now_s)
+            case f.PastSeen():
+                self._recall(fact, now_s)
+            case f.StoppedSeen(victim, by, at_s):
+                self.loops.recall(victim, by, at_s)
             case _:
                 self._queue_fact(fact)
         if self._backlog.room_grew and self._holding.any():
@@ -281,6 +286,29 @@ class Engine(Pods):
             self._reserve(gang, planned, now_s)
         elif len(known) < len(fact.assignments) or open_places:
             self._orders.append(o.Release(gang.id))
+
+    def _recall(self, past: f.PastSeen, now_s: float) -> None:
+        """Let a gang have its past back, unless it is another gang of that name."""
+        gang = self.gangs.get(past.gang)
+        if gang is None or gang.waits_since_s() != past.since_s:
+            return
+        recall(gang, past, now_s)
+        if gang.given_up and gang.state is State.PENDING:
+            self._refuse(gang, Refusal(gang.id, Reason.GIVEN_UP, f"{gang.given_up}."))
+        if past.not_before_s is not None and past.not_before_s > now_s:
+            self._back_off(gang, past.not_before_s)
+        if past.promised_s is not None and gang.state is State.PENDING:
+            self.reserved[gang.id] = Reserved(gang.id, past.promised_s, past.promised)
+        self._refresh(gang, now_s)
+
+    def past(self, now_s: float) -> tuple[f.PastSeen | f.StoppedSeen, ...]:
+        """Return what the next process cannot learn from objects; promises in their order."""
+        held, kept = self.ledger.of_gang, self.reserved
+        others = (gang for gang in self.gangs if gang not in kept)
+        known = (self.gangs[gang] for gang in (*kept, *others) if gang in self.gangs)
+        pasts = (past_of(one, kept.get(one.id), held(one.id)) for one in known)
+        stopped = (f.StoppedSeen(*one) for one in self.loops.all(now_s))
+        return (*(one for one in pasts if one is not None), *stopped)
 
     def _as_planned(self, gang: GangState) -> bool:
         """Tell whether no pod that waits asks for more than its role, for which it was admitted."""

@@ -17,7 +17,7 @@ from gangsched.core.model import (
     PodUid,
     Requests,
 )
-from gangsched.core.queues import Booking, Queue
+from gangsched.core.queues import Booking, Queue, QuotaKey
 from gangsched.core.topology import Topology
 
 
@@ -181,6 +181,45 @@ class ReservationSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class PastSeen:
+    """What an earlier process knew of a gang and no object tells (restart).
+
+    Moments are seconds on the clock of facts. `since_s` is when the gang was asked for: one that
+    was created anew under its name has no past. `declared` is a checksum of its declaration: who
+    was `given_up` is tried again once that changes. It was to start at `promised_s` on the nodes of
+    `promised`, was not to be planned before `not_before_s`, and was to `avoid` nodes until a
+    moment each. Its quota `admitted` so much at once since it began, and the pods
+    of `vacated` places ran and are gone.
+    """
+
+    gang: GangId
+    since_s: float
+    declared: int = 0
+    attempts: int = 0
+    no_shows: int = 0
+    unready_tries: int = 0
+    attained_s: float = 0.0
+    not_before_s: float | None = None
+    avoid: tuple[tuple[NodeName, float], ...] = ()
+    most_per_node: int | None = None
+    most_until_s: float | None = None
+    given_up: str = ""
+    admitted: tuple[tuple[QuotaKey, int], ...] = ()
+    vacated: tuple[PodName, ...] = ()
+    promised_s: float | None = None
+    promised: tuple[tuple[PodName, NodeName], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StoppedSeen:
+    """An earlier process stopped one gang for another (restart)."""
+
+    victim: GangId
+    by: GangId
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Prepared:
     """Phase one: the pod passed every check before binding and waits at the barrier."""
 
@@ -245,6 +284,8 @@ Fact = (
     | PodSeen
     | PodGone
     | ReservationSeen
+    | PastSeen
+    | StoppedSeen
     | Prepared
     | PrepareFailed
     | Bound

@@ -62,7 +62,6 @@ class GangRecord:
     advised: tuple[str, float] | None = None
     learnt: bool = False
     attained_s: float = 0.0
-    stopped_by: str = ""
     ready_by_s: float | None = None
     unready_tries: int = 0
     end_by_s: float | None = None

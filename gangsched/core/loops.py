@@ -25,6 +25,15 @@ class Loops:
         self.seen += loop
         return loop
 
+    def recall(self, victim: GangId, by: GangId, at_s: float) -> None:
+        """Learn of a stop before this process began."""
+        self._stopped.setdefault((victim, by), at_s)
+
+    def all(self, now_s: float) -> tuple[tuple[GangId, GangId, float], ...]:
+        """Return who was stopped a short time ago, for whom, and when."""
+        self.recent(now_s)
+        return tuple((victim, by, at_s) for (victim, by), at_s in self._stopped.items())
+
     def recent(self, now_s: float) -> frozenset[tuple[GangId, GangId]]:
         """Return the pairs of a short time: who was stopped, and for whom."""
         for pair in [pair for pair, at in self._stopped.items() if now_s - at > _LOOP_S]:

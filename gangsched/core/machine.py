@@ -118,7 +118,6 @@ class Machine(Patience):
         self._admit(gang)
         gang.no_shows = 0
         gang.placed_s = now_s
-        gang.stopped_by = ""
         gang.learnt = False
         limit_s = self._limit_s(gang)
         if limit_s is not None:
@@ -253,7 +252,6 @@ class Machine(Patience):
         """Stop a gang for another, or take its surplus members back; it keeps its turn."""
         reason = self._preempted(gang, eviction, by)
         if not eviction.pods:
-            gang.stopped_by = by.id
             gang.attained_s += max(now_s - gang.running().started_s, 0.0)
             self._break(gang, reason, now_s, word="Preempted")
             return

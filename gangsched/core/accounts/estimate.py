@@ -17,6 +17,8 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _KEPT = 20
+_DIGITS_S = 1
+_DIGITS = 3
 _NEEDED = 2
 _RATIOS_NEEDED = 5
 _SPREAD = {"declared": (0.5, 1.0), "queue": (0.25, 2.0), "assumed": (0.1, 3.0)}
@@ -96,12 +98,13 @@ class History:
         _last(self._ended, gang.user, self._all)
         key = (gang.user, stem(gang.id))
         known = self.runs.get(key) or deque(maxlen=_KEPT)
-        known.append(max(runtime_s, 0.0))
+        runtime_s = round(max(runtime_s, 0.0), _DIGITS_S)  # as it is kept for the next process
+        known.append(runtime_s)
         _last(self.runs, key, known)
         if gang.expected_runtime_s:
             for user in sorted({gang.user, ""}):
                 ratios = self.ratios.get(user) or deque(maxlen=_KEPT)
-                ratios.append(max(runtime_s, 0.0) / gang.expected_runtime_s)
+                ratios.append(round(runtime_s / gang.expected_runtime_s, _DIGITS))
                 _last(self.ratios, user, ratios)
         self._forget()
 
@@ -116,10 +119,10 @@ class History:
     def data(self) -> dict[str, list[list[object]]]:
         """Return what there is room for as JSON values, the longest ago first."""
         runs: dict[Key, list[object]] = {
-            key: [*key, *(round(run_s, 1) for run_s in some)] for key, some in self.runs.items()
+            key: [*key, *(round(run_s, _DIGITS_S) for run_s in some)] for key, some in self.runs.items()
         }
         ratios: dict[Key, list[object]] = {
-            ("", user): [user, *(round(one, 3) for one in some)]
+            ("", user): [user, *(round(one, _DIGITS) for one in some)]
             for user, some in self.ratios.items()
         }
         return {"runs": _fitting(runs), "ratios": _fitting(ratios)}
