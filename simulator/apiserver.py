@@ -67,6 +67,7 @@ class ApiServer:
     errors: float = 0.0
     epoch: int = 0
     _objects: dict[tuple[str, str], f.Fact] = field(default_factory=dict)
+    _phases: dict[str, str] = field(default_factory=dict)
 
     def delay_s(self) -> float:
         """Return how long the next call takes; log-normal."""
@@ -88,6 +89,7 @@ class ApiServer:
             case f.GangGone(gang_id):
                 self._objects.pop(("gang", gang_id), None)
                 self._objects.pop(("status", gang_id), None)
+                self._phases.pop(gang_id, None)
             case f.PodSeen():
                 self._objects["pod", fact.uid] = fact
             case f.PodGone(uid):
@@ -102,8 +104,10 @@ class ApiServer:
                 pass
 
     def keep_order(self, order: o.Order) -> None:
-        """Take note of what an order writes: the room of a group, and that a pod is to leave."""
+        """Take note of what an order writes: a group's status, and that a pod is to leave."""
         match order:
+            case o.Report(gang, state):
+                self._phases[gang] = state
             case o.Reserve(gang, places):
                 self._objects["status", gang] = f.ReservationSeen(gang, places)
             case o.Release(gang):
@@ -115,6 +119,14 @@ class ApiServer:
             case _:
                 pass
 
+    def _found(self, fact: f.Fact) -> f.Fact:
+        """Return a fact as whoever begins reads it: a group's status tells that it started."""
+        match fact:
+            case f.GangSeen(gang) if self._phases.get(gang.id) == "Placed":
+                return f.GangSeen(replace(gang, started=True))
+            case _:
+                return fact
+
     def listed(self, engine: Engine, now_s: float) -> list[f.Fact]:
         """Return what a scheduler that starts now is told: the cluster first, groups last.
 
@@ -122,7 +134,7 @@ class ApiServer:
         the one before it, and what gangs have been through into a ConfigMap.
         """
         order = sorted(self._objects, key=lambda key: (_RANKS[key[0]], key[1]))
-        found = [self._objects[key] for key in order]
+        found = [self._found(self._objects[key]) for key in order]
         ledger = engine.ledger
         for (queue, user), time in ledger.accounts.items():
             time.advance(now_s, ledger.half_life_s)

@@ -65,7 +65,7 @@ class Judge:
             case f.PodSeen() if fact.uid not in self._pods and fact.node is not None:
                 self._pods[fact.uid] = fact
                 self._count(fact, 1)
-            case f.PodGone(uid) if uid in self._pods:
+            case f.PodGone(uid) | f.PodSeen(uid=uid, ended=True) if uid in self._pods:
                 self._count(self._pods.pop(uid), -1)
             case f.NodeSeen(node):
                 self._nodes[node.name] = node

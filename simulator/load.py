@@ -285,7 +285,11 @@ class Load:
         fate.ended_s = self.now_s
         self._left -= 1
         self._bound.pop(gang, None)
-        for uid in self._pods.pop(gang, {}).values():
+        self._over(gang, tuple(self._pods.pop(gang, {}).values()))
+
+    def _over(self, gang: GangId, pods: tuple[PodUid, ...]) -> None:
+        """Remove a job whose work is done, and what is left of its pods."""
+        for uid in pods:
             self.observe(f.PodGone(uid))
         self.observe(f.GangGone(gang))
 

@@ -297,7 +297,7 @@ class Engine(Pods):
             self._refuse(gang, Refusal(gang.id, Reason.GIVEN_UP, f"{gang.given_up}."))
         if past.not_before_s is not None and past.not_before_s > now_s:
             self._back_off(gang, past.not_before_s)
-        if past.promised_s is not None and gang.state is State.PENDING:
+        if past.promised_s is not None and gang.state in (State.PENDING, State.PLACED):
             self.reserved[gang.id] = Reserved(gang.id, past.promised_s, past.promised)
         self._refresh(gang, now_s)
 

@@ -198,7 +198,8 @@ class GangRecord:
         if fact.constraints != Constraints() and fact.role not in self.pod_constraints:
             self.pod_constraints[fact.role] = fact.constraints
         self._count(member, 1)
-        if fact.minimum and member.runs and not fact.terminating and self.state is not State.PLACED:
+        counts = member.done or (member.runs and not fact.terminating)
+        if fact.minimum and counts and self.state is not State.PLACED:
             self.ran_with = max(self.ran_with or 0, fact.minimum)
         self.pod_priority = max(self.pod_priority, fact.priority)
         if fact.created_s:
@@ -333,7 +334,8 @@ class GangRecord:
         if spec is None:
             return False
         settled = self._settled()
-        below = any(settled[role.name] < role.min_count for role in spec.roles)
+        grown = self.ran_with is not None and self.ran_with < spec.min_member
+        below = not grown and any(settled[role.name] < role.min_count for role in spec.roles)
         return below or self.bound_count() + self.ended_count() < self.minimum()
 
     def missing(self) -> Refusal | None:

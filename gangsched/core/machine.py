@@ -118,7 +118,7 @@ class Machine(Patience):
         self._admit(gang)
         gang.no_shows = 0
         gang.placed_s = now_s
-        gang.learnt = False
+        gang.learnt = met and not gang.bound_count()  # an earlier process saw it end
         limit_s = self._limit_s(gang)
         if limit_s is not None:
             gang.end_by_s = gang.running().started_s + limit_s

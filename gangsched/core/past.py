@@ -15,8 +15,6 @@ def past_of(
 ) -> PastSeen | None:
     """Return what a gang that holds so much now has been through, None where that is nothing."""
     blank = PastSeen(gang.id, gang.waits_since_s(), _declared(gang))
-    waits = gang.state in (State.GATHERING, State.PENDING)
-    kept = promise if waits else None
     found = PastSeen(
         gang.id,
         blank.since_s,
@@ -34,8 +32,8 @@ def past_of(
             (key, most) for key, most in gang.admitted.items() if most > held.get(key, 0)
         ),
         vacated=tuple(m.name for m in gang.members.values() if m.started and m.pod is None),
-        promised_s=kept.start_s if kept is not None else None,
-        promised=kept.nodes if kept is not None else (),
+        promised_s=promise.start_s if promise is not None else None,
+        promised=promise.nodes if promise is not None else (),
     )
     return None if found == blank else found
 

@@ -119,7 +119,8 @@ class History:
     def data(self) -> dict[str, list[list[object]]]:
         """Return what there is room for as JSON values, the longest ago first."""
         runs: dict[Key, list[object]] = {
-            key: [*key, *(round(run_s, _DIGITS_S) for run_s in some)] for key, some in self.runs.items()
+            key: [*key, *(round(run_s, _DIGITS_S) for run_s in some)]
+            for key, some in self.runs.items()
         }
         ratios: dict[Key, list[object]] = {
             ("", user): [user, *(round(one, _DIGITS) for one in some)]

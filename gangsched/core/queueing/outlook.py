@@ -246,7 +246,8 @@ class Outlook:
         _, usage = self.afterwards()
         found = candidates(waiting, self.stoppable(), self._lenders, usage, charge, self.now_s)
         if any(one.gang == waiting.gang.id for one in self.snapshot.promises):
-            there = (one for one in self.running.values() if one.gang.id not in self.victims)
+            stay = {waiting.gang.id, *self.victims}  # it may run itself, and lack a member
+            there = (one for one in self.running.values() if one.gang.id not in stay)
             known = {one.running.gang.id: one for one in overrun(waiting, there, usage, self.now_s)}
             known |= {one.running.gang.id: one for one in found}
             found = iter(known.values())
