@@ -23,12 +23,13 @@ from gangsched.core.holding import Holding
 from gangsched.core.model import GangId, Node, NodeName, PodNeeds, PodUid, Waiting
 from gangsched.core.past import past_of, recall
 from gangsched.core.places import excess
+from gangsched.core.placement.advise import without
 from gangsched.core.planner import Plan, Planned
 from gangsched.core.pods import Pods
 from gangsched.core.policy import Placement
 from gangsched.core.recheck import emptied, holds
 from gangsched.core.refusal import Reason, Refusal, plural
-from gangsched.core.snapshot import Reserved, Running
+from gangsched.core.snapshot import Reserved, Running, Snapshot
 from gangsched.core.timers import Timers
 from gangsched.core.topology import Topology
 
@@ -176,7 +177,9 @@ class Engine(Pods):
         evicts = planned.placement.evicts
         return emptied(self.cluster, self.gangs, evicts, self.leaving()) if evicts else self.cluster
 
-    def _reserve(self, gang: GangState, planned: Planned, now_s: float) -> None:
+    def _reserve(
+        self, gang: GangState, planned: Planned, now_s: float, *, held_back: bool = False
+    ) -> None:
         devices = dict(planned.placement.devices)
         gang.proof = planned.placement.proof.value
         for name, node in planned.placement.nodes:
@@ -195,7 +198,7 @@ class Engine(Pods):
         self._allow(gang, self._patience_s(gang), now_s)
         self._backlog.pause(gang.id)
         self._backlog.refusals.unsay(gang.id)
-        if planned.placement.repartitions or planned.placement.evicts:
+        if held_back or planned.placement.repartitions or planned.placement.evicts:
             self._hold(gang, planned.placement, now_s)
         else:
             self._reserved(gang, now_s)
@@ -222,7 +225,8 @@ class Engine(Pods):
         gone = ", ".join(eviction.gang for eviction in placement.evicts)
         parts = [f"idle GPUs of {cut} are being cut anew"] * bool(cut)
         parts += [f"{gone} is being stopped"] * bool(gone)
-        self._report(gang, Reason.MAKING_ROOM.value, f"{' and '.join(parts)} to make room.")
+        said = " and ".join(parts) or "others are being stopped"
+        self._report(gang, Reason.MAKING_ROOM.value, f"{said} to make room.")
 
     def _gpus_cut(self, node: Node, now_s: float) -> None:
         for gang in self._holding.node_seen(node):
@@ -299,7 +303,26 @@ class Engine(Pods):
             self._back_off(gang, past.not_before_s)
         if past.promised_s is not None and gang.state in (State.PENDING, State.PLACED):
             self.reserved[gang.id] = Reserved(gang.id, past.promised_s, past.promised)
+        if past.places and gang.state in (State.PENDING, State.PLACED):
+            self._regain(gang, past, now_s)
         self._refresh(gang, now_s)
+
+    def _regain(self, gang: GangState, past: f.PastSeen, now_s: float) -> None:
+        """Reserve again what was reserved, if that still holds; what others leave counts as free.
+
+        Who was held back is so again until they have left.
+        """
+        open_names = {member.name for member in gang.open_members()}
+        places = tuple((name, node) for name, node in past.places if name in open_names)
+        if gang.state is State.PENDING and len(places) < len(past.places):
+            return  # some of it is in flight: the rest of the gang is planned with that
+        parts = (one.terminating() for one in self.gangs.values()) if past.held_back else ()
+        gone = tuple(part for part in parts if part is not None)
+        room = without(Snapshot(self.cluster, ()), gone).cluster if gone else self.cluster
+        planned = Planned(gang.id, gang.version, Placement(places))
+        admitted = bool(gone) or self._still_admitted(gang)  # who is held back is asked in the end
+        if places and admitted and self._as_planned(gang) and holds(room, gang, planned):
+            self._reserve(gang, planned, now_s, held_back=bool(gone))
 
     def past(self, now_s: float) -> tuple[f.PastSeen | f.StoppedSeen, ...]:
         """Return what the next process cannot learn from objects; promises in their order."""

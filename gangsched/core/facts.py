@@ -189,7 +189,8 @@ class PastSeen:
     was `given_up` is tried again once that changes. It was to start at `promised_s` on the nodes of
     `promised`, was not to be planned before `not_before_s`, and was to `avoid` nodes until a
     moment each. Its quota `admitted` so much at once since it began, and the pods
-    of `vacated` places ran and are gone.
+    of `vacated` places ran and are gone. `places` are reserved for it, beside those that its group's
+    status tells; it was `held_back` while others that had them were leaving.
     """
 
     gang: GangId
@@ -206,6 +207,8 @@ class PastSeen:
     given_up: str = ""
     admitted: tuple[tuple[QuotaKey, int], ...] = ()
     vacated: tuple[PodName, ...] = ()
+    places: tuple[tuple[PodName, NodeName], ...] = ()
+    held_back: bool = False
     promised_s: float | None = None
     promised: tuple[tuple[PodName, NodeName], ...] = ()
 

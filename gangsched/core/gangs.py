@@ -109,6 +109,12 @@ class GangState(GangRecord):
         gone = self._running(lambda member: member.bound is not None and member.evicted)
         return replace(gone, leaving=True, spare=())
 
+    def terminating(self) -> Running | None:
+        """Return the part that somebody has told to leave, us or others, or None."""
+        if self.spec is None or not any(m.runs and m.terminating for m in self.members.values()):
+            return None
+        return self._running(lambda member: member.bound is not None and member.terminating)
+
     def _running(self, wanted: Callable[[MemberState], bool]) -> Running:
         assert self.spec is not None, "only declared gangs run as gangs"  # noqa: S101
         starts = [m.started_s for m in self.members.values() if m.runs and m.started_s is not None]

@@ -6,6 +6,7 @@ from zlib import crc32
 from gangsched.core.facts import PastSeen
 from gangsched.core.gang_record import GangRecord
 from gangsched.core.members import State
+from gangsched.core.model import NodeName, PodName
 from gangsched.core.queues import QuotaKey
 from gangsched.core.snapshot import Reserved
 
@@ -32,6 +33,8 @@ def past_of(
             (key, most) for key, most in gang.admitted.items() if most > held.get(key, 0)
         ),
         vacated=tuple(m.name for m in gang.members.values() if m.started and m.pod is None),
+        places=_places(gang),
+        held_back=gang.held_back,
         promised_s=promise.start_s if promise is not None else None,
         promised=promise.nodes if promise is not None else (),
     )
@@ -55,6 +58,14 @@ def recall(gang: GangRecord, past: PastSeen, now_s: float) -> None:
     if past.most_until_s is not None and past.most_until_s > now_s:
         gang.most_per_node, gang.most_until_s = past.most_per_node, past.most_until_s
     gang.bump()
+
+
+def _places(gang: GangRecord) -> tuple[tuple[PodName, NodeName], ...]:
+    """Return what is reserved and stands in no status: only whole gangs without pods have that."""
+    if gang.pinned() and gang.state is not State.PLACED and not gang.held_back:
+        return ()
+    staged = (m for m in gang.members.values() if m.stage is not None)
+    return tuple((m.name, m.node) for m in staged if m.node is not None)
 
 
 def _declared(gang: GangRecord) -> int:

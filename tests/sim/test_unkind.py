@@ -43,8 +43,8 @@ class ReleasesTooEarly(Engine):
 class ForgetsReservations(Engine):
     """Planted bug: reserved room is not counted."""
 
-    def _reserve(self, gang, planned, now_s):
-        super()._reserve(gang, planned, now_s)
+    def _reserve(self, gang, planned, now_s, **more):
+        super()._reserve(gang, planned, now_s, **more)
         for member in gang.members.values():
             self.cluster.discharge((gang.id, member.name))
 
