@@ -102,6 +102,10 @@ class SchedulerConfig(PolicyConfig):
     history_config_map: str = Field("gangsched-system/gangsched-history", pattern=r"^[^/]+/[^/]+$")
     """ConfigMap (namespace/name) that keeps learnt run times across restarts."""
 
+    past_config_map: str = Field("gangsched-system/gangsched-past", pattern=r"^[^/]+/[^/]+$")
+    """ConfigMap (namespace/name) that keeps across restarts what gangs have been through: promises,
+    back-off, excluded nodes."""
+
     history_interval_s: float = Field(60.0, gt=0)
     """Pause between writes of learnt run times."""
 

@@ -42,6 +42,15 @@ class Pseudonyms:
                     self._learn(queue.name, *queue.namespaces)
                 case f.PodSeen():
                     self._pod(fact)
+                case f.PastSeen():
+                    self._learn(*(node for node, _ in fact.avoid))
+                    for name in (*fact.vacated, *dict(fact.places), *dict(fact.promised)):
+                        self._place(name, fact.gang)
+                case f.ReservationSeen():
+                    for name, _ in fact.assignments:
+                        self._place(name, fact.gang)
+                case f.StoppedSeen(victim, by):
+                    self._learn(*victim.split("/"), *by.split("/"))
                 case f.NamespaceQuotaSeen(namespace, name):
                     self._learn(namespace, name)
                 case f.BookingSeen(booking):
@@ -53,13 +62,18 @@ class Pseudonyms:
         return f"{self._digest(stem(GangId(gang)))}-{number}"
 
     def _pod(self, pod: f.PodSeen) -> None:
-        namespace, name = pod.name.split("/", 1)
-        self._learn(namespace, pod.uid)
-        gang = (pod.gang or "/").split("/", 1)[1]
+        self._learn(pod.uid)
+        self._place(pod.name, pod.gang)
+
+    def _place(self, whole: str, of: str | None) -> None:
+        """Learn the name of a pod, or of one that does not exist yet."""
+        namespace, name = whole.split("/", 1)
+        self._learn(namespace)
+        gang = (of or "/").split("/", 1)[1]
         if gang and gang in self._known and name.startswith(gang):
             self._known[name] = self._known[gang] + name.removeprefix(gang)
         else:
-            self._learn(name, *(pod.gang or "").split("/"))
+            self._learn(name, *(of or "").split("/"))
 
     def _learn(self, *names: str) -> None:
         for name in names:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from gangsched.core import facts as f
 from gangsched.core import orders as o
 from gangsched.core.engine import Engine
+from gangsched.kube import past
 
 
 @dataclass(slots=True)
@@ -119,6 +120,10 @@ class ApiServer:
             case _:
                 pass
 
+    def _tells(self, kind: str, name: str) -> bool:
+        """Tell whether an object means anything: places of a group that has given them up do not."""
+        return kind != "status" or self._phases.get(name) in ("Reserved", "Binding")
+
     def _found(self, fact: f.Fact) -> f.Fact:
         """Return a fact as whoever begins reads it: a group's status tells that it started."""
         match fact:
@@ -134,10 +139,10 @@ class ApiServer:
         the one before it, and what gangs have been through into a ConfigMap.
         """
         order = sorted(self._objects, key=lambda key: (_RANKS[key[0]], key[1]))
-        found = [self._found(self._objects[key]) for key in order]
+        found = [self._found(self._objects[key]) for key in order if self._tells(*key)]
         ledger = engine.ledger
         for (queue, user), time in ledger.accounts.items():
             time.advance(now_s, ledger.half_life_s)
             spent = tuple((period, *known) for period, known in time.periods.items())
             found.append(f.GpuTimeSeen(queue, user, now_s, time.decayed, spent))
-        return [*found, *engine.past(now_s)]
+        return [*found, *past.read(past.written(engine.past()))]

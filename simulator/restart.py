@@ -34,7 +34,9 @@ class Compared:
     """How much was compared, and every difference as a sentence.
 
     At `moments` on which gangs are under way, some of what is known is in flight: there only what
-    runs, and the order of those who wait, are compared, and that nobody more is stopped.
+    is still is compared, and that nobody more is stopped. The same where nodes were lost and came
+    back: of nodes that are equally good the first is taken, and they are listed by name. All other
+    moments are compared `whole`.
     """
 
     moments: int = 0
@@ -55,7 +57,7 @@ class Compared:
         self.backing_off += sum(gang.not_before_s is not None for gang in old.gangs.values())
         plans = make_plan(before, policies, now_s), make_plan(after, policies, now_s)
         found = [*_gangs(old, new)]
-        if under_way(old):
+        if under_way(old) or old.cluster.names != new.cluster.names:
             found += _stops(old, *plans)
         else:
             self.whole += 1

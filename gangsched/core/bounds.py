@@ -112,6 +112,12 @@ HISTORY_LETTERS: Final = Bound(
     "letters of all run times that are kept",
     "a ConfigMap holds a MiB, with what is set aside",
 )
+PAST_LETTERS: Final = Bound(
+    500_000,
+    "letters of what gangs have been through (promises, back-off, excluded nodes) that are kept; "
+    "namespaces have room in turn",
+    "a ConfigMap holds a MiB",
+)
 SET_ASIDE: Final = Bound(
     100,
     "requests, and as many objects, that are set aside across restarts; the oldest go first",

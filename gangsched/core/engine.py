@@ -22,8 +22,8 @@ from gangsched.core.gangs import GangState, Limits, Stage, State
 from gangsched.core.holding import Holding
 from gangsched.core.model import GangId, Node, NodeName, PodNeeds, PodUid, Waiting
 from gangsched.core.past import past_of, recall
-from gangsched.core.places import excess
 from gangsched.core.placement.advise import without
+from gangsched.core.places import excess
 from gangsched.core.planner import Plan, Planned
 from gangsched.core.pods import Pods
 from gangsched.core.policy import Placement
@@ -324,13 +324,13 @@ class Engine(Pods):
         if places and admitted and self._as_planned(gang) and holds(room, gang, planned):
             self._reserve(gang, planned, now_s, held_back=bool(gone))
 
-    def past(self, now_s: float) -> tuple[f.PastSeen | f.StoppedSeen, ...]:
+    def past(self) -> tuple[f.PastSeen | f.StoppedSeen, ...]:
         """Return what the next process cannot learn from objects; promises in their order."""
         held, kept = self.ledger.of_gang, self.reserved
         others = (gang for gang in self.gangs if gang not in kept)
         known = (self.gangs[gang] for gang in (*kept, *others) if gang in self.gangs)
         pasts = (past_of(one, kept.get(one.id), held(one.id)) for one in known)
-        stopped = (f.StoppedSeen(*one) for one in self.loops.all(now_s))
+        stopped = (f.StoppedSeen(*one) for one in self.loops.all(self._now_s))
         return (*(one for one in pasts if one is not None), *stopped)
 
     def _as_planned(self, gang: GangState) -> bool:

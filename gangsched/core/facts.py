@@ -188,9 +188,9 @@ class PastSeen:
     was created anew under its name has no past. `declared` is a checksum of its declaration: who
     was `given_up` is tried again once that changes. It was to start at `promised_s` on the nodes of
     `promised`, was not to be planned before `not_before_s`, and was to `avoid` nodes until a
-    moment each. Its quota `admitted` so much at once since it began, and the pods
-    of `vacated` places ran and are gone. `places` are reserved for it, beside those that its group's
-    status tells; it was `held_back` while others that had them were leaving.
+    moment each. Its quota `admitted` so much at once since it began, and the pods of `vacated`
+    places ran and are gone. `places` are reserved for it, beside those that its group's status
+    tells; it was `held_back` while others that had them were leaving.
     """
 
     gang: GangId

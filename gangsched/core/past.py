@@ -1,6 +1,7 @@
 """What a gang has been through that no object of the cluster tells: the next process is told."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from zlib import crc32
 
 from gangsched.core.facts import PastSeen
@@ -15,11 +16,12 @@ def past_of(
     gang: GangRecord, promise: Reserved | None, held: Mapping[QuotaKey, int]
 ) -> PastSeen | None:
     """Return what a gang that holds so much now has been through, None where that is nothing."""
-    blank = PastSeen(gang.id, gang.waits_since_s(), _declared(gang))
+    blank = PastSeen(gang.id, gang.waits_since_s())
+    runs = gang.state is State.PLACED
+    members = gang.members.values() if runs and gang.bound_count() < len(gang.members) else ()
     found = PastSeen(
         gang.id,
         blank.since_s,
-        blank.declared,
         attempts=gang.attempts,
         no_shows=gang.no_shows,
         unready_tries=gang.unready_tries,
@@ -32,13 +34,13 @@ def past_of(
         admitted=tuple(
             (key, most) for key, most in gang.admitted.items() if most > held.get(key, 0)
         ),
-        vacated=tuple(m.name for m in gang.members.values() if m.started and m.pod is None),
+        vacated=tuple(m.name for m in members if m.started and m.pod is None),
         places=_places(gang),
         held_back=gang.held_back,
         promised_s=promise.start_s if promise is not None else None,
         promised=promise.nodes if promise is not None else (),
     )
-    return None if found == blank else found
+    return None if found == blank else replace(found, declared=_declared(gang))
 
 
 def recall(gang: GangRecord, past: PastSeen, now_s: float) -> None:
@@ -62,6 +64,8 @@ def recall(gang: GangRecord, past: PastSeen, now_s: float) -> None:
 
 def _places(gang: GangRecord) -> tuple[tuple[PodName, NodeName], ...]:
     """Return what is reserved and stands in no status: only whole gangs without pods have that."""
+    if not gang.in_progress():
+        return ()
     if gang.pinned() and gang.state is not State.PLACED and not gang.held_back:
         return ()
     staged = (m for m in gang.members.values() if m.stage is not None)

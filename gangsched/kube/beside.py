@@ -60,6 +60,7 @@ class Beside:
             "disruption budgets": self._budgets_on,
             "predictions": self._predict_on,
             "history": partial(scheduler.history.run, engine.history, interval_s),
+            "what gangs have been through": partial(scheduler.past.run, engine),
             "whether users are known": scheduler.users.run,
             "the names that are served": partial(scheduler.served.run, scheduler.names),
             "the status of queues": partial(queues.run, engine, lambda: self.predictions),

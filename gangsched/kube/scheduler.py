@@ -42,6 +42,7 @@ from gangsched.kube.history import HistoryKeeper
 from gangsched.kube.mig import MigWriter
 from gangsched.kube.namespace_quotas import NamespaceQuotas
 from gangsched.kube.others import Others
+from gangsched.kube.past import PastKeeper
 from gangsched.kube.quarantine import Quarantine
 from gangsched.kube.queue_status import QueueStatusWriter
 from gangsched.kube.receivers import Foreign, Nodes, PodGroups, PodsSeen, Receiver
@@ -110,6 +111,7 @@ class Scheduler:
         self.mig = MigWriter(client, config.mig_config_map)
         self.topology_status = TopologyStatusWriter(client)
         self.history = HistoryKeeper(client, config.history_config_map)
+        self.past = PastKeeper(client, config.past_config_map)
         self.others = Others(self.engine, self.namespaces, named=config.name_others)
         self.served = ServedNames(client, config.history_config_map)
         self.status = Status(client, self._standing, self.others.told)
@@ -150,6 +152,8 @@ class Scheduler:
         finally:  # before another leads: it must not end by the same object
             if not self.look_only:
                 await self.quarantine.save()
+                if self.may_act():
+                    await self.past.save(self.engine)
 
     async def _run(self, lead: Lead) -> None:
         async with asyncio.TaskGroup() as group:
@@ -220,6 +224,8 @@ class Scheduler:
         with long_lived():
             for watch in self._watches.values():
                 await watch.hand_over()
+        for fact in await self.past.read():
+            self.observe(fact)
 
     def _standing(self, gang_id: GangId) -> tuple[int, tuple[int, int, int]]:
         """Return a gang's minimum, and how many of its pods run, succeeded and failed."""

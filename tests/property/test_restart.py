@@ -1,0 +1,115 @@
+"""A restart changes nothing: at any moment a new engine does and says what the old one would."""
+
+from dataclasses import replace
+
+import pytest
+from effort import seeds
+from test_queue_histories import POLICIES
+
+from gangsched.core import facts as f
+from gangsched.core.engine import Engine
+from simulator.restart import Watched
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("seed", seeds(3))
+def test_a_restart_changes_nothing(seed, name):
+    found = Watched(seed, POLICIES[name]).compare()
+    assert found.differences == []
+    assert found.whole > 5
+    assert found.waiting
+
+
+class CountsTheirWaitAnew(Engine):
+    """Planted bug: gangs wait since this process heard of them."""
+
+    def observe(self, fact, now_s):
+        if isinstance(fact, f.GangSeen):
+            fact = f.GangSeen(replace(fact.gang, created_s=now_s))
+        return super().observe(fact, now_s)
+
+
+class TakesThePresentMinimum(Engine):
+    """Planted bug: what runs has to be what its owner asks for now."""
+
+    def observe(self, fact, now_s):
+        if isinstance(fact, f.PodSeen):
+            fact = replace(fact, minimum=0)
+        return super().observe(fact, now_s)
+
+
+class HasNoPast(Engine):
+    """Planted bug: what gangs have been through is not read."""
+
+    def observe(self, fact, now_s):
+        return () if isinstance(fact, f.PastSeen) else super().observe(fact, now_s)
+
+
+class BreaksPromises(Engine):
+    """Planted bug: promises are not read."""
+
+    def observe(self, fact, now_s):
+        if isinstance(fact, f.PastSeen):
+            fact = replace(fact, promised_s=None, promised=())
+        return super().observe(fact, now_s)
+
+
+class TriesAtOnce(Engine):
+    """Planted bug: gangs neither back off nor stay away from nodes that refused them."""
+
+    def observe(self, fact, now_s):
+        if isinstance(fact, f.PastSeen):
+            fact = replace(fact, not_before_s=None, avoid=(), most_until_s=None)
+        return super().observe(fact, now_s)
+
+
+class FreesRoomThatIsMade(Engine):
+    """Planted bug: room is not held for whom others are stopped."""
+
+    def observe(self, fact, now_s):
+        if isinstance(fact, f.PastSeen):
+            fact = replace(fact, places=())
+        return super().observe(fact, now_s)
+
+
+class ForgetsGpuTime(Engine):
+    """Planted bug: what queues have used is not read."""
+
+    def observe(self, fact, now_s):
+        return () if isinstance(fact, f.GpuTimeSeen) else super().observe(fact, now_s)
+
+
+class LearnsOfTheDead(Engine):
+    """Planted bug: a gang that had ended before teaches that it ran for no time."""
+
+    def _placed(self, gang, now_s, *, met=False):
+        super()._placed(gang, now_s, met=met)
+        gang.learnt = False
+
+
+class StopsInTurn(Engine):
+    """Planted bug: who stopped whom is not read."""
+
+    def observe(self, fact, now_s):
+        return () if isinstance(fact, f.StoppedSeen) else super().observe(fact, now_s)
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        CountsTheirWaitAnew,
+        TakesThePresentMinimum,
+        HasNoPast,
+        BreaksPromises,
+        TriesAtOnce,
+        FreesRoomThatIsMade,
+        ForgetsGpuTime,
+        LearnsOfTheDead,
+        StopsInTurn,
+    ],
+)
+def test_planted_bugs_are_found(bug):
+    histories = ((seed, name) for seed in range(6) for name in POLICIES)
+    assert any(
+        Watched(seed, POLICIES[name], bug).compare().differences for seed, name in histories
+    )
