@@ -25,6 +25,7 @@ NAMES = (
     "flood",
     "hostile",
     "remedies",
+    "restart",
     "rounds",
     "scale",
 )

@@ -121,7 +121,7 @@ class ApiServer:
                 pass
 
     def _tells(self, kind: str, name: str) -> bool:
-        """Tell whether an object means anything: places of a group that has given them up do not."""
+        """Tell whether an object means anything: places that a group has given up do not."""
         return kind != "status" or self._phases.get(name) in ("Reserved", "Binding")
 
     def _found(self, fact: f.Fact) -> f.Fact:

@@ -33,10 +33,10 @@ _STILL = (State.GATHERING, State.PENDING, State.PLACED)
 class Compared:
     """How much was compared, and every difference as a sentence.
 
-    At `moments` on which gangs are under way, some of what is known is in flight: there only what
-    is still is compared, and that nobody more is stopped. The same where nodes were lost and came
-    back: of nodes that are equally good the first is taken, and they are listed by name. All other
-    moments are compared `whole`.
+    At `moments` on which gangs are under way, some of what is known is in flight: there only those
+    that are not are compared. The same where nodes were lost and came back: of nodes that are
+    equally good the first is taken, and they are listed by name. All other moments are compared
+    `whole`, with the next plan and everything it says.
     """
 
     moments: int = 0
@@ -55,12 +55,10 @@ class Compared:
         self.waiting += len(before.waiting)
         self.promises += len(before.promises)
         self.backing_off += sum(gang.not_before_s is not None for gang in old.gangs.values())
-        plans = make_plan(before, policies, now_s), make_plan(after, policies, now_s)
         found = [*_gangs(old, new)]
-        if under_way(old) or old.cluster.names != new.cluster.names:
-            found += _stops(old, *plans)
-        else:
+        if not under_way(old) and old.cluster.names == new.cluster.names:
             self.whole += 1
+            plans = make_plan(before, policies, now_s), make_plan(after, policies, now_s)
             found += _books(old, new)
             turns = (_turns(view, policies, now_s) for view in (before, after))
             found += _said("the order of turns", *turns)
@@ -92,7 +90,7 @@ class Watched(CalledLoad):
         queues = a_tree(rng, 8 * len(self._machines))
         api = ApiServer(rng, rng.choice((0.0, 0.0, 0.5)), rng.choice((0.0, 0.1)))
         come = jobs(rng, queues, 60)
-        super().__init__(api, self._machines, come, policies, queues)
+        super().__init__(api, self._machines, come, policies, queues, judge=False)
         self.at(1.0, self._look)
         self.at(rng.uniform(5, 50), self._grow)
         self.at(rng.expovariate(1 / 300), self._lose_one)
@@ -129,7 +127,8 @@ class Watched(CalledLoad):
             self.at(back_s, lambda: self.node_returns(node))
 
     def _over(self, gang: GangId, pods: tuple[PodUid, ...]) -> None:
-        if self._rng.random() < 0.5:
+        lacks = len(pods) < self.fates[gang].job.pods  # what it lacks would be planned still
+        if lacks or self._rng.random() < 0.5:
             super()._over(gang, pods)
             return
         for uid in pods:
@@ -191,6 +190,9 @@ def _gangs(old: Engine, new: Engine) -> Iterator[str]:
             before, after = _known(old.gangs[gang]), _known(new.gangs[gang])
             for what in before:
                 yield from _said(f"{what} of {gang}", before[what], after[what])
+        elif old.gangs[gang].held_back:
+            rooms = (engine.gangs[gang].assignments() for engine in (old, new))
+            yield from _said(f"the room that is made for {gang}", *rooms)
 
 
 def _still(gang: GangState) -> bool:
@@ -250,17 +252,6 @@ def _held(engine: Engine) -> dict[str, dict[object, int]]:
         for queue, held in sorted(engine.ledger.usage.held.items())
         if any(held.values())
     }
-
-
-def _stops(old: Engine, before: Plan, after: Plan) -> Iterator[str]:
-    """Yield gangs that only the new engine would stop, beside those that are being stopped."""
-    known = {part.gang.id for part in old.leaving()}
-    known |= {gang.id for gang in old.gangs.values() if gang.state is State.BROKEN}
-    known |= {one.gang for planned in before.placements for one in planned.placement.evicts}
-    for planned in after.placements:
-        for one in planned.placement.evicts:
-            if one.gang not in known:
-                yield f"{one.gang} is stopped for {planned.gang} by the new engine alone"
 
 
 def _plans(before: Plan, after: Plan) -> Iterator[str]:

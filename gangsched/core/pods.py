@@ -38,6 +38,10 @@ class Pods(Machine):
         if not held and gang.holds():  # it was bound by others, or before this process began
             self._met(gang)
         member = gang.members[fact.name]
+        if member.pod == fact.uid and fact.terminating and member.runs and not member.evicted:
+            member.evicted = True  # by an earlier process, or by anybody: its room comes free
+            self._leavers[gang.id] = None
+            self._changes[gang.id] = None
         if member.pod == fact.uid and member.bound:
             member.devices = devices
             if member.stage is not None:
