@@ -29,6 +29,14 @@ def line(cluster, namespace, names):
     return {name: (start.get("position"), start.get("reserved")) for name, start in told.items()}
 
 
+def past(cluster):
+    """Return what is kept of gangs that have been through something, by their names."""
+    name = "metadata.name=gangsched-past"
+    found = cluster.core.list_namespaced_config_map("gangsched-system", field_selector=name).items
+    kept = json.loads(found[0].data["gangs.json"])["gangs"] if found else []
+    return {one["gang"]: one for one in kept}
+
+
 @pytest.mark.parametrize("grows", ["gangsched.io", "scheduling.volcano.sh"])
 def test_a_gang_that_was_scaled_up_runs_on(cluster, namespace, grows):
     """Its owner asks for more than there is room for: what runs is left alone all the same."""
@@ -81,10 +89,15 @@ def test_the_line_stays_and_commands_say_what_the_scheduler_says(cluster, namesp
         lambda: [line(cluster, namespace, names)[name][0] for name in names] == [1, 2, 3],
         "the order of their creation",
     )
+    _, promised = line(cluster, namespace, names)["zz"]
+    assert promised is not None
+    cluster.wait(lambda: f"{namespace}/zz" in past(cluster), "the promise to be kept")
     cluster.restart("gangsched", hard=True)
     cluster.gang(namespace, "other", 1)
     cluster.wait_event(namespace, "NotEnoughFree", name="other")
     assert [line(cluster, namespace, names)[name][0] for name in names] == [1, 2, 3]
+    assert line(cluster, namespace, names)["zz"] == (1, promised)
+    assert past(cluster)[f"{namespace}/zz"]["promised_s"] == pytest.approx(seconds(promised), abs=1)
     code, said = cluster.gangsched("queue", "default", "-o", "json")
     assert code == 0, said
     rows = [row for row in json.loads(said) if row["gang"].startswith(f"{namespace}/")]
