@@ -10,5 +10,6 @@ tls_secret: {{ .Release.Namespace }}/gangsched-tls
 audit: /dev/stdout
 lease: {{ .Release.Namespace }}/gangsched
 history_config_map: {{ .Release.Namespace }}/gangsched-history
+past_config_map: {{ .Release.Namespace }}/gangsched-past
 tls_host: gangsched-leader.{{ .Release.Namespace }}.svc
 {{- end }}
