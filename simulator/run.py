@@ -11,10 +11,12 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from gangsched.config import ConfigError
 from gangsched.core import facts as f
 from gangsched.core import orders as o
+from gangsched.core.cluster import Cluster
 from gangsched.core.engine import Engine, Limits
 from gangsched.core.facts import TopologySeen
 from gangsched.core.model import GangId, Node
@@ -242,10 +244,8 @@ class _Runner:
     def _look(self) -> None:
         result, engine, now_s = self._result, self._load.engine, self._load.now_s
         cluster = engine.cluster
-        at = cluster.resources.index(GPU) if GPU in cluster.resources else None
         rows = [cluster.rows[node.name] for node in result.nodes if node.name in cluster.rows]
-        has = cluster.allocatable[rows, at] if at is not None else np.zeros(len(rows), np.int64)
-        used = cluster.used[rows, at] if at is not None else np.zeros(len(rows), np.int64)
+        has, used = gpus_in_use(cluster, rows)
         torn = (used > 0) & (used < has)
         waiting: dict[str, int] = {}
         gpus = 0
@@ -312,6 +312,18 @@ class _Runner:
             self._fails(nodes, mtbf_s, repair_s)
 
         self._load.at(at_s, fail)
+
+
+def gpus_in_use(cluster: Cluster, rows: Sequence[int]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return how many GPUs nodes have, and how many are in use; rows as of the cluster.
+
+    Room that is kept for a gang until others have left is charged to both, and is one room.
+    """
+    if GPU not in cluster.resources:
+        return np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
+    at = cluster.resources.index(GPU)
+    has = cluster.allocatable[rows, at]
+    return has, np.minimum(cluster.used[rows, at], has)
 
 
 @contextmanager
