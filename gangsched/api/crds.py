@@ -48,6 +48,10 @@ class Crd:
     """The same, and users should write them no more."""
 
 
+_QUANTITY_LETTERS = 32
+"""Of a quantity as text; the API server bounds by it what the rules may cost."""
+
+
 def _role_rules(schema: Schema) -> None:
     """What holds for every role of a group."""
     schema["spec"]["properties"]["roles"]["items"]["x-kubernetes-validations"] = [
@@ -60,6 +64,44 @@ def _role_rules(schema: Schema) -> None:
             "message": "podName names the only pod of a role; with more give none",
         },
     ]
+
+
+def _quota_rules(schema: Schema) -> None:
+    """What holds for every quota of a queue: each once, no amount negative, no more lent than had."""
+    quotas = schema["spec"]["properties"]["quotas"]
+    quotas["x-kubernetes-list-type"] = "map"
+    quotas["x-kubernetes-list-map-keys"] = ["resource", "gpuKind"]
+    rules = []
+    for name in ("nominal", "borrowingLimit", "lendingLimit"):
+        quotas["items"]["properties"][name]["maxLength"] = _QUANTITY_LETTERS
+        given = "" if name == "nominal" else f"!has(self.{name}) || "
+        value = f"string(self.{name})"
+        said = f"{name} of {{resource}} is {{value}}; a quantity of 0 or more is allowed"
+        rules.append(
+            {
+                "rule": f"{given}(isQuantity({value}) && quantity({value}).sign() >= 0)",
+                "message": f"{name} must be a quantity of 0 or more",
+                "messageExpression": _said(said, value),
+                "fieldPath": f".{name}",
+            }
+        )
+    lent, has = "string(self.lendingLimit)", "string(self.nominal)"
+    rules.append(
+        {
+            "rule": f"!has(self.lendingLimit) || !isQuantity({lent}) || !isQuantity({has}) || "
+            f"!quantity({lent}).isGreaterThan(quantity({has}))",
+            "message": "lendingLimit may not be above nominal: a queue lends what it has",
+            "fieldPath": ".lendingLimit",
+        }
+    )
+    quotas["items"]["x-kubernetes-validations"] = rules
+
+
+def _said(sentence: str, value: str) -> str:
+    """Return the CEL expression of a sentence about a resource and a value."""
+    before, after = sentence.split("{resource}")
+    between, end = after.split("{value}")
+    return f"'{before}' + self.resource + '{between}' + {value} + '{end}'"
 
 
 def _training_job(kind: str) -> Crd:
@@ -173,6 +215,7 @@ CRDS = (
             ("Message", "string", ".status.message"),
             ("Age", "date", ".metadata.creationTimestamp"),
         ),
+        tweak=_quota_rules,
     ),
     Crd(
         group=names.GROUP,

@@ -105,7 +105,8 @@ def _amount(resource: str, value: float | str, where: str) -> int:
     try:
         found = quantity("cpu" if resource == GPU else resource, value)
     except DecodeError as error:
-        raise DecodeError(f"{where}: {error}") from error
+        said = str(error).removeprefix("cpu: ") if resource == GPU else error
+        raise DecodeError(f"{where}: {said}") from error
     if found >= 1 << 60:
         raise DecodeError(f"{where}: {shown(value)} is more than any cluster has")
     return found
