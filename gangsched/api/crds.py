@@ -79,7 +79,7 @@ def _quota_rules(schema: Schema) -> None:
         said = f"{name} of {{resource}} is {{value}}; a quantity of 0 or more is allowed"
         rules.append(
             {
-                "rule": f"{given}(isQuantity({value}) && quantity({value}).sign() >= 0)",
+                "rule": f"{given}(isQuantity({value}) && !quantity({value}).isLessThan(quantity('0')))",
                 "message": f"{name} must be a quantity of 0 or more",
                 "messageExpression": _said(said, value),
                 "fieldPath": f".{name}",
