@@ -67,7 +67,7 @@ def _role_rules(schema: Schema) -> None:
 
 
 def _quota_rules(schema: Schema) -> None:
-    """What holds for every quota of a queue: each once, no amount negative, no more lent than had."""
+    """What holds for quotas of a queue: each once, nothing negative, no more lent than there is."""
     quotas = schema["spec"]["properties"]["quotas"]
     quotas["x-kubernetes-list-type"] = "map"
     quotas["x-kubernetes-list-map-keys"] = ["resource", "gpuKind"]
@@ -79,7 +79,8 @@ def _quota_rules(schema: Schema) -> None:
         said = f"{name} of {{resource}} is {{value}}; a quantity of 0 or more is allowed"
         rules.append(
             {
-                "rule": f"{given}(isQuantity({value}) && !quantity({value}).isLessThan(quantity('0')))",
+                "rule": f"{given}isQuantity({value}) && "
+                f"!quantity({value}).isLessThan(quantity('0'))",
                 "message": f"{name} must be a quantity of 0 or more",
                 "messageExpression": _said(said, value),
                 "fieldPath": f".{name}",

@@ -1,4 +1,4 @@
-"""Queues that cannot be are refused by the API server, in a sentence with the resource and value."""
+"""Queues that cannot be are refused by the API server, in a sentence that says what is wrong."""
 
 import pytest
 import yaml
