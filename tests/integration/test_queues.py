@@ -89,9 +89,13 @@ def test_wrong_queues(cluster, namespace, queue):
     cluster.wait(
         lambda: "is less than" in status(cluster, above).get("message", ""), "children beyond"
     )
-    wrong = queue("wrong", quotas=gpus("-3"))
+    wrong = queue("wrong", quotas=gpus("2000000000000000000"))
     cluster.wait(
-        lambda: "'-3' is negative" in status(cluster, wrong).get("message", ""), "negative"
+        lambda: (
+            "spec.quotas[nvidia.com/gpu].nominal: '2000000000000000000' is more than"
+            in status(cluster, wrong).get("message", "")
+        ),
+        "what no cluster has",
     )
     held = queue("held", stop="Hold")
     cluster.gang(namespace, "h", 1, group={"queue": held})

@@ -6,6 +6,7 @@ The released version is its own code, from the repository's history, and its own
 import subprocess
 import sys
 import tarfile
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import yaml
 from cluster import Cluster
 from conftest import KWOK, a_plane
 from kubernetes.client.exceptions import ApiException
-from waiting import patience_s
+from waiting import patience_s, until
 
 from gangsched.api import names
 from gangsched.local.bootstrap import bootstrap
@@ -102,7 +103,10 @@ def cluster(released):
     with a_plane("test-upgrade", NODES, Options(binding="off", operators=False)) as plane:
         found = Upgraded(plane, "direct")
         for path in CRDS:
-            found.kubectl("delete", "crd", path.stem.replace("gangsched.io_", "") + ".gangsched.io")
+            crd = path.stem.replace("gangsched.io_", "") + ".gangsched.io"
+            found.kubectl("delete", "crd", crd, "--wait=false")
+            left = partial(found.kubectl, "get", "crd", crd, "--ignore-not-found", "-o", "yaml")
+            until(lambda left=left: not left(), f"{crd} to be gone", 60.0, shown=left)
             found.kubectl("create", "-f", str(path))
         for name in BOTH:
             found.run(name, released)
