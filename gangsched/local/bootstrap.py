@@ -32,6 +32,7 @@ async def _bootstrap(kubeconfig: Path, nodes: NodeFile, *, gate: bool) -> None:
         documents += shipped("manifests/extender", "rbac.yaml")
         if gate:
             documents += shipped("manifests/extender", "gate.yaml")
+        documents += shipped("gangsched/local", "kwok-policy.yaml")
         documents = [_for_aliases(one) for one in documents]
         documents.sort(key=lambda document: document["kind"] != "Namespace")
         for document in documents:

@@ -1,6 +1,7 @@
 """Bad input and faults: a reason that says what happened, nothing over-committed, recovery."""
 
 import pytest
+from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 from waiting import patience_s
 
@@ -145,6 +146,28 @@ def test_a_running_gang_that_loses_a_member_is_stopped_unless_made_whole(cluster
     cluster.wait(lambda: not cluster.bound(namespace, "left-"), "the partial gang to be stopped")
     cluster.wait_event(namespace, "Broken", name="left")
     assert len(cluster.bound(namespace, "mended-")) == 3
+
+
+def test_kwok_touches_no_pod_that_is_made_again_under_an_old_name(cluster, namespace):
+    """KWOK deletes and patches by name, on news that may be old; a policy says which pod it means.
+
+    What it would do to such a pod is done here in its name.
+    """
+    cluster.pod(namespace, "again", schedulerName="nobody")
+    running = {"status": {"phase": "Running"}}
+    as_kwok = config.new_client_from_config(str(cluster.plane.folder / "kwok.kubeconfig"))
+    core = client.CoreV1Api(as_kwok)
+    with pytest.raises(ApiException, match="writes the status of bound pods only"):
+        core.patch_namespaced_pod_status("again", namespace, running)
+    with pytest.raises(ApiException, match="deletes pods that are leaving only"):
+        core.delete_namespaced_pod("again", namespace, grace_period_seconds=0)
+    cluster.pod(namespace, "bound", nodeName="k-0", schedulerName="nobody")
+    cluster.wait(
+        lambda: cluster.core.read_namespaced_pod("bound", namespace).status.phase == "Running",
+        "KWOK's own work to be allowed",
+    )
+    cluster.core.delete_namespaced_pod("bound", namespace, grace_period_seconds=30)
+    cluster.wait(lambda: not cluster.bound(namespace), "KWOK to delete what leaves")
 
 
 def test_volumes_the_planner_does_not_model(cluster, namespace):
