@@ -24,9 +24,14 @@ async def look(kubeconfig: Path | None, config: SchedulerConfig, policies: Polic
 
     Whoever asks of one thing is not told of others' objects that are wrong: these have a status.
     """
-    logging.getLogger(receivers.__name__).setLevel(logging.ERROR)
-    async with KubeClient(kubeconfig) as client:
-        return await read(client, config, policies)
+    logger = logging.getLogger(receivers.__name__)
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        async with KubeClient(kubeconfig) as client:
+            return await read(client, config, policies)
+    finally:
+        logger.setLevel(before)
 
 
 def own_words(kubeconfig: Path | None) -> Callable[[str], dict[str, Any] | None]:

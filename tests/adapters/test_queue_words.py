@@ -1,12 +1,13 @@
 """What administrators are told of Queues that are wrong, in the terminal and in the status."""
 
+import contextlib
 import json
 
 import pytest
 from builders import POLICIES, an_engine, needs, node, templated
 from rich.console import Console
 
-from gangsched import inquire, tables
+from gangsched import inquire, live, tables
 from gangsched.changes import told
 from gangsched.config import ConfigError, SchedulerConfig
 from gangsched.core import facts as f
@@ -238,3 +239,19 @@ def test_a_wrong_change_is_one_sentence(text, said):
 def test_a_terminal_is_told_what_the_columns_are(terminal):
     text = printed(tables.show_queues, inquire.queues(view()), terminal=terminal)
     assert ("LOAN: used beyond NOMINAL" in text) == terminal
+
+
+# -- others' objects ------------------------------------------------------------------------------
+
+
+async def test_who_asks_is_not_told_of_others_wrong_objects(monkeypatch, scheduler, caplog):
+    async def read(*_):
+        declare(scheduler, weight="heavy")
+        return scheduler
+
+    monkeypatch.setattr(live, "read", read)
+    monkeypatch.setattr(live, "KubeClient", lambda _: contextlib.nullcontext())
+    assert await live.look(None, SchedulerConfig(), POLICIES) is scheduler
+    assert not caplog.messages
+    declare(scheduler, weight="heavier")
+    assert len(caplog.messages) == 1, "the scheduler itself says so in its log"
