@@ -181,6 +181,7 @@ def queue(
 ) -> None:
     """Show the queues; or who waits in one, in turn, with expected starts."""
     from gangsched import inquire, tables  # noqa: PLC0415 -- the solver is heavy
+    from gangsched.changes import told  # noqa: PLC0415
 
     tables.check_output(output)
     view = _view(config, kubeconfig, snapshot)
@@ -191,7 +192,7 @@ def queue(
         return
     rows = inquire.queue(view, name)
     if not tables.as_data(rows, output):
-        tables.show_queue(rows, name, console, view.now_s)
+        tables.show_queue(rows, name, console, view.now_s, told(view.engine, name))
 
 
 @app.command()
@@ -238,6 +239,8 @@ def what_if(
     changed = _view(config, kubeconfig, snapshot, **changes)
     changed.now_s = view.now_s
     rows = inquire.what_if(view, changed, quota or [], nodes or [])
+    for note in changed.notes:
+        typer.echo(f"note: {note}", err=True)
     if not tables.as_data(rows, output):
         tables.show_what_if(rows, console, view.now_s)
 

@@ -12,6 +12,7 @@ import msgspec
 import yaml
 
 from gangsched.api import names
+from gangsched.changes import add_nodes, change_quota, noted, told
 from gangsched.config import ConfigError
 from gangsched.core import facts as f
 from gangsched.core.accounts.tree import label, number
@@ -22,16 +23,14 @@ from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.core.jobs.model import Observed
 from gangsched.core.jobs.reconcile import reconcile
 from gangsched.core.jobs.step import Clock
-from gangsched.core.model import GPU, Estimate, GangId, Node, NodeName, Waiting
-from gangsched.core.numbers import whole
+from gangsched.core.model import GPU, Estimate, GangId, Waiting
 from gangsched.core.placement.advise import advise
 from gangsched.core.planner import make_plan, starts
 from gangsched.core.policy import Policies
-from gangsched.core.queues import Quota
 from gangsched.core.refusal import Refusal, plural
 from gangsched.core.snapshot import Asked, Snapshot
 from gangsched.kube import groups
-from gangsched.kube.quantities import DecodeError, quantity
+from gangsched.kube.quantities import DecodeError
 from gangsched.kube.queue_status import pending_and_admitted
 from gangsched.kube.stamps import stamp
 from gangsched.lookup import OwnWords, called, near, without_spec
@@ -51,6 +50,7 @@ class View:
     now_s: float
     priorities: dict[str, int] = field(default_factory=dict)
     default_priority: int | None = None
+    notes: list[str] = field(default_factory=list)
 
     def predictions(self) -> dict[GangId, Prediction]:
         """Run the scheduler forward."""
@@ -187,6 +187,9 @@ def queues(view: View) -> list[Data]:
                     "nominal": None
                     if (n := usage.tree.nominal(name, key)) is None
                     else number(key, n),
+                    "written": number(key, quota.nominal)
+                    if (quota := usage.tree.quota(name, key)) is not None
+                    else None,
                     "used": number(key, usage.used(name, key)),
                     "borrowed": number(
                         key, max(usage.used(name, key) - n, 0) if n is not None else 0
@@ -194,6 +197,7 @@ def queues(view: View) -> list[Data]:
                 }
                 for key in keys
             ]
+            row["told"] = told(engine, name)
         else:
             row["problem"] = usage.tree.problems.get(name, "")
         found.append(row)
@@ -327,15 +331,18 @@ def _group_of(job: Data, path: Path, now_s: float) -> Data:
 def what_if(view: View, changed: View, quotas: Iterable[str], nodes: Iterable[str]) -> list[Data]:
     """Compare when waiting gangs start with and without changes; both views are of one cluster.
 
+    What is to be known of the changes are the notes of the changed view.
+
     Raises:
         ConfigError: a change is not understood.
 
     """
     before = view.predictions()
     for text in quotas:
-        _quota(changed, text)
+        change_quota(changed.engine, text, changed.now_s)
     for text in nodes:
-        _nodes(changed, text)
+        add_nodes(changed.engine, text, changed.now_s)
+    changed.notes = noted(view.engine, changed.engine)
     after = changed.predictions()
     rows = []
     for gang, one in before.items():
@@ -352,43 +359,3 @@ def what_if(view: View, changed: View, quotas: Iterable[str], nodes: Iterable[st
             }
         )
     return rows
-
-
-def _quota(view: View, text: str) -> None:
-    """Read `QUEUE:RESOURCE[/KIND]=NOMINAL`."""
-    name, _, rest = text.partition(":")
-    resource, _, amount = rest.rpartition("=")
-    known = view.engine.ledger.usage.tree.queues.get(name)
-    if known is None or not resource or not amount:
-        names = ", ".join(sorted(view.engine.ledger.usage.tree.queues))
-        raise ConfigError(
-            f"--quota: {text!r} must be QUEUE:RESOURCE=AMOUNT, as in team-a:nvidia.com/gpu=16; "
-            f"the queues are: {names}"
-        )
-    kind = ""
-    if resource.startswith(GPU + "/"):
-        resource, kind = GPU, resource.removeprefix(GPU + "/")
-    try:
-        nominal = quantity("cpu" if resource == GPU else resource, amount)
-    except DecodeError as error:
-        raise ConfigError(f"--quota: {error}") from error
-    rest_of = tuple(quota for quota in known.quotas if quota.key != (resource, kind))
-    old = next((quota for quota in known.quotas if quota.key == (resource, kind)), None)
-    fresh = replace(old or Quota(resource, 0, kind), nominal=nominal)
-    view.engine.observe(f.QueueSeen(replace(known, quotas=(*rest_of, fresh))), view.now_s)
-
-
-def _nodes(view: View, text: str) -> None:
-    """Read `COUNT:LIKE`: so many more nodes like one that there is."""
-    number, _, like = text.partition(":")
-    count = whole(number)
-    row = view.engine.cluster.rows.get(NodeName(like))
-    model: Node | None = view.engine.cluster.nodes[row] if row is not None else None
-    if count is None or not 0 < count <= 10_000 or model is None:
-        raise ConfigError(
-            f"--nodes: {text!r} must be COUNT:NODE, as in 4:gpu-node-1: so many more like one"
-        )
-    for index in range(count):
-        name = NodeName(f"{like}-more-{index}")
-        labels = {**model.labels, "kubernetes.io/hostname": str(name)}
-        view.engine.observe(f.NodeSeen(replace(model, name=name, labels=labels)), view.now_s)

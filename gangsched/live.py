@@ -1,6 +1,7 @@
 """A look at the live cluster: everything read once, nothing changed."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,25 @@ from gangsched.core import orders as o
 from gangsched.core.engine import Engine
 from gangsched.core.policy import Policies
 from gangsched.journal import Recalled
+from gangsched.kube import receivers
 from gangsched.kube.client import KubeClient
 from gangsched.kube.scheduler import Scheduler
 from gangsched.metrics import Metrics
 
 
 async def look(kubeconfig: Path | None, config: SchedulerConfig, policies: Policies) -> Scheduler:
-    """Read the cluster; the scheduler that is returned knows it and does nothing."""
-    async with KubeClient(kubeconfig) as client:
-        return await read(client, config, policies)
+    """Read the cluster; the scheduler that is returned knows it and does nothing.
+
+    Whoever asks of one thing is not told of others' objects that are wrong: these have a status.
+    """
+    logger = logging.getLogger(receivers.__name__)
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        async with KubeClient(kubeconfig) as client:
+            return await read(client, config, policies)
+    finally:
+        logger.setLevel(before)
 
 
 def own_words(kubeconfig: Path | None) -> Callable[[str], dict[str, Any] | None]:

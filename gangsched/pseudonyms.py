@@ -39,7 +39,7 @@ class Pseudonyms:
                     places = {k: v for k, v in node.labels.items() if not k.startswith(_TELLING)}
                     self._learn(*places.values())
                 case f.QueueSeen(queue):
-                    self._learn(queue.name, *queue.namespaces)
+                    self._learn(queue.name, queue.parent, queue.broken, *queue.namespaces)
                 case f.PodSeen():
                     self._pod(fact)
                 case f.PastSeen():

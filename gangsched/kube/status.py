@@ -346,12 +346,15 @@ class Status:
 async def post_event(
     client: KubeClient, subject: Subject, kind: str, reason: str, message: str
 ) -> None:
-    """Write a core/v1 Event about an object (`kind` is Normal or Warning)."""
-    now = stamp()
+    """Write a core/v1 Event about an object (`kind` is Normal or Warning).
+
+    Those of objects without a namespace are in `default`, as Kubernetes wants it.
+    """
+    now, namespace = stamp(), subject.namespace or "default"
     event: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"generateName": f"{subject.name}.", "namespace": subject.namespace},
+        "metadata": {"generateName": f"{subject.name}.", "namespace": namespace},
         "involvedObject": {
             "apiVersion": subject.api_version,
             "kind": subject.kind,
@@ -369,7 +372,7 @@ async def post_event(
         "reportingComponent": names.REPORTER,
         "reportingInstance": names.REPORTER,
     }
-    await client.create(f"/api/v1/namespaces/{subject.namespace}/events", event)
+    await client.create(f"/api/v1/namespaces/{namespace}/events", event)
 
 
 def _namespace(gang: GangId) -> str:
