@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -238,31 +237,8 @@ class Plane:
         self, binaries: Path, name: str, port: int, flags: str, config: Path | None = None
     ) -> None:
         """Start a kube-scheduler, with its own `config` or as Kubernetes' default one."""
-        options = (
-            []
-            if config
-            else [
-                "--kubeconfig",
-                str(self.folder / "scheduler.kubeconfig"),
-                "--leader-elect=false",
-                "--kube-api-qps",
-                "5000",
-                "--kube-api-burst",
-                "5000",
-            ]
-        )
-        self._spawn(
-            name,
-            [
-                str(binaries / "kube-scheduler"),
-                "--bind-address",
-                "127.0.0.1",
-                "--secure-port",
-                str(port),
-                *options,
-                *flags.split(),
-            ],
-        )
+        own = config is not None
+        self._spawn(name, commands.scheduler(binaries, self.folder, port, flags, own=own))
 
     def scheduler_config(self, extender_port: int, kubeconfig: Path | None = None) -> Path:
         """Write the configuration of the kube-scheduler that asks our extender."""
@@ -285,26 +261,9 @@ class Plane:
         return path
 
     def _gangsched(self, name: str, options: Options, extender: int, metrics: int) -> _Begun:
-        command = [
-            sys.executable,
-            "-m",
-            "gangsched",
-            "run",
-            "--kubeconfig",
-            str(self.folder / "gangsched.kubeconfig"),
-            "--binding",
-            options.binding,
-            "--extender-port",
-            str(extender),
-            "--metrics-port",
-            str(metrics),
-        ]
-        command += [f"--alias={alias}" for alias in commands.ALIASES]
-        if options.standby:
-            command.append("--leader-elect")
-        if not options.operators:
-            command.append("--no-operators")
-        command += dict(options.flags).get("gangsched", "").split()
+        flags = ["--leader-elect"] * options.standby + ["--no-operators"] * (not options.operators)
+        flags += dict(options.flags).get("gangsched", "").split()
+        command = commands.gangsched(self.folder, options.binding, extender, metrics, *flags)
         program = self._spawn(name, command)
         address = f"http://127.0.0.1:{metrics}"
         return program, lambda: answers(f"{address}/healthz"), "gangsched to be ready"
@@ -312,39 +271,14 @@ class Plane:
     def _agent(
         self, authority: pki.Authority, nodes: NodeFile, port: int, options: Options
     ) -> _Begun:
-        certificate, key = authority.server("kubelet", "127.0.0.1", "localhost")
-        path = self.folder / "process-nodes.yaml"
         groups = [
             group.model_dump(exclude_none=True, mode="json") for group in nodes.of_kind("process")
         ]
+        path = self.folder / "process-nodes.yaml"
         path.write_text(yaml.safe_dump({"nodes": groups}))
+        command = commands.agent(authority, self.folder, port, options.isolation)
+        program = self._spawn("agent", command)
         ready = self.folder / "agent.ready"
-        program = self._spawn(
-            "agent",
-            [
-                sys.executable,
-                "-m",
-                "gangsched.local.agent",
-                "--kubeconfig",
-                str(self.folder / "agent.kubeconfig"),
-                "--nodes",
-                str(path),
-                "--port",
-                str(port),
-                "--certificate",
-                str(certificate),
-                "--key",
-                str(key),
-                "--client-ca",
-                str(authority.ca),
-                "--state",
-                str(self.folder / "agent"),
-                "--ready",
-                str(ready),
-                "--isolation",
-                options.isolation,
-            ],
-        )
         return program, ready.exists, "the process nodes to register"
 
     def _prometheus(self, metrics: int, port: int, progress: Callable[[str], None]) -> _Begun:
