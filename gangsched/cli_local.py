@@ -53,7 +53,7 @@ def up(
         raise ConfigError(f"--isolation: {isolation!r} is not allowed; use auto, root, user, none")
     plane = Plane(name)
     node_file = load_nodes(nodes)
-    options = Options(binding, isolation, monitoring=monitoring)  # type: ignore[arg-type]
+    options = Options(binding, isolation, monitoring=monitoring, topology=True)  # type: ignore[arg-type]
     with shown(console, "starting") as progress:
         plane.up(node_file, options, progress)
     info = plane.info()

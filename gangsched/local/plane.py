@@ -40,8 +40,8 @@ class Options:
     """How to start: who binds, which isolation pods get, and extra flags by component.
 
     `monitoring` adds a Prometheus that scrapes gangsched and holds the shipped rules. With
-    `standby`, which needs direct binding, a second gangsched stands by. A `bare` one has neither
-    kinds of ours nor nodes.
+    `standby`, which needs direct binding, a second gangsched stands by. With `topology` there is
+    a Topology of what the nodes' labels spell. A `bare` one has neither kinds of ours nor nodes.
     """
 
     binding: Binding = "extender"
@@ -50,6 +50,7 @@ class Options:
     operators: bool = True
     monitoring: bool = False
     standby: bool = False
+    topology: bool = False
     bare: bool = False
 
 
@@ -298,7 +299,8 @@ class Plane:
     def _apply(self, nodes: NodeFile, options: Options) -> None:
         from gangsched.local.bootstrap import bootstrap  # noqa: PLC0415 -- needs a running server
 
-        bootstrap(self.kubeconfig, nodes, gate=options.binding == "extender")
+        gate = options.binding == "extender"
+        bootstrap(self.kubeconfig, nodes, gate=gate, topology=options.topology)
 
     def _spawn(self, name: str, command: list[str]) -> Program:
         return self.programs.start(name, command, {"PYTHONUNBUFFERED": "1"})
