@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gangsched import lookup
+from gangsched import leading, lookup
 from gangsched.config import SchedulerConfig
 from gangsched.core import facts as f
 from gangsched.core import orders as o
@@ -20,6 +20,7 @@ from gangsched.metrics import Metrics
 async def look(kubeconfig: Path | None, config: SchedulerConfig, policies: Policies) -> Scheduler:
     """Read the cluster; the scheduler that is returned knows it and does nothing."""
     async with KubeClient(kubeconfig) as client:
+        await leading.tell(client, config.lease)
         return await read(client, config, policies)
 
 

@@ -16,7 +16,7 @@ import yaml
 from gangsched.local import commands, components, pki
 from gangsched.local.network import answers, free_ports
 from gangsched.local.nodes import NodeFile
-from gangsched.local.processes import Program, Programs
+from gangsched.local.processes import UNBUFFERED, Program, Programs
 
 Binding = Literal["extender", "direct", "off"]
 
@@ -24,6 +24,7 @@ SCHEDULER_NAME = "gangsched"
 _NAME = re.compile(r"[a-z0-9-]{1,40}")
 """A name is the name of a folder that `down` removes, so it can never be a path."""
 
+_NAMED = 8
 _READY_S = 180.0
 """How long a program may take to be ready: on busy cores each takes many times longer."""
 
@@ -86,10 +87,7 @@ class Plane:
 
         """
         if self.running():
-            raise PlaneError(
-                f"local control plane {self.name!r} already runs; "
-                f"stop it with: gangsched local down --name {self.name}"
-            )
+            raise PlaneError(f"local control plane {self.name!r} already runs{self._remedy()}")
         self.down()
         binaries = components.ensure(progress)
         self.folder.mkdir(parents=True)
@@ -127,10 +125,18 @@ class Plane:
         return stopped
 
     def running(self) -> bool:
-        """Tell whether an instance was fully started and its API server lives."""
-        if not (self.folder / "instance.json").exists():
-            return False
-        return any(p.name == "kube-apiserver" and p.alive() for p in self.programs.all())
+        """Tell whether an instance was fully started and any of its programs lives."""
+        started = (self.folder / "instance.json").exists()
+        return started and any(program.alive() for program in self.programs.all())
+
+    def _remedy(self) -> str:
+        ended = ", ".join(self.programs.ended())
+        if ended:
+            return (
+                f", but {ended} ended; "
+                f"start again what ended with: gangsched local restart --name {self.name}"
+            )
+        return f"; stop it with: gangsched local down --name {self.name}"
 
     def info(self) -> dict[str, Any]:
         """Return what the instance was started with: addresses and versions.
@@ -142,8 +148,8 @@ class Plane:
         path = self.folder / "instance.json"
         if not path.exists():
             raise PlaneError(
-                f"no local control plane {self.name!r}; "
-                f"start one with: gangsched local up --name {self.name}"
+                f"no local control plane {self.name!r}{there_are()}; "
+                f"start it with: gangsched local up --name {self.name}"
             )
         info: dict[str, Any] = json.loads(path.read_text())
         return info
@@ -165,13 +171,13 @@ class Plane:
         self._kubeconfigs(authority, server)
         progress("starting etcd and kube-apiserver")
         program = self._spawn("etcd", commands.etcd(binaries, self.folder, etcd, peer))
-        self._wait(program, lambda: answers(f"http://127.0.0.1:{etcd}/health"), "etcd's health")
+        self.wait(program, lambda: answers(f"http://127.0.0.1:{etcd}/health"), "etcd's health")
         extra = flags.get("kube-apiserver", "")
         program = self._spawn(
             "kube-apiserver", commands.apiserver(binaries, authority, etcd, secure, extra)
         )
         admin = self.folder / "pki" / "admin"
-        self._wait(
+        self.wait(
             program,
             lambda: answers(f"{server}/readyz", authority.ca, admin),
             "kube-apiserver to be ready",
@@ -218,7 +224,7 @@ class Plane:
             info["prometheus"] = f"http://127.0.0.1:{monitor}"
             begun.append(self._prometheus(metrics, monitor, progress))
         for one in begun:
-            self._wait(*one)
+            self.wait(*one)
         (self.folder / "instance.json").write_text(json.dumps(info, indent=1))
 
     def _kubeconfigs(self, authority: pki.Authority, server: str) -> None:
@@ -303,9 +309,15 @@ class Plane:
         bootstrap(self.kubeconfig, nodes, gate=gate, topology=options.topology)
 
     def _spawn(self, name: str, command: list[str]) -> Program:
-        return self.programs.start(name, command, {"PYTHONUNBUFFERED": "1"})
+        return self.programs.start(name, command, UNBUFFERED)
 
-    def _wait(self, program: Program, ready: Callable[[], bool], what: str) -> None:
+    def wait(self, program: Program, ready: Callable[[], bool], what: str) -> None:
+        """Wait until a program that was started is ready.
+
+        Raises:
+            TimeoutError: it ended, or is not ready in time.
+
+        """
         deadline_s = time.monotonic() + _READY_S
         while not ready():
             if not program.alive():
@@ -326,6 +338,37 @@ def instances() -> list[Plane]:
         for path in sorted(root.iterdir())
         if _NAME.fullmatch(path.name) and (path / "logs").exists()
     ]
+
+
+def there_are() -> str:
+    """Return which local control planes there are, as the end of a sentence."""
+    names = [plane.name for plane in instances()]
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    listed = ", ".join(names[:_NAMED]) + more
+    return f" (there are: {listed}; choose one with --name)" if names else ""
+
+
+def chosen(name: str | None) -> Plane:
+    """Return the control plane of a name; without one, the default one or the only one there is.
+
+    Raises:
+        PlaneError: there is no such instance.
+
+    """
+    if name is None:
+        names = [plane.name for plane in instances()]
+        name = names[0] if len(names) == 1 else "default"
+    plane = Plane(name)
+    plane.info()
+    return plane
+
+
+def serving(server: str) -> Plane | None:
+    """Return the local control plane whose API server has this address, if it is one's own."""
+    for plane in instances():
+        if plane.running() and plane.info()["server"] == server:
+            return plane
+    return None
 
 
 def environment(plane: Plane) -> dict[str, str]:

@@ -13,6 +13,9 @@ from pathlib import Path
 import psutil
 
 MARK = "GANGSCHED_LOCAL"
+UNBUFFERED = {"PYTHONUNBUFFERED": "1"}
+"""What programs are given beside the environment: their logs are whole whenever they are read."""
+
 _STOP_S = 10.0
 _STOP_ALL_S = 2.0
 """Everything goes and nothing is kept, so nobody needs long to say good-bye."""
@@ -61,6 +64,10 @@ class Programs:
             return []
         return [Program(**item) for item in json.loads(self._record.read_text())]
 
+    def ended(self) -> list[str]:
+        """Return the names of those that run no more, in the order in which they were started."""
+        return [program.name for program in self.all() if not program.alive()]
+
     def get(self, name: str) -> Program:
         """Return the process with this name.
 
@@ -88,15 +95,17 @@ class Programs:
                 env=os.environ | environment | {MARK: str(self.folder)},
             )
         program = Program(name, command, process.pid, psutil.Process(process.pid).create_time())
-        others = [other for other in self.all() if other.name != name]
-        self._write([*others, program])
+        programs = self.all()
+        names = [other.name for other in programs]
+        place = names.index(name) if name in names else len(names)
+        self._write([*programs[:place], program, *programs[place + 1 :]])
         return program
 
     def restart(self, name: str, *, hard: bool = False) -> Program:
         """Stop a process (with SIGKILL when `hard`) and start the same command again."""
         old = self.get(name)
         self.stop(name, hard=hard)
-        return self.start(name, old.command, {})
+        return self.start(name, old.command, UNBUFFERED)
 
     def stop(self, name: str, *, hard: bool = False) -> None:
         """Stop one process and wait until it is gone."""
