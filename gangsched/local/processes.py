@@ -16,6 +16,7 @@ MARK = "GANGSCHED_LOCAL"
 UNBUFFERED = {"PYTHONUNBUFFERED": "1"}
 """What programs are given beside the environment: their logs are whole whenever they are read."""
 
+_TAIL_BYTES = 2**26
 _STOP_S = 10.0
 _STOP_ALL_S = 2.0
 """Everything goes and nothing is kept, so nobody needs long to say good-bye."""
@@ -119,10 +120,12 @@ class Programs:
         _end(found, wait_s=_STOP_ALL_S)
         return len(found)
 
-    def tail(self, name: str, lines: int = 12) -> str:
-        """Return the last lines of a process's log."""
-        path = self.logs / f"{name}.log"
-        return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+    def tail(self, name: str, lines: int = 12, most_bytes: int = _TAIL_BYTES) -> str:
+        """Return the last lines of a process's log, but no more than so many bytes of it."""
+        with (self.logs / f"{name}.log").open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - most_bytes))
+            text = log.read(most_bytes).decode(errors="replace")
+        return "\n".join(text.splitlines()[-lines:])
 
     def _write(self, programs: list[Program]) -> None:
         draft = self._record.with_suffix(".new")

@@ -280,6 +280,7 @@ def test_a_support_bundle_has_no_secrets_and_no_names(deployed, home, tmp_path):
             for one in archive.getmembers()
         }
     assert {"version.txt", "doctor.txt", "podgroups.json", "leases.json"} <= files.keys()
+    assert {"nodes.json", "jobs/pytorchjobs.json", "plane.txt"} <= files.keys()
     assert any(name.endswith(".log") for name in files)
     groups = json.loads(files["podgroups.json"])
     assert any((group.get("status") or {}).get("phase") == "Placed" for group in groups)
