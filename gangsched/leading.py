@@ -45,7 +45,7 @@ async def standing(client: KubeClient, lease: str) -> Standing:
     except NotFound:
         plane = serving(client.server)
         if plane is not None:
-            return _of_plane(plane)
+            return _of_plane(plane, lease)
         said = f"there is no Lease {lease}: gangsched has not led here"
         mend = f"{INSTALL}; a single process without leader_elect holds none"
         return Standing("warn", said, mend)
@@ -69,12 +69,13 @@ def _by(lease: dict[str, Any], called: str, now_s: float) -> Standing:
     return Standing("fail", said, mend)
 
 
-def _of_plane(plane: Plane) -> Standing:
+def _of_plane(plane: Plane, lease: str) -> Standing:
     of = f"local control plane {plane.name!r}"
     ours = [one for one in plane.programs.all() if one.name == "gangsched"]
     if not ours:
         mend = f"{INSTALL} (its pods need process nodes), or gangsched run"
-        return Standing("warn", f"{of} was started without gangsched", mend)
+        said = f"there is no Lease {lease}, and {of} was started without gangsched"
+        return Standing("warn", said, mend)
     if not ours[0].alive():
         mend = f"gangsched local restart --name {plane.name}"
         return Standing("fail", f"nobody leads: gangsched of {of} ended", mend)

@@ -96,7 +96,7 @@ PLANES = {
     "there is none": (
         {"kwok": True},
         "warn",
-        "local control plane 'mine' was started without gangsched",
+        f"there is no Lease {LEASE}, and local control plane 'mine' was started without gangsched",
         f"{leading.INSTALL} (its pods need process nodes), or gangsched run",
     ),
 }
