@@ -11,13 +11,17 @@ from rich.table import Table
 
 from gangsched.config import ConfigError
 from gangsched.local.nodes import load_nodes
-from gangsched.local.plane import Options, Plane, environment, instances
+from gangsched.local.plane import Options, Plane, chosen, environment, instances, there_are
 from gangsched.local.progress import shown
+from gangsched.local.restart import restart as start_again
 
 local = typer.Typer(no_args_is_help=True, help="A whole control plane on this machine.")
 
 console = Console()
 Name = Annotated[str, typer.Option("--name", help="Which local control plane.")]
+Which = Annotated[
+    str | None, typer.Option("--name", help="Which local control plane; default: the only one.")
+]
 
 
 @local.command()
@@ -53,7 +57,7 @@ def up(
         raise ConfigError(f"--isolation: {isolation!r} is not allowed; use auto, root, user, none")
     plane = Plane(name)
     node_file = load_nodes(nodes)
-    options = Options(binding, isolation, monitoring=monitoring)  # type: ignore[arg-type]
+    options = Options(binding, isolation, monitoring=monitoring, topology=True)  # type: ignore[arg-type]
     with shown(console, "starting") as progress:
         plane.up(node_file, options, progress)
     info = plane.info()
@@ -68,13 +72,28 @@ def up(
 def down(name: Name = "default") -> None:
     """Stop a control plane and remove all it left."""
     stopped = Plane(name).down()
-    console.print(f"stopped {stopped} processes" if stopped else f"{name!r} was not running")
+    idle = f"{name!r} was not running{there_are()}"
+    console.print(f"stopped {stopped} processes" if stopped else idle, markup=False)
+
+
+@local.command()
+def restart(
+    program: Annotated[str | None, typer.Argument(help="default: all that ended")] = None,
+    name: Which = None,
+) -> None:
+    """Start a program of a control plane again; what is stored in it stays."""
+    plane = chosen(name)
+    done = start_again(plane, program)
+    for one in done:
+        console.print(f"{one.name} runs again, as process {one.pid}")
+    if not done:
+        console.print(f"all programs of local control plane {plane.name!r} run; name one of them")
 
 
 @local.command()
 def status(name: Annotated[str | None, typer.Option("--name")] = None) -> None:
     """Show the control planes of this machine and their processes."""
-    planes = instances() if name is None else [Plane(name)]
+    planes = instances() if name is None else [chosen(name)]
     if not planes:
         console.print("no local control plane; start one with: gangsched local up")
         return
@@ -88,32 +107,30 @@ def status(name: Annotated[str | None, typer.Option("--name")] = None) -> None:
             dead |= not alive
             table.add_row(plane.name, program.name, str(program.pid), "runs" if alive else "ended")
     console.print(table)
+    for plane in planes:
+        if plane.programs.ended():
+            console.print(f"start again what ended: gangsched local restart --name {plane.name}")
     if dead:
         raise typer.Exit(1)
 
 
 @local.command()
-def kubeconfig(name: Name = "default") -> None:
+def kubeconfig(name: Which = None) -> None:
     """Print the path of the administrator's kubeconfig."""
-    plane = Plane(name)
-    plane.info()
-    typer.echo(plane.kubeconfig)
+    typer.echo(chosen(name).kubeconfig)
 
 
 @local.command()
-def logs(
-    program: str, name: Name = "default", lines: Annotated[int, typer.Option("-n")] = 50
-) -> None:
+def logs(program: str, name: Which = None, lines: Annotated[int, typer.Option("-n")] = 50) -> None:
     """Print the end of a process's log."""
-    plane = Plane(name)
-    plane.info()
+    plane = chosen(name)
     plane.programs.get(program)
     typer.echo(plane.programs.tail(program, lines))
 
 
 @local.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
-def kubectl(context: typer.Context, name: Name = "default") -> None:
+def kubectl(context: typer.Context, name: Which = None) -> None:
     """Run the instance's own kubectl: gangsched local kubectl -- get pods."""
-    plane = Plane(name)
+    plane = chosen(name)
     command = [plane.info()["kubectl"], *context.args]
     raise typer.Exit(subprocess.run(command, env=environment(plane), check=False).returncode)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gangsched import lookup
+from gangsched import leading, lookup
 from gangsched.config import SchedulerConfig
 from gangsched.core import facts as f
 from gangsched.core import orders as o
@@ -29,6 +29,7 @@ async def look(kubeconfig: Path | None, config: SchedulerConfig, policies: Polic
     logger.setLevel(logging.ERROR)
     try:
         async with KubeClient(kubeconfig) as client:
+            await leading.tell(client, config.lease)
             return await read(client, config, policies)
     finally:
         logger.setLevel(before)

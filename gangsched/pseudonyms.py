@@ -58,6 +58,10 @@ class Pseudonyms:
                 case _:
                     pass
 
+    def learn_names(self, names: Iterable[str]) -> None:
+        """Learn what else is a name: those it knows already keep their digests."""
+        self._learn(*names)
+
     def _run(self, gang: str, number: int) -> str:
         return f"{self._digest(stem(GangId(gang)))}-{number}"
 

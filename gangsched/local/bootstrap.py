@@ -15,17 +15,20 @@ from gangsched.kube.errors import Conflict, NotFound, Unavailable
 from gangsched.local.commands import ALIASES, SCHEDULER
 from gangsched.local.nodes import NodeFile
 
+_MANAGER = "kubectl"
+"""Whose the fields are: kubectl's own default, so that it may apply what ships over them."""
+
 _AT_ONCE = 32
 _WITHIN_S = 120.0
 """How long an API server may take to serve what it was given: seconds, longer on busy cores."""
 
 
-def bootstrap(kubeconfig: Path, nodes: NodeFile, *, gate: bool) -> None:
-    """Apply the shipped manifests and create the nodes."""
-    asyncio.run(_bootstrap(kubeconfig, nodes, gate=gate))
+def bootstrap(kubeconfig: Path, nodes: NodeFile, *, gate: bool, topology: bool = False) -> None:
+    """Apply the shipped manifests and create the nodes; the `topology` of their labels if asked."""
+    asyncio.run(_bootstrap(kubeconfig, nodes, gate=gate, topology=topology))
 
 
-async def _bootstrap(kubeconfig: Path, nodes: NodeFile, *, gate: bool) -> None:
+async def _bootstrap(kubeconfig: Path, nodes: NodeFile, *, gate: bool, topology: bool) -> None:
     async with KubeClient(kubeconfig) as client:
         documents = [*shipped("crds"), *shipped("crds/foreign"), *shipped("manifests/base")]
         documents += shipped("manifests/runtimes")
@@ -33,6 +36,7 @@ async def _bootstrap(kubeconfig: Path, nodes: NodeFile, *, gate: bool) -> None:
         if gate:
             documents += shipped("manifests/extender", "gate.yaml")
         documents += shipped("gangsched/local", "kwok-policy.yaml")
+        documents += spelt(nodes) if topology else []
         documents = [_for_aliases(one) for one in documents]
         documents.sort(key=lambda document: document["kind"] != "Namespace")
         for document in documents:
@@ -44,6 +48,15 @@ async def _bootstrap(kubeconfig: Path, nodes: NodeFile, *, gate: bool) -> None:
             await _established(client, crd["metadata"]["name"])
         for kind in _STAMPED:
             await _stamped(client, kind)
+
+
+def spelt(nodes: NodeFile) -> list[dict[str, Any]]:
+    """Return the Topology that the labels of nodes spell: those shipped levels that a node has."""
+    (document,) = shipped("manifests/topologies", "local.yaml")
+    have = {key for group in nodes.nodes for key in group.label_keys()}
+    levels = [level for level in document["spec"]["levels"] if level["nodeLabel"] in have]
+    document["spec"]["levels"] = levels
+    return [document] if levels else []
 
 
 def _for_aliases(policy: dict[str, Any]) -> dict[str, Any]:
@@ -76,7 +89,7 @@ async def apply(client: KubeClient, document: dict[str, Any]) -> None:
     deadline_s = time.monotonic() + _WITHIN_S
     while True:
         try:
-            await client.patch(path, document, APPLY, fieldManager="gangsched-local", force="true")
+            await client.patch(path, document, APPLY, fieldManager=_MANAGER, force="true")
         except NotFound:  # its namespace or its CRD is only just coming to life
             if time.monotonic() > deadline_s:
                 raise NotFound(404, f"{path}: the API does not serve this kind") from None
@@ -96,6 +109,7 @@ _CLUSTER = frozenset(
         "MutatingAdmissionPolicy",
         "MutatingAdmissionPolicyBinding",
         "PriorityClass",
+        "Topology",
         "ValidatingAdmissionPolicy",
         "ValidatingAdmissionPolicyBinding",
     }
