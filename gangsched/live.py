@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from gangsched import lookup
@@ -12,28 +11,29 @@ from gangsched.core import orders as o
 from gangsched.core.engine import Engine
 from gangsched.core.policy import Policies
 from gangsched.journal import Recalled
+from gangsched.kube.access import Access
 from gangsched.kube.client import KubeClient
 from gangsched.kube.scheduler import Scheduler
 from gangsched.metrics import Metrics
 
 
-async def look(kubeconfig: Path | None, config: SchedulerConfig, policies: Policies) -> Scheduler:
+async def look(access: Access, config: SchedulerConfig, policies: Policies) -> Scheduler:
     """Read the cluster; the scheduler that is returned knows it and does nothing."""
-    async with KubeClient(kubeconfig) as client:
+    async with KubeClient(access) as client:
         return await read(client, config, policies)
 
 
-def own_words(kubeconfig: Path | None) -> Callable[[str], dict[str, Any] | None]:
+def own_words(access: Access) -> Callable[[str], dict[str, Any] | None]:
     """Return who asks the cluster what the job of a name says of itself."""
 
     async def ask(gang: str) -> dict[str, Any] | None:
-        async with KubeClient(kubeconfig) as client:
+        async with KubeClient(access) as client:
             return await lookup.ask(client, gang)
 
     return lambda gang: asyncio.run(ask(gang))
 
 
-async def take(kubeconfig: Path | None, config: SchedulerConfig, policies: Policies) -> Recalled:
+async def take(access: Access, config: SchedulerConfig, policies: Policies) -> Recalled:
     """Read the cluster, and keep the facts it came in, the last of each object."""
     told: list[f.Fact] = []
 
@@ -42,7 +42,7 @@ async def take(kubeconfig: Path | None, config: SchedulerConfig, policies: Polic
             told.append(fact)
             return super().observe(fact, now_s)
 
-    async with KubeClient(kubeconfig) as client:
+    async with KubeClient(access) as client:
         seen = await read(client, config, policies, Listening)
     return Recalled(seen.engine, seen.now_s(), told)
 

@@ -67,7 +67,7 @@ def shown(found) -> str:
     """Print what was found as the command does."""
     console = Console(width=200)
     with console.capture() as capture:
-        tables.show_gang(found, console, 2.0)
+        tables.show_gang(found, console)
     return capture.get()
 
 
@@ -156,5 +156,5 @@ def test_when_of_a_gang_that_exists_is_about_a_further_one(tmp_path):
     assert runs.gangs[GangId("ns/g")].minimum() == 1, "and stays what it was"
     console = Console(width=200)
     with console.capture() as capture:
-        tables.show_when(found, console, 2.0)
+        tables.show_when(found, console)
     assert "it exists already (Placed)" in capture.get()
