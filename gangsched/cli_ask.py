@@ -1,7 +1,6 @@
 """Commands that answer a question and change nothing: explain, queue, when, what-if, and others."""
 
 import asyncio
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,22 +22,18 @@ from gangsched.kube.access import Access
 from gangsched.printing import answer, console
 
 if TYPE_CHECKING:
-    from gangsched.inquire import View
+    from gangsched.live import View
 
 
 def _view(config: Path | None, access: Access, snapshot: Path | None, **changes: str) -> "View":
-    from gangsched.inquire import View  # noqa: PLC0415 -- the solver is heavy
-    from gangsched.journal import recall  # noqa: PLC0415
-    from gangsched.live import look  # noqa: PLC0415
+    from gangsched.live import look, recalled  # noqa: PLC0415 -- the solver is heavy
     from gangsched.plugins import load_policies  # noqa: PLC0415
 
     settings = load_config(config, **changes)
     chosen = load_policies(settings)
     if snapshot is not None:
-        found = recall(snapshot)
-        return View(found.engine, chosen, found.now_s)
-    seen = asyncio.run(look(access, settings, chosen))
-    return View(seen.engine, chosen, time.time(), seen.priorities, seen.default_priority)
+        return recalled(snapshot, settings, chosen)
+    return asyncio.run(look(access, settings, chosen))
 
 
 def _namespace(given: str | None, access: Access, snapshot: Path | None) -> str:

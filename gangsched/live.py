@@ -1,26 +1,91 @@
 """A look at the live cluster: everything read once, nothing changed."""
 
 import asyncio
+import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from gangsched import lookup
 from gangsched.config import SchedulerConfig
 from gangsched.core import facts as f
 from gangsched.core import orders as o
+from gangsched.core.defrag import Budget
 from gangsched.core.engine import Engine
+from gangsched.core.forecast import Effort, Prediction, forecast
+from gangsched.core.model import GangId
 from gangsched.core.policy import Policies
-from gangsched.journal import Recalled
+from gangsched.core.snapshot import Asked
+from gangsched.journal import Recalled, recall
+from gangsched.kube import disruption
 from gangsched.kube.access import Access
 from gangsched.kube.client import KubeClient
+from gangsched.kube.counsel import budget_of
 from gangsched.kube.scheduler import Scheduler
 from gangsched.metrics import Metrics
 
 
-async def look(access: Access, config: SchedulerConfig, policies: Policies) -> Scheduler:
-    """Read the cluster; the scheduler that is returned knows it and does nothing."""
+@dataclass(slots=True)
+class View:
+    """The cluster as it was read, and the moment.
+
+    `effort` and `budget` are those of the scheduler that runs by the same settings: its answers
+    and these are the same.
+    """
+
+    engine: Engine
+    policies: Policies
+    now_s: float
+    priorities: dict[str, int] = field(default_factory=dict)
+    default_priority: int | None = None
+    effort: Effort = field(default_factory=Effort)
+    budget: Budget | None = None
+    protected: frozenset[GangId] = frozenset()
+
+    def predictions(self) -> dict[GangId, Prediction]:
+        """Run the scheduler forward."""
+        snapshot = self.engine.snapshot(self.now_s, who=Asked.ALL)
+        return forecast(snapshot, self.policies, self.now_s, self.effort)
+
+
+async def look(access: Access, config: SchedulerConfig, policies: Policies) -> View:
+    """Read the cluster."""
     async with KubeClient(access) as client:
-        return await read(client, config, policies)
+        seen = await read(client, config, policies)
+        protected = await disruption.protected(client, seen.engine)
+    return View(
+        seen.engine,
+        policies,
+        time.time(),
+        seen.priorities,
+        seen.default_priority,
+        effort_of(config),
+        budget_of(config),
+        protected,
+    )
+
+
+def recalled(file: Path, config: SchedulerConfig, policies: Policies) -> View:
+    """Return the view that a snapshot keeps.
+
+    Raises:
+        ConfigError: the file is no snapshot.
+
+    """
+    found = recall(file)
+    return View(
+        found.engine,
+        policies,
+        found.now_s,
+        effort=effort_of(config),
+        budget=budget_of(config),
+    )
+
+
+def effort_of(config: SchedulerConfig) -> Effort:
+    """Return how far a scheduler of these settings looks ahead."""
+    return Effort(config.forecast_runs, config.forecast_cycles)
 
 
 def own_words(access: Access) -> Callable[[str], dict[str, Any] | None]:

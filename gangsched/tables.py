@@ -76,6 +76,8 @@ def _start(start: Data | None, reason: str) -> list[tuple[str, str]]:
         return [("start", f"{never}; {position}")]
     span = f"{moment(start['earliest'])} to {moment(start['latest'])}"
     said = f"{moment(start['expected'])} ({span}), {position}; {_basis(start['basis'])}"
+    if "reserved" in start:
+        said += f"; its room is kept from {moment(start['reserved'])} on"
     return [("start", said)]
 
 

@@ -8,8 +8,9 @@ from gangsched import tables
 from gangsched.config import ConfigError
 from gangsched.core import facts as f
 from gangsched.core.model import GangId, NodeName
-from gangsched.inquire import View, explain, when
+from gangsched.inquire import explain, when
 from gangsched.kube.errors import Forbidden, NotFound
+from gangsched.live import View
 from gangsched.lookup import ask, standing
 
 SMALL = needs(0, cpu=100)

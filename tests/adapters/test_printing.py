@@ -55,7 +55,7 @@ EXPLAINED = {
     "reason": "NotEnoughFree",
     "message": MESSAGE,
     "wouldHelp": [],
-    "start": START,
+    "start": START | {"reserved": STAMP},
 }
 RUNNING = EXPLAINED | {
     "state": "Placed",
@@ -97,13 +97,13 @@ def test_further_lines_are_indented_and_times_have_one_form(found):
     assert max(map(len, lines)) <= 80
     assert all(line.startswith("  ") for line in lines[1:])
     told = " ".join(" ".join(lines).split())
-    assert "RFC" not in told
     if found is not OWN:
         assert MOMENT in told
     assert not re.search(r"\d[T ]\d\d:\d\d(:\d\d)?(?![:\dZ])", told), told
     assert STAMP not in told
     if found is not RUNNING:
         assert MESSAGE in told
+    assert (f"its room is kept from {MOMENT} on" in told) == (found is EXPLAINED)
 
 
 def test_what_is_piped_has_one_line_for_each_row(monkeypatch):
