@@ -2,11 +2,9 @@
 
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from gangsched.config import ConfigError, SchedulerConfig
 from gangsched.core.defrag import Budget, Defragmentation, Mover
@@ -17,8 +15,10 @@ from gangsched.core.policy import Policies
 from gangsched.core.refusal import Reason
 from gangsched.core.snapshot import Asked
 from gangsched.kube import disruption
+from gangsched.kube.access import Access
 from gangsched.kube.client import KubeClient
 from gangsched.live import read
+from gangsched.printing import new_table, put, say
 
 _LABELS_TOLD = 3
 _FOR_ROOM = frozenset({Reason.NO_ROOM, Reason.TOPOLOGY, Reason.BEHIND, Reason.BOOKED})
@@ -35,7 +35,7 @@ class Wish:
 
 
 async def find(
-    kubeconfig: Path | None, config: SchedulerConfig, policies: Policies, wish: Wish
+    access: Access, config: SchedulerConfig, policies: Policies, wish: Wish
 ) -> Defragmentation | None:
     """Read the cluster once and plan the moves.
 
@@ -43,7 +43,7 @@ async def find(
         ConfigError: the gang does not wait, or not for room; or the level does not exist.
 
     """
-    async with KubeClient(kubeconfig) as client:
+    async with KubeClient(access) as client:
         scheduler = await read(client, config, policies)
         protected = await disruption.protected(client, scheduler.engine)
     engine = scheduler.engine
@@ -127,22 +127,21 @@ def show(found: Defragmentation | None, wish: Wish, console: Console) -> None:
     """Print the moves as a table of 80 columns."""
     if found is None:
         what = f"gang {wish.gang}" if wish.gang else f"a whole {wish.level}"
-        console.print(
+        say(
+            console,
             f"no moves within the budget make room for {what}: gangs move only when they are "
-            f"movable, ran for their minimum time, and fit elsewhere"
+            f"movable, ran for their minimum time, and fit elsewhere",
         )
         return
     if not found.moves:
         free = f"{wish.level} {found.domain} is free already"
         ready = f"there is room for {wish.gang} now"
-        console.print(f"{free if found.domain else ready}; no gang has to move")
+        say(console, f"{free if found.domain else ready}; no gang has to move")
         return
-    table = Table(box=None)
-    for column in ("GANG", "FROM", "TO", "LOSES"):
-        table.add_column(column, overflow="fold")
+    table = new_table("GANG", "FROM", "TO", "LOSES")
     for move in found.moves:
         loses = f"{move.lost_gpu_s / 3600:.3g} GPU-h"
         table.add_row(move.gang, ", ".join(move.source), ", ".join(move.target), loses)
-    console.print(table)
+    put(table, console)
     whom = f"{wish.level} {found.domain} is free" if found.domain else f"{wish.gang} starts"
-    console.print(f"then {whom}; {found.lost_gpu_s / 3600:.3g} GPU-hours of work are lost in all")
+    say(console, f"then {whom}; {found.lost_gpu_s / 3600:.3g} GPU-hours of work are lost in all")

@@ -3,21 +3,22 @@
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from gangsched.cli_options import Output
 from gangsched.config import ConfigError
 from gangsched.local.nodes import load_nodes
 from gangsched.local.plane import Options, Plane, chosen, environment, instances, there_are
 from gangsched.local.progress import shown
 from gangsched.local.restart import restart as start_again
+from gangsched.printing import answer, new_table, put
+from gangsched.printing import console as terminal
 
 local = typer.Typer(no_args_is_help=True, help="A whole control plane on this machine.")
 
-console = Console()
+console = terminal()
 Name = Annotated[str, typer.Option("--name", help="Which local control plane.")]
 Which = Annotated[
     str | None, typer.Option("--name", help="Which local control plane; default: the only one.")
@@ -91,27 +92,36 @@ def restart(
 
 
 @local.command()
-def status(name: Annotated[str | None, typer.Option("--name")] = None) -> None:
+def status(
+    name: Annotated[str | None, typer.Option("--name")] = None, output: Output = "table"
+) -> None:
     """Show the control planes of this machine and their processes."""
     planes = instances() if name is None else [chosen(name)]
-    if not planes:
+    rows = [
+        {
+            "plane": plane.name,
+            "program": program.name,
+            "pid": program.pid,
+            "state": "runs" if program.alive() else "ended",
+        }
+        for plane in planes
+        for program in plane.programs.all()
+    ]
+    answer(rows, output, lambda: _show_programs(rows, some=bool(planes)))
+    if any(row["state"] == "ended" for row in rows):
+        raise typer.Exit(1)
+
+
+def _show_programs(rows: list[dict[str, Any]], *, some: bool) -> None:
+    if not some:
         console.print("no local control plane; start one with: gangsched local up")
         return
-    table = Table(box=None)
-    for column in ("NAME", "PROGRAM", "PID", "STATE"):
-        table.add_column(column)
-    dead = False
-    for plane in planes:
-        for program in plane.programs.all():
-            alive = program.alive()
-            dead |= not alive
-            table.add_row(plane.name, program.name, str(program.pid), "runs" if alive else "ended")
-    console.print(table)
-    for plane in planes:
-        if plane.programs.ended():
-            console.print(f"start again what ended: gangsched local restart --name {plane.name}")
-    if dead:
-        raise typer.Exit(1)
+    table = new_table("NAME", "PROGRAM", "PID", "STATE")
+    for row in rows:
+        table.add_row(row["plane"], row["program"], str(row["pid"]), row["state"])
+    put(table, console)
+    for name in sorted({row["plane"] for row in rows if row["state"] == "ended"}):
+        console.print(f"start again what ended: gangsched local restart --name {name}")
 
 
 @local.command()

@@ -1,7 +1,11 @@
 """Settings, read once and frozen; each field says its unit and the reason for its default."""
 
+from collections.abc import Iterator
+from difflib import get_close_matches
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -12,6 +16,15 @@ from gangsched.core.shown import shown
 _ERRORS_SHOWN = 8
 _LETTERS_OF_FIELD = 100
 """A field may be a key that a user chose."""
+
+POLICY_GROUPS = {
+    "order": "gangsched.orders",
+    "placer": "gangsched.placers",
+    "sharing": "gangsched.sharings",
+    "backfill": "gangsched.backfills",
+    "preemptor": "gangsched.preemptors",
+}
+"""Entry points by the field that names one of them."""
 
 
 class ConfigError(Exception):
@@ -235,6 +248,9 @@ def load_config(path: Path | None, **overrides: object) -> SchedulerConfig:
             raise ConfigError(f"{path}: {error}") from error
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: must be a mapping of fields, not {type(values).__name__}")
+    stranger = next(strangers(SchedulerConfig, values), None)
+    if stranger is not None:
+        raise ConfigError(f"{path}: {stranger}")
     values |= {key: value for key, value in overrides.items() if value is not None}
     try:
         return SchedulerConfig.model_validate(values)
@@ -255,3 +271,52 @@ def one_sentence(error: ValidationError, subject: str) -> str:
         parts.append(f"{field}: {said[:1].lower()}{said[1:]}{got}")
     more = error.error_count() - len(parts)
     return f"{subject}: " + "; ".join(parts) + (f"; and {more} more" if more else "")
+
+
+# -- fields that there are not -------------------------------------------------------------------
+
+
+def strangers(annotation: Any, value: object, where: str = "") -> Iterator[str]:
+    """Yield a sentence for each field that no model has, with the nearest one that there is."""
+    if isinstance(value, list):
+        for at, one in enumerate(value):
+            for item in _parts(annotation, (tuple, list)):
+                yield from strangers(item, one, f"{where}[{at}]")
+        return
+    model = next(_parts(annotation, ()), None)
+    if not isinstance(value, dict) or model is None:
+        return
+    fields = {field.alias or name: field for name, field in model.model_fields.items()}
+    fields = {name: field for name, field in fields.items() if not field.exclude}
+    for name, one in value.items():
+        path = f"{where}.{name}".lstrip(".")
+        if name in fields:
+            yield from strangers(fields[name].annotation, one, path)
+            continue
+        near = get_close_matches(str(name)[:_LETTERS_OF_FIELD], fields, n=1)
+        hint = f"there are: {', '.join(fields)}"
+        if near:
+            allowed = ", ".join(_allowed(model, near[0]))
+            hint = f"did you mean {near[0]!r}?{allowed and f' It takes {allowed}'}"
+        yield f"{path[:_LETTERS_OF_FIELD]}: there is no such field; {hint}"
+
+
+def _allowed(model: type[BaseModel], name: str) -> Iterator[str]:
+    """Yield the values of a field that takes one of a few."""
+    if issubclass(model, PolicyConfig) and name in POLICY_GROUPS:
+        yield from sorted(point.name for point in entry_points(group=POLICY_GROUPS[name]))
+    elif (field := model.model_fields.get(name)) and get_origin(field.annotation) is Literal:
+        yield from map(str, get_args(field.annotation))
+
+
+def _parts(annotation: Any, of: tuple[type, ...]) -> Iterator[type[BaseModel]]:
+    """Yield the models an annotation names: by themselves, or as the items `of` sequences."""
+    origin = get_origin(annotation)
+    if origin in (Union, UnionType):
+        for one in get_args(annotation):
+            yield from _parts(one, of)
+    elif origin in of:
+        for one in get_args(annotation):
+            yield from _parts(one, ())
+    elif not of and isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation

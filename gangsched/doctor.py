@@ -14,6 +14,7 @@ from typing import Any, Literal
 import msgspec
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from gangsched.api import names
 from gangsched.kube.client import KubeClient
@@ -56,6 +57,11 @@ class Finding:
     subject: str
     said: str
     mend: str = ""
+
+    def data(self) -> dict[str, str]:
+        """Return it as JSON values."""
+        told = {"level": self.level, "subject": self.subject, "message": self.said}
+        return told | ({"mend": self.mend} if self.mend else {})
 
 
 Check = Callable[[KubeClient, str], AsyncIterator[Finding]]
@@ -314,9 +320,12 @@ def show(findings: Sequence[Finding], console: Console) -> None:
     """Print findings, the worst last, where the eye is."""
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     colours = {"ok": "green", "warn": "yellow", "fail": "red"}
+    between = "\n" if console.is_terminal else " "  # what is piped has one line for each finding
     for one in sorted(findings, key=lambda one: ("ok", "warn", "fail").index(one.level)):
-        said = f"{one.said}\n[dim]→ {one.mend}[/dim]" if one.mend else one.said
-        table.add_row(f"[{colours[one.level]}]{one.level}[/]", one.subject, said)
+        said = Text(one.said)
+        if one.mend:
+            said.append(between).append(f"→ {one.mend}", "dim")
+        table.add_row(Text(one.level, colours[one.level]), one.subject, said)
     console.print(table)
 
 

@@ -4,7 +4,7 @@ Each reads the cluster once and runs the production planner and forecast on that
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,50 +16,27 @@ from gangsched.changes import add_nodes, change_quota, noted, told
 from gangsched.config import ConfigError
 from gangsched.core import facts as f
 from gangsched.core.accounts.tree import label, number
-from gangsched.core.engine import Engine, State
-from gangsched.core.forecast import Effort, Prediction, forecast, in_turn
+from gangsched.core.engine import State
+from gangsched.core.forecast import Prediction, forecast, in_turn
 from gangsched.core.gangs import GangState
 from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.core.jobs.model import Observed
 from gangsched.core.jobs.reconcile import reconcile
 from gangsched.core.jobs.step import Clock
-from gangsched.core.model import GPU, Estimate, GangId, Waiting
-from gangsched.core.placement.advise import advise
-from gangsched.core.planner import make_plan, starts
-from gangsched.core.policy import Policies
+from gangsched.core.model import GPU, Estimate, GangId
+from gangsched.core.planner import make_plan
 from gangsched.core.refusal import Refusal, plural
-from gangsched.core.snapshot import Asked, Snapshot
+from gangsched.core.snapshot import Asked, Reserved
 from gangsched.kube import groups
+from gangsched.kube.counsel import Advisor
 from gangsched.kube.quantities import DecodeError
 from gangsched.kube.queue_status import pending_and_admitted
 from gangsched.kube.stamps import stamp
+from gangsched.live import View
 from gangsched.lookup import OwnWords, called, near, without_spec
 from gangsched.operators.parse import InvalidJobError, parse
 
 Data = dict[str, Any]
-
-_EFFORT = Effort(runs=7, cycles=300)
-
-
-@dataclass(slots=True)
-class View:
-    """The cluster as it was read, and the moment."""
-
-    engine: Engine
-    policies: Policies
-    now_s: float
-    priorities: dict[str, int] = field(default_factory=dict)
-    default_priority: int | None = None
-    notes: list[str] = field(default_factory=list)
-
-    def predictions(self) -> dict[GangId, Prediction]:
-        """Run the scheduler forward."""
-        snapshot = self.engine.snapshot(self.now_s, who=Asked.ALL)
-        return forecast(snapshot, self.policies, self.now_s, _EFFORT)
-
-    def starts(self, waiting: Waiting, snapshot: Snapshot, at_s: float | None) -> bool:
-        """Tell whether a gang would start, now or at a moment."""
-        return starts(waiting, snapshot, self.policies, self.now_s if at_s is None else at_s)
 
 
 # -- explain ------------------------------------------------------------------------------------
@@ -104,7 +81,7 @@ def explain(view: View, name: str, own: OwnWords = lambda _: None) -> Data:
         estimate = view.engine.history.estimate(state.spec, queue)
         found["expectedEnd"] = expected_end(estimate, running.started_s, view.now_s)
         return found
-    refusal = _refusal(view, GangId(gang))
+    refusal, kept = _refusal(view, GangId(gang))
     if refusal is not None:
         found["reason"] = refusal.reason.value
         found["message"] = refusal.message
@@ -113,7 +90,7 @@ def explain(view: View, name: str, own: OwnWords = lambda _: None) -> Data:
         found["reason"] = "WouldStart"
         found["message"] = "there is room for it now."
     if state.plannable():
-        found["start"] = _start(view.predictions().get(GangId(gang)))
+        found["start"] = _start(view.predictions().get(GangId(gang)), kept)
     return found
 
 
@@ -136,31 +113,36 @@ def expected_end(estimate: Estimate, started_s: float, now_s: float) -> Data:
     }
 
 
-def _refusal(view: View, gang: GangId) -> Refusal | None:
+def _refusal(view: View, gang: GangId) -> tuple[Refusal | None, Reserved | None]:
+    """Return why a gang waits, with what would help, and the room that is kept for it."""
     state = view.engine.gangs[gang]
     if not state.plannable():
-        return view.engine.refusals.get(gang) or state.missing()
+        return view.engine.refusals.get(gang) or state.missing(), None
     snapshot = view.engine.snapshot(view.now_s, who=Asked.ALL)
     plan = make_plan(snapshot, view.policies, view.now_s)
+    kept = next((one for one in plan.reserved if one.gang == gang), None)
     for waiting, refusal in plan.refusals:
         if waiting.gang.id == gang:
             fresh = view.engine.snapshot(view.now_s, who=Asked.ALL)
-            return advise(waiting, fresh, refusal, view.starts)
-    return None
+            advisor = Advisor(view.policies, view.now_s, view.budget, view.protected)
+            return advisor.advise(waiting, refusal, fresh)[0], kept
+    return None, kept
 
 
-def _start(one: Prediction | None) -> Data | None:
+def _start(one: Prediction | None, kept: Reserved | None) -> Data | None:
     if one is None:
         return None
-    if one.start_s is None:
-        return {"position": one.position, "expected": None, "basis": one.source.value}
-    return {
+    found: Data = {
         "position": one.position,
-        "expected": stamp(one.start_s),
-        "earliest": stamp(one.low_s or one.start_s),
-        "latest": stamp(one.high_s or one.start_s),
+        "expected": stamp(one.start_s) if one.start_s is not None else None,
         "basis": one.source.value,
     }
+    if one.start_s is not None:
+        found["earliest"] = stamp(one.low_s or one.start_s)
+        found["latest"] = stamp(one.high_s or one.start_s)
+    if kept is not None:
+        found["reserved"] = stamp(kept.start_s)
+    return found
 
 
 # -- queues -------------------------------------------------------------------------------------
@@ -216,9 +198,10 @@ def queue(view: View, name: str) -> list[Data]:
         known = ", ".join(sorted(tree.queues))
         raise ConfigError(f"queue {name!r} does not exist; the queues are: {known}")
     snapshot = view.engine.snapshot(view.now_s, who=Asked.ALL)
-    predictions = forecast(snapshot, view.policies, view.now_s, _EFFORT)
+    predictions = forecast(snapshot, view.policies, view.now_s, view.effort)
     plan = make_plan(view.engine.snapshot(view.now_s, who=Asked.ALL), view.policies, view.now_s)
     refusals = {waiting.gang.id: refusal for waiting, refusal in plan.refusals}
+    reserved = {one.gang: one for one in plan.reserved}
     found: list[Data] = []
     for waiting in in_turn(snapshot, view.policies, view.now_s):
         own = waiting.gang.queue
@@ -233,7 +216,7 @@ def queue(view: View, name: str) -> list[Data]:
                 "priority": waiting.priority,
                 "gpus": sum(dict(m.needs.requests).get(GPU, 0) for m in waiting.members),
                 "since": stamp(waiting.since_s),
-                "start": _start(predictions.get(waiting.gang.id)),
+                "start": _start(predictions.get(waiting.gang.id), reserved.get(waiting.gang.id)),
                 "reason": refusal.reason.value if refusal is not None else "WouldStart",
             }
         )
@@ -255,7 +238,7 @@ def when(view: View, path: Path, namespace: str) -> Data:
     before = view.predictions() if state is None else {}
     if state is None or state.spec is None:
         raise ConfigError(f"{path}: it gives no gang that can be planned")
-    refusal = _refusal(view, gang) if state.plannable() else state.missing()
+    refusal, kept = _refusal(view, gang)
     predictions = view.predictions()
     delayed = [
         one.gang
@@ -265,7 +248,7 @@ def when(view: View, path: Path, namespace: str) -> Data:
     return {
         "gang": gang,
         **({"exists": exists.state.value} if exists is not None else {}),
-        "start": _start(predictions.get(gang)),
+        "start": _start(predictions.get(gang), kept),
         "reason": refusal.reason.value if refusal is not None else "WouldStart",
         "message": refusal.message if refusal is not None else "there is room for it now.",
         "wouldHelp": [one.message for one in refusal.remedies] if refusal is not None else [],

@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +12,47 @@ from gangsched import leading, lookup
 from gangsched.config import SchedulerConfig
 from gangsched.core import facts as f
 from gangsched.core import orders as o
+from gangsched.core.defrag import Budget
 from gangsched.core.engine import Engine
+from gangsched.core.forecast import Effort, Prediction, forecast
+from gangsched.core.model import GangId
 from gangsched.core.policy import Policies
-from gangsched.journal import Recalled
-from gangsched.kube import receivers
+from gangsched.core.snapshot import Asked
+from gangsched.journal import Recalled, recall
+from gangsched.kube import disruption, receivers
+from gangsched.kube.access import Access
 from gangsched.kube.client import KubeClient
+from gangsched.kube.counsel import budget_of
 from gangsched.kube.scheduler import Scheduler
 from gangsched.metrics import Metrics
 
 
-async def look(kubeconfig: Path | None, config: SchedulerConfig, policies: Policies) -> Scheduler:
-    """Read the cluster; the scheduler that is returned knows it and does nothing.
+@dataclass(slots=True)
+class View:
+    """The cluster as it was read, and the moment.
+
+    `effort` and `budget` are those of the scheduler that runs by the same settings: its answers
+    and these are the same.
+    """
+
+    engine: Engine
+    policies: Policies
+    now_s: float
+    priorities: dict[str, int] = field(default_factory=dict)
+    default_priority: int | None = None
+    effort: Effort = field(default_factory=Effort)
+    budget: Budget | None = None
+    protected: frozenset[GangId] = frozenset()
+    notes: list[str] = field(default_factory=list)
+
+    def predictions(self) -> dict[GangId, Prediction]:
+        """Run the scheduler forward."""
+        snapshot = self.engine.snapshot(self.now_s, who=Asked.ALL)
+        return forecast(snapshot, self.policies, self.now_s, self.effort)
+
+
+async def look(access: Access, config: SchedulerConfig, policies: Policies) -> View:
+    """Read the cluster.
 
     Whoever asks of one thing is not told of others' objects that are wrong: these have a status.
     """
@@ -28,24 +60,57 @@ async def look(kubeconfig: Path | None, config: SchedulerConfig, policies: Polic
     before = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        async with KubeClient(kubeconfig) as client:
+        async with KubeClient(access) as client:
             await leading.tell(client, config.lease)
-            return await read(client, config, policies)
+            seen = await read(client, config, policies)
+            protected = await disruption.protected(client, seen.engine)
     finally:
         logger.setLevel(before)
+    return View(
+        seen.engine,
+        policies,
+        time.time(),
+        seen.priorities,
+        seen.default_priority,
+        effort_of(config),
+        budget_of(config),
+        protected,
+    )
 
 
-def own_words(kubeconfig: Path | None) -> Callable[[str], dict[str, Any] | None]:
+def recalled(file: Path, config: SchedulerConfig, policies: Policies) -> View:
+    """Return the view that a snapshot keeps.
+
+    Raises:
+        ConfigError: the file is no snapshot.
+
+    """
+    found = recall(file)
+    return View(
+        found.engine,
+        policies,
+        found.now_s,
+        effort=effort_of(config),
+        budget=budget_of(config),
+    )
+
+
+def effort_of(config: SchedulerConfig) -> Effort:
+    """Return how far a scheduler of these settings looks ahead."""
+    return Effort(config.forecast_runs, config.forecast_cycles)
+
+
+def own_words(access: Access) -> Callable[[str], dict[str, Any] | None]:
     """Return who asks the cluster what the job of a name says of itself."""
 
     async def ask(gang: str) -> dict[str, Any] | None:
-        async with KubeClient(kubeconfig) as client:
+        async with KubeClient(access) as client:
             return await lookup.ask(client, gang)
 
     return lambda gang: asyncio.run(ask(gang))
 
 
-async def take(kubeconfig: Path | None, config: SchedulerConfig, policies: Policies) -> Recalled:
+async def take(access: Access, config: SchedulerConfig, policies: Policies) -> Recalled:
     """Read the cluster, and keep the facts it came in, the last of each object."""
     told: list[f.Fact] = []
 
@@ -54,7 +119,7 @@ async def take(kubeconfig: Path | None, config: SchedulerConfig, policies: Polic
             told.append(fact)
             return super().observe(fact, now_s)
 
-    async with KubeClient(kubeconfig) as client:
+    async with KubeClient(access) as client:
         seen = await read(client, config, policies, Listening)
     return Recalled(seen.engine, seen.now_s(), told)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from gangsched.config import ConfigError, PolicyConfig, one_sentence
+from gangsched.config import POLICY_GROUPS, ConfigError, PolicyConfig, one_sentence
 from gangsched.core.policy import Policies
 
 
@@ -20,16 +20,17 @@ def load_policies(config: PolicyConfig) -> Policies:
 
     """
 
-    def policy(kind: str, group: str) -> Any:
-        return _policy(group, kind, getattr(config, kind), getattr(config, f"{kind}_options"))
+    def policy(kind: str) -> Any:
+        options = getattr(config, f"{kind}_options")
+        return _policy(POLICY_GROUPS[kind], kind, getattr(config, kind), options)
 
-    named = entry_points(group="gangsched.orders")
+    named = entry_points(group=POLICY_GROUPS["order"])
     return Policies(
-        order=policy("order", "gangsched.orders"),
-        placer=policy("placer", "gangsched.placers"),
-        sharing=policy("sharing", "gangsched.sharings"),
-        backfill=policy("backfill", "gangsched.backfills"),
-        preemptor=policy("preemptor", "gangsched.preemptors"),
+        order=policy("order"),
+        placer=policy("placer"),
+        sharing=policy("sharing"),
+        backfill=policy("backfill"),
+        preemptor=policy("preemptor"),
         orders={point.name: point.load()() for point in named},
     )
 

@@ -11,6 +11,7 @@ from gangsched.core.planner import Plan, Planned, make_plan
 from gangsched.core.policy import Placement, Policies, PolicyError
 from gangsched.core.snapshot import Snapshot
 from gangsched.journal import engine_of, entries, fact_of, placements_of
+from gangsched.kube.stamps import stamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +24,10 @@ class Difference:
     now: Placement | None
     why: str = ""
 
-    def data(self) -> dict[str, object]:
+    def data(self) -> dict[str, str]:
         """Return the difference as JSON values."""
         return {
-            "at_s": self.at_s,
+            "at": stamp(self.at_s),
             "gang": self.gang,
             "then": _said(self.then),
             "now": _said(self.now) or self.why,

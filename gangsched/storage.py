@@ -6,7 +6,8 @@ and a later release may do without the earlier ones (Kubernetes: "Versions in
 CustomResourceDefinitions", storage version migration).
 """
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -21,28 +22,51 @@ _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _PAGE = "500"
 
 
-async def migrate(client: KubeClient, say: Callable[[str], None]) -> int:
-    """Store every object of our kinds in its CRD's storage version; return how many were written.
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """One of our kinds, all in one version: how many objects were written for that."""
+
+    crd: str
+    version: str
+    written: int = 0
+    stored_before: Sequence[str] = ()
+
+    def __str__(self) -> str:
+        """Say it in a sentence."""
+        if not self.stored_before:
+            return f"{self.crd}: all in {self.version}"
+        before = ", ".join(self.stored_before)
+        return f"{self.crd}: {self.written} written in {self.version} (were stored: {before})"
+
+    def data(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            "crd": self.crd,
+            "version": self.version,
+            "written": self.written,
+            "storedBefore": list(self.stored_before),
+        }
+
+
+async def migrate(client: KubeClient) -> AsyncIterator[Moved]:
+    """Store every object of our kinds in its CRD's storage version; yield each kind when done.
 
     It may be broken off at any time, and begun again.
     """
-    count = 0
     for kind in (one for one in CRDS if one.group == names.GROUP):
         name = f"{kind.plural}.{kind.group}"
         crd: Any = msgspec.json.decode(await client.get(f"{_CRDS}/{name}"))
         storage = next(v["name"] for v in crd["spec"]["versions"] if v["storage"])
         stored = crd["status"]["storedVersions"]
         if stored == [storage]:
-            say(f"{name}: all in {storage}")
+            yield Moved(name, storage)
             continue
         written = await _rewrite(client, f"/apis/{kind.group}/{storage}", kind.plural)
         status = {"status": {"storedVersions": [storage]}}
         version = {"metadata": {"resourceVersion": crd["metadata"]["resourceVersion"]}}
         # Whoever changed the CRD meanwhile may have changed what is stored: then it fails.
         await client.patch(f"{_CRDS}/{name}/status", version | status)
-        say(f"{name}: {written} written in {storage} (were stored: {', '.join(stored)})")
-        count += written
-    return count
+        yield Moved(name, storage, written, stored)
 
 
 async def _rewrite(client: KubeClient, root: str, plural: str) -> int:

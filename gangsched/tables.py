@@ -1,90 +1,73 @@
 """How answers look in a terminal of 80 columns; `--output json|yaml` prints them as they are."""
 
-import json
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
-import typer
-import yaml
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
-from gangsched.config import ConfigError
 from gangsched.core.refusal import plural
 from gangsched.legends import LEGEND_OF_QUEUES, LEGEND_OF_STARTS, changed, explain, nominal
+from gangsched.printing import moment, new_table, put, say
 
 Data = dict[str, Any]
 
 
-def check_output(output: str) -> None:
-    """Raise a ConfigError for an output that there is not."""
-    if output not in ("table", "json", "yaml"):
-        raise ConfigError(f"--output: {output!r} is not allowed; use table, json or yaml")
-
-
-def as_data(found: Any, output: str) -> bool:
-    """Print an answer as data where that was asked; return whether it was."""
-    if output == "json":
-        typer.echo(json.dumps(found, indent=2))
-    elif output == "yaml":
-        typer.echo(yaml.safe_dump(found, sort_keys=False).rstrip())
-    return output != "table"
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for column in columns:
-        right = column in ("POS", "PRIO", "GPUS", "USED", "NOMINAL", "LOAN", "WAIT", "RUN", "SHARE")
-        table.add_column(column, justify="right" if right else "left", overflow="fold")
-    return table
-
-
-def show_gang(found: Data, console: Console, now_s: float) -> None:
+def show_gang(found: Data, console: Console) -> None:
     """Print what `explain` found."""
     if "queue" not in found:  # the job's own word
         kind = f"{found['kind']} " if "kind" in found else ""
-        console.print(f"{kind}[bold]{found['gang']}[/bold]: {found['state']}")
-        console.print(f"  {found['message']}", soft_wrap=True, markup=False)
+        name = f"{kind}{found['gang']}"
+        say(console, f"{name}: {found['state']}", name)
+        _say(console, [("", found["message"])])
         return
     pods = found["pods"]
     bound = f", {pods['bound']} of at least {pods['min']} pods bound"
     finished = found["state"] == "Finished"
-    console.print(
-        f"[bold]{found['gang']}[/bold]: {found['state']}, queue {found['queue']}, "
-        f"priority {found['priority']}{'' if finished else bound}"
+    say(
+        console,
+        f"{found['gang']}: {found['state']}, queue {found['queue']}, "
+        f"priority {found['priority']}{'' if finished else bound}",
+        found["gang"],
     )
     if finished:
-        console.print(f"  {found['message']}")
+        _say(console, [("", found["message"])])
         return
     if "nodes" in found:
         end = found["expectedEnd"]
-        console.print(f"  runs on {_some(found['nodes'])} since {found['since']}")
-        span = f"{_at(end['earliest'], now_s)} to {_at(end['latest'], now_s)}"
-        console.print(f"  expected to end {_at(end['at'], now_s)} ({_basis(end['basis'])}),")
-        console.print(f"  and forecasts of who comes next take any end from {span}")
+        span = f"{moment(end['earliest'])} to {moment(end['latest'])}"
+        ends = (
+            f"expected to end {moment(end['at'])} ({_basis(end['basis'])}), and forecasts of who "
+            f"comes next take any end from {span}"
+        )
+        runs = f"runs on {_some(found['nodes'])} since {moment(found['since'])}"
+        _say(console, [("", runs), ("", ends)])
         return
     lines = [("why", found["message"])]
     lines += [("helps", message) for message in found.get("wouldHelp", [])]
-    lines += _start(found.get("start"), found["reason"], now_s)
+    lines += _start(found.get("start"), found["reason"])
     _say(console, lines)
 
 
 def _say(console: Console, lines: Iterable[tuple[str, str]]) -> None:
-    """Print sentences beside what they are about."""
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(width=8)
-    table.add_column(overflow="fold")
+    """Print sentences beside what they are about, or indented where that is empty."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    lines = list(lines)
+    grid.add_column(width=8 if any(about for about, _ in lines) else 0)
+    grid.add_column(overflow="fold")
     for about, said in lines:
-        table.add_row(f"  {about}", said)
-    console.print(table)
+        grid.add_row(f"  {about}", Text(said))
+    console.print(grid)
 
 
 _NEVER = frozenset({"LargerThanQuota", "LargerThanCluster", "NoNodeQualifies", "Misconfigured"})
 """Reasons that time alone does not change."""
 
 
-def _start(start: Data | None, reason: str, now_s: float) -> list[tuple[str, str]]:
+def _start(start: Data | None, reason: str) -> list[tuple[str, str]]:
     if start is None:
         return []
     position = f"position {start['position']} in its queue"
@@ -93,15 +76,17 @@ def _start(start: Data | None, reason: str, now_s: float) -> list[tuple[str, str
             "not before something changes" if reason in _NEVER else "beyond the forecast's reach"
         )
         return [("start", f"{never}; {position}")]
-    span = f"{_at(start['earliest'], now_s)} to {_at(start['latest'], now_s)}"
-    said = f"{_at(start['expected'], now_s)} ({span}), {position}; {_basis(start['basis'])}"
+    span = f"{moment(start['earliest'])} to {moment(start['latest'])}"
+    said = f"{moment(start['expected'])} ({span}), {position}; {_basis(start['basis'])}"
+    if "reserved" in start:
+        said += f"; its room is kept from {moment(start['reserved'])} on"
     return [("start", said)]
 
 
 def show_queues(rows: Iterable[Data], console: Console) -> None:
     """Print all queues, what is to be known of some, and in a terminal what the columns are."""
     notes: list[tuple[str, str]] = []
-    table = _table("QUEUE", "RESOURCE", "NOMINAL", "USED", "LOAN", "WAIT", "RUN", "SHARE")
+    table = new_table("QUEUE", "RESOURCE", "NOMINAL", "USED", "LOAN", "WAIT", "RUN", "SHARE")
     for row in rows:
         name = "  " * row.get("depth", 0) + row["queue"]
         notes += [(row["queue"], sentence) for sentence in row.get("told", ())]
@@ -114,7 +99,7 @@ def show_queues(rows: Iterable[Data], console: Console) -> None:
         for at, quota in enumerate(quotas):
             cells = (quota["resource"], nominal(quota), quota["used"], quota["borrowed"])
             table.add_row("" if at else name, *cells, *(("", "", "") if at else counts))
-    console.print(table)
+    put(table, console)
     explain(console, notes, LEGEND_OF_QUEUES)
 
 
@@ -126,7 +111,7 @@ def show_queue(
     if not rows:
         console.print(f"nobody waits in queue {name}")
         return
-    table = _table("POS", "GANG", "PRIO", "GPUS", "WAITS", "STARTS", "REASON")
+    table = new_table("POS", "GANG", "PRIO", "GPUS", "WAITS", "STARTS", "REASON")
     for row in rows:
         start = row["start"]
         expected = _in(start["expected"], now_s) if start and start["expected"] else "?"
@@ -139,17 +124,17 @@ def show_queue(
             expected,
             row["reason"],
         )
-    console.print(table)
+    put(table, console)
 
 
-def show_when(found: Data, console: Console, now_s: float) -> None:
+def show_when(found: Data, console: Console) -> None:
     """Print when a job would start."""
     if "exists" in found:
-        console.print(f"it exists already ({found['exists']}); this is of a further one like it")
-    console.print(f"[bold]{found['gang']}[/bold] if it were submitted now:")
+        say(console, f"it exists already ({found['exists']}); this is of a further one like it")
+    say(console, f"{found['gang']} if it were submitted now:", found["gang"])
     lines = [("now", found["message"])]
     lines += [("helps", message) for message in found["wouldHelp"]]
-    lines += _start(found["start"], found["reason"], now_s)
+    lines += _start(found["start"], found["reason"])
     if found["delays"]:
         lines.append(("delays", _some(found["delays"])))
     _say(console, lines)
@@ -160,7 +145,7 @@ def show_what_if(rows: list[Data], console: Console, now_s: float) -> None:
     if not rows:
         console.print("nobody waits, so nothing would change")
         return
-    table = _table("GANG", "QUEUE", "STARTS", "THEN", "GAINS")
+    table = new_table("GANG", "QUEUE", "STARTS", "THEN", "GAINS")
     for row in rows:
         gained = row["gained_s"]
         then = _in(row["then"], now_s) if row["then"] else "?"
@@ -169,7 +154,7 @@ def show_what_if(rows: list[Data], console: Console, now_s: float) -> None:
             gain = ("-" if gained < 0 else "") + _long(abs(gained))
         now = _in(row["now"], now_s) if row["now"] else "?"
         table.add_row(row["gang"], row["queue"], now, then, gain)
-    console.print(table)
+    put(table, console)
     if any(row["now"] is None or row["then"] is None for row in rows):
         console.print(LEGEND_OF_STARTS)
     known = [row["gained_s"] for row in rows if row["gained_s"] is not None]
@@ -179,15 +164,15 @@ def show_what_if(rows: list[Data], console: Console, now_s: float) -> None:
         console.print(f"mean gain {sign}{_long(abs(mean))} over {plural(len(known), 'gang')}")
 
 
-def show_differences(rows: list[Data], console: Console) -> None:
-    """Print what was decided, and what would be now."""
-    if not rows:
-        return
-    table = _table("TIME", "GANG", "THEN", "NOW")
+def show_differences(rows: list[Data], said: str, console: Console) -> None:
+    """Print what was decided, and what would be now; and a sentence about the whole."""
+    table = new_table("TIME", "GANG", "THEN", "NOW")
     for row in rows:
-        when = datetime.fromtimestamp(row["at_s"], UTC).strftime("%m-%d %H:%M:%S")
-        table.add_row(when, row["gang"], row["then"] or "waits", row["now"] or "waits")
-    console.print(table)
+        then, now = (escape(row[key]) or "waits" for key in ("then", "now"))
+        table.add_row(moment(row["at"]), row["gang"], then, now)
+    if rows:
+        put(table, console)
+    say(console, said)
 
 
 def _some(names: list[str]) -> str:
@@ -206,12 +191,6 @@ def _basis(basis: str) -> str:
 
 def _seconds(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
-
-
-def _at(text: str, now_s: float) -> str:
-    when = datetime.fromisoformat(text).astimezone()
-    today = datetime.fromtimestamp(now_s, UTC).astimezone().date()
-    return when.strftime("%H:%M:%S" if when.date() == today else "%Y-%m-%d %H:%M")
 
 
 def _in(text: str, now_s: float) -> str:

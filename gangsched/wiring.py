@@ -18,6 +18,7 @@ from gangsched.core.accounts.ledger import Ledger
 from gangsched.core.engine import Engine, Limits
 from gangsched.extender.server import Extender, serve
 from gangsched.journal import Journal, JournalledEngine
+from gangsched.kube.access import Access
 from gangsched.kube.binding import Direct
 from gangsched.kube.certificates import Certificates
 from gangsched.kube.client import KubeClient
@@ -33,7 +34,7 @@ _AGAIN_S = 2.0
 
 
 async def run(
-    kubeconfig: Path | None,
+    access: Access,
     config: SchedulerConfig,
     binding: Literal["extender", "direct"],
     *,
@@ -43,9 +44,9 @@ async def run(
     metrics = Metrics()
     stop = _told_to_stop()
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(KubeClient(kubeconfig))
+        client = await stack.enter_async_context(KubeClient(access))
         # Connections of its own, which no fence holds up.
-        own = await stack.enter_async_context(KubeClient(kubeconfig))
+        own = await stack.enter_async_context(KubeClient(access))
         leadership = _leadership(own, config)
         client.may_write = leadership.leads
         engine = _engine(config, stack)
@@ -57,7 +58,7 @@ async def run(
         else:
             scheduler.binding = Direct(scheduler.pods, scheduler.observe)
             scheduler.engine.beyond_is_judged = False
-        ports = _Ports(stack, config, own, kubeconfig)
+        ports = _Ports(stack, config, own, access)
         port = await ports.open(scheduler, metrics)
         log.info("binding %s; metrics on port %d", binding, port)
 
@@ -70,7 +71,7 @@ async def run(
             await scheduler.ready.wait()  # leading begins with what gangs wait for
             while True:
                 try:
-                    await _operators(kubeconfig, client, config)
+                    await _operators(access, client, config)
                 except ConfigError:
                     raise
                 except Exception:  # gangs of others are scheduled whatever the job controllers meet
@@ -83,7 +84,7 @@ async def run(
 
         tasks = [
             asyncio.create_task(scheduler.run(lead)),
-            asyncio.create_task(leadership.keep(KubeClient(kubeconfig))),
+            asyncio.create_task(leadership.keep(KubeClient(access))),
         ]
         if operators:
             tasks.append(asyncio.create_task(operate()))
@@ -99,12 +100,12 @@ async def run(
             task.result()  # a loop that ended by itself is a failure: show it
 
 
-async def _operators(kubeconfig: Path | None, client: KubeClient, config: SchedulerConfig) -> None:
+async def _operators(access: Access, client: KubeClient, config: SchedulerConfig) -> None:
     from gangsched.operators.runner import Ours, run_operators  # noqa: PLC0415 -- kopf is heavy
 
     evaluation = config.evaluation_s, config.evaluation_mib
     ours = Ours(config.scheduler_name, config.scheduler_aliases, config.schedule_trials)
-    await run_operators(kubeconfig, client, config.job_kinds, ours, config.job_env, evaluation)
+    await run_operators(access, client, config.job_kinds, ours, config.job_env, evaluation)
 
 
 def _told_to_stop() -> asyncio.Event:
@@ -170,9 +171,9 @@ class _Ports:
         stack: AsyncExitStack,
         config: SchedulerConfig,
         client: KubeClient,
-        kubeconfig: Path | None,
+        access: Access,
     ) -> None:
-        self._stack, self._config, self._kubeconfig = stack, config, kubeconfig
+        self._stack, self._config, self._access = stack, config, access
         secret = config.tls_secret
         self.certificates = Certificates(client, secret, config.tls_host) if secret else None
 
@@ -185,7 +186,7 @@ class _Ports:
         reviewed: list[Middleware] = []
         if config.metrics_access == "reviewed":
             # Tokens are anybody's: a flood of them must not delay what else is asked, or the Lease.
-            asking = KubeClient(self._kubeconfig, tries=1)
+            asking = KubeClient(self._access, tries=1)
             reviewed = [guard(Reviews(await self._stack.enter_async_context(asking)))]
         routes = _metrics_routes(scheduler, metrics)
         return await self._serve(routes, config.metrics_port, reviewed, clients=False)

@@ -4,18 +4,21 @@ import math
 import os
 import statistics
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
+from gangsched.cli_options import Output
 from gangsched.config import ConfigError
+from gangsched.printing import answer, new_table, put
+from gangsched.printing import console as terminal
 
 if TYPE_CHECKING:
     from simulator.report.page import Runs
     from simulator.scenario import Scenario
+    from simulator.tune import Tuned
 
 
 def simulate(
@@ -35,6 +38,7 @@ def simulate(
         float | None,
         typer.Option(min=1, help="on a real control plane too, so many times faster than time"),
     ] = None,
+    output: Output = "table",
 ) -> None:
     """Run a scenario in virtual time and write its tables and a report."""
     from simulator.checkers import ViolationError  # noqa: PLC0415
@@ -42,7 +46,7 @@ def simulate(
     from simulator.sweep import tasks, variants, work  # noqa: PLC0415
     from simulator.traces import TraceError  # noqa: PLC0415
 
-    console = Console()
+    console = terminal()
     try:
         found = variants(scenario, tuple(changes or ()), tuple(compare or ()))
         folder = out or Path("build/simulations") / found[0].scenario.name
@@ -58,12 +62,15 @@ def simulate(
         console.print(f"an invariant does not hold: {error}", soft_wrap=True, style="red")
         raise typer.Exit(1) from error
     runs = page.read(listed)
-    _show(console, runs)
     report = folder / "report.html"
     report.write_text(page.render(runs))
-    console.print(f"report: {report}", soft_wrap=True)
+    told: dict[str, Any] = {"variants": _means(runs), "report": str(report)}
+    if output == "table":  # a rehearsal takes minutes more
+        _show(console, told["variants"])
+        console.print(f"report: {report}", soft_wrap=True)
     if kwok is not None:
-        _rehearse(console, found[0].scenario, kwok, folder)
+        told["rehearsal"] = _rehearse(console, found[0].scenario, kwok, folder)
+    answer(told, output, lambda: _show_rehearsal(console, told.get("rehearsal")))
 
 
 def tune(
@@ -76,6 +83,7 @@ def tune(
     trials: Annotated[int, typer.Option(min=1, help="settings to try")] = 30,
     out: Annotated[Path | None, typer.Option(help="default: build/tune/NAME")] = None,
     processes: Annotated[int, typer.Option(min=0, help="0: one for each core")] = 0,
+    output: Output = "table",
 ) -> None:
     """Look for better settings on a trace's first weeks; report the gain on its last."""
     from simulator.scenario import load  # noqa: PLC0415 -- heavy
@@ -83,7 +91,7 @@ def tune(
     from simulator.tune import Search  # noqa: PLC0415
     from simulator.tune import parameter as read  # noqa: PLC0415
 
-    console = Console()
+    console = terminal()
     cores = processes or os.cpu_count() or 1
     try:
         name = load(scenario, tuple(changes or ())).name
@@ -102,14 +110,18 @@ def tune(
         found = search.result()
     except TraceError as error:
         raise ConfigError(str(error)) from error
-    table = Table(box=None)
-    for column in ("WINDOW", f"{objective} NOW", "BEST"):
-        table.add_column(column, justify="left" if column == "WINDOW" else "right")
+    answer(found.data(), output, lambda: _show_gain(console, found))
+
+
+def _show_gain(console: Console, found: "Tuned") -> None:
+    """Print a search's objective on each window, the best settings, and what they gain."""
+    columns = ("WINDOW", f"{found.objective} NOW", "BEST")
+    table = new_table(*columns, right=columns[1:])
     for one in found.gains:
         day = f"day {one.begin_s / 86_400:.1f}"
         held = f"{day}, held out" if one.held_out else day
         table.add_row(held, f"{one.before:.4g}", f"{one.after:.4g}")
-    console.print(table)
+    put(table, console)
     gain, half = found.gain(held_out=True)
     words = ", ".join(f"{name}={value}" for name, value in found.best.items())
     console.print(f"best of {found.trials} trials: {words}", soft_wrap=True)
@@ -120,56 +132,83 @@ def tune(
     )
 
 
-def _rehearse(console: Console, scenario: "Scenario", faster: float, folder: Path) -> None:
-    """Run a scenario on KWOK, and say how alike the two worlds are and why they differ."""
+def _rehearse(
+    console: Console, scenario: "Scenario", faster: float, folder: Path
+) -> dict[str, Any]:
+    """Run a scenario on KWOK, and return how alike the two worlds are and why they differ."""
     from gangsched.replay import Replayed, replay  # noqa: PLC0415 -- heavy
     from simulator.kwok import agreement, rehearse, start_delay_s  # noqa: PLC0415
-    from simulator.report.page import short  # noqa: PLC0415
     from simulator.run import policies_of, run  # noqa: PLC0415
 
     seed, journal = scenario.seeds[0], folder / "kwok-journal.jsonl"
     with console.status("starting a control plane") as status:
         real, late_s = rehearse(scenario, seed, faster, journal, status.update)
-    delay_s = start_delay_s(real, faster) * faster
     virtual = run(scenario, seed)
     found = agreement(virtual.fates, real.fates, 2 * faster)
-    table = Table(box=None)
-    for column in ("", "VIRTUAL TIME", f"KWOK, {faster:g} TIMES FASTER"):
-        table.add_column(column, justify="right" if column else "left")
-    rows = (("mean wait", found.wait_s), ("last end", found.makespan_s))
-    for name, (first, second) in rows:
-        table.add_row(name, short(first), short(second))
-    hours = [
-        len(one.fates) * 3600 / max(found.makespan_s[at], 1)
-        for at, one in enumerate((virtual, real))
-    ]
-    table.add_row("jobs an hour", f"{hours[0]:.1f}", f"{hours[1]:.1f}")
-    console.print(table)
     done = Replayed()
-    differ = sum(1 for _ in replay(journal, policies_of(scenario), done))
+    return {
+        "faster": faster,
+        "meanWait_s": list(found.wait_s),
+        "lastEnd_s": list(found.makespan_s),
+        "jobsPerHour": [
+            len(one.fates) * 3600 / max(found.makespan_s[at], 1)
+            for at, one in enumerate((virtual, real))
+        ],
+        "sameOrder": found.order,
+        "startDelay_s": start_delay_s(real, faster),
+        "creationDelay_s": late_s,
+        "placementsThatDiffer": sum(1 for _ in replay(journal, policies_of(scenario), done)),
+        "placements": done.placed,
+        "furthestWaits_s": {job: [ours, theirs] for job, ours, theirs in found.furthest[:3]},
+    }
+
+
+def _show_rehearsal(console: Console, told: dict[str, Any] | None) -> None:
+    """Print the two worlds side by side, and what lies between them."""
+    from simulator.report.page import short  # noqa: PLC0415 -- heavy
+
+    if told is None:
+        return
+    columns = ("", "VIRTUAL TIME", f"KWOK, {told['faster']:g} TIMES FASTER")
+    table = new_table(*columns, right=columns[1:])
+    table.add_row("mean wait", *map(short, told["meanWait_s"]))
+    table.add_row("last end", *map(short, told["lastEnd_s"]))
+    table.add_row("jobs an hour", *(f"{rate:.1f}" for rate in told["jobsPerHour"]))
+    put(table, console)
+    delay_s = told["startDelay_s"]
     console.print(
-        f"{100 * found.order:.1f} % of the pairs of jobs start in the same order. A start takes "
-        f"{delay_s / faster:.2f} s of calls, which count {short(delay_s)} here; the longest delay "
-        f"of a job's creation was {late_s:.2f} s. Decided again on what happened on KWOK: {differ} "
-        f"of {done.placed} placements differ."
+        f"{100 * told['sameOrder']:.1f} % of the pairs of jobs start in the same order. A start "
+        f"takes {delay_s:.2f} s of calls, which count {short(delay_s * told['faster'])} here; the "
+        f"longest delay of a job's creation was {told['creationDelay_s']:.2f} s. Decided again on "
+        f"what happened on KWOK: {told['placementsThatDiffer']} of {told['placements']} "
+        f"placements differ."
     )
-    if found.furthest and found.order < 1:
-        named = ", ".join(f"{job} {short(a)}/{short(b)}" for job, a, b in found.furthest[:3])
+    if told["furthestWaits_s"] and told["sameOrder"] < 1:
+        furthest = told["furthestWaits_s"].items()
+        named = ", ".join(f"{job} {short(a)}/{short(b)}" for job, (a, b) in furthest)
         console.print(f"Waits furthest apart: {named}.")
 
 
-def _show(console: Console, runs: "Runs") -> None:
-    from simulator.report.page import short  # noqa: PLC0415 -- heavy
-
-    table = Table(box=None)
-    columns = ("VARIANT", "WAIT MEAN", "WAIT P95", "SLOWDOWN", "GPUS BUSY", "JAIN", "PREEMPTED")
-    for column in columns:
-        table.add_column(column, justify="left" if column == "VARIANT" else "right")
+def _means(runs: "Runs") -> list[dict[str, Any]]:
+    """Return the figures of each variant, means over its seeds."""
+    found = []
     for label, outcomes in runs.by_variant().items():
         rows = [one.figures for one in outcomes]
-        mean = {key: statistics.fmean(row[key] for row in rows) for key in rows[0]}
+        means = {key: statistics.fmean(row[key] for row in rows) for key in rows[0]}
+        found.append({"variant": label, "seeds": len(rows), "figures": means})
+    return found
+
+
+def _show(console: Console, variants: list[dict[str, Any]]) -> None:
+    """Print a row for each variant."""
+    from simulator.report.page import short  # noqa: PLC0415 -- heavy
+
+    columns = ("VARIANT", "WAIT MEAN", "WAIT P95", "SLOWDOWN", "GPUS BUSY", "JAIN", "PREEMPTED")
+    table = new_table(*columns, right=columns[1:])
+    for one in variants:
+        mean = one["figures"]
         table.add_row(
-            label,
+            one["variant"],
             short(mean["wait_mean_s"]),
             short(mean["wait_p95_s"]),
             f"{mean['slowdown_mean']:.1f}",
@@ -177,4 +216,4 @@ def _show(console: Console, runs: "Runs") -> None:
             f"{mean['jain']:.2f}",
             f"{mean['preempted']:.0f}",
         )
-    console.print(table)
+    put(table, console)

@@ -1,18 +1,17 @@
 """A scenario: cluster, queues, policies, workload and faults, in one YAML file."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from gangsched.api.queue import QueueSpec
 from gangsched.api.topology import TopologySpec
-from gangsched.config import ConfigError, PolicyConfig, one_sentence
+from gangsched.config import ConfigError, PolicyConfig, one_sentence, strangers
 from gangsched.local.nodes import NodeGroup, distinct
 from simulator.traces import FORMATS
 
@@ -259,7 +258,7 @@ def parse(values: Mapping[str, Any], subject: str, folder: Path) -> Scenario:
         ConfigError: a field is wrong, or there is none of that name.
 
     """
-    stranger = next(_strangers(Scenario, values, ""), None)
+    stranger = next(strangers(Scenario, values), None)
     if stranger is not None:
         raise ConfigError(f"{subject}: {stranger}")
     try:
@@ -281,38 +280,3 @@ def _change(values: dict[str, Any], change: str) -> None:
         place[int(last) if isinstance(place, list) else last] = yaml.safe_load(text)
     except (ValueError, IndexError, TypeError, AttributeError, yaml.YAMLError) as error:
         raise ConfigError(f"--set: {change!r}: there is no such field to set ({error})") from error
-
-
-def _strangers(annotation: Any, value: object, where: str) -> Iterator[str]:
-    """Yield a sentence for each field that no model has, with the nearest one that there is."""
-    if isinstance(value, list):
-        for at, one in enumerate(value):
-            for item in _parts(annotation, (tuple, list)):
-                yield from _strangers(item, one, f"{where}[{at}]")
-        return
-    model = next(_parts(annotation, ()), None)
-    if not isinstance(value, dict) or model is None:
-        return
-    fields = {field.alias or name: field for name, field in model.model_fields.items()}
-    fields.pop("folder", None)
-    for name, one in value.items():
-        path = f"{where}.{name}".lstrip(".")
-        if name in fields:
-            yield from _strangers(fields[name].annotation, one, path)
-            continue
-        near = get_close_matches(str(name), fields, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(fields)}"
-        yield f"{path}: there is no such field; {hint}"
-
-
-def _parts(annotation: Any, of: tuple[type, ...]) -> Iterator[type[BaseModel]]:
-    """Yield the models an annotation names: by themselves, or as the items `of` sequences."""
-    origin = get_origin(annotation)
-    if origin in (Union, UnionType):
-        for one in get_args(annotation):
-            yield from _parts(one, of)
-    elif origin in of:
-        for one in get_args(annotation):
-            yield from _parts(one, ())
-    elif not of and isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import optuna
 from scipy import stats
@@ -94,6 +95,17 @@ class Tuned:
     best: dict[str, str]
     trials: int
     gains: tuple[Gain, ...]
+
+    def data(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        gain, half = self.gain(held_out=True)
+        return asdict(self) | {
+            "gain": {
+                "held_out": gain,
+                "held_out_half_interval": half,
+                "learnt": self.gain(held_out=False)[0],
+            }
+        }
 
     def gain(self, *, held_out: bool) -> tuple[float, float]:
         """Return the mean relative gain and half its interval; nan where one window tells none."""

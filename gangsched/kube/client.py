@@ -1,11 +1,6 @@
-"""A thin asynchronous client: JSON in, bytes out, errors as ours.
-
-Credentials come from the `kubernetes` package, so every kind of kubeconfig and the in-cluster
-account work.
-"""
+"""A thin asynchronous client: JSON in, bytes out, errors as ours."""
 
 import asyncio
-import os
 import random
 import socket
 import ssl
@@ -17,13 +12,12 @@ from typing import Any, Self
 import aiohttp
 import msgspec
 from kubernetes import client as kubernetes_client
-from kubernetes import config as kubernetes_config
 
 from gangsched.core.shown import shown
+from gangsched.kube.access import Access
 from gangsched.kube.errors import (
     RETRIABLE,
     Invalid,
-    KubeError,
     NotLeading,
     Unavailable,
     error_for,
@@ -58,13 +52,13 @@ class KubeClient:
     """One API server. Use as an async context manager.
 
     Args:
-        kubeconfig: whom to call and as whom; None for where kubectl, or a pod, finds it.
+        access: whom to call and as whom; None for where kubectl, or a pod, finds it.
         tries: how often a call is made before its outage is an error.
 
     """
 
-    def __init__(self, kubeconfig: Path | None = None, tries: int = _TRIES) -> None:
-        settings = credentials(kubeconfig)
+    def __init__(self, access: Access | Path | None = None, tries: int = _TRIES) -> None:
+        settings = credentials(access)
         self.server: str = settings.host.rstrip("/")
         self._settings = settings
         self._tries = tries
@@ -224,24 +218,14 @@ def _probed_socket(address: aiohttp.AddrInfoType) -> socket.socket:
     return made
 
 
-def credentials(kubeconfig: Path | None) -> kubernetes_client.Configuration:
-    """Read a kubeconfig; without one, as kubectl finds it, else the pod's service account.
+def credentials(access: Access | Path | None) -> kubernetes_client.Configuration:
+    """Return whom to call and as whom; of a kubeconfig alone, in its current context.
 
     Raises:
-        KubeError: there is none that can be used.
+        KubeError: there is no kubeconfig, or it cannot be used.
 
     """
-    settings = kubernetes_client.Configuration()
-    try:
-        if kubeconfig is None and _in_cluster():
-            kubernetes_config.load_incluster_config(client_configuration=settings)
-        elif kubeconfig is None:
-            kubernetes_config.load_config(client_configuration=settings)
-        else:
-            kubernetes_config.load_kube_config(str(kubeconfig), client_configuration=settings)
-    except kubernetes_config.ConfigException as error:
-        raise KubeError(0, f"no usable kubeconfig: {error}") from error
-    return settings
+    return (access if isinstance(access, Access) else Access(access)).credentials()
 
 
 def tls_of(settings: kubernetes_client.Configuration) -> ssl.SSLContext | bool:
@@ -255,12 +239,6 @@ def tls_of(settings: kubernetes_client.Configuration) -> ssl.SSLContext | bool:
     if settings.cert_file:
         context.load_cert_chain(settings.cert_file, settings.key_file)
     return context
-
-
-def _in_cluster() -> bool:
-    """Tell whether this is a pod that was given no kubeconfig."""
-    given = os.environ.get("KUBECONFIG") or Path("~/.kube/config").expanduser().exists()
-    return bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and not given
 
 
 def _refuse_stray(method: str, path: str) -> None:

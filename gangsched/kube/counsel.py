@@ -1,9 +1,9 @@
 """Thinking about refused gangs on the live cluster: remedies, and moving others where allowed."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from gangsched.config import SchedulerConfig
-from gangsched.core.defrag import Budget, Mover, describe_moves
+from gangsched.core.defrag import Budget, Defragmentation, Mover, describe_moves
 from gangsched.core.engine import Engine
 from gangsched.core.model import GangId, Waiting
 from gangsched.core.placement.advise import advise
@@ -17,13 +17,47 @@ from gangsched.kube import disruption
 from gangsched.kube.client import KubeClient
 
 
+@dataclass(frozen=True, slots=True)
+class Advisor:
+    """Finds what would help a refused gang; with a `budget`, also whom to move."""
+
+    policies: Policies
+    now_s: float
+    budget: Budget | None
+    protected: frozenset[GangId] = frozenset()
+
+    def advise(
+        self, waiting: Waiting, refusal: Refusal, snapshot: Snapshot
+    ) -> tuple[Refusal, Defragmentation | None]:
+        """Return the refusal with its remedies, and the moves that make room, where some do."""
+        advised = advise(waiting, snapshot, refusal, self._starts)
+        if self.budget is None or refusal.reason not in (Reason.NO_ROOM, Reason.TOPOLOGY):
+            return advised, None
+        mover = Mover(snapshot, self.policies.placer, self.now_s, self.budget, self.protected)
+        moves = mover.make_room(waiting)
+        if moves is None or moves.placement is None:
+            return advised, None
+        remedy = Remedy("move", f"moving {describe_moves(moves)}")
+        return replace(advised, remedies=(*advised.remedies, remedy)), moves
+
+    def _starts(self, waiting: Waiting, snapshot: Snapshot, at_s: float | None) -> bool:
+        return starts(waiting, snapshot, self.policies, self.now_s if at_s is None else at_s)
+
+
+def budget_of(config: SchedulerConfig) -> Budget | None:
+    """Return what moving others may cost; None where it is not thought of."""
+    if config.defragment == "off":
+        return None
+    return Budget(config.defragment_gpu_s, config.defragment_gangs)
+
+
 class Counsel:
     """Looks at the cluster, then advises gang after gang on that view."""
 
     def __init__(self, client: KubeClient, config: SchedulerConfig, policies: Policies) -> None:
         self._client = client
         self._mode = config.defragment
-        self._budget = Budget(config.defragment_gpu_s, config.defragment_gangs)
+        self._budget = budget_of(config)
         self._policies = policies
         self._snapshot: Snapshot | None = None
         self._protected: frozenset[GangId] = frozenset()
@@ -46,23 +80,12 @@ class Counsel:
 
     def advise(self, waiting: Waiting, refusal: Refusal, snapshot: Snapshot) -> Plan:
         """Return the refusal with remedies, or the placement that moving others makes room for."""
-        advised = advise(waiting, snapshot, refusal, self._starts)
-        if self._mode == "off" or refusal.reason not in (Reason.NO_ROOM, Reason.TOPOLOGY):
-            return Plan((), (Refused(waiting, advised),), advice=True)
-        mover = Mover(snapshot, self._policies.placer, self._now_s, self._budget, self._protected)
-        moves = mover.make_room(waiting)
-        if moves is None or moves.placement is None:
-            return Plan((), (Refused(waiting, advised),), advice=True)
-        if self._mode == "apply":
+        advisor = Advisor(self._policies, self._now_s, self._budget, self._protected)
+        advised, moves = advisor.advise(waiting, refusal, snapshot)
+        if self._mode == "apply" and moves is not None and moves.placement is not None:
             placement = replace(
                 moves.placement,
                 evicts=tuple(Eviction(move.gang, (), "Moved") for move in moves.moves),
             )
             return Plan((Planned(waiting.gang.id, waiting.version, placement),), advice=True)
-        remedy = Remedy("move", f"moving {describe_moves(moves)}")
-        advised = replace(advised, remedies=(*advised.remedies, remedy))
         return Plan((), (Refused(waiting, advised),), advice=True)
-
-    def _starts(self, waiting: Waiting, snapshot: Snapshot, at_s: float | None) -> bool:
-        now_s = self._now_s if at_s is None else at_s
-        return starts(waiting, snapshot, self._policies, now_s)

@@ -6,7 +6,6 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import kopf
@@ -15,6 +14,7 @@ from gangsched.config import ConfigError
 from gangsched.core.bounds import EVALUATION_MIB, EVALUATION_S
 from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.core.jobs.trainjob import KIND as TRAINJOB
+from gangsched.kube.access import Access
 from gangsched.kube.client import KubeClient
 from gangsched.operators import jobset, trainjob
 from gangsched.operators.controller import JobController
@@ -47,7 +47,7 @@ _DEFAULTS = Ours()
 
 
 async def run_operators(
-    kubeconfig: Path | None,
+    access: Access | None,
     client: KubeClient,
     kinds: Collection[str] | None = None,
     ours: Ours = _DEFAULTS,
@@ -64,11 +64,11 @@ async def run_operators(
 
     """
     async with Evaluators(*evaluation) as evaluators:
-        await _run(kubeconfig, client, kinds, ours, env, evaluators)
+        await _run(access, client, kinds, ours, env, evaluators)
 
 
 async def _run(
-    kubeconfig: Path | None,
+    access: Access | None,
     client: KubeClient,
     kinds: Collection[str] | None,
     ours: Ours,
@@ -104,7 +104,7 @@ async def _run(
         log.warning("no kind of job is run here; gangs of pods are scheduled all the same")
         await asyncio.Event().wait()
     registry = kopf.OperatorRegistry()
-    _register(registry, controllers, kubeconfig)
+    _register(registry, controllers, access)
     known = RuntimeReceiver(client, runtimes)
     train = controllers.get(TRAINJOB)
     if isinstance(train, OwnerController):
@@ -141,11 +141,11 @@ def _searches(evaluators: Evaluators, scheduler: str = "") -> tuple[OwnerKind, .
 
 
 def _register(
-    registry: kopf.OperatorRegistry, controllers: Controllers, kubeconfig: Path | None
+    registry: kopf.OperatorRegistry, controllers: Controllers, access: Access | None
 ) -> None:
     @kopf.on.login(registry=registry)
     async def login(**_: Any) -> kopf.AiohttpSession:
-        return session(kubeconfig)
+        return session(access)
 
     for controller in controllers.values():
         _register_kind(registry, controller)

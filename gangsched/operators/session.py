@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import kopf
 
+from gangsched.kube.access import Access
 from gangsched.kube.client import credentials, tls_of
 from gangsched.kube.depth import bounded, readable
 
@@ -51,9 +52,9 @@ class _Response(aiohttp.ClientResponse):
         return self
 
 
-def session(kubeconfig: Path | None) -> kopf.AiohttpSession:
+def session(access: Access | Path | None) -> kopf.AiohttpSession:
     """Return a session for kopf, with a kubeconfig's credentials or the pod's own."""
-    settings = credentials(kubeconfig)
+    settings = credentials(access)
     token = settings.get_api_key_with_prefix("authorization")
     connector = aiohttp.TCPConnector(limit=0, ssl=tls_of(settings))
     made = aiohttp.ClientSession(

@@ -8,7 +8,13 @@ from gangsched.plugins import load_policies
 
 BAD_CONFIG = {
     "binds_in_flight: 0": "binds_in_flight: input should be greater than or equal to 1 (got 0)",
-    "colour: red": "colour: extra inputs are not permitted",
+    "colour: red": "colour: there is no such field; there are: order, placer, sharing,",
+    "plcaer: cpsat": "plcaer: there is no such field; did you mean 'placer'? It takes best-fit, ",
+    "defragmnet: on": (
+        "defragmnet: there is no such field; did you mean 'defragment'? It takes off, advise, apply"
+    ),
+    "barier_s: 3": "barier_s: there is no such field; did you mean 'barrier_s'?",
+    "1: 2": "1: there is no such field",
     "- a": "must be a mapping of fields, not list",
     "a: [": "while parsing",
 }

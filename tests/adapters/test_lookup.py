@@ -8,8 +8,9 @@ from gangsched import tables
 from gangsched.config import ConfigError
 from gangsched.core import facts as f
 from gangsched.core.model import GangId, NodeName
-from gangsched.inquire import View, explain, when
+from gangsched.inquire import explain, when
 from gangsched.kube.errors import Forbidden, NotFound
+from gangsched.live import View
 from gangsched.lookup import ask, standing
 
 SMALL = needs(0, cpu=100)
@@ -67,7 +68,7 @@ def shown(found) -> str:
     """Print what was found as the command does."""
     console = Console(width=200)
     with console.capture() as capture:
-        tables.show_gang(found, console, 2.0)
+        tables.show_gang(found, console)
     return capture.get()
 
 
@@ -156,5 +157,5 @@ def test_when_of_a_gang_that_exists_is_about_a_further_one(tmp_path):
     assert runs.gangs[GangId("ns/g")].minimum() == 1, "and stays what it was"
     console = Console(width=200)
     with console.capture() as capture:
-        tables.show_when(found, console, 2.0)
+        tables.show_when(found, console)
     assert "it exists already (Placed)" in capture.get()

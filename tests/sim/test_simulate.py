@@ -73,7 +73,13 @@ def test_a_comparison_is_written_and_resumed(path, tmp_path):
     # One run is lost half-way: only that one is done again.
     before = [one.stat().st_mtime_ns for one in runs]
     runs[1].unlink()
-    assert gangsched(*words, "--out", str(out)).returncode == 0
+    done = gangsched(*words, "--out", str(out), "-o", "json")
+    assert done.returncode == 0
+    told = json.loads(done.stdout)
+    assert told["report"] == str(out / "report.html")
+    assert [one["variant"] for one in told["variants"]] == ["order=fifo", "order=shortest"]
+    assert {one["seeds"] for one in told["variants"]} == {2}
+    assert all(one["figures"]["finished"] == 60 for one in told["variants"])
     after = [one.stat().st_mtime_ns for one in runs]
     assert [a == b for a, b in zip(before, after, strict=True)] == [True, False, True, True]
 

@@ -48,7 +48,10 @@ def test_the_gain_is_told_on_windows_that_no_trial_saw(path, tmp_path):
 
 def test_a_gain_is_a_share_of_what_was_lost_before():
     gains = (Gain(0, 10, 5, held_out=False), Gain(1, 8, 6, held_out=True))
-    assert Tuned("wait_mean_s", {}, 1, gains).gain(held_out=True)[0] == pytest.approx(0.25)
+    found = Tuned("wait_mean_s", {}, 1, gains)
+    assert found.gain(held_out=True)[0] == pytest.approx(0.25)
+    assert found.data()["gain"]["held_out"] == pytest.approx(0.25)
+    assert found.data()["gains"][1]["after"] == 6
     assert Tuned("gpu_busy", {}, 1, gains).gain(held_out=False)[0] == pytest.approx(-0.5)
 
 
