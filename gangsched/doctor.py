@@ -21,8 +21,8 @@ from gangsched.kube.depth import bounded
 from gangsched.kube.errors import KubeError, NotFound
 from gangsched.kube.quantities import seconds
 from gangsched.kube.users import POLICY
-from gangsched.local.bootstrap import shipped
 from gangsched.operators.neighbours import kinds_of_others
+from gangsched.shipped import shipped
 
 Json = dict[str, Any]
 Level = Literal["ok", "warn", "fail"]
