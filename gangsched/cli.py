@@ -145,7 +145,14 @@ def _view(
         found = recall(snapshot)
         return View(found.engine, policies, found.now_s)
     seen = asyncio.run(look(kubeconfig, settings, policies))
-    return View(seen.engine, policies, time.time(), seen.priorities, seen.default_priority)
+    return View(
+        seen.engine,
+        policies,
+        time.time(),
+        seen.priorities,
+        seen.default_priority,
+        seen.status.strays.said,
+    )
 
 
 @app.command()

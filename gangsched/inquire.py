@@ -3,7 +3,7 @@
 Each reads the cluster once and runs the production planner and forecast on that view.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,8 @@ class View:
     now_s: float
     priorities: dict[str, int] = field(default_factory=dict)
     default_priority: int | None = None
+    strays: Callable[[GangId], str] = lambda _: ""
+    """Returns a sentence on pods of a gang that name another scheduler."""
 
     def predictions(self) -> dict[GangId, Prediction]:
         """Run the scheduler forward."""
@@ -107,7 +109,7 @@ def explain(view: View, name: str, own: OwnWords = lambda _: None) -> Data:
     refusal = _refusal(view, GangId(gang))
     if refusal is not None:
         found["reason"] = refusal.reason.value
-        found["message"] = refusal.message
+        found["message"] = f"{refusal.message} {view.strays(GangId(gang))}".strip()
         found["wouldHelp"] = [one.message for one in refusal.remedies]
     else:
         found["reason"] = "WouldStart"
