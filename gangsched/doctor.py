@@ -23,9 +23,9 @@ from gangsched.kube.errors import KubeError, NotFound
 from gangsched.kube.quantities import seconds
 from gangsched.kube.users import POLICY
 from gangsched.leading import INSTALL, standing
-from gangsched.local.bootstrap import shipped
 from gangsched.local.plane import serving
 from gangsched.operators.neighbours import kinds_of_others
+from gangsched.shipped import shipped
 
 Json = dict[str, Any]
 Level = Literal["ok", "warn", "fail"]

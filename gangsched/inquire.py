@@ -84,7 +84,7 @@ def explain(view: View, name: str, own: OwnWords = lambda _: None) -> Data:
     refusal, kept = _refusal(view, GangId(gang))
     if refusal is not None:
         found["reason"] = refusal.reason.value
-        found["message"] = refusal.message
+        found["message"] = f"{refusal.message} {view.strays(GangId(gang))}".strip()
         found["wouldHelp"] = [one.message for one in refusal.remedies]
     else:
         found["reason"] = "WouldStart"

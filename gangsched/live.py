@@ -44,6 +44,8 @@ class View:
     budget: Budget | None = None
     protected: frozenset[GangId] = frozenset()
     notes: list[str] = field(default_factory=list)
+    strays: Callable[[GangId], str] = lambda _: ""
+    """Returns a sentence on pods of a gang that name another scheduler."""
 
     def predictions(self) -> dict[GangId, Prediction]:
         """Run the scheduler forward."""
@@ -75,6 +77,7 @@ async def look(access: Access, config: SchedulerConfig, policies: Policies) -> V
         effort_of(config),
         budget_of(config),
         protected,
+        strays=seen.status.strays.said,
     )
 
 

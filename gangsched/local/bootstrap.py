@@ -3,7 +3,6 @@
 import asyncio
 import json
 import time
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,12 @@ from gangsched.kube.client import APPLY, KubeClient
 from gangsched.kube.errors import Conflict, NotFound, Unavailable
 from gangsched.local.commands import ALIASES, SCHEDULER
 from gangsched.local.nodes import NodeFile
+from gangsched.shipped import shipped
 
 _MANAGER = "kubectl"
 """Whose the fields are: kubectl's own default, so that it may apply what ships over them."""
 
+_KWOK_POLICY = Path(__file__).parent / "kwok-policy.yaml"
 _AT_ONCE = 32
 _WITHIN_S = 120.0
 """How long an API server may take to serve what it was given: seconds, longer on busy cores."""
@@ -35,7 +36,7 @@ async def _bootstrap(kubeconfig: Path, nodes: NodeFile, *, gate: bool, topology:
         documents += shipped("manifests/extender", "rbac.yaml")
         if gate:
             documents += shipped("manifests/extender", "gate.yaml")
-        documents += shipped("gangsched/local", "kwok-policy.yaml")
+        documents += yaml.safe_load_all(_KWOK_POLICY.read_text())
         documents += spelt(nodes) if topology else []
         documents = [_for_aliases(one) for one in documents]
         documents.sort(key=lambda document: document["kind"] != "Namespace")
@@ -70,17 +71,6 @@ def _for_aliases(policy: dict[str, Any]) -> dict[str, Any]:
                 f'== "{SCHEDULER}"', f"in {known}"
             )
     return policy
-
-
-def shipped(folder: str, file: str = "") -> list[dict[str, Any]]:
-    """Return every YAML document of a folder that ships with the project, or of one file there."""
-    root = files("gangsched").joinpath("..").joinpath(folder)
-    documents: list[dict[str, Any]] = []
-    for path in sorted(root.iterdir(), key=lambda item: item.name):
-        whole = path.name.endswith(".yaml") and path.name != "kustomization.yaml"
-        if path.name == file or (whole and not file):
-            documents += [d for d in yaml.safe_load_all(path.read_text()) if d]
-    return documents
 
 
 async def apply(client: KubeClient, document: dict[str, Any]) -> None:

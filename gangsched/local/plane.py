@@ -17,6 +17,7 @@ from gangsched.local import commands, components, pki
 from gangsched.local.network import answers, free_ports
 from gangsched.local.nodes import NodeFile
 from gangsched.local.processes import UNBUFFERED, Program, Programs
+from gangsched.shipped import shipped
 
 Binding = Literal["extender", "direct", "off"]
 
@@ -249,8 +250,6 @@ class Plane:
 
     def scheduler_config(self, extender_port: int, kubeconfig: Path | None = None) -> Path:
         """Write the configuration of the kube-scheduler that asks our extender."""
-        from gangsched.local.bootstrap import shipped  # noqa: PLC0415 -- as below
-
         (document,) = shipped("manifests/extender", "kube-scheduler-config.yaml")
         document["leaderElection"] = {"leaderElect": False}
         document["clientConnection"]["kubeconfig"] = str(
@@ -290,8 +289,6 @@ class Plane:
 
     def _prometheus(self, metrics: int, port: int, progress: Callable[[str], None]) -> _Begun:
         """Start a Prometheus that scrapes gangsched each second and evaluates the rules."""
-        from gangsched.local.bootstrap import shipped  # noqa: PLC0415 -- as below
-
         progress("starting Prometheus")
         binaries = components.ensure(progress, components.MONITORING)
         rules = [d for d in shipped("manifests/monitoring") if d["kind"] == "PrometheusRule"]

@@ -8,8 +8,9 @@ import yaml
 
 from gangsched import cli_local
 from gangsched.api.topology import TopologySpec
-from gangsched.local.bootstrap import shipped, spelt
+from gangsched.local.bootstrap import spelt
 from gangsched.local.nodes import DEFAULT, RACK_LABEL, NodeFile, NodeGroup, load_nodes
+from gangsched.shipped import shipped
 
 ROOT = Path(__file__).parents[2]
 PREFIX = RACK_LABEL.rpartition("/")[0]
