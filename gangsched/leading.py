@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal
 
+import aiohttp
 import msgspec
 
 from gangsched.kube.client import KubeClient
@@ -25,6 +26,9 @@ _SLACK_S = 10.0
 """By how much the clock of who leads may be off before its Lease is taken for expired."""
 
 _MOST = "50"
+_UNKNOWN = (KubeError, aiohttp.ClientError, TimeoutError, ValueError)
+"""Whoever asks may not read Leases, or was not told what the time is."""
+
 _told: set[str] = set()
 
 
@@ -86,11 +90,12 @@ async def tell(client: KubeClient, lease: str) -> None:
     """Say on standard error, once, that nobody schedules; nothing where that cannot be known."""
     try:
         found = await standing(client, lease)
-        if found.level == "ok" or await _elsewhere(client, lease):
+        if found.level == "ok" or (found.level == "warn" and await _elsewhere(client, lease)):
             return
-    except KubeError:
-        return  # whoever asks may not read Leases
-    sentence = f"note: no gang starts now: {found.said} ({found.mend})"
+    except _UNKNOWN:
+        return
+    perhaps = "perhaps " if found.level == "warn" else ""
+    sentence = f"note: {perhaps}no gang starts now: {found.said}; what helps: {found.mend}"
     if sentence not in _told:
         _told.add(sentence)
         log.warning("%s", sentence)

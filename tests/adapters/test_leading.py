@@ -127,7 +127,7 @@ async def test_who_asks_is_told_once_that_nobody_leads(caplog):
     await leading.tell(api, LEASE)
     await leading.tell(api, LEASE)
     assert caplog.messages == [
-        f"note: no gang starts now: {ENDED} (kubectl logs -n gangsched-system deploy/gangsched)"
+        f"note: no gang starts now: {ENDED}; what helps: kubectl logs -n {HOME} deploy/gangsched"
     ]
 
 
@@ -144,9 +144,26 @@ async def test_nothing_is_said_where_one_leads_or_that_is_not_known(case, caplog
     assert caplog.messages == []
 
 
+async def test_a_lease_elsewhere_hides_nothing_where_the_own_one_is_there(caplog):
+    await leading.tell(Api({HOME: lease(renewed=OLD), "tenant": lease()}), LEASE)
+    assert ENDED in caplog.text
+
+
+async def test_a_server_that_does_not_say_the_time_is_no_failure(caplog, monkeypatch):
+    api = Api({HOME: lease(renewed=OLD)})
+    monkeypatch.setattr(api, "date", no_date)
+    await leading.tell(api, LEASE)
+    assert caplog.messages == []
+
+
+async def no_date() -> str:
+    """Return what a proxy leaves of the Date."""
+    return ""
+
+
 async def test_a_lease_elsewhere_that_nobody_holds_is_none(caplog):
     await leading.tell(Api({"team": lease(renewed=OLD)}), LEASE)
-    assert f"there is no Lease {LEASE}" in caplog.text
+    assert f"note: perhaps no gang starts now: there is no Lease {LEASE}" in caplog.text
 
 
 async def test_every_look_at_the_cluster_tells_it(monkeypatch, caplog):
