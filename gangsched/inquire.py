@@ -34,7 +34,7 @@ from gangsched.kube import groups
 from gangsched.kube.quantities import DecodeError, quantity
 from gangsched.kube.queue_status import pending_and_admitted
 from gangsched.kube.stamps import stamp
-from gangsched.lookup import OwnWords, called, near, without_spec
+from gangsched.lookup import OwnWords, called, near, some_nodes, without_spec
 from gangsched.operators.parse import InvalidJobError, parse
 
 Data = dict[str, Any]
@@ -382,12 +382,16 @@ def _nodes(view: View, text: str) -> None:
     """Read `COUNT:LIKE`: so many more nodes like one that there is."""
     number, _, like = text.partition(":")
     count = whole(number)
+    if count is None or not 0 < count <= 10_000 or not like:
+        raise ConfigError(
+            f"--nodes: {text!r} must be COUNT:NODE, as in 4:gpu-node-1: so many more like a node "
+            f"that there is, 10,000 at most"
+        )
     row = view.engine.cluster.rows.get(NodeName(like))
     model: Node | None = view.engine.cluster.nodes[row] if row is not None else None
-    if count is None or not 0 < count <= 10_000 or model is None:
-        raise ConfigError(
-            f"--nodes: {text!r} must be COUNT:NODE, as in 4:gpu-node-1: so many more like one"
-        )
+    if model is None:
+        known = some_nodes(view.engine, like)
+        raise ConfigError(f"--nodes {text}: there is no node {like!r}; {known}")
     for index in range(count):
         name = NodeName(f"{like}-more-{index}")
         labels = {**model.labels, "kubernetes.io/hostname": str(name)}
