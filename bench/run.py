@@ -22,6 +22,7 @@ NAMES = (
     "bind",
     "jobs",
     "churn",
+    "docs",
     "flood",
     "hostile",
     "remedies",

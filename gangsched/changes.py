@@ -11,6 +11,7 @@ from gangsched.core.numbers import whole
 from gangsched.core.queues import Quota
 from gangsched.kube.quantities import DecodeError
 from gangsched.kube.queues import amount
+from gangsched.lookup import some_nodes
 
 
 def change_quota(engine: Engine, text: str, now_s: float) -> None:
@@ -54,12 +55,16 @@ def add_nodes(engine: Engine, text: str, now_s: float) -> None:
     """
     number, _, like = text.partition(":")
     count = whole(number)
+    if count is None or not 0 < count <= 10_000 or not like:
+        raise ConfigError(
+            f"--nodes: {text!r} must be COUNT:NODE, as in 4:gpu-node-1: so many more like a node "
+            f"that there is, 10,000 at most"
+        )
     row = engine.cluster.rows.get(NodeName(like))
     model: Node | None = engine.cluster.nodes[row] if row is not None else None
-    if count is None or not 0 < count <= 10_000 or model is None:
-        raise ConfigError(
-            f"--nodes: {text!r} must be COUNT:NODE, as in 4:gpu-node-1: so many more like one"
-        )
+    if model is None:
+        known = some_nodes(engine, like)
+        raise ConfigError(f"--nodes {text}: there is no node {like!r}; {known}")
     for index in range(count):
         name = NodeName(f"{like}-more-{index}")
         labels = {**model.labels, "kubernetes.io/hostname": str(name)}

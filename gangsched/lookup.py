@@ -70,6 +70,16 @@ def near(engine: Engine, name: str) -> str:
     return f"; did you mean {', '.join(found)}?" if found else ""
 
 
+def some_nodes(engine: Engine, like: str) -> str:
+    """Say how many nodes there are, and name some: those whose names are most like a name."""
+    there = sorted(str(name) for name in engine.cluster.rows)
+    if not there:
+        return "there are no nodes"
+    found = get_close_matches(like, there[:_COMPARED], _NEAR) or there[:_NEAR]
+    words = "such as " if len(there) > len(found) else ""
+    return f"of {len(there)} there are {words}{', '.join(found)}"
+
+
 def without_spec(state: GangState, own: Data | None) -> Data:
     """Say where a gang stands that has pods, and no object that declares it."""
     missing = state.missing()

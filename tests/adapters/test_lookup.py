@@ -8,7 +8,7 @@ from gangsched import tables
 from gangsched.config import ConfigError
 from gangsched.core import facts as f
 from gangsched.core.model import GangId, NodeName
-from gangsched.inquire import explain, when
+from gangsched.inquire import explain, what_if, when
 from gangsched.kube.errors import Forbidden, NotFound
 from gangsched.live import View
 from gangsched.lookup import ask, standing
@@ -159,3 +159,23 @@ def test_when_of_a_gang_that_exists_is_about_a_further_one(tmp_path):
     with console.capture() as capture:
         tables.show_when(found, console)
     assert "it exists already (Placed)" in capture.get()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (
+            "4:gpu-0",
+            r"--nodes 4:gpu-0: there is no node 'gpu-0'; of 4 there are such as a0, a1, a2",
+        ),
+        ("10:b", r"there is no node 'b'; of 4 there are such as b0"),
+        ("b0", r"--nodes: 'b0' must be COUNT:NODE, as in 4:gpu-node-1: so many more like a node"),
+        ("0:b0", r"10,000 at most"),
+        ("4:", r"must be COUNT:NODE"),
+    ],
+)
+def test_a_node_that_is_not_there_is_named_with_some_that_are(words, told):
+    engine = an_engine(*(node(name) for name in ("a0", "a1", "a2", "b0")))
+    view = View(engine, POLICIES, 2.0)
+    with pytest.raises(ConfigError, match=told):
+        what_if(view, view, [], [words])

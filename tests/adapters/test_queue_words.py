@@ -249,9 +249,15 @@ async def test_who_asks_is_not_told_of_others_wrong_objects(monkeypatch, schedul
         declare(scheduler, weight="heavy")
         return scheduler
 
+    async def nothing(*_):
+        return frozenset()
+
     monkeypatch.setattr(live, "read", read)
+    monkeypatch.setattr(live.leading, "tell", nothing)
+    monkeypatch.setattr(live.disruption, "protected", nothing)
     monkeypatch.setattr(live, "KubeClient", lambda _: contextlib.nullcontext())
-    assert await live.look(None, SchedulerConfig(), POLICIES) is scheduler
+    seen = await live.look(None, SchedulerConfig(), POLICIES)
+    assert seen.engine is scheduler.engine
     assert not caplog.messages
     declare(scheduler, weight="heavier")
     assert len(caplog.messages) == 1, "the scheduler itself says so in its log"

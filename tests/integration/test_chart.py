@@ -13,6 +13,7 @@ import pytest
 import yaml
 from cluster import Cluster
 from conftest import a_plane
+from pages import items
 from waiting import patience_s
 
 from gangsched.config import load_config
@@ -189,5 +190,7 @@ def test_the_first_guides_commands(helm, empty, tmp_path):
         assert [one["metadata"]["name"] for one in there] == ["training-operator"]
         run(helm, "uninstall", "training-operator", "-n", "kubeflow", env=variables)
         assert empty.json("get", "pytorchjob", "stays")["metadata"]["name"] == "stays"
+        (line,) = [one.text for one in items("docs/operations.md") if one.heading == "With Helm"]
+        assert "STATUS: deployed" in run(helm, *line.split()[1:], env=variables, cwd=ROOT)
     finally:
         server.shutdown()

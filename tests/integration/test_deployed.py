@@ -12,6 +12,7 @@ import pytest
 import yaml
 from cluster import Cluster
 from conftest import PROCESS, a_plane
+from pages import Shell
 from waiting import patience_s
 
 from gangsched.local.nodes import NodeFile
@@ -290,6 +291,16 @@ def test_a_support_bundle_has_no_secrets_and_no_names(deployed, home, tmp_path):
     code, said = deployed.gangsched("support-bundle", str(out))
     assert code == 2
     assert "exists; a bundle goes to a new file" in said
+
+
+def test_the_page_installs_and_upgrades(deployed, home, tmp_path):
+    """The page's commands on what is installed already: they may be given again."""
+    reader = Shell(tmp_path, deployed.plane.kubeconfig)
+    reader.walk("docs/operations.md", "Install", "Upgrade")
+    monitoring = ("apply", "--dry-run=server", "-k", str(MANIFESTS / "monitoring"))
+    refused = 'no matches for kind "ServiceMonitor"'
+    assert refused in deployed.kubectl(*monitoring, check=False)
+    assert refused in (MANIFESTS.parent / "docs" / "operations.md").read_text()
 
 
 def test_running_jobs_outlive_an_uninstallation(deployed, home):

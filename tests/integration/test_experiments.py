@@ -1,5 +1,6 @@
 """Hyperparameter search as the third guide shows it: trials run, the best of them is told."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from kubeflow.optimizer import (
     TrialConfig,
 )
 from kubeflow.trainer import CustomTrainer
+from pages import Shell
 from test_guides import blocks, needs_guides
 from test_pytorchjob import UNTIL_TOLD, listens, tell
 from waiting import patience_s
@@ -22,6 +24,7 @@ from gangsched.core.jobs.trial import EXPERIMENT_LABEL
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "search"
 GROUP = ("kubeflow.org", "v1beta1")
+ANSWER = "kubectl get experiment search -o jsonpath='{.status.currentOptimalTrial}'"
 
 
 @pytest.fixture
@@ -69,9 +72,11 @@ def wait_over(cluster, namespace, name="search", timeout_s=150) -> dict:
     return cluster.wait(over, f"experiment {name} to end", timeout_s)
 
 
-def test_a_search_runs_to_its_end_and_tells_the_best(laptop, home):
-    create(laptop, home, example())
-    done = wait_over(laptop, home)
+def test_a_search_runs_to_its_end_and_tells_the_best(laptop, home, tmp_path):
+    laptop.core.delete_namespaced_config_map("curve", home)  # the page makes it itself
+    said = Shell(tmp_path, laptop.plane.kubeconfig, home).walk("docs/jobs/experiment.md")
+    done = get(laptop, home)
+    assert json.loads(said[ANSWER]) == done["status"]["currentOptimalTrial"]
     status = done["status"]
     assert conditions(done)["Succeeded"]["reason"] == "ExperimentMaxTrialsReached"
     assert status["trialsSucceeded"] == len(status["succeededTrialList"]) == 6

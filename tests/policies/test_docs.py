@@ -2,13 +2,18 @@
 
 import re
 import sys
+import tomllib
 import types
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import yaml
 from builders import needs, node, templated, waiting
+from pages import everything
 from placements import an_instance
 
+from gangsched import plugins
+from gangsched.config import load_config
 from gangsched.core.cluster import Cluster
 from gangsched.core.policy import Placement
 from gangsched.core.snapshot import Snapshot
@@ -47,6 +52,24 @@ def test_it_passes_the_checker():
             placed += 1
             check_placement(instance.waiting, dict(result.nodes), instance.situation)
     assert placed > 30
+
+
+def test_the_settings_of_the_pages_are_taken(tmp_path, monkeypatch):
+    """Every block of settings, with what docs/policies.md declares as an entry point."""
+    (declared,) = everything("toml")
+    named = tomllib.loads(declared.text)["project"]["entry-points"]
+    the_policy()
+    real = plugins.entry_points
+
+    def found(*, group: str) -> list[EntryPoint]:
+        ours = named.get(group, {}).items()
+        return [*real(group=group), *(EntryPoint(name, value, group) for name, value in ours)]
+
+    monkeypatch.setattr(plugins, "entry_points", found)
+    for item in everything("settings"):
+        path = tmp_path / "settings.yaml"
+        path.write_text(item.text)
+        assert plugins.load_policies(load_config(path)).placer, item
 
 
 def test_every_alert_has_its_line_in_the_runbook():

@@ -5,12 +5,12 @@ import os
 import re
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from pages import Shell
 from waiting import patience_s
 
 from simulator.results import figures
@@ -171,23 +171,22 @@ def test_the_shipped_scenarios_run(name):
 
 
 def test_the_guide_of_the_page_works(tmp_path):
-    """The scenario of docs/simulator.md, on the output of sacct that it asks for."""
-    page = (EXAMPLES.parents[1] / "docs" / "simulator.md").read_text()
-    (text,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
-    (tmp_path / "my-cluster.yaml").write_text(textwrap.dedent(text))
-    (columns,) = re.findall(r"-o (\S+) > jobs.txt", page)
-    rows = [columns.replace(",", "|")]
-    rows += [
-        f"{n}|train|eve|vision|gpu|2024-01-01T0{n}:00:00|2024-01-01T0{n}:00:09|2024-01-02T00:00:00"
-        f"|2|cpu=8,gres/gpu=16,node=2|1-00:00:00"
-        for n in range(9)
-    ]
-    (tmp_path / "jobs.txt").write_text("\n".join([*rows, "9|late|eve|||Unknown|||||"]) + "\n")
-    done = gangsched("simulate", str(tmp_path / "my-cluster.yaml"), "--out", str(tmp_path / "out"))
-    assert done.returncode == 0, done.stderr
-    document = json.loads((tmp_path / "out" / "my-cluster" / "seed-0" / "run.json").read_text())
+    """The commands of docs/simulator.md, on the output of sacct that it asks for."""
+    reader = Shell(tmp_path)
+    said = reader.walk(
+        "docs/simulator.md",
+        "The simulator",
+        "From your own accounting to the policy to choose",
+        "When much goes wrong",
+        "Many runs, and better settings",
+    )
+    assert (tmp_path / "jobs.txt").read_text().startswith("JobID|JobName|User|")
+    done = tmp_path / "build" / "simulations" / "my-cluster" / "backfill=easy"
+    document = json.loads((done / "seed-0" / "run.json").read_text())
     assert document["figures"]["finished"] == 9
     assert sum(document["left_out"].values()) == 1
+    (tuned,) = [text for line, text in said.items() if line.startswith("gangsched tune")]
+    assert "best of 2 trials" in tuned
 
 
 def test_a_killed_run_leaves_nothing_half_done(path, tmp_path):

@@ -1,0 +1,18 @@
+"""Whether a test runs what the documentation says; see tests/pages.py."""
+
+import importlib
+import sys
+from pathlib import Path
+
+
+def run() -> dict[str, float]:
+    """Print what runs elsewhere, and return the share of what a test runs here."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+    pages = importlib.import_module("pages")
+    for line, why in pages.ELSEWHERE.items():
+        print(f"  elsewhere: {line}: {why}")
+    for page, changes in pages.CHANGED.items():
+        for old, new, why in changes:
+            print(f"  changed in {page}: {old!r} to {new!r}: {why}")
+    figures: dict[str, float] = pages.share()
+    return figures
