@@ -188,7 +188,8 @@ def start(plane: Plane, path: Path) -> list[str]:
 
 async def gate(plane: Plane, *, on: bool) -> None:
     """Put the admission policy that gates foreign pods in place, or take it away."""
-    from gangsched.local.bootstrap import apply, shipped  # noqa: PLC0415
+    from gangsched.local.bootstrap import apply  # noqa: PLC0415
+    from gangsched.shipped import shipped  # noqa: PLC0415
 
     async with KubeClient(plane.kubeconfig) as client:
         root = "/apis/admissionregistration.k8s.io/v1"

@@ -91,6 +91,7 @@ def queue(
 ) -> None:
     """Show the queues; or who waits in one, in turn, with expected starts."""
     from gangsched import inquire, tables  # noqa: PLC0415 -- the solver is heavy
+    from gangsched.changes import told  # noqa: PLC0415
 
     view = _view(config, Access(kubeconfig, context), snapshot)
     if name is None:
@@ -98,7 +99,8 @@ def queue(
         answer(rows, output, lambda: tables.show_queues(rows, console()))
         return
     rows = inquire.queue(view, name)
-    answer(rows, output, lambda: tables.show_queue(rows, name, console(), view.now_s))
+    notes = told(view.engine, name)
+    answer(rows, output, lambda: tables.show_queue(rows, name, console(), view.now_s, notes))
 
 
 def when(
@@ -143,6 +145,8 @@ def what_if(
     changed = _view(config, access, snapshot, **changes)
     changed.now_s = view.now_s
     rows = inquire.what_if(view, changed, quota or [], nodes or [])
+    for note in changed.notes:
+        typer.echo(f"note: {note}", err=True)
     answer(rows, output, lambda: tables.show_what_if(rows, console(), view.now_s))
 
 

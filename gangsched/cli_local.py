@@ -10,8 +10,9 @@ import typer
 from gangsched.cli_options import Output
 from gangsched.config import ConfigError
 from gangsched.local.nodes import load_nodes
-from gangsched.local.plane import Options, Plane, environment, instances
+from gangsched.local.plane import Options, Plane, chosen, environment, instances, there_are
 from gangsched.local.progress import shown
+from gangsched.local.restart import restart as start_again
 from gangsched.printing import answer, new_table, put
 from gangsched.printing import console as terminal
 
@@ -19,6 +20,9 @@ local = typer.Typer(no_args_is_help=True, help="A whole control plane on this ma
 
 console = terminal()
 Name = Annotated[str, typer.Option("--name", help="Which local control plane.")]
+Which = Annotated[
+    str | None, typer.Option("--name", help="Which local control plane; default: the only one.")
+]
 
 
 @local.command()
@@ -54,7 +58,7 @@ def up(
         raise ConfigError(f"--isolation: {isolation!r} is not allowed; use auto, root, user, none")
     plane = Plane(name)
     node_file = load_nodes(nodes)
-    options = Options(binding, isolation, monitoring=monitoring)  # type: ignore[arg-type]
+    options = Options(binding, isolation, monitoring=monitoring, topology=True)  # type: ignore[arg-type]
     with shown(console, "starting") as progress:
         plane.up(node_file, options, progress)
     info = plane.info()
@@ -69,7 +73,22 @@ def up(
 def down(name: Name = "default") -> None:
     """Stop a control plane and remove all it left."""
     stopped = Plane(name).down()
-    console.print(f"stopped {stopped} processes" if stopped else f"{name!r} was not running")
+    idle = f"{name!r} was not running{there_are()}"
+    console.print(f"stopped {stopped} processes" if stopped else idle, markup=False)
+
+
+@local.command()
+def restart(
+    program: Annotated[str | None, typer.Argument(help="default: all that ended")] = None,
+    name: Which = None,
+) -> None:
+    """Start a program of a control plane again; what is stored in it stays."""
+    plane = chosen(name)
+    done = start_again(plane, program)
+    for one in done:
+        console.print(f"{one.name} runs again, as process {one.pid}")
+    if not done:
+        console.print(f"all programs of local control plane {plane.name!r} run; name one of them")
 
 
 @local.command()
@@ -77,7 +96,7 @@ def status(
     name: Annotated[str | None, typer.Option("--name")] = None, output: Output = "table"
 ) -> None:
     """Show the control planes of this machine and their processes."""
-    planes = instances() if name is None else [Plane(name)]
+    planes = instances() if name is None else [chosen(name)]
     rows = [
         {
             "plane": plane.name,
@@ -101,30 +120,27 @@ def _show_programs(rows: list[dict[str, Any]], *, some: bool) -> None:
     for row in rows:
         table.add_row(row["plane"], row["program"], str(row["pid"]), row["state"])
     put(table, console)
+    for name in sorted({row["plane"] for row in rows if row["state"] == "ended"}):
+        console.print(f"start again what ended: gangsched local restart --name {name}")
 
 
 @local.command()
-def kubeconfig(name: Name = "default") -> None:
+def kubeconfig(name: Which = None) -> None:
     """Print the path of the administrator's kubeconfig."""
-    plane = Plane(name)
-    plane.info()
-    typer.echo(plane.kubeconfig)
+    typer.echo(chosen(name).kubeconfig)
 
 
 @local.command()
-def logs(
-    program: str, name: Name = "default", lines: Annotated[int, typer.Option("-n")] = 50
-) -> None:
+def logs(program: str, name: Which = None, lines: Annotated[int, typer.Option("-n")] = 50) -> None:
     """Print the end of a process's log."""
-    plane = Plane(name)
-    plane.info()
+    plane = chosen(name)
     plane.programs.get(program)
     typer.echo(plane.programs.tail(program, lines))
 
 
 @local.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
-def kubectl(context: typer.Context, name: Name = "default") -> None:
+def kubectl(context: typer.Context, name: Which = None) -> None:
     """Run the instance's own kubectl: gangsched local kubectl -- get pods."""
-    plane = Plane(name)
+    plane = chosen(name)
     command = [plane.info()["kubectl"], *context.args]
     raise typer.Exit(subprocess.run(command, env=environment(plane), check=False).returncode)

@@ -263,8 +263,10 @@ def one_sentence(error: ValidationError, subject: str) -> str:
     parts = []
     for item in error.errors()[:_ERRORS_SHOWN]:
         field = ".".join(str(part)[:_LETTERS_OF_FIELD] for part in item["loc"]) or "(whole)"
-        told = item["type"] in ("missing", "extra_forbidden") or isinstance(item["input"], dict)
-        got = "" if told else f" (got {shown(item['input'])})"
+        wrong, value = item["type"], item["input"]
+        told = wrong in ("missing", "extra_forbidden") or isinstance(value, dict)
+        told = told or (wrong == "value_error" and isinstance(value, list))
+        got = "" if told else f" (got {shown(value)})"
         said = item["msg"].removeprefix("Value error, ")
         parts.append(f"{field}: {said[:1].lower()}{said[1:]}{got}")
     more = error.error_count() - len(parts)

@@ -10,7 +10,6 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from gangsched.kube.errors import Invalid, KubeError, NotFound
 from gangsched.local.nodes import load_nodes
 from gangsched.local.plane import Binding, Options, Plane
 from gangsched.local.progress import shown
+from gangsched.shipped import folder
 
 _POLL_S = 0.5
 _TIMEOUT_S = 180.0
@@ -65,17 +65,17 @@ class _Seen:
 
 def run(console: Console, binding: Binding = "extender") -> bool:
     """Run the demo; return whether all three gangs did what they should."""
-    root = Path(str(files("gangsched").joinpath("..")))
+    examples = folder("examples")
     plane = Plane("demo")
     plane.down()
     started_s = time.monotonic()
-    nodes = load_nodes(root / "examples/demo-nodes.yaml")
+    nodes = load_nodes(examples / "demo-nodes.yaml")
     with shown(console, "starting") as progress:
         plane.up(nodes, Options(binding=binding), progress)
     up_s = time.monotonic() - started_s
     console.print(f"control plane and 102 nodes up in {up_s:.0f} s ({binding} binding)")
     try:
-        seen = asyncio.run(_watch(plane.kubeconfig, root / "examples", console))
+        seen = asyncio.run(_watch(plane.kubeconfig, examples, console))
     finally:
         plane.down()
     return _summary(console, seen, time.monotonic() - started_s)

@@ -22,8 +22,10 @@ from gangsched.kube.depth import bounded
 from gangsched.kube.errors import KubeError, NotFound
 from gangsched.kube.quantities import seconds
 from gangsched.kube.users import POLICY
-from gangsched.local.bootstrap import shipped
+from gangsched.leading import INSTALL, standing
+from gangsched.local.plane import serving
 from gangsched.operators.neighbours import kinds_of_others
+from gangsched.shipped import shipped
 
 Json = dict[str, Any]
 Level = Literal["ok", "warn", "fail"]
@@ -141,25 +143,13 @@ def _properties(crd: Json) -> set[str]:
 
 
 async def _running(client: KubeClient, home: str) -> AsyncIterator[Finding]:
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{home}/leases/gangsched"
-    try:
-        spec = (await _get(client, path))["spec"]
-    except NotFound:
-        yield Finding(
-            "warn",
-            "running",
-            f"there is no Lease {home}/gangsched: gangsched has not led here",
-            "kubectl apply --server-side -k manifests/overlays/extender; a single process "
-            "without leader_elect holds none",
-        )
-        return
-    holder = spec.get("holderIdentity")
-    ago_s = time.time() - seconds(spec.get("renewTime") or "")
-    if holder and ago_s < 60.0:
-        yield Finding("ok", "running", f"{holder} leads")
-    else:
-        mend = f"kubectl logs -n {home} deploy/gangsched"
-        yield Finding("fail", "running", f"nobody leads since {ago_s:.0f} s", mend)
+    found = await standing(client, f"{home}/gangsched")
+    yield Finding(found.level, "running", found.said, found.mend)
+    plane = serving(client.server)
+    ended = [one for one in plane.programs.ended() if one != "gangsched"] if plane else []
+    if plane and ended:
+        said = f"{_names(ended)} of local control plane {plane.name!r} ended"
+        yield Finding("fail", "running", said, f"gangsched local restart --name {plane.name}")
 
 
 async def _rights(client: KubeClient, home: str) -> AsyncIterator[Finding]:
@@ -205,8 +195,7 @@ async def _rights(client: KubeClient, home: str) -> AsyncIterator[Finding]:
         {f"{one[2]} {one[1]}" for one, yes in zip(asked, allowed, strict=True) if not yes}
     )
     if lacking:
-        mend = "kubectl apply --server-side -k manifests/overlays/extender"
-        yield Finding("fail", "rights", f"the account may not {_names(lacking)}", mend)
+        yield Finding("fail", "rights", f"the account may not {_names(lacking)}", INSTALL)
     else:
         yield Finding("ok", "rights", f"the account has its {len(asked)} rights")
 

@@ -12,6 +12,7 @@ import msgspec
 import yaml
 
 from gangsched.api import names
+from gangsched.changes import add_nodes, change_quota, noted, told
 from gangsched.config import ConfigError
 from gangsched.core import facts as f
 from gangsched.core.accounts.tree import label, number
@@ -22,15 +23,13 @@ from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.core.jobs.model import Observed
 from gangsched.core.jobs.reconcile import reconcile
 from gangsched.core.jobs.step import Clock
-from gangsched.core.model import GPU, Estimate, GangId, Node, NodeName
-from gangsched.core.numbers import whole
+from gangsched.core.model import GPU, Estimate, GangId
 from gangsched.core.planner import make_plan
-from gangsched.core.queues import Quota
 from gangsched.core.refusal import Refusal, plural
 from gangsched.core.snapshot import Asked, Reserved
 from gangsched.kube import groups
 from gangsched.kube.counsel import Advisor
-from gangsched.kube.quantities import DecodeError, quantity
+from gangsched.kube.quantities import DecodeError
 from gangsched.kube.queue_status import pending_and_admitted
 from gangsched.kube.stamps import stamp
 from gangsched.live import View
@@ -38,6 +37,7 @@ from gangsched.lookup import OwnWords, called, near, without_spec
 from gangsched.operators.parse import InvalidJobError, parse
 
 Data = dict[str, Any]
+
 
 # -- explain ------------------------------------------------------------------------------------
 
@@ -84,7 +84,7 @@ def explain(view: View, name: str, own: OwnWords = lambda _: None) -> Data:
     refusal, kept = _refusal(view, GangId(gang))
     if refusal is not None:
         found["reason"] = refusal.reason.value
-        found["message"] = refusal.message
+        found["message"] = f"{refusal.message} {view.strays(GangId(gang))}".strip()
         found["wouldHelp"] = [one.message for one in refusal.remedies]
     else:
         found["reason"] = "WouldStart"
@@ -169,6 +169,9 @@ def queues(view: View) -> list[Data]:
                     "nominal": None
                     if (n := usage.tree.nominal(name, key)) is None
                     else number(key, n),
+                    "written": number(key, quota.nominal)
+                    if (quota := usage.tree.quota(name, key)) is not None
+                    else None,
                     "used": number(key, usage.used(name, key)),
                     "borrowed": number(
                         key, max(usage.used(name, key) - n, 0) if n is not None else 0
@@ -176,6 +179,7 @@ def queues(view: View) -> list[Data]:
                 }
                 for key in keys
             ]
+            row["told"] = told(engine, name)
         else:
             row["problem"] = usage.tree.problems.get(name, "")
         found.append(row)
@@ -310,15 +314,18 @@ def _group_of(job: Data, path: Path, now_s: float) -> Data:
 def what_if(view: View, changed: View, quotas: Iterable[str], nodes: Iterable[str]) -> list[Data]:
     """Compare when waiting gangs start with and without changes; both views are of one cluster.
 
+    What is to be known of the changes are the notes of the changed view.
+
     Raises:
         ConfigError: a change is not understood.
 
     """
     before = view.predictions()
     for text in quotas:
-        _quota(changed, text)
+        change_quota(changed.engine, text, changed.now_s)
     for text in nodes:
-        _nodes(changed, text)
+        add_nodes(changed.engine, text, changed.now_s)
+    changed.notes = noted(view.engine, changed.engine)
     after = changed.predictions()
     rows = []
     for gang, one in before.items():
@@ -335,43 +342,3 @@ def what_if(view: View, changed: View, quotas: Iterable[str], nodes: Iterable[st
             }
         )
     return rows
-
-
-def _quota(view: View, text: str) -> None:
-    """Read `QUEUE:RESOURCE[/KIND]=NOMINAL`."""
-    name, _, rest = text.partition(":")
-    resource, _, amount = rest.rpartition("=")
-    known = view.engine.ledger.usage.tree.queues.get(name)
-    if known is None or not resource or not amount:
-        names = ", ".join(sorted(view.engine.ledger.usage.tree.queues))
-        raise ConfigError(
-            f"--quota: {text!r} must be QUEUE:RESOURCE=AMOUNT, as in team-a:nvidia.com/gpu=16; "
-            f"the queues are: {names}"
-        )
-    kind = ""
-    if resource.startswith(GPU + "/"):
-        resource, kind = GPU, resource.removeprefix(GPU + "/")
-    try:
-        nominal = quantity("cpu" if resource == GPU else resource, amount)
-    except DecodeError as error:
-        raise ConfigError(f"--quota: {error}") from error
-    rest_of = tuple(quota for quota in known.quotas if quota.key != (resource, kind))
-    old = next((quota for quota in known.quotas if quota.key == (resource, kind)), None)
-    fresh = replace(old or Quota(resource, 0, kind), nominal=nominal)
-    view.engine.observe(f.QueueSeen(replace(known, quotas=(*rest_of, fresh))), view.now_s)
-
-
-def _nodes(view: View, text: str) -> None:
-    """Read `COUNT:LIKE`: so many more nodes like one that there is."""
-    number, _, like = text.partition(":")
-    count = whole(number)
-    row = view.engine.cluster.rows.get(NodeName(like))
-    model: Node | None = view.engine.cluster.nodes[row] if row is not None else None
-    if count is None or not 0 < count <= 10_000 or model is None:
-        raise ConfigError(
-            f"--nodes: {text!r} must be COUNT:NODE, as in 4:gpu-node-1: so many more like one"
-        )
-    for index in range(count):
-        name = NodeName(f"{like}-more-{index}")
-        labels = {**model.labels, "kubernetes.io/hostname": str(name)}
-        view.engine.observe(f.NodeSeen(replace(model, name=name, labels=labels)), view.now_s)

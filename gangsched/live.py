@@ -1,13 +1,14 @@
 """A look at the live cluster: everything read once, nothing changed."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gangsched import lookup
+from gangsched import leading, lookup
 from gangsched.config import SchedulerConfig
 from gangsched.core import facts as f
 from gangsched.core import orders as o
@@ -18,7 +19,7 @@ from gangsched.core.model import GangId
 from gangsched.core.policy import Policies
 from gangsched.core.snapshot import Asked
 from gangsched.journal import Recalled, recall
-from gangsched.kube import disruption
+from gangsched.kube import disruption, receivers
 from gangsched.kube.access import Access
 from gangsched.kube.client import KubeClient
 from gangsched.kube.counsel import budget_of
@@ -42,6 +43,9 @@ class View:
     effort: Effort = field(default_factory=Effort)
     budget: Budget | None = None
     protected: frozenset[GangId] = frozenset()
+    notes: list[str] = field(default_factory=list)
+    strays: Callable[[GangId], str] = lambda _: ""
+    """Returns a sentence on pods of a gang that name another scheduler."""
 
     def predictions(self) -> dict[GangId, Prediction]:
         """Run the scheduler forward."""
@@ -50,10 +54,20 @@ class View:
 
 
 async def look(access: Access, config: SchedulerConfig, policies: Policies) -> View:
-    """Read the cluster."""
-    async with KubeClient(access) as client:
-        seen = await read(client, config, policies)
-        protected = await disruption.protected(client, seen.engine)
+    """Read the cluster.
+
+    Whoever asks of one thing is not told of others' objects that are wrong: these have a status.
+    """
+    logger = logging.getLogger(receivers.__name__)
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        async with KubeClient(access) as client:
+            await leading.tell(client, config.lease)
+            seen = await read(client, config, policies)
+            protected = await disruption.protected(client, seen.engine)
+    finally:
+        logger.setLevel(before)
     return View(
         seen.engine,
         policies,
@@ -63,6 +77,7 @@ async def look(access: Access, config: SchedulerConfig, policies: Policies) -> V
         effort_of(config),
         budget_of(config),
         protected,
+        strays=seen.status.strays.said,
     )
 
 

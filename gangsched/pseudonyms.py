@@ -39,7 +39,7 @@ class Pseudonyms:
                     places = {k: v for k, v in node.labels.items() if not k.startswith(_TELLING)}
                     self._learn(*places.values())
                 case f.QueueSeen(queue):
-                    self._learn(queue.name, *queue.namespaces)
+                    self._learn(queue.name, queue.parent, queue.broken, *queue.namespaces)
                 case f.PodSeen():
                     self._pod(fact)
                 case f.PastSeen():
@@ -57,6 +57,10 @@ class Pseudonyms:
                     self._learn(booking.name, *booking.queues, *booking.namespaces)
                 case _:
                     pass
+
+    def learn_names(self, names: Iterable[str]) -> None:
+        """Learn what else is a name: those it knows already keep their digests."""
+        self._learn(*names)
 
     def _run(self, gang: str, number: int) -> str:
         return f"{self._digest(stem(GangId(gang)))}-{number}"

@@ -9,6 +9,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from gangsched.core.refusal import plural
+from gangsched.legends import LEGEND_OF_QUEUES, LEGEND_OF_STARTS, changed, explain, nominal
 from gangsched.printing import moment, new_table, put, say
 
 Data = dict[str, Any]
@@ -82,23 +84,30 @@ def _start(start: Data | None, reason: str) -> list[tuple[str, str]]:
 
 
 def show_queues(rows: Iterable[Data], console: Console) -> None:
-    """Print all queues."""
+    """Print all queues, what is to be known of some, and in a terminal what the columns are."""
+    notes: list[tuple[str, str]] = []
     table = new_table("QUEUE", "RESOURCE", "NOMINAL", "USED", "LOAN", "WAIT", "RUN", "SHARE")
     for row in rows:
         name = "  " * row.get("depth", 0) + row["queue"]
+        notes += [(row["queue"], sentence) for sentence in row.get("told", ())]
         counts = (str(row["pending"]), str(row["admitted"]), f"{row.get('share', 0):.2f}")
         if row.get("problem"):
-            table.add_row(name, escape(row["problem"]), "", "", "", *counts)
+            notes.append((row["queue"], row["problem"]))
+            table.add_row(name, "cannot be used", "", "", "", *counts)
             continue
         quotas = row.get("quotas") or [{"resource": "", "nominal": "", "used": "", "borrowed": ""}]
         for at, quota in enumerate(quotas):
-            cells = (quota["resource"], quota["nominal"] or "-", quota["used"], quota["borrowed"])
+            cells = (quota["resource"], nominal(quota), quota["used"], quota["borrowed"])
             table.add_row("" if at else name, *cells, *(("", "", "") if at else counts))
     put(table, console)
+    explain(console, notes, LEGEND_OF_QUEUES)
 
 
-def show_queue(rows: list[Data], name: str, console: Console, now_s: float) -> None:
-    """Print who waits in a queue."""
+def show_queue(
+    rows: list[Data], name: str, console: Console, now_s: float, told: Iterable[str] = ()
+) -> None:
+    """Print what is to be known of a queue, and who waits in it."""
+    explain(console, [(name, sentence) for sentence in told])
     if not rows:
         console.print(f"nobody waits in queue {name}")
         return
@@ -140,13 +149,19 @@ def show_what_if(rows: list[Data], console: Console, now_s: float) -> None:
     for row in rows:
         gained = row["gained_s"]
         then = _in(row["then"], now_s) if row["then"] else "?"
-        gain = "" if gained is None else ("-" if gained < 0 else "") + _long(abs(gained))
+        gain = changed(row)
+        if gained is not None:
+            gain = ("-" if gained < 0 else "") + _long(abs(gained))
         now = _in(row["now"], now_s) if row["now"] else "?"
         table.add_row(row["gang"], row["queue"], now, then, gain)
     put(table, console)
+    if any(row["now"] is None or row["then"] is None for row in rows):
+        console.print(LEGEND_OF_STARTS)
     known = [row["gained_s"] for row in rows if row["gained_s"] is not None]
     if known:
-        console.print(f"mean gain {_long(max(sum(known) / len(known), 0))} over {len(known)} gangs")
+        mean = sum(known) / len(known)
+        sign = "-" if mean < 0 else ""
+        console.print(f"mean gain {sign}{_long(abs(mean))} over {plural(len(known), 'gang')}")
 
 
 def show_differences(rows: list[Data], said: str, console: Console) -> None:

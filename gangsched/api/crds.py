@@ -96,6 +96,15 @@ def _quota_rules(schema: Schema) -> None:
         }
     )
     quotas["items"]["x-kubernetes-validations"] = rules
+    limit = schema["spec"]["properties"]["userLimits"]["additionalProperties"]
+    limit["maxLength"] = _QUANTITY_LETTERS
+    limit["x-kubernetes-validations"] = [
+        {
+            "rule": "isQuantity(string(self)) && !quantity(string(self)).isLessThan(quantity('0'))",
+            "message": "a limit must be a quantity of 0 or more",
+            "messageExpression": "string(self) + ' is given; a quantity of 0 or more is allowed'",
+        }
+    ]
 
 
 def _said(sentence: str, value: str) -> str:

@@ -10,9 +10,11 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gangsched.core.accounts.supply import Supply
 from gangsched.core.bounds import AMOUNT, PODS_OF_NODE
 from gangsched.core.filters import Filters
 from gangsched.core.model import GPU, PODS, Node, NodeName, PodNeeds, Requests
+from gangsched.core.queues import MIG_PREFIX
 from gangsched.core.topology import HOST, HOST_LABEL, Topology, Tree
 
 Ints = NDArray[np.int64]
@@ -256,6 +258,18 @@ class Nodes:
             score += weight * self.filters.matches_term(self.live, term)
         score.flags.writeable = False
         return score
+
+    def supply(self) -> Supply:
+        """Return what queues may have quotas of."""
+        return self.still("supply", self._supply)
+
+    def _supply(self) -> Supply:
+        most = self.allocatable[self.live].max(axis=0, initial=0)
+        names = {name for name, one in zip(self.resources, most, strict=True) if one > 0}
+        if any(name.startswith(MIG_PREFIX) for name in names):
+            names.add(GPU)  # parts of GPUs count as such
+        models = {node.gpu_model for node in self.nodes if node is not None} - {""}
+        return Supply(frozenset(names), frozenset(models))
 
     def still(self, what: Hashable, find: Callable[[], T]) -> T:
         """Return what follows from the nodes alone: found once, until they change."""

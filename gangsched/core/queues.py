@@ -100,7 +100,8 @@ class Queue:
     `highest_priority` what priority its gangs and those of the queues below it may have.
     `order` names the order policy inside it ("" for the cluster's). `strict` lets nobody pass a
     gang that cannot start. `exclusive` is the coarsest level whose domains a gang may have for
-    itself ("": none). `firm_loans` lets gangs borrow that may not be stopped.
+    itself ("": none). `firm_loans` lets gangs borrow that may not be stopped. `broken` says what is
+    wrong with a declaration that cannot be read, and nothing else is known of such a queue.
     """
 
     name: str
@@ -123,6 +124,7 @@ class Queue:
     stop: Stop = Stop.NONE
     exclusive: str = ""
     firm_loans: bool = False
+    broken: str = ""
 
     def admits(self, namespace: str) -> bool:
         """Tell whether gangs of a namespace may use it."""

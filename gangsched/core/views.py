@@ -16,12 +16,13 @@ from gangsched.core.bounds import KINDS
 from gangsched.core.cluster import Cluster
 from gangsched.core.gangs import GangState
 from gangsched.core.loops import Loops
-from gangsched.core.members import Limits, MemberState, State
+from gangsched.core.members import Limits, MemberState, Stage, State
 from gangsched.core.model import (
     Alike,
     Gang,
     GangId,
     NodeName,
+    PodName,
     PodNeeds,
     PodUid,
     Requests,
@@ -250,6 +251,14 @@ class Views:
         if found is None or found[0].held_back or found[1].stage is None:
             return None
         return found[1].node
+
+    def awaited(self, gang: GangId, name: PodName) -> NodeName | None:
+        """Return the node that is reserved for a pod of which no fact has come yet."""
+        state = self.gangs.get(gang)
+        member = state.members.get(name) if state is not None else None
+        if state is None or member is None or state.held_back or member.pod is not None:
+            return None
+        return member.node if member.stage is Stage.RESERVED else None
 
     def unadvised(self, limit: int, now_s: float) -> tuple[tuple[Waiting, Refusal], ...]:
         """Return refused gangs to think about, at most `limit`; they count as advised now."""

@@ -8,6 +8,7 @@ JSON: k8s.io/kube-scheduler/extender/v1, whose fields carry no tags, hence the G
 """
 
 import asyncio
+import contextlib
 import logging
 import ssl
 from collections.abc import Sequence
@@ -16,9 +17,10 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
+from gangsched.api import names
 from gangsched.core import facts as f
 from gangsched.core import orders as o
-from gangsched.core.model import NodeName, PodUid
+from gangsched.core.model import GangId, NodeName, PodName, PodUid
 from gangsched.kube.receivers import OUR_MARK
 from gangsched.kube.scheduler import Scheduler
 
@@ -26,10 +28,15 @@ log = logging.getLogger(__name__)
 
 _BODY_MAX = 64 * 2**20  # the names of 100,000 nodes and a large pod fit in less
 _HOLD_MARGIN_S = 15.0
+_SEEN_S = 10.0
+"""How far our watch of pods may be behind kube-scheduler's."""
 
 
 class _Metadata(msgspec.Struct):
     uid: str = ""
+    name: str = ""
+    namespace: str = ""
+    labels: dict[str, str] | None = None
 
 
 class _Pod(msgspec.Struct):
@@ -73,16 +80,25 @@ class Extender:
         self._hold_s = barrier_s + _HOLD_MARGIN_S
         self._held: dict[PodUid, list[asyncio.Future[str]]] = {}
         self._asleep: dict[PodUid, None] = {}
+        self._ahead: dict[PodUid, asyncio.Event] = {}
+        """Pods that kube-scheduler saw before we did, until we do."""
 
     # -- orders -------------------------------------------------------------------------------
 
     def prepare(self, order: o.Prepare) -> None:
         """Let kube-scheduler have the pod: ungate it, or wake one that it put aside."""
+        self._catch_up(order.uid)
         if order.gated:
             self._scheduler.pods.start(self._ungate(order))
         elif self._asleep.pop(order.uid, False) is None:
             # A pod an extender turned away waits for "any cluster event": make one.
             self._scheduler.pods.start(self._scheduler.pods.wake(order))
+
+    def _catch_up(self, uid: PodUid) -> None:
+        """Let what came for a pod before it was seen go on."""
+        seen = self._ahead.pop(uid, None)
+        if seen is not None:
+            seen.set()
 
     async def _ungate(self, order: o.Prepare) -> None:
         await self._scheduler.pods.ungate(order)
@@ -115,16 +131,17 @@ class Extender:
             args = _filter_args.decode(await request.read())
         except msgspec.DecodeError as error:
             return self._reply(_FilterResult(Error=f"{OUR_MARK} malformed ExtenderArgs: {error}"))
-        return self._reply(self._look_up(PodUid(args.Pod.metadata.uid), args.NodeNames))
+        return self._reply(self._look_up(args.Pod.metadata, args.NodeNames))
 
-    def _look_up(self, uid: PodUid, offered: list[str] | None) -> _FilterResult:
+    def _look_up(self, pod: _Metadata, offered: list[str] | None) -> _FilterResult:
+        uid = PodUid(pod.uid)
         if not self._scheduler.acts():
             return _FilterResult(Error=f"{OUR_MARK} reservations are not known here (yet)")
         if offered is None:
             return _FilterResult(
                 Error=f"{OUR_MARK} NodeNames is missing: set nodeCacheCapable: true"
             )
-        node = self._scheduler.engine.reservation(uid)
+        node = self._scheduler.engine.reservation(uid) or self._awaited(uid, pod)
         if node is None:
             self.asleep(uid)
             reason = f"{OUR_MARK} the gang of this pod is not placed yet"
@@ -139,6 +156,21 @@ class Extender:
         )
         return _FilterResult(FailedNodes=dict.fromkeys(offered, f"{OUR_MARK} {reason}"))
 
+    def _awaited(self, uid: PodUid, pod: _Metadata) -> NodeName | None:
+        """Return the node of a pod that was made for its reserved place, and is not seen here yet.
+
+        kube-scheduler often hears of such a pod first, since it has no gate. It is at the barrier
+        only when it was seen, and is what was planned.
+        """
+        if self._scheduler.engine.pod(uid) is not None:
+            return None
+        group = (pod.labels or {}).get(names.POD_GROUP_LABEL, "")
+        gang, name = f"{pod.namespace}/{group}", f"{pod.namespace}/{pod.name}"
+        node = self._scheduler.engine.awaited(GangId(gang), PodName(name))
+        if node is not None:
+            self._ahead.setdefault(uid, asyncio.Event())
+        return node
+
     async def _on_bind(self, request: web.Request) -> web.Response:
         try:
             args = _bind_args.decode(await request.read())
@@ -149,6 +181,12 @@ class Extender:
     async def _hold(self, uid: PodUid, node: NodeName) -> str:
         """Keep the call at the barrier; return the empty string once the pod is bound."""
         scheduler = self._scheduler
+        seen = self._ahead.get(uid)
+        if seen is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_SEEN_S):
+                    await seen.wait()
+            self._ahead.pop(uid, None)
         if not scheduler.acts() or scheduler.engine.reservation(uid) != node:
             return f"{OUR_MARK} {node} is not reserved for this pod"
         held = asyncio.get_running_loop().create_future()
@@ -176,6 +214,7 @@ class Extender:
     def forget(self, uid: PodUid) -> None:
         """Drop what is remembered of a pod that is gone."""
         self._asleep.pop(uid, None)
+        self._catch_up(uid)
         self._answer(uid, "the pod is gone")
 
 

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from gangsched.core import facts as f
+from gangsched.core.queues import Queue
 from gangsched.kube import groups, queues
 from gangsched.kube.declared_status import DeclaredStatus
 from gangsched.kube.quantities import DecodeError
@@ -116,6 +117,16 @@ class Queues(Declaration):
         if new:
             for fact in queues.gpu_time(raw):
                 scheduler.observe(fact)
+
+    def malformed(self, raw: bytes, message: str) -> None:
+        """Tell the object's owner; without a valid declaration before, nobody may use the queue."""
+        super().malformed(raw, message)
+        scheduler = self.scheduler
+        _, name, _ = groups.group_key(raw)
+        known = scheduler.engine.queues.get(name)
+        if known is None or known.broken:
+            said = message.removeprefix(f"Queue {name}: ")
+            scheduler.observe(f.QueueSeen(Queue(name, broken=said)))
 
     def namespaces_changed(self) -> None:
         """Read all valid declarations again: others may use the queues now."""

@@ -30,6 +30,8 @@ KAI = "scheduling.run.ai"
 UPSTREAM = "scheduling.k8s.io"
 WORKLOAD = "workload"
 JOB, STATEFUL, RAY = "job", "statefulset", "raycluster"
+GROUPS = frozenset({PLUGINS, VOLCANO, KAI, UPSTREAM, WORKLOAD})
+"""Of these the pods themselves name the object that declares their gang."""
 
 _VOLCANO_KEYS = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 _KAI_KEY = "pod-group-name"

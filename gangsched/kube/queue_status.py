@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from gangsched.core.accounts.supply import lacking
 from gangsched.core.accounts.tree import number
 from gangsched.core.bounds import SPENT_ROWS
 from gangsched.core.engine import Engine, State
@@ -11,11 +12,13 @@ from gangsched.core.forecast import Prediction
 from gangsched.core.model import GangId
 from gangsched.core.queueing.horizon import booked_rows
 from gangsched.core.queues import Stop
+from gangsched.core.refusal import plural
 from gangsched.kube.client import KubeClient
-from gangsched.kube.declared_status import DeclaredStatus, Ready
+from gangsched.kube.declared_status import Condition, DeclaredStatus
 from gangsched.kube.stamps import stamp
 
 _EVERY_S = 2.0
+_TOLD = 3
 _SPENT_EVERY_S = 30.0
 """GPU time moves all the time: written so often, a restart loses no more than that."""
 
@@ -27,7 +30,7 @@ class QueueStatusWriter:
         self, client: KubeClient, now_s: Callable[[], float], *, name_gangs: bool = False
     ) -> None:
         """`name_gangs` lets everybody who may read a Queue read which gang is next in it."""
-        self.queues = DeclaredStatus(client, "Queue", "queues")
+        self.queues = DeclaredStatus(client, "Queue", "queues", warns=True)
         self.reservations = DeclaredStatus(client, "Reservation", "reservations")
         self._now_s = now_s
         self._name_gangs = name_gangs
@@ -65,14 +68,14 @@ class QueueStatusWriter:
     async def _write_queue(
         self, engine: Engine, name: str, status: dict[str, Any], now_s: float, *, spent: bool
     ) -> None:
-        tree = engine.ledger.usage.tree
-        problem = self.queues.problems.get(name) or tree.problems.get(name)
-        ready = Ready(not problem, "Invalid" if problem else "Valid", problem or "")
+        problem = self.queues.problems.get(name) or engine.ledger.usage.tree.problems.get(name)
+        ready = Condition(not problem, "Invalid" if problem else "Valid", problem or "")
+        conditions = (ready,) if problem else (ready, quotas_effective(engine, name))
 
         def time_spent() -> dict[str, Any]:
             return {"asOf": stamp(now_s), "spent": spent_status(engine, name, now_s)}
 
-        if not await self.queues.write(name, status, ready, beside=time_spent, anyway=spent):
+        if not await self.queues.write(name, status, *conditions, beside=time_spent, anyway=spent):
             self._spent.pop(name, None)
 
 
@@ -131,11 +134,12 @@ def queue_status(
         )
     usage.capacity = engine.capacity()
     head = head_of(engine, waiting, predictions, now_s)
-    message = f"{pending} wait, {admitted} have their room."
+    message = f"{plural(pending, 'gang')} waiting, {admitted} running or starting."
     if tree.queues[name].stop is not Stop.NONE:
         message = f"on hold; {message}"
-    if name in tree.problems:
-        message = tree.problems[name]
+    told = [*tree.told(name), *lacking(tree.queues[name], engine.cluster.supply())]
+    if told:
+        message = f"{several(told)}."
     return {
         "message": message,
         "pending": pending,
@@ -144,6 +148,22 @@ def queue_status(
         "quotas": quotas,
         "head": head,
     }
+
+
+def quotas_effective(engine: Engine, name: str) -> Condition:
+    """Return whether all quotas of a queue count as they are written."""
+    tree = engine.ledger.usage.tree
+    lowered = list(tree.lowered.get(name, {}).values())
+    absent = lacking(tree.queues[name], engine.cluster.supply())
+    reason = "LargerThanParent" if lowered else "NoSuchNode" if absent else "AsWritten"
+    told = [*lowered, *absent]
+    return Condition(not told, reason, f"{several(told)}." if told else "", "QuotasEffective")
+
+
+def several(sentences: list[str]) -> str:
+    """Write some of several sentences about one object."""
+    more = len(sentences) - _TOLD
+    return "; ".join(sentences[:_TOLD]) + (f"; and {more} more" if more > 0 else "")
 
 
 def head_of(

@@ -56,7 +56,7 @@ def queue(raw: bytes, priorities: dict[str, int], namespaces: Namespaces) -> Que
         namespaces=frozenset(allowed),
         open_to_all=not spec.namespaces and spec.namespaceSelector is None,
         user_limits=tuple(
-            (resource, _amount(resource, value, f"{subject}: spec.userLimits"))
+            (resource, amount(resource, value, f"{subject}: spec.userLimits[{resource}]"))
             for resource, value in sorted(spec.userLimits.items())
         ),
         budgets=tuple(
@@ -88,24 +88,30 @@ def _class(name: str, which: str, subject: str, priorities: dict[str, int]) -> i
 def _quota(spec: QuotaSpec, subject: str) -> Quota:
     where = f"{subject}: spec.quotas[{spec.resource}]"
 
-    def amount(field: str, value: int | str | None) -> int | None:
-        return None if value is None else _amount(spec.resource, value, f"{where}.{field}")
+    def limit(field: str, value: int | str | None) -> int | None:
+        return None if value is None else amount(spec.resource, value, f"{where}.{field}")
 
     return Quota(
         spec.resource,
-        _amount(spec.resource, spec.nominal, f"{where}.nominal"),
+        amount(spec.resource, spec.nominal, f"{where}.nominal"),
         spec.gpuKind,
-        amount("borrowingLimit", spec.borrowingLimit),
-        amount("lendingLimit", spec.lendingLimit),
+        limit("borrowingLimit", spec.borrowingLimit),
+        limit("lendingLimit", spec.lendingLimit),
     )
 
 
-def _amount(resource: str, value: float | str, where: str) -> int:
-    """Return a quantity in the unit of quotas: GPUs in thousandths."""
+def amount(resource: str, value: float | str, where: str) -> int:
+    """Return a quantity in the unit of quotas: GPUs in thousandths.
+
+    Raises:
+        DecodeError: it is no quantity, negative, or more than any cluster has.
+
+    """
+    counted = "cpu" if resource == GPU else resource
     try:
-        found = quantity("cpu" if resource == GPU else resource, value)
+        found = quantity(counted, value)
     except DecodeError as error:
-        said = str(error).removeprefix("cpu: ") if resource == GPU else error
+        said = str(error).removeprefix(f"{counted}: ")  # `where` names the resource
         raise DecodeError(f"{where}: {said}") from error
     if found >= 1 << 60:
         raise DecodeError(f"{where}: {shown(value)} is more than any cluster has")

@@ -175,8 +175,8 @@ class PodsSeen(Receiver):
         fact = scheduler.engine.as_known(self._read(pod, claims))
         waits = fact.gang is not None and fact.node is None
         scheduler.volumes.wait(self, fact.uid, raw, claims.lacks if waits else None)
-        if fact.gang is None and fact.node is None:
-            return  # another scheduler's pod, and it takes no room yet
+        if scheduler.status.strays.meet(pod, fact, scheduler.names):
+            return
         known = scheduler.engine.pod(fact.uid)
         if fact.gang is not None:
             same = known is not None and known.gang == fact.gang and not known.invalid
@@ -237,6 +237,7 @@ class PodsSeen(Receiver):
     def gone(self, uid: str, raw: bytes | None) -> None:
         """Take note that an object was deleted."""
         self._needs.pop(uid, None)
+        self.scheduler.status.strays.forget(uid)
         self.scheduler.volumes.forget(uid)
         if self.scheduler.binding is not None:
             self.scheduler.binding.forget(PodUid(uid))

@@ -18,12 +18,13 @@ from gangsched.core.model import GangId
 from gangsched.core.orders import Release, Report, Reserve
 from gangsched.core.refusal import Reason
 from gangsched.core.snapshot import Reserved
-from gangsched.kube import foreign
+from gangsched.kube import foreign, strays
 from gangsched.kube.client import KubeClient
 from gangsched.kube.errors import Invalid, KubeError, NotFound, Throttled, Unavailable
 from gangsched.kube.lanes import Lanes
 from gangsched.kube.paths import named
 from gangsched.kube.stamps import stamp
+from gangsched.kube.strays import Strays
 from gangsched.kube.words import WARNINGS, Word, adopted, as_data, readable, remedies
 
 log = logging.getLogger(__name__)
@@ -85,6 +86,7 @@ class Status:
     told: Callable[[str, GangId], str] = lambda text, _: text
     """Returns a sentence as whoever reads a gang's status may read it."""
 
+    strays: Strays = field(default_factory=Strays)
     _subjects: dict[GangId, Subject] = field(default_factory=dict)
     _words: dict[GangId, Word] = field(default_factory=dict)
     _invalid: dict[GangId, str] = field(default_factory=dict)
@@ -214,10 +216,17 @@ class Status:
             word.events = [*word.events[1 - _EVENTS_MAX :], ("Invalid", told)]
             self._changed(gang, word)
 
-    def hint(self, gang: GangId, message: str) -> None:
-        """Tell once what is written on a gang's objects and means nothing."""
-        if message and (word := self._words.setdefault(gang, Word())).hint(keys.REASON, message):
+    def hint(self, gang: GangId, message: str, reason: str = keys.REASON) -> None:
+        """Tell once what is written on a gang's objects and means nothing, or nothing to us."""
+        if message and (word := self._words.setdefault(gang, Word())).hint(reason, message):
             self._changed(gang, word)
+
+    def _astray(self, gang: GangId) -> None:
+        """Tell a group of its pods that nobody looks at, as long as it waits for them."""
+        subject, word = self._subjects.get(gang), self._words.get(gang)
+        waits = word is not None and word.reason == Reason.TOO_FEW_PODS.value
+        if waits and subject is not None and subject.is_group:
+            self.hint(gang, self.strays.said(gang), strays.REASON)
 
     def valid(self, gang: GangId) -> None:
         """Learn that a group's declaration is understood (again)."""
@@ -226,6 +235,7 @@ class Status:
     async def run(self) -> None:
         """Write until cancelled."""
         async with asyncio.TaskGroup() as group:
+            group.create_task(self.strays.run(self._astray))
             for _ in range(_WRITERS):
                 group.create_task(self._write_on())
 
@@ -346,12 +356,15 @@ class Status:
 async def post_event(
     client: KubeClient, subject: Subject, kind: str, reason: str, message: str
 ) -> None:
-    """Write a core/v1 Event about an object (`kind` is Normal or Warning)."""
-    now = stamp()
+    """Write a core/v1 Event about an object (`kind` is Normal or Warning).
+
+    Those of objects without a namespace are in `default`, as Kubernetes wants it.
+    """
+    now, namespace = stamp(), subject.namespace or "default"
     event: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"generateName": f"{subject.name}.", "namespace": subject.namespace},
+        "metadata": {"generateName": f"{subject.name}.", "namespace": namespace},
         "involvedObject": {
             "apiVersion": subject.api_version,
             "kind": subject.kind,
@@ -369,7 +382,7 @@ async def post_event(
         "reportingComponent": names.REPORTER,
         "reportingInstance": names.REPORTER,
     }
-    await client.create(f"/api/v1/namespaces/{subject.namespace}/events", event)
+    await client.create(f"/api/v1/namespaces/{namespace}/events", event)
 
 
 def _namespace(gang: GangId) -> str:

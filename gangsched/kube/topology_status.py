@@ -6,7 +6,7 @@ from typing import Any
 from gangsched.core.cluster import Cluster
 from gangsched.core.topology import Tree
 from gangsched.kube.client import KubeClient
-from gangsched.kube.declared_status import DeclaredStatus, Ready
+from gangsched.kube.declared_status import Condition, DeclaredStatus
 
 _EVERY_S = 2.0
 _NAMED = 20
@@ -27,13 +27,13 @@ class TopologyStatusWriter:
                 await self.topologies.write(name, status, self._ready(name, status))
             await asyncio.sleep(_EVERY_S)
 
-    def _ready(self, name: str, status: dict[str, Any]) -> Ready:
+    def _ready(self, name: str, status: dict[str, Any]) -> Condition:
         problem = self.topologies.problems.get(name)
         if problem is not None:
-            return Ready(holds=False, reason="Invalid", message=problem)
+            return Condition(holds=False, reason="Invalid", message=problem)
         ready = status.get("misplacedCount") == 0
         reason = "EveryNodePlaced" if ready else "NodesMisplaced"
-        return Ready(ready, reason, status.get("message", ""))
+        return Condition(ready, reason, status.get("message", ""))
 
 
 def describe(tree: Tree, cluster: Cluster) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from gangsched.core.model import NodeName, PodName
 from gangsched.core.refusal import Reason, Refusal
 from gangsched.kube.quantities import seconds
 from gangsched.kube.stamps import stamp
+from gangsched.kube.strays import REASON as NOT_SERVED
 
 WARNINGS = frozenset(
     {
@@ -22,6 +23,7 @@ WARNINGS = frozenset(
         "GivenUp",
         "PlanFailed",
         keys.REASON,
+        NOT_SERVED,
     }
 ) | {
     reason.value

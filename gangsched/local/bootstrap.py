@@ -3,7 +3,6 @@
 import asyncio
 import json
 import time
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -14,25 +13,31 @@ from gangsched.kube.client import APPLY, KubeClient
 from gangsched.kube.errors import Conflict, NotFound, Unavailable
 from gangsched.local.commands import ALIASES, SCHEDULER
 from gangsched.local.nodes import NodeFile
+from gangsched.shipped import shipped
 
+_MANAGER = "kubectl"
+"""Whose the fields are: kubectl's own default, so that it may apply what ships over them."""
+
+_KWOK_POLICY = Path(__file__).parent / "kwok-policy.yaml"
 _AT_ONCE = 32
 _WITHIN_S = 120.0
 """How long an API server may take to serve what it was given: seconds, longer on busy cores."""
 
 
-def bootstrap(kubeconfig: Path, nodes: NodeFile, *, gate: bool) -> None:
-    """Apply the shipped manifests and create the nodes."""
-    asyncio.run(_bootstrap(kubeconfig, nodes, gate=gate))
+def bootstrap(kubeconfig: Path, nodes: NodeFile, *, gate: bool, topology: bool = False) -> None:
+    """Apply the shipped manifests and create the nodes; the `topology` of their labels if asked."""
+    asyncio.run(_bootstrap(kubeconfig, nodes, gate=gate, topology=topology))
 
 
-async def _bootstrap(kubeconfig: Path, nodes: NodeFile, *, gate: bool) -> None:
+async def _bootstrap(kubeconfig: Path, nodes: NodeFile, *, gate: bool, topology: bool) -> None:
     async with KubeClient(kubeconfig) as client:
         documents = [*shipped("crds"), *shipped("crds/foreign"), *shipped("manifests/base")]
         documents += shipped("manifests/runtimes")
         documents += shipped("manifests/extender", "rbac.yaml")
         if gate:
             documents += shipped("manifests/extender", "gate.yaml")
-        documents += shipped("gangsched/local", "kwok-policy.yaml")
+        documents += yaml.safe_load_all(_KWOK_POLICY.read_text())
+        documents += spelt(nodes) if topology else []
         documents = [_for_aliases(one) for one in documents]
         documents.sort(key=lambda document: document["kind"] != "Namespace")
         for document in documents:
@@ -44,6 +49,15 @@ async def _bootstrap(kubeconfig: Path, nodes: NodeFile, *, gate: bool) -> None:
             await _established(client, crd["metadata"]["name"])
         for kind in _STAMPED:
             await _stamped(client, kind)
+
+
+def spelt(nodes: NodeFile) -> list[dict[str, Any]]:
+    """Return the Topology that the labels of nodes spell: those shipped levels that a node has."""
+    (document,) = shipped("manifests/topologies", "local.yaml")
+    have = {key for group in nodes.nodes for key in group.label_keys()}
+    levels = [level for level in document["spec"]["levels"] if level["nodeLabel"] in have]
+    document["spec"]["levels"] = levels
+    return [document] if levels else []
 
 
 def _for_aliases(policy: dict[str, Any]) -> dict[str, Any]:
@@ -59,24 +73,13 @@ def _for_aliases(policy: dict[str, Any]) -> dict[str, Any]:
     return policy
 
 
-def shipped(folder: str, file: str = "") -> list[dict[str, Any]]:
-    """Return every YAML document of a folder that ships with the project, or of one file there."""
-    root = files("gangsched").joinpath("..").joinpath(folder)
-    documents: list[dict[str, Any]] = []
-    for path in sorted(root.iterdir(), key=lambda item: item.name):
-        whole = path.name.endswith(".yaml") and path.name != "kustomization.yaml"
-        if path.name == file or (whole and not file):
-            documents += [d for d in yaml.safe_load_all(path.read_text()) if d]
-    return documents
-
-
 async def apply(client: KubeClient, document: dict[str, Any]) -> None:
     """Apply one document server-side."""
     path = f"{_collection(document)}/{document['metadata']['name']}"
     deadline_s = time.monotonic() + _WITHIN_S
     while True:
         try:
-            await client.patch(path, document, APPLY, fieldManager="gangsched-local", force="true")
+            await client.patch(path, document, APPLY, fieldManager=_MANAGER, force="true")
         except NotFound:  # its namespace or its CRD is only just coming to life
             if time.monotonic() > deadline_s:
                 raise NotFound(404, f"{path}: the API does not serve this kind") from None
@@ -96,6 +99,7 @@ _CLUSTER = frozenset(
         "MutatingAdmissionPolicy",
         "MutatingAdmissionPolicyBinding",
         "PriorityClass",
+        "Topology",
         "ValidatingAdmissionPolicy",
         "ValidatingAdmissionPolicyBinding",
     }

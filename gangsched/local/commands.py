@@ -1,5 +1,6 @@
 """The command lines of the control plane's programs."""
 
+import sys
 from pathlib import Path
 
 from gangsched.local import pki
@@ -90,6 +91,53 @@ def manager(
         "--kube-api-burst=1000",
         *flags.split(),
     )
+
+
+def scheduler(binaries: Path, folder: Path, port: int, flags: str, *, own: bool) -> list[str]:
+    """Return kube-scheduler's: with a configuration of its `own`, or Kubernetes' default one."""
+    default = [
+        f"--kubeconfig={folder / 'scheduler.kubeconfig'}",
+        "--leader-elect=false",
+        "--kube-api-qps=5000",
+        "--kube-api-burst=5000",
+    ]
+    return _line(
+        binaries / "kube-scheduler",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={port}",
+        *([] if own else default),
+        *flags.split(),
+    )
+
+
+def gangsched(folder: Path, binding: str, extender: int, metrics: int, *flags: str) -> list[str]:
+    """Return gangsched's own; it answers to peers' names too."""
+    return [
+        *(sys.executable, "-m", "gangsched", "run"),
+        *("--kubeconfig", str(folder / "gangsched.kubeconfig")),
+        *("--binding", binding),
+        *("--extender-port", str(extender)),
+        *("--metrics-port", str(metrics)),
+        *(f"--alias={alias}" for alias in ALIASES),
+        *flags,
+    ]
+
+
+def agent(authority: pki.Authority, folder: Path, port: int, isolation: str) -> list[str]:
+    """Return that of the agent, which runs pods of process nodes."""
+    certificate, key = authority.server("kubelet", "127.0.0.1", "localhost")
+    return [
+        *(sys.executable, "-m", "gangsched.local.agent"),
+        *("--kubeconfig", str(folder / "agent.kubeconfig")),
+        *("--nodes", str(folder / "process-nodes.yaml")),
+        *("--port", str(port)),
+        *("--certificate", str(certificate)),
+        *("--key", str(key)),
+        *("--client-ca", str(authority.ca)),
+        *("--state", str(folder / "agent")),
+        *("--ready", str(folder / "agent.ready")),
+        *("--isolation", isolation),
+    ]
 
 
 def kwok(binaries: Path, stages: str, folder: Path) -> list[str]:

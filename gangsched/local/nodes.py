@@ -39,6 +39,10 @@ class NodeGroup(BaseModel):
         width = len(str(self.count - 1))
         return [f"{self.name}-{index:0{width}}" for index in range(self.count)]
 
+    def label_keys(self) -> set[str]:
+        """Return the labels that its nodes have beside the usual ones."""
+        return set(self.labels) | ({RACK_LABEL} if self.rack_size else set())
+
     def manifests(self) -> list[dict[str, Any]]:
         """Return the Node objects to create."""
         return [self._manifest(index, name) for index, name in enumerate(self.names())]

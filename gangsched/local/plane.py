@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +16,8 @@ import yaml
 from gangsched.local import commands, components, pki
 from gangsched.local.network import answers, free_ports
 from gangsched.local.nodes import NodeFile
-from gangsched.local.processes import Program, Programs
+from gangsched.local.processes import UNBUFFERED, Program, Programs
+from gangsched.shipped import shipped
 
 Binding = Literal["extender", "direct", "off"]
 
@@ -25,6 +25,7 @@ SCHEDULER_NAME = "gangsched"
 _NAME = re.compile(r"[a-z0-9-]{1,40}")
 """A name is the name of a folder that `down` removes, so it can never be a path."""
 
+_NAMED = 8
 _READY_S = 180.0
 """How long a program may take to be ready: on busy cores each takes many times longer."""
 
@@ -41,8 +42,8 @@ class Options:
     """How to start: who binds, which isolation pods get, and extra flags by component.
 
     `monitoring` adds a Prometheus that scrapes gangsched and holds the shipped rules. With
-    `standby`, which needs direct binding, a second gangsched stands by. A `bare` one has neither
-    kinds of ours nor nodes.
+    `standby`, which needs direct binding, a second gangsched stands by. With `topology` there is
+    a Topology of what the nodes' labels spell. A `bare` one has neither kinds of ours nor nodes.
     """
 
     binding: Binding = "extender"
@@ -51,6 +52,7 @@ class Options:
     operators: bool = True
     monitoring: bool = False
     standby: bool = False
+    topology: bool = False
     bare: bool = False
 
 
@@ -86,10 +88,7 @@ class Plane:
 
         """
         if self.running():
-            raise PlaneError(
-                f"local control plane {self.name!r} already runs; "
-                f"stop it with: gangsched local down --name {self.name}"
-            )
+            raise PlaneError(f"local control plane {self.name!r} already runs{self._remedy()}")
         self.down()
         binaries = components.ensure(progress)
         self.folder.mkdir(parents=True)
@@ -127,10 +126,18 @@ class Plane:
         return stopped
 
     def running(self) -> bool:
-        """Tell whether an instance was fully started and its API server lives."""
-        if not (self.folder / "instance.json").exists():
-            return False
-        return any(p.name == "kube-apiserver" and p.alive() for p in self.programs.all())
+        """Tell whether an instance was fully started and any of its programs lives."""
+        started = (self.folder / "instance.json").exists()
+        return started and any(program.alive() for program in self.programs.all())
+
+    def _remedy(self) -> str:
+        ended = ", ".join(self.programs.ended())
+        if ended:
+            return (
+                f", but {ended} ended; "
+                f"start again what ended with: gangsched local restart --name {self.name}"
+            )
+        return f"; stop it with: gangsched local down --name {self.name}"
 
     def info(self) -> dict[str, Any]:
         """Return what the instance was started with: addresses and versions.
@@ -142,8 +149,8 @@ class Plane:
         path = self.folder / "instance.json"
         if not path.exists():
             raise PlaneError(
-                f"no local control plane {self.name!r}; "
-                f"start one with: gangsched local up --name {self.name}"
+                f"no local control plane {self.name!r}{there_are()}; "
+                f"start it with: gangsched local up --name {self.name}"
             )
         info: dict[str, Any] = json.loads(path.read_text())
         return info
@@ -165,13 +172,13 @@ class Plane:
         self._kubeconfigs(authority, server)
         progress("starting etcd and kube-apiserver")
         program = self._spawn("etcd", commands.etcd(binaries, self.folder, etcd, peer))
-        self._wait(program, lambda: answers(f"http://127.0.0.1:{etcd}/health"), "etcd's health")
+        self.wait(program, lambda: answers(f"http://127.0.0.1:{etcd}/health"), "etcd's health")
         extra = flags.get("kube-apiserver", "")
         program = self._spawn(
             "kube-apiserver", commands.apiserver(binaries, authority, etcd, secure, extra)
         )
         admin = self.folder / "pki" / "admin"
-        self._wait(
+        self.wait(
             program,
             lambda: answers(f"{server}/readyz", authority.ca, admin),
             "kube-apiserver to be ready",
@@ -218,7 +225,7 @@ class Plane:
             info["prometheus"] = f"http://127.0.0.1:{monitor}"
             begun.append(self._prometheus(metrics, monitor, progress))
         for one in begun:
-            self._wait(*one)
+            self.wait(*one)
         (self.folder / "instance.json").write_text(json.dumps(info, indent=1))
 
     def _kubeconfigs(self, authority: pki.Authority, server: str) -> None:
@@ -238,36 +245,11 @@ class Plane:
         self, binaries: Path, name: str, port: int, flags: str, config: Path | None = None
     ) -> None:
         """Start a kube-scheduler, with its own `config` or as Kubernetes' default one."""
-        options = (
-            []
-            if config
-            else [
-                "--kubeconfig",
-                str(self.folder / "scheduler.kubeconfig"),
-                "--leader-elect=false",
-                "--kube-api-qps",
-                "5000",
-                "--kube-api-burst",
-                "5000",
-            ]
-        )
-        self._spawn(
-            name,
-            [
-                str(binaries / "kube-scheduler"),
-                "--bind-address",
-                "127.0.0.1",
-                "--secure-port",
-                str(port),
-                *options,
-                *flags.split(),
-            ],
-        )
+        own = config is not None
+        self._spawn(name, commands.scheduler(binaries, self.folder, port, flags, own=own))
 
     def scheduler_config(self, extender_port: int, kubeconfig: Path | None = None) -> Path:
         """Write the configuration of the kube-scheduler that asks our extender."""
-        from gangsched.local.bootstrap import shipped  # noqa: PLC0415 -- as below
-
         (document,) = shipped("manifests/extender", "kube-scheduler-config.yaml")
         document["leaderElection"] = {"leaderElect": False}
         document["clientConnection"]["kubeconfig"] = str(
@@ -285,26 +267,9 @@ class Plane:
         return path
 
     def _gangsched(self, name: str, options: Options, extender: int, metrics: int) -> _Begun:
-        command = [
-            sys.executable,
-            "-m",
-            "gangsched",
-            "run",
-            "--kubeconfig",
-            str(self.folder / "gangsched.kubeconfig"),
-            "--binding",
-            options.binding,
-            "--extender-port",
-            str(extender),
-            "--metrics-port",
-            str(metrics),
-        ]
-        command += [f"--alias={alias}" for alias in commands.ALIASES]
-        if options.standby:
-            command.append("--leader-elect")
-        if not options.operators:
-            command.append("--no-operators")
-        command += dict(options.flags).get("gangsched", "").split()
+        flags = ["--leader-elect"] * options.standby + ["--no-operators"] * (not options.operators)
+        flags += dict(options.flags).get("gangsched", "").split()
+        command = commands.gangsched(self.folder, options.binding, extender, metrics, *flags)
         program = self._spawn(name, command)
         address = f"http://127.0.0.1:{metrics}"
         return program, lambda: answers(f"{address}/healthz"), "gangsched to be ready"
@@ -312,45 +277,18 @@ class Plane:
     def _agent(
         self, authority: pki.Authority, nodes: NodeFile, port: int, options: Options
     ) -> _Begun:
-        certificate, key = authority.server("kubelet", "127.0.0.1", "localhost")
-        path = self.folder / "process-nodes.yaml"
         groups = [
             group.model_dump(exclude_none=True, mode="json") for group in nodes.of_kind("process")
         ]
+        path = self.folder / "process-nodes.yaml"
         path.write_text(yaml.safe_dump({"nodes": groups}))
+        command = commands.agent(authority, self.folder, port, options.isolation)
+        program = self._spawn("agent", command)
         ready = self.folder / "agent.ready"
-        program = self._spawn(
-            "agent",
-            [
-                sys.executable,
-                "-m",
-                "gangsched.local.agent",
-                "--kubeconfig",
-                str(self.folder / "agent.kubeconfig"),
-                "--nodes",
-                str(path),
-                "--port",
-                str(port),
-                "--certificate",
-                str(certificate),
-                "--key",
-                str(key),
-                "--client-ca",
-                str(authority.ca),
-                "--state",
-                str(self.folder / "agent"),
-                "--ready",
-                str(ready),
-                "--isolation",
-                options.isolation,
-            ],
-        )
         return program, ready.exists, "the process nodes to register"
 
     def _prometheus(self, metrics: int, port: int, progress: Callable[[str], None]) -> _Begun:
         """Start a Prometheus that scrapes gangsched each second and evaluates the rules."""
-        from gangsched.local.bootstrap import shipped  # noqa: PLC0415 -- as below
-
         progress("starting Prometheus")
         binaries = components.ensure(progress, components.MONITORING)
         rules = [d for d in shipped("manifests/monitoring") if d["kind"] == "PrometheusRule"]
@@ -364,12 +302,19 @@ class Plane:
     def _apply(self, nodes: NodeFile, options: Options) -> None:
         from gangsched.local.bootstrap import bootstrap  # noqa: PLC0415 -- needs a running server
 
-        bootstrap(self.kubeconfig, nodes, gate=options.binding == "extender")
+        gate = options.binding == "extender"
+        bootstrap(self.kubeconfig, nodes, gate=gate, topology=options.topology)
 
     def _spawn(self, name: str, command: list[str]) -> Program:
-        return self.programs.start(name, command, {"PYTHONUNBUFFERED": "1"})
+        return self.programs.start(name, command, UNBUFFERED)
 
-    def _wait(self, program: Program, ready: Callable[[], bool], what: str) -> None:
+    def wait(self, program: Program, ready: Callable[[], bool], what: str) -> None:
+        """Wait until a program that was started is ready.
+
+        Raises:
+            TimeoutError: it ended, or is not ready in time.
+
+        """
         deadline_s = time.monotonic() + _READY_S
         while not ready():
             if not program.alive():
@@ -390,6 +335,37 @@ def instances() -> list[Plane]:
         for path in sorted(root.iterdir())
         if _NAME.fullmatch(path.name) and (path / "logs").exists()
     ]
+
+
+def there_are() -> str:
+    """Return which local control planes there are, as the end of a sentence."""
+    names = [plane.name for plane in instances()]
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    listed = ", ".join(names[:_NAMED]) + more
+    return f" (there are: {listed}; choose one with --name)" if names else ""
+
+
+def chosen(name: str | None) -> Plane:
+    """Return the control plane of a name; without one, the default one or the only one there is.
+
+    Raises:
+        PlaneError: there is no such instance.
+
+    """
+    if name is None:
+        names = [plane.name for plane in instances()]
+        name = names[0] if len(names) == 1 else "default"
+    plane = Plane(name)
+    plane.info()
+    return plane
+
+
+def serving(server: str) -> Plane | None:
+    """Return the local control plane whose API server has this address, if it is one's own."""
+    for plane in instances():
+        if plane.running() and plane.info()["server"] == server:
+            return plane
+    return None
 
 
 def environment(plane: Plane) -> dict[str, str]:

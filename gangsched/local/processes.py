@@ -13,6 +13,10 @@ from pathlib import Path
 import psutil
 
 MARK = "GANGSCHED_LOCAL"
+UNBUFFERED = {"PYTHONUNBUFFERED": "1"}
+"""What programs are given beside the environment: their logs are whole whenever they are read."""
+
+_TAIL_BYTES = 2**26
 _STOP_S = 10.0
 _STOP_ALL_S = 2.0
 """Everything goes and nothing is kept, so nobody needs long to say good-bye."""
@@ -61,6 +65,10 @@ class Programs:
             return []
         return [Program(**item) for item in json.loads(self._record.read_text())]
 
+    def ended(self) -> list[str]:
+        """Return the names of those that run no more, in the order in which they were started."""
+        return [program.name for program in self.all() if not program.alive()]
+
     def get(self, name: str) -> Program:
         """Return the process with this name.
 
@@ -88,15 +96,17 @@ class Programs:
                 env=os.environ | environment | {MARK: str(self.folder)},
             )
         program = Program(name, command, process.pid, psutil.Process(process.pid).create_time())
-        others = [other for other in self.all() if other.name != name]
-        self._write([*others, program])
+        programs = self.all()
+        names = [other.name for other in programs]
+        place = names.index(name) if name in names else len(names)
+        self._write([*programs[:place], program, *programs[place + 1 :]])
         return program
 
     def restart(self, name: str, *, hard: bool = False) -> Program:
         """Stop a process (with SIGKILL when `hard`) and start the same command again."""
         old = self.get(name)
         self.stop(name, hard=hard)
-        return self.start(name, old.command, {})
+        return self.start(name, old.command, UNBUFFERED)
 
     def stop(self, name: str, *, hard: bool = False) -> None:
         """Stop one process and wait until it is gone."""
@@ -110,10 +120,12 @@ class Programs:
         _end(found, wait_s=_STOP_ALL_S)
         return len(found)
 
-    def tail(self, name: str, lines: int = 12) -> str:
-        """Return the last lines of a process's log."""
-        path = self.logs / f"{name}.log"
-        return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+    def tail(self, name: str, lines: int = 12, most_bytes: int = _TAIL_BYTES) -> str:
+        """Return the last lines of a process's log, but no more than so many bytes of it."""
+        with (self.logs / f"{name}.log").open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - most_bytes))
+            text = log.read(most_bytes).decode(errors="replace")
+        return "\n".join(text.splitlines()[-lines:])
 
     def _write(self, programs: list[Program]) -> None:
         draft = self._record.with_suffix(".new")

@@ -3,11 +3,11 @@
 import pytest
 
 from gangsched.kube import declared_status
-from gangsched.kube.declared_status import DeclaredStatus, Ready
-from gangsched.kube.errors import Unavailable
+from gangsched.kube.declared_status import Condition, DeclaredStatus
+from gangsched.kube.errors import Forbidden, Unavailable
 
-GOOD = Ready(holds=True, reason="Valid", message="")
-BAD = Ready(holds=False, reason="Invalid", message="no such parent")
+GOOD = Condition(holds=True, reason="Valid", message="")
+BAD = Condition(holds=False, reason="Invalid", message="no such parent")
 
 
 class Api:
@@ -76,3 +76,73 @@ async def test_what_could_not_be_written_is_tried_again(world):
     api.away = False
     assert await queues.write("q", {"pending": 1}, GOOD)
     assert api.writes == 1
+
+
+# -- Warning Events -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def warning(world, monkeypatch):
+    """Return an API server that keeps Events, and statuses of a kind that warns."""
+    api, _, _ = world
+    api.events = []
+
+    async def create(path, body) -> bytes:
+        if api.away:
+            raise Unavailable(503, "etcd is away")
+        api.events.append((path, body))
+        return b"{}"
+
+    monkeypatch.setattr(api, "create", create, raising=False)
+    queues = DeclaredStatus(api, "Queue", "queues", warns=True)
+    queues.seen("q", "uid", None)
+    return api, queues
+
+
+async def test_what_does_not_hold_is_a_warning_once(warning):
+    api, queues = warning
+    await queues.write("q", {"pending": 1}, GOOD)
+    assert not api.events
+    await queues.write("q", {"pending": 1}, BAD)
+    await queues.write("q", {"pending": 2}, BAD)
+    ((path, event),) = api.events
+    assert path == "/api/v1/namespaces/default/events"
+    assert (event["type"], event["reason"]) == ("Warning", "Invalid")
+    assert event["message"] == "no such parent"
+    about = event["involvedObject"]
+    assert (about["kind"], about["name"], about["namespace"]) == ("Queue", "q", "")
+    await queues.write("q", {"pending": 2}, GOOD)
+    await queues.write("q", {"pending": 2}, BAD)
+    assert len(api.events) == 1, "the same sentence is told once"
+    await queues.write("q", {"pending": 2}, BAD._replace(message="another"))
+    assert len(api.events) == 2
+
+
+async def test_the_next_process_warns_of_nothing_again(warning):
+    api, queues = warning
+    await queues.write("q", {}, BAD)
+    successor = DeclaredStatus(api, "Queue", "queues", warns=True)
+    successor.seen("q", "uid", None)
+    successor.adopt("q", api.status)
+    await successor.write("q", {"pending": 3}, BAD)
+    assert len(api.events) == 1
+
+
+async def test_a_warning_that_could_not_be_written_is_tried_again(warning):
+    api, queues = warning
+    api.away = True
+    assert not await queues.write("q", {}, BAD)
+    api.away = False
+    assert await queues.write("q", {}, BAD)
+    assert len(api.events) == 1
+
+
+async def test_who_may_not_write_events_writes_statuses(warning, monkeypatch):
+    api, queues = warning
+
+    async def forbidden(path, body):
+        raise Forbidden(403, "no Events")
+
+    monkeypatch.setattr(api, "create", forbidden)
+    assert await queues.write("q", {}, BAD)
+    assert api.status["conditions"][0]["reason"] == "Invalid"

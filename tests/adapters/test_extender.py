@@ -1,16 +1,20 @@
 """What kube-scheduler is told: look-ups, refusals in words, and malformed calls."""
 
+import asyncio
 import json
 
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
-from builders import POLICIES, gang, node, plan, pod
+from builders import POLICIES, gang, needs, node, plan, pod, templated
 from waiting import until_async
 
 from gangsched.config import SchedulerConfig
 from gangsched.core import facts as f
-from gangsched.core.model import NodeName, PodUid
+from gangsched.core.gangs import Stage
+from gangsched.core.members import State
+from gangsched.core.model import GangId, NodeName, PodUid
+from gangsched.extender import server
 from gangsched.extender.server import Extender
 from gangsched.kube.binding import Pods
 from gangsched.kube.receivers import OUR_MARK, PodsSeen
@@ -94,6 +98,75 @@ async def test_bind_refuses_another_node(scheduler):
     body = {"PodName": "a", "PodNamespace": "ns", "PodUID": "a", "Node": "n9"}
     answer = await call(scheduler, "/bind", json.dumps(body))
     assert answer["Error"] == f"{OUR_MARK} n9 is not reserved for this pod"
+
+
+# -- pods that kube-scheduler sees first ----------------------------------------------------------
+
+
+@pytest.fixture
+def planned(scheduler):
+    """Return the scheduler with a gang of two that has its room, and no pod yet."""
+    scheduler.engine.observe(f.PodGone(PodUid("a")), 0.0)
+    scheduler.engine.observe(f.GangGone(GangId("ns/g")), 0.0)
+    scheduler.engine.observe(f.GangSeen(templated("p", 2, needs(4))), 0.0)
+    plan(scheduler.engine)
+    assert scheduler.engine.gangs["ns/p"].state is State.RESERVED
+    scheduler.pods = Pods(Api(), scheduler.observe, Metrics(), 1)
+    return scheduler
+
+
+def first_seen(uid: str = "p0", name: str = "p-worker-0", gang: str = "p") -> str:
+    """Return the arguments of /filter for a pod that no fact was observed of."""
+    labels = {"gangsched.io/pod-group": gang}
+    metadata = {"uid": uid, "name": name, "namespace": "ns", "labels": labels}
+    return json.dumps({"Pod": {"metadata": metadata}, "NodeNames": ["n1"]})
+
+
+def came(wants=None):
+    return pod("p-worker-0", "p", wants or needs(4), uid="p0", role="worker")
+
+
+async def test_a_pod_with_a_place_is_not_turned_away_before_it_is_seen(planned):
+    answer = await call(planned, "/filter", first_seen())
+    assert answer["NodeNames"] == ["n1"]
+    assert planned.engine.gangs["ns/p"].state is State.RESERVED, "nothing is at the barrier"
+
+
+@pytest.mark.parametrize("other", [{"name": "p-worker-2"}, {"gang": "q"}, {"gang": ""}])
+async def test_others_are_turned_away_before_they_are_seen(planned, other):
+    answer = await call(planned, "/filter", first_seen(**other))
+    assert answer["NodeNames"] == []
+
+
+async def test_a_second_pod_of_a_name_has_no_place(planned):
+    planned.observe(came())
+    answer = await call(planned, "/filter", first_seen(uid="another"))
+    assert answer["NodeNames"] == []
+
+
+@pytest.mark.parametrize("asks", [4, 5])
+async def test_its_binding_waits_until_it_is_seen_and_is_what_was_planned(planned, asks):
+    await call(planned, "/filter", first_seen())
+    held = asyncio.ensure_future(planned.binding._hold(PodUid("p0"), NodeName("n1")))
+    await asyncio.sleep(0)
+    member = planned.engine.gangs["ns/p"].members["ns/p-worker-0"]
+    assert member.stage is Stage.RESERVED, "what was not seen is not at the barrier"
+    planned.observe(came(needs(asks)))
+    if asks > 4:
+        planned.binding.forget(PodUid("p0"))  # its gang is stopped, and the pod is deleted
+        assert await held == f"{OUR_MARK} n1 is not reserved for this pod"
+        return
+    await until_async(lambda: member.stage is Stage.PREPARED, "the pod at the barrier")
+    assert not held.done(), "the other is not there yet"
+    held.cancel()
+
+
+async def test_a_pod_that_is_never_seen_is_let_go(planned, monkeypatch):
+    monkeypatch.setattr(server, "_SEEN_S", 0.0)
+    await call(planned, "/filter", first_seen())
+    error = await planned.binding._hold(PodUid("p0"), NodeName("n1"))
+    assert "n1 is not reserved for this pod" in error
+    assert not planned.binding._ahead
 
 
 class Api:

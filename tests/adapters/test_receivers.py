@@ -115,7 +115,7 @@ WITHOUT = {
 
 def stands(scheduler, kind: str) -> bool:
     """Tell whether the object is planned with."""
-    queues = scheduler.engine.ledger.usage.tree.queues
+    queues = scheduler.engine.ledger.usage.tree
     gangs = [one for one in scheduler.engine.gangs.values() if one.spec is not None]
     return "x" in queues if kind == "Queue" else bool(gangs)
 

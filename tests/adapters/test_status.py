@@ -279,6 +279,22 @@ async def test_what_somebody_has_to_mend_is_a_warning(reason, kind):
     assert api.kinds == {reason.value: kind}
 
 
+MENDED = ["UnknownQueue", "Misconfigured", "NotPermitted", "LargerThanCluster"]
+
+
+@pytest.mark.parametrize("kind", foreign.KINDS, ids=lambda kind: kind.api_version)
+async def test_peers_groups_are_warned_of_the_same(kind):
+    api = Api()
+    api.patch = Store().patch
+    made = Status(api)
+    made.subject(G, Subject(kind.api_version, kind.kind, "ns", "g", "u", theirs=kind))
+    for reason in MENDED:
+        refusal = Refusal(G, Reason(reason), f"{reason}.")
+        made.take(Report(G, "Pending", reason, refusal.message, refusal))
+    await written(made)
+    assert api.kinds == dict.fromkeys(MENDED, "Warning")
+
+
 @pytest.mark.parametrize("lasts", [True, False])
 async def test_pods_whose_group_is_not_there_are_told_if_that_lasts(lasts):
     api = Api()

@@ -9,11 +9,15 @@ pytestmark = pytest.mark.by("direct")  # binding has no part in what is declared
 GPU = "nvidia.com/gpu"
 
 
-def create(cluster, name, *quotas):
+def create(cluster, name, *quotas, **more):
     """Create a Queue, tried out only."""
     body = {"apiVersion": "gangsched.io/v1beta1", "kind": "Queue", "metadata": {"name": name}}
     cluster.custom.create_cluster_custom_object(
-        "gangsched.io", "v1beta1", "queues", body | {"spec": {"quotas": quotas}}, dry_run="All"
+        "gangsched.io",
+        "v1beta1",
+        "queues",
+        body | {"spec": {"quotas": quotas, **more}},
+        dry_run="All",
     )
 
 
@@ -45,6 +49,16 @@ def test_what_cannot_be_is_refused(cluster, quotas, said):
     assert said in yaml.safe_load(caught.value.body)["message"]
 
 
+@pytest.mark.parametrize("limit", [-8, "-500m", "many"])
+def test_a_user_is_not_limited_to_less_than_nothing(cluster, limit):
+    with pytest.raises(ApiException) as caught:
+        create(cluster, "wrong", userLimits={GPU: limit})
+    assert caught.value.status == 422
+    message = yaml.safe_load(caught.value.body)["message"]
+    assert f"spec.userLimits[{GPU}]" in message
+    assert f"{limit} is given; a quantity of 0 or more is allowed" in message
+
+
 def test_what_can_be_is_not(cluster):
     create(
         cluster,
@@ -54,4 +68,5 @@ def test_what_can_be_is_not(cluster):
         {"resource": GPU, "nominal": 0},
         {"resource": "memory", "nominal": "2Ti", "lendingLimit": "500Gi"},
         {"resource": "cpu", "nominal": "1500m"},
+        userLimits={GPU: 8, "cpu": "500m", "memory": "2Ti"},
     )

@@ -17,7 +17,8 @@ from waiting import patience_s
 from gangsched.local.nodes import NodeFile
 from gangsched.local.plane import Options
 
-MANIFESTS = Path(__file__).parents[2] / "manifests"
+ROOT = Path(__file__).parents[2]
+MANIFESTS = ROOT / "manifests"
 HOME = "gangsched-system"
 WAIT_S = 90
 FOR_EVER = "sleep 1000000"
@@ -25,12 +26,21 @@ FOR_EVER = "sleep 1000000"
 
 @pytest.fixture(scope="module")
 def deployed():
-    """A control plane without gangsched, onto which the extender's overlay is applied."""
-    with a_plane("test-deployed", NodeFile(nodes=(PROCESS,)), Options(binding="off")) as plane:
+    """What `local up --binding off` gives, onto which is installed as docs/operations.md says."""
+    nodes = NodeFile(nodes=(PROCESS.model_copy(update={"rack_size": 2}),))
+    with a_plane("test-deployed", nodes, Options(binding="off", topology=True)) as plane:
         cluster = Cluster(plane, "extender")
-        text = cluster.kubectl("kustomize", str(MANIFESTS / "overlays" / "extender"))
-        cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
+        (install,) = commands("Install")
+        cluster.kubectl(*install)
         yield cluster
+
+
+def commands(section: str) -> list[list[str]]:
+    """Return what kubectl is told by a section's first commands in docs/operations.md."""
+    text = (ROOT / "docs" / "operations.md").read_text()
+    lines = text.split(f"## {section}\n")[1].split("```")[1].splitlines()
+    told = [line.removeprefix("kubectl ") for line in lines if line.startswith("kubectl ")]
+    return [line.replace("-k manifests", f"-k {MANIFESTS}").split() for line in told]
 
 
 def pods(cluster, name) -> dict[str, dict]:
@@ -218,6 +228,11 @@ def test_the_other_overlays_are_taken_by_the_api_server(deployed):
     assert counts == {1}
 
 
+def test_a_rack_of_a_local_plane_can_be_asked_for(deployed, home):
+    code, said = deployed.gangsched("defrag", "--level", "rack")
+    assert (code, said) == (0, "rack p-rack-0 is free already; no gang has to move\n")
+
+
 def test_the_doctor_finds_what_is_broken(deployed, home):
     leader(deployed)
     code, said = deployed.gangsched("doctor")
@@ -265,6 +280,7 @@ def test_a_support_bundle_has_no_secrets_and_no_names(deployed, home, tmp_path):
             for one in archive.getmembers()
         }
     assert {"version.txt", "doctor.txt", "podgroups.json", "leases.json"} <= files.keys()
+    assert {"nodes.json", "jobs/pytorchjobs.json", "plane.txt"} <= files.keys()
     assert any(name.endswith(".log") for name in files)
     groups = json.loads(files["podgroups.json"])
     assert any((group.get("status") or {}).get("phase") == "Placed" for group in groups)
@@ -280,14 +296,9 @@ def test_running_jobs_outlive_an_uninstallation(deployed, home):
     """The last test of this file: docs/operations.md's two commands, word for word."""
     run(deployed, home, "stays", FOR_EVER)
     deployed.wait(lambda: deployed.is_true(home, "stays", "Running"), "the job", WAIT_S)
-    text = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
-    commands = [
-        line.removeprefix("kubectl ").split()
-        for line in text.split("## Uninstall")[1].split("```")[1].splitlines()
-        if line.startswith("kubectl ")
-    ]
-    assert len(commands) == 2
-    for command in commands:
+    uninstall = commands("Uninstall")
+    assert len(uninstall) == 2
+    for command in uninstall:
         deployed.kubectl(*command, "--wait=false")
     deployed.wait(lambda: not pods(deployed, "gangsched"), "gangsched to go", WAIT_S)
     running = json.loads(deployed.kubectl("get", "pods", "-n", home, "-o", "json"))["items"]

@@ -40,6 +40,13 @@ def status(cluster, name, kind=QUEUES) -> dict:
     return cluster.custom.get_cluster_custom_object(*kind, name).get("status") or {}
 
 
+def warnings(cluster, name) -> list[str]:
+    """Return the reasons of a Queue's Warning Events."""
+    which = f"involvedObject.kind=Queue,involvedObject.name={name},type=Warning"
+    found = cluster.core.list_namespaced_event("default", field_selector=which)
+    return [one.reason for one in found.items]
+
+
 def gpus(amount, **more) -> list[dict]:
     return [{"resource": "nvidia.com/gpu", "nominal": amount, **more}]
 
@@ -85,10 +92,18 @@ def test_wrong_queues(cluster, namespace, queue):
     assert "circle" in wait_reason(cluster, namespace, "QueueInvalid")
     cluster.wait(lambda: "circle" in status(cluster, one).get("message", ""), "the status")
     above = queue("above", quotas=gpus(4))
-    queue("below", parent=above, quotas=gpus(8))
+    below = queue("below", parent=above, quotas=gpus(8))
     cluster.wait(
-        lambda: "is less than" in status(cluster, above).get("message", ""), "children beyond"
+        lambda: "8 counts as 4" in status(cluster, below).get("message", ""), "a child beyond"
     )
+    assert warnings(cluster, below) == ["LargerThanParent"]
+    assert status(cluster, above)["quotas"][0]["nominal"] == "4"
+    misspelt = queue("misspelt", quotas=[{"resource": "gpu", "nominal": 4}])
+    cluster.wait(
+        lambda: "did you mean nvidia.com/gpu?" in status(cluster, misspelt).get("message", ""),
+        "a resource that no node has",
+    )
+    assert warnings(cluster, misspelt) == ["NoSuchNode"]
     wrong = queue("wrong", quotas=gpus("2000000000000000000"))
     cluster.wait(
         lambda: (

@@ -12,11 +12,11 @@ import pytest
 from audited import AUDIT
 
 from gangsched.core.jobs.kinds import FRAMEWORKS
-from gangsched.local.bootstrap import shipped
 from gangsched.operators import jobset, trainjob
 from gangsched.operators.evaluators import Evaluators
 from gangsched.operators.runtimes import Runtimes
 from gangsched.operators.search import experiment, trial
+from gangsched.shipped import shipped
 
 pytestmark = [
     pytest.mark.last,

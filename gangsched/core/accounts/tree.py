@@ -3,7 +3,8 @@
 The arithmetic of guarantees and loans is Kueue's (KEP-79): a queue keeps for itself what it does
 not lend, the rest of its guarantee lies in its parent's pool, and its use beyond what it kept is
 counted there. Other than in Kueue, a parent's nominal quota is that of its whole subtree, so that
-an administrator can read the guarantee of a department off one line.
+an administrator can read the guarantee of a department off one line. That number holds whatever is
+written below: where the children add up to more, the largest of them count for less.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,13 +29,17 @@ _BRANCHES_KEPT = 100_000
 class Tree:
     """Queues by name, immutable once made.
 
-    `problems` says what is wrong with which; nobody may run any longer in those that are `drained`.
+    `problems` says of queues that cannot be used what is wrong with them, `lowered` which quotas
+    count for less than is written, and `notes` what is to be told of queues that can be used.
+    Nobody may run any longer in those that are `drained`.
     """
 
     def __init__(self, queues: Iterable[Queue] = ()) -> None:
         self.queues: dict[str, Queue] = {queue.name: queue for queue in queues}
         self.queues.setdefault(DEFAULT_QUEUE, Queue(DEFAULT_QUEUE))
         self.problems: dict[str, str] = {}
+        self.lowered: dict[str, dict[QuotaKey, str]] = {}
+        self.notes: dict[str, list[str]] = {}
         self.children: dict[str, list[str]] = {}
         self._paths: dict[str, tuple[str, ...]] = {}
         for name in self.queues:
@@ -47,8 +52,13 @@ class Tree:
         self._pool: dict[str, dict[QuotaKey, int]] = {}
         self._kept: dict[str, dict[QuotaKey, int]] = {}
         self._declared: dict[str, dict[QuotaKey, Quota]] = {}
-        for name in sorted(self._paths, key=lambda name: -len(self._paths[name])):
-            self._sum_up(name)
+        upwards = sorted(self._paths, key=lambda name: (-len(self._paths[name]), name))
+        for name in upwards:
+            self._add_up(name)
+        for name in reversed(upwards):
+            self._hand_down(name)
+        for name in upwards:
+            self._keep(name)
         self._guaranteed = frozenset(
             key for has in self._nominal.values() for key, quantity in has.items() if quantity
         )
@@ -61,6 +71,9 @@ class Tree:
     def _climb(self, name: str) -> tuple[str, ...] | None:
         """Return the queue and its ancestors up to the root, or note why there is no such way."""
         path = [name]
+        if self.queues[name].broken:
+            self.problems[name] = self.queues[name].broken
+            return None
         while (parent := self.queues[path[-1]].parent) != "":
             if parent in path:
                 circle = " > ".join([*path[path.index(parent) :], parent])
@@ -71,37 +84,68 @@ class Tree:
                     f"spec.parent: {parent!r}, parent of {path[-1]!r}, does not exist"
                 )
                 return None
+            if self.queues[parent].broken:
+                self.problems[name] = (
+                    f"spec.parent: {parent!r}, parent of {path[-1]!r}, cannot be used itself"
+                )
+                return None
             path.append(parent)
             if len(path) > DEPTH_MAX:
                 self.problems[name] = f"spec.parent: more than {DEPTH_MAX} queues above each other"
                 return None
         return tuple(path)
 
-    def _sum_up(self, name: str) -> None:
-        """Work out guarantees from the leaves upwards."""
-        declared = {quota.key: quota for quota in self.queues[name].quotas}
-        below: dict[QuotaKey, int] = {}
+    def _add_up(self, name: str) -> None:
+        """Learn what a queue asks for: what is written, or else what its children ask for."""
+        declared = self._declared[name] = {quota.key: quota for quota in self.queues[name].quotas}
+        nominal = self._nominal[name] = {}
         for child in self.children.get(name, ()):
             for key, quantity in self._nominal[child].items():
-                below[key] = below.get(key, 0) + quantity
-        nominal = dict(below)
+                nominal[key] = nominal.get(key, 0) + quantity
         for key, quota in declared.items():
-            nominal[key] = max(quota.nominal, below.get(key, 0))
-            if below.get(key, 0) > quota.nominal and name not in self.problems:
-                self.problems[name] = (
-                    f"spec.quotas[{label(key)}].nominal: {shown(key, quota.nominal)} is less than "
-                    f"the {shown(key, below[key])} its children are guaranteed"
+            if nominal.get(key, 0) > quota.nominal:
+                self.notes.setdefault(name, []).append(
+                    f"spec.quotas[{label(key)}].nominal: the queues below it add up to "
+                    f"{number(key, nominal[key])}, more than its {number(key, quota.nominal)}; "
+                    f"the largest of them count for less than is written"
                 )
-        self._declared[name] = declared
-        self._nominal[name] = nominal
+            nominal[key] = quota.nominal
+
+    def _hand_down(self, name: str) -> None:
+        """Have the children of a queue count for no more than it has."""
+        for key, has in self._nominal[name].items():
+            asked = {
+                child: self._nominal[child][key]
+                for child in self.children.get(name, ())
+                if key in self._nominal[child]
+            }
+            if sum(asked.values()) <= has:
+                continue
+            for child, gets in _within(asked, has).items():
+                if gets < asked[child]:
+                    self._nominal[child][key] = gets
+                    if key in self._declared[child]:
+                        self._lower(child, key)
+
+    def _lower(self, name: str, key: QuotaKey) -> None:
+        """Note that a quota counts for less than is written, and because of which queue."""
+        above = next(one for one in self._paths[name][1:] if key in self._declared[one])
+        self.lowered.setdefault(name, {})[key] = (
+            f"spec.quotas[{label(key)}].nominal: {number(key, self._declared[name][key].nominal)} "
+            f"counts as {number(key, self._nominal[name][key])}, because queue {above}, above it, "
+            f"has {number(key, self._nominal[above][key])} for all below it"
+        )
+
+    def _keep(self, name: str) -> None:
+        """Work out what a queue lends, after those below it."""
         # What children keep for themselves never comes into this queue's pool.
         pool = self._pool[name] = {
             key: quantity - sum(self.kept(child, key) for child in self.children.get(name, ()))
-            for key, quantity in nominal.items()
+            for key, quantity in self._nominal[name].items()
         }
         self._kept[name] = {
             key: max(pool[key] - quota.lending, 0)
-            for key, quota in declared.items()
+            for key, quota in self._declared[name].items()
             if quota.lending is not None
         }
 
@@ -157,11 +201,18 @@ class Tree:
         return self._guaranteed
 
     def nominal(self, name: str, key: QuotaKey) -> int | None:
-        """Return what a queue is guaranteed, or None where nobody above it has such a quota."""
+        """Return what a queue is guaranteed, or None where nobody above it has such a quota.
+
+        That is less than what is written where queues above it have less.
+        """
         own = self._nominal[name].get(key)
         if own is not None:
             return own
         return 0 if key in self.limited(name) else None
+
+    def told(self, name: str) -> list[str]:
+        """Return what is to be told of a queue that can be used, a sentence each."""
+        return [*self.lowered.get(name, {}).values(), *self.notes.get(name, ())]
 
     def nominals(self, name: str) -> Mapping[QuotaKey, int]:
         """Return every guarantee of a queue's subtree."""
@@ -234,6 +285,15 @@ class Tree:
 
         down("")
         return found + sorted(name for name in self.queues if name not in self)
+
+
+def _within(asked: Mapping[str, int], has: int) -> dict[str, int]:
+    """Share out what there is: what is too much comes off the largest, and the others get all."""
+    found: dict[str, int] = {}
+    for name in sorted(asked, key=lambda name: (asked[name], name)):
+        found[name] = min(asked[name], has // (len(asked) - len(found)))
+        has -= found[name]
+    return found
 
 
 def label(key: QuotaKey) -> str:

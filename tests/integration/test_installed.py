@@ -1,0 +1,87 @@
+"""What is installed, runs: the wheel alone, in an environment of its own, far from a checkout."""
+
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+from waiting import patience_s
+
+ROOT = Path(__file__).parents[2]
+UV = Path(sys.executable).parent / "uv"
+LEFT_OUT = ("PYTHONDONTWRITEBYTECODE", "PYTHONPATH", "VIRTUAL_ENV")
+LOCKS = ("requirements-demo.lock", "requirements.lock")
+"""Torch for the demo, and what `gangsched simulate` writes its pages with."""
+
+SCENARIO = """
+version: gangsched.io/simulation/v1
+name: small
+cluster:
+  nodes:
+  - {name: node, count: 4, gpus: 8, cpu: "96", memory: 1Ti}
+workload:
+  generators:
+  - {jobs: 20, every: 15m, runtime: 1h, longest: 4h, pods: {1: 60, 2: 40}, gpus: {8: 1}}
+seeds: [0]
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """Install the wheel; return what runs `gangsched` there."""
+    folder = tmp_path_factory.mktemp("installed")
+    environment = {key: value for key, value in os.environ.items() if key not in LEFT_OUT}
+    environment["XDG_STATE_HOME"] = str(folder / "state")
+
+    def run(*command: object, **more: str) -> str:
+        done = subprocess.run(
+            [str(word) for word in command],
+            cwd=folder,
+            env=environment | more,
+            text=True,
+            capture_output=True,
+            timeout=patience_s(120),
+            check=False,
+        )
+        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    run(UV, "build", "--quiet", "--wheel", "--out-dir", folder, ROOT)
+    (wheel,) = folder.glob("*.whl")
+    run(UV, "venv", "--quiet", "--python", sys.executable, "env")
+    into = (UV, "pip", "install", "--quiet", "--python", "env/bin/python")
+    for lock in LOCKS:
+        run(*into, "--no-deps", "--require-hashes", "-r", ROOT / lock)
+    run(*into, "--no-deps", wheel)
+    where = run("env/bin/python", "-c", "import gangsched; print(gangsched.__file__)").strip()
+    assert Path(where).is_relative_to(folder), "this is the checkout's gangsched"
+
+    def gangsched(*command: object, **more: str) -> str:
+        return run("env/bin/gangsched", *command, **more)
+
+    yield gangsched
+    run("env/bin/gangsched", "local", "down", "--name", "installed")
+
+
+def test_the_demo_runs_from_a_wheel(installed):
+    shown = installed("demo")
+    assert "ok     ddp-digits trained to its end" in shown
+
+
+def test_a_plane_its_doctor_and_a_bundle_need_no_checkout(installed, tmp_path):
+    installed("local", "up", "--name", "installed")
+    kubeconfig = installed("local", "kubeconfig", "--name", "installed").strip()
+    found = installed("doctor", KUBECONFIG=kubeconfig)
+    assert "kinds" not in [line.split()[1:2] for line in found.splitlines() if "fail" in line]
+    bundle = tmp_path / "bundle.tar.gz"
+    installed("support-bundle", bundle, "--hide-names", KUBECONFIG=kubeconfig)
+    with tarfile.open(bundle) as files:
+        assert any(name.endswith(".json") for name in files.getnames())
+
+
+def test_a_simulation_needs_no_checkout(installed, tmp_path):
+    (tmp_path / "scenario.yaml").write_text(SCENARIO)
+    installed("simulate", tmp_path / "scenario.yaml", "--out", tmp_path / "results")
+    assert list((tmp_path / "results").rglob("*.html"))
