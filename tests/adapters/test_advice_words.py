@@ -1,20 +1,25 @@
 """What `defrag` and `explain` say where nothing moves, and why a start may be before an end."""
 
 import io
+from dataclasses import replace
 
 import pytest
 from builders import POLICIES, an_engine, gang, needs, node, pod, templated
 from rich.console import Console
 
 from gangsched.advice import Wish, _level, _settled, as_data, show
-from gangsched.config import ConfigError
+from gangsched.config import ConfigError, SchedulerConfig
 from gangsched.core.defrag import Defragmentation, Mover
 from gangsched.core.facts import GangSeen, NodeSeen, QueueSeen, TopologySeen
+from gangsched.core.forecast import Effort
 from gangsched.core.model import Estimate, NodeName, Source
 from gangsched.core.queues import Queue, Quota
 from gangsched.core.snapshot import Asked
 from gangsched.core.topology import Level, Topology
-from gangsched.inquire import expected_end
+from gangsched.inquire import expected_end, explain
+from gangsched.kube.counsel import budget_of
+from gangsched.live import View, effort_of
+from policies.easy import Easy
 
 RACK = "topology.gangsched.io/rack"
 
@@ -104,3 +109,31 @@ def test_an_end_has_the_range_that_forecasts_draw_from(ran_s, earliest, latest):
     assert found["at"] == "1970-01-01T00:33:20Z"
     assert found["earliest"] == f"1970-01-01T{earliest}Z"
     assert found["latest"] == f"1970-01-01T{latest}Z"
+
+
+def crowded():
+    """Return a cluster in which a gang of a whole node starts once another moves, or ends."""
+    engine = racks()
+    for name, place in (("a", "n0"), ("b", "n1"), ("c", "n2"), ("d", "n3")):
+        run(engine, name, place, needs(8 if name < "c" else 4))
+    engine.observe(GangSeen(templated("waits", 1, needs(8))), 0.0)
+    return engine
+
+
+def test_explain_proposes_the_moves_that_the_scheduler_does():
+    config = SchedulerConfig()
+    view = View(crowded(), POLICIES, 100.0, budget=budget_of(config))
+    assert [one for one in explain(view, "ns/waits")["wouldHelp"] if one.startswith("moving ns/")]
+    view = View(crowded(), POLICIES, 100.0, budget=budget_of(SchedulerConfig(defragment="off")))
+    assert not [one for one in explain(view, "ns/waits")["wouldHelp"] if "moving" in one]
+
+
+def test_answers_look_as_far_ahead_as_the_scheduler():
+    assert effort_of(SchedulerConfig(forecast_runs=9, forecast_cycles=7)) == Effort(9, 7)
+    once = explain(View(crowded(), POLICIES, 100.0, effort=Effort(1, 100)), "ns/waits")["start"]
+    assert once["earliest"] == once["latest"]
+    often = explain(View(crowded(), POLICIES, 100.0, effort=Effort(9, 100)), "ns/waits")["start"]
+    assert often["earliest"] < often["latest"]
+    assert "reserved" not in often, "nobody has room kept without backfill"
+    kept = View(crowded(), replace(POLICIES, backfill=Easy()), 100.0)
+    assert explain(kept, "ns/waits")["start"]["reserved"] == "1970-01-01T01:00:00Z"

@@ -5,7 +5,6 @@ One process asks, by the functions that the commands call: each command takes se
 
 import asyncio
 import re
-import time
 
 import pytest
 from test_queues import gpus, queue, status
@@ -156,14 +155,14 @@ def test_commands_and_the_scheduler_say_the_same(cluster, namespace, queue, tmp_
     cluster.group(namespace, "third", **spec)
     cluster.wait(lambda: start(cluster, namespace, "third"), "when the third starts")
     names = [*reasons, "third"]
-    seen, now_s = view(cluster), time.time()
+    seen = view(cluster)
     answers = {name: inquire.explain(seen, f"{namespace}/{name}") for name in names}
     assert any("moving" in one for one in answers["short"]["wouldHelp"]), answers["short"]
     answers["third before it came"] = expected | {"state": "Pending"}
 
     def the_same() -> bool:
         found = {
-            name: differs(written(cluster, namespace, name.split()[0]), answer, now_s)
+            name: differs(written(cluster, namespace, name.split()[0]), answer, seen.now_s)
             for name, answer in answers.items()
         }
         found = {name: one for name, one in found.items() if one}
