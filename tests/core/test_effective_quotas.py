@@ -79,6 +79,13 @@ def test_what_is_not_lent_is_part_of_what_counts():
     assert usage.room("b", KEY) == 48_000
 
 
+def test_a_queue_lends_what_it_has():
+    made = tree(4, lending=8000)
+    (said,) = made.told("a")
+    assert said.startswith("spec.quotas[nvidia.com/gpu].lendingLimit: 8 is more than its nominal 4")
+    assert made.kept("a", KEY) == 0
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_no_queue_promises_more_than_it_has(seed):
     rng = random.Random(seed)

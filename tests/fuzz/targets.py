@@ -191,7 +191,7 @@ def _extender(cluster: Cluster) -> Callable[[bytes], None]:
 
     async def look(raw: bytes) -> None:
         args = _filter_args.decode(raw)
-        extender._look_up(args.Pod.metadata.uid, args.NodeNames)  # type: ignore[arg-type]
+        extender._look_up(args.Pod.metadata, args.NodeNames)
 
     def target(raw: bytes) -> None:
         for decode in (lambda r: asyncio.run(look(r)), _bind_args.decode):

@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
 from re import split
 
 from gangsched.core.accounts.tree import label
-from gangsched.core.queues import CREDITS, Queue
+from gangsched.core.queues import CREDITS, Queue, Quota
 from gangsched.core.shown import shown
 
 _NAMED = 3
@@ -25,18 +26,24 @@ def lacking(queue: Queue, supply: Supply) -> list[str]:
 
     A cluster without nodes says nothing about names.
     """
-    return list(_lacking(queue, supply)) if supply.resources else []
+    limited = tuple(resource for resource, _ in queue.user_limits)
+    return list(_known(queue.quotas, limited, supply)) if supply.resources else []
 
 
-def _lacking(queue: Queue, supply: Supply) -> Iterator[str]:
-    for quota in queue.quotas:
+@lru_cache(maxsize=4096)  # asked of every queue every two seconds
+def _known(quotas: tuple[Quota, ...], limited: tuple[str, ...], supply: Supply) -> tuple[str, ...]:
+    return tuple(_lacking(quotas, limited, supply))
+
+
+def _lacking(quotas: tuple[Quota, ...], limited: tuple[str, ...], supply: Supply) -> Iterator[str]:
+    for quota in quotas:
         if quota.key == CREDITS:
             continue  # no node's, but what GPUs are worth
         if quota.resource not in supply.resources:
             yield _no_resource(f"spec.quotas[{label(quota.key)}].resource", quota.resource, supply)
         elif quota.kind and not any(quota.kind in model for model in supply.models):
             yield _no_kind(f"spec.quotas[{label(quota.key)}].gpuKind", quota.kind, supply)
-    for resource, _ in queue.user_limits:
+    for resource in limited:
         if resource not in supply.resources:
             yield _no_resource(f"spec.userLimits[{resource}]", resource, supply)
 

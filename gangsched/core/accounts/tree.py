@@ -109,6 +109,11 @@ class Tree:
                     f"{number(key, nominal[key])}, more than its {number(key, quota.nominal)}; "
                     f"the largest of them count for less than is written"
                 )
+            if quota.lending is not None and quota.lending > quota.nominal:
+                self.notes.setdefault(name, []).append(
+                    f"spec.quotas[{label(key)}].lendingLimit: {number(key, quota.lending)} is more "
+                    f"than its nominal {number(key, quota.nominal)}; all of that is lent"
+                )
             nominal[key] = quota.nominal
 
     def _hand_down(self, name: str) -> None:
