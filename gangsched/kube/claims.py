@@ -1,38 +1,63 @@
-"""The volumes of a pod: what its bound claims say of nodes, and what nobody here knows about."""
+"""The volumes of a pod: what its claims say of nodes, and what nobody here knows about."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from gangsched.core.bounds import SELECTOR_VALUES
+from gangsched.core.bounds import NAME, SELECTOR_VALUES
 from gangsched.core.model import NodeTerm
 from gangsched.kube.asking import few
 from gangsched.kube.structs import PodSpec
 
-Claims = Callable[[str], tuple[NodeTerm, ...] | str]
-"""Answers a claim by name: the nodes its volume allows, or why that is not known."""
+Claims = Callable[[str, object], tuple[NodeTerm, ...] | str]
+"""Answers a claim: the nodes it allows, or why they are not known.
 
-_CLAIM = "persistentVolumeClaim"
+It is asked by a claim's name; with the template that an ephemeral volume's claim is made of, by the
+volume's name.
+"""
+
+_CLAIM, _EPHEMERAL = "persistentVolumeClaim", "ephemeral"
 _BEYOND_VOLUMES = {
     _CLAIM: "PersistentVolumeClaim",
-    "ephemeral": "ephemeral volume",
+    _EPHEMERAL: "ephemeral volume",
     "csi": "CSI volume",
 }
+
+
+def claims_of(spec: PodSpec) -> Iterator[tuple[str, object]]:
+    """Yield what a pod's claims are asked by: a name, and the template of an ephemeral volume."""
+    for volume in spec.volumes:
+        asked = _asked(volume)
+        if asked is not None:
+            yield asked
+
+
+def _asked(volume: dict[str, Any]) -> tuple[str, object] | None:
+    found = volume.get(_CLAIM)
+    name = found.get("claimName") if isinstance(found, dict) else None
+    if isinstance(name, str):
+        return name, None
+    found, name = volume.get(_EPHEMERAL), volume.get("name")
+    template = found.get("volumeClaimTemplate") if isinstance(found, dict) else None
+    return (name, template) if isinstance(name, str) and isinstance(template, dict) else None
 
 
 def claimed(
     spec: PodSpec, claims: Claims | None
 ) -> tuple[tuple[tuple[NodeTerm, ...], ...], list[str]]:
-    """Return which nodes the bound claims of a pod allow, and the volumes not known about."""
+    """Return which nodes the claims of a pod allow, and the volumes not known about."""
     allowed, beyond = [], []
     for volume in spec.volumes:
-        for key, label in _BEYOND_VOLUMES.items():
-            claim = volume.get(key) if claims and key == _CLAIM else None
-            name = claim.get("claimName") if isinstance(claim, dict) else None
-            answer = claims(name) if claims and isinstance(name, str) else ""
-            if isinstance(answer, tuple):
-                allowed.append(answer)
-            elif key in volume:
-                why = f" ({answer})" if answer else ""
-                beyond.append(f"{label} {volume.get('name', '')}{why}")
+        label = next((one for key, one in _BEYOND_VOLUMES.items() if key in volume), None)
+        if label is None:
+            continue
+        asked = _asked(volume)
+        answer = claims(*asked) if claims is not None and asked is not None else ""
+        if isinstance(answer, tuple):
+            allowed.append(answer)
+        else:
+            why = f" ({answer})" if answer else ""
+            name = asked[0] if asked is not None else volume.get("name", "")
+            beyond.append(f"{label} {name}{why}"[: NAME.most])
     return tuple(dict.fromkeys(one for one in allowed if one)), beyond
 
 
