@@ -1,10 +1,10 @@
 """The volumes of a pod: what its claims say of nodes, and what nobody here knows about."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from gangsched.core.bounds import NAME, SELECTOR_VALUES
-from gangsched.core.model import NodeTerm
+from gangsched.core.model import Expression, NodeTerm
 from gangsched.kube.asking import few
 from gangsched.kube.structs import PodSpec
 
@@ -58,7 +58,29 @@ def claimed(
             why = f" ({answer})" if answer else ""
             name = asked[0] if asked is not None else volume.get("name", "")
             beyond.append(f"{label} {name}{why}"[: NAME.most])
-    return tuple(dict.fromkeys(one for one in allowed if one)), beyond
+    return tuple(_narrowed(dict.fromkeys(one for one in allowed if one))), beyond
+
+
+def _narrowed(allowed: Iterable[tuple[NodeTerm, ...]]) -> Iterator[tuple[NodeTerm, ...]]:
+    """Yield what holds together: claims that list values of the same label are one such list."""
+    lists: dict[str, tuple[str, ...]] = {}
+    for terms in allowed:
+        key = only_key(terms[0]) if len(terms) == 1 else None
+        if key is None:
+            yield terms
+            continue
+        values = terms[0].labels[0].values
+        known = lists.get(key)
+        both_have = values if known is None else tuple(one for one in known if one in set(values))
+        lists[key] = both_have
+    for key, values in lists.items():
+        yield (NodeTerm((Expression(key, "In", values),)),)
+
+
+def only_key(term: NodeTerm) -> str | None:
+    """Return the label that a term lists values of, where that is all it says."""
+    one = term.labels[0] if len(term.labels) == 1 and not term.names else None
+    return one.key if one is not None and one.operator == "In" else None
 
 
 def both(terms: tuple[NodeTerm, ...], others: tuple[NodeTerm, ...]) -> tuple[NodeTerm, ...]:

@@ -146,12 +146,12 @@ class Claim:
     uid: str
     version: str
     wanted: Wanted
-    volume: str
-    bound: bool
-    lost: bool
-    selected: str
-    deleting: bool
-    owner: str
+    volume: str = ""
+    bound: bool = False
+    lost: bool = False
+    selected: str = ""
+    deleting: bool = False
+    owner: str = ""
 
     @property
     def class_name(self) -> str:
@@ -240,10 +240,7 @@ def template(key: Key, body: Any, default_class: str) -> Claim:
     except msgspec.ValidationError as error:
         raise DecodeError(f"volumeClaimTemplate.spec: {error}") from error
     name = default_class if spec.storage_class_name is None else spec.storage_class_name
-    return Claim(
-        key, "", "", _wanted(spec, name), "", bound=False, lost=False, selected="", deleting=False,
-        owner="",
-    )  # fmt: skip
+    return Claim(key, "", "", _wanted(spec, name))
 
 
 def volume(raw: bytes) -> Volume:

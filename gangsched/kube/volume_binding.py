@@ -9,7 +9,6 @@ chosen for the others are taken back, and no pod is bound.
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -24,32 +23,10 @@ from gangsched.kube.paths import named
 from gangsched.kube.scheduler import Scheduler
 from gangsched.kube.storage_objects import BOUND_BY_CONTROLLER, SELECTED_NODE, Claim, Key, Volume
 from gangsched.kube.volume_match import Want, prebound, reaches, shared_out, suits
+from gangsched.kube.volume_pass import FailedError, Pass
 
 _PATIENCE = 0.9
 """Of the time that the gang has left: its reason has to come before the gang's own."""
-
-
-class _FailedError(Exception):
-    """A pod cannot have a claim; `fits` says how many of its gang its node could take."""
-
-    def __init__(self, order: o.Prepare, reason: str, fits: int = 0) -> None:
-        super().__init__(reason)
-        self.order, self.fits = order, fits
-
-
-@dataclass(slots=True, eq=False)
-class _Pass:
-    """Members of a gang whose claims are bound together, and what was done for them."""
-
-    gang: GangId
-    orders: dict[PodUid, o.Prepare]
-    limit_s: float
-    limit: asyncio.Timeout
-    pods: dict[Key, list[o.Prepare]]
-    awaited: tuple[o.Prepare, str]
-    selected: dict[Key, str] = field(default_factory=dict)
-    task: asyncio.Task[None] | None = None
-    call: asyncio.Future[bytes] | None = None
 
 
 class VolumeBinder:
@@ -61,7 +38,7 @@ class VolumeBinder:
         self._volumes.binds = True
         self._volumes.on_change = self._changed
         self._held: dict[GangId, dict[PodUid, o.Prepare]] = {}
-        self._passes: dict[GangId, _Pass] = {}
+        self._passes: dict[GangId, Pass] = {}
         self._gangs: dict[PodUid, GangId] = {}
         self._waiting: list[asyncio.Future[None]] = []
 
@@ -95,7 +72,7 @@ class VolumeBinder:
         left_s = limits.barrier_s if until_s is None else until_s - self._scheduler.now_s()
         first = next(iter(held.values())), "its claims were not looked at"
         limit_s = max(left_s * _PATIENCE, 0.0)
-        one = _Pass(gang, dict(held), limit_s, asyncio.timeout(limit_s), pods, first)
+        one = Pass(gang, dict(held), limit_s, asyncio.timeout(limit_s), pods, first)
         self._passes[gang] = one
         for key, orders in pods.items():
             self._volumes.going[key] = tuple(dict.fromkeys(order.node for order in orders))
@@ -128,18 +105,18 @@ class VolumeBinder:
 
     # -- one gang -----------------------------------------------------------------------------
 
-    async def _run(self, one: _Pass) -> None:
-        failed: _FailedError | None = None
+    async def _run(self, one: Pass) -> None:
+        failed: FailedError | None = None
         try:
             async with one.limit:
                 await self._settle(one)
         except TimeoutError:
             order, what = one.awaited
-            failed = _FailedError(order, f"{what} within {one.limit_s:.0f} s")
-        except _FailedError as error:
+            failed = FailedError(order, f"{what} within {one.limit_s:.0f} s")
+        except FailedError as error:
             failed = error
         except KubeError as error:
-            failed = _FailedError(one.awaited[0], str(error))
+            failed = FailedError(one.awaited[0], str(error))
         self._end(one, bound=failed is None)
         passed = one.orders.values() if failed is None else (failed.order,)
         for order in passed:
@@ -153,7 +130,7 @@ class VolumeBinder:
                 self._scheduler.observe(f.PrepareFailed(order.uid, order.node, reason, failed.fits))
         self.look(one.gang)
 
-    def _end(self, one: _Pass, *, bound: bool) -> None:
+    def _end(self, one: Pass, *, bound: bool) -> None:
         """Forget a pass; where it failed, take back what nobody acted on."""
         del self._passes[one.gang]
         classes: dict[str, None] = {}
@@ -173,7 +150,7 @@ class VolumeBinder:
         for name in classes:
             self._volumes.class_changed(name)
 
-    async def _settle(self, one: _Pass) -> None:
+    async def _settle(self, one: Pass) -> None:
         for key, orders in one.pods.items():
             one.awaited = orders[0], f"the claim {key[1]} of its ephemeral volume was not made"
             await self._until(partial(self._there, key, orders[0]))
@@ -190,12 +167,12 @@ class VolumeBinder:
             return key not in self._volumes.dropped
         uses = (use for use in self._volumes.uses(order.uid) if use.key == key)
         if all(use.template is None for use in uses):
-            raise _FailedError(order, f"there is no PersistentVolumeClaim {key[1]}")
+            raise FailedError(order, f"there is no PersistentVolumeClaim {key[1]}")
         return False
 
     # -- who gets what ------------------------------------------------------------------------
 
-    def _assume(self, one: _Pass) -> tuple[dict[Key, Volume], list[Claim]]:
+    def _assume(self, one: Pass) -> tuple[dict[Key, Volume], list[Claim]]:
         """Choose a volume for each claim; return those that exist, and the claims without."""
         nodes = {uid: self._node(order) for uid, order in one.orders.items()}
         wants, made = [], []
@@ -205,7 +182,7 @@ class VolumeBinder:
             if self._volumes.bound(claim) or claim.volume:
                 continue
             if not self._volumes.waits_for_consumer(claim):
-                raise _FailedError(orders[0], f"PersistentVolumeClaim {key[1]} is not bound")
+                raise FailedError(orders[0], f"PersistentVolumeClaim {key[1]} is not bound")
             if claim.selected:
                 made.append(claim)
                 continue
@@ -228,7 +205,7 @@ class VolumeBinder:
             made.append(claim)
         for order, why in lacking.values():
             together = (uid for uid, other in one.orders.items() if other.node == order.node)
-            raise _FailedError(order, why, sum(uid not in lacking for uid in together))
+            raise FailedError(order, why, sum(uid not in lacking for uid in together))
         for key, volume in given.items():
             self._volumes.assumed[volume.name] = key
         for name in {volume.wanted[0] for volume in given.values()}:
@@ -240,7 +217,7 @@ class VolumeBinder:
         row = cluster.rows.get(order.node)
         node = cluster.nodes[row] if row is not None else None
         if node is None:
-            raise _FailedError(order, "the node is gone")
+            raise FailedError(order, "the node is gone")
         return node
 
     def _take(self, claim: Claim, orders: list[o.Prepare]) -> None:
@@ -249,7 +226,7 @@ class VolumeBinder:
             other = self._volumes.used_by(claim.key, order.uid)
             if other:
                 name = claim.key[1]
-                raise _FailedError(
+                raise FailedError(
                     order, f"pod {other} has PersistentVolumeClaim {name}, which is for one pod"
                 )
             self._volumes.alone[claim.key] = order.uid
@@ -264,13 +241,13 @@ class VolumeBinder:
 
     # -- what is written ----------------------------------------------------------------------
 
-    def _claim(self, one: _Pass, key: Key) -> Claim:
+    def _claim(self, one: Pass, key: Key) -> Claim:
         found = self._volumes.claims.get(key)
         if found is None:
-            raise _FailedError(one.pods[key][0], f"PersistentVolumeClaim {key[1]} is gone")
+            raise FailedError(one.pods[key][0], f"PersistentVolumeClaim {key[1]} is gone")
         return found
 
-    async def _select(self, one: _Pass, claim: Claim) -> None:
+    async def _select(self, one: Pass, claim: Claim) -> None:
         """Have a volume made for the node of a claim's pod."""
         key, order = claim.key, one.pods[claim.key][0]
         nodes = [other.node for other in one.pods[key]]
@@ -282,8 +259,9 @@ class VolumeBinder:
             if claim.selected:
                 if claim.selected not in nodes:
                     why = f"the volume of PersistentVolumeClaim {key[1]} is made for node"
-                    raise _FailedError(order, f"{why} {claim.selected}")
-                one.selected[key] = claim.selected  # perhaps by who led before
+                    raise FailedError(order, f"{why} {claim.selected}")
+                if not any(key in other.selected for other in self._passes.values()):
+                    one.selected[key] = claim.selected  # by who led before: it is ours now
                 return
             one.selected[key] = order.node
             body = {"annotations": {SELECTED_NODE: order.node}}
@@ -292,7 +270,7 @@ class VolumeBinder:
             except Conflict:
                 await self._read(key)
 
-    async def _keep(self, one: _Pass, key: Key, name: str) -> None:
+    async def _keep(self, one: Pass, key: Key, name: str) -> None:
         """Keep a volume for a claim; the controller of volumes does the rest."""
         order = one.pods[key][0]
         one.awaited = order, f"PersistentVolume {name} could not be kept for it"
@@ -301,7 +279,7 @@ class VolumeBinder:
             if claim.volume or (volume is not None and volume.of_uid == claim.uid):
                 return
             if volume is None or not suits(claim, volume):
-                raise _FailedError(
+                raise FailedError(
                     order,
                     f"PersistentVolume {name} can no longer be had by PersistentVolumeClaim "
                     f"{key[1]}",
@@ -326,15 +304,16 @@ class VolumeBinder:
         return self._volumes.known.get(name) != was
 
     async def _patch(
-        self, one: _Pass, path: str, known: Claim | Volume, body: dict[str, Any], **more: object
+        self, one: Pass, path: str, known: Claim | Volume, body: dict[str, Any], **more: object
     ) -> bytes:
         """Change an object as it is known; who ends the pass meanwhile waits for the answer."""
         metadata = {"uid": known.uid, "resourceVersion": known.version, **body}
         call = self._client.patch(path, {"metadata": metadata, **more})
         one.call = asyncio.ensure_future(call)
+        one.call.add_done_callback(_looked_at)
         return await asyncio.shield(one.call)
 
-    def _bound(self, one: _Pass, keys: Iterable[Key]) -> bool:
+    def _bound(self, one: Pass, keys: Iterable[Key]) -> bool:
         """Tell whether claims and their volumes are bound to each other."""
         awaited = []
         for key in keys:
@@ -342,7 +321,7 @@ class VolumeBinder:
             maker = self._volumes.classes.get(claim.class_name)
             by = f" by {maker.provisioner}" if wanted and maker is not None else ""
             if wanted and not claim.volume and claim.selected != wanted:
-                raise _FailedError(
+                raise FailedError(
                     order, f"no volume can be made for PersistentVolumeClaim {key[1]}{by}"
                 )
             if not self._volumes.bound(claim):
@@ -393,6 +372,12 @@ class VolumeBinder:
         for one in waiting:
             if not one.done():
                 one.set_result(None)
+
+
+def _looked_at(call: asyncio.Future[bytes]) -> None:
+    """Let nobody complain of an error that came after the pass had ended."""
+    if not call.cancelled():
+        call.exception()
 
 
 def _path(key: Key) -> str:

@@ -6,15 +6,21 @@ the smallest volume that fits, before a new one is made.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from gangsched.core.model import Expression, Node, NodeTerm
 from gangsched.core.places import holds, matches
-from gangsched.kube.claims import both
+from gangsched.kube.claims import both, only_key
 from gangsched.kube.quantities import DecodeError
 from gangsched.kube.storage_objects import Capacity, Claim, Key, StorageClass, Terms, Volume
 
-_VALUES = 512
-"""Values of one label that alternatives are brought together to: those of the smallest volumes."""
+Versioned = TypeVar("Versioned", Claim, Volume)
+
+_VALUES = 400
+"""Conditions and values that alternatives are brought together to: those of the smallest volumes.
+
+Two claims of a pod have to fit in what a pod may select nodes by.
+"""
 
 
 def suits(claim: Claim, volume: Volume) -> bool:
@@ -73,26 +79,29 @@ def any_of(alternatives: Iterable[Terms]) -> Terms:
     """Return terms one of which holds where those of one alternative do, as few as possible."""
     values: dict[str, dict[str, None]] = {}
     others: dict[NodeTerm, None] = {}
+    left = _VALUES
     for terms in alternatives:
         if not terms:
             return ()
         for term in terms:
-            key = _only_key(term)
+            key = only_key(term)
             if key is None:
-                others[term] = None
+                size = sum(1 + len(one.values) for one in (*term.labels, *term.names))
+                if size <= left and term not in others:
+                    others[term] = None
+                    left -= size
                 continue
             known = values.setdefault(key, {})
-            known.update(dict.fromkeys(term.labels[0].values))
-    merged = (
-        NodeTerm((Expression(key, "In", tuple(known)[:_VALUES]),)) for key, known in values.items()
-    )
-    return (*merged, *list(others)[:_VALUES])
+            more = [one for one in dict.fromkeys(term.labels[0].values) if one not in known][:left]
+            known.update(dict.fromkeys(more))
+            left -= len(more)
+    merged = (NodeTerm((Expression(key, "In", tuple(known)),)) for key, known in values.items())
+    return (*merged, *others)
 
 
-def _only_key(term: NodeTerm) -> str | None:
-    """Return the label that a term lists values of, where that is all it says."""
-    one = term.labels[0] if len(term.labels) == 1 and not term.names else None
-    return one.key if one is not None and one.operator == "In" else None
+def on_nodes(*names: str) -> Terms:
+    """Return the terms of these nodes."""
+    return (NodeTerm((), (Expression("metadata.name", "In", names),)),)
 
 
 def all_of(terms: Terms, others: Terms) -> Terms | str:
@@ -150,3 +159,14 @@ def _pass_on(
 ) -> None:
     while name is not None:
         has[name], name = came[name]
+
+
+def newer(found: Versioned, known: Versioned | None) -> bool:
+    """Tell whether an object is not older than what is known of it: what a write answered counts.
+
+    Versions of one object can be compared since Kubernetes 1.35 says so, and could before.
+    """
+    if known is None or known.uid != found.uid:
+        return True
+    versions = found.version, known.version
+    return not all(one.isdecimal() for one in versions) or int(versions[0]) >= int(versions[1])

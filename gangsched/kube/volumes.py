@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from gangsched.core.model import Expression, NodeTerm
 from gangsched.kube import storage_objects as read
 from gangsched.kube.claims import claims_of
 from gangsched.kube.storage_objects import (
@@ -23,14 +22,20 @@ from gangsched.kube.storage_objects import (
     Wanted,
 )
 from gangsched.kube.structs import Pod
-from gangsched.kube.volume_match import any_of, candidates, prebound, provisioned_on
+from gangsched.kube.volume_match import (
+    any_of,
+    candidates,
+    newer,
+    on_nodes,
+    prebound,
+    provisioned_on,
+)
 
 if TYPE_CHECKING:
     from gangsched.kube.receivers import Receiver
 
-Versioned = TypeVar("Versioned", Claim, Volume)
 
-_HOST = "metadata.name"
+Of = TypeVar("Of", Key, str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,7 @@ class _Waiting:
     receiver: "Receiver"
     raw: bytes
     asked: "Asked"
+    classes: tuple[str, ...]
 
 
 class Volumes:
@@ -79,6 +85,8 @@ class Volumes:
         self._uses: dict[str, tuple[str, tuple[Use, ...]]] = {}
         self._users: dict[Key, dict[str, None]] = {}
         self._waits: dict[str, _Waiting] = {}
+        self._of_key: dict[Key, dict[str, None]] = {}
+        self._of_class: dict[str, dict[str, None]] = {}
 
     def asked(self, namespace: str, pod: str = "", uid: str = "") -> "Asked":
         """Return what answers the claims of one object; `pod` is its name where it is a pod."""
@@ -192,9 +200,25 @@ class Volumes:
 
     def wait(self, receiver: "Receiver", uid: str, raw: bytes, asked: "Asked | None") -> None:
         """Have an object read again once one of its claims is answered otherwise."""
-        self._waits.pop(uid, None)
-        if asked is not None and not all(map(self._final, asked.answers)):
-            self._waits[uid] = _Waiting(receiver, raw, asked)
+        self._wait_no_more(uid)
+        if asked is None or all(map(self._final, asked.answers)):
+            return
+        claims = {use.key: self.claim_of(use) for use in asked.answers}
+        classes = {one.class_name: None for one in claims.values() if one is not None}
+        self._waits[uid] = _Waiting(receiver, raw, asked, tuple(classes))
+        for key in claims:
+            self._of_key.setdefault(key, {})[uid] = None
+        for name in classes:
+            self._of_class.setdefault(name, {})[uid] = None
+
+    def _wait_no_more(self, uid: str) -> None:
+        known = self._waits.pop(uid, None)
+        if known is None:
+            return
+        for use in known.asked.answers:
+            _drop(self._of_key, use.key, uid)
+        for name in known.classes:
+            _drop(self._of_class, name, uid)
 
     def _final(self, use: Use) -> bool:
         claim = self.claims.get(use.key)
@@ -202,7 +226,7 @@ class Volumes:
 
     def forget(self, uid: str) -> None:
         """Forget an object that is gone."""
-        self._waits.pop(uid, None)
+        self._wait_no_more(uid)
         self._used(uid, ())
         for use in self._uses.pop(uid, ("", ()))[1]:
             if self.alone.get(use.key) == uid:
@@ -225,27 +249,21 @@ class Volumes:
         return self._uses.get(uid, ("", ()))[1]
 
     def _used(self, uid: str, keys: Iterable[Key]) -> None:
-        changed = set()
         for use in self.uses(uid):
             if (uid in self._users.get(use.key, ())) == (use.key in keys):
                 continue
-            users = self._users.setdefault(use.key, {})
             if use.key in keys:
-                users[uid] = None
+                self._users.setdefault(use.key, {})[uid] = None
             else:
-                del users[uid]
-                if not users:
-                    del self._users[use.key]
-            changed.add(use.key)
-        if changed:
-            self._look(lambda use: use.key in changed)
+                _drop(self._users, use.key, uid)
+            self.claim_changed(use.key)
 
     # -- what is seen -------------------------------------------------------------------------
 
     def claim(self, raw: bytes) -> None:
         """Learn a claim."""
         found = read.claim(raw)
-        if _newer(found, self.claims.get(found.key)):
+        if newer(found, self.claims.get(found.key)):
             self.claims[found.key] = found
             self.claim_changed(found.key)
 
@@ -256,27 +274,38 @@ class Volumes:
 
     def claim_changed(self, key: Key) -> None:
         """Look again at who waits for a claim."""
-        self._look(lambda use: use.key == key)
+        self._look(self._of_key.get(key, ()))
 
     def volume(self, raw: bytes) -> None:
         """Learn a volume."""
         found = read.volume(raw)
         known = self.known.get(found.name)
-        if not _newer(found, known):
+        if not newer(found, known):
             return
-        if known is not None and known.of != found.of:
-            self._of.get(known.of, {}).pop(found.name, None)
         self.known[found.name] = found
+        if known is not None and known.of != found.of:
+            self._volume_left(known)
         if found.of[1]:
             self._of.setdefault(found.of, {})[found.name] = None
-        self.class_changed(found.wanted[0], found.of)
+        self._volume_changed(found, anybodys=not (known or found).of[1] or not found.of[1])
 
     def volume_gone(self, name: str) -> None:
         """Forget a volume."""
         known = self.known.pop(name, None)
         if known is not None:
-            self._of.get(known.of, {}).pop(name, None)
-            self.class_changed(known.wanted[0], known.of)
+            self._volume_left(known)
+            self._volume_changed(known, anybodys=not known.of[1])
+
+    def _volume_left(self, known: Volume) -> None:
+        if known.of[1]:
+            _drop(self._of, known.of, known.name)
+            self.claim_changed(known.of)
+
+    def _volume_changed(self, volume: Volume, *, anybodys: bool) -> None:
+        """Look again at who may have a volume: most are made for one claim alone."""
+        if anybodys:
+            self.class_changed(volume.wanted[0])
+        self.claim_changed(volume.of)
 
     def class_seen(self, raw: bytes) -> None:
         """Learn a storage class."""
@@ -310,29 +339,25 @@ class Volumes:
         if known is not None:
             self.class_changed(known.class_name)
 
-    def class_changed(self, name: str | None = None, key: Key = ("", "")) -> None:
-        """Look again at who waits for a volume of a class (None: of any), or for a claim."""
-        self._offers = {
-            wanted: terms
-            for wanted, terms in self._offers.items()
-            if name is not None and wanted[0] != name
-        }
-        self._look(lambda use: name is None or use.key == key or self._class_of(use) == name)
+    def class_changed(self, name: str | None = None) -> None:
+        """Look again at who waits for a volume of a class; None for any."""
+        if name is None:
+            self._offers.clear()
+            self._look(self._waits)
+            return
+        for wanted in [one for one in self._offers if one[0] == name]:
+            del self._offers[wanted]
+        self._look(self._of_class.get(name, ()))
 
-    def _class_of(self, use: Use) -> str | None:
-        claim = self.claim_of(use)
-        return claim.class_name if claim is not None else None
-
-    def _look(self, concerned: Callable[[Use], bool]) -> None:
+    def _look(self, waiting: Iterable[str]) -> None:
         """Read those again for whom a claim is answered otherwise now."""
         self.on_change()
-        for uid, waiting in list(self._waits.items()):
-            changed = any(
-                concerned(use) and self.answer(use, uid) != answer
-                for use, answer in waiting.asked.answers.items()
-            )
-            if changed and self._waits.get(uid) is waiting:
-                waiting.receiver.seen(waiting.raw)
+        for uid in list(waiting):
+            one = self._waits.get(uid)
+            if one is not None and any(
+                self.answer(use, uid) != answer for use, answer in one.asked.answers.items()
+            ):
+                one.receiver.seen(one.raw)
 
 
 class Asked:
@@ -352,9 +377,12 @@ class Asked:
         return found
 
 
-def on_nodes(*names: str) -> Terms:
-    """Return the terms of these nodes."""
-    return (NodeTerm((), (Expression(_HOST, "In", names),)),)
+def _drop(sets: dict[Of, dict[str, None]], key: Of, name: str) -> None:
+    """Take a name out of a set, and forget the set when it is empty."""
+    known = sets.get(key, {})
+    known.pop(name, None)
+    if not known:
+        sets.pop(key, None)
 
 
 def _use(namespace: str, pod: str, name: str, template: object) -> Use:
@@ -363,14 +391,3 @@ def _use(namespace: str, pod: str, name: str, template: object) -> Use:
         return Use((namespace, name))
     own = f"{pod}-{name}" if pod else f"/{name}"  # of a role's template: no claim has this name
     return Use((namespace, own), template)
-
-
-def _newer(found: Versioned, known: Versioned | None) -> bool:
-    """Tell whether an object is not older than what is known of it: what a write answered counts.
-
-    Versions of one object can be compared since Kubernetes 1.35 says so, and could before.
-    """
-    if known is None or known.uid != found.uid:
-        return True
-    versions = found.version, known.version
-    return not all(one.isdecimal() for one in versions) or int(versions[0]) >= int(versions[1])

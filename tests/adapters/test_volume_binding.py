@@ -441,3 +441,54 @@ async def test_who_led_before_may_have_chosen_the_node(world):
     await world.settled()
     world.control()
     assert await bound(world) == {"p0": "n2"}
+
+
+async def test_storage_that_a_driver_has_decides_where_a_volume_is_made(world):
+    driver = {"metadata": {"name": "made.example/fast", "uid": "d"}}
+    capacity = {
+        "metadata": {"name": "room", "namespace": "kube-system", "uid": "room"},
+        "storageClassName": "good",
+        "capacity": "2Gi",
+        "nodeTopology": {"matchLabels": {"host": "n2"}},
+    }
+    world.put("CSIDriver", {**driver, "spec": {"storageCapacity": True}})
+    world.claim("a")
+    world.gang(of("a"))
+    assert world.beyond() == (f"{PVC} a (nowhere is room for its volume, of StorageClass good)",)
+    world.put("CSIStorageCapacity", capacity)
+    world.plan()
+    assert await bound(world) == {"p0": "n2"}
+
+
+async def test_a_claim_is_answered_anew_when_its_class_or_a_volume_comes(world):
+    world.claim("a", "later")
+    world.gang(of("a"))
+    why = "it is not bound, and there is no StorageClass later"
+    assert world.beyond() == (f"{PVC} a ({why})",)
+    world.storage_class("later", "kubernetes.io/no-provisioner")
+    why = "no PersistentVolume of StorageClass later is available for it"
+    assert world.beyond() == (f"{PVC} a ({why})",)
+    world.volume("v", "n1", "later")
+    assert not world.beyond()
+    world.there[PV].gone("v", None)
+    assert world.beyond() == (f"{PVC} a ({why})",)
+    for kind, uid in (("StorageClass", "later"), (PVC, "uid-a")):
+        world.there[kind].gone(uid, None)
+    assert world.beyond() == (f"{PVC} a (there is no such claim)",)
+
+
+async def test_a_volume_that_a_gang_is_to_have_is_offered_to_nobody_else(world):
+    world.volume("v1", "n1", "hand")
+    world.claim("a", "hand")
+    world.claim("b", "silent")
+    world.claim("c", "hand")
+    world.gang(of("a"), of("b"))
+    world.pod("other", of("c"), group="other")
+    assert not world.beyond("other")
+    world.plan()
+    await until_async(lambda: world.chosen("b"), "the node to be chosen")
+    why = "no PersistentVolume of StorageClass hand is available for it"
+    assert world.beyond("other") == (f"{PVC} c ({why})",)
+    world.late()
+    await broken(world)
+    assert not world.beyond("other")
