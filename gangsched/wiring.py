@@ -25,6 +25,7 @@ from gangsched.kube.client import KubeClient
 from gangsched.kube.election import Election, Leadership, Timing, mark_leader
 from gangsched.kube.reviews import Reviews, guard
 from gangsched.kube.scheduler import Scheduler
+from gangsched.kube.volume_binding import VolumeBinder
 from gangsched.metrics import Metrics
 from gangsched.plugins import load_policies
 
@@ -56,7 +57,8 @@ async def run(
         if binding == "extender":
             scheduler.binding = Extender(scheduler, config.barrier_s)
         else:
-            scheduler.binding = Direct(scheduler.pods, scheduler.observe)
+            volumes = VolumeBinder(scheduler, client)
+            scheduler.binding = Direct(scheduler.pods, scheduler.observe, volumes)
             scheduler.engine.beyond_is_judged = False
         ports = _Ports(stack, config, own, access)
         port = await ports.open(scheduler, metrics)

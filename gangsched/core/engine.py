@@ -75,8 +75,8 @@ class Engine(Pods):
                 pod = self._pods.get(uid)
                 if pod is not None and pod.node is None:
                     self._pod_seen(replace(pod, node=node, gated=False), now_s)
-            case f.PrepareFailed(uid, node, reason) | f.BindFailed(uid, node, reason):
-                self._refused(uid, node, reason, now_s)
+            case f.PrepareFailed() | f.BindFailed():
+                self._refused(fact, now_s)
             case f.PlanFailed():
                 self._set_aside(fact, now_s)
             case f.NodeSeen(node=seen):

@@ -232,11 +232,15 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class PrepareFailed:
-    """Phase one: the pod cannot go to the node; `reason` is the judge's own sentence."""
+    """Phase one: the pod cannot go to the node; `reason` is the judge's own sentence.
+
+    `fits` is how many of its gang the node could take, where the judge knows that.
+    """
 
     uid: PodUid
     node: NodeName
     reason: str
+    fits: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,8 +99,8 @@ class PodNeeds:
     """What one pod asks of the node that takes it.
 
     `required` holds alternatives: one term must match (empty: any node). `selector` must hold in
-    any case. `beyond` names what the pod asks that the planner does not model (volumes, pod
-    affinity, topology spread, resource claims); kube-scheduler's own filters judge those.
+    any case. `beyond` names what the pod asks that the planner does not model (pod affinity ...):
+    kube-scheduler's own filters judge it; what is only not known yet says why in brackets.
     """
 
     requests: Requests = ()

@@ -71,12 +71,11 @@ class Patience(Belief):
         kept_s *= 2 ** min(gang.no_shows - 2, _DOUBLINGS)
         return max(wait_s, min(kept_s, NO_SHOW_S.most))
 
-    def _avoid(self, gang: GangState, node: NodeName, together: int, now_s: float) -> None:
-        """Learn from a node that refused a member, of whose gang so many were to go there."""
+    def _avoid(self, gang: GangState, node: NodeName, fits: int, now_s: float) -> None:
+        """Learn from a node that refused a member, and may take so many of its gang."""
         until_s = now_s + self.limits.avoid_s
-        if together > 1 and gang.state in (State.RESERVED, State.BINDING):
-            # Perhaps the members repel each other (pod anti-affinity): first try fewer a node.
-            gang.most_per_node, gang.most_until_s = together - 1, until_s
+        if fits > 0 and gang.state in (State.RESERVED, State.BINDING):
+            gang.most_per_node, gang.most_until_s = fits, until_s  # first try fewer a node
         else:
             gang.avoid[node] = until_s
 

@@ -57,11 +57,9 @@ def excess(place: PodNeeds, pod: PodNeeds, node: Node | None, *, judged: bool) -
 
 def _suits(place: PodNeeds, pod: PodNeeds, node: Node) -> bool:
     """Tell whether a pod may run on a node that suits its place; nodes change, places stay."""
-    selects = pod.selector == place.selector or all(
-        _holds(one, node.labels) for one in pod.selector
-    )
+    selects = pod.selector == place.selector or all(holds(one, node.labels) for one in pod.selector)
     requires = pod.required in ((), place.required) or any(
-        _matches(term, node) for term in pod.required
+        matches(term, node) for term in pod.required
     )
     if not selects or not requires:
         return False
@@ -74,15 +72,17 @@ def _suits(place: PodNeeds, pod: PodNeeds, node: Node) -> bool:
     )
 
 
-def _matches(term: NodeTerm, node: Node) -> bool:
+def matches(term: NodeTerm, node: Node) -> bool:
+    """Tell whether a node has all that a term asks; an empty term matches none."""
     if not term.labels and not term.names:
         return False
-    return all(_holds(one, node.labels) for one in term.labels) and all(
+    return all(holds(one, node.labels) for one in term.labels) and all(
         (node.name in one.values) == (one.operator == "In") for one in term.names
     )
 
 
-def _holds(expression: Expression, labels: Mapping[str, str]) -> bool:
+def holds(expression: Expression, labels: Mapping[str, str]) -> bool:
+    """Tell whether labels meet a condition."""
     value = labels.get(expression.key)
     match expression.operator:
         case "In":

@@ -155,24 +155,27 @@ class Pods(Machine):
         if gang.before_barrier() == 0 or gang.state is State.PLACED:
             self._advance(gang, now_s)
 
-    def _refused(self, uid: PodUid, node: NodeName, reason: str, now_s: float) -> None:
+    def _refused(self, fact: f.PrepareFailed | f.BindFailed, now_s: float) -> None:
         """Settle a member that was refused for good: it is not bound and will not be."""
-        found = self._member(uid)
+        node = fact.node
+        found = self._member(fact.uid)
         if found is None:
             return
         gang, member = found
         if member.stage is None or member.node != node or member.bound:
             return
-        together = sum(1 for m in gang.members.values() if node in (m.node, m.bound))
+        fits = fact.fits if isinstance(fact, f.PrepareFailed) else None
+        if fits is None:  # perhaps the members repel each other (pod anti-affinity)
+            fits = sum(1 for m in gang.members.values() if node in (m.node, m.bound)) - 1
         self._settle_member(gang, member)
         self._backlog.room_grew = True
-        self._avoid(gang, node, together, now_s)
+        self._avoid(gang, node, fits, now_s)
         surplus = gang.in_progress() + gang.bound_count() >= gang.minimum()
         if gang.state is State.PLACED or (surplus and gang.state is State.BINDING):
             gang.bump()
             self._back_off(gang, now_s + self.limits.backoff_s)
         elif gang.state in (State.RESERVED, State.BINDING):
-            self._break(gang, f"{node} refused pod {member.name}: {reason}", now_s)
+            self._break(gang, f"{node} refused pod {member.name}: {fact.reason}", now_s)
         self._refresh(gang, now_s)
 
     # -- their gangs --------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gangsched.core.model import GangId
+from gangsched.core.model import GangId, PodName
 
 
 class Reason(StrEnum):
@@ -102,6 +102,20 @@ def amount(resource: str, quantity: int) -> str:
 def plural(count: int, noun: str) -> str:
     """Write `1 node` or `3 nodes`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def beyond(pod: PodName, asked: tuple[str, ...]) -> str:
+    """Say what of a pod direct binding does not check, or what the pod has to wait for.
+
+    What says in brackets why it is not known is known in time.
+    """
+    never = [one for one in asked if not one.endswith(")")]
+    if not never:
+        return f"pod {pod} has to wait for {', '.join(asked)}."
+    return (
+        f"pod {pod} asks for {', '.join(never)}, which direct binding does not check; run "
+        f"gangsched with --binding extender for it."
+    )
 
 
 def undeclared(gang: GangId) -> str:

@@ -13,7 +13,7 @@ from typing import Protocol
 from gangsched.api import names
 from gangsched.core import facts as f
 from gangsched.core import orders as o
-from gangsched.core.model import PodName, PodUid
+from gangsched.core.model import GangId, PodName, PodUid
 from gangsched.kube.client import JSON_PATCH, STRATEGIC, KubeClient
 from gangsched.kube.decode import decode_pod
 from gangsched.kube.errors import (
@@ -74,6 +74,7 @@ class Pods:
         self._in_flight = in_flight
         self._slots = asyncio.Semaphore(in_flight)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._patient: set[asyncio.Task[None]] = set()
         self.broken: asyncio.Queue[BaseException] = asyncio.Queue()
         """What nobody expected: the process must begin anew, and look what became of its orders."""
 
@@ -82,14 +83,19 @@ class Pods:
         """Return how many calls wait for others to be answered."""
         return max(len(self._tasks) - self._in_flight, 0)
 
-    def start(self, work: Awaitable[None]) -> None:
-        """Run work in the background, and keep it alive until it ends."""
+    def start(self, work: Awaitable[None], *, waits: bool = False) -> asyncio.Task[None]:
+        """Run work in the background, and keep it alive until it ends.
+
+        What mostly `waits` for others does not count as a call.
+        """
         task = asyncio.ensure_future(self._guarded(work))
-        self._tasks.add(task)
+        (self._patient if waits else self._tasks).add(task)
         task.add_done_callback(self._ended)
+        return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        self._patient.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self.broken.put_nowait(error)
@@ -245,41 +251,68 @@ class Pods:
             log.warning("condition of %s: %s", order.name, error)
 
 
+class Judge(Protocol):
+    """Whoever has to see to something before a gang passes the barrier."""
+
+    def hold(self, order: o.Prepare) -> bool:
+        """Take a member over, to be told of later; False where there is nothing to see to."""
+
+    def look(self, gang: GangId) -> None:
+        """Take note that members of a gang came to the barrier."""
+
+    def let_go(self, uid: PodUid) -> None:
+        """Take note that a member was sent back, or is gone."""
+
+    def refused(self, uid: PodUid) -> None:
+        """Take note that a member could not be bound."""
+
+
 class Direct:
     """Bindings posted by us, at once for every member of a gang."""
 
     beyond_is_judged = False
 
-    def __init__(self, pods: Pods, observe: Observe) -> None:
+    def __init__(self, pods: Pods, observe: Observe, judge: Judge | None = None) -> None:
         self._pods = pods
         self._observe = observe
+        self._judge = judge
 
     def prepare(self, order: o.Prepare) -> None:
-        """Ungate the pod if needed; there is no other judge."""
+        """Ungate the pod if needed; its volumes may have to be bound first."""
         if order.gated:
             self._pods.start(self._ungate(order))
         else:
-            self._observe(f.Prepared(order.uid, order.node))
+            self._came(order)
 
     async def _ungate(self, order: o.Prepare) -> None:
         if await self._pods.ungate(order):
+            self._came(order)
+
+    def _came(self, order: o.Prepare) -> None:
+        if self._judge is None or not self._judge.hold(order):
             self._observe(f.Prepared(order.uid, order.node))
+        if self._judge is not None:
+            self._judge.look(order.gang)
 
     def bind(self, order: o.Bind) -> None:
         """Post the binding."""
         self._pods.start(self._bind(order))
 
     async def _bind(self, order: o.Bind) -> None:
-        await self._pods.bind(order)
+        if not await self._pods.bind(order) and self._judge is not None:
+            self._judge.refused(order.uid)
 
     def refuse(self, order: o.Refuse) -> None:
-        """Nobody waits for an answer here."""
+        """Nobody waits for an answer here, but what was seen to meanwhile."""
+        self.forget(order.uid)
 
     def asleep(self, uid: PodUid) -> None:
         """Nobody puts pods aside here."""
 
     def forget(self, uid: PodUid) -> None:
-        """Nothing is remembered here."""
+        """Drop what is seen to for a pod that is gone."""
+        if self._judge is not None:
+            self._judge.let_go(uid)
 
 
 def _path(name: PodName) -> str:

@@ -171,10 +171,12 @@ class PodsSeen(Receiver):
         """Turn an object into facts."""
         scheduler = self.scheduler
         pod = decode.decode_pod(raw)
-        claims = scheduler.volumes.asked(pod.metadata.namespace)
+        metadata = pod.metadata
+        claims = scheduler.volumes.asked(metadata.namespace, metadata.name, metadata.uid)
         fact = scheduler.engine.as_known(self._read(pod, claims))
         waits = fact.gang is not None and fact.node is None
-        scheduler.volumes.wait(self, fact.uid, raw, claims.lacks if waits else None)
+        scheduler.volumes.use(pod, runs=fact.node is not None and not fact.ended)
+        scheduler.volumes.wait(self, fact.uid, raw, claims if waits else None)
         if scheduler.status.strays.meet(pod, fact, scheduler.names):
             return
         known = scheduler.engine.pod(fact.uid)
@@ -303,7 +305,7 @@ class PodGroups(Groups):
         claims = scheduler.volumes.asked(groups.group_key(raw)[0])
         classes = scheduler.priorities, scheduler.default_priority
         gang, status, uid = groups.pod_group(raw, *classes, claims)
-        scheduler.volumes.wait(self, uid, raw, claims.lacks)
+        scheduler.volumes.wait(self, uid, raw, claims)
         runs = status.phase in ("Reserved", "Binding", "Placed")
         self._planned.admit(uid, gang, raw, runs=runs)
         new = self.understood(raw, gang)

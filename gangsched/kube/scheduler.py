@@ -51,7 +51,8 @@ from gangsched.kube.status import Status
 from gangsched.kube.thinking import Guarded, Thinking
 from gangsched.kube.topology_status import TopologyStatusWriter
 from gangsched.kube.users import Users
-from gangsched.kube.volumes import Volumes, watched
+from gangsched.kube.volumes import Volumes
+from gangsched.kube.volumes_seen import watched
 from gangsched.kube.watch import Watch, long_lived
 from gangsched.kube.workloads import PATH as WORKLOADS
 from gangsched.kube.workloads import Workloads

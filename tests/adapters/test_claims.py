@@ -9,7 +9,7 @@ from gangsched.config import SchedulerConfig
 from gangsched.core.model import Expression, NodeTerm
 from gangsched.kube.receivers import PodGroups, PodsSeen
 from gangsched.kube.scheduler import Scheduler
-from gangsched.kube.volumes import watched
+from gangsched.kube.volumes_seen import watched
 from gangsched.metrics import Metrics
 
 
@@ -90,7 +90,7 @@ def test_what_is_not_known_of_a_claim_is_said(cluster, case):
     for kind, raw in before:
         there[kind].seen(raw)
     there["Pod"].seen(pod())
-    assert needs(scheduler).beyond == (f"PersistentVolumeClaim data ({why})",)
+    assert needs(scheduler).beyond == (f"PersistentVolumeClaim c ({why})",)
 
 
 @pytest.mark.parametrize("last", ["PersistentVolumeClaim", "PersistentVolume", "Pod"])
@@ -154,11 +154,11 @@ def test_a_claim_that_was_deleted_is_not_there(cluster):
     there["PersistentVolumeClaim"].seen(claim())
     there["PersistentVolumeClaim"].gone("c", None)
     there["Pod"].seen(pod())
-    assert needs(scheduler).beyond == ("PersistentVolumeClaim data (there is no such claim)",)
+    assert needs(scheduler).beyond == ("PersistentVolumeClaim c (there is no such claim)",)
 
 
 def test_whoever_only_asks_needs_no_right_to_volumes():
     scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), look_only=True)
     assert not watched(scheduler)
     PodsSeen(scheduler).seen(pod())
-    assert needs(scheduler).beyond == ("PersistentVolumeClaim data",)
+    assert needs(scheduler).beyond == ("PersistentVolumeClaim c",)

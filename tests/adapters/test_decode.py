@@ -148,7 +148,7 @@ def test_what_the_planner_does_not_model_is_named():
         )
     )
     assert wants.beyond == (
-        "PersistentVolumeClaim d",
+        "PersistentVolumeClaim x",
         "pod anti-affinity",
         "topology spread constraints",
     )

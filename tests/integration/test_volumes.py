@@ -112,3 +112,126 @@ def test_a_bound_claim_takes_its_pods_to_its_node(cluster, namespace):
         assert set(cluster.wait_placed(namespace, "g-", 2).values()) == {node}
     finally:
         cluster.kubectl("delete", "pv", made, "--wait=false")
+
+
+def claim(name: str, storage_class: str) -> dict:
+    """Return a claim of a class."""
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name},
+        "spec": claim_spec(storage_class),
+    }
+
+
+def claim_spec(storage_class: str) -> dict:
+    return {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": storage_class,
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+
+
+def pods_with(cluster, namespace, *volumes: dict, timeout_s: int | None = None) -> None:
+    """Create a gang `g` of pods of half a node, each with one of the volumes."""
+    more = {} if timeout_s is None else {"scheduleTimeoutSeconds": timeout_s}
+    cluster.group(namespace, "g", len(volumes), **more)
+    for index, volume in enumerate(volumes):
+        labels = {"gangsched.io/pod-group": "g"}
+        data = [{"name": "data", **volume}]
+        cluster.pod(namespace, f"g-{index}", gpus=4, labels=labels, volumes=data)
+
+
+def of_claim(name: str) -> dict:
+    return {"persistentVolumeClaim": {"claimName": name}}
+
+
+@pytest.fixture
+def storage_class(cluster, namespace):
+    """Return what makes a storage class whose claims wait for a node; it is gone afterwards."""
+    made = []
+
+    def make(provisioner: str) -> str:
+        body = {
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "StorageClass",
+            "metadata": {"name": f"c{len(made)}-{namespace}"},
+            "provisioner": provisioner,
+            "volumeBindingMode": "WaitForFirstConsumer",
+        }
+        cluster.kubectl("create", "-f", "-", stdin=cluster.yaml(body))
+        made.append(body["metadata"]["name"])
+        return made[-1]
+
+    yield make
+    for name in made:
+        cluster.kubectl("delete", "storageclass", name, "--wait=false")
+
+
+def test_claims_that_wait_for_their_pods_are_bound_with_the_gang(cluster, namespace):
+    """One is named, the other is made of the template of an ephemeral volume."""
+    cluster.kubectl(
+        "create", "-n", namespace, "-f", "-", stdin=cluster.yaml(claim("own", "local-wait"))
+    )
+    template = {"volumeClaimTemplate": {"spec": claim_spec("local-wait")}}
+    pods_with(cluster, namespace, of_claim("own"), {"ephemeral": template})
+    nodes = cluster.wait_placed(namespace, "g-", 2)
+    for name, pod in (("own", "g-0"), ("g-1-data", "g-1")):
+        found = cluster.core.read_namespaced_persistent_volume_claim(name, namespace)
+        chosen = found.metadata.annotations["volume.kubernetes.io/selected-node"]
+        assert (found.status.phase, chosen) == ("Bound", nodes[pod])
+
+
+def test_each_of_a_gang_goes_to_a_volume_of_its_own(cluster, namespace, storage_class):
+    """Both pods would fit on one node, where there is one volume."""
+    made_by_hand = storage_class("kubernetes.io/no-provisioner")
+    volumes = []
+    for node in ("k-1", "k-3"):
+        where = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+        body = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": f"{node}-{namespace}"},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "storageClassName": made_by_hand,
+                "capacity": {"storage": "2Gi"},
+                "local": {"path": "/nowhere"},
+                "nodeAffinity": {
+                    "required": {"nodeSelectorTerms": [{"matchExpressions": [where]}]}
+                },
+            },
+        }
+        volumes.append(body)
+    bodies = [*volumes, claim("a", made_by_hand), claim("b", made_by_hand)]
+    try:
+        for body in bodies:
+            cluster.kubectl("create", "-n", namespace, "-f", "-", stdin=cluster.yaml(body))
+        pods_with(cluster, namespace, of_claim("a"), of_claim("b"))
+        nodes = cluster.wait_placed(namespace, "g-", 2)
+        assert sorted(nodes.values()) == ["k-1", "k-3"]
+        for name, pod in (("a", "g-0"), ("b", "g-1")):
+            found = cluster.core.read_namespaced_persistent_volume_claim(name, namespace)
+            assert found.spec.volume_name == f"{nodes[pod]}-{namespace}"
+    finally:
+        for body in volumes:
+            cluster.kubectl("delete", "pv", body["metadata"]["name"], "--wait=false")
+
+
+@pytest.mark.parametrize("cluster", ["direct"], indirect=True)
+def test_a_provisioner_that_never_answers_starts_nobody(cluster, namespace, storage_class):
+    silent = storage_class("nobody.example/silent")
+    for body in (claim("good", "local-wait"), claim("bad", silent)):
+        cluster.kubectl("create", "-n", namespace, "-f", "-", stdin=cluster.yaml(body))
+    pods_with(cluster, namespace, of_claim("good"), of_claim("bad"), timeout_s=3)
+    cluster.wait_event(
+        namespace, "Broken", "PersistentVolumeClaim bad was not bound by nobody.example/silent"
+    )
+    assert not cluster.bound(namespace)
+    cluster.core.delete_collection_namespaced_pod(namespace, grace_period_seconds=0)
+
+    def taken_back() -> bool:
+        found = cluster.core.read_namespaced_persistent_volume_claim("bad", namespace)
+        return "volume.kubernetes.io/selected-node" not in (found.metadata.annotations or {})
+
+    cluster.wait(taken_back, "the node to be taken back")

@@ -31,7 +31,7 @@ from gangsched.core.queueing.outlook import Outlook
 from gangsched.core.queueing.stopping import stop_others, without_victims
 from gangsched.core.queueing.turns import Turns
 from gangsched.core.queues import Amounts
-from gangsched.core.refusal import Reason, Refusal
+from gangsched.core.refusal import Reason, Refusal, beyond
 from gangsched.core.snapshot import Reserved, Snapshot, Trial
 
 Verify = Callable[[Waiting, Placement, Snapshot, Trial], None]
@@ -256,9 +256,7 @@ class Cycle:
                     return Refusal(
                         waiting.gang.id,
                         Reason.BEYOND_PLANNER,
-                        f"pod {member.name} asks for {', '.join(member.needs.beyond)}, which "
-                        f"direct binding does not check; run gangsched with --binding extender "
-                        f"for it.",
+                        beyond(member.name, member.needs.beyond),
                     )
         answer: Refusal | None = None
         for kind in kinds_to_try(waiting, self._outlook.usage):

@@ -1,5 +1,7 @@
 """Volume claims of process nodes: every volume is a folder of this machine.
 
+Claims of the class `local`, the default one, are bound at once; those of `local-wait` once a
+scheduler has chosen a node, as with most clouds.
 The nodes are one machine, so a volume may be used by any number of them at once, whatever access
 mode its claim asks for. Claims of other storage classes stay pending, as they would anywhere.
 """
@@ -17,7 +19,10 @@ from gangsched.kube.paths import named
 from gangsched.kube.watch import Watch
 from gangsched.local.agent.spec import Json, PodError
 
-CLASS, PROVISIONER = "local", "gangsched.io/local"
+PROVISIONER = "gangsched.io/local"
+CLASSES = {"local": "Immediate", "local-wait": "WaitForFirstConsumer"}
+DEFAULT = "local"
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
 
 _CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 _CLAIMS = "/api/v1/persistentvolumeclaims"
@@ -27,27 +32,29 @@ log = logging.getLogger("gangsched.agent")
 
 
 class Storage:
-    """Makes a folder and a PersistentVolume for each claim of our class, and removes both."""
+    """Makes a folder and a PersistentVolume for each claim of our classes, and removes both."""
 
     def __init__(self, client: KubeClient, folder: Path) -> None:
         self._client = client
         self._folder = folder
 
     async def declare(self) -> None:
-        """Create the storage class, the default one."""
-        body = {
-            "apiVersion": "storage.k8s.io/v1",
-            "kind": "StorageClass",
-            "metadata": {
-                "name": CLASS,
-                "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
-            },
-            "provisioner": PROVISIONER,
-            "reclaimPolicy": "Delete",
-            "volumeBindingMode": "Immediate",
-        }
-        with contextlib.suppress(Conflict):
-            await self._client.create(_CLASSES, body)
+        """Create the storage classes."""
+        for name, mode in CLASSES.items():
+            default = str(name == DEFAULT).lower()
+            body = {
+                "apiVersion": "storage.k8s.io/v1",
+                "kind": "StorageClass",
+                "metadata": {
+                    "name": name,
+                    "annotations": {"storageclass.kubernetes.io/is-default-class": default},
+                },
+                "provisioner": PROVISIONER,
+                "reclaimPolicy": "Delete",
+                "volumeBindingMode": mode,
+            }
+            with contextlib.suppress(Conflict):
+                await self._client.create(_CLASSES, body)
 
     def watches(self, spawn: Any) -> list[Watch]:
         """Return the watches to run; `spawn` takes the work of each change."""
@@ -59,7 +66,11 @@ class Storage:
     async def claimed(self, claim: Json) -> None:
         """Make a volume for a claim that waits for one of ours."""
         spec, metadata = claim["spec"], claim["metadata"]
-        if spec.get("storageClassName") != CLASS or spec.get("volumeName"):
+        mode = CLASSES.get(spec.get("storageClassName"))
+        if mode is None or spec.get("volumeName"):
+            return
+        chosen = SELECTED_NODE in (metadata.get("annotations") or {})
+        if mode == "WaitForFirstConsumer" and not chosen:
             return
         name = f"pvc-{metadata['uid']}"
         folder = self._folder / name
@@ -73,7 +84,7 @@ class Storage:
                 "annotations": {"pv.kubernetes.io/provisioned-by": PROVISIONER},
             },
             "spec": {
-                "storageClassName": CLASS,
+                "storageClassName": spec["storageClassName"],
                 "persistentVolumeReclaimPolicy": "Delete",
                 "accessModes": spec["accessModes"],
                 "capacity": {"storage": spec["resources"]["requests"]["storage"]},
