@@ -60,7 +60,7 @@ def show_gang(found: Data, console: Console, now_s: float) -> None:
         console.print(f"  runs on {_some(found['nodes'])} since {found['since']}")
         span = f"{_at(end['earliest'], now_s)} to {_at(end['latest'], now_s)}"
         console.print(f"  expected to end {_at(end['at'], now_s)} ({_basis(end['basis'])}),")
-        console.print(f"  and forecasts of who comes next take any end from {span}")
+        console.print(f"  in eight of ten forecasts from {span}")
         return
     lines = [("why", found["message"])]
     lines += [("helps", message) for message in found.get("wouldHelp", [])]
@@ -93,7 +93,19 @@ def _start(start: Data | None, reason: str, now_s: float) -> list[tuple[str, str
         return [("start", f"{never}; {position}")]
     span = f"{_at(start['earliest'], now_s)} to {_at(start['latest'], now_s)}"
     said = f"{_at(start['expected'], now_s)} ({span}), {position}; {_basis(start['basis'])}"
-    return [("start", said)]
+    return [("start", said), *_relies(start.get("after"), now_s)]
+
+
+def _relies(after: Data | None, now_s: float) -> list[tuple[str, str]]:
+    """Say whose end a start relies on, and why it may be another moment than is expected of it."""
+    if after is None:
+        return []
+    if "expectedEnd" not in after:
+        return [("relies", f"on gang {after['gang']} ending, which waits itself")]
+    end = after["expectedEnd"]
+    by = ", by earlier jobs" if end["byEarlierJobs"] else ""
+    said = f"on gang {after['gang']} ending about {_at(end['at'], now_s)}"
+    return [("relies", f"{said}; it may end from {_at(end['earliest'], now_s)} on{by}")]
 
 
 def show_queues(rows: Iterable[Data], console: Console) -> None:

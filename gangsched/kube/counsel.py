@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from gangsched.config import SchedulerConfig
-from gangsched.core.defrag import Budget, Mover, describe_moves
+from gangsched.core.defrag import Budget, Mover, moving
 from gangsched.core.engine import Engine
 from gangsched.core.model import GangId, Waiting
 from gangsched.core.placement.advise import advise
@@ -11,7 +11,7 @@ from gangsched.core.planner import Plan, Planned, starts
 from gangsched.core.policy import Eviction, Policies
 from gangsched.core.progress import Progress
 from gangsched.core.queueing.cycle import Refused
-from gangsched.core.refusal import Reason, Refusal, Remedy
+from gangsched.core.refusal import Reason, Refusal
 from gangsched.core.snapshot import Asked, Snapshot
 from gangsched.kube import disruption
 from gangsched.kube.client import KubeClient
@@ -49,7 +49,14 @@ class Counsel:
         advised = advise(waiting, snapshot, refusal, self._starts)
         if self._mode == "off" or refusal.reason not in (Reason.NO_ROOM, Reason.TOPOLOGY):
             return Plan((), (Refused(waiting, advised),), advice=True)
-        mover = Mover(snapshot, self._policies.placer, self._now_s, self._budget, self._protected)
+        mover = Mover(
+            snapshot,
+            self._policies.placer,
+            self._now_s,
+            self._budget,
+            self._protected,
+            self._starts,
+        )
         moves = mover.make_room(waiting)
         if moves is None or moves.placement is None:
             return Plan((), (Refused(waiting, advised),), advice=True)
@@ -59,8 +66,7 @@ class Counsel:
                 evicts=tuple(Eviction(move.gang, (), "Moved") for move in moves.moves),
             )
             return Plan((Planned(waiting.gang.id, waiting.version, placement),), advice=True)
-        remedy = Remedy("move", f"moving {describe_moves(moves)}")
-        advised = replace(advised, remedies=(*advised.remedies, remedy))
+        advised = replace(advised, remedies=(*advised.remedies, moving(moves)))
         return Plan((), (Refused(waiting, advised),), advice=True)
 
     def _starts(self, waiting: Waiting, snapshot: Snapshot, at_s: float | None) -> bool:
