@@ -1,4 +1,7 @@
-"""Whether a restart changes anything, over a thousand histories; see simulator/restart.py."""
+"""Whether a restart changes anything, and whether gangs start when they were told.
+
+A thousand histories of the one (simulator/restart.py), some of the other (simulator/starts.py).
+"""
 
 import os
 from concurrent.futures import ProcessPoolExecutor
@@ -17,8 +20,10 @@ from policies.priority_age import PriorityAge
 from policies.shortest import Shortest
 from policies.youngest import Youngest
 from simulator.restart import Compared, Watched
+from simulator.starts import Figures, Foretold
 
 SEEDS = 1000
+TOLD_SEEDS = 12
 POLICIES = (
     Policies(Fifo(), Pack(), Drf(), Easy(), Cheapest()),
     Policies(PriorityAge(), Pack(), Fair(), Conservative(), Cheapest()),
@@ -33,10 +38,18 @@ def one(seed: int) -> Compared:
     return Watched(seed, POLICIES[seed % len(POLICIES)]).compare()
 
 
+def foretold(seed: int) -> Figures:
+    """Return what was told in one history, with when gangs did start."""
+    return Foretold(seed, POLICIES[seed % len(POLICIES)]).tell()
+
+
 def run() -> dict[str, float]:
     """Return flat figures."""
-    total = Compared()
+    total, told = Compared(), Figures()
     with ProcessPoolExecutor(os.cpu_count()) as pool:
+        for known in pool.map(foretold, range(TOLD_SEEDS)):
+            told.told += known.told
+            told.silent += known.silent
         for seed, found in enumerate(pool.map(one, range(SEEDS), chunksize=10)):
             for difference in found.differences:
                 print(f"  seed {seed}, {difference}", flush=True)
@@ -56,4 +69,5 @@ def run() -> dict[str, float]:
         "promises": float(total.promises),
         "gangs_backing_off": float(total.backing_off),
         "restart_differences": float(len(total.differences)),
+        **told.flat(),
     }

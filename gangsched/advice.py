@@ -9,11 +9,11 @@ from rich.console import Console
 from gangsched.config import ConfigError, SchedulerConfig
 from gangsched.core.defrag import Budget, Defragmentation, Mover
 from gangsched.core.engine import Engine
-from gangsched.core.model import GangId
-from gangsched.core.planner import make_plan
+from gangsched.core.model import GangId, Waiting
+from gangsched.core.planner import make_plan, starts
 from gangsched.core.policy import Policies
 from gangsched.core.refusal import Reason
-from gangsched.core.snapshot import Asked
+from gangsched.core.snapshot import Asked, Snapshot
 from gangsched.kube import disruption
 from gangsched.kube.access import Access
 from gangsched.kube.client import KubeClient
@@ -48,8 +48,13 @@ async def find(
         protected = await disruption.protected(client, scheduler.engine)
     engine = scheduler.engine
     budget = Budget(config.defragment_gpu_s, config.defragment_gangs)
-    snapshot = engine.snapshot(time.time(), who=Asked.NONE)
-    mover = Mover(snapshot, policies.placer, time.time(), budget, protected)
+    now_s = time.time()
+    snapshot = engine.snapshot(now_s, who=Asked.ALL)
+
+    def would(waiting: Waiting, on: Snapshot, at_s: float | None) -> bool:
+        return starts(waiting, on, policies, now_s if at_s is None else at_s)
+
+    mover = Mover(snapshot, policies.placer, now_s, budget, protected, would)
     if wish.gang:
         state = engine.gangs.get(GangId(wish.gang))
         if state is None or not state.plannable():

@@ -131,8 +131,8 @@ class SchedulerConfig(PolicyConfig):
     forecast_interval_s: float = Field(10.0, gt=0)
     """Pause between forecasts of start times."""
 
-    forecast_runs: int = Field(5, ge=1, le=101)
-    """Runs of a forecast: their median and range are told."""
+    forecast_runs: int = Field(7, ge=1, le=101)
+    """Runs of a forecast: their median is told, and their range, as wide as earlier starts ask."""
 
     forecast_cycles: int = Field(100, ge=1)
     """Planning cycles in each run; bounds how far a forecast looks and what it costs."""

@@ -17,15 +17,16 @@ from gangsched.config import ConfigError
 from gangsched.core import facts as f
 from gangsched.core.accounts.tree import label, number
 from gangsched.core.engine import State
-from gangsched.core.forecast import Prediction, forecast, in_turn
+from gangsched.core.forecast import Prediction, in_turn
 from gangsched.core.gangs import GangState
 from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.core.jobs.model import Observed
 from gangsched.core.jobs.reconcile import reconcile
 from gangsched.core.jobs.step import Clock
-from gangsched.core.model import GPU, Estimate, GangId
+from gangsched.core.model import GPU, GangId
 from gangsched.core.planner import make_plan
 from gangsched.core.refusal import Refusal, plural
+from gangsched.core.runtime import Estimate, Source
 from gangsched.core.snapshot import Asked, Reserved
 from gangsched.kube import groups
 from gangsched.kube.counsel import Advisor
@@ -77,9 +78,7 @@ def explain(view: View, name: str, own: OwnWords = lambda _: None) -> Data:
         running = state.running()
         found["nodes"] = sorted({str(place.node) for place in running.places})
         found["since"] = stamp(running.started_s)
-        queue = view.engine.ledger.usage.tree.queues.get(state.spec.queue)
-        estimate = view.engine.history.estimate(state.spec, queue)
-        found["expectedEnd"] = expected_end(estimate, running.started_s, view.now_s)
+        found["expectedEnd"] = _after(gang, view)["expectedEnd"]
         return found
     refusal, kept = _refusal(view, GangId(gang))
     if refusal is not None:
@@ -90,26 +89,17 @@ def explain(view: View, name: str, own: OwnWords = lambda _: None) -> Data:
         found["reason"] = "WouldStart"
         found["message"] = "there is room for it now."
     if state.plannable():
-        found["start"] = _start(view.predictions().get(GangId(gang)), kept)
+        found["start"] = _start(view.predictions().get(GangId(gang)), kept, view)
     return found
 
 
 def expected_end(estimate: Estimate, started_s: float, now_s: float) -> Data:
-    """Return when a running gang ends, and the range forecasts draw its end from."""
-    ran_s = now_s - started_s
-
-    def end_s(runtime_s: float) -> float:
-        return now_s + replace(estimate, runtime_s=runtime_s).left_s(ran_s)
-
-    drawn = (estimate.low_s, estimate.runtime_s, max(estimate.high_s, estimate.runtime_s))
-    ends = sorted(end_s(runtime_s) for runtime_s in drawn)
-    # A gang that outlives the shortest of them ends between now and any of the longer.
-    first = now_s + 1.0 if estimate.low_s < ran_s < estimate.runtime_s else ends[0]
+    """Return when a running gang ends, and where most of the ends lie that forecasts draw."""
+    ran_s, levels = now_s - started_s, {"at": 0.5, "earliest": 0.1, "latest": 0.9}
     return {
-        "at": stamp(end_s(estimate.runtime_s)),
-        "earliest": stamp(first),
-        "latest": stamp(ends[-1]),
+        **{end: stamp(now_s + estimate.drawn_left_s(ran_s, at)) for end, at in levels.items()},
         "basis": estimate.source.value,
+        "byEarlierJobs": estimate.source is Source.LEARNT or estimate.middle_s is not None,
     }
 
 
@@ -129,13 +119,15 @@ def _refusal(view: View, gang: GangId) -> tuple[Refusal | None, Reserved | None]
     return None, kept
 
 
-def _start(one: Prediction | None, kept: Reserved | None) -> Data | None:
+def _start(one: Prediction | None, kept: Reserved | None, view: View) -> Data | None:
+    """Return a start as it is told; `after` is the gang whose end it relies on."""
     if one is None:
         return None
     found: Data = {
         "position": one.position,
         "expected": stamp(one.start_s) if one.start_s is not None else None,
         "basis": one.source.value,
+        **({"after": _after(one.after, view)} if one.after is not None else {}),
     }
     if one.start_s is not None:
         found["earliest"] = stamp(one.low_s or one.start_s)
@@ -143,6 +135,17 @@ def _start(one: Prediction | None, kept: Reserved | None) -> Data | None:
     if kept is not None:
         found["reserved"] = stamp(kept.start_s)
     return found
+
+
+def _after(gang: GangId, view: View) -> Data:
+    """Return a gang that others wait for; of one that runs, when it ends."""
+    state = view.engine.gangs.get(gang)
+    if state is None or state.spec is None or state.state is not State.PLACED:
+        return {"gang": gang}
+    queue = view.engine.ledger.usage.tree.queues.get(state.spec.queue)
+    estimate = view.engine.history.estimate(state.spec, queue)
+    end = expected_end(estimate, state.running().started_s, view.now_s)
+    return {"gang": gang, "expectedEnd": end}
 
 
 # -- queues -------------------------------------------------------------------------------------
@@ -198,7 +201,7 @@ def queue(view: View, name: str) -> list[Data]:
         known = ", ".join(sorted(tree.queues))
         raise ConfigError(f"queue {name!r} does not exist; the queues are: {known}")
     snapshot = view.engine.snapshot(view.now_s, who=Asked.ALL)
-    predictions = forecast(snapshot, view.policies, view.now_s, view.effort)
+    predictions = view.predictions()
     plan = make_plan(view.engine.snapshot(view.now_s, who=Asked.ALL), view.policies, view.now_s)
     refusals = {waiting.gang.id: refusal for waiting, refusal in plan.refusals}
     reserved = {one.gang: one for one in plan.reserved}
@@ -216,7 +219,9 @@ def queue(view: View, name: str) -> list[Data]:
                 "priority": waiting.priority,
                 "gpus": sum(dict(m.needs.requests).get(GPU, 0) for m in waiting.members),
                 "since": stamp(waiting.since_s),
-                "start": _start(predictions.get(waiting.gang.id), reserved.get(waiting.gang.id)),
+                "start": _start(
+                    predictions.get(waiting.gang.id), reserved.get(waiting.gang.id), view
+                ),
                 "reason": refusal.reason.value if refusal is not None else "WouldStart",
             }
         )
@@ -248,7 +253,7 @@ def when(view: View, path: Path, namespace: str) -> Data:
     return {
         "gang": gang,
         **({"exists": exists.state.value} if exists is not None else {}),
-        "start": _start(predictions.get(gang), kept),
+        "start": _start(predictions.get(gang), kept, view),
         "reason": refusal.reason.value if refusal is not None else "WouldStart",
         "message": refusal.message if refusal is not None else "there is room for it now.",
         "wouldHelp": [one.message for one in refusal.remedies] if refusal is not None else [],

@@ -14,7 +14,7 @@ from gangsched.core import facts as f
 from gangsched.core import orders as o
 from gangsched.core.defrag import Budget
 from gangsched.core.engine import Engine
-from gangsched.core.forecast import Effort, Prediction, forecast
+from gangsched.core.forecast import Effort, Prediction, forecast, stretched
 from gangsched.core.model import GangId
 from gangsched.core.policy import Policies
 from gangsched.core.snapshot import Asked
@@ -48,9 +48,10 @@ class View:
     """Returns a sentence on pods of a gang that name another scheduler."""
 
     def predictions(self) -> dict[GangId, Prediction]:
-        """Run the scheduler forward."""
+        """Run the scheduler forward; ranges are as wide as earlier starts ask for."""
         snapshot = self.engine.snapshot(self.now_s, who=Asked.ALL)
-        return forecast(snapshot, self.policies, self.now_s, self.effort)
+        drawn = forecast(snapshot, self.policies, self.now_s, self.effort)
+        return stretched(drawn, self.engine.history.starts.punctuality(self.now_s), self.now_s)
 
 
 async def look(access: Access, config: SchedulerConfig, policies: Policies) -> View:

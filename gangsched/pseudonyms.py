@@ -123,4 +123,4 @@ class Pseudonyms:
         for user, *some in data["ratios"]:
             self._learn(str(user))
             ratios.append([self._known[str(user)], *some])
-        return {"runs": runs, "ratios": ratios}
+        return {"runs": runs, "ratios": ratios, "starts": list(data["starts"])}

@@ -40,8 +40,8 @@ def show_gang(found: Data, console: Console) -> None:
         end = found["expectedEnd"]
         span = f"{moment(end['earliest'])} to {moment(end['latest'])}"
         ends = (
-            f"expected to end {moment(end['at'])} ({_basis(end['basis'])}), and forecasts of who "
-            f"comes next take any end from {span}"
+            f"expected to end {moment(end['at'])} ({_basis(end['basis'])}), in eight of ten "
+            f"forecasts from {span}"
         )
         runs = f"runs on {_some(found['nodes'])} since {moment(found['since'])}"
         _say(console, [("", runs), ("", ends)])
@@ -80,7 +80,19 @@ def _start(start: Data | None, reason: str) -> list[tuple[str, str]]:
     said = f"{moment(start['expected'])} ({span}), {position}; {_basis(start['basis'])}"
     if "reserved" in start:
         said += f"; its room is kept from {moment(start['reserved'])} on"
-    return [("start", said)]
+    return [("start", said), *_relies(start.get("after"))]
+
+
+def _relies(after: Data | None) -> list[tuple[str, str]]:
+    """Say whose end a start relies on, and why it may be another moment than is expected of it."""
+    if after is None:
+        return []
+    if "expectedEnd" not in after:
+        return [("relies", f"on gang {after['gang']} ending, which waits itself")]
+    end = after["expectedEnd"]
+    by = ", by earlier jobs" if end["byEarlierJobs"] else ""
+    said = f"on gang {after['gang']} ending about {moment(end['at'])}"
+    return [("relies", f"{said}; it may end from {moment(end['earliest'])} on{by}")]
 
 
 def show_queues(rows: Iterable[Data], console: Console) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from gangsched.core import facts as f
+from gangsched.core.defrag import Defragmentation, Mover, moving
 from gangsched.core.engine import Engine, Limits
 from gangsched.core.model import (
     Constraints,
@@ -31,10 +32,10 @@ from gangsched.core.model import (
     Waiting,
 )
 from gangsched.core.placement.advise import advise
-from gangsched.core.planner import make_plan, starts
-from gangsched.core.policy import Policies
+from gangsched.core.planner import Plan, Planned, make_plan, starts
+from gangsched.core.policy import Eviction, Policies
 from gangsched.core.queues import Queue, Quota
-from gangsched.core.refusal import Refusal, Remedy
+from gangsched.core.refusal import Reason, Refusal, Remedy
 from gangsched.core.snapshot import Asked, Snapshot
 from gangsched.core.topology import Fabric, Level, Topology
 
@@ -68,10 +69,12 @@ class Scene:
 
 
 def a_scene(seed: int) -> Scene:
-    """Return the scene of a seed."""
+    """Return the scene of a seed; in every third there is room, but in pieces."""
     rng, scene = random.Random(seed), Scene()  # noqa: S311 -- a seed is to be the same again
     scene.facts.append(f.TopologySeen(TREE))
     scene.facts += [f.QueueSeen(queue) for queue in _queues(rng)]
+    if seed % 3 == 0:
+        return _in_pieces(rng, scene)
     for index in range(rng.randint(3, 10)):
         node = _node(rng, index)
         scene.nodes[node.name] = node
@@ -80,6 +83,25 @@ def a_scene(seed: int) -> Scene:
         _run(rng, scene, index)
     for index in range(rng.randint(1, 5)):
         gang = _gang(rng, f"w{index}", created_s=500.0 + index)
+        scene.waiting[gang.id] = gang
+        scene.facts.append(f.GangSeen(gang))
+    return scene
+
+
+def _in_pieces(rng: random.Random, scene: Scene) -> Scene:
+    """Let small gangs run here and there, and large ones wait."""
+    for index in range(rng.randint(2, 4)):
+        node = replace(
+            _node(rng, index), allocatable=(("cpu", 16_000), (GPU, 8), ("pods", 110)), taints=()
+        )
+        scene.nodes[node.name] = node
+        scene.facts.append(f.NodeSeen(node))
+    for index in range(rng.randint(2, 8)):
+        _run(rng, scene, index, PodNeeds((("cpu", 500), (GPU, rng.choice((1, 2, 3))))))
+    for index in range(rng.randint(1, 4)):
+        role = Role("worker", 1, 1, PodNeeds((("cpu", 500), (GPU, rng.choice((2, 5, 6, 8))))))
+        gang = replace(_gang(rng, f"w{index}", created_s=500.0 + index), min_member=1)
+        gang = replace(gang, roles=(role,), constraints=Constraints())
         scene.waiting[gang.id] = gang
         scene.facts.append(f.GangSeen(gang))
     return scene
@@ -173,9 +195,9 @@ def _gang(rng: random.Random, name: str, created_s: float) -> Gang:
     )
 
 
-def _run(rng: random.Random, scene: Scene, index: int) -> None:
+def _run(rng: random.Random, scene: Scene, index: int, needs: PodNeeds | None = None) -> None:
     """Let a gang run wherever a pod of it may be; it need not be where a planner put it."""
-    needs = replace(_needs(rng), share=None)
+    needs = needs or replace(_needs(rng), share=None)
     gang = Gang(
         GangId(f"ns/r{index}"),
         1,
@@ -184,6 +206,7 @@ def _run(rng: random.Random, scene: Scene, index: int) -> None:
         expected_runtime_s=rng.choice((None, 1500.0, 4000.0)),
         user=rng.choice(("ann", "bob")),
         preemptible=rng.random() < 0.7,
+        movable=index % 3 > 0,
     )
     free = {name: dict(node.allocatable) for name, node in scene.nodes.items()}
     for fact in scene.facts:
@@ -211,10 +234,11 @@ def _run(rng: random.Random, scene: Scene, index: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A refused gang, and what it was told."""
+    """A refused gang, what it was told, and the moves that it was told of."""
 
     waiting: Waiting
     refusal: Refusal
+    moves: Defragmentation | None = None
 
 
 def told(engine: Engine, policies: Policies) -> list[Told]:
@@ -229,13 +253,21 @@ def told(engine: Engine, policies: Policies) -> list[Told]:
         if state is not None and state.plannable():
             waiting = state.waiting()
             snapshot = engine.snapshot(NOW_S, who=Asked.ALL)
-            found.append(Told(waiting, advise(waiting, snapshot, refusal, would)))
+            advised, moves = advise(waiting, snapshot, refusal, would), None
+            if refusal.reason in (Reason.NO_ROOM, Reason.TOPOLOGY):
+                moves = Mover(snapshot, policies.placer, NOW_S, starts=would).make_room(waiting)
+            if moves is not None:
+                advised = replace(advised, remedies=(*advised.remedies, moving(moves)))
+            found.append(Told(waiting, advised, moves))
     return found
 
 
 def true(scene: Scene, policies: Policies, one: Told, remedy: Remedy) -> bool:
     """Play the scene again, do what the remedy says, and tell whether the gang starts."""
     engine, gang, at_s = scene.play(policies), one.waiting.gang.id, NOW_S
+    if remedy.kind == "move":
+        assert one.moves is not None, "moves were found"  # noqa: S101
+        return _moved(scene, policies, one, one.moves) and _moves(engine, policies, one, one.moves)
     if remedy.kind == "wait":
         at_s = remedy.at_s if remedy.at_s is not None else NOW_S
         for ended in _ending(engine, remedy):
@@ -255,6 +287,42 @@ def true(scene: Scene, policies: Policies, one: Told, remedy: Remedy) -> bool:
         engine.observe(f.GangSeen(_changed(scene.waiting[gang], one.waiting, remedy)), NOW_S)
     plan = make_plan(engine.snapshot(at_s), policies, at_s)
     return any(planned.gang == gang for planned in plan.placements)
+
+
+def _moved(scene: Scene, policies: Policies, one: Told, moves: Defragmentation) -> bool:
+    """Tell whether a gang starts once somebody has moved the others by hand."""
+    engine = scene.play(policies)
+    for pod in [pod for move in moves.moves for pod in _pods(engine, move.gang)]:
+        engine.observe(f.PodGone(pod.uid), NOW_S)
+    for move in moves.moves:
+        (pod,) = _pods(scene.play(policies), move.gang)
+        (node,) = move.target
+        engine.observe(replace(pod, uid=PodUid(f"{pod.uid}b"), node=node), NOW_S)
+    plan = make_plan(engine.snapshot(NOW_S), policies, NOW_S)
+    return any(planned.gang == one.waiting.gang.id for planned in plan.placements)
+
+
+def _moves(engine: Engine, policies: Policies, one: Told, moves: Defragmentation) -> bool:
+    """Tell whether all of them start again once a gang has been given the room of others."""
+    assert moves.placement is not None, "it is for a gang"  # noqa: S101
+    away = tuple(Eviction(move.gang, (), "Moved") for move in moves.moves)
+    placement = replace(moves.placement, evicts=away)
+    planned = Planned(one.waiting.gang.id, one.waiting.version, placement)
+    pods = [pod for move in moves.moves for pod in _pods(engine, move.gang)]
+    engine.accept(Plan((planned,), advice=True), NOW_S)
+    for pod in pods:
+        engine.observe(f.PodGone(pod.uid), NOW_S)
+    for pod in pods:
+        fresh = replace(pod, uid=PodUid(f"{pod.uid}b"), node=None, started_s=0.0)
+        engine.observe(fresh, NOW_S)
+    plan = make_plan(engine.snapshot(NOW_S), policies, NOW_S)
+    engine.accept(plan, NOW_S)
+    gangs = (one.waiting.gang.id, *(move.gang for move in moves.moves))
+    return all(engine.gangs[gang].in_progress() for gang in gangs)
+
+
+def _pods(engine: Engine, gang: GangId) -> list[f.PodSeen]:
+    return [pod for pod in engine.pods() if pod.gang == gang]
 
 
 def _ending(engine: Engine, remedy: Remedy) -> tuple[GangId, ...]:

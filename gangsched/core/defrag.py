@@ -3,7 +3,8 @@
 Moving a gang means stopping it, giving its place away, and starting it somewhere else; it loses
 the work since its last checkpoint. A plan is made only of gangs whose owner allows it, that ran
 for their minimum time and that no PodDisruptionBudget protects; every one of them has a new place
-in the plan, or there is no plan.
+in the plan, or there is no plan. Where a trial is given, a plan is one only if whole planning
+cycles start the gang and those that move: with quotas, permissions, promises, and in turn.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -14,11 +15,12 @@ import numpy as np
 from gangsched.core.cluster import Cluster
 from gangsched.core.model import GPU, PODS, GangId, Member, NodeName, Waiting
 from gangsched.core.nodes import Mask
-from gangsched.core.placement.advise import without
+from gangsched.core.placement.advise import Starts, ended, without
 from gangsched.core.placement.scope import MisconfiguredError, resolve
 from gangsched.core.policy import Placement, Placer
-from gangsched.core.refusal import Refusal
-from gangsched.core.snapshot import Running, Snapshot
+from gangsched.core.queueing.admission import charge_at
+from gangsched.core.refusal import Refusal, Remedy
+from gangsched.core.snapshot import Place, Running, Snapshot
 from gangsched.core.topology import UNKNOWN
 
 _SHARED = frozenset({"cpu", "memory", "ephemeral-storage", PODS})
@@ -62,13 +64,17 @@ class Defragmentation:
 
 @dataclass(slots=True)
 class Mover:
-    """Plans moves on one snapshot; `protected` gangs stay (disruption budgets), as do others."""
+    """Plans moves on one snapshot; `protected` gangs stay (disruption budgets), as do others.
+
+    With `starts` moves for a gang are tried; the snapshot has to hold all waiting gangs then.
+    """
 
     snapshot: Snapshot
     placer: Placer
     now_s: float
     budget: Budget = field(default_factory=Budget)
     protected: frozenset[GangId] = frozenset()
+    starts: Starts | None = None
 
     def make_room(self, waiting: Waiting) -> Defragmentation | None:
         """Find the cheapest set of gangs whose move lets a waiting gang start, or None."""
@@ -153,40 +159,68 @@ class Mover:
         needs = {member.name: member.needs for member in waiting.members}
         for name, node in placed.nodes:
             snapshot.cluster.take(snapshot.cluster.rows[node], needs[name], 1, waiting.gang.id)
-        moves = self._placed_again(gone, snapshot)
-        return None if moves is None else Defragmentation(moves, placement=placed)
+        moved = self._placed_again(gone, snapshot)
+        if moved is None or not self._tried(waiting, placed, gone, moved):
+            return None
+        return Defragmentation(self._moves(gone, moved), placement=placed)
 
     def _elsewhere(self, gone: tuple[Running, ...], inside: Mask) -> Defragmentation | None:
         """Place gangs again, outside a domain that shall be free."""
         snapshot = without(self.snapshot, gone)
         names = snapshot.cluster.names
         barred = tuple(names[row] for row in np.flatnonzero(inside & snapshot.cluster.live))
-        moves = self._placed_again(gone, snapshot, barred)
-        return None if moves is None else Defragmentation(moves)
+        moved = self._placed_again(gone, snapshot, barred)
+        return None if moved is None else Defragmentation(self._moves(gone, moved))
 
     def _placed_again(
         self, gone: tuple[Running, ...], snapshot: Snapshot, avoid: tuple[NodeName, ...] = ()
-    ) -> tuple[Move, ...] | None:
-        moves = []
-        for gang in sorted(gone, key=lambda one: (-len(one.places), one.gang.id)):
+    ) -> dict[GangId, Running] | None:
+        """Place gangs anew, the largest first; return them as they would run there."""
+        moved = {}
+        for gang in sorted(gone, key=_largest):
             self.snapshot.progress.check()
             waiting = as_waiting(gang, avoid)
             placed = self.placer.place(waiting, snapshot)
             if isinstance(placed, Refusal):
                 return None
-            needs = {member.name: member.needs for member in waiting.members}
-            for name, node in placed.nodes:
-                row = snapshot.cluster.rows[node]
-                snapshot.cluster.take(row, needs[name], 1, gang.gang.id)
-            moves.append(
-                Move(
-                    gang.gang.id,
-                    tuple(sorted({place.node for place in gang.places})),
-                    tuple(sorted({node for _, node in placed.nodes})),
-                    self.lost_gpu_s(gang),
-                )
-            )
-        return tuple(moves)
+            moved[gang.gang.id] = seated(gang, waiting, placed, snapshot.cluster)
+        return moved
+
+    def _moves(self, gone: tuple[Running, ...], moved: dict[GangId, Running]) -> tuple[Move, ...]:
+        return tuple(
+            Move(gang.gang.id, _nodes(gang), _nodes(moved[gang.gang.id]), self.lost_gpu_s(gang))
+            for gang in sorted(gone, key=_largest)
+        )
+
+    def _tried(
+        self,
+        waiting: Waiting,
+        placed: Placement,
+        gone: tuple[Running, ...],
+        moved: dict[GangId, Running],
+    ) -> bool:
+        """Tell whether a gang starts once others have moved, and whether those start again."""
+        if self.starts is None:
+            return True
+        there = ended(self.snapshot, gone)
+        left = replace(there, cluster=there.cluster.copy())
+        for one in moved.values():
+            for place in one.places:
+                row = there.cluster.rows[place.node]
+                there.cluster.take(row, place.needs, 1, one.gang.id, place.devices)
+            there = _holding(there, one)
+        if not self.starts(waiting, there, None):
+            return False
+        first = Running(
+            waiting.gang, (), self.now_s, estimate=waiting.estimate, constraints=waiting.constraints
+        )
+        left = _holding(left, seated(first, waiting, placed, left.cluster))
+        again = tuple(
+            replace(as_waiting(one), since_s=one.since_s, priority=one.priority) for one in gone
+        )
+        others = (one for one in left.waiting if one.gang.id != waiting.gang.id)
+        left = replace(left, waiting=(*others, *again))
+        return all(self.starts(one, left, None) for one in again)
 
     def _free(self, inside: Mask) -> bool:
         """Tell whether a domain has nodes, and neither gangs nor pods with GPUs are there."""
@@ -218,19 +252,20 @@ class Mover:
         )
 
 
-def describe_moves(plan: Defragmentation) -> str:
-    """Write the moves for a user: which gangs, and what is lost."""
+def moving(plan: Defragmentation) -> Remedy:
+    """Return the moves as a remedy: which gangs, and what is lost."""
     names = ", ".join(move.gang for move in plan.moves)
-    return f"{names} elsewhere, which loses {plan.lost_gpu_s / 3600:.3g} GPU-hours of work"
+    loses = f"which loses {plan.lost_gpu_s / 3600:.3g} GPU-hours of work"
+    return Remedy("move", f"moving {names} elsewhere, {loses}")
 
 
 def as_waiting(gang: Running, avoid: tuple[NodeName, ...] = ()) -> Waiting:
-    """Return a running gang as if it had to be placed again."""
+    """Return a running gang as if it had to be placed again: as it is declared."""
     members = tuple(
         Member(place.name, place.role, place.needs, rank) for rank, place in enumerate(gang.places)
     )
     return Waiting(
-        gang=gang.gang,
+        gang=gang.declared or gang.gang,
         version=0,
         members=members,
         minimum=len(members),
@@ -240,7 +275,46 @@ def as_waiting(gang: Running, avoid: tuple[NodeName, ...] = ()) -> Waiting:
         avoid=avoid,
         constraints=gang.constraints,
         near_role=gang.near_role,
+        estimate=gang.estimate,
     )
+
+
+def seated(gang: Running, waiting: Waiting, placed: Placement, cluster: Cluster) -> Running:
+    """Return a gang as it runs where it was placed; its room is taken."""
+    members = {member.name: member for member in waiting.members}
+    devices, places = dict(placed.devices), []
+    for name, node in placed.nodes:
+        one, row = members[name], cluster.rows[node]
+        taken = cluster.take(row, one.needs, 1, waiting.gang.id, devices.get(name, ()))
+        places.append(Place(name, one.role, node, one.needs, taken[0] if taken else ()))
+    return replace(gang, places=tuple(places))
+
+
+def _holding(snapshot: Snapshot, one: Running) -> Snapshot:
+    """Return a snapshot in which a gang runs whose room is taken: it holds quota, and domains."""
+    seats = ((place.node, place.needs) for place in one.places)
+    charge = charge_at(snapshot.cluster, snapshot.rules.kinds, seats)
+    snapshot.cluster.claim(one.gang.id, one.constraints)
+    usage = snapshot.usage.copy()
+    usage.charge(one.gang.queue, charge, firm=not one.gang.preemptible)
+    users = {account: dict(held) for account, held in snapshot.rules.users.items()}
+    held = users.setdefault(one.gang.account, {})
+    for key, quantity in charge:
+        held[key] = held.get(key, 0) + quantity
+    return replace(
+        snapshot,
+        running=(*snapshot.running, replace(one, charge=charge)),
+        usage=usage,
+        rules=replace(snapshot.rules, users=users),
+    )
+
+
+def _nodes(gang: Running) -> tuple[NodeName, ...]:
+    return tuple(sorted({place.node for place in gang.places}))
+
+
+def _largest(gang: Running) -> tuple[int, GangId]:
+    return -len(gang.places), gang.gang.id
 
 
 def _touches(gang: Running, inside: Mask, cluster: Cluster) -> bool:

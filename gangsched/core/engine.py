@@ -93,6 +93,7 @@ class Engine(Pods):
             case f.GangSeen(gang):
                 state = self._gang(gang.id)
                 again, state.undeclared, state.asked = state.undeclared, False, gang
+                self._changes[gang.id] = None
                 if self._believe(state) or again:
                     for member in list(state.members.values()) if state.in_progress() else ():
                         self._outgrown(state, member, now_s)

@@ -2,21 +2,26 @@
 
 Each run draws a run time for every gang from what is known of it (see `accounts/estimate.py`);
 the first takes the median of each. Counting decides the places: proofs are for the present.
+What no run knows, such as who comes later, is learnt from how earlier starts came true
+(`accounts/punctual.py`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from zlib import crc32
 
+from gangsched.core.accounts.punctual import Punctuality
 from gangsched.core.accounts.usage import Usage
 from gangsched.core.cluster import Cluster
 from gangsched.core.defrag import as_waiting
-from gangsched.core.model import ASSUMED_S, Estimate, GangId, Source, Waiting
+from gangsched.core.model import GangId, Waiting
 from gangsched.core.planner import make_plan
 from gangsched.core.policy import Eviction, Placement, Policies, PolicyError
 from gangsched.core.queueing.admission import charge_at, charge_of
 from gangsched.core.queueing.turns import Turns
 from gangsched.core.queues import Amounts
+from gangsched.core.runtime import ASSUMED_S, Estimate, Source
 from gangsched.core.snapshot import Allowance, Place, Reserved, Running, Snapshot
 
 
@@ -24,8 +29,8 @@ from gangsched.core.snapshot import Allowance, Place, Reserved, Running, Snapsho
 class Effort:
     """How much to compute: runs with drawn run times, planning cycles in each, gangs looked at."""
 
-    runs: int = 5
-    cycles: int = 200
+    runs: int = 7
+    cycles: int = 100
     gangs: int = 500
 
 
@@ -34,6 +39,7 @@ class Prediction:
     """When a gang is expected to start: median and range over the runs; None: not within reach.
 
     `position` counts from 1 in its queue. `source` says what its own run time is known from.
+    `after` is the gang whose end it relies on: it starts when that ends.
     """
 
     gang: GangId
@@ -42,6 +48,7 @@ class Prediction:
     low_s: float | None
     high_s: float | None
     source: Source
+    after: GangId | None = None
 
 
 def in_turn(snapshot: Snapshot, policies: Policies, now_s: float) -> list[Waiting]:
@@ -52,7 +59,10 @@ def in_turn(snapshot: Snapshot, policies: Policies, now_s: float) -> list[Waitin
 
 
 def forecast(
-    snapshot: Snapshot, policies: Policies, now_s: float, effort: Effort | None = None
+    snapshot: Snapshot,
+    policies: Policies,
+    now_s: float,
+    effort: Effort | None = None,
 ) -> dict[GangId, Prediction]:
     """Predict the start of every waiting gang, as far as the effort allows.
 
@@ -65,16 +75,17 @@ def forecast(
     effort = effort or Effort()
     order = in_turn(snapshot, policies, now_s)
     near = replace(snapshot, waiting=tuple(order[: effort.gangs]))
-    starts: dict[GangId, list[float]] = {}
+    starts: dict[GangId, list[tuple[float, GangId | None]]] = {}
     for number in range(effort.runs):
-        run = _Run(near, policies, now_s, number)
+        run = _Run(near, policies, now_s, number, effort.runs)
         for gang, start_s in run.forward(effort.cycles).items():
-            starts.setdefault(gang, []).append(start_s)
+            starts.setdefault(gang, []).append((start_s, run.after.get(gang)))
     found: dict[GangId, Prediction] = {}
     positions: dict[str, int] = {}
     for waiting in order:
         position = positions[waiting.gang.queue] = positions.get(waiting.gang.queue, 0) + 1
-        drawn = sorted(starts.get(waiting.gang.id, []))
+        found_in = sorted(starts.get(waiting.gang.id, []), key=itemgetter(0))
+        drawn = [start_s for start_s, _ in found_in]
         known = 2 * len(drawn) > effort.runs  # a start that few runs reach is no median
         estimate = waiting.estimate
         found[waiting.gang.id] = Prediction(
@@ -84,8 +95,29 @@ def forecast(
             drawn[0] if known else None,
             drawn[-1] if known else None,
             estimate.source if estimate is not None else Source.ASSUMED,
+            found_in[len(drawn) // 2][1] if known else None,
         )
     return found
+
+
+def ranges(found: Mapping[GangId, Prediction]) -> Iterator[tuple[GangId, float, float]]:
+    """Yield the first and the last start of each gang that has a prediction."""
+    for gang, one in found.items():
+        if one.low_s is not None and one.high_s is not None:
+            yield gang, one.low_s, one.high_s
+
+
+def stretched(
+    found: Mapping[GangId, Prediction], by: Punctuality, now_s: float
+) -> dict[GangId, Prediction]:
+    """Return predictions as they are to be told: with ranges that real starts lie in."""
+    told = {}
+    for gang, one in found.items():
+        low_s, high_s = one.low_s, one.high_s
+        if low_s is not None and high_s is not None:
+            low_s, high_s = by.range_s(now_s, low_s, high_s)
+        told[gang] = replace(one, low_s=low_s, high_s=high_s)
+    return told
 
 
 @dataclass(slots=True)
@@ -96,7 +128,10 @@ class _Run:
     policies: Policies
     now_s: float
     number: int
+    runs: int
     starts: dict[GangId, float] = field(default_factory=dict)
+    after: dict[GangId, GangId] = field(default_factory=dict)
+    _ended: list[Running] = field(default_factory=list)
     _cluster: Cluster = field(init=False)
     _usage: Usage = field(init=False)
     _waiting: dict[GangId, Waiting] = field(init=False)
@@ -133,10 +168,12 @@ class _Run:
             if not ends:
                 break
             at_s = min(ends)
+            self._ended.clear()
             for gang, (end_s, one) in list(self._running.items()):
                 if end_s <= at_s:
                     del self._running[gang]
                     self._gone(one)
+                    self._ended.append(one)
         return self.starts
 
     def _plan(self, at_s: float) -> None:
@@ -166,7 +203,9 @@ class _Run:
         )
 
     def _started(self, waiting: Waiting, placed: Placement, at_s: float) -> None:
-        self.starts.setdefault(waiting.gang.id, at_s)
+        if waiting.gang.id not in self.starts:
+            self.starts[waiting.gang.id] = at_s
+            self._relies(waiting.gang.id, placed)
         needs = {member.name: member for member in waiting.members}
         places = []
         devices = dict(placed.devices)
@@ -189,9 +228,17 @@ class _Run:
             since_s=waiting.since_s,
             charge=self._counted(places),
         )
+        self._cluster.claim(waiting.gang.id, waiting.constraints)
         firm = not waiting.gang.preemptible
         self._usage.charge(waiting.gang.queue, self._counted(one.places), firm=firm)
         self._running[waiting.gang.id] = (self._end_s(one, at_s), one)
+
+    def _relies(self, gang: GangId, placed: Placement) -> None:
+        """Note whose end a gang starts at: where it can, of somebody whose place it takes."""
+        nodes = {node for _, node in placed.nodes}
+        there = [one for one in self._ended if any(place.node in nodes for place in one.places)]
+        if there or self._ended:
+            self.after[gang] = (there or self._ended)[0].gang.id
 
     def _stopped(self, eviction: Eviction, at_s: float) -> None:
         end_s, one = self._running.pop(eviction.gang)
@@ -223,21 +270,17 @@ class _Run:
     def _end_s(self, one: Running, at_s: float | None = None) -> float:
         """Draw when a gang ends; one that runs already ends later than now."""
         estimate = one.estimate or Estimate(ASSUMED_S, ASSUMED_S, ASSUMED_S, Source.ASSUMED)
-        drawn_s = self._drawn_s(estimate, one.gang.id)
+        level = self._level(one.gang.id) if self.number else 0.5
         if at_s is not None:
-            return at_s + drawn_s
-        ran_s = self.now_s - one.started_s
-        return self.now_s + replace(estimate, runtime_s=drawn_s).left_s(ran_s)
+            return at_s + estimate.drawn_s(level)
+        return self.now_s + estimate.drawn_left_s(self.now_s - one.started_s, level)
 
-    def _drawn_s(self, estimate: Estimate, gang: GangId) -> float:
-        """Draw a run time: linear between the 10th percentile, the median and the 90th."""
-        if not self.number:
-            return estimate.runtime_s
-        level = 0.1 + 0.8 * (crc32(f"{self.number} {gang}".encode()) / 2**32)
-        if level < 0.5:
-            part = (level - 0.1) / 0.4
-            return estimate.low_s + part * (estimate.runtime_s - estimate.low_s)
-        part = (level - 0.5) / 0.4
-        return estimate.runtime_s + part * (
-            max(estimate.high_s, estimate.runtime_s) - estimate.runtime_s
-        )
+    def _level(self, gang: GangId) -> float:
+        """Return the part of all run times that one is drawn above: another in each run.
+
+        The runs share all levels out among them, for each gang in an order of its own (Latin
+        hypercube): few are enough.
+        """
+        order = [crc32(f"{number} {gang}".encode()) for number in range(1, self.runs)]
+        rank = sum(other < order[self.number - 1] for other in order)
+        return (rank + 0.5) / len(order)

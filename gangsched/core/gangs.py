@@ -146,6 +146,7 @@ class GangState(GangRecord):
             priority=self.priority(),
             spare=self._spare(members),
             since_s=self.waits_since_s(),
+            declared=self.asked,
         )
 
     def _stops(self) -> bool:

@@ -118,6 +118,8 @@ class Machine(Patience):
         self._admit(gang)
         gang.no_shows = 0
         gang.placed_s = now_s
+        if not met:
+            self.history.starts.started(gang.id, now_s)
         gang.learnt = met and not gang.bound_count()  # an earlier process saw it end
         limit_s = self._limit_s(gang)
         if limit_s is not None:

@@ -7,8 +7,9 @@ extended resources (GPUs, HCAs, MIG slices) in pieces.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import NewType
+
+from gangsched.core.runtime import ASSUMED_S, Estimate
 
 GangId = NewType("GangId", str)
 """`namespace/name` of the group; a pod on its own is the gang `namespace/pod:name`."""
@@ -307,37 +308,6 @@ class Seated:
     role: str
     rank: int
     node: NodeName
-
-
-ASSUMED_S = 3600.0
-"""Believed of a gang of which nothing is known; said so wherever it is used."""
-
-
-class Source(StrEnum):
-    """Where an estimate comes from."""
-
-    DECLARED = "declared"
-    LEARNT = "learnt"
-    QUEUE = "queue"
-    ASSUMED = "assumed"
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A run time in seconds, its 10th and 90th percentile, and where they come from."""
-
-    runtime_s: float
-    low_s: float
-    high_s: float
-    source: Source
-
-    def left_s(self, elapsed_s: float) -> float:
-        """Return what is left; a gang that outlived its estimate is late by as much again.
-
-        Small steps at first (Tsafrir et al., TPDS 2007): a large one would let others start that
-        delay whoever waits for this gang's room.
-        """
-        return max(self.runtime_s - elapsed_s, elapsed_s - self.runtime_s, 1.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from gangsched.core.model import (
     NO_CONSTRAINTS,
     Alike,
     Constraints,
-    Estimate,
     Gang,
     GangId,
     Near,
@@ -24,6 +23,7 @@ from gangsched.core.model import (
 )
 from gangsched.core.progress import Progress
 from gangsched.core.queues import Amounts, Booking, Kinds, QuotaKey
+from gangsched.core.runtime import Estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Running:
     `end_s` is expected, None where nobody said; `estimate` always says something.
     `lost_since_s` is its last checkpoint or its start. `movable` tells that its owner allows it.
     `spare` are members beyond its minimum, the first to give back first. `leaving` gangs have
-    been told to stop.
+    been told to stop. `declared` is what it is planned as once it is stopped, if not as `gang`.
     """
 
     gang: Gang
@@ -61,6 +61,7 @@ class Running:
     leaving: bool = False
     since_s: float = 0.0
     charge: Amounts = ()
+    declared: Gang | None = None
 
     def free_s(self, now_s: float) -> float:
         """Return when its room is believed to come free."""

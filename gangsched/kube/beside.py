@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gangsched.config import SchedulerConfig
 from gangsched.core import facts as f
-from gangsched.core.forecast import Effort, Prediction, forecast
+from gangsched.core.forecast import Effort, Prediction, forecast, ranges, stretched
 from gangsched.core.model import GangId, Waiting
 from gangsched.core.refusal import Refusal
 from gangsched.core.snapshot import Asked
@@ -97,12 +97,23 @@ class Beside:
                 now_s = scheduler.now_s()
                 work = partial(forecast, snapshot, scheduler.policies, now_s, effort)
                 with suppress(LateError):  # then nothing is predicted
-                    found = await scheduler.thinking.think(self._predicting, work, snapshot)
+                    drawn = await scheduler.thinking.think(self._predicting, work, snapshot)
+                    found = self._stretched(drawn, now_s)
                 took_s = time.monotonic() - started_s
                 scheduler.metrics.forecast_seconds.observe(took_s)
                 scheduler.status.expect(found, scheduler.engine.reserved)
             self._remember(found)
             await asyncio.sleep(self._rest_s(self._config.forecast_interval_s, took_s))
+
+    def _stretched(
+        self, drawn: Mapping[GangId, Prediction], now_s: float
+    ) -> dict[GangId, Prediction]:
+        """Return what is to be told, and have it compared with when gangs do start."""
+        engine = self._scheduler.engine
+        starts = engine.history.starts
+        told = stretched(drawn, starts.punctuality(now_s), now_s)
+        starts.told(ranges(drawn), now_s, engine.gangs)
+        return told
 
     def _remember(self, found: dict[GangId, Prediction]) -> None:
         self.predictions = found

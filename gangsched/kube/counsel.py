@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from gangsched.config import SchedulerConfig
-from gangsched.core.defrag import Budget, Defragmentation, Mover, describe_moves
+from gangsched.core.defrag import Budget, Defragmentation, Mover, moving
 from gangsched.core.engine import Engine
 from gangsched.core.model import GangId, Waiting
 from gangsched.core.placement.advise import advise
@@ -11,7 +11,7 @@ from gangsched.core.planner import Plan, Planned, starts
 from gangsched.core.policy import Eviction, Policies
 from gangsched.core.progress import Progress
 from gangsched.core.queueing.cycle import Refused
-from gangsched.core.refusal import Reason, Refusal, Remedy
+from gangsched.core.refusal import Reason, Refusal
 from gangsched.core.snapshot import Asked, Snapshot
 from gangsched.kube import disruption
 from gangsched.kube.client import KubeClient
@@ -33,12 +33,18 @@ class Advisor:
         advised = advise(waiting, snapshot, refusal, self._starts)
         if self.budget is None or refusal.reason not in (Reason.NO_ROOM, Reason.TOPOLOGY):
             return advised, None
-        mover = Mover(snapshot, self.policies.placer, self.now_s, self.budget, self.protected)
+        mover = Mover(
+            snapshot,
+            self.policies.placer,
+            self.now_s,
+            self.budget,
+            self.protected,
+            self._starts,
+        )
         moves = mover.make_room(waiting)
         if moves is None or moves.placement is None:
             return advised, None
-        remedy = Remedy("move", f"moving {describe_moves(moves)}")
-        return replace(advised, remedies=(*advised.remedies, remedy)), moves
+        return replace(advised, remedies=(*advised.remedies, moving(moves))), moves
 
     def _starts(self, waiting: Waiting, snapshot: Snapshot, at_s: float | None) -> bool:
         return starts(waiting, snapshot, self.policies, self.now_s if at_s is None else at_s)

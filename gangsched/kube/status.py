@@ -189,7 +189,7 @@ class Status:
             kept = reserved.get(gang)
             if word.start is not None and not word.moved(one, now_s):
                 continue
-            word.expected_s = one.start_s
+            word.expected_s, word.latest_s = one.start_s, one.high_s
             word.start = {
                 "position": one.position,
                 "expected": _time(one.start_s),

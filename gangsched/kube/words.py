@@ -69,6 +69,7 @@ class Word:
     said: tuple[str, str] | None = None
     start: dict[str, Any] | None = None
     expected_s: float | None = None
+    latest_s: float | None = None
     changed: bool = False
     writing: bool = False
     standing: tuple[str, bool] = ("", False)
@@ -95,7 +96,11 @@ class Word:
             return True
         if self.expected_s is None or one.start_s is None:
             return self.expected_s != one.start_s
-        return abs(one.start_s - self.expected_s) > max(5.0, 0.1 * (one.start_s - now_s))
+        if abs(one.start_s - self.expected_s) > max(5.0, 0.1 * (one.start_s - now_s)):
+            return True
+        latest_s = one.high_s if one.high_s is not None else one.start_s
+        known_s = self.latest_s if self.latest_s is not None else self.expected_s
+        return abs(latest_s - known_s) > max(5.0, (latest_s - now_s) / 3)
 
     def keep(self, namespace: str) -> None:
         """Keep what only the process that placed a gang knew: its places and their proof."""
@@ -130,6 +135,7 @@ def adopted(stored: Mapping[str, Any]) -> Word:
     if isinstance(start, dict):
         with contextlib.suppress(TypeError, ValueError):  # somebody else's scribble
             word.start, word.expected_s = start, seconds(start.get("expected") or "") or None
+            word.latest_s = seconds(start.get("latest") or "") or None
     return word
 
 

@@ -10,7 +10,7 @@ from waiting import patience_s
 from gangsched.config import SchedulerConfig
 from gangsched.core.facts import NodeSeen
 from gangsched.core.forecast import Prediction
-from gangsched.core.model import Source
+from gangsched.core.runtime import Source
 from gangsched.kube.errors import EngineError
 from gangsched.kube.scheduler import Scheduler
 from gangsched.metrics import Metrics

@@ -13,7 +13,7 @@ from gangsched.core.accounts.tree import Tree
 from gangsched.core.accounts.usage import Usage
 from gangsched.core.engine import Engine, Limits, State
 from gangsched.core.forecast import Effort, forecast
-from gangsched.core.model import Constraints, GangId, NodeName, PodNeeds, PodUid, Share, Source
+from gangsched.core.model import Constraints, GangId, NodeName, PodNeeds, PodUid, Share
 from gangsched.core.planner import make_plan
 from gangsched.core.policy import Policies
 from gangsched.core.queues import (
@@ -26,6 +26,7 @@ from gangsched.core.queues import (
     Stop,
     amounts,
 )
+from gangsched.core.runtime import Source
 from gangsched.core.snapshot import Asked
 from policies.cheapest import Cheapest
 from policies.drf import Drf

@@ -21,9 +21,9 @@ from gangsched.core.model import (
     Slices,
 )
 from gangsched.core.orders import Bind, CutGpus, Evict, Prepare, Report, Reserve
-from gangsched.core.planner import Plan, Planned, make_plan
+from gangsched.core.planner import Plan, Planned, make_plan, starts
 from gangsched.core.policy import Eviction
-from gangsched.core.queues import Queue
+from gangsched.core.queues import Queue, Quota
 from gangsched.core.snapshot import Asked
 from gangsched.core.topology import Level, Topology
 from policies.cpsat import Cpsat
@@ -153,8 +153,12 @@ def fragmented(*, movable=True):
 
 def moves_for(engine, now_s=400.0, budget=None, protected=frozenset()):
     waiting = engine.gangs[GangId("ns/big")].waiting()
-    snapshot = engine.snapshot(who=Asked.NONE)
-    mover = Mover(snapshot, Pack(), now_s, budget or Budget(), protected)
+    snapshot = engine.snapshot(who=Asked.ALL)
+
+    def would(gang, on, _):
+        return starts(gang, on, POLICIES, now_s)
+
+    mover = Mover(snapshot, Pack(), now_s, budget or Budget(), protected, would)
     return waiting, mover.make_room(waiting)
 
 
@@ -189,6 +193,43 @@ def test_what_may_not_move_stays():
     assert moves_for(fragmented(), protected=both)[1] is None
     _, other = moves_for(fragmented(), protected=frozenset({GangId("ns/x")}))
     assert [move.gang for move in other.moves] == ["ns/y"]
+
+
+def test_nobody_moves_for_a_gang_that_its_quota_keeps_out():
+    engine = fragmented()
+    engine.observe(QueueSeen(Queue("default", quotas=(Quota(GPU, 16_000),))), 300.0)
+    assert moves_for(engine)[1] is None, "12 of 16 GPUs are taken by then"
+    engine.observe(QueueSeen(Queue("default", quotas=(Quota(GPU, 24_000),))), 300.0)
+    assert moves_for(engine)[1] is not None
+
+
+def test_a_gang_that_would_not_start_again_is_not_moved():
+    engine = fragmented()
+    closed = Queue("default", namespaces=frozenset({"other"}), open_to_all=False)
+    for name in ("x", "y"):
+        engine.observe(GangSeen(gang(name, 1, movable=True, queue="closed")), 300.0)
+    engine.observe(QueueSeen(replace(closed, name="closed")), 300.0)
+    assert moves_for(engine)[1] is None
+
+
+@pytest.mark.parametrize("preemptible", [True, False])
+def test_who_is_moved_is_planned_as_it_is_declared(preemptible):
+    """What runs on a loan and may not be stopped, as it says now, is let in like that no more."""
+    engine = fragmented()
+    engine.observe(QueueSeen(Queue("top", quotas=(Quota(GPU, 32_000),))), 300.0)
+    engine.observe(QueueSeen(Queue("lent", "top", quotas=(Quota(GPU, 0),))), 300.0)
+    for name in ("x", "y"):
+        declared = gang(name, 1, movable=True, queue="lent")
+        engine.observe(GangSeen(declared), 300.0)
+        engine.observe(GangSeen(replace(declared, preemptible=preemptible)), 301.0)
+    assert (moves_for(engine)[1] is not None) == preemptible
+
+
+def test_a_gang_that_others_are_before_does_not_have_its_room_made():
+    engine = fragmented()
+    first = templated("first", 2, needs(8), created_s=150.0, priority=9)
+    engine.observe(GangSeen(first), 300.0)
+    assert moves_for(engine)[1] is None, "that one takes a node of either rack"
 
 
 def test_a_whole_domain_can_be_freed():

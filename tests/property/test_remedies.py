@@ -23,3 +23,15 @@ def test_every_remedy_is_true():
                 said = f"seed {seed}: {one.refusal.gang}: {remedy}"
                 assert true(scene, POLICIES, one, remedy), said
     assert tried > 10
+
+
+def test_moves_are_told_only_where_all_start_again():
+    """Without a trial the last three are told of moves that quotas, or others, make untrue."""
+    moved = 0
+    for seed in (36, 54, 123, 161, 222):
+        scene = a_scene(seed)
+        for one in told(scene.play(POLICIES), POLICIES):
+            for remedy in one.refusal.remedies:
+                moved += remedy.kind == "move"
+                assert true(scene, POLICIES, one, remedy), f"seed {seed}: {remedy}"
+    assert moved == 2

@@ -6,9 +6,11 @@ from json import dumps
 from statistics import median, quantiles
 from typing import TypeVar
 
+from gangsched.core.accounts.punctual import Starts
 from gangsched.core.bounds import HISTORY_LETTERS, RUN_TIMES
-from gangsched.core.model import ASSUMED_S, Estimate, Gang, GangId, Source
+from gangsched.core.model import Gang, GangId
 from gangsched.core.queues import Queue
+from gangsched.core.runtime import ASSUMED_S, Estimate, Source
 
 Key = tuple[str, str]
 """User and name."""
@@ -81,10 +83,12 @@ class History:
     """Run times of gangs that ended, by user and name.
 
     `ratios` are run times over what was declared, by user, and under "" of all users together.
+    `starts` tells how well the starts that were told came true.
     """
 
     runs: dict[tuple[str, str], deque[float]] = field(default_factory=dict)
     ratios: dict[str, deque[float]] = field(default_factory=dict)
+    starts: Starts = field(default_factory=Starts)
     _ended: dict[str, int] = field(default_factory=dict)
     _all: int = 0
 
@@ -126,7 +130,8 @@ class History:
             ("", user): [user, *(round(one, _DIGITS) for one in some)]
             for user, some in self.ratios.items()
         }
-        return {"runs": _fitting(runs), "ratios": _fitting(ratios)}
+        starts: list[list[object]] = [["early", *self.starts.early], ["late", *self.starts.late]]
+        return {"runs": _fitting(runs), "ratios": _fitting(ratios), "starts": starts}
 
     def load(self, data: object) -> None:
         """Take over what `data` returned, with what is known already as the latest.
@@ -138,6 +143,7 @@ class History:
         try:
             runs = {(str(u), str(name)): _numbers(some) for u, name, *some in _lists(data, "runs")}
             ratios = {str(user): _numbers(some) for user, *some in _lists(data, "ratios")}
+            starts = {str(end): _floats(some) for end, *some in _lists(data, "starts")}
         except (TypeError, ValueError) as error:
             raise ValueError(f"not a history of run times: {error}") from error
         for key, known in self.runs.items():
@@ -145,6 +151,7 @@ class History:
         for user, some in self.ratios.items():
             ratios[user] = deque([*ratios.get(user, ()), *some], maxlen=_KEPT)
         self.runs, self.ratios = runs, ratios
+        self.starts.load(starts.get("early", []), starts.get("late", []))
         self._forget()
 
     def estimate(self, gang: Gang, queue: Queue | None = None) -> Estimate:
@@ -168,8 +175,8 @@ class History:
         for known in (self.ratios.get(user), self.ratios.get("")):
             if known is not None and len(known) >= _RATIOS_NEEDED:
                 cuts = quantiles(known, n=10, method="inclusive")
-                low_s, high_s = cuts[0] * said_s, cuts[8] * said_s
-                return Estimate(runtime_s, low_s, high_s, Source.DECLARED)
+                low_s, middle_s, high_s = (cuts[at] * said_s for at in (0, 4, 8))
+                return Estimate(runtime_s, low_s, high_s, Source.DECLARED, middle_s)
         return _spread(runtime_s, Source.DECLARED)
 
     def factor(self, user: str) -> float:
@@ -188,9 +195,13 @@ def _lists(data: object, name: str) -> list[list[object]]:
 
 
 def _numbers(values: list[object]) -> deque[float]:
+    return deque(_floats(values), maxlen=_KEPT)
+
+
+def _floats(values: list[object]) -> list[float]:
     if not values or not all(isinstance(one, int | float) and one >= 0 for one in values):
         raise ValueError(f"{values} in place of run times")
-    return deque((float(str(one)) for one in values), maxlen=_KEPT)
+    return [float(str(one)) for one in values]
 
 
 def _spread(runtime_s: float, source: Source) -> Estimate:
