@@ -70,7 +70,8 @@ class Faults:
     async def begin_again(self, names: Iterable[str]) -> None:
         """Have programs begin anew, those that still run too."""
         for name in names:
-            await self.end(name)
+            self._away.add(name)
+            await asyncio.to_thread(self._programs.restart, name)
             self._away.discard(name)
 
     async def revive(self) -> None:

@@ -11,7 +11,6 @@ import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -34,14 +33,16 @@ from simulator.chaos.told import (
     queue_view,
 )
 
-_FORECASTING = "forecast_interval_s: 1\nforecast_runs: 1\nforecast_cycles: 10\ncourtesy_share: 1\n"
-"""Positions and promises are told as soon as they change."""
-
-GREEDY = f"backfill: greedy\n{_FORECASTING}"
+GREEDY = "greedy"
 """No room is kept in time: whatever fits has to run."""
 
-_PROMISES = f"backfill: conservative\n{_FORECASTING}"
+_PROMISES = "conservative"
 """Every gang that waits is promised a start."""
+
+_TELLING = "forecast_interval_s: 1\nforecast_runs: 1\nforecast_cycles: 10\ncourtesy_share: 1\n"
+"""Positions and promises are told as soon as they change; too much while a tenant means harm."""
+
+_LEASE_S, _LEASE_MAX_S = 8.0, 300.0
 
 _QUEUES = f"/apis/{names.GROUP}/{names.VERSION}/queues"
 _PAST = "/api/v1/namespaces/gangsched-system/configmaps/gangsched-past"
@@ -111,6 +112,13 @@ def _of_queue(one: Mapping[str, Any]) -> str:
     return f"queue {name}" if name == "default" else ""
 
 
+def settings(backfill: str, patience: float) -> str:
+    """Return the settings of a scheduler, whose Lease lasts longer on a slow machine."""
+    lease_s = min(_LEASE_S * patience, _LEASE_MAX_S)
+    found = f"backfill: {backfill}\nlease_s: {lease_s:g}\n"
+    return found + (_TELLING if backfill == _PROMISES else "")
+
+
 class Restarts:
     """Two leaders that end, and what their successors say."""
 
@@ -118,14 +126,17 @@ class Restarts:
         self,
         faults: Faults,
         ports: Mapping[str, int],
-        settings: Path,
+        declare: Callable[[str], None],
         say: Callable[[str], None],
         patience_s: float,
     ) -> None:
-        """`ports` are those of schedulers' metrics, by their names."""
+        """`ports` are those of schedulers' metrics, by their names.
+
+        `declare` sets by which backfill those work that begin from now on.
+        """
         self._faults = faults
         self._ports = ports
-        self._settings = settings
+        self._declare = declare
         self._say = say
         self._patience_s = patience_s
 
@@ -140,11 +151,11 @@ class Restarts:
         except LateError as error:
             return [f"while leaders changed: {error}"]
         finally:
-            self._settings.write_text(GREEDY)
+            self._declare(GREEDY)
             await self._faults.begin_again(SCHEDULERS)
 
     async def _compare(self, client: KubeClient, tellers: Tellers) -> list[str]:
-        self._settings.write_text(_PROMISES)
+        self._declare(_PROMISES)
         await self._faults.begin_again(SCHEDULERS)  # by clocks that are right
         first = await self._leader()
         second = next(name for name in SCHEDULERS if name != first)

@@ -42,7 +42,7 @@ from simulator.chaos.plan import (
     plan,
 )
 from simulator.chaos.proxy import Proxy
-from simulator.chaos.restarts import GREEDY, Restarts, Tellers
+from simulator.chaos.restarts import GREEDY, Restarts, Tellers, settings
 from simulator.chaos.service import LeaderService
 from simulator.chaos.skewed import set_off
 from simulator.chaos.witness import Witness
@@ -80,11 +80,12 @@ class Chaos:
         self.faults = Faults(plane.programs, self._proxies, self._clocks)
         metrics = {name: port for name, (port, _) in self._ports.items()}
         self._settings = plane.folder / "chaos.yaml"
-        self._restarts = Restarts(self.faults, metrics, self._settings, say, self._recovers_s)
+        self._patience = patience
+        self._restarts = Restarts(self.faults, metrics, self._declare, say, self._recovers_s)
 
     async def open(self, nodes: NodeFile) -> None:
         """Start two schedulers, and the kube-scheduler before them, each behind a proxy."""
-        self._settings.write_text(GREEDY)
+        self._declare(GREEDY)
         for name, (metrics, extender) in self._ports.items():
             set_off(self._clocks[name], 0.0)
             kubeconfig = await self._behind_proxy(name, "gangsched")
@@ -103,6 +104,10 @@ class Chaos:
             binaries = components.ensure(lambda _: None)
             flags = f"--config={config}"
             self._plane.scheduler(binaries, EXTENDED, free_ports(1)[0], flags, config=config)
+
+    def _declare(self, backfill: str) -> None:
+        """Write the settings of the schedulers that begin from now on."""
+        self._settings.write_text(settings(backfill, self._patience))
 
     async def _behind_proxy(self, name: str, user: str) -> Path:
         proxy = Proxy(self._plane.folder / f"{user}.kubeconfig", len(self._proxies))
