@@ -7,6 +7,7 @@ SEEDS ?= 30
 MINUTES ?= 1
 RUNS ?= 3
 TESTS ?=
+SAMPLES ?=
 WORKERS ?= 3
 UV := $(BIN)/uv pip install --quiet --python $(BIN)/python
 # Pods cannot write here, and some users have Python keep no bytecode: what is imported is compiled
@@ -14,7 +15,7 @@ UV := $(BIN)/uv pip install --quiet --python $(BIN)/python
 COMPILED := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
-.PHONY: help demo test check quick long steady bench chaos fuzz frameworks
+.PHONY: help demo test check quick long steady mutations bench chaos fuzz frameworks
 .PHONY: crds dashboards pictures bounds chart lock clean programs test-programs
 
 help:  ## List what make can do here
@@ -59,6 +60,9 @@ long:  ## Before a release: soaks, seeds that no run had before, comparisons of 
 steady:  ## RUNS=n of the suite (or of TESTS="...") on busy cores: which tests ever fail?
 	@$(MAKE) --no-print-directory -j 2 $(VENV)/ready test-programs
 	$(BIN)/python tests/steady.py $(RUNS) $(TESTS)
+
+mutations: $(VENV)/dev  ## SAMPLES=word: break the core in one place at a time; which test sees it?
+	$(BIN)/python tests/mutations.py $(SAMPLES)
 
 chaos: $(VENV)/dev programs  ## SEEDS=n seeds of faults on a real control plane
 	$(BIN)/python -m simulator.chaos --seeds $(SEEDS)

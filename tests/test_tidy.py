@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from mutations import Sample, StaleError, broken
 
 from gangsched.api.crdgen import rendered
 
@@ -84,3 +85,11 @@ def test_every_test_module_has_a_name_of_its_own():
     names = Counter(path.name for path in TESTS if path.name.startswith("test_"))
     twice = sorted(name for name, times in names.items() if times > 1)
     assert twice == [], "pytest imports modules by their bare names, so one of two is never run"
+
+
+def test_a_mutation_whose_line_is_gone_is_told():
+    sample = Sample("what", "file.py", "one = 1", "one = 2")
+    assert broken("if two:\n    one = 1\n", sample) == "if two:\n    one = 2\n"
+    for text in ("", "one = 1\none = 1\n", "one = 1  # more\n"):
+        with pytest.raises(StaleError, match=r"file.py: the line 'one = 1' is there \d times"):
+            broken(text, sample)

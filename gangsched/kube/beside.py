@@ -32,6 +32,9 @@ _ADVISED_AT_ONCE = 8
 
 _AGAIN_S = 5.0
 _BUDGETS_S = 10.0
+_LOOK_S = 0.1
+_KNOWN_S = 30.0
+"""The first plan and the first forecast may fail: whoever waits for them does not wait longer."""
 
 
 class Beside:
@@ -47,6 +50,7 @@ class Beside:
         self._config = config
         self._predicting = Deadline("forecast", config.forecast_deadline_s, config.plan_deadline_s)
         self._advising = Deadline("advice", config.advice_deadline_s, config.plan_deadline_s)
+        self._predicted = asyncio.Event()
         self._too_hard: dict[GangId, int] = {}
         """Versions of gangs that advice took too long for."""
 
@@ -54,7 +58,7 @@ class Beside:
         """Return what goes on while this process leads, by name."""
         scheduler, engine = self._scheduler, self._scheduler.engine
         interval_s = self._config.history_interval_s
-        queues, topologies = scheduler.queue_status, scheduler.topology_status
+        topologies = scheduler.topology_status
         return {
             "advice": self._advise_on,
             "disruption budgets": self._budgets_on,
@@ -63,7 +67,7 @@ class Beside:
             "what gangs have been through": partial(scheduler.past.run, engine),
             "whether users are known": scheduler.users.run,
             "the names that are served": partial(scheduler.served.run, scheduler.names),
-            "the status of queues": partial(queues.run, engine, lambda: self.predictions),
+            "the status of queues": self._tell_queues_on,
             "the status of topologies": partial(topologies.run, engine.cluster),
         }
 
@@ -83,6 +87,18 @@ class Beside:
                 log.exception("%s failed", name)
                 self._scheduler.metrics.failures.labels(name).inc()
             await asyncio.sleep(_AGAIN_S)
+
+    async def _tell_queues_on(self) -> None:
+        """Tell who is next in queues once it is known: until then the last leader's words stand."""
+        scheduler = self._scheduler
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_KNOWN_S):
+                await self._predicted.wait()
+                while True:
+                    await asyncio.sleep(_LOOK_S)
+                    if not scheduler.engine.wants_plan():
+                        break
+        await scheduler.queue_status.run(scheduler.engine, lambda: self.predictions)
 
     async def _predict_on(self) -> None:
         """Predict when waiting gangs start, again and again, within a bounded effort."""
@@ -117,6 +133,7 @@ class Beside:
 
     def _remember(self, found: dict[GangId, Prediction]) -> None:
         self.predictions = found
+        self._predicted.set()
         known = self._scheduler.engine.gangs
         self.first_told_s = {
             gang: start_s for gang, start_s in self.first_told_s.items() if gang in known

@@ -186,16 +186,17 @@ class Status:
             subject = self._subjects.get(gang)
             if word is None or subject is None or not subject.has_status or told >= _TOLD_AT_ONCE:
                 continue
-            kept = reserved.get(gang)
-            if word.start is not None and not word.moved(one, now_s):
+            promised_s = reserved[gang].start_s if gang in reserved else None
+            if word.start is not None and not word.moved(one, promised_s, now_s):
                 continue
             word.expected_s, word.latest_s = one.start_s, one.high_s
+            word.promised_s = promised_s
             word.start = {
                 "position": one.position,
                 "expected": _time(one.start_s),
                 "earliest": _time(one.low_s),
                 "latest": _time(one.high_s),
-                "reserved": _time(kept.start_s if kept is not None else None),
+                "reserved": _time(promised_s),
                 "basis": one.source.value,
             }
             told += 1

@@ -70,6 +70,7 @@ class Word:
     start: dict[str, Any] | None = None
     expected_s: float | None = None
     latest_s: float | None = None
+    promised_s: float | None = None
     changed: bool = False
     writing: bool = False
     standing: tuple[str, bool] = ("", False)
@@ -90,16 +91,17 @@ class Word:
         last = self.events[-1] if self.events else self.said
         return last is not None and last[0] in ("", reason) and last[1] == message
 
-    def moved(self, one: Prediction, now_s: float) -> bool:
-        """Tell whether a prediction differs so much from what was said that it is worth a write."""
+    def moved(self, one: Prediction, promised_s: float | None, now_s: float) -> bool:
+        """Tell whether a start differs so much from what was said that it is worth a write."""
         if self.start is None or self.start.get("position") != one.position:
             return True
-        if self.expected_s is None or one.start_s is None:
-            return self.expected_s != one.start_s
-        if abs(one.start_s - self.expected_s) > max(5.0, 0.1 * (one.start_s - now_s)):
+        moments = ((self.expected_s, one.start_s), (self.promised_s, promised_s))
+        if any(_moved(said_s, found_s, now_s) for said_s, found_s in moments):
             return True
         latest_s = one.high_s if one.high_s is not None else one.start_s
         known_s = self.latest_s if self.latest_s is not None else self.expected_s
+        if latest_s is None or known_s is None:
+            return latest_s != known_s
         return abs(latest_s - known_s) > max(5.0, (latest_s - now_s) / 3)
 
     def keep(self, namespace: str) -> None:
@@ -136,7 +138,14 @@ def adopted(stored: Mapping[str, Any]) -> Word:
         with contextlib.suppress(TypeError, ValueError):  # somebody else's scribble
             word.start, word.expected_s = start, seconds(start.get("expected") or "") or None
             word.latest_s = seconds(start.get("latest") or "") or None
+            word.promised_s = seconds(start.get("reserved") or "") or None
     return word
+
+
+def _moved(said_s: float | None, found_s: float | None, now_s: float) -> bool:
+    if said_s is None or found_s is None:
+        return said_s != found_s
+    return abs(found_s - said_s) > max(5.0, 0.1 * (found_s - now_s))
 
 
 def same(stored: Any, wanted: Any) -> bool:

@@ -1,4 +1,4 @@
-"""`python -m simulator.chaos --seeds N [--first K]`."""
+"""`python -m simulator.chaos --seeds N [--first K] [--patience X]`."""
 
 import asyncio
 import logging
@@ -12,11 +12,12 @@ from simulator.chaos.run import run
 def main(
     seeds: Annotated[int, typer.Option(min=1, help="how many")] = 5,
     first: Annotated[int, typer.Option(min=0, help="the first of them")] = 1,
+    patience: Annotated[float, typer.Option(min=1, help="how much slower this machine is")] = 1,
 ) -> None:
     """Mistreat a real control plane, and see that gangs stay whole."""
     logging.basicConfig(level=logging.ERROR)
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # connections that faults cut
-    bad = asyncio.run(run(range(first, first + seeds), typer.echo))
+    bad = asyncio.run(run(range(first, first + seeds), typer.echo, patience))
     if bad:
         raise typer.Exit(1)
     typer.echo(f"{seeds} seeds, nothing wrong")

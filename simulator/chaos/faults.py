@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -56,12 +56,23 @@ class Faults:
                         os.kill(pid, number)
                     await asyncio.sleep(wait_s)
             case "kill":
-                self._away.add(fault.who)
-                await asyncio.to_thread(self._programs.stop, fault.who, hard=True)
+                await self.end(fault.who, hard=True)
                 await asyncio.sleep(fault.lasts_s)
                 self._away.discard(fault.who)
             case "node":
                 await _lose(fault, client, witness)
+
+    async def end(self, name: str, *, hard: bool = False) -> None:
+        """Have a program end, with SIGKILL when `hard`, and stay away until it begins again."""
+        self._away.add(name)
+        await asyncio.to_thread(self._programs.stop, name, hard=hard)
+
+    async def begin_again(self, names: Iterable[str]) -> None:
+        """Have programs begin anew, those that still run too."""
+        for name in names:
+            self._away.add(name)
+            await asyncio.to_thread(self._programs.restart, name)
+            self._away.discard(name)
 
     async def revive(self) -> None:
         """Start again what ended, as a kubelet does, until cancelled."""
@@ -79,6 +90,7 @@ async def _lose(fault: Fault, client: KubeClient, witness: Witness) -> None:
         node: dict[str, Any] = msgspec.json.decode(await client.get(path))
     except KubeError:
         return  # nobody can take a node away while the API server is away, or twice
+    witness.lose(fault.who)
     await surely(lambda: client.delete(path))
     now = {"gracePeriodSeconds": 0}
     for pod in [one for one in witness.pods.values() if one.spec.nodeName == fault.who]:

@@ -21,7 +21,7 @@ class Users:
 
     def __init__(self, client: KubeClient, namespace: str) -> None:
         self._client = client
-        self._namespace = namespace
+        self.namespace = namespace
         self._leaving: set[str] = set()
 
     async def create(self, gang: Gang) -> None:
@@ -64,10 +64,10 @@ class Users:
                 await self._delete(PODS, f"{gang.name}-{index}")
 
     async def _create(self, path: str, body: dict[str, Any]) -> None:
-        await surely(lambda: self._client.create(path.format(self._namespace), body))
+        await surely(lambda: self._client.create(path.format(self.namespace), body))
 
     async def _delete(self, path: str, name: str) -> None:
-        await surely(lambda: self._client.delete(f"{path.format(self._namespace)}/{name}"))
+        await surely(lambda: self._client.delete(f"{path.format(self.namespace)}/{name}"))
 
 
 async def surely(call: Callable[[], Awaitable[Any]]) -> None:

@@ -13,6 +13,7 @@ FAULTS_S = 20.0
 NODES, GPUS = 4, 8
 
 _GANGS = 12
+_LINE = 3
 _FAULTS = 6
 _SIZES = (1, 1, 2, 2, 3, 4)
 _PER_POD = (1, 2, 4)
@@ -89,12 +90,13 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One run."""
+    """One run. Those of the `line` come once it has recovered; there is room for none of them."""
 
     seed: int
     binding: Binding
     gangs: tuple[Gang, ...]
     faults: tuple[Fault, ...]
+    line: tuple[Gang, ...]
 
 
 def plan(seed: int) -> Plan:
@@ -113,7 +115,17 @@ def plan(seed: int) -> Plan:
         for number in range(_GANGS)
     )
     faults = tuple(_fault(rng, binding) for _ in range(_FAULTS))
-    return Plan(seed, binding, gangs, tuple(sorted(faults, key=lambda one: one.at_s)))
+    return Plan(seed, binding, gangs, tuple(sorted(faults, key=lambda one: one.at_s)), _line(rng))
+
+
+def _line(rng: random.Random) -> tuple[Gang, ...]:
+    """Return gangs that each need the whole cluster, behind one that has it in part."""
+    names = rng.sample("abcdefgh", _LINE)
+    first = Gang("first", 0.0, 1, 1, job=False, leaves_s=None)
+    return first, *(
+        Gang(f"line-{name}", 0.0, NODES, GPUS, job=rng.random() < 0.5, leaves_s=None)
+        for name in names
+    )
 
 
 def _fault(rng: random.Random, binding: Binding) -> Fault:

@@ -42,6 +42,7 @@ from simulator.chaos.plan import (
     plan,
 )
 from simulator.chaos.proxy import Proxy
+from simulator.chaos.restarts import GREEDY, Restarts, Tellers, settings
 from simulator.chaos.service import LeaderService
 from simulator.chaos.skewed import set_off
 from simulator.chaos.witness import Witness
@@ -52,9 +53,6 @@ RECOVERS_S = 60.0
 
 _LOOK_S = 0.5
 _ANSWERS_S = 30.0
-_SETTINGS = "backfill: greedy\n"
-"""No room is kept in time: whatever fits has to run."""
-
 HOSTILE = "hostile"
 """Who creates, changes and deletes whatever an API server takes, beside the users, all the time."""
 
@@ -80,16 +78,19 @@ class Chaos:
         self._proxies: dict[str, Proxy] = {}
         self._clocks = {name: plane.folder / f"{name}.clock" for name in SCHEDULERS}
         self.faults = Faults(plane.programs, self._proxies, self._clocks)
+        metrics = {name: port for name, (port, _) in self._ports.items()}
+        self._settings = plane.folder / "chaos.yaml"
+        self._patience = patience
+        self._restarts = Restarts(self.faults, metrics, self._declare, say, self._recovers_s)
 
     async def open(self, nodes: NodeFile) -> None:
         """Start two schedulers, and the kube-scheduler before them, each behind a proxy."""
-        settings = self._plane.folder / "chaos.yaml"
-        settings.write_text(_SETTINGS)
+        self._declare(GREEDY)
         for name, (metrics, extender) in self._ports.items():
             set_off(self._clocks[name], 0.0)
             kubeconfig = await self._behind_proxy(name, "gangsched")
             command = [sys.executable, "-m", "simulator.chaos.skewed", str(self._clocks[name])]
-            command += ["run", "--kubeconfig", str(kubeconfig), "--config", str(settings)]
+            command += ["run", "--kubeconfig", str(kubeconfig), "--config", str(self._settings)]
             command += ["--binding", self._binding, "--leader-elect"]
             command += ["--metrics-port", str(metrics), "--extender-port", str(extender)]
             self._plane.programs.start(name, command, {"PYTHONUNBUFFERED": "1"})
@@ -103,6 +104,10 @@ class Chaos:
             binaries = components.ensure(lambda _: None)
             flags = f"--config={config}"
             self._plane.scheduler(binaries, EXTENDED, free_ports(1)[0], flags, config=config)
+
+    def _declare(self, backfill: str) -> None:
+        """Write the settings of the schedulers that begin from now on."""
+        self._settings.write_text(settings(backfill, self._patience))
 
     async def _behind_proxy(self, name: str, user: str) -> Path:
         proxy = Proxy(self._plane.folder / f"{user}.kubeconfig", len(self._proxies))
@@ -122,7 +127,13 @@ class Chaos:
         namespace = f"chaos-{todo.seed}"
         theirs = f"{namespace}-{HOSTILE}"
         async with KubeClient(self._plane.kubeconfig) as client, asyncio.TaskGroup() as group:
-            witness = Witness({f"n-{i}": GPUS for i in range(NODES)})
+            tellers = Tellers()
+            witness = Witness(
+                {f"n-{i}": GPUS for i in range(NODES)},
+                {gang.name: gang.pods for gang in todo.gangs},
+                tellers.placed,
+                namespace,
+            )
             pods = Watch(client, "/api/v1/pods", witness)
             tasks = [group.create_task(pods.run()), group.create_task(self.faults.revive())]
             await pods.synced.wait()
@@ -130,22 +141,27 @@ class Chaos:
                 body = {"metadata": {"name": name, "labels": {TENANT: tenant}}}
                 await surely(partial(client.create, "/api/v1/namespaces", body))
             intruder = Intruder(client, theirs, todo.seed, pause_s=_BETWEEN_S)
-            tasks.append(group.create_task(intruder.run()))
+            harm = group.create_task(intruder.run())
+            users = Users(client, namespace)
             try:
-                wrong = await self._run(client, witness, todo, namespace)
+                async with tellers.watching(client, namespace):
+                    wrong = await self._run(client, witness, todo, users)
+                    harm.cancel()
+                    await surely(partial(client.delete, f"/api/v1/namespaces/{theirs}"))
+                    if not wrong:
+                        wrong = await self._restarts.compare(client, tellers, users, todo)
+                    wrong += [*witness.violations, *tellers.groups.violations]
+                self._say(f"  {intruder.accepted} of {intruder.tried} hostile objects accepted")
+                await _clear(client, namespace)
             finally:
-                for task in tasks:
+                for task in (*tasks, harm):
                     task.cancel()
-            self._say(f"  {intruder.accepted} of {intruder.tried} hostile objects were accepted")
-            await surely(partial(client.delete, f"/api/v1/namespaces/{theirs}"))
-            await _clear(client, namespace)
         return wrong
 
     async def _run(
-        self, client: KubeClient, witness: Witness, todo: Plan, namespace: str
+        self, client: KubeClient, witness: Witness, todo: Plan, users: Users
     ) -> list[str]:
         started_s = time.monotonic()
-        users = Users(client, namespace)
 
         async def until(moment_s: float) -> None:
             await asyncio.sleep(max(started_s + moment_s - time.monotonic(), 0.0))
@@ -155,6 +171,7 @@ class Chaos:
             await users.create(gang)
             if gang.leaves_s is not None:
                 await until(gang.leaves_s)
+                witness.excuse(gang.name)
                 await users.remove(gang)
 
         async def suffer() -> None:
@@ -175,14 +192,14 @@ class Chaos:
             for gang in stay:
                 if not gang.job and witness.members(gang.name) < gang.pods:
                     await users.put_back(gang)
-            phases = await _phases(client, namespace)
+            phases = await _phases(client, users.namespace)
             late = [word for gang in stay if (word := standing(witness, gang, phases))]
             if not late:
                 break
             await asyncio.sleep(_LOOK_S)
         took_s = time.monotonic() - started_s - FAULTS_S
         self._say(f"  recovered {max(took_s, 0.0):.1f} s after the last fault")
-        return [*witness.violations, *late, *await asyncio.to_thread(self._drifts)]
+        return [*late, *await asyncio.to_thread(self._drifts)]
 
     def _drifts(self) -> list[str]:
         """Return what the schedulers' own audits found wrong in their books."""

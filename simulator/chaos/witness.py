@@ -1,6 +1,7 @@
 """What really happened, from the API server's own mouth: watches of its own, sums of its own."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -43,6 +44,11 @@ class Pod(msgspec.Struct):
     status: _Status = msgspec.field(default_factory=_Status)
 
     @property
+    def gang(self) -> str:
+        """Return the name of its gang."""
+        return self.metadata.labels.get(POD_GROUP_LABEL, "")
+
+    @property
     def gpus(self) -> int:
         """Return how many GPUs it takes."""
         return sum(int(one.resources.limits.get(_GPU, "0")) for one in self.spec.containers)
@@ -61,14 +67,25 @@ class Witness:
     """A receiver of the watch on pods; `violations` are sentences of what must never be."""
 
     capacity: dict[str, int]
+    sizes: dict[str, int] = field(default_factory=dict)
+    placed: Callable[[str], bool] = lambda _: False
+    """Tells whether the scheduler says that a gang runs."""
+
+    namespace: str = ""
     pods: dict[str, Pod] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     first_s: float = field(default_factory=time.monotonic)
+    _excused: set[str] = field(default_factory=set)
+    _lost: set[str] = field(default_factory=set)
 
     def seen(self, raw: bytes) -> None:
         """Take a pod, and look at its node."""
         pod = _decode(raw)
         before = self.pods.get(pod.metadata.uid)
+        if pod.spec.nodeName in self._lost:
+            self.excuse(pod.gang)
+        if pod.metadata.deletionTimestamp or not pod.holds:
+            self._look_at_stop(before)
         self.pods[pod.metadata.uid] = pod
         node = pod.spec.nodeName
         if before is not None and before.spec.nodeName and before.spec.nodeName != node:
@@ -78,7 +95,30 @@ class Witness:
 
     def gone(self, uid: str, raw: bytes | None) -> None:
         """Forget a pod."""
+        self._look_at_stop(self.pods.get(uid))
         self.pods.pop(uid, None)
+
+    def excuse(self, gang: str) -> None:
+        """Let a gang end: its user deletes it, or a node of it is lost."""
+        self._excused.add(gang)
+
+    def lose(self, node: str) -> None:
+        """Learn that a node is taken away, and whatever is on it."""
+        self._lost.add(node)
+        for pod in self.pods.values():
+            if pod.spec.nodeName == node:
+                self.excuse(pod.gang)
+
+    def _look_at_stop(self, before: Pod | None) -> None:
+        """See whether a pod that ends was one of a whole gang to which nothing happened."""
+        if before is None or before.metadata.deletionTimestamp or not before.holds:
+            return
+        gang = before.gang
+        ours = before.metadata.namespace == self.namespace and gang in self.sizes
+        if not ours or gang in self._excused or not self.placed(gang):
+            return
+        if self.bound(gang) == self.sizes[gang]:
+            self._violated(f"pod {before.metadata.name} of {gang}, which ran whole, is stopped")
 
     def _look(self, node: str) -> None:
         here = [pod for pod in self.pods.values() if pod.holds and pod.spec.nodeName == node]
@@ -96,8 +136,7 @@ class Witness:
         return [
             pod
             for pod in self.pods.values()
-            if pod.metadata.labels.get(POD_GROUP_LABEL) == gang
-            and not pod.metadata.deletionTimestamp
+            if pod.gang == gang and not pod.metadata.deletionTimestamp
         ]
 
     def members(self, gang: str) -> int:

@@ -84,3 +84,34 @@ def test_what_a_gang_was_told_first_is_forgotten_with_it(scheduler):
     beside = scheduler.beside
     beside._remember({"ns/gone": Prediction("ns/gone", 1, 5.0, 5.0, 5.0, Source.LEARNT)})
     assert beside.first_told_s == {}
+
+
+async def test_queues_are_told_who_is_next_once_that_is_known(scheduler, monkeypatch):
+    """Before the first plan and the first forecast the words of an earlier process stand."""
+    began = asyncio.Event()
+
+    async def run(*_) -> None:
+        began.set()
+
+    monkeypatch.setattr("gangsched.kube.beside._LOOK_S", 0.0)
+    monkeypatch.setattr(scheduler.queue_status, "run", run)
+    wants = [True]
+    monkeypatch.setattr(scheduler.engine, "wants_plan", lambda: wants[0])
+    task = asyncio.create_task(scheduler.beside.works()["the status of queues"]())
+    await asyncio.sleep(0)
+    scheduler.beside._remember({})
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not began.is_set(), "nobody was planned yet"
+    wants[0] = False
+    await asyncio.wait_for(task, patience_s(10))
+    assert began.is_set()
+
+
+async def test_queues_are_told_where_nothing_is_ever_predicted(scheduler, monkeypatch):
+    async def run(*_) -> None:
+        pass
+
+    monkeypatch.setattr("gangsched.kube.beside._KNOWN_S", 0.0)
+    monkeypatch.setattr(scheduler.queue_status, "run", run)
+    await asyncio.wait_for(scheduler.beside.works()["the status of queues"](), patience_s(10))

@@ -7,9 +7,11 @@ from collections import defaultdict
 import pytest
 from waiting import until_async
 
-from gangsched.core.model import GangId, NodeName, PodName
+from gangsched.core.forecast import Prediction
+from gangsched.core.model import GangId, NodeName, PodName, Source
 from gangsched.core.orders import Report, Reserve
 from gangsched.core.refusal import Reason, Refusal
+from gangsched.core.snapshot import Reserved
 from gangsched.kube import foreign, status
 from gangsched.kube.errors import Forbidden, Invalid, NotFound, Unavailable
 from gangsched.kube.status import Status, Subject
@@ -312,3 +314,30 @@ async def test_pods_whose_group_is_not_there_are_told_if_that_lasts(lasts):
 
 def test_moments_are_long_enough_for_the_garbage_collector():
     assert status._PASSING_S[Reason.NO_GROUP.value] >= 5.0
+
+
+async def test_a_promise_that_came_or_moved_is_told():
+    """Also where the start that is expected stays where it was."""
+    made, told = Status(Api()), []
+    group = Subject("gangsched.io/v1beta1", "PodGroup", "ns", "g", "g", has_status=True)
+    made.subject(G, group)
+    made.adopt(G, {"phase": "Pending"})
+
+    def expect(promised_s: float | None) -> None:
+        one = Prediction(G, 1, 4e9, 4e9, 4e9, Source.LEARNT)
+        kept = {} if promised_s is None else {G: Reserved(G, promised_s, ())}
+        made._words[G].changed = False
+        made.expect({G: one}, kept)
+        told.append((made._words[G].changed, made._words[G].start["reserved"]))
+
+    for promised_s in (None, 4e9, 4e9 + 1, 5e9, None):
+        expect(promised_s)
+    later, much_later = "2096-10-02T07:06:40Z", "2128-06-11T08:53:20Z"
+    wanted = [(True, None), (True, later), (False, later), (True, much_later), (True, None)]
+    assert told == wanted
+    again = Status(Api())
+    again.subject(G, group)
+    again.adopt(G, {"phase": "Pending", "start": made._words[G].start | {"reserved": later}})
+    made = again
+    expect(4e9)
+    assert told[-1] == (False, later), "what an earlier process said is not said again"

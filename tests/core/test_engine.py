@@ -114,6 +114,27 @@ def test_no_member_is_bound_before_all_are_at_the_barrier():
     assert len(of(engine.observe(f.Prepared(second.uid, second.node), 1.0), o.Bind)) == 2
 
 
+def test_no_member_is_bound_before_the_barrier_whatever_else_is_heard():
+    engine = an_engine(node("n"))
+    engine.observe(f.GangSeen(gang("g", 2)), 0.0)
+    engine.observe(pod("a", "g"), 0.0)
+    engine.observe(pod("b", "g"), 0.0)
+    first, _ = of(plan(engine), o.Prepare)
+    engine.observe(f.Prepared(first.uid, first.node), 1.0)
+    heard = engine.observe(f.GangSeen(replace(gang("g", 2), schedule_timeout_s=90.0)), 1.0)
+    assert not of(heard, o.Bind)
+
+
+def test_a_gang_whose_bound_member_left_meanwhile_is_not_placed():
+    engine = an_engine(node("n"))
+    first, second = of(a_pair(engine), o.Bind)
+    engine.observe(f.Bound(first.uid, first.node), 2.0)
+    engine.observe(f.PodGone(first.uid), 2.0)
+    orders = engine.observe(f.Bound(second.uid, second.node), 3.0)
+    assert engine.gangs[G].state is State.BROKEN
+    assert [one.uid for one in of(orders, o.Evict)] == [second.uid]
+
+
 def test_a_whole_gang_is_placed_and_says_so():
     engine = an_engine(node("n"))
     orders = bound(engine, a_pair(engine))

@@ -481,3 +481,13 @@ def test_roles_are_told_apart():
     places = engine.gangs[G].members
     assert dict(places["ns/g-worker-0"].needs.requests).get(GPU) == 8
     assert places["ns/g-master-0"].needs == TINY
+
+
+@pytest.mark.parametrize("started", [True, False])
+def test_a_process_that_begins_stops_nobody_who_started_and_was_asked_more_of(started):
+    """Its owner asks for four members now; two ran when an earlier process said that it did."""
+    engine = an_engine(node("n"))
+    for name in "ab":
+        engine.observe(pod(name, "g", node=N), 0.0)
+    engine.observe(f.GangSeen(gang("g", 4, started=started)), 1.0)
+    assert (engine.gangs[G].state is State.PLACED) == started

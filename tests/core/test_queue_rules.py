@@ -498,6 +498,34 @@ def test_quota_that_is_reserved_comes_free_as_well():
     assert engine.reserved[GangId("ns/b")].start_s == 60.0
 
 
+def test_quota_that_is_kept_is_not_taken_by_who_would_run_beyond_that():
+    """There is room on nodes: what is short from the sixtieth second on is quota."""
+    engine = an_engine(*(node(f"n{index}") for index in range(4)))
+    engine.observe(f.QueueSeen(Queue("q", quotas=(Quota(GPU, 16_000, borrowing=0),))), 0.0)
+    run(engine, "a", 1, on="n0", queue="q", expected_runtime_s=60.0)
+    for name, members, runtime_s in (("large", 2, 60.0), ("long", 1, 600.0), ("short", 1, 30.0)):
+        asked = gang(name, members, queue="q", expected_runtime_s=runtime_s)
+        engine.observe(f.GangSeen(asked), 0.0)
+        for index in range(members):
+            engine.observe(pod(f"{name}-{index}", name, needs(8)), 0.0)
+    plan(engine)
+    assert engine.reserved[GangId("ns/large")].start_s == 60.0
+    assert engine.gangs[GangId("ns/long")].state is State.PENDING
+    assert engine.gangs[GangId("ns/short")].state is State.RESERVED
+
+
+def test_a_promise_is_kept_when_a_queue_of_a_smaller_share_comes():
+    engine = an_engine(node("n"))
+    for name in "ab":
+        engine.observe(f.QueueSeen(Queue(name)), 0.0)
+    run(engine, "runs", 1, on="n", queue="a", expected_runtime_s=60.0)
+    for name, at_s in (("a", 1.0), ("b", 2.0)):
+        engine.observe(f.GangSeen(gang(name, 1, queue=name, expected_runtime_s=60.0)), at_s)
+        engine.observe(pod(f"{name}-0", name, needs(8)), at_s)
+        plan(engine, at_s)
+        assert engine.reserved[GangId("ns/a")].start_s == 60.0
+
+
 # -- readiness ------------------------------------------------------------------------------------
 
 
@@ -522,6 +550,23 @@ def test_not_ready_in_time_is_tried_again_and_then_given_up():
     assert reason(engine) == "GivenUp"
     engine.observe(f.GangSeen(gang("g", 1, ready_timeout_s=60.0)), 201.0)
     assert engine.wants_plan(), "a changed declaration is tried again"
+
+
+def test_who_was_given_up_is_not_tried_again_by_the_next_process():
+    engine, again = (an_engine(node("n"), ready_tries=1) for _ in range(2))
+    declared = f.GangSeen(gang("g", 1, ready_timeout_s=10.0, created_s=1.0))
+    waits = pod("g-0", "g", needs(1), uid="two")
+    engine.observe(declared, 0.0)
+    unready(engine, "g", "one", 0.0)
+    engine.tick(10.0)
+    engine.observe(f.PodGone(PodUid("one")), 11.0)
+    engine.observe(waits, 12.0)
+    for fact in (waits, declared, *engine.past()):
+        again.observe(fact, 20.0)
+    assert (reason(engine), reason(again)) == ("GivenUp", "GivenUp")
+    assert not again.wants_plan()
+    again.observe(f.GangSeen(gang("g", 1, ready_timeout_s=60.0, created_s=1.0)), 21.0)
+    assert again.wants_plan(), "a changed declaration is tried again"
 
 
 def test_ready_in_time_is_left_alone():

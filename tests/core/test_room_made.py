@@ -19,13 +19,14 @@ from gangsched.core.model import (
     PodNeeds,
     PodUid,
     Slices,
+    Spread,
 )
 from gangsched.core.orders import Bind, CutGpus, Evict, Prepare, Report, Reserve
 from gangsched.core.planner import Plan, Planned, make_plan, starts
 from gangsched.core.policy import Eviction
 from gangsched.core.queues import Queue, Quota
 from gangsched.core.snapshot import Asked
-from gangsched.core.topology import Level, Topology
+from gangsched.core.topology import HOST, Level, Topology
 from policies.cpsat import Cpsat
 from policies.pack import Pack
 from simulator.checkers import Running, check_no_overcommit
@@ -310,6 +311,18 @@ def test_a_lost_member_comes_back_into_its_slice():
     engine.observe(pod("g-2", "g", needs(8), uid="g-2b", rank=2), 3.0)
     plan(engine, 3.0)
     assert engine.reservation(PodUid("g-2b")) == "b0"
+
+
+@pytest.mark.parametrize("placer", [Pack(), Cpsat()])
+def test_a_late_member_goes_where_no_other_of_a_spread_gang_is(placer):
+    """Though its node has less room: so many on one node were asked for at most."""
+    engine = an_engine(node("a", 2), node("b", 8))
+    apart = Constraints(spread=(Spread(HOST, 1),))
+    engine.observe(GangSeen(gang("g", 1, constraints=apart)), 0.0)
+    engine.observe(pod("g-0", "g", node=NodeName("a")), 1.0)
+    engine.observe(pod("g-1", "g"), 2.0)
+    engine.accept(make_plan(engine.snapshot(2.0), replace(POLICIES, placer=placer), 2.0), 2.0)
+    assert engine.reservation(PodUid("g-1")) == "b"
 
 
 @pytest.mark.parametrize("placer", [Pack(), Cpsat()])

@@ -11,13 +11,16 @@ from gangsched.core.placement.cost import Objective
 from gangsched.core.placement.fragmentation import Typical, growth, measure, state_of
 from gangsched.core.placement.knapsack import tightest
 from gangsched.core.planner import make_plan
-from gangsched.core.policy import Placement, Policies, Proof
+from gangsched.core.policy import Placement, Policies, Proof, QueueView
+from gangsched.core.queues import Queue
 from gangsched.core.snapshot import Snapshot
 from gangsched.core.topology import Level, Topology
 from policies.batch import Batch
 from policies.best_fit import BestFit
 from policies.cpsat import Cpsat
 from policies.dot_product import DotProduct
+from policies.drf import Drf
+from policies.fair import Fair
 from policies.fgd import Fgd
 from policies.fifo import Fifo
 from policies.first_fit import FirstFit
@@ -198,3 +201,10 @@ def test_order_is_priority_then_age():
     assert [planned.gang for planned in plan.placements] == ["ns/high"]
     assert not Fifo().peers(early, early)
     assert GPU == "nvidia.com/gpu"
+
+
+def test_queues_within_their_guarantee_come_before_those_that_would_borrow():
+    within = QueueView(Queue("a"), share=0.9, decayed=0.0, beyond=False)
+    borrows = QueueView(Queue("b"), share=0.1, decayed=0.0, beyond=True)
+    for policy in (Drf(), Fair()):
+        assert policy.key(within) < policy.key(borrows), policy
