@@ -8,9 +8,10 @@ import pytest
 from waiting import until_async
 
 from gangsched.core.forecast import Prediction
-from gangsched.core.model import GangId, NodeName, PodName, Source
+from gangsched.core.model import GangId, NodeName, PodName
 from gangsched.core.orders import Report, Reserve
 from gangsched.core.refusal import Reason, Refusal
+from gangsched.core.runtime import Source
 from gangsched.core.snapshot import Reserved
 from gangsched.kube import foreign, status
 from gangsched.kube.errors import Forbidden, Invalid, NotFound, Unavailable
