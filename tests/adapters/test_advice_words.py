@@ -7,6 +7,7 @@ import pytest
 from builders import POLICIES, an_engine, gang, needs, node, pod, templated
 from rich.console import Console
 
+from gangsched import live
 from gangsched.advice import Wish, _level, _settled, as_data, show
 from gangsched.config import ConfigError, SchedulerConfig
 from gangsched.core.defrag import Defragmentation, Mover
@@ -129,11 +130,15 @@ def test_explain_proposes_the_moves_that_the_scheduler_does():
     assert not [one for one in explain(view, "ns/waits")["wouldHelp"] if "moving" in one]
 
 
-def test_answers_look_as_far_ahead_as_the_scheduler():
+def test_answers_look_as_far_ahead_as_the_scheduler(monkeypatch):
     assert effort_of(SchedulerConfig(forecast_runs=9, forecast_cycles=7)) == Effort(9, 7)
-    once = explain(View(crowded(), POLICIES, 100.0, effort=Effort(1, 100)), "ns/waits")["start"]
     often = explain(View(crowded(), POLICIES, 100.0, effort=Effort(9, 100)), "ns/waits")["start"]
-    assert once["latest"] < often["latest"], "one run draws one end"
+    assert often["earliest"] < often["latest"]
+    drawn = []
+    with monkeypatch.context() as patch:
+        patch.setattr(live, "forecast", lambda *given: drawn.append(given[3]) or {})
+        View(crowded(), POLICIES, 100.0, effort=Effort(1, 100)).predictions()
+    assert drawn == [Effort(1, 100)]
     assert "reserved" not in often, "nobody has room kept without backfill"
     kept = View(crowded(), replace(POLICIES, backfill=Easy()), 100.0)
     assert explain(kept, "ns/waits")["start"]["reserved"] == "1970-01-01T01:00:00Z"

@@ -43,8 +43,16 @@ def processes() -> list[psutil.Process]:
     return [
         one
         for one in psutil.Process().children()
-        if "gangsched.operators.evaluate" in " ".join(one.cmdline())
+        if "gangsched.operators.evaluate" in " ".join(_command(one))
     ]
+
+
+def _command(process: psutil.Process) -> list[str]:
+    """Return the command line of a process, nothing of one that has ended already."""
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:  # a zombie is one too
+        return []
 
 
 async def test_logs_patterns_and_searches_are_answered_by_processes_that_start_when_needed():

@@ -167,10 +167,18 @@ async def test_a_lease_elsewhere_that_nobody_holds_is_none(caplog):
 
 
 async def test_every_look_at_the_cluster_tells_it(monkeypatch, caplog):
+    class Seen:
+        def __getattr__(self, _: str) -> "Seen":
+            return self
+
     async def read(client, config, policies):
-        return "seen"
+        return Seen()
+
+    async def protected(client, engine):
+        return frozenset()
 
     monkeypatch.setattr(live, "KubeClient", lambda _: Api({HOME: lease(renewed=OLD)}))
     monkeypatch.setattr(live, "read", read)
-    assert await live.look(None, SchedulerConfig(), None) == "seen"
+    monkeypatch.setattr(live.disruption, "protected", protected)
+    await live.look(None, SchedulerConfig(), None)
     assert ENDED in caplog.text
