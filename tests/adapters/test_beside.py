@@ -13,6 +13,7 @@ from gangsched.core.forecast import Prediction
 from gangsched.core.runtime import Source
 from gangsched.kube.errors import EngineError
 from gangsched.kube.scheduler import Scheduler
+from gangsched.kube.words import Word
 from gangsched.metrics import Metrics
 
 
@@ -84,3 +85,9 @@ def test_what_a_gang_was_told_first_is_forgotten_with_it(scheduler):
     beside = scheduler.beside
     beside._remember({"ns/gone": Prediction("ns/gone", 1, 5.0, 5.0, 5.0, Source.LEARNT)})
     assert beside.first_told_s == {}
+
+
+def test_a_range_that_grew_is_told_though_its_middle_stays():
+    word = Word(start={"position": 1}, expected_s=100.0, latest_s=200.0)
+    assert not word.moved(Prediction("ns/g", 1, 100.0, 50.0, 240.0, Source.LEARNT), 0.0)
+    assert word.moved(Prediction("ns/g", 1, 100.0, 50.0, 400.0, Source.LEARNT), 0.0)
