@@ -13,6 +13,7 @@ from gangsched.core.forecast import Prediction
 from gangsched.core.runtime import Source
 from gangsched.kube.errors import EngineError
 from gangsched.kube.scheduler import Scheduler
+from gangsched.kube.words import Word
 from gangsched.metrics import Metrics
 
 
@@ -115,3 +116,9 @@ async def test_queues_are_told_where_nothing_is_ever_predicted(scheduler, monkey
     monkeypatch.setattr("gangsched.kube.beside._KNOWN_S", 0.0)
     monkeypatch.setattr(scheduler.queue_status, "run", run)
     await asyncio.wait_for(scheduler.beside.works()["the status of queues"](), patience_s(10))
+
+
+def test_a_range_that_grew_is_told_though_its_middle_stays():
+    word = Word(start={"position": 1}, expected_s=100.0, latest_s=200.0)
+    assert not word.moved(Prediction("ns/g", 1, 100.0, 50.0, 240.0, Source.LEARNT), None, 0.0)
+    assert word.moved(Prediction("ns/g", 1, 100.0, 50.0, 400.0, Source.LEARNT), None, 0.0)
