@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
+from rich.text import Text
 
 from gangsched.config import ConfigError
 
@@ -38,7 +39,8 @@ def simulate(
 ) -> None:
     """Run a scenario in virtual time and write its tables and a report."""
     from simulator.checkers import ViolationError  # noqa: PLC0415
-    from simulator.report import page  # noqa: PLC0415 -- heavy
+    from simulator.notices import notices  # noqa: PLC0415 -- heavy
+    from simulator.report import page  # noqa: PLC0415
     from simulator.sweep import tasks, variants, work  # noqa: PLC0415
     from simulator.traces import TraceError  # noqa: PLC0415
 
@@ -47,6 +49,8 @@ def simulate(
         found = variants(scenario, tuple(changes or ()), tuple(compare or ()))
         folder = out or Path("build/simulations") / found[0].scenario.name
         listed = tasks(found, range(seeds) if seeds else None, folder)
+        for sentence in notices(found, 0 if seeds else None):
+            Console(stderr=True).print(f"warning: {sentence}", soft_wrap=True, markup=False)
         with Progress(console=console, transient=True) as progress:
             bar = progress.add_task(f"{len(listed)} runs of {found[0].scenario.name}", total=None)
             progress.update(bar, total=len(listed))
@@ -59,6 +63,9 @@ def simulate(
         raise typer.Exit(1) from error
     runs = page.read(listed)
     _show(console, runs)
+    placed = page.placed_by(found[0].scenario)
+    if placed:
+        console.print(placed, soft_wrap=True, highlight=False)
     report = folder / "report.html"
     report.write_text(page.render(runs))
     console.print(f"report: {report}", soft_wrap=True)
@@ -103,12 +110,13 @@ def tune(
     except TraceError as error:
         raise ConfigError(str(error)) from error
     table = Table(box=None)
-    for column in ("WINDOW", f"{objective} NOW", "BEST"):
+    for column in ("WINDOW", f"{objective} NOW", "BEST", "NEVER STARTED NOW", "BEST"):
         table.add_column(column, justify="left" if column == "WINDOW" else "right")
     for one in found.gains:
         day = f"day {one.begin_s / 86_400:.1f}"
         held = f"{day}, held out" if one.held_out else day
-        table.add_row(held, f"{one.before:.4g}", f"{one.after:.4g}")
+        never = (str(one.never_before), str(one.never_after))
+        table.add_row(held, f"{one.before:.4g}", f"{one.after:.4g}", *never)
     console.print(table)
     gain, half = found.gain(held_out=True)
     words = ", ".join(f"{name}={value}" for name, value in found.best.items())
@@ -162,19 +170,32 @@ def _show(console: Console, runs: "Runs") -> None:
     from simulator.report.page import short  # noqa: PLC0415 -- heavy
 
     table = Table(box=None)
-    columns = ("VARIANT", "WAIT MEAN", "WAIT P95", "SLOWDOWN", "GPUS BUSY", "JAIN", "PREEMPTED")
+    table.add_column("VARIANT", overflow="fold")
+    columns = (
+        "WAIT\nMEAN", "WAIT\nMEDIAN", "WAIT\nP95", "SLOW-\nDOWN", "GPUS\nBUSY", "PRE-\nEMPTED",
+        "NEVER\nSTARTED",
+    )  # fmt: skip
     for column in columns:
-        table.add_column(column, justify="left" if column == "VARIANT" else "right")
+        table.add_column(column, justify="right", no_wrap=True)
+    lines = []
     for label, outcomes in runs.by_variant().items():
         rows = [one.figures for one in outcomes]
         mean = {key: statistics.fmean(row[key] for row in rows) for key in rows[0]}
         table.add_row(
-            label,
+            Text(label),
             short(mean["wait_mean_s"]),
+            short(mean["wait_p50_s"]),
             short(mean["wait_p95_s"]),
             f"{mean['slowdown_mean']:.1f}",
             f"{100 * mean['gpu_busy']:.1f} %",
-            f"{mean['jain']:.2f}",
             f"{mean['preempted']:.0f}",
+            f"{mean['never_started']:.10g}" if len(rows) == 1 else f"{mean['never_started']:.1f}",
         )
+        if mean["never_started"]:
+            lines.append(
+                f"{label}: {mean['can_never_run']:.3g} jobs could never run, "
+                f"{mean['still_waiting']:.3g} still waited when the simulation ended"
+            )
     console.print(table)
+    for line in lines:
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
