@@ -157,7 +157,7 @@ class Meter:
             return
         self._borrowed += past_s * over
         spare = np.maximum(self._ungiven - (held - self._of_children(held)), 0)
-        asked = np.maximum(self._of_children(over) - spare - over, 0)
+        asked = np.maximum(self._of_children(over) - spare, 0)
         idle = np.minimum(np.maximum(nominal - held, 0), self._lendable)
         there = self._of_children(idle)
         part = np.append(np.minimum(asked, there) / np.maximum(there, 1e-9), 0.0)

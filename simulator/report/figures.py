@@ -139,7 +139,7 @@ def waits(jobs: Mapping[str, pa.Table]) -> str:
     axes.set_xscale("log")
     axes.set_xticks([1, 60, 3600, 86_400, 7 * 86_400], ["1 s", "1 m", "1 h", "1 d", "1 w"])
     axes.set(xlabel="wait", ylabel="% of jobs that can run", ylim=(0, 101))
-    if len(jobs) > 1:
+    if len(jobs) > 1 and axes.lines:
         axes.legend(loc="lower right", fontsize=7)
     return _svg(figure)
 

@@ -94,7 +94,8 @@ def test_values_of_one_field_are_alternatives_and_each_is_there_once(path):
 
 
 def test_no_two_variants_share_a_folder(path, tmp_path):
-    found = variants(path, (), ("queues.a.strict=true,True", f"name=a,{'x' * 90},{'x' * 91}"))
+    quoted = """queues.a.strict='true',"true\""""
+    found = variants(path, (), (quoted, f"name=a,{'x' * 90},{'x' * 91}"))
     folders = {task.folder for task in tasks(found, (0,), tmp_path)}
     assert len(folders) == len(found) == 6
     assert all(len(folder.parent.name) < 100 for folder in folders)
