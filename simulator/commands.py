@@ -42,7 +42,8 @@ def simulate(
 ) -> None:
     """Run a scenario in virtual time and write its tables and a report."""
     from simulator.checkers import ViolationError  # noqa: PLC0415
-    from simulator.report import page  # noqa: PLC0415 -- heavy
+    from simulator.notices import notices  # noqa: PLC0415 -- heavy
+    from simulator.report import page  # noqa: PLC0415
     from simulator.sweep import tasks, variants, work  # noqa: PLC0415
     from simulator.traces import TraceError  # noqa: PLC0415
 
@@ -51,6 +52,8 @@ def simulate(
         found = variants(scenario, tuple(changes or ()), tuple(compare or ()))
         folder = out or Path("build/simulations") / found[0].scenario.name
         listed = tasks(found, range(seeds) if seeds else None, folder)
+        for sentence in notices(found, 0 if seeds else None):
+            Console(stderr=True).print(f"warning: {sentence}", soft_wrap=True, markup=False)
         with Progress(console=console, transient=True) as progress:
             bar = progress.add_task(f"{len(listed)} runs of {found[0].scenario.name}", total=None)
             progress.update(bar, total=len(listed))
@@ -67,6 +70,8 @@ def simulate(
     told: dict[str, Any] = {"variants": _means(runs), "report": str(report)}
     if output == "table":  # a rehearsal takes minutes more
         _show(console, told["variants"])
+        if placed := page.placed_by(found[0].scenario):
+            console.print(placed, soft_wrap=True, highlight=False)
         console.print(f"report: {report}", soft_wrap=True)
     if kwok is not None:
         told["rehearsal"] = _rehearse(console, found[0].scenario, kwok, folder)
@@ -115,12 +120,13 @@ def tune(
 
 def _show_gain(console: Console, found: "Tuned") -> None:
     """Print a search's objective on each window, the best settings, and what they gain."""
-    columns = ("WINDOW", f"{found.objective} NOW", "BEST")
+    columns = ("WINDOW", f"{found.objective} NOW", "BEST", "NEVER STARTED NOW", "BEST")
     table = new_table(*columns, right=columns[1:])
     for one in found.gains:
         day = f"day {one.begin_s / 86_400:.1f}"
         held = f"{day}, held out" if one.held_out else day
-        table.add_row(held, f"{one.before:.4g}", f"{one.after:.4g}")
+        never = (str(one.never_before), str(one.never_after))
+        table.add_row(held, f"{one.before:.4g}", f"{one.after:.4g}", *never)
     put(table, console)
     gain, half = found.gain(held_out=True)
     words = ", ".join(f"{name}={value}" for name, value in found.best.items())
@@ -203,17 +209,31 @@ def _show(console: Console, variants: list[dict[str, Any]]) -> None:
     """Print a row for each variant."""
     from simulator.report.page import short  # noqa: PLC0415 -- heavy
 
-    columns = ("VARIANT", "WAIT MEAN", "WAIT P95", "SLOWDOWN", "GPUS BUSY", "JAIN", "PREEMPTED")
+    columns = (
+        "VARIANT", "WAIT\nMEAN", "WAIT\nMEDIAN", "WAIT\nP95", "SLOW-\nDOWN", "GPUS\nBUSY",
+        "PRE-\nEMPTED", "NEVER\nSTARTED",
+    )  # fmt: skip
     table = new_table(*columns, right=columns[1:])
     for one in variants:
         mean = one["figures"]
         table.add_row(
             one["variant"],
             short(mean["wait_mean_s"]),
+            short(mean["wait_p50_s"]),
             short(mean["wait_p95_s"]),
             f"{mean['slowdown_mean']:.1f}",
             f"{100 * mean['gpu_busy']:.1f} %",
-            f"{mean['jain']:.2f}",
             f"{mean['preempted']:.0f}",
+            f"{mean['never_started']:{'.10g' if one['seeds'] == 1 else '.1f'}}",
         )
     put(table, console)
+    for one in variants:
+        mean = one["figures"]
+        if mean["never_started"]:
+            console.print(
+                f"{one['variant']}: {mean['can_never_run']:.3g} jobs could never run, "
+                f"{mean['still_waiting']:.3g} still waited when the simulation ended",
+                soft_wrap=True,
+                markup=False,
+                highlight=False,
+            )

@@ -2,9 +2,23 @@
 
 from dataclasses import dataclass, field
 
-from gangsched.core.model import NO_CONSTRAINTS, Constraints, GangId, NodeName, PodNeeds
+from gangsched.core.model import (
+    MILLI,
+    NO_CONSTRAINTS,
+    Constraints,
+    Gang,
+    GangId,
+    PodNeeds,
+    Role,
+)
 
 GPU = "nvidia.com/gpu"
+
+
+def gpus_of(needs: PodNeeds) -> float:
+    """Return the GPUs that a pod asks for, parts of shared ones included."""
+    whole = dict(needs.requests).get(GPU, 0)
+    return whole if needs.share is None else whole + needs.share.milli * needs.share.devices / MILLI
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +71,39 @@ class Job:
         """Return its pods by kind."""
         return self.parts or (Part("w", self.pods, self.wants()),)
 
+    def least(self) -> int:
+        """Return how many of its pods must run."""
+        return self.pods if self.minimum is None else self.minimum
+
+    def gang(self, checkpoint_s: float | None = None) -> Gang:
+        """Return it as it is declared to the scheduler, with when it last wrote a checkpoint."""
+        least = self.least()
+        return Gang(
+            self.id,
+            least,
+            tuple(
+                Role(part.role, part.pods, least if part.pods == self.pods else 0, part.needs)
+                for part in self.pieces()
+            ),
+            queue=self.queue,
+            priority=self.priority,
+            created_s=self.at_s,
+            expected_runtime_s=self.estimate_s,
+            constraints=self.constraints,
+            checkpoint_s=checkpoint_s,
+            min_runtime_s=self.min_runtime_s,
+            user=self.user,
+            preemptible=self.preemptible,
+        )
+
+    def all_gpus(self) -> float:
+        """Return the GPUs of all its pods together."""
+        return sum(part.pods * gpus_of(part.needs) for part in self.pieces())
+
 
 @dataclass(slots=True)
 class Fate:
-    """What became of a job: `runs` from start to end, each on the `nodes` its pods were given."""
+    """What became of a job: `runs` from start to end."""
 
     job: Job
     started_s: float | None = None
@@ -69,7 +112,6 @@ class Fate:
     lost_gpu_s: float = 0.0
     stopped: int = 0
     runs: list[tuple[float, float]] = field(default_factory=list)
-    nodes: list[tuple[NodeName, ...]] = field(default_factory=list)
 
     @property
     def wait_s(self) -> float | None:

@@ -17,7 +17,7 @@ import yaml
 
 from gangsched.api.names import RUNTIME_ANNOTATION
 from gangsched.config import ConfigError
-from gangsched.core.model import GangId, NodeName
+from gangsched.core.model import GangId
 from gangsched.kube.client import KubeClient
 from gangsched.kube.watch import Watch
 from gangsched.local.nodes import NodeFile
@@ -79,7 +79,6 @@ class _Seen:
             bound[pod.metadata.uid] = pod.spec.nodeName
             if len(bound) == fate.job.pods and name not in self._since_s:
                 self._since_s[name] = self.now_s()
-                fate.nodes.append(tuple(NodeName(node) for node in bound.values()))
                 if fate.started_s is None:
                     fate.started_s = self.now_s()
         if pod.status.phase == "Succeeded":

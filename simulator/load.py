@@ -14,15 +14,7 @@ from gangsched.core import facts as f
 from gangsched.core import orders as o
 from gangsched.core.accounts.ledger import Ledger
 from gangsched.core.engine import Engine, Limits
-from gangsched.core.model import (
-    Gang,
-    GangId,
-    Node,
-    NodeName,
-    PodName,
-    PodUid,
-    Role,
-)
+from gangsched.core.model import GangId, Node, NodeName, PodName, PodUid
 from gangsched.core.planner import make_plan
 from gangsched.core.policy import Policies
 from gangsched.core.queues import Booking, Queue
@@ -30,6 +22,7 @@ from simulator.apiserver import Writes
 from simulator.checkers import ViolationError
 from simulator.jobs import Fate, Job
 from simulator.judge import Judge
+from simulator.meter import Meter
 
 _LONG_S = 2 * 86_400.0
 """Nothing ran for so long, and nobody will come: a run is over."""
@@ -50,6 +43,7 @@ class Load:
         limits: Limits | None = None,
         ledger: Ledger | None = None,
         judge: bool = True,
+        meter: Meter | None = None,
         planned: Callable[[float], None] | None = None,
         replan_s: float | None = None,
         plan_interval_s: float = 0.0,
@@ -64,6 +58,7 @@ class Load:
         self.preemptions: list[o.Preempt] = []
         queues = tuple(queues)
         self.judge = Judge(self.engine, queues) if judge else None
+        self._meter = meter
         self._policies = policies
         self._writes = writes
         self._planned = planned
@@ -178,28 +173,7 @@ class Load:
     def _comes(self, fate: Fate) -> None:
         self._coming -= 1
         self._waits[fate.job.id] = None
-        self.observe(f.GangSeen(self._gang(fate)))
-
-    def _gang(self, fate: Fate, checkpoint_s: float | None = None) -> Gang:
-        job = fate.job
-        least = job.pods if job.minimum is None else job.minimum
-        return Gang(
-            job.id,
-            least,
-            tuple(
-                Role(part.role, part.pods, least if part.pods == job.pods else 0, part.needs)
-                for part in job.pieces()
-            ),
-            queue=job.queue,
-            priority=job.priority,
-            created_s=job.at_s,
-            expected_runtime_s=job.estimate_s,
-            constraints=job.constraints,
-            checkpoint_s=checkpoint_s,
-            min_runtime_s=job.min_runtime_s,
-            user=job.user,
-            preemptible=job.preemptible,
-        )
+        self.observe(f.GangSeen(fate.job.gang()))
 
     def _reserved(self, gang: GangId, places: o.Assignments) -> None:
         """Have the pods of a reserved gang bound, or made where their binding takes calls."""
@@ -232,7 +206,7 @@ class Load:
         member, minimum = state.members[name], state.minimum()
         pod = f.PodSeen(uid, name, member.needs, gang, member.role, node, minimum=minimum)
         self.observe(replace(pod, started_s=self.now_s))
-        if gang not in self._since_s and len(self._bound[gang]) >= self._least(gang):
+        if gang not in self._since_s and len(self._bound[gang]) >= self.fates[gang].job.least():
             self._starts(gang)
 
     def resume(self, gang: GangId, seats: Iterable[tuple[str, NodeName]], started_s: float) -> None:
@@ -246,18 +220,12 @@ class Load:
             )
             self._pod(gang, next(free), node)
 
-    def _least(self, gang: GangId) -> int:
-        job = self.fates[gang].job
-        return job.pods if job.minimum is None else job.minimum
-
     def _starts(self, gang: GangId) -> None:
         """Let a job run: enough of its pods are bound."""
         fate = self.fates[gang]
         self._since_s[gang] = self.now_s
         self._waits.pop(gang, None)
         fate.started_s = self.now_s if fate.started_s is None else fate.started_s
-        members = self.engine.gangs[gang].members.values()
-        fate.nodes.append(tuple(node for m in members if (node := m.bound or m.node) is not None))
         left_s = fate.job.runtime_s - fate.done_s + self._start_s()
         run = len(fate.runs) + fate.stopped
         self.at(self.now_s + left_s, lambda: self._ends(gang, run))
@@ -272,7 +240,7 @@ class Load:
         def save() -> None:
             fate = self.fates[gang]
             if gang in self._since_s and run == len(fate.runs) + fate.stopped:
-                self.observe(f.GangSeen(self._gang(fate, self.now_s)))
+                self.observe(f.GangSeen(fate.job.gang(self.now_s)))
                 self.at(self.now_s + job.checkpoint_s, save)  # type: ignore[operator]
 
         self.at(self.now_s + job.checkpoint_s, save)
@@ -304,7 +272,7 @@ class Load:
         every_s = fate.job.checkpoint_s
         kept_s = ran_s // every_s * every_s if every_s else 0.0
         fate.done_s += kept_s
-        fate.lost_gpu_s += (ran_s - kept_s) * fate.job.pods * fate.job.gpus
+        fate.lost_gpu_s += (ran_s - kept_s) * fate.job.all_gpus()
         fate.runs.append((since_s, self.now_s))
         fate.stopped += 1
 
@@ -329,7 +297,7 @@ class Load:
             gang = pod.gang
             if gang is not None and self._pods.get(gang, {}).get(pod.name) == pod.uid:
                 self._lose(gang, pod.name, pod.uid)
-                if len(self._bound.get(gang, ())) < self._least(gang):
+                if len(self._bound.get(gang, ())) < self.fates[gang].job.least():
                     self._stopped(gang)
 
     # -- orders -------------------------------------------------------------------------------
@@ -338,9 +306,15 @@ class Load:
         """Tell the engine a fact and do what it orders."""
         if self.judge is not None:
             self.judge.observe(fact)
+        if self._meter is not None:
+            self._meter.observe(fact, self.now_s)
         self._execute(self.engine.observe(fact, self.now_s))
 
     def _execute(self, orders: tuple[o.Order, ...]) -> None:
+        if self._told is not None:  # words first: what follows from an order has words of its own
+            for order in orders:
+                if isinstance(order, o.Report):
+                    self._told(order)
         for order in orders:
             match order:
                 case o.Reserve(gang, places):
@@ -355,8 +329,6 @@ class Load:
                     self.preemptions.append(order)
                     if self.judge is not None:
                         self.judge.promised(order.by)
-                case o.Report() if self._told is not None:
-                    self._told(order)
                 case o.Evict(gang, uid, name):
                     if not self._keeps_minimum(gang):
                         self._stopped(gang)

@@ -116,7 +116,7 @@ class Watched(CalledLoad):
             fate = self.fates[gang]
             least = None if fate.job.minimum is None else fate.job.minimum + 1
             fate.job = replace(fate.job, pods=fate.job.pods + 1, minimum=least)
-            self.observe(f.GangSeen(self._gang(fate)))
+            self.observe(f.GangSeen(fate.job.gang()))
 
     def _lose_one(self) -> None:
         self.at(self.now_s + self._rng.expovariate(1 / 300), self._lose_one)

@@ -11,12 +11,11 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from gangsched.config import ConfigError
 from gangsched.core import facts as f
 from gangsched.core import orders as o
-from gangsched.core.cluster import Cluster
+from gangsched.core.accounts.tree import Tree
 from gangsched.core.engine import Engine, Limits
 from gangsched.core.facts import TopologySeen
 from gangsched.core.model import GangId, Node
@@ -30,7 +29,9 @@ from simulator.apiserver import ApiServer, Writes
 from simulator.calls import CalledLoad
 from simulator.jobs import GPU, Fate, Job
 from simulator.load import Load
-from simulator.scenario import QueueEntry, QueuesOfWorkload, Scenario
+from simulator.meter import Loans, Meter, Stays
+from simulator.prospects import Hopeless, hopeless
+from simulator.scenario import COUNTING, QueueEntry, QueuesOfWorkload, Scenario
 from simulator.snapshots import Beginning, begin
 from simulator.traces import Trace
 from simulator.workload import demand, jobs_of, queues_of, traces
@@ -39,7 +40,7 @@ SAMPLES = 400
 PICTURES = 6
 """Moments at which every node is looked at."""
 
-_STORIES = 8
+_TOLD = 24
 _PATROL_S = 300.0
 _GARBAGE = 50_000
 
@@ -50,15 +51,19 @@ class Sample:
 
     at_s: float
     gpus: int
-    used: int
-    in_pieces: int
+    used: float
+    in_pieces: float
     waiting: dict[str, int]
-    waiting_gpus: int
+    waiting_gpus: float
 
 
 @dataclass(slots=True)
 class Run:
-    """What came of a run."""
+    """What came of a run.
+
+    `stories` are what each gang was told, when and for which reason. `never` are the gangs that
+    cannot run. `loans` are those until the last job came, at `last_s`.
+    """
 
     scenario: Scenario
     seed: int
@@ -66,14 +71,22 @@ class Run:
     queues: list[Queue]
     fates: list[Fate]
     samples: list[Sample] = field(default_factory=list)
-    pictures: list[tuple[float, list[int]]] = field(default_factory=list)
-    stories: dict[GangId, list[tuple[float, str]]] = field(default_factory=dict)
+    pictures: list[tuple[float, list[float]]] = field(default_factory=list)
+    stories: dict[GangId, list[tuple[float, str, str]]] = field(default_factory=dict)
+    never: dict[GangId, Hopeless] = field(default_factory=dict)
+    stays: Stays | None = None
+    loans: dict[str, Loans] = field(default_factory=dict)
+    last_s: float = 0.0
     left_out: dict[str, int] = field(default_factory=dict)
     end_s: float = 0.0
     compute_s: float = 0.0
     events: int = 0
     cycles: int = 0
     preempted: int = 0
+
+    def tree(self) -> Tree:
+        """Return its queues as a tree."""
+        return Tree(self.queues)
 
 
 def policies_of(scenario: Scenario) -> Policies:
@@ -138,11 +151,34 @@ def prepare(
     if start is not None:
         jobs = sorted((*start.jobs, *jobs), key=lambda job: job.at_s)
         nodes = [*start.nodes, *nodes]
+    if not jobs:
+        raise ConfigError(
+            f"{scenario.name}: there are no jobs: nothing runs or waits in {before}, and workload "
+            f"has no traces or generators"
+        )
     result = Run(scenario, seed, nodes, _queues(scenario, jobs, nodes, start), [])
     for trace in found:
         for reason, count in trace.left_out.items():
             result.left_out[reason] = result.left_out.get(reason, 0) + count
     return result, jobs, start
+
+
+def never_run(result: Run, jobs: Sequence[Job], start: Beginning | None) -> dict[GangId, Hopeless]:
+    """Return the jobs that an empty cluster would not take, and why.
+
+    Raises:
+        ConfigError: a policy that the scenario names does not exist.
+
+    """
+    scenario = result.scenario
+    topologies = () if start is None else start.topologies
+    if scenario.cluster.topology is not None:
+        topologies = (*topologies, scenario.cluster.topology.topology("default"))
+    counting = scenario.policies.model_copy(
+        update={"placer": COUNTING, "placer_options": {}}  # its refusals tell what is proved
+    )
+    others = () if start is None else start.others
+    return hopeless(jobs, result.nodes, result.queues, topologies, others, load_policies(counting))
 
 
 def entries_of(
@@ -185,6 +221,7 @@ class _Runner:
         self._result = result
         self._rng = random.Random(f"faults {result.seed}")  # noqa: S311 -- no secret
         scenario, delays = result.scenario, result.scenario.delays
+        self._start, self._meter = start, Meter(result.nodes, result.queues)
         what = (result.nodes, jobs, policies_of(scenario), result.queues)
         how: dict[str, Any] = {
             "writes": Writes(delays.writes_per_s, delays.burst) if delays.writes_per_s else None,
@@ -193,6 +230,7 @@ class _Runner:
             "plan_interval_s": delays.plan,
             "start_s": self._start_s if delays.start else None,
             "told": self._told,
+            "meter": self._meter,
             "engine": engine,
         }
         faults = scenario.faults
@@ -206,12 +244,13 @@ class _Runner:
             self._load.observe(TopologySeen(scenario.cluster.topology.topology("default")))
         if start is not None:
             self._resume(start)
-        last_s = max(jobs[-1].at_s, 0.0)
         longest_s = max(job.runtime_s for job in jobs)
         self._until_s = scenario.horizon or float("inf")
+        last_s = max(jobs[-1].at_s, 0.0)
+        result.last_s = max((one.at_s for one in jobs if 0 < one.at_s <= self._until_s), default=0)
         self._every_s = max(min(last_s + longest_s, self._until_s) / SAMPLES, 1.0)
         self._picture_s = max(min(last_s, self._until_s) / PICTURES, 1.0)
-        self._gpus = [dict(node.allocatable).get(GPU, 0) for node in result.nodes]
+        self._gpus = np.array([dict(node.allocatable).get(GPU, 0) for node in result.nodes])
         self._break()
 
     def _resume(self, start: Beginning) -> None:
@@ -227,6 +266,8 @@ class _Runner:
     def run(self) -> Run:
         begin_s = time.perf_counter()
         self._load.at(0.0, self._look)
+        if self._result.last_s:
+            self._load.at(self._result.last_s, self._last_came)
         with _little_garbage():
             self._load.run(self._until_s)
         result, load = self._result, self._load
@@ -235,6 +276,11 @@ class _Runner:
         result.compute_s = time.perf_counter() - begin_s
         result.fates = list(load.fates.values())
         load.close()
+        result.last_s = result.last_s or load.now_s
+        result.loans = result.loans or self._meter.loans(load.now_s)
+        result.stays = self._meter.close(load.now_s)
+        left = [fate.job for fate in result.fates if fate.started_s is None]
+        result.never = never_run(result, left, self._start)
         result.preempted = sum(not order.pods for order in load.preemptions)
         result.end_s, result.events, result.cycles = load.now_s, load.events, load.cycles
         return result
@@ -244,34 +290,39 @@ class _Runner:
     def _look(self) -> None:
         result, engine, now_s = self._result, self._load.engine, self._load.now_s
         cluster = engine.cluster
-        rows = [cluster.rows[node.name] for node in result.nodes if node.name in cluster.rows]
-        has, used = gpus_in_use(cluster, rows)
+        there = np.array([node.name in cluster.rows for node in result.nodes])
+        has = np.where(there, self._gpus, 0)
+        used = np.where(there, self._meter.on_nodes(), 0.0)
         torn = (used > 0) & (used < has)
         waiting: dict[str, int] = {}
-        gpus = 0
+        gpus = 0.0
         for fate in self._load.waiting():
             waiting[fate.job.queue] = waiting.get(fate.job.queue, 0) + 1
-            gpus += fate.job.pods * fate.job.gpus
+            gpus += fate.job.all_gpus()
+        in_pieces = float((has - used)[torn].sum())
         result.samples.append(
-            Sample(
-                now_s, int(has.sum()), int(used.sum()), int((has - used)[torn].sum()), waiting, gpus
-            )
+            Sample(now_s, int(has.sum()), float(used.sum()), in_pieces, waiting, gpus)
         )
         due_s = self._picture_s * (len(result.pictures) + 0.5)
         if now_s >= due_s and len(result.pictures) < PICTURES:
-            seen = dict(zip((cluster.names[row] for row in rows), used.tolist(), strict=True))
-            result.pictures.append((now_s, [seen.get(node.name, -1) for node in result.nodes]))
+            result.pictures.append((now_s, np.where(there, used, -1.0).tolist()))
         if self._load.busy():
             self._load.at(now_s + self._every_s, self._look)
 
+    def _last_came(self) -> None:
+        self._result.loans = self._meter.loans(self._load.now_s)
+
     def _told(self, report: o.Report) -> None:
-        """Keep what a gang was told, the first words and the last."""
+        """Keep what a gang was told: the first words and the last for each reason in turn."""
+        if self._load.fates[report.gang].ended_s is not None:
+            return  # its work is done, and its pods leave one by one
         said = self._result.stories.setdefault(report.gang, [])
         if said and said[-1][1] == report.message:
             return
-        if len(said) == _STORIES:
-            del said[_STORIES // 2]
-        said.append((self._load.now_s, report.message))
+        again = [reason for *_, reason in said[-2:]] == [report.reason] * 2
+        if again or len(said) == _TOLD:
+            del said[-1 if again else _TOLD // 2]
+        said.append((self._load.now_s, report.message, report.reason))
 
     # -- what goes wrong ------------------------------------------------------------------------
 
@@ -312,18 +363,6 @@ class _Runner:
             self._fails(nodes, mtbf_s, repair_s)
 
         self._load.at(at_s, fail)
-
-
-def gpus_in_use(cluster: Cluster, rows: Sequence[int]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return how many GPUs nodes have, and how many are in use; rows as of the cluster.
-
-    Room that is kept for a gang until others have left is charged to both, and is one room.
-    """
-    if GPU not in cluster.resources:
-        return np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
-    at = cluster.resources.index(GPU)
-    has = cluster.allocatable[rows, at]
-    return has, np.minimum(cluster.used[rows, at], has)
 
 
 @contextmanager

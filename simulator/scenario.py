@@ -15,6 +15,9 @@ from gangsched.config import ConfigError, PolicyConfig, one_sentence, strangers
 from gangsched.local.nodes import NodeGroup, distinct
 from simulator.traces import FORMATS
 
+COUNTING = "pack"
+"""The placer unless a scenario names one; a cluster's is that of `PolicyConfig`."""
+
 _UNITS_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _TIME = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(_UNITS_S)})")
 
@@ -79,7 +82,7 @@ class Cluster(_Part):
 class PolicyChoice(PolicyConfig):
     """Policies by name, as in the scheduler's own configuration."""
 
-    placer: str = "pack"
+    placer: str = COUNTING
     """Counting alone: a month of jobs has no time for proofs."""
 
 
@@ -268,7 +271,7 @@ def parse(values: Mapping[str, Any], subject: str, folder: Path) -> Scenario:
 
 
 def _change(values: dict[str, Any], change: str) -> None:
-    """Set one field, named by its path; numbers are places in lists."""
+    """Set one field, named by its path; in lists by number, or by the name of what is there."""
     name, equals, text = change.partition("=")
     if not equals or not name:
         raise ConfigError(f"--set: {change!r} must be FIELD=VALUE, such as policies.order=shortest")
@@ -276,7 +279,19 @@ def _change(values: dict[str, Any], change: str) -> None:
     place: Any = values
     try:
         for part in path:
-            place = place[int(part)] if isinstance(place, list) else place.setdefault(part, {})
-        place[int(last) if isinstance(place, list) else last] = yaml.safe_load(text)
+            place = (
+                place[_at(place, part)] if isinstance(place, list) else place.setdefault(part, {})
+            )
+        place[_at(place, last) if isinstance(place, list) else last] = yaml.safe_load(text)
     except (ValueError, IndexError, TypeError, AttributeError, yaml.YAMLError) as error:
         raise ConfigError(f"--set: {change!r}: there is no such field to set ({error})") from error
+
+
+def _at(place: list[Any], part: str) -> int:
+    """Return where a list has what a part of a path names."""
+    if part.isdecimal():
+        return int(part)
+    names = [str(one.get("name")) if isinstance(one, dict) else "" for one in place]
+    if part not in names:
+        raise ValueError(f"{part!r} is no number, and none of: {', '.join(filter(None, names))}")
+    return names.index(part)

@@ -18,7 +18,10 @@ from simulator.scenario import PolicyChoice, Scenario, load
 if TYPE_CHECKING:
     from simulator.traces import Trace
 
-POLICIES = ("order", "placer", "sharing", "backfill", "preemptor")
+_NAME_LETTERS = 80
+
+_WRITTEN = 2
+"""Grows with what a run writes, so that one written before is done again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,8 @@ class Variant:
     @property
     def stamp(self) -> str:
         """Return what tells whether a finished run is of this very scenario."""
-        found = hashlib.sha256(f"{__version__} {self.scenario.model_dump_json()}".encode())
+        what = f"{__version__} {_WRITTEN} {self.scenario.model_dump_json()}"
+        found = hashlib.sha256(what.encode())
         for source in self.scenario.workload.traces:  # a file exported anew is another scenario
             path = self.scenario.folder / source.path
             found.update(path.read_bytes() if path.is_file() else b"")
@@ -46,22 +50,44 @@ def variants(path: Path, changes: Sequence[str], compare: Sequence[str]) -> list
         ConfigError: the scenario, a change or a comparison is wrong.
 
     """
-    axes = []
+    axes: dict[str, list[str]] = {}
     for one in compare:
         name, equals, values = one.partition("=")
         options = [value for value in values.split(",") if value]
         if not equals or not options:
             raise ConfigError(f"--compare: {one!r} must be FIELD=A,B, such as order=fifo,shortest")
         field = f"policies.{name}" if name in PolicyChoice.model_fields else name
-        axes.append([(f"{name}={value}", f"{field}={value}") for value in options])
+        axes.setdefault(field, []).extend(options)
+    for field, options in axes.items():
+        again = next((value for value in options if options.count(value) > 1), None)
+        if again is not None:
+            raise ConfigError(f"--compare: {field}={again} is there twice")
+    short = _short(list(axes))
     found = []
-    for chosen in itertools.product(*axes):
-        label = " ".join(label for label, _ in chosen)
-        every = (*changes, *(change for _, change in chosen))
+    for chosen in itertools.product(*axes.values()):
+        changed = tuple(zip(axes, chosen, strict=True))
+        label = " ".join(f"{short[field]}={value}" for field, value in changed)
+        every = (*changes, *(f"{field}={value}" for field, value in changed))
         scenario = load(path, every)
         said = (f"--set {shlex.quote(change)}" for change in every)
         command = " ".join(("gangsched simulate", shlex.quote(str(path)), *said))
         found.append(Variant(label or scenario.name, scenario, command))
+    return found
+
+
+def _short(fields: Sequence[str]) -> dict[str, str]:
+    """Return as much of the end of each field as tells it from the others; no number alone."""
+    found = {}
+    for field in fields:
+        parts = field.split(".")
+        others = [other.split(".") for other in fields if other != field]
+        ends = (parts[-count:] for count in range(1, len(parts) + 1))
+        alone = (
+            end
+            for end in ends
+            if not end[0].isdigit() and all(other[-len(end) :] != end for other in others)
+        )
+        found[field] = ".".join(next(alone, parts))
     return found
 
 
@@ -85,11 +111,22 @@ class Task:
 def tasks(found: Sequence[Variant], seeds: Sequence[int] | None, out: Path) -> list[Task]:
     """Return every run of every variant; its folder is named after the variant and the seed."""
     listed = []
-    for variant in found:
-        name = "".join(c if c.isalnum() or c in "-_=." else "_" for c in variant.label)
+    for variant, name in zip(found, _folders([variant.label for variant in found]), strict=True):
         wanted = seeds if seeds is not None else variant.scenario.seeds
         listed += [Task(variant, seed, out / name / f"seed-{seed}") for seed in wanted]
     return listed
+
+
+def _folders(labels: Sequence[str]) -> list[str]:
+    """Return a folder for each label: its name as far as files may have it, and no other's."""
+    found: list[str] = []
+    for label in labels:
+        plain = (c if (c.isascii() and c.isalnum()) or c in "-_=." else "_" for c in label)
+        name = "".join(plain)
+        if name in found or len(name) > _NAME_LETTERS or name.startswith("."):
+            name = f"{name[:_NAME_LETTERS]}-{hashlib.sha256(label.encode()).hexdigest()[:8]}"
+        found.append(name)
+    return found
 
 
 def work(listed: Sequence[Task], processes: int, ray: str = "") -> Iterator[Task]:

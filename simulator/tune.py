@@ -17,21 +17,9 @@ import optuna
 from scipy import stats
 
 from gangsched.config import ConfigError
-from simulator.results import figures
+from simulator.results import OBJECTIVES, came
 from simulator.run import prepare, run
 from simulator.scenario import Scenario, load
-
-OBJECTIVES = {
-    "wait_mean_s": 1,
-    "wait_p95_s": 1,
-    "jct_mean_s": 1,
-    "slowdown_mean": 1,
-    "slowdown_p95": 1,
-    "lost_gpu_h": 1,
-    "gpu_busy": -1,
-    "jain": -1,
-}
-"""What may be sought: 1 where less is better."""
 
 _HELD_OUT = 0.25
 
@@ -79,12 +67,17 @@ def parameter(text: str) -> Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """An objective on one window of time: as the scenario is, and with the best settings."""
+    """An objective on one window of time: as the scenario is, and with the best settings.
+
+    Beside it stands how many gangs never started.
+    """
 
     begin_s: float
     before: float
     after: float
     held_out: bool
+    never_before: int = 0
+    never_after: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +102,7 @@ class Tuned:
 
     def gain(self, *, held_out: bool) -> tuple[float, float]:
         """Return the mean relative gain and half its interval; nan where one window tells none."""
-        sign = OBJECTIVES[self.objective]
+        sign, _ = OBJECTIVES[self.objective]
         parts = [
             sign * (one.before - one.after) / abs(one.before)
             for one in self.gains
@@ -145,6 +138,7 @@ class Search:
         self._changes = tuple(changes)
         self._parameters = parameters
         self._objective = objective
+        self._sign, _ = OBJECTIVES[objective]
         self._out = out
         self._processes = processes
         scenario = load(path, self._changes)
@@ -169,7 +163,7 @@ class Search:
             for number in range(len(study.get_trials(states=_DONE)), trials):
                 study.sampler = optuna.samplers.TPESampler(seed=number)
                 study.optimize(lambda trial: self._try(trial, pool), n_trials=1)
-                yield study.best_value * OBJECTIVES[self._objective]
+                yield study.best_value * self._sign
 
     def result(self) -> Tuned:
         """Run the best on every window, beside the scenario as it is, and write what came of it."""
@@ -182,8 +176,8 @@ class Search:
             )
         learnt = len(self._starts) - self._held
         gains = tuple(
-            Gain(start_s, one, other, number >= learnt)
-            for number, (start_s, one, other) in enumerate(
+            Gain(start_s, one, other, number >= learnt, never, never_other)
+            for number, (start_s, (one, never), (other, never_other)) in enumerate(
                 zip(self._starts, before, after, strict=True)
             )
         )
@@ -201,12 +195,12 @@ class Search:
     def _try(self, trial: optuna.Trial, pool: ProcessPoolExecutor) -> float:
         changes = [f"{one.field}={one.propose(trial)}" for one in self._parameters]
         values = self._on(pool, changes, self._starts[: -self._held])
-        return statistics.fmean(values) * OBJECTIVES[self._objective]
+        return statistics.fmean(value for value, _ in values) * self._sign
 
     def _on(
         self, pool: ProcessPoolExecutor, changes: Sequence[str], starts: Sequence[float]
-    ) -> list[float]:
-        """Return the objective on some windows."""
+    ) -> list[tuple[float, int]]:
+        """Return the objective on some windows, and how many gangs never started."""
         scenarios = [
             load(
                 self._path,
@@ -219,7 +213,7 @@ class Search:
             )
             for start_s in starts
         ]
-        value: Callable[[Scenario, str], float] = _value
+        value: Callable[[Scenario, str], tuple[float, int]] = _value
         return list(pool.map(value, scenarios, [self._objective] * len(scenarios)))
 
 
@@ -230,5 +224,7 @@ def _text(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _value(scenario: Scenario, objective: str) -> float:
-    return figures(run(scenario, scenario.seeds[0]))[objective]
+def _value(scenario: Scenario, objective: str) -> tuple[float, int]:
+    outcome = run(scenario, scenario.seeds[0])
+    _, value = OBJECTIVES[objective]
+    return value(outcome), sum(one.started_s is None for one in came(outcome))

@@ -124,7 +124,7 @@ def demand(jobs: Iterable[Job]) -> dict[str, float]:
     span_s = max(listed[-1].at_s - listed[0].at_s, 1.0) if listed else 1.0
     found: dict[str, float] = {}
     for job in listed:
-        busy = min(job.runtime_s, span_s) * job.pods * job.gpus / span_s
+        busy = min(job.runtime_s, span_s) * job.all_gpus() / span_s
         found[job.queue] = found.get(job.queue, 0.0) + busy
     return found
 

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from matplotlib import colormaps
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 mpl.rcParams.update(
     {
@@ -65,6 +66,13 @@ def over_time(samples: Mapping[str, pa.Table], columns: tuple[str, str], label: 
     return _svg(figure)
 
 
+def _colours(queues: Sequence[str]) -> dict[str, Any]:
+    """Return a colour for each queue, the same in all pictures; the last are pods of no gang."""
+    known = np.array(colormaps["tab20"].colors)  # type: ignore[attr-defined]
+    found = {name: known[at % len(known)] for at, name in enumerate(queues)}
+    return found | {queues[-1]: np.array((0.5, 0.5, 0.5))}
+
+
 def waiting(details: Mapping[str, Any]) -> str:
     """Draw who waits, by queue, over time."""
     rows = details["waiting"]
@@ -82,7 +90,8 @@ def waiting(details: Mapping[str, Any]) -> str:
     axes = figure.add_subplot()
     if lines:
         labels = [*shown, *([f"{len(rest)} others"] * bool(rest))]
-        colors = colormaps["tab10"].colors  # type: ignore[attr-defined]
+        known = _colours(details["queues"])
+        colors = [*(known[name] for name in shown), (0.8, 0.8, 0.8)]
         axes.stackplot([at_s / unit_s for at_s, _ in rows], lines, labels=labels, colors=colors)
         figure.legend(ncols=len(labels), loc="outside upper left", fontsize=8)
     axes.set(xlabel=unit, ylabel="jobs waiting", ylim=(0, None))
@@ -123,18 +132,20 @@ def waits(jobs: Mapping[str, pa.Table]) -> str:
         values = np.sort(np.array(table["wait_s"], dtype=float))
         values = values[~np.isnan(values)]
         if len(values):
-            part = np.arange(1, len(values) + 1) / table.num_rows
+            states = table["state"].to_pylist()
+            able = sum(state not in ("NotYetSubmitted", "CanNeverRun") for state in states)
+            part = np.arange(1, len(values) + 1) / able
             axes.step(np.maximum(values, 1.0), 100 * part, where="post", label=name, linewidth=1)
     axes.set_xscale("log")
     axes.set_xticks([1, 60, 3600, 86_400, 7 * 86_400], ["1 s", "1 m", "1 h", "1 d", "1 w"])
-    axes.set(xlabel="wait", ylabel="% of jobs", ylim=(0, 101))
-    if len(jobs) > 1:
+    axes.set(xlabel="wait", ylabel="% of jobs that can run", ylim=(0, 101))
+    if len(jobs) > 1 and axes.lines:
         axes.legend(loc="lower right", fontsize=7)
     return _svg(figure)
 
 
 def fairness(jobs: Mapping[str, pa.Table], parts: int = 20) -> str:
-    """Draw Jain's index over the queues' mean slowdowns, by when jobs came."""
+    """Draw Jain's index over the queues' mean slowdowns of jobs that started, by when they came."""
     figure = Figure((4.4, 2.6))
     axes = figure.add_subplot()
     for name, table in jobs.items():
@@ -146,6 +157,7 @@ def fairness(jobs: Mapping[str, pa.Table], parts: int = 20) -> str:
         found = []
         for start, end in pairwise(edges):
             inside = (at >= start) & (at <= end)
+            inside &= ~np.isnan(slow)
             means = [slow[inside & (queues == q)].mean() for q in np.unique(queues[inside])]
             square = sum(mean**2 for mean in means) * len(means)
             found.append(sum(means) ** 2 / square if square else np.nan)
@@ -157,8 +169,9 @@ def fairness(jobs: Mapping[str, pa.Table], parts: int = 20) -> str:
 def lanes(details: Mapping[str, Any]) -> str:
     """Draw who holds each rack over time: the queue with most of it, paler where less is held."""
     queue, busy = np.array(details["lane_queue"]), np.array(details["lane_busy"])
-    colors = np.array(colormaps["tab20"].colors)[:, :3]  # type: ignore[attr-defined]
-    picture = 1 - busy[..., None] * (1 - colors[queue % len(colors)])
+    known = _colours(details["queues"])
+    colors = np.array(list(known.values()))
+    picture = 1 - busy[..., None] * (1 - colors[queue])
     figure = Figure((9.0, 1.0 + 0.14 * len(queue)))
     axes = figure.add_subplot()
     unit_s, unit = time_unit(details["end_s"])
@@ -168,6 +181,17 @@ def lanes(details: Mapping[str, Any]) -> str:
     axes.set_yticks(range(0, len(queue), step), details["lanes"][::step], fontsize=7)
     axes.grid(visible=False)
     axes.set(xlabel=unit)
+    most = np.bincount(queue.ravel(), busy.ravel(), len(known))
+    there = [at for at in np.argsort(-most, kind="stable")[:_TOP] if most[at]]
+    names = list(known)
+    if there:
+        figure.legend(
+            [Patch(color=known[names[at]]) for at in there],
+            [names[at] for at in there],
+            ncols=len(there),
+            loc="outside upper left",
+            fontsize=8,
+        )
     return _svg(figure)
 
 

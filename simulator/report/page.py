@@ -12,7 +12,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from scipy import stats
 
 from gangsched import __version__
+from gangsched.config import PolicyConfig
+from simulator.notices import named
 from simulator.report import figures
+from simulator.scenario import Scenario
 from simulator.sweep import Task
 
 Figures = dict[str, float]
@@ -27,6 +30,7 @@ class Outcome:
     figures: Figures
     folder: Path
     document: dict[str, Any]
+    scenario: Scenario
 
     def jobs(self) -> pa.Table:
         """Return a row for each job."""
@@ -62,7 +66,14 @@ def read(tasks: list[Task]) -> Runs:
     for task in tasks:
         document = json.loads((task.folder / "run.json").read_text())
         found.append(
-            Outcome(task.variant.label, task.seed, document["figures"], task.folder, document)
+            Outcome(
+                task.variant.label,
+                task.seed,
+                document["figures"],
+                task.folder,
+                document,
+                task.variant.scenario,
+            )
         )
     return Runs(tuple(found))
 
@@ -89,19 +100,39 @@ class Column:
 
 
 COLUMNS = (
+    Column("can_never_run", "jobs that can never run", -1),
+    Column("still_waiting", "jobs that still wait", -1),
     Column("wait_mean_s", "wait, mean", -1, "s"),
+    Column("wait_p50_s", "wait, median", -1, "s"),
     Column("wait_p95_s", "wait, p95", -1, "s"),
     Column("jct_mean_s", "completion, mean", -1, "s"),
     Column("slowdown_mean", "slowdown, mean", -1),
     Column("gpu_busy", "GPUs busy", 1, "%"),
     Column("in_pieces", "GPUs in pieces", -1, "%"),
     Column("jain", "Jain over queues", 1),
-    Column("preempted", "preemp\u00adtions", 0),
-    Column("stopped", "stopped in all", 0),
+    Column("preempted", "preemptions", 0),
+    Column("stopped", "stops, by preemption and by failures", 0),
     Column("lost_gpu_h", "GPU-hours lost", -1),
     Column("makespan_s", "makespan", -1, "s"),
-    Column("never_started", "never started", -1),
 )
+
+QUEUE_COLUMNS = (
+    Column("jobs", "jobs", 0),
+    Column("never_started", "never started", -1),
+    Column("wait_p50_s", "wait, median", -1, "s"),
+    Column("wait_p95_s", "wait, p95", -1, "s"),
+    Column("slowdown_mean", "slowdown, mean", -1),
+    Column("used_gpu_h", "GPU-hours used", 0),
+    Column("guarantee_gpus", "guarantee, GPUs", 0),
+    Column("guarantee_used", "of it used", 0, "%"),
+    Column("borrowed_gpu_h", "GPU-hours borrowed", 0),
+    Column("lent_gpu_h", "GPU-hours lent", 0),
+    Column("stopped", "stops", -1),
+    Column("lost_gpu_h", "GPU-hours lost", -1),
+)
+
+_OF_STARTED = frozenset({"wait_mean_s", "wait_p50_s", "wait_p95_s", "jct_mean_s", "slowdown_mean"})
+"""Figures of gangs that started: they look better where gangs that would wait never start."""
 
 
 def short(value_s: float) -> str:
@@ -115,6 +146,32 @@ def short(value_s: float) -> str:
     return f"{sign}{hours:.1f} h" if hours < 72 else f"{sign}{days:.1f} d"
 
 
+def moment(value_s: float) -> str:
+    """Write a moment or a length of time to the minute; below an hour, to the second."""
+    sign, left = ("-" if value_s <= -0.5 else ""), round(abs(value_s))
+    if left < 3600:
+        parts = [(left // 60, "min"), (left % 60, "s")]
+    else:
+        minutes = round(left / 60)
+        parts = [
+            (minutes // 1440, "d"),
+            (minutes // 60 % 24, "h"),
+            (minutes % 60, "min"),
+        ]
+    while len(parts) > 1 and not parts[0][0]:
+        del parts[0]
+    return sign + " ".join(f"{count} {unit}" for count, unit in parts)
+
+
+def placed_by(scenario: Scenario) -> str:
+    """Say where nobody chose the placer, and it is not what a cluster has."""
+    usual = PolicyConfig().placer
+    if "placer" in scenario.policies.model_fields_set or scenario.policies.placer == usual:
+        return ""
+    placer = scenario.policies.placer
+    return f"placer: {placer}; a cluster's default is {usual} (--set policies.placer={usual})"
+
+
 def compared(runs: Runs) -> list[dict[str, Any]]:
     """Return a row for each variant: means, and how they differ from the first, paired by seed."""
     grouped = runs.by_variant()
@@ -122,6 +179,7 @@ def compared(runs: Runs) -> list[dict[str, Any]]:
     rows = []
     for name, some in grouped.items():
         cells = []
+        fewer = _never(some) > _never(first)
         for column in COLUMNS:
             values = [one.figures[column.key] for one in some]
             cell = {"mean": column.shown(statistics.fmean(values)), "range": "", "class": ""}
@@ -133,8 +191,33 @@ def compared(runs: Runs) -> list[dict[str, Any]]:
             ]
             if some is not first and len(pairs) > 1:
                 cell |= _difference(column, pairs)
+                if fewer and column.key in _OF_STARTED and cell["class"] == "better":
+                    cell |= {"class": "", "range": f"{cell['range']}, of fewer jobs"}
             cells.append(cell)
         rows.append({"name": name, "cells": cells, "seeds": len(some)})
+    return rows
+
+
+def _never(some: list[Outcome]) -> float:
+    return statistics.fmean(one.figures["never_started"] for one in some)
+
+
+def by_queue(runs: Runs) -> list[dict[str, Any]]:
+    """Return a row for each queue and variant: means over the seeds, queues in their tree."""
+    found: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for name, some in runs.by_variant().items():
+        for one in some:
+            for row in one.document["queues"]:
+                found.setdefault(row["queue"], {}).setdefault(name, []).append(row)
+    rows = []
+    for queue, variants in found.items():
+        for number, (name, some_rows) in enumerate(variants.items()):
+            cells = []
+            for column in QUEUE_COLUMNS:
+                values = [row[column.key] for row in some_rows if row[column.key] is not None]
+                cells.append(column.shown(statistics.fmean(values)) if values else "none")
+            first = {"queue": "" if number else queue, "depth": some_rows[0]["depth"]}
+            rows.append(first | {"variant": name, "cells": cells})
     return rows
 
 
@@ -165,6 +248,10 @@ def render(runs: Runs) -> str:
             {
                 "name": name,
                 "worst": details["worst"],
+                "not_started": [
+                    row | {"named": named(row["names"], row["jobs"])}
+                    for row in one.document["not_started"]
+                ],
                 "waiting": figures.waiting(details),
                 "lanes": figures.lanes(details),
                 "heat": figures.heat(details),
@@ -173,14 +260,18 @@ def render(runs: Runs) -> str:
     environment = Environment(
         loader=PackageLoader("simulator.report"), autoescape=True, undefined=StrictUndefined
     )
-    environment.filters["short"] = short
+    environment.filters |= {"short": short, "moment": moment}
     return environment.get_template("page.html.j2").render(
         version=__version__,
         scenario=first.document["scenario"],
         figures=first.figures,
+        first_seed=first.seed,
         left_out=first.document["left_out"],
         columns=COLUMNS,
         rows=compared(runs),
+        queue_columns=QUEUE_COLUMNS,
+        queue_rows=by_queue(runs),
+        placed_by=placed_by(next(iter(runs.outcomes)).scenario),
         variants=shown,
         used=figures.over_time(samples, ("used", "gpus"), "% of GPUs used"),
         pieces=figures.over_time(samples, ("in_pieces", "gpus"), "% of GPUs free, in pieces"),

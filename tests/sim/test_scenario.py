@@ -2,12 +2,8 @@
 
 import pytest
 import yaml
-from builders import needs, node
 
 from gangsched.config import ConfigError
-from gangsched.core.cluster import Cluster
-from gangsched.core.model import NodeName
-from simulator.run import gpus_in_use
 from simulator.scenario import load, parse, seconds
 from simulator.workload import demand, jobs_of
 
@@ -95,15 +91,3 @@ def test_generated_jobs_follow_their_seed_and_their_figures(tmp_path):
     assert 3200 < runtimes[2000] < 4000
     assert all(job.runtime_s <= (job.estimate_s or 0) <= 5 * job.runtime_s for job in jobs)
     assert demand(jobs)["a"] > demand(jobs)["b"]
-
-
-def test_room_that_is_kept_until_others_have_left_is_one_room():
-    cluster = Cluster()
-    cluster.put_node(node("n0"))
-    cluster.put_node(node("n1"))
-    cluster.charge("who leaves", NodeName("n0"), needs(8))
-    cluster.charge("who waits for that", NodeName("n0"), needs(8))
-    cluster.charge("somebody", NodeName("n1"), needs(2))
-    has, used = gpus_in_use(cluster, [cluster.rows["n0"], cluster.rows["n1"]])
-    assert (has.tolist(), used.tolist()) == ([8, 8], [8, 2])
-    assert gpus_in_use(Cluster(), [])[1].tolist() == []

@@ -133,11 +133,10 @@ def test_figures_follow_from_the_jobs(tmp_path):
     found = figures(result)
     assert found["finished"] == 60
     assert found["never_started"] == 0
-    ran_s = sum(
-        (end - start) * f.job.pods * f.job.gpus for f in result.fates for start, end in f.runs
-    )
+    ran_s = sum((end - start) * f.job.all_gpus() for f in result.fates for start, end in f.runs)
+    left_s = sum(f.stopped * f.job.grace_s * f.job.all_gpus() for f in result.fates)
     whole = found["gpus"] * result.end_s
-    assert found["gpu_busy_all"] == pytest.approx(ran_s / whole)
+    assert found["gpu_busy_all"] == pytest.approx((ran_s + left_s) / whole)
     assert found["wait_mean_s"] == pytest.approx(sum(f.wait_s or 0 for f in result.fates) / 60)
     assert 0 < found["jain"] <= 1
     held = [sum(used for used in picture if used > 0) for _, picture in result.pictures]
