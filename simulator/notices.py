@@ -47,8 +47,10 @@ def _traces(scenario: Scenario) -> object:
 
 def _of(scenario: Scenario, found: Sequence[Trace], seed: int) -> Iterator[str]:
     result, jobs, start = prepare(scenario, seed, found)
-    for queue, problem in result.tree().problems.items():
-        yield f"queue {queue}: {problem}"
+    tree = result.tree()
+    for queue in tree.top_down():
+        wrong = tree.told(queue) if queue in tree else [tree.problems[queue]]
+        yield from (f"queue {queue}: {sentence}" for sentence in wrong)
     names: dict[str, list[str]] = {}
     for gang, why in never_run(result, jobs, start).items():
         names.setdefault(why.message, []).append(gang.partition("/")[2])

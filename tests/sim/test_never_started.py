@@ -86,7 +86,9 @@ def test_what_can_never_run_is_said_before_the_run(path):
     compared = variants(path, (), ("queues.a.quotas.0.borrowingLimit=0,16",))
     assert notices(compared, None)[0] == f"borrowingLimit=0: {large}"
     wrong = variants(path, ("queues.all.quotas.0.nominal=24",), ())
-    assert notices(wrong, None)[0].startswith("queue all: spec.quotas[nvidia.com/gpu].nominal: 24")
+    assert notices(wrong, None)[0].startswith(
+        "queue all: spec.quotas[nvidia.com/gpu].nominal: the queues below it add up to 32"
+    )
 
 
 def test_the_page_tells_queues_and_who_never_ran(path, tmp_path):
