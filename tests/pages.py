@@ -45,6 +45,7 @@ CHANGED = {
         ("--seeds 5", "--seeds 1 --set horizon=6h", _FEWER),
         ("--seeds 1000", "--seeds 1 --set horizon=2h", _FEWER),
         ("--trials 50", "--trials 2", _FEWER),
+        ("borrowingLimit=40,120", "borrowingLimit=40,120 --set horizon=6h", _FEWER),
     ),
 }
 """What is written otherwise before it runs: page -> (words, other words, why)."""
