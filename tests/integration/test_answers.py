@@ -22,6 +22,7 @@ __all__ = ["queue"]  # a fixture
 
 KWOK = {"gangsched.io/node-kind": "kwok"}
 HOUR_S = 3600
+SHORT_S = 600
 LONG_S = 10 * HOUR_S
 STALE_S = 20.0
 """A forecast is made every ten seconds, and told where it moved by a tenth of the wait."""
@@ -64,14 +65,17 @@ def prefers(node: str) -> dict:
 
 
 def fill(cluster, namespace, line: str, small: str) -> None:
-    """Let two nodes be full, and the others half full: one by a gang that may be moved."""
+    """Let two nodes be full, and the others half full: one by a gang that may be moved.
+
+    It is short, so that moving it delays nobody with a promise.
+    """
     hour = {"expectedRuntimeSeconds": HOUR_S}
     cluster.gang(namespace, "run", 2, group=hour | {"queue": line})
     cluster.wait_placed(namespace, "run-", 2)
     free = sorted({f"k-{index}" for index in range(4)} - set(cluster.bound(namespace).values()))
     for name, node, more in (
         ("own", free[0], {"queue": small}),
-        ("moves", free[1], {"queue": line, "movable": True}),
+        ("moves", free[1], {"queue": line, "movable": True, "expectedRuntimeSeconds": SHORT_S}),
     ):
         cluster.gang(namespace, name, 1, gpus=4, group=hour | more, affinity=prefers(node))
         cluster.wait_placed(namespace, f"{name}-", 1)

@@ -170,13 +170,13 @@ def test_kwok_touches_no_pod_that_is_made_again_under_an_old_name(cluster, names
     cluster.wait(lambda: not cluster.bound(namespace), "KWOK to delete what leaves")
 
 
-def test_volumes_the_planner_does_not_model(cluster, namespace):
-    """Through the extender kube-scheduler judges them; direct binding refuses with the reason."""
+def test_a_claim_that_does_not_exist(cluster, namespace):
+    """Through the extender kube-scheduler judges them; direct binding waits, and says for what."""
     volume = {"name": "data", "persistentVolumeClaim": {"claimName": "absent"}}
     cluster.gang(namespace, "g", 1, volumes=[volume])
     if cluster.binding == "direct":
         message = wait_reason(cluster, namespace, "BeyondPlanner")
-        assert "asks for PersistentVolumeClaim data" in message
+        assert "has to wait for PersistentVolumeClaim absent (there is no such claim)" in message
     else:
         cluster.wait(
             lambda: any(

@@ -65,6 +65,7 @@ def installed(tmp_path_factory):
     run("env/bin/gangsched", "local", "down", "--name", "installed")
 
 
+@pytest.mark.long
 def test_the_demo_runs_from_a_wheel(installed):
     shown = installed("demo")
     assert "ok     ddp-digits trained to its end" in shown
