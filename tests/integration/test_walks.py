@@ -54,11 +54,14 @@ def test_the_first_try_explains_a_gang(readme):
 
 @pytest.mark.parametrize("item", pages.everything("object"), ids=str)
 def test_an_object_is_taken(readme, item):
-    """By the API server, which is told to refuse fields that it does not know."""
+    """By the API server, which is told to refuse fields that it does not know.
+
+    One that is there already under its name, such as the Topology of a local plane, is changed.
+    """
     cluster, _ = readme
-    strict = ("--dry-run=server", "--validate=strict")
-    said = cluster.kubectl("create", *strict, "-f", "-", stdin=item.text)
-    assert "created (server dry run)" in said
+    strict = ("--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict")
+    said = cluster.kubectl("apply", *strict, "-f", "-", stdin=item.text)
+    assert "serverside-applied (server dry run)" in said
 
 
 def test_an_mpi_job(reader):
