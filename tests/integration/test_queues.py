@@ -362,7 +362,7 @@ def test_a_template_names_no_user(cluster, namespace):
         listed = json.loads(cluster.kubectl("get", "-n", namespace, kind, "-o", "json"))["items"]
         return [one["metadata"]["annotations"][USER] for one in listed]
 
-    cluster.wait(lambda: made("jobs"), "its Job")
+    cluster.wait(lambda: made("jobs") and made("podgroups.gangsched.io"), "its Job and its group")
     assert made("jobs") == made("podgroups.gangsched.io") == ["ann"]
 
 
