@@ -44,13 +44,15 @@ class Strays:
 
         `served` are the names of schedulers that we answer to.
         """
-        theirs = fact.gang is None and fact.node is None
+        if fact.gang is not None or fact.node is not None:
+            self.forget(fact.uid)
+            return False
         gang = gang_of(pod)
         grouped = names.POD_GROUP_LABEL in pod.metadata.labels or foreign.whose(gang) in GROUPS
         looked_at = any(one.type == "PodScheduled" for one in pod.status.conditions)
-        if not theirs or not grouped or looked_at or fact.ended:
+        if not grouped or looked_at or fact.ended:
             self.forget(fact.uid)
-            return theirs
+            return True
         self._served = served
         if fact.uid not in self._gangs:
             self._gangs[fact.uid] = gang
