@@ -121,13 +121,9 @@ def differs(told: dict, answer: dict, now_s: float) -> list[str]:
     return found
 
 
-def test_commands_and_the_scheduler_say_the_same(cluster, namespace, queue, tmp_path):
-    line, small = queue("line", quotas=gpus(64)), queue("small", quotas=gpus(8))
-    held, closed = queue("held", stop="Hold"), queue("closed", namespaces=["elsewhere"])
-    fill(cluster, namespace, line, small)
-    cluster.group(namespace, "large", **planned(4, queue=line, expectedRuntimeSeconds=60))
-    cluster.wait(lambda: start(cluster, namespace, "large").get("reserved"), "the promise")
-    groups = {
+def refused(line: str, small: str, held: str, closed: str) -> dict[str, tuple[str, dict]]:
+    """Return groups that wait in these queues, each with the reason it waits for."""
+    return {
         "behind": ("BehindReservation", planned(1, 4, queue=line, expectedRuntimeSeconds=LONG_S)),
         "short": ("NotEnoughFree", planned(1, queue=line, expectedRuntimeSeconds=60)),
         "beyond": ("LargerThanQuota", planned(2, queue=small)),
@@ -138,6 +134,15 @@ def test_commands_and_the_scheduler_say_the_same(cluster, namespace, queue, tmp_
         "lost": ("UnknownQueue", planned(1, queue="nowhere")),
         "few": ("TooFewPods", {"minMember": 2, "queue": line}),
     }
+
+
+def test_commands_and_the_scheduler_say_the_same(cluster, namespace, queue, tmp_path):
+    line, small = queue("line", quotas=gpus(64)), queue("small", quotas=gpus(8))
+    held, closed = queue("held", stop="Hold"), queue("closed", namespaces=["elsewhere"])
+    fill(cluster, namespace, line, small)
+    cluster.group(namespace, "large", **planned(4, queue=line, expectedRuntimeSeconds=60))
+    cluster.wait(lambda: start(cluster, namespace, "large").get("reserved"), "the promise")
+    groups = refused(line, small, held, closed)
     for name, (_, spec) in groups.items():
         cluster.group(namespace, name, **spec)
     cluster.pod(namespace, "few-0", labels={"gangsched.io/pod-group": "few"})
