@@ -3,10 +3,14 @@
 import json
 
 import pytest
+from kubernetes import client
+from kubernetes.watch import Watch
 from test_faults import wait_reason
+from waiting import patience_s
 
 pytestmark = pytest.mark.by("direct")  # who may start is decided before anything is bound
 
+GROUPS = ("gangsched.io", "v1beta1", "podgroups")
 QUEUES = ("gangsched.io", "v1beta1", "queues")
 ANN = ("--as=ann", "--as-group=system:masters")
 SYSTEM = "system-cluster-critical"
@@ -356,14 +360,19 @@ def test_a_template_names_no_user(cluster, namespace):
         "metadata": {"name": "s", "namespace": namespace},
         "spec": {"replicatedJobs": [{"name": "w", "replicas": 1, "template": job}]},
     }
+    began = cluster.custom.list_namespaced_custom_object(*GROUPS[:2], namespace, GROUPS[2])
     cluster.kubectl(*ANN, "create", "-f", "-", stdin=cluster.yaml(body))
 
-    def made(kind: str) -> list:
-        listed = json.loads(cluster.kubectl("get", "-n", namespace, kind, "-o", "json"))["items"]
-        return [one["metadata"]["annotations"][USER] for one in listed]
+    def first(objects, *where) -> dict:
+        """Return the first that was made since; its JobSet may have ended before anybody looks."""
+        since = {"resource_version": began["metadata"]["resourceVersion"]}
+        events = Watch().stream(objects, *where, **since, timeout_seconds=int(patience_s(30)))
+        made = next(event["raw_object"] for event in events if event["type"] == "ADDED")
+        return made["metadata"]["annotations"]
 
-    cluster.wait(lambda: made("jobs") and made("podgroups.gangsched.io"), "its Job and its group")
-    assert made("jobs") == made("podgroups.gangsched.io") == ["ann"]
+    group = first(cluster.custom.list_namespaced_custom_object, *GROUPS[:2], namespace, GROUPS[2])
+    job = first(client.BatchV1Api(cluster.api).list_namespaced_job, namespace)
+    assert (group[USER], job[USER]) == ("ann", "ann")
 
 
 def test_a_priority_beyond_the_queues(cluster, namespace, queue):
