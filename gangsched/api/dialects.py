@@ -26,6 +26,9 @@ OURS = f"{names.GROUP}/"
 KUEUE = "kueue.x-k8s.io/"
 KAI = "kai.scheduler/"
 VOLCANO = "volcano.sh/"
+_ADMITTED = (f"{KUEUE}podset", f"{KUEUE}managed")
+"""Labels that Kueue writes: into the templates of a job as it starts it, and on pods it manages."""
+
 JOBSET = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 
 
@@ -42,9 +45,19 @@ def from_annotations(annotations: Mapping[str, str], subject: str) -> Fields:
     return settle(claims, subject)
 
 
-def queue_of(*keys: Mapping[str, str]) -> str | None:
-    """Return the queue that labels or annotations name, ours before the peers'."""
+def admitted_elsewhere(*pods: Mapping[str, str] | None) -> bool:
+    """Tell by the labels of pods, or of their templates, whether a running Kueue admitted them."""
+    return any(key in labels for labels in pods for key in _ADMITTED if labels)
+
+
+def queue_of(*keys: Mapping[str, str], admitted: bool = False) -> str | None:
+    """Return the queue that labels or annotations name, ours before the peers'.
+
+    What Kueue `admitted` is in a queue of Kueue's, which is none of ours.
+    """
     for key in names.QUEUE_LABELS:
+        if admitted and key.startswith(KUEUE):
+            continue
         for values in keys:
             if values.get(key):
                 return values[key]

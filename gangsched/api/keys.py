@@ -38,6 +38,11 @@ KNOWN = frozenset(
 """All that we read or write, on whatever object."""
 
 
+def ours(keys: Mapping[str, str]) -> dict[str, str]:
+    """Return those labels or annotations that are of our group, known or not."""
+    return {key: value for key, value in keys.items() if key.startswith(dialects.OURS)}
+
+
 def unknown(*keys: Mapping[str, str] | None) -> str:
     """Return a sentence about the labels and annotations that nobody reads; "" for none."""
     found = sorted(

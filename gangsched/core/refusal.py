@@ -42,6 +42,12 @@ _DECLARERS = {
     "job": "Job",
     "statefulset": "StatefulSet",
     "raycluster": "RayCluster",
+    "pytorchjob": "PyTorchJob",
+    "tfjob": "TFJob",
+    "xgboostjob": "XGBoostJob",
+    "paddlejob": "PaddleJob",
+    "jaxjob": "JAXJob",
+    "mpijob": "MPIJob",
     "workload": "Workload",
 }
 """Who declares a gang whose name begins so; of others it is a PodGroup."""

@@ -1,11 +1,11 @@
-"""Objects of others that stand for a gang: peers' PodGroups, Jobs, StatefulSets, RayClusters.
+"""PodGroups of others: where each kind is listed, how it is read, how its status is written.
 
-A table: where each kind is listed, how it is read, and how its status is written. Status is
-written as the kind's own controller would, since operators wait for it: those that work with
-Volcano create no pod before a group is Inqueue.
+Status is written as the kind's own controller would, since operators wait for it: those that work
+with Volcano create no pod before a group is Inqueue. `owners.py` has the kinds whose pods are a
+gang without a group.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,22 +14,12 @@ from gangsched.api.podgroup import PodGroupSpec
 from gangsched.core.model import Gang, GangId
 from gangsched.core.queues import DEFAULT_QUEUE
 from gangsched.kube import constraints
-from gangsched.kube.membership import (
-    JOB,
-    KAI,
-    PLUGINS,
-    RAY,
-    STATEFUL,
-    UPSTREAM,
-    VOLCANO,
-    foreign_id,
-)
+from gangsched.kube.membership import KAI, PLUGINS, UPSTREAM, VOLCANO, foreign_id
 from gangsched.kube.quantities import DecodeError, UnknownClassError, seconds
 from gangsched.kube.structs import GroupObject
 from gangsched.kube.users import asked_by
 
 Spec = Mapping[str, Any]
-_MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +46,21 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind: `least` returns how many of its pods start together, None for no gang of ours."""
+    """One kind.
+
+    `least` returns how many of its pods start together, by its spec, by its labels and annotations,
+    and by the names of our scheduler.
+    """
 
     whose: str
     api_version: str
     kind: str
     plural: str
-    least: Callable[[Spec, Mapping[str, str], frozenset[str]], int | None]
+    least: Callable[[Spec, Mapping[str, str], frozenset[str]], int]
     fields: Callable[[Spec, str], dict[str, Any]] = lambda _, __: {}
     status: Callable[[Standing], dict[str, Any]] | None = None
+    templates: Callable[[Spec], Iterable[Any]] = lambda _: ()
+    """Of its pods, where it has some."""
 
     @property
     def path(self) -> str:
@@ -72,10 +68,8 @@ class Kind:
         root = "/apis" if "/" in self.api_version else "/api"
         return f"{root}/{self.api_version}/{self.plural}"
 
-    def read(
-        self, group: GroupObject, priorities: Mapping[str, int], ours: frozenset[str]
-    ) -> Gang | None:
-        """Return the gang an object stands for, or None.
+    def read(self, group: GroupObject, priorities: Mapping[str, int], ours: frozenset[str]) -> Gang:
+        """Return the gang an object stands for.
 
         Raises:
             DecodeError: it is not understood.
@@ -85,11 +79,10 @@ class Kind:
         subject = f"{self.kind} {metadata.namespace}/{metadata.name}"
         try:
             minimum = self.least(group.spec, metadata.labels | metadata.annotations, ours)
-            if minimum is None:
-                return None
             asked = dialects.from_annotations(metadata.annotations, subject)
             asked |= self.fields(group.spec, subject)
             spec = PodGroupSpec.model_validate({"minMember": max(minimum, 1), **asked})
+            admitted = dialects.admitted_elsewhere(*map(_labels, self.templates(group.spec)))
         except dialects.DialectError as error:
             raise DecodeError(str(error)) from error
         except (TypeError, ValueError, KeyError, AttributeError) as error:
@@ -97,7 +90,7 @@ class Kind:
         name = spec.priorityClassName
         if name and name not in priorities:
             raise UnknownClassError(f"{subject}: spec.priorityClassName", name, priorities)
-        queue = dialects.queue_of(metadata.labels, metadata.annotations)
+        queue = dialects.queue_of(metadata.labels, metadata.annotations, admitted=admitted)
         return Gang(
             foreign_id(metadata.namespace, self.whose, metadata.name),
             spec.minMember or 1,
@@ -112,55 +105,20 @@ class Kind:
         )
 
 
+def _labels(template: Any) -> Mapping[str, str]:
+    return ((template or {}).get("metadata") or {}).get("labels") or {}
+
+
 # -- how many -----------------------------------------------------------------------------------
 
 
-def _member(spec: Spec, _: Mapping[str, str], __: frozenset[str]) -> int | None:
+def _member(spec: Spec, _: Mapping[str, str], __: frozenset[str]) -> int:
     return int(spec.get("minMember") or 1)
 
 
-def _upstream(spec: Spec, _: Mapping[str, str], __: frozenset[str]) -> int | None:
+def _upstream(spec: Spec, _: Mapping[str, str], __: frozenset[str]) -> int:
     gang = (spec.get("schedulingPolicy") or {}).get("gang")
     return int(gang["minCount"]) if gang else 1
-
-
-def _job(spec: Spec, keys: Mapping[str, str], ours: frozenset[str]) -> int | None:
-    """A Job's pods start together; a peer's annotation lets it begin with fewer."""
-    if not _is_ours(spec, ours):
-        return None
-    if keys.get(_MIN_PARALLELISM):
-        return int(keys[_MIN_PARALLELISM])
-    parallel = spec.get("parallelism")
-    count = 1 if parallel is None else int(parallel)
-    whole = spec.get("completions")
-    return count if whole is None else min(count, int(whole))
-
-
-def _stateful(spec: Spec, _: Mapping[str, str], ours: frozenset[str]) -> int | None:
-    """Pods that are created one after another cannot wait for each other."""
-    if not _is_ours(spec, ours):
-        return None
-    together = spec.get("podManagementPolicy") == "Parallel"
-    return int(spec.get("replicas", 1)) if together else 1
-
-
-def _ray(spec: Spec, _: Mapping[str, str], ours: frozenset[str]) -> int | None:
-    """The head, and so many workers as each group has at least."""
-    head = (spec.get("headGroupSpec") or {}).get("template") or {}
-    if (head.get("spec") or {}).get("schedulerName") not in ours:
-        return None
-    least = 1
-    for group in spec.get("workerGroupSpecs") or []:
-        count = group.get("replicas", 0)
-        if spec.get("enableInTreeAutoscaling"):
-            count = group.get("minReplicas", 0)
-        least += int(count or 0) * int(group.get("numOfHosts") or 1)
-    return least
-
-
-def _is_ours(spec: Spec, ours: frozenset[str]) -> bool:
-    template = (spec.get("template") or {}).get("spec") or {}
-    return template.get("schedulerName") in ours
 
 
 # -- what else they ask ---------------------------------------------------------------------------
@@ -291,9 +249,6 @@ KINDS: tuple[Kind, ...] = (
         )
         for version in ("v1alpha2", "v1beta1")  # 1.36 and 1.37; no API server has both
     ),
-    Kind(JOB, "batch/v1", "Job", "jobs", _job),
-    Kind(STATEFUL, "apps/v1", "StatefulSet", "statefulsets", _stateful),
-    Kind(RAY, "ray.io/v1", "RayCluster", "rayclusters", _ray),
 )
 
 

@@ -23,6 +23,7 @@ from gangsched.kube.decode import needs
 from gangsched.kube.quantities import DecodeError, UnknownClassError, amounts, seconds
 from gangsched.kube.structs import (
     GroupObject,
+    Metadata,
     PodSpec,
     TemplateMetadata,
     any_decoder,
@@ -233,6 +234,19 @@ def group_key(raw: bytes) -> tuple[str, str, str]:
     """Return namespace, name and uid of any object."""
     metadata = any_decoder.decode(raw).metadata
     return metadata.namespace, metadata.name, metadata.uid
+
+
+def identity(raw: bytes) -> bytes:
+    """Return an object without all but which one it is, and its labels and annotations of ours."""
+    metadata = any_decoder.decode(raw).metadata
+    kept = Metadata(
+        name=metadata.name,
+        namespace=metadata.namespace,
+        uid=metadata.uid,
+        labels=keys.ours(metadata.labels),
+        annotations=keys.ours(metadata.annotations),
+    )
+    return msgspec.json.encode({"metadata": kept})
 
 
 def is_owned(raw: bytes) -> bool:

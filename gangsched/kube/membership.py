@@ -11,11 +11,12 @@
 | label kueue.x-k8s.io/pod-group-name and its total count | the pods of that name |
 | labels of a LeaderWorkerSet | a leader with its workers |
 | label ray.io/cluster | the RayCluster |
-| owned by a Job or a StatefulSet | all its pods |
+| labels of the MPI Operator's launcher | the MPIJob |
+| owned by a Job, a StatefulSet or a job of kubeflow.org | all its pods |
 """
 
 from gangsched.api import names
-from gangsched.api.dialects import queue_of
+from gangsched.api.dialects import admitted_elsewhere, queue_of
 from gangsched.core.model import Gang, GangId
 from gangsched.core.numbers import WHOLE_MAX, whole
 from gangsched.core.queues import DEFAULT_QUEUE
@@ -29,7 +30,10 @@ VOLCANO = "scheduling.volcano.sh"
 KAI = "scheduling.run.ai"
 UPSTREAM = "scheduling.k8s.io"
 WORKLOAD = "workload"
-JOB, STATEFUL, RAY = "job", "statefulset", "raycluster"
+JOB, STATEFUL, RAY, MPI = "job", "statefulset", "raycluster", "mpijob"
+TRAINING = {
+    kind: kind.lower() for kind in ("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob")
+} | {"MPIJob": MPI}
 GROUPS = frozenset({PLUGINS, VOLCANO, KAI, UPSTREAM, WORKLOAD})
 """Of these the pods themselves name the object that declares their gang."""
 
@@ -38,7 +42,12 @@ _KAI_KEY = "pod-group-name"
 _KUEUE, _KUEUE_COUNT = "kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-total-count"
 _LWS = "leaderworkerset.sigs.k8s.io"
 _RAY = "ray.io/cluster"
-_OWNERS = {("batch/v1", "Job"): JOB, ("apps/v1", "StatefulSet"): STATEFUL}
+_TRAINING = "training.kubeflow.org"
+_OWNERS = (
+    {("batch/v1", "Job"): JOB, ("apps/v1", "StatefulSet"): STATEFUL}
+    | {("kubeflow.org/v1", kind): whose for kind, whose in TRAINING.items()}
+    | {("kubeflow.org/v2beta1", "MPIJob"): MPI}
+)
 
 
 def foreign_id(namespace: str, whose: str, name: str) -> GangId:
@@ -78,6 +87,10 @@ def _told(pod: Pod) -> tuple[str, str]:
         return "lws", f"{name}-{labels.get(f'{_LWS}/group-index', '0')}"
     if name := labels.get(_RAY):
         return RAY, name
+    # A launcher of the MPI Operator is a Job's pod, its workers are the MPIJob's own.
+    by_mpi = labels.get(f"{_TRAINING}/operator-name") == "mpi-operator"
+    if by_mpi and (name := labels.get(f"{_TRAINING}/job-name")):
+        return MPI, name
     for owner in metadata.owner_references:
         whose = _OWNERS.get((owner.api_version, owner.kind))
         if owner.controller and whose is not None:
@@ -100,7 +113,12 @@ def implicit_gang(pod: Pod) -> Gang | None:
     return Gang(
         gang_of(pod),
         minimum,
-        queue=queue_of(metadata.labels, metadata.annotations) or DEFAULT_QUEUE,
+        queue=queue_of(
+            metadata.labels,
+            metadata.annotations,
+            admitted=admitted_elsewhere(metadata.labels),
+        )
+        or DEFAULT_QUEUE,
         # Every pod of the group must declare the same gang: nothing here may be the pod's own.
         # Where others than the first one's user add pods, the first is asked (see `PodsSeen`).
         user=asked_by(metadata.annotations, metadata.namespace),

@@ -18,7 +18,7 @@ from gangsched.kube import decode, foreign, groups
 from gangsched.kube.bounds import PlannedPods
 from gangsched.kube.claims import Claims
 from gangsched.kube.errors import EngineError
-from gangsched.kube.membership import foreign_id, implicit_gang
+from gangsched.kube.membership import implicit_gang
 from gangsched.kube.quantities import DecodeError, UnknownClassError
 from gangsched.kube.status import Subject
 from gangsched.kube.structs import Pod
@@ -48,10 +48,7 @@ class Receiver:
         try:
             self.take(raw)
         except DecodeError as error:
-            log.warning("skipped: %s", error)
-            self._skip(raw, str(error))
-            if isinstance(error, UnknownClassError):
-                self._lacking[groups.group_key(raw)[2]] = raw
+            self.wrong(raw, error)
         except (EngineError, RecursionError):  # the latter is read again, but for what is too deep
             raise
         except Exception as error:  # one object that we fail to read must not end all scheduling
@@ -59,6 +56,13 @@ class Receiver:
             self._skip(
                 raw, f"it cannot be read ({type(error).__name__}: {error}); please report it"
             )
+
+    def wrong(self, raw: bytes, error: DecodeError) -> None:
+        """Skip an object that is not understood; what lacks a class is read again with it."""
+        log.warning("skipped: %s", error)
+        self._skip(raw, str(error))
+        if isinstance(error, UnknownClassError):
+            self._lacking[groups.group_key(raw)[2]] = raw
 
     def _skip(self, raw: bytes, message: str) -> None:
         self.scheduler.metrics.malformed.labels(self.kind).inc()
@@ -212,7 +216,10 @@ class PodsSeen(Receiver):
         self.scheduler.status.subject(fact.gang, _stands_for(pod, alone=alone))
         metadata = pod.metadata
         self.scheduler.status.hint(fact.gang, unknown(metadata.labels, metadata.annotations))
-        if gang is None or gang.id != fact.gang:
+        if gang is None:
+            self.scheduler.owners.named(fact.gang)
+            return
+        if gang.id != fact.gang:
             return
         if known is not None and known.spec is not None:
             if fact.invalid or not known.spec.implicit:
@@ -350,41 +357,6 @@ class PodGroups(Groups):
         self.scheduler.volumes.forget(uid)
         for held in self._planned.release(uid):
             self.seen(held)
-
-
-class Foreign(Groups):
-    """Objects of others that stand for a gang."""
-
-    def __init__(self, scheduler: "Scheduler", kind: foreign.Kind) -> None:
-        super().__init__(scheduler)
-        self.kind = f"{kind.kind}.{kind.api_version}"
-        self._kind = kind
-
-    def take(self, raw: bytes) -> None:
-        """Turn an object into facts."""
-        scheduler = self.scheduler
-        group = groups.decode_group(raw)
-        gang = self._kind.read(group, scheduler.priorities, scheduler.names)
-        if gang is None:
-            return
-        self.understood(raw, gang)
-        if self._kind.status is not None:
-            scheduler.status.touch(gang.id)
-
-    def malformed(self, raw: bytes, message: str) -> None:
-        """Tell the object's owner; the last valid declaration stays."""
-        namespace, name, _ = groups.group_key(raw)
-        self.misunderstood(raw, foreign_id(namespace, self._kind.whose, name), message)
-
-    def meet(self, raw: bytes, gang_id: GangId) -> str:
-        """Learn which object stands for a gang; return its uid."""
-        namespace, name, uid = groups.group_key(raw)
-        kind = self._kind
-        if self.remember(raw, gang_id) and kind.status is not None:
-            self.adopt(gang_id, raw)
-        subject = Subject(kind.api_version, kind.kind, namespace, name, uid, theirs=kind)
-        self.scheduler.status.subject(gang_id, subject)
-        return uid
 
 
 def _stands_for(pod: Pod, *, alone: bool) -> Subject:

@@ -24,7 +24,6 @@ from gangsched.core.model import Gang, GangId
 from gangsched.core.planner import Plan, make_plan
 from gangsched.core.policy import Policies, PolicyError
 from gangsched.core.queues import Rates
-from gangsched.kube import foreign
 from gangsched.kube.beside import Beside
 from gangsched.kube.binding import Binding, Pods
 from gangsched.kube.client import KubeClient
@@ -37,6 +36,7 @@ from gangsched.kube.declarations import (
     Topologies,
 )
 from gangsched.kube.errors import EngineError
+from gangsched.kube.foreign_seen import Owners, groups_of_others
 from gangsched.kube.gauges import refresh
 from gangsched.kube.history import HistoryKeeper
 from gangsched.kube.mig import MigWriter
@@ -45,7 +45,7 @@ from gangsched.kube.others import Others
 from gangsched.kube.past import PastKeeper
 from gangsched.kube.quarantine import Quarantine
 from gangsched.kube.queue_status import QueueStatusWriter
-from gangsched.kube.receivers import Foreign, Nodes, PodGroups, PodsSeen, Receiver
+from gangsched.kube.receivers import Nodes, PodGroups, PodsSeen, Receiver
 from gangsched.kube.served import ServedNames
 from gangsched.kube.status import Status
 from gangsched.kube.thinking import Guarded, Thinking
@@ -131,6 +131,7 @@ class Scheduler:
         self._watches: dict[str, Watch] = {}
         self.queues = Queues(self)
         self.receivers: list[Receiver] = []
+        self.owners = Owners(self)
         self.workloads = Workloads(self)
         self.volumes = Volumes()
         self.thinking = Thinking(self)
@@ -197,9 +198,8 @@ class Scheduler:
             "PodGroup": (PODGROUPS, PodGroups(self), True),
         }
         then["Workload"] = (WORKLOADS, self.workloads, True)
-        for theirs in foreign.KINDS:
-            reader = Foreign(self, theirs)
-            then[reader.kind] = (theirs.path, reader, True)
+        for reader in (*groups_of_others(self), *self.owners.receivers):
+            then[reader.kind] = (reader.path, reader, True)
         # Groups come last: a group whose members run already must not look empty.
         with long_lived():
             for kinds in (first, then):

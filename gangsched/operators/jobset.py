@@ -177,6 +177,9 @@ def _asked(owned: Owned) -> dict[str, Any]:
     rest = {key: value for key, value in annotations.items() if key != dialects.JOBSET}
     subject = f"JobSet {owned.namespace}/{owned.name}"
     found = asked_of({"labels": labels, "annotations": rest}, subject, PodGroupSpec)
-    if queue := dialects.queue_of(labels, annotations):
+    pods = (job["template"]["spec"]["template"] for job in owned.body["spec"]["replicatedJobs"])
+    said = ((one.get("metadata") or {}).get("labels") for one in pods)
+    admitted = dialects.admitted_elsewhere(*said)
+    if queue := dialects.queue_of(labels, annotations, admitted=admitted):
         found["queue"] = queue
     return found

@@ -2,7 +2,7 @@
 
 An operator that leads holds a Lease of its own name; some are installed to lead without one, and
 are known by the image of a Deployment that works. Sources: training-operator release-1.9,
-mpi-operator v0.6, jobset v0.10, trainer v2.0: their main.go and their manifests.
+mpi-operator v0.6, jobset v0.10, trainer v2.1: their main.go and their manifests.
 """
 
 import json
@@ -38,7 +38,9 @@ OPERATORS = (
     Operator("the MPI Operator", "mpi-operator", "mpi-operator", ("MPIJob",)),
     Operator("the JobSet controller", "6d4f6a47.jobset.x-k8s.io", "jobset", ("JobSet",)),
     Operator("Katib", "", "katib-controller", ("Experiment", "Trial")),
-    Operator("Kubeflow Trainer", "", "trainer-controller-manager", ("TrainJob",)),
+    Operator(
+        "Kubeflow Trainer", "trainer.kubeflow.org", "trainer-controller-manager", ("TrainJob",)
+    ),
 )
 
 

@@ -81,7 +81,9 @@ def parse(body: Json, scheduler: str, kind: str, aliases: Collection[str] = ()) 
     policy = run.schedulingPolicy
     labels = metadata.get("labels") or {}
     annotations = metadata.get("annotations") or {}
-    queue = dialects.queue_of(labels, annotations)
+    said = ((role.template.get("metadata") or {}).get("labels") for role in roles)
+    admitted = dialects.admitted_elsewhere(*said)
+    queue = dialects.queue_of(labels, annotations, admitted=admitted)
     job = Job(
         kind=kind,
         namespace=metadata["namespace"],

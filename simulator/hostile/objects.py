@@ -7,6 +7,8 @@ from typing import Any
 
 from gangsched.api import dialects, names
 from gangsched.kube import foreign
+from gangsched.kube.membership import JOB, RAY, STATEFUL
+from gangsched.kube.owners import OWNERS
 from simulator.hostile import jobs
 from simulator.hostile.templates import (
     ABSURD,
@@ -228,8 +230,20 @@ def _named(metadata: Json, rng: random.Random, name: str, number: int) -> None:
         metadata["labels"][names.COSCHEDULING_LABEL] = name
 
 
+_OWNING = (
+    ("batch/v1", "Job"),
+    ("apps/v1", "StatefulSet"),
+    ("kubeflow.org/v1", "PyTorchJob"),
+    ("kubeflow.org/v1", "TFJob"),
+    ("kubeflow.org/v2beta1", "MPIJob"),
+)
+
+
 def _owned(metadata: Json, rng: random.Random, name: str, number: int) -> None:
-    version, kind = rng.choice((("batch/v1", "Job"), ("apps/v1", "StatefulSet")))
+    version, kind = rng.choice(_OWNING)
+    if kind == "MPIJob":
+        metadata["labels"]["training.kubeflow.org/operator-name"] = "mpi-operator"
+        metadata["labels"]["training.kubeflow.org/job-name"] = name
     owner = {"apiVersion": version, "kind": kind, "name": name, "uid": "o", "controller": True}
     metadata["ownerReferences"] = [owner]
 
@@ -244,9 +258,12 @@ _MEMBERSHIPS = (_labelled, _labelled, _kueue, _lws, _named, _owned, _alone)
 # -- other kinds ---------------------------------------------------------------------------------
 
 
+_THEIRS = (*foreign.KINDS, *(one for one in OWNERS if one.whose in (JOB, STATEFUL, RAY)))
+
+
 def theirs(rng: random.Random, name: str, scale: int) -> list[Json]:
     """Return an object of a peer that stands for a gang."""
-    kind = rng.choice(foreign.KINDS)
+    kind = rng.choice(_THEIRS)
     most = count(rng, scale)
     spec: Json = {"minMember": most, "queue": rng.choice(QUEUES)}
     template = {"spec": pod_spec(rng, min(scale, LARGE))}

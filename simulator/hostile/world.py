@@ -18,13 +18,14 @@ from gangsched.core.model import GangId, PodUid
 from gangsched.core.planner import make_plan
 from gangsched.core.policy import PolicyError
 from gangsched.core.snapshot import Asked
-from gangsched.kube import declarations, foreign, receivers
+from gangsched.kube import declarations, receivers
 from gangsched.kube.counsel import Counsel
+from gangsched.kube.foreign_seen import groups_of_others
 from gangsched.kube.scheduler import Scheduler
 from gangsched.metrics import Metrics
 from gangsched.operators.evaluators import Evaluators
 from gangsched.plugins import load_policies
-from simulator.hostile import verdict
+from simulator.hostile import jobs, verdict
 from simulator.hostile.controllers import Controllers
 from simulator.hostile.declared import (
     declared,
@@ -126,9 +127,8 @@ class World:
             "Pod": receivers.PodsSeen(made),
             _POD_GROUP: receivers.PodGroups(made),
         }
-        for kind in foreign.KINDS:
-            name = f"{kind.kind}.{kind.api_version}"
-            self._readers[name] = receivers.Foreign(made, kind)
+        theirs = (*groups_of_others(made), *made.owners.receivers)
+        self._readers |= {one.kind: one for one in theirs}
         made.receivers += self._readers.values()
         for name, document in self._declared:
             self._readers[name].seen(raw(document))
@@ -218,7 +218,7 @@ class World:
         for uid in [uid for uid in self.objects if uid not in self._looked_at]:
             document = self.objects[uid]
             self._looked_at.add(uid)
-            if self._reader(document) is None:
+            if self._reader(document) is None or document["kind"] in jobs.KINDS:
                 for made in await self.controllers.look(document):
                     part = json.loads(json.dumps(made))
                     part["metadata"]["namespace"] = namespace(document)

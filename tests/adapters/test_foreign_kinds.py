@@ -11,13 +11,14 @@ from gangsched.kube.decode import decode_pod
 from gangsched.kube.errors import KubeError
 from gangsched.kube.foreign import KINDS
 from gangsched.kube.groups import decode_group
-from gangsched.kube.membership import gang_of
+from gangsched.kube.membership import gang_of, implicit_gang
+from gangsched.kube.owners import OWNERS
 from gangsched.kube.quantities import DecodeError
 from gangsched.kube.workloads import Workloads
 from gangsched.operators.work import WorkQueue
 
 OURS = frozenset({"gangsched", "volcano"})
-BY_NAME = {kind.whose: kind for kind in KINDS}
+BY_NAME = {kind.whose: kind for kind in (*KINDS, *OWNERS)}
 
 
 def read(whose: str, spec: dict, **metadata):
@@ -29,6 +30,9 @@ def read(whose: str, spec: dict, **metadata):
 def pods(scheduler="gangsched") -> dict:
     """Return a pod template."""
     return {"spec": {"schedulerName": scheduler}}
+
+
+RUNS = {"spec": {"schedulerName": "gangsched", "containers": [{"name": "pytorch"}]}}
 
 
 def workers(**fields) -> dict:
@@ -43,31 +47,114 @@ LEAST = {
         4,
     ),
     "a basic group": ("scheduling.k8s.io", {"schedulingPolicy": {"basic": {}}}, 1),
-    "ray": ("raycluster", workers(replicas=3, minReplicas=1, numOfHosts=2), 7),
+    "ray": ("raycluster", workers(replicas=3, minReplicas=1, numOfHosts=2, template=pods()), 7),
     "ray that scales by itself": (
         "raycluster",
-        workers(replicas=3, minReplicas=1) | {"enableInTreeAutoscaling": True},
+        workers(replicas=3, minReplicas=1, template=pods()) | {"enableInTreeAutoscaling": True},
         2,
     ),
-    "ray of another scheduler": ("raycluster", {"headGroupSpec": {"template": pods("x")}}, None),
+    "ray whose operator names us in the pods alone": (
+        "raycluster",
+        {"headGroupSpec": {"template": {}}, "workerGroupSpecs": [{"replicas": 2}]},
+        3,
+    ),
+    "ray whose head is another scheduler's": (
+        "raycluster",
+        workers(replicas=3, template=pods()) | {"headGroupSpec": {"template": pods("x")}},
+        3,
+    ),
     "a job": ("job", {"parallelism": 4, "template": pods("volcano")}, 4),
     "a job with less left": ("job", {"parallelism": 4, "completions": 2, "template": pods()}, 2),
-    "a job of another scheduler": ("job", {"parallelism": 4, "template": pods("x")}, None),
+    "a job that may begin with fewer": (
+        "job",
+        {"parallelism": 4, "template": pods()},
+        2,
+        {"annotations": {"kueue.x-k8s.io/job-min-parallelism": "2"}},
+    ),
     "in order": ("statefulset", {"replicas": 4, "template": pods()}, 1),
+    "torch": ("pytorchjob", {"pytorchReplicaSpecs": {"Master": {}, "Worker": {"replicas": 3}}}, 4),
+    "torch that begins with fewer": (
+        "pytorchjob",
+        {
+            "pytorchReplicaSpecs": {"Worker": {"replicas": 4, "template": RUNS}},
+            "elasticPolicy": {"minReplicas": 2, "maxReplicas": 4},
+        },
+        2,
+    ),
+    "torch that says how many": (
+        "pytorchjob",
+        {
+            "pytorchReplicaSpecs": {"Worker": {"replicas": 4}},
+            "runPolicy": {"schedulingPolicy": {"minAvailable": 3}},
+        },
+        3,
+    ),
+    "tensorflow of which some is another scheduler's": (
+        "tfjob",
+        {
+            "tfReplicaSpecs": {
+                "PS": {"replicas": 2, "template": pods("x")},
+                "Worker": {"replicas": 3, "template": pods()},
+            }
+        },
+        3,
+    ),
+    "mpi": ("mpijob", {"mpiReplicaSpecs": {"Launcher": {}, "Worker": {"replicas": 2}}}, 3),
+    "mpi whose launcher is made last": (
+        "mpijob",
+        {
+            "mpiReplicaSpecs": {"Launcher": {"replicas": 1}, "Worker": {"replicas": 2}},
+            "launcherCreationPolicy": "WaitForWorkersReady",
+        },
+        2,
+    ),
 }
 
 
 @pytest.mark.parametrize("case", LEAST)
 def test_how_many_start_together(case):
-    whose, spec, wanted = LEAST[case]
-    gang = read(whose, spec)
-    assert (gang.min_member if gang is not None else None) == wanted
+    whose, spec, wanted, *metadata = LEAST[case]
+    assert read(whose, spec, **(metadata[0] if metadata else {})).min_member == wanted
 
 
 def test_queue_and_priority_are_the_groups():
     spec = {"minMember": 2, "queue": "team", "priorityClassName": "high"}
     gang = read("scheduling.volcano.sh", spec)
     assert (gang.id, gang.queue, gang.priority) == ("ns/scheduling.volcano.sh:g", "team", 7)
+
+
+QUEUED = {"kueue.x-k8s.io/queue-name": "user-queue"}
+STARTED = {"kueue.x-k8s.io/podset": "main"}
+"""What a running Kueue writes into the pods of a job as it starts it."""
+
+
+@pytest.mark.parametrize(
+    ("labels", "of_pods", "wanted"),
+    [
+        (QUEUED, {}, "user-queue"),
+        (QUEUED, STARTED, "default"),
+        (QUEUED | {"gangsched.io/queue-name": "own"}, STARTED, "own"),
+    ],
+)
+@pytest.mark.parametrize("whose", ["job", "pytorchjob", "raycluster"])
+def test_what_kueue_admitted_is_in_no_queue_of_that_name(whose, labels, of_pods, wanted):
+    template = pods() | {"metadata": {"labels": of_pods}}
+    spec = {
+        "template": template,
+        "pytorchReplicaSpecs": {"Worker": {"template": template}},
+        "headGroupSpec": {"template": template},
+    }
+    assert read(whose, spec, labels=labels).queue == wanted
+
+
+@pytest.mark.parametrize(
+    ("managed", "wanted"), [({}, "user-queue"), ({"managed": "true"}, "default")]
+)
+def test_plain_pods_that_kueue_manages_are_in_no_queue_of_that_name(managed, wanted):
+    labels = QUEUED | {f"kueue.x-k8s.io/{key}": value for key, value in managed.items()}
+    metadata = {"name": "p", "namespace": "ns", "uid": "u", "labels": labels}
+    pod = decode_pod(json.dumps({"metadata": metadata, "spec": {}}).encode())
+    assert implicit_gang(pod).queue == wanted
 
 
 WRONG = {

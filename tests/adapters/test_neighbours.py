@@ -26,6 +26,11 @@ def deployment(image: str, ready: int = 1) -> dict:
 CASES = {
     "nobody": ([], [], set()),
     "the MPI operator": ([lease("mpi-operator")], [], {"MPIJob"}),
+    "Kubeflow Trainer, wherever its image is from": (
+        [lease("trainer.kubeflow.org")],
+        [deployment("registry.example/ours/trainer-for-all")],
+        {"TrainJob"},
+    ),
     "one that is gone": ([lease("mpi-operator", renewed=LONG_AGO)], [], set()),
     "one that left in order": ([lease("mpi-operator", holder="")], [], set()),
     "somebody else's": ([lease("kube-scheduler")], [deployment("nginx")], set()),

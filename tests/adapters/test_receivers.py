@@ -15,7 +15,8 @@ from gangsched.core.queues import Queue, Quota
 from gangsched.kube import decode, foreign, groups
 from gangsched.kube.declarations import Namespaces, PriorityClasses
 from gangsched.kube.errors import EngineError
-from gangsched.kube.receivers import Foreign, Nodes, PodGroups, PodsSeen
+from gangsched.kube.foreign_seen import Foreign
+from gangsched.kube.receivers import Nodes, PodGroups, PodsSeen
 from gangsched.kube.scheduler import Scheduler
 from gangsched.kube.watch import long_lived
 from gangsched.metrics import Metrics

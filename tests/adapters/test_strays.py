@@ -10,7 +10,8 @@ from gangsched.config import SchedulerConfig
 from gangsched.core.model import GangId
 from gangsched.inquire import explain
 from gangsched.kube import foreign, strays
-from gangsched.kube.receivers import Foreign, PodsSeen
+from gangsched.kube.foreign_seen import Foreign
+from gangsched.kube.receivers import PodsSeen
 from gangsched.kube.scheduler import Scheduler
 from gangsched.live import View
 from gangsched.metrics import Metrics

@@ -12,8 +12,10 @@ from gangsched.core.model import GangId
 from gangsched.kube import foreign, groups
 from gangsched.kube.decode import decode_pod
 from gangsched.kube.errors import Forbidden, NotFound, Unavailable
-from gangsched.kube.membership import implicit_gang
-from gangsched.kube.receivers import Foreign, PodGroups, PodsSeen
+from gangsched.kube.foreign_seen import Foreign, PodOwners
+from gangsched.kube.membership import foreign_id, implicit_gang
+from gangsched.kube.owners import OWNERS
+from gangsched.kube.receivers import PodGroups, PodsSeen
 from gangsched.kube.scheduler import Scheduler
 from gangsched.kube.users import Users, asked_by
 from gangsched.kube.workloads import Workloads
@@ -86,6 +88,10 @@ def test_every_kind_of_gang_has_its_user(scheduler):
         template = {"spec": {"schedulerName": "gangsched"}}
         spec = {"minMember": 1, "template": template, "headGroupSpec": {"template": template}}
         Foreign(scheduler, kind).seen(written("theirs", spec=spec))
+    for kind in OWNERS:
+        owned = PodOwners(scheduler, kind)
+        owned.seen(written("theirs", spec={}))
+        owned.named(foreign_id("ns", kind.whose, "theirs"))
     PodsSeen(scheduler).seen(ours_pod("bare", "ann"))
     scheduler.workloads = Workloads(scheduler)
     gang = {"gang": {"minCount": 1}}
@@ -95,7 +101,7 @@ def test_every_kind_of_gang_has_its_user(scheduler):
     pod = {"schedulerName": "gangsched", "workloadRef": {"name": "w", "podGroup": "workers"}}
     PodsSeen(scheduler).seen(written("of-workload", "bob", spec=pod, status={}))
     declared = [one for one in scheduler.engine.gangs.values() if one.spec is not None]
-    assert len(declared) >= len({kind.whose for kind in foreign.KINDS}) + 3
+    assert len(declared) >= len({kind.whose for kind in (*foreign.KINDS, *OWNERS)}) + 3
     assert {one.spec.user for one in declared} == {"ann"}
 
 

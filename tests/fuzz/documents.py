@@ -6,7 +6,9 @@ from typing import Any
 from annotations import ASKED, LABELS, OF_PODS
 
 from gangsched.core.jobs.jobset_parts import EXCLUSIVE
+from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.kube import foreign
+from gangsched.kube.owners import OWNERS
 
 Json = dict[str, Any]
 
@@ -210,6 +212,13 @@ _SPECS: dict[str, Json] = {
         "networkTopology": {"mode": "hard", "highestTierAllowed": 2},
     },
     "scheduling.run.ai": {"minMember": 2, "topologyConstraint": {"topology": "default"}},
+} | {
+    kind.kind.lower(): {
+        kind.specs: {"Worker": {"replicas": 2, "template": TEMPLATE}},
+        "elasticPolicy": {"minReplicas": 1},
+        "runPolicy": {"schedulingPolicy": {"queue": "default", "scheduleTimeoutSeconds": 60}},
+    }
+    for kind in FRAMEWORKS.values()
 }
 FOREIGN = {
     kind: tuple(
@@ -225,7 +234,7 @@ FOREIGN = {
         }
         for said in ASKED
     )
-    for kind in foreign.KINDS
+    for kind in (*foreign.KINDS, *OWNERS)
 }
 
 

@@ -26,7 +26,8 @@ from gangsched.core.jobs.step import Clock
 from gangsched.core.jobs.tree import Owned
 from gangsched.core.planner import make_plan
 from gangsched.extender.server import Extender, _bind_args, _filter_args
-from gangsched.kube import declarations, foreign, receivers
+from gangsched.kube import declarations, foreign, foreign_seen, receivers
+from gangsched.kube.owners import OWNERS
 from gangsched.kube.quantities import DecodeError
 from gangsched.kube.scheduler import Scheduler
 from gangsched.metrics import Metrics
@@ -64,7 +65,8 @@ class Cluster:
             "Namespace": declarations.Namespaces(made),
             "Workload": made.workloads,
         }
-        self.others = {kind: receivers.Foreign(made, kind) for kind in foreign.KINDS}
+        self.others = {kind: foreign_seen.Foreign(made, kind) for kind in foreign.KINDS}
+        self.others |= {kind: foreign_seen.PodOwners(made, kind) for kind in OWNERS}
         for name, documents in SEEN.items():
             for document in documents:
                 self.readers[name].seen(json.dumps(document).encode())
@@ -77,6 +79,9 @@ class Cluster:
             reader.take(raw)
         except DecodeError as error:
             reader.malformed(raw, str(error))
+        if isinstance(reader, foreign_seen.PodOwners):
+            for gang in list(reader._unnamed):
+                reader.named(gang)
         self._count += 1
         if self._count % _PLANNED_EVERY == 0:
             engine = self.scheduler.engine

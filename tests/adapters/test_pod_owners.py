@@ -1,0 +1,145 @@
+"""Objects whose pods are a gang: nothing before a pod of ours belongs to them, a gang from then."""
+
+import itertools
+import json
+
+import pytest
+
+from gangsched.config import SchedulerConfig
+from gangsched.core.policy import Policies
+from gangsched.kube.receivers import PodsSeen
+from gangsched.kube.scheduler import Scheduler
+from gangsched.metrics import Metrics
+from policies.conservative import Conservative
+from policies.fifo import Fifo
+from policies.pack import Pack
+
+POLICIES = Policies(Fifo(), Pack(), None, Conservative(), None)
+OPERATED = "training.kubeflow.org/operator-name"
+OF_JOB = "training.kubeflow.org/job-name"
+
+
+class Cluster:
+    """A scheduler that changes nothing, and what its watches tell it."""
+
+    def __init__(self) -> None:
+        self.scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), look_only=True)
+        self.pods = PodsSeen(self.scheduler)
+        self.kinds = {one.kind: one for one in self.scheduler.owners.receivers}
+        self._uids = itertools.count()
+
+    def owner(self, version: str, kind: str, spec: dict, **metadata) -> bytes:
+        """Have an object seen that is named `j`; return it."""
+        raw = written("j", f"{kind}-uid", spec=spec, **metadata)
+        self.kinds[f"{kind}.{version}"].seen(raw)
+        return raw
+
+    def pod(self, name: str, owner: tuple[str, str, str], scheduler="gangsched", **labels) -> None:
+        """Have a pod seen that an owner controls."""
+        version, kind, named = owner
+        said = {"apiVersion": version, "kind": kind, "name": named, "uid": "o", "controller": True}
+        spec = {"schedulerName": scheduler, "containers": [{"name": "main"}]}
+        labelled = {key.replace("__", "/"): value for key, value in labels.items()}
+        metadata = {"ownerReferences": [said], "labels": labelled}
+        raw = written(name, f"pod-{next(self._uids)}", spec=spec, status={}, **metadata)
+        self.pods.seen(raw)
+
+    def gangs(self) -> dict[str, tuple[int | None, int]]:
+        """Return the minimum and the members of every gang; no minimum where none is declared."""
+        return {
+            name: (one.spec.min_member if one.spec else None, len(one.members))
+            for name, one in self.scheduler.engine.gangs.items()
+        }
+
+
+def written(name: str, uid: str, spec: dict, status: dict | None = None, **metadata) -> bytes:
+    """Return an object of the namespace ns as the API server writes it."""
+    body = {"metadata": {"name": name, "namespace": "ns", "uid": uid, **metadata}, "spec": spec}
+    return json.dumps(body | ({"status": status} if status is not None else {})).encode()
+
+
+@pytest.fixture
+def cluster():
+    return Cluster()
+
+
+TORCH = ("kubeflow.org/v1", "PyTorchJob", "j")
+FOUR = {"pytorchReplicaSpecs": {"Master": {"replicas": 1}, "Worker": {"replicas": 3}}}
+
+
+@pytest.mark.parametrize("job_first", [True, False])
+def test_pods_of_the_training_operator_are_a_gang(cluster, job_first):
+    """Two of four pods, which no group was made for, do not start as two gangs of one."""
+    if job_first:
+        cluster.owner(*TORCH[:2], FOUR)
+        assert cluster.gangs() == {}, "our own controller may run it, whose pods name a group"
+    cluster.pod("j-master-0", TORCH)
+    cluster.pod("j-worker-0", TORCH)
+    if not job_first:
+        cluster.owner(*TORCH[:2], FOUR)
+    assert cluster.gangs() == {"ns/pytorchjob:j": (4, 2)}
+    assert not cluster.scheduler.engine.gangs["ns/pytorchjob:j"].plannable()
+
+
+def test_pods_that_name_a_group_are_not_their_owners_gang(cluster):
+    cluster.owner(*TORCH[:2], FOUR)
+    cluster.pod("j-master-0", TORCH, **{"gangsched.io__pod-group": "j"})
+    assert list(cluster.gangs()) == ["ns/j"]
+
+
+def test_a_launcher_that_is_a_jobs_pod_is_of_its_mpi_jobs_gang(cluster):
+    spec = {"mpiReplicaSpecs": {"Launcher": {}, "Worker": {"replicas": 2}}}
+    by_mpi = {OPERATED: "mpi-operator", OF_JOB: "j"}
+    cluster.owner("kubeflow.org/v2beta1", "MPIJob", spec)
+    cluster.owner("batch/v1", "Job", {"parallelism": 1})
+    cluster.pod("j-launcher-x", ("batch/v1", "Job", "j-launcher"), **by_mpi)
+    for index in range(2):
+        cluster.pod(f"j-worker-{index}", ("kubeflow.org/v2beta1", "MPIJob", "j"), **by_mpi)
+    assert cluster.gangs() == {"ns/mpijob:j": (3, 3)}
+
+
+def test_a_ray_cluster_that_names_us_in_its_pods_alone_is_a_gang(cluster):
+    """KubeRay writes the scheduler's name that it was started with into pods."""
+    spec = {"headGroupSpec": {"template": {}}, "workerGroupSpecs": [{"replicas": 1}]}
+    cluster.owner("ray.io/v1", "RayCluster", spec)
+    for name in ("j-head", "j-worker"):
+        cluster.pod(name, ("ray.io/v1", "RayCluster", "j"), **{"ray.io__cluster": "j"})
+    assert cluster.gangs() == {"ns/raycluster:j": (2, 2)}
+
+
+def test_what_another_scheduler_has_is_nothing_to_us(cluster):
+    cluster.owner(*TORCH[:2], FOUR)
+    cluster.pod("j-master-0", TORCH, scheduler="default-scheduler")
+    assert cluster.gangs() == {}
+
+
+WRONG = {"pytorchReplicaSpecs": {"Worker": {"replicas": "many"}}}
+
+
+def test_what_is_wrong_is_told_once_it_is_ours(cluster, caplog):
+    cluster.owner(*TORCH[:2], WRONG)
+    assert not caplog.records, "it may be anybody's"
+    cluster.pod("j-worker-0", TORCH)
+    (line,) = [one.getMessage() for one in caplog.records]
+    assert line.startswith("skipped: PyTorchJob ns/j")
+    assert "many" in line
+    cluster.owner(*TORCH[:2], FOUR)
+    assert cluster.gangs() == {"ns/pytorchjob:j": (4, 1)}
+
+
+def test_an_object_that_went_before_its_pods_came_declares_nothing(cluster):
+    raw = cluster.owner(*TORCH[:2], FOUR)
+    cluster.kinds["PyTorchJob.kubeflow.org/v1"].gone("PyTorchJob-uid", raw)
+    cluster.pod("j-master-0", TORCH)
+    assert cluster.gangs() == {"ns/pytorchjob:j": (None, 1)}
+
+
+def test_a_priority_class_that_comes_later_is_read_then(cluster):
+    policy = {"schedulingPolicy": {"priorityClass": "high", "queue": "team"}}
+    cluster.owner(*TORCH[:2], FOUR | {"runPolicy": policy})
+    cluster.pod("j-master-0", TORCH)
+    assert cluster.gangs() == {"ns/pytorchjob:j": (None, 1)}
+    cluster.scheduler.priorities["high"] = 7
+    cluster.kinds["PyTorchJob.kubeflow.org/v1"].classes_changed()
+    gang = cluster.scheduler.engine.gangs["ns/pytorchjob:j"].spec
+    assert (gang.min_member, gang.priority, gang.queue) == (4, 7, "team")
