@@ -367,6 +367,7 @@ class JobController:
             if cache.group is not None and owner_uid(cache.group) == job.uid
             else None,
             held=cache.held,
+            heeded=cache.heeded.union(cache.deleted),
         )
 
     async def _reject(self, body: Json, subject: Subject, message: str) -> None:

@@ -228,6 +228,40 @@ async def test_a_group_that_went_before_the_answer_is_made_again(kind):
     assert (await written(kind, "gone")).count("podgroups") == 3
 
 
+class Slow(Server):
+    """An API server whose watches tell late of what was deleted."""
+
+    @staticmethod
+    def job(version: str, status: dict) -> dict:
+        body = job("PyTorchJob", version, status)
+        body["metadata"]["annotations"] = {"gangsched.io/gang-restarts": "2"}
+        return body
+
+    async def patch(self, path, body, **_) -> bytes:
+        if not path.endswith("/status"):
+            return await super().patch(path, body)
+        self.wrote.append(path)
+        return msgspec.json.encode(self.job(str(10 + len(self.wrote)), body["status"]))
+
+    async def delete(self, path, body) -> None:
+        del path, body
+
+
+async def test_a_gang_that_loses_a_pod_restarts_once_though_its_group_is_late_to_go():
+    """Pods that leave are there for their grace period, and each look sees them leave."""
+    server = Slow("u")
+    controller, _ = started("PyTorchJob", server)
+    controller.job_seen(server.job("2", {}))
+    leaving = {"name": "j-worker-0", "uid": "p", "namespace": "ns", "resourceVersion": "3"}
+    leaving |= {"deletionTimestamp": "2026-01-01T00:00:30Z", "ownerReferences": [owner()]}
+    leaving |= {"labels": {"training.kubeflow.org/replica-type": "worker"}}
+    pod = {"metadata": leaving, "status": {"phase": "Running"}} | POD
+    controller.part_seen("Pod", pod, "j")
+    for _ in range(2):
+        await controller._step(("ns", "j"))
+    assert controller._jobs["ns", "j"].body["status"]["gangRestarts"] == 1
+
+
 class Deleting(Swift):
     """An API server whose watches tell that a part went before its deletion is answered, too."""
 

@@ -165,6 +165,20 @@ def test_a_pod_that_vanishes_between_two_looks_is_lost_too():
     assert "gangRestarts" not in reconcile(job(gang=policy), stopped, CLOCK).status
 
 
+def test_one_loss_is_one_restart_however_late_the_group_is_heard_to_go():
+    worker = pod("j-worker-0", terminating=True)
+    seen = Observed((pod("j-master-0"), worker), group=group("Placed"))
+    policy = GangPolicy(gang_restarts=1)
+    first = reconcile(job(gang=policy), seen, CLOCK)
+    assert first.status["gangRestarts"] == 1
+    leaves = (replace(seen.pods[0], terminating=True), worker)
+    later = replace(seen, pods=leaves, heeded=frozenset(one.uid for one in leaves))
+    second = reconcile(job(gang=policy, status=first.status), later, CLOCK)
+    status = second.status or first.status
+    assert status["gangRestarts"] == 1
+    assert "Failed" not in {one["type"] for one in status["conditions"]}
+
+
 @pytest.mark.parametrize(
     ("deleted", "finished", "succeeds"),
     [

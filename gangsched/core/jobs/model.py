@@ -182,7 +182,8 @@ class GroupView:
 class Observed:
     """Everything that exists of the job; `vanished` pods ran and are gone without a word.
 
-    `held` says why its gang may not be declared yet, if so.
+    `held` says why its gang may not be declared yet, if so. `heeded` are the uids of pods that we
+    deleted, or whose leaving was acted upon: they are no news.
     """
 
     pods: tuple[PodView, ...] = ()
@@ -190,6 +191,7 @@ class Observed:
     group: GroupView | None = None
     vanished: tuple[PodView, ...] = ()
     held: str = ""
+    heeded: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -345,7 +345,11 @@ class _Live(Step):
 
     def _lost(self) -> list[PodView]:
         """Return pods whose loss may restart the whole gang."""
-        lost = [pod for pod in self.seen.pods if pod.phase == "Failed" or pod.terminating]
+        lost = [
+            pod
+            for pod in self.seen.pods
+            if (pod.phase == "Failed" or pod.terminating) and pod.uid not in self.seen.heeded
+        ]
         lost += [pod for pod in self.seen.vanished if not pod.disrupted]
         return [pod for pod in lost if self._policy(pod) != "Never"]
 
