@@ -247,19 +247,38 @@ class Slow(Server):
         del path, body
 
 
+def running(name: str, **metadata) -> dict:
+    """Return a worker of the job."""
+    labels = {"training.kubeflow.org/replica-type": "worker"}
+    known = {"name": name, "uid": name, "namespace": "ns", "resourceVersion": "3"}
+    known |= {"labels": labels, "ownerReferences": [owner()]}
+    return {"metadata": known | metadata, "status": {"phase": "Running"}} | POD
+
+
+LEAVES = {"deletionTimestamp": "2026-01-01T00:00:30Z", "resourceVersion": "4"}
+
+
 async def test_a_gang_that_loses_a_pod_restarts_once_though_its_group_is_late_to_go():
     """Pods that leave are there for their grace period, and each look sees them leave."""
     server = Slow("u")
     controller, _ = started("PyTorchJob", server)
     controller.job_seen(server.job("2", {}))
-    leaving = {"name": "j-worker-0", "uid": "p", "namespace": "ns", "resourceVersion": "3"}
-    leaving |= {"deletionTimestamp": "2026-01-01T00:00:30Z", "ownerReferences": [owner()]}
-    leaving |= {"labels": {"training.kubeflow.org/replica-type": "worker"}}
-    pod = {"metadata": leaving, "status": {"phase": "Running"}} | POD
-    controller.part_seen("Pod", pod, "j")
+    controller.part_seen("Pod", running("j-worker-0", **LEAVES), "j")
     for _ in range(2):
         await controller._step(("ns", "j"))
     assert controller._jobs["ns", "j"].body["status"]["gangRestarts"] == 1
+
+
+async def test_a_pod_that_its_job_no_longer_wants_is_not_lost():
+    server = Slow("u")
+    controller, _ = started("PyTorchJob", server)
+    controller.job_seen(server.job("2", {}))
+    for name in ("j-worker-0", "j-worker-1"):
+        controller.part_seen("Pod", running(name), "j")
+    await controller._step(("ns", "j"))
+    controller.part_seen("Pod", running("j-worker-1", **LEAVES), "j")
+    await controller._step(("ns", "j"))
+    assert "gangRestarts" not in controller._jobs["ns", "j"].body["status"]
 
 
 class Deleting(Swift):
