@@ -26,7 +26,8 @@ _SHARED = re.compile(r"\[(direct|extender|laptop)\b")
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config):
     """Let a slow machine take longer, and note how long each test takes."""
-    config.option.timeout = patience_s(150)
+    # It ends a process that hangs, and all its tests with it; what waits has deadlines of its own.
+    config.option.timeout = patience_s(600)
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Durations())
 

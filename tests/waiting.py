@@ -1,15 +1,17 @@
 """How tests wait: for a condition, with a deadline that scales with the machine.
 
 A deadline here says only when a test gives up: nothing that holds waits for it. So it is generous,
-and it grows with how slow the machine is, and how many processes share its cores.
+and it grows with how slow the machine is, and how many processes share its cores: as they were when
+the tests began, and as they are when a deadline has come.
 """
 
 import asyncio
 import hashlib
 import os
+import subprocess
 import time
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 Found = TypeVar("Found")
 
@@ -41,6 +43,33 @@ def patience_s(quick_s: float) -> float:
     return quick_s * FACTOR
 
 
+class Deadline:
+    """When to give up what takes at most `quick_s` on a quick, idle machine."""
+
+    def __init__(self, quick_s: float) -> None:
+        self._quick_s = quick_s
+        self._began_s = time.monotonic()
+        self._end_s = self._began_s + patience_s(quick_s)
+
+    def over(self) -> bool:
+        """Tell whether it has passed; a machine that became busier since the tests began has more.
+
+        What it takes to tell is measured only once the deadline as it was has come.
+        """
+        if time.monotonic() <= self._end_s:
+            return False
+        self._end_s = max(self._end_s, self._began_s + self._quick_s * _measured())
+        return time.monotonic() > self._end_s
+
+    def left_s(self) -> float:
+        """Return how long it takes until one has to ask again."""
+        return max(self._end_s - time.monotonic(), 0.0)
+
+    def waited_s(self) -> float:
+        """Return how long it has been since it was set."""
+        return time.monotonic() - self._began_s
+
+
 def until(
     holds: Callable[[], Found],
     what: str,
@@ -55,13 +84,13 @@ def until(
         AssertionError: it did not in time; the message ends with what `shown` returns.
 
     """
-    deadline_s = time.monotonic() + patience_s(quick_s)
+    deadline = Deadline(quick_s)
     while True:
-        overdue = time.monotonic() > deadline_s  # a last look comes after the deadline
+        overdue = deadline.over()  # a last look comes after the deadline
         if found := holds():
             return found
         if overdue:
-            raise AssertionError(_in_vain(what, quick_s, shown))
+            raise AssertionError(_in_vain(what, deadline, shown))
         time.sleep(every_s)
 
 
@@ -87,15 +116,46 @@ async def until_async(
     shown: Callable[[], str] = str,
 ) -> Found:
     """Wait as `until` does, and let the event loop run meanwhile."""
-    deadline_s = time.monotonic() + patience_s(quick_s)
+    deadline = Deadline(quick_s)
     while True:
-        overdue = time.monotonic() > deadline_s
+        overdue = deadline.over()
         if found := holds():
             return found
         if overdue:
-            raise AssertionError(_in_vain(what, quick_s, shown))
+            raise AssertionError(_in_vain(what, deadline, shown))
         await asyncio.sleep(every_s)
 
 
-def _in_vain(what: str, quick_s: float, shown: Callable[[], str]) -> str:
-    return f"waited {patience_s(quick_s):.0f} s in vain for {what}\n{shown()}".rstrip()
+def ended(
+    command: Sequence[str], quick_s: float, *, stdin: str | None = None, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, as `subprocess.run` does, with a deadline as `until` has.
+
+    Raises:
+        AssertionError: it did not end in time, and was killed.
+
+    """
+    deadline, given = Deadline(quick_s), stdin
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    ) as process:
+        while True:
+            overdue = deadline.over()
+            try:
+                out, err = process.communicate(given, timeout=deadline.left_s())
+            except subprocess.TimeoutExpired:
+                given = None  # it is being written already
+                if overdue:
+                    process.kill()
+                    raise AssertionError(_in_vain(" ".join(command), deadline, str)) from None
+            else:
+                return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def _in_vain(what: str, deadline: Deadline, shown: Callable[[], str]) -> str:
+    return f"waited {deadline.waited_s():.0f} s in vain for {what}\n{shown()}".rstrip()

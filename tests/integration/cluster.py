@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 import json
-import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
@@ -11,7 +10,8 @@ from collections.abc import Iterator
 import yaml
 from kubernetes import client, config, utils
 from kubernetes.client.exceptions import ApiException
-from waiting import patience_s, stays, until
+from kubernetes.watch import Watch
+from waiting import ended, patience_s, stays, until
 
 from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.local.plane import environment
@@ -69,9 +69,13 @@ class Cluster:
         self.kubectl("delete", "-n", name, "--all", kinds)
 
     def remove_namespace(self, name: str) -> None:
-        """Delete everything in it and wait, so that no test eats another's room."""
-        self.clear_namespace(name)
+        """Delete everything in it and wait, so that no test eats another's room.
+
+        From its own deletion on nothing can be made in it: no controller, however late it hears
+        that an owner is gone, makes another pod once all were seen to be gone.
+        """
         self.core.delete_namespace(name)
+        self.clear_namespace(name)
 
     def clear_namespace(self, name: str) -> None:
         """Delete what runs in it, and wait until it is gone."""
@@ -93,15 +97,8 @@ class Cluster:
     # -- objects ------------------------------------------------------------------------------
 
     def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
-        done = subprocess.run(
-            [self.plane.info()["kubectl"], *arguments],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            env=environment(self.plane),
-            check=False,
-            timeout=patience_s(60),
-        )
+        command = [self.plane.info()["kubectl"], *arguments]
+        done = ended(command, 60, stdin=stdin, env=environment(self.plane))
         if check and done.returncode:
             raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr}")
         return done.stdout + (done.stderr if not check else "")
@@ -112,14 +109,8 @@ class Cluster:
 
     def gangsched(self, *arguments) -> tuple[int, str]:
         """Run our own command in a terminal of 80 columns; return its exit code and output."""
-        done = subprocess.run(
-            [sys.executable, "-m", "gangsched", *arguments],
-            capture_output=True,
-            text=True,
-            env=environment(self.plane) | {"COLUMNS": "80"},
-            check=False,
-            timeout=patience_s(60),
-        )
+        command = [sys.executable, "-m", "gangsched", *arguments]
+        done = ended(command, 60, env=environment(self.plane) | {"COLUMNS": "80"})
         return done.returncode, done.stdout + done.stderr
 
     def apply(self, namespace: str, text: str) -> str:
@@ -182,6 +173,19 @@ class Cluster:
             if error.status == 404:
                 return {}
             raise
+
+    def watch_group(self, namespace, name, holds) -> dict:
+        """Return the first status that a PodGroup has now or later, and for which `holds` is true.
+
+        A state that passes by is seen too, however slow whoever asks is.
+        """
+        groups = (self.custom.list_namespaced_custom_object, "gangsched.io", "v1beta1", namespace)
+        within_s = int(patience_s(30))
+        for event in Watch().stream(*groups, "podgroups", timeout_seconds=within_s):
+            body = event["object"]
+            if body["metadata"]["name"] == name and holds(body.get("status") or {}):
+                return body["status"]
+        raise AssertionError(f"waited {within_s} s in vain for {name}\n{self.shown()}")
 
     def condition(self, namespace, name) -> dict:
         """Return the Scheduled condition of a PodGroup."""
