@@ -1,8 +1,6 @@
 """Gangs on a real API server, through both ways of binding."""
 
-import pytest
-
-KWOK_GPUS = 32
+from collections import Counter
 
 
 def test_all_members_start_together(cluster, namespace):
@@ -98,37 +96,39 @@ def test_a_planned_group_is_reserved_before_its_pods_exist(cluster, namespace):
     cluster.wait_event(namespace, "Broken", name="g")  # nobody made the pods
 
 
-@pytest.mark.parametrize("round_", range(2))
-def test_two_gangs_compete_for_the_last_nodes(cluster, namespace, round_):
-    """Twenty duels by each way of binding: one runs, the other waits, and neither is half there."""
-    for duel in range(10):
-        first, second = f"a{duel}", f"b{duel}"
-        cluster.group(namespace, first, 3)
-        cluster.group(namespace, second, 3)
+def holders(cluster, namespace):
+    """Return how many pods of each gang are bound at one moment, once all three of one are."""
+    held = Counter(name.partition("-")[0] for name in cluster.bound(namespace))
+    return 3 in held.values() and held
+
+
+def test_gangs_compete_for_the_last_nodes(cluster, namespace):
+    """Twenty gangs by each way of binding: one runs, the others wait, and none is half there."""
+    for ring in range(4):
+        waiting = [f"{letter}{ring}" for letter in "abcde"]
+        for name in waiting:
+            cluster.group(namespace, name, 3)
         for index in range(3):  # member by member, so that each could grab half
-            for name in (first, second):
+            for name in waiting:
                 cluster.pod(namespace, f"{name}-{index}", labels={"gangsched.io/pod-group": name})
-        cluster.wait(
-            lambda a=first, b=second: (
-                len(cluster.bound(namespace, f"{a}-")) == 3
-                or len(cluster.bound(namespace, f"{b}-")) == 3
-            ),
-            "one of the two",
-        )
-        winner = first if len(cluster.bound(namespace, f"{first}-")) == 3 else second
-        loser = second if winner == first else first
-        assert not cluster.bound(namespace, f"{loser}-"), "a partial gang"
-        assert not cluster.overcommitted()
-        cluster.wait(
-            lambda name=loser: cluster.condition(namespace, name).get("reason") == "NotEnoughFree",
-            "the loser's reason",
-        )
-        cluster.core.delete_collection_namespaced_pod(
-            namespace, label_selector=f"gangsched.io/pod-group={winner}", grace_period_seconds=0
-        )
-        cluster.wait_placed(namespace, f"{loser}-", 3)
-        cluster.core.delete_collection_namespaced_pod(namespace, grace_period_seconds=0)
-        cluster.wait(lambda: not cluster.core.list_namespaced_pod(namespace).items, "an empty ring")
+        while waiting:
+            held = cluster.wait(lambda: holders(cluster, namespace), "one of them")
+            (winner,) = held.keys()  # else there is a partial gang
+            assert not cluster.overcommitted()
+            waiting.remove(winner)
+            if len(waiting) in (4, 1):
+                cluster.wait(
+                    lambda losers=tuple(waiting): all(
+                        cluster.condition(namespace, name).get("reason") == "NotEnoughFree"
+                        for name in losers
+                    ),
+                    "the losers' reason",
+                )
+            cluster.core.delete_collection_namespaced_pod(
+                namespace,
+                label_selector=f"gangsched.io/pod-group={winner}",
+                grace_period_seconds=0,
+            )
 
 
 def test_priority_goes_first(cluster, namespace):

@@ -25,6 +25,10 @@ def moving(tmp_path_factory):
     with a_plane("test-moves", NODES, Options(binding="off")) as plane:
         cluster = Cluster(plane, "direct")
         cluster.kubectl("apply", "-f", "-", stdin=TOPOLOGY)
+        # Else the scheduler may begin with those nodes that are ready first.
+        cluster.wait(
+            lambda: all(is_ready(node) for node in cluster.core.list_node().items), "the nodes"
+        )
         command = [sys.executable, "-m", "gangsched", "run", "--binding", "direct"]
         own = plane.folder / "gangsched.kubeconfig"  # least privilege, as it is deployed
         command += ["--config", str(config), "--kubeconfig", str(own)]
@@ -37,6 +41,13 @@ def moving(tmp_path_factory):
             finally:
                 process.terminate()
                 process.wait(patience_s(30))
+
+
+def is_ready(node) -> bool:
+    """Tell whether pods may be bound to a node."""
+    conditions = node.status.conditions or []
+    ready = any(one.type == "Ready" and one.status == "True" for one in conditions)
+    return ready and not node.spec.taints
 
 
 def job(name: str, workers: int, gpus: int, annotations: dict[str, str], **spec) -> dict:
