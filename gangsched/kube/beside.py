@@ -12,7 +12,7 @@ from gangsched.config import SchedulerConfig
 from gangsched.core import facts as f
 from gangsched.core.forecast import Effort, Prediction, forecast, ranges, stretched
 from gangsched.core.model import GangId, Waiting
-from gangsched.core.refusal import Refusal
+from gangsched.core.refusal import Refusal, plural
 from gangsched.core.snapshot import Asked
 from gangsched.kube.client import KubeClient
 from gangsched.kube.counsel import Counsel
@@ -32,6 +32,7 @@ _ADVISED_AT_ONCE = 8
 
 _AGAIN_S = 5.0
 _BUDGETS_S = 10.0
+_BUDGETS_NAMED = 10
 _LOOK_S = 0.1
 _KNOWN_S = 30.0
 """The first plan and the first forecast may fail: whoever waits for them does not wait longer."""
@@ -185,6 +186,8 @@ class Beside:
             found = await stoppable_protected(self._client, scheduler.engine, turn)
             if found != scheduler.engine.protected:
                 scheduler.observe(f.BudgetsSeen(tuple(sorted(found))))
+                some = ", ".join(sorted(found)[:_BUDGETS_NAMED]) or "nobody"
+                log.info("disruption budgets protect %s: %s", plural(len(found), "gang"), some)
             turn += 1
             await asyncio.sleep(self._rest_s(_BUDGETS_S, time.monotonic() - begun_s))
 

@@ -189,7 +189,7 @@ class Status:
             promised_s = reserved[gang].start_s if gang in reserved else None
             if word.start is not None and not word.moved(one, promised_s, now_s):
                 continue
-            word.expected_s, word.latest_s = one.start_s, one.high_s
+            word.expected_s, word.earliest_s, word.latest_s = one.start_s, one.low_s, one.high_s
             word.promised_s = promised_s
             word.start = {
                 "position": one.position,

@@ -69,6 +69,7 @@ class Word:
     said: tuple[str, str] | None = None
     start: dict[str, Any] | None = None
     expected_s: float | None = None
+    earliest_s: float | None = None
     latest_s: float | None = None
     promised_s: float | None = None
     changed: bool = False
@@ -92,17 +93,28 @@ class Word:
         return last is not None and last[0] in ("", reason) and last[1] == message
 
     def moved(self, one: Prediction, promised_s: float | None, now_s: float) -> bool:
-        """Tell whether a start differs so much from what was said that it is worth a write."""
+        """Tell whether a start differs so much from what was said that it is worth a write.
+
+        The ends of its range may be off by a third of the wait: the first moves with the clock.
+        """
         if self.start is None or self.start.get("position") != one.position:
             return True
         moments = ((self.expected_s, one.start_s), (self.promised_s, promised_s))
         if any(_moved(said_s, found_s, now_s) for said_s, found_s in moments):
             return True
         latest_s = one.high_s if one.high_s is not None else one.start_s
-        known_s = self.latest_s if self.latest_s is not None else self.expected_s
-        if latest_s is None or known_s is None:
-            return latest_s != known_s
-        return abs(latest_s - known_s) > max(5.0, (latest_s - now_s) / 3)
+        ends = (
+            (self.earliest_s, one.low_s if one.low_s is not None else one.start_s, one.start_s),
+            (self.latest_s, latest_s, latest_s),
+        )
+        for told_s, found_s, until_s in ends:
+            said_s = told_s if told_s is not None else self.expected_s
+            if said_s is None or found_s is None or until_s is None:
+                if said_s != found_s:
+                    return True
+            elif abs(found_s - said_s) > max(5.0, (until_s - now_s) / 3):
+                return True
+        return False
 
     def keep(self, namespace: str) -> None:
         """Keep what only the process that placed a gang knew: its places and their proof."""
@@ -137,6 +149,7 @@ def adopted(stored: Mapping[str, Any]) -> Word:
     if isinstance(start, dict):
         with contextlib.suppress(TypeError, ValueError):  # somebody else's scribble
             word.start, word.expected_s = start, seconds(start.get("expected") or "") or None
+            word.earliest_s = seconds(start.get("earliest") or "") or None
             word.latest_s = seconds(start.get("latest") or "") or None
             word.promised_s = seconds(start.get("reserved") or "") or None
     return word

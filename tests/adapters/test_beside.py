@@ -119,6 +119,18 @@ async def test_queues_are_told_where_nothing_is_ever_predicted(scheduler, monkey
 
 
 def test_a_range_that_grew_is_told_though_its_middle_stays():
-    word = Word(start={"position": 1}, expected_s=100.0, latest_s=200.0)
+    word = Word(start={"position": 1}, expected_s=100.0, earliest_s=50.0, latest_s=200.0)
     assert not word.moved(Prediction("ns/g", 1, 100.0, 50.0, 240.0, Source.LEARNT), None, 0.0)
     assert word.moved(Prediction("ns/g", 1, 100.0, 50.0, 400.0, Source.LEARNT), None, 0.0)
+
+
+def test_an_end_of_a_range_that_has_passed_is_told_anew():
+    """The first moment a gang may start at moves with the clock, while the middle stays."""
+    word = Word(start={"position": 1}, expected_s=3600.0, earliest_s=30.0, latest_s=4000.0)
+
+    def moved(low_s: float, now_s: float) -> bool:
+        one = Prediction("ns/g", 1, 3600.0, low_s, 4000.0, Source.LEARNT)
+        return word.moved(one, None, now_s)
+
+    assert not moved(600.0, 580.0), "a write of every gang at every forecast would be too many"
+    assert moved(1500.0, 1400.0)

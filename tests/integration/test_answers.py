@@ -25,7 +25,10 @@ HOUR_S = 3600
 SHORT_S = 600
 LONG_S = 10 * HOUR_S
 STALE_S = 20.0
-"""A forecast is made every ten seconds, and told where it moved by a tenth of the wait."""
+"""A forecast is made every ten seconds."""
+
+MOVES = {"expected": 1 / 10, "reserved": 1 / 10, "earliest": 1 / 3, "latest": 1 / 3}
+"""By what part of the wait a moment moves until it is told anew."""
 
 
 def view(cluster) -> View:
@@ -114,11 +117,19 @@ def differs(told: dict, answer: dict, now_s: float) -> list[str]:
     found += ["message"] if not told["message"].startswith(sentence) else []
     ours, theirs = answer.get("start") or {}, told["start"] or {}
     found += [key for key in ("position", "basis") if ours.get(key) != theirs.get(key)]
-    for key in ("expected", "earliest", "latest", "reserved"):
+    for key, part in MOVES.items():
         at = [seconds(one[key]) if one.get(key) else 0.0 for one in (ours, theirs)]
-        if abs(at[0] - at[1]) > max(0.1 * (at[1] - now_s), 0.0) + STALE_S:
+        until = theirs.get("expected" if key == "earliest" else key)
+        wait_s = max(seconds(until) - now_s, 0.0) if until else 0.0
+        if abs(at[0] - at[1]) > part * wait_s + STALE_S:
             found.append(f"{key}: {ours.get(key)}, and not {theirs.get(key)}")
     return found
+
+
+def figures(queue: dict) -> tuple:
+    """Return how many gangs wait and run in a queue, and what they use of its quotas."""
+    used = [one["used"] for one in queue.get("quotas") or ()]
+    return queue.get("pending"), queue.get("admitted"), used
 
 
 def refused(line: str, small: str, held: str, closed: str) -> dict[str, tuple[str, dict]]:
@@ -189,10 +200,11 @@ def test_commands_and_the_scheduler_say_the_same(cluster, namespace, queue, tmp_
             for key in ("reason", "start"):
                 assert row[key] == answers[own][key]
         (counted,) = (one for one in inquire.queues(seen) if one["queue"] == name)
-        theirs = status(cluster, name)
-        assert (counted["pending"], counted["admitted"]) == (theirs["pending"], theirs["admitted"])
-        used = [one["used"] for one in theirs["quotas"]]
-        assert [one["used"] for one in counted["quotas"]] == used
+        ours = figures(counted)
+        cluster.wait(
+            lambda queue=name, ours=ours: figures(status(cluster, queue)) == ours,
+            f"the figures {ours} of {name}",
+        )
     changed = view(cluster)
     changed.now_s = seen.now_s
     rows = {row["gang"]: row for row in inquire.what_if(seen, changed, [f"{small}:cpu=1"], [])}

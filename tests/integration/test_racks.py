@@ -1,9 +1,6 @@
 """Placement on a real API server: topology, slices, ranks, MIG, shared GPUs, explanations."""
 
 import json
-import os
-import subprocess
-import sys
 from itertools import pairwise
 
 import pytest
@@ -11,7 +8,7 @@ from cluster import GPU, Cluster
 from conftest import a_plane
 from kubernetes.client.exceptions import ApiException
 from mig_manager import MigManager
-from waiting import patience_s
+from terminal import ask
 
 from gangsched.local.nodes import NodeFile, NodeGroup
 from gangsched.local.plane import Options
@@ -105,16 +102,19 @@ def submit(racks, space, name, count, gpus, *, pods=True, annotations=None, **sp
         racks.core.create_namespaced_pod(space, template)
 
 
+def told(racks, space, name, word) -> dict:
+    """Wait until the group's message has a word in it; return that very status."""
+
+    def found() -> dict | None:
+        status = racks.group_status(space, name)
+        return status if word.lower() in status.get("message", "").lower() else None
+
+    return racks.wait(found, f"{word!r} in the message of {name}")
+
+
 def message(racks, space, name, word) -> str:
-    """Wait until the group's message has a word in it."""
-    return racks.wait(
-        lambda: (
-            (text := racks.group_status(space, name).get("message", ""))
-            and word.lower() in text.lower()
-            and text
-        ),
-        f"{word!r} in the message of {name}: {racks.group_status(space, name)}",
-    )
+    """Wait until the group's message has a word in it; return the message."""
+    return told(racks, space, name, word)["message"]
 
 
 def in_rack(node: str) -> str:
@@ -150,14 +150,14 @@ def test_a_gang_that_needs_one_rack_waits_for_it_and_says_what_would_help(racks,
             )
     racks.wait_placed(space, "fill-", 4)
     submit(racks, space, "g", 8, 1, topology={"required": "rack"})
-    text = message(racks, space, "g", "It would start now")
+    status = told(racks, space, "g", "It would start now")
+    text, refusal = status["message"], status["refusal"]
     assert "8 pods of 1 nvidia.com/gpu in one rack, which no place offers now" in text
     assert "the rack with most room, a/r0, takes 4, the whole cluster 20" in text
     assert "block instead of rack" in text
     assert "4 pods instead of 8" in text
     assert "It starts by itself when 4 GPUs of gang" in text
     assert not racks.bound(space, "g-")
-    refusal = racks.group_status(space, "g")["refusal"]
     assert refusal["reason"] == "TopologyDoesNotFit"
     assert refusal["proved"] is True
     assert {one["kind"] for one in refusal["remedies"]} == {"level", "members", "wait"}
@@ -312,9 +312,19 @@ def test_a_mig_gang_has_idle_gpus_cut_and_then_runs(racks, space):
         racks.wait_placed(space, "m-", 9)
         assert not manager.errors
         assert racks.bound(space, "busy")
+        check_layout(racks, "cut-1")
     finally:
         manager.stop.set()
         manager.join()
+
+
+def check_layout(racks, name) -> None:
+    """Check that a node's layout is written as mig-parted reads it."""
+    found = racks.core.read_namespaced_config_map("gangsched-mig-config", "gpu-operator")
+    node = racks.core.read_node(name)
+    written = json.loads(node.metadata.annotations["gangsched.io/mig-layout"])
+    assert written["config"] == node.metadata.labels["nvidia.com/mig.config"]
+    assert f"{written['config']}:" in found.data["config.yaml"]
 
 
 def test_an_unknown_mig_profile_is_told_at_once(racks, space):
@@ -323,14 +333,6 @@ def test_an_unknown_mig_profile_is_told_at_once(racks, space):
     text = message(racks, space, "m", "can be cut")
     assert "no GPU of this cluster can be cut into 1g.18gb" in text
     assert "A100-40GB has 1g.5gb" in text
-
-
-def test_the_layout_is_written_as_mig_parted_reads_it(racks, space):
-    found = racks.core.read_namespaced_config_map("gangsched-mig-config", "gpu-operator")
-    node = racks.core.read_node("cut-1")
-    written = json.loads(node.metadata.annotations["gangsched.io/mig-layout"])
-    assert written["config"] == node.metadata.labels["nvidia.com/mig.config"]
-    assert f"{written['config']}:" in found.data["config.yaml"]
 
 
 def test_defrag_shows_which_gang_to_move(racks, space):
@@ -348,24 +350,13 @@ def test_defrag_shows_which_gang_to_move(racks, space):
     submit(racks, space, "big", 2, 4, topology={"required": "rack"})
     text = message(racks, space, "big", "It would start after moving")
     assert f"moving {space}/x elsewhere" in text
-    asked = ("defrag", "--kubeconfig", str(racks.plane.kubeconfig), "--gang", f"{space}/big")
-    done = subprocess.run(
-        [sys.executable, "-m", "gangsched", *asked, "--output", "json"],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=patience_s(60),
-    )
-    (move,) = json.loads(done.stdout)["moves"]
+    asked = ("defrag", "--gang", f"{space}/big")
+    code, text = ask(racks, *asked, "--output", "json")
+    assert code == 0, text
+    (move,) = json.loads(text)["moves"]
     assert (move["gang"], move["from"]) == (f"{space}/x", ["a0-0"])
-    table = subprocess.run(
-        [sys.executable, "-m", "gangsched", *asked],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=patience_s(60),
-        env={**os.environ, "COLUMNS": "80"},
-    ).stdout
+    code, table = ask(racks, *asked)
+    assert code == 0, table
     assert f"then {space}/big starts" in table
     assert all(len(line) <= 80 for line in table.splitlines())
     budget = {
@@ -375,12 +366,6 @@ def test_defrag_shows_which_gang_to_move(racks, space):
         "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"gangsched.io/pod-group": "x"}}},
     }
     racks.kubectl("apply", "-n", space, "-f", "-", stdin=json.dumps(budget))
-    kept = subprocess.run(
-        [sys.executable, "-m", "gangsched", *asked],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=patience_s(60),
-    )
-    assert kept.returncode == 1
-    assert "no moves within the budget make room" in kept.stdout
+    code, text = ask(racks, *asked)
+    assert code == 1
+    assert "no moves within the budget make room" in text
