@@ -103,13 +103,18 @@ def test_a_bound_claim_takes_its_pods_to_its_node(cluster, namespace):
         cluster.gang(namespace, "g", 2, gpus=4, volumes=data)
         wait_reason(cluster, namespace, "BeyondPlanner", said="there is no such claim")
     try:
-        for body in (volume, claim):
-            cluster.kubectl("create", "-n", namespace, "-f", "-", stdin=cluster.yaml(body))
+        make(cluster, namespace, volume, claim)
         if cluster.binding != "direct":  # it would be tried, and tried again ever later
             cluster.gang(namespace, "g", 2, gpus=4, volumes=data)
         assert set(cluster.wait_placed(namespace, "g-", 2).values()) == {node}
     finally:
         cluster.kubectl("delete", "pv", made, "--wait=false")
+
+
+def make(cluster, namespace, *bodies: dict) -> None:
+    """Create objects, those that have a namespace in this one."""
+    text = "---\n".join(cluster.yaml(body) for body in bodies)
+    cluster.kubectl("create", "-n", namespace, "-f", "-", stdin=text)
 
 
 def claim(name: str, storage_class: str) -> dict:
@@ -178,9 +183,7 @@ def bound_claim(cluster, namespace, name):
 
 def test_claims_that_wait_for_their_pods_are_bound_with_the_gang(cluster, namespace):
     """One is named, the other is made of the template of an ephemeral volume."""
-    cluster.kubectl(
-        "create", "-n", namespace, "-f", "-", stdin=cluster.yaml(claim("own", "local-wait"))
-    )
+    make(cluster, namespace, claim("own", "local-wait"))
     template = {"volumeClaimTemplate": {"spec": claim_spec("local-wait")}}
     pods_with(cluster, namespace, of_claim("own"), {"ephemeral": template})
     nodes = cluster.wait_placed(namespace, "g-", 2)
@@ -210,10 +213,8 @@ def test_each_of_a_gang_goes_to_a_volume_of_its_own(cluster, namespace, storage_
             },
         }
         volumes.append(body)
-    bodies = [*volumes, claim("a", made_by_hand), claim("b", made_by_hand)]
     try:
-        for body in bodies:
-            cluster.kubectl("create", "-n", namespace, "-f", "-", stdin=cluster.yaml(body))
+        make(cluster, namespace, *volumes, claim("a", made_by_hand), claim("b", made_by_hand))
         pods_with(cluster, namespace, of_claim("a"), of_claim("b"))
         nodes = cluster.wait_placed(namespace, "g-", 2)
         assert sorted(nodes.values()) == ["k-1", "k-3"]
@@ -221,15 +222,14 @@ def test_each_of_a_gang_goes_to_a_volume_of_its_own(cluster, namespace, storage_
             found = cluster.core.read_namespaced_persistent_volume_claim(name, namespace)
             assert found.spec.volume_name == f"{nodes[pod]}-{namespace}"
     finally:
-        for body in volumes:
-            cluster.kubectl("delete", "pv", body["metadata"]["name"], "--wait=false")
+        names = [body["metadata"]["name"] for body in volumes]
+        cluster.kubectl("delete", "pv", *names, "--wait=false", "--ignore-not-found")
 
 
 @pytest.mark.parametrize("cluster", ["direct"], indirect=True)
 def test_a_provisioner_that_never_answers_starts_nobody(cluster, namespace, storage_class):
     silent = storage_class("nobody.example/silent")
-    for body in (claim("good", "local-wait"), claim("bad", silent)):
-        cluster.kubectl("create", "-n", namespace, "-f", "-", stdin=cluster.yaml(body))
+    make(cluster, namespace, claim("good", "local-wait"), claim("bad", silent))
     pods_with(cluster, namespace, of_claim("good"), of_claim("bad"), timeout_s=3)
     cluster.wait_event(
         namespace, "Broken", "PersistentVolumeClaim bad was not bound by nobody.example/silent"
