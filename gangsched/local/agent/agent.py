@@ -19,10 +19,12 @@ from gangsched.kube.watch import Watch
 from gangsched.local.agent import spec as pods
 from gangsched.local.agent.container import timestamp
 from gangsched.local.agent.gateway import Gateway
+from gangsched.local.agent.hosts import write_in_place
+from gangsched.local.agent.reporter import Reporter
 from gangsched.local.agent.sandbox import Sandboxes
 from gangsched.local.agent.spec import Json, Objects
 from gangsched.local.agent.storage import Storage
-from gangsched.local.agent.worker import Reporter, Worker
+from gangsched.local.agent.worker import Worker
 from gangsched.local.components import program
 from gangsched.local.nodes import NodeFile
 
@@ -194,11 +196,8 @@ class Agent(Reporter):
     def _write_hosts(self) -> None:
         """Bring every pod's /etc/hosts up to date, in place: it is mounted into the pod."""
         for worker in self._workers.values():
-            text = self._hosts(worker)
-            if not worker.folder.exists():
-                continue
-            if not worker.hosts.exists() or worker.hosts.read_text() != text:
-                worker.hosts.write_text(text)
+            if worker.folder.exists():
+                write_in_place(worker.hosts, self._hosts(worker))
 
     def _hosts(self, worker: Worker) -> str:
         metadata = worker.pod["metadata"]

@@ -8,6 +8,7 @@
 """
 
 import asyncio
+import contextlib
 import os
 import shutil
 import subprocess
@@ -28,6 +29,8 @@ _TOOLS = ("unshare", "nsenter", "ip", "mount", "chroot")
 _NETWORK = "10.88"
 _ADDRESSES = ("MASTER_ADDR", "PET_MASTER_ADDR")
 _PORTS = ("MASTER_PORT", "PET_MASTER_PORT")
+_MADE_WITHIN_S = 120.0
+"""How long namespaces may take: what cannot be made says so at once, so only busy cores need it."""
 
 
 class SandboxError(Exception):
@@ -152,22 +155,29 @@ class Namespaces:
 
     async def make(self, pod: PodPlace, mounts: list[Mount]) -> "NamespacedPod":
         """Make namespaces, network and root for one pod."""
+        making = asyncio.ensure_future(asyncio.to_thread(self._made, pod, mounts))
+        try:
+            return await asyncio.shield(making)
+        except asyncio.CancelledError:
+            making.add_done_callback(_unmake)  # a thread goes on to its end
+            raise
+
+    def _made(self, pod: PodPlace, mounts: list[Mount]) -> "NamespacedPod":
         host_network = pod.ip == self.host_address()
         root = pod.folder / "root"
         root.mkdir(parents=True, exist_ok=True)
-        process = await asyncio.to_thread(self._pause, host_network=host_network)
-        pid = await asyncio.to_thread(_child, process)
-        made = NamespacedPod(process, pid, self._enter(pid), root / "r", pod.ip)
+        process = self._pause(host_network=host_network)
         try:
+            pid = _child(process)
             if not host_network:
-                await asyncio.to_thread(self._connect, pid, pod.ip)
+                self._connect(pid, pod.ip)
             own = [Mount(pod.hosts, "/etc/hosts"), Mount(self._name_switch(), "/etc/nsswitch.conf")]
-            script = root_script(root, pod.name, [*mounts, *own])
-            await asyncio.to_thread(self._inside, pid, script)
-        except SandboxError:
-            made.close()
+            self._inside(pid, root_script(root, pod.name, [*mounts, *own]))
+        except BaseException:
+            process.kill()
+            process.wait()
             raise
-        return made
+        return NamespacedPod(process, pid, self._enter(pid), root / "r", pod.ip)
 
     def _name_switch(self) -> Path:
         """Return the file by which names come from /etc/hosts alone.
@@ -263,17 +273,25 @@ class NamespacedPod:
         self._process.wait()
 
 
+def _unmake(making: "asyncio.Future[NamespacedPod]") -> None:
+    """Close what was made for a pod that is gone by now."""
+    if not making.cancelled() and making.exception() is None:
+        making.result().close()
+
+
 def _child(process: "subprocess.Popen[bytes]") -> int:
     """Wait for the process inside the new namespaces and return its pid."""
-    for _ in range(500):
+    deadline_s = time.monotonic() + _MADE_WITHIN_S
+    while time.monotonic() < deadline_s:
         if process.poll() is not None:
             said = process.stderr.read().decode().strip() if process.stderr else ""
             raise SandboxError(said or f"exit code {process.returncode}")
-        for child in psutil.Process(process.pid).children(recursive=True):
-            if child.name() == "sleep":
-                return child.pid
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended in this very moment
+            for child in psutil.Process(process.pid).children(recursive=True):
+                if child.name() == "sleep":
+                    return child.pid
         time.sleep(0.01)
-    raise SandboxError("no namespaces within 5 s")
+    raise SandboxError(f"no namespaces within {_MADE_WITHIN_S:g} s")
 
 
 # -- nothing ------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ A pod being deleted gets SIGTERM, its grace period, then SIGKILL, and is deleted
 """
 
 import asyncio
+import contextlib
 import logging
 import shutil
 import signal
@@ -15,9 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gangsched.kube.errors import KubeError
 from gangsched.kube.quantities import quantity
 from gangsched.local.agent import spec as pods
 from gangsched.local.agent.container import Run, timestamp
+from gangsched.local.agent.reporter import Reporter
 from gangsched.local.agent.root import Mount
 from gangsched.local.agent.runs import Runs
 from gangsched.local.agent.sandbox import Pod, PodPlace, SandboxError, Sandboxes
@@ -29,34 +32,8 @@ _RESTART_S = 1.0
 _RESTART_MAX_S = 30.0
 _RETRY_S = 2.0
 _GRACE_S = 30.0
-
-
-class Reporter:
-    """What a worker tells the API; the agent implements it."""
-
-    async def status(self, pod: Json, status: Json) -> None:
-        """Write the pod's status."""
-        raise NotImplementedError
-
-    async def event(self, pod: Json, reason: str, message: str, kind: str = "Warning") -> None:
-        """Write an Event about the pod."""
-        raise NotImplementedError
-
-    async def objects(self, pod: Json) -> Objects:
-        """Fetch what the pod refers to."""
-        raise NotImplementedError
-
-    async def claim(self, pod: Json, name: str) -> Path:
-        """Return the folder of a volume claim."""
-        raise NotImplementedError
-
-    async def token(self, pod: Json, source: Json) -> bytes:
-        """Fetch a service account token for a projected volume."""
-        raise NotImplementedError
-
-    async def deleted(self, pod: Json) -> None:
-        """Delete the pod's object for good."""
-        raise NotImplementedError
+_LAST_WORDS_S = 1.0
+"""How long a pod that ends may take to say so by itself."""
 
 
 @dataclass(slots=True)
@@ -76,6 +53,7 @@ class Worker:
     _objects: Objects = field(default_factory=lambda: Objects({}))
     _mounts: dict[str, Path] = field(default_factory=dict)
     _conditions: dict[str, Json] = field(default_factory=dict)
+    _telling: asyncio.Lock = field(default_factory=asyncio.Lock)
     _started: str = ""
     _stopping: bool = False
     _deleting: bool = False
@@ -117,7 +95,7 @@ class Worker:
         self._ended = "Failed"
         message = "Pod was active on the node longer than the specified deadline"
         status = self._status("Failed") | {"reason": "DeadlineExceeded", "message": message}
-        await self.reporter.status(self.pod, status)
+        await self._tell(status)
         if self._sandbox is not None:
             self._sandbox.close()
 
@@ -157,7 +135,7 @@ class Worker:
         await self._end(grace_s)
         well = all(c.well for c in self._containers if not c.init)
         phase = self._ended or ("Succeeded" if well else "Failed")
-        await self.reporter.status(self.pod, self._status(phase))
+        await self._report(phase)
         self.close()
         await self.reporter.deleted(self.pod)
 
@@ -175,11 +153,15 @@ class Worker:
         for run in runs:
             run.kill()
         if self._task is not None:
-            await asyncio.wait([self._task], timeout=1.0)
+            await asyncio.wait([self._task], timeout=_LAST_WORDS_S)
             self._task.cancel()
 
     def close(self) -> None:
-        """End every process and remove the pod's files."""
+        """End every process for good and remove the pod's files."""
+        self._stopping = True
+        for ahead in (self._task, self._deadline):
+            if ahead is not None:
+                ahead.cancel()
         for container in self._containers:
             if container.run is not None:
                 container.run.kill()
@@ -225,13 +207,14 @@ class Worker:
         while not self._stopping:
             try:
                 await step()
-            except (PodError, SandboxError, OSError) as error:
+            except (PodError, SandboxError, KubeError, OSError) as error:
                 reason = error.reason if isinstance(error, PodError) else "FailedCreatePodSandBox"
                 for container in self._containers:
                     container.waiting = (reason, str(error))
                 if str(error) != said:
                     said = str(error)
-                    await self.reporter.event(self.pod, reason, said)
+                    with contextlib.suppress(KubeError):  # the pod's status says it too
+                        await self.reporter.event(self.pod, reason, said)
                     await self._report("Pending")
                 await asyncio.sleep(_RETRY_S)
             else:
@@ -365,7 +348,18 @@ class Worker:
         return "Running" if begun else "Pending"
 
     async def _report(self, phase: str) -> None:
-        await self.reporter.status(self.pod, self._status(phase))
+        await self._tell(self._status(phase))
+
+    async def _tell(self, status: Json) -> None:
+        """Tell the API how the pod is, one status after another.
+
+        A call that is broken off may yet be carried out: nothing newer is told before its answer.
+        """
+        await asyncio.shield(asyncio.ensure_future(self._tell_in_turn(status)))
+
+    async def _tell_in_turn(self, status: Json) -> None:
+        async with self._telling:
+            await self.reporter.status(self.pod, status)
 
     def _condition(self, kind: str, status: str) -> Json:
         before = self._conditions.get(kind)
