@@ -1,8 +1,8 @@
 """Train under torchrun with as many workers as there are: they may leave and come at any time.
 
-torchrun starts this anew whenever the number of workers changes. Every step is saved before its
-loss is told, so that the curve of all runs together has no gap. CHECKPOINT names a file on a
-volume that all workers share.
+torchrun starts this anew whenever the number of workers changes. The loss of every step is told
+before the step is saved: who is stopped in between tells it twice, so that the curve of all runs
+together has no gap. CHECKPOINT names a file on a volume that all workers share.
 """
 
 import os
@@ -45,11 +45,11 @@ def main() -> None:
         mean = loss.detach().clone()
         dist.all_reduce(mean)
         if rank == 0:
+            print(f"step {step} loss {mean.item() / size:.6f} workers {size}", flush=True)
             state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
             fresh = CHECKPOINT.with_suffix(".new")
             torch.save({**state, "step": step + 1}, fresh)
             fresh.rename(CHECKPOINT)  # whole or not at all
-            print(f"step {step} loss {mean.item() / size:.6f} workers {size}", flush=True)
         time.sleep(PAUSE_S)
     dist.destroy_process_group()
 
