@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from kubernetes.client import ApiException
 from waiting import patience_s
 
 GUIDES = Path(__file__).parents[3] / "shared" / "seeds"
@@ -40,7 +41,7 @@ def test_pytorch_simple_runs_unchanged(laptop, training):
 @needs_guides
 @needs_torch
 def test_master_and_workers_with_their_config_map(laptop, training):
-    """The guide's own job, unchanged; its script with the two lines a CPU needs changed."""
+    """The guide's own job, unchanged; its script as a CPU needs it, and with less to do."""
     (path,) = GUIDES.glob("000_*.txt")
     script = re.search(r"```python\n# train_ddp.py\n(.*?)```", path.read_text(), re.DOTALL)[1]
     for old, new in (
@@ -50,6 +51,7 @@ def test_master_and_workers_with_their_config_map(laptop, training):
         ("num_workers=2", "num_workers=0"),
         ("/workspace/model.pt", "/tmp/model.pt"),
         ("num_epochs = 10", "num_epochs = 2"),
+        ("size=10000", "size=512"),
     ):
         assert old in script
         script = script.replace(old, new)
@@ -101,6 +103,7 @@ def test_a_resource_quota_never_leaves_half_a_gang(laptop, training):
     laptop.core.patch_namespaced_resource_quota(
         "training-quota", training, {"spec": {"hard": {"requests.nvidia.com/gpu": "1"}}}
     )
+    laptop.wait(lambda: _is_too_much(laptop, training), "the API server to know the quota")
     text = blocks("000")["elastic-pytorch-job.yaml"]
     laptop.kubectl("apply", "-f", "-", stdin=text)
     laptop.wait(
@@ -112,6 +115,18 @@ def test_a_resource_quota_never_leaves_half_a_gang(laptop, training):
         30,
     )
     laptop.stays(lambda: not laptop.bound(training), 2, "half a gang")
+
+
+def _is_too_much(laptop, namespace) -> bool:
+    """Tell whether the quota keeps out a pod of two GPUs: a controller reads it first."""
+    amounts = {"nvidia.com/gpu": "2", "memory": "1Gi"}
+    container = {"name": "c", "image": "x", "resources": {"limits": amounts, "requests": amounts}}
+    pod = {"metadata": {"name": "probe"}, "spec": {"containers": [container]}}
+    try:
+        laptop.core.create_namespaced_pod(namespace, pod, dry_run="All")
+    except ApiException as error:
+        return "exceeded quota" in error.body
+    return False
 
 
 RESNET = """

@@ -120,6 +120,7 @@ def test_a_trial_of_the_guides_experiment_is_a_gang_of_one(cluster, namespace):
 
 
 @needs_guides
+@pytest.mark.by("extender")  # nothing is bound
 def test_what_the_guides_run_beside_jobs_is_accepted(cluster):
     found = {n: t for n, t in blocks("002").items() if "mlflow" in n}
     assert found
