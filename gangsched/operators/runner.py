@@ -115,11 +115,12 @@ async def _run(
     settings.watching.server_timeout = 300
     more = known.watches() if TRAINJOB in controllers else []
     async with watched(client, controllers, more) as watching:
-        operator = asyncio.create_task(
-            kopf.operator(registry=registry, settings=settings, clusterwide=True, standalone=True)
+        # Not kopf.operator(): told to stop, that waits 5 s for whatever else runs in this loop.
+        operator = await kopf.spawn_tasks(
+            registry=registry, settings=settings, clusterwide=True, standalone=True
         )
         queues = [known.labelling, *controllers.values()]
-        tasks = [operator, *(asyncio.create_task(one.run()) for one in queues)]
+        tasks = [*operator, *(asyncio.create_task(one.run()) for one in queues)]
         try:
             done, _ = await asyncio.wait([*tasks, watching], return_when=asyncio.FIRST_COMPLETED)
             for task in done:
