@@ -91,6 +91,11 @@ class Cluster:
             self.custom.delete_collection_namespaced_custom_object(
                 group, version, name, plural(kind)
             )
+        # Their controllers would make the pods anew that are deleted next.
+        client.BatchV1Api(self.api).delete_collection_namespaced_job(
+            name, propagation_policy="Background"
+        )
+        client.AppsV1Api(self.api).delete_collection_namespaced_stateful_set(name)
         self.core.delete_collection_namespaced_pod(name, grace_period_seconds=0)
         for group, version in (("gangsched.io", "v1beta1"), ("scheduling.x-k8s.io", "v1alpha1")):
             self.custom.delete_collection_namespaced_custom_object(
