@@ -176,7 +176,6 @@ def test_a_stateful_set_in_order_does_not_wait_for_pods_that_come_later(cluster,
     body = cluster.yaml(stateful("OrderedReady"))
     cluster.kubectl("create", "-n", namespace, "-f", "-", stdin=body)
     cluster.wait_placed(namespace, "set-", 3)
-    cluster.kubectl("delete", "-n", namespace, "statefulset/set")
 
 
 def test_a_parallel_stateful_set_is_a_gang(cluster, namespace):
@@ -184,7 +183,6 @@ def test_a_parallel_stateful_set_is_a_gang(cluster, namespace):
     cluster.kubectl("create", "-n", namespace, "-f", "-", stdin=body)
     cluster.wait_event(namespace, "LargerThanCluster", name="set")
     assert not cluster.bound(namespace)
-    cluster.kubectl("delete", "-n", namespace, "statefulset/set")
 
 
 PLAIN = {
@@ -238,6 +236,7 @@ RAY_CRD = {
 """KubeRay's definition without its schema; its operator is not here, so the test makes its pods."""
 
 
+@pytest.mark.by("extender")  # how many there are is read off the RayCluster whoever binds
 def test_head_and_workers_of_a_ray_cluster_start_together(cluster, namespace):
     cluster.kubectl("apply", "-f", "-", stdin=cluster.yaml(RAY_CRD))
     patience = f"--timeout={patience_s(30):.0f}s"

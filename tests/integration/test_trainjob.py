@@ -111,16 +111,16 @@ def test_what_the_guide_shows(cluster, namespace, sdk):
         trainer=CustomTrainer(
             func=train_by_gloo,
             num_nodes=2,
-            resources_per_node={"cpu": 2, "memory": "1Gi"},
+            resources_per_node={"cpu": 1, "memory": "1Gi"},
         ),
         options=[_on_processes_for_the_sdk()],
     )
     running = sdk.wait_for_job_status(name, status={"Running", "Complete"}, timeout=patience_s(60))
     assert [step.name for step in running.steps] == ["node-0", "node-1"]
-    assert {(step.device, step.device_count) for step in running.steps} == {("cpu", "2")}
+    assert {(step.device, step.device_count) for step in running.steps} == {("cpu", "1")}
     sdk.wait_for_job_status(name, timeout=patience_s(120))
     log = "\n".join(sdk.get_job_logs(name, step="node-0"))
-    assert "ranks 4 sum 10.0 node 0" in log
+    assert "ranks 2 sum 3.0 node 0" in log
     assert [job.name for job in sdk.list_jobs()] == [name]
     assert sdk.get_job(name).status == "Complete"
     assert conditions(cluster, namespace, name) == [COMPLETE]

@@ -38,22 +38,12 @@ def runtimes(request, laptop):
     """The runtimes of one version, in the cluster; ours are back afterwards."""
     folder = download(request.param) / "manifests" / "base" / "runtimes"
     files = [p for p in sorted(folder.rglob("*.yaml")) if p.name != "kustomization.yaml"]
-    found = {}
-    for path in files:
-        laptop.kubectl(
-            "apply",
-            "--server-side",
-            "--force-conflicts",
-            "--validate=strict",
-            "--field-manager=kubectl",
-            "-f",
-            str(path),
-        )
-        for document in yaml.safe_load_all(path.read_text()):
-            found[document["metadata"]["name"]] = document
+    applied = ("apply", "--server-side", "--force-conflicts", "--validate=strict")
+    laptop.kubectl(*applied, "--field-manager=kubectl", *(f"--filename={path}" for path in files))
+    documents = [one for path in files for one in yaml.safe_load_all(path.read_text())]
+    found = {document["metadata"]["name"]: document for document in documents}
     yield found
-    for name in found:
-        laptop.kubectl("delete", "clustertrainingruntime", name)
+    laptop.kubectl("delete", "clustertrainingruntime", *found)
     laptop.kubectl("apply", "-f", str(ROOT / "manifests" / "runtimes" / "runtimes.yaml"))
 
 
@@ -118,8 +108,8 @@ def test_the_sdk_lists_them_with_their_frameworks(laptop, home, runtimes):
 def test_two_nodes_train_on_the_torch_runtime(laptop, home, runtimes):
     script = 'test "$PET_NNODES" = 2 && echo "node $PET_NODE_RANK at $PET_MASTER_ADDR"'
     train(laptop, home, "t", "torch-distributed", 2, ["sh", "-c", script])
-    laptop.wait(lambda: state(laptop, home, "t") & {"Complete", "Failed"}, "its end", 60)
-    assert state(laptop, home, "t") == {"Complete"}
+    # It may be Failed for a moment: until it is known that the runtime is there again.
+    laptop.wait(lambda: state(laptop, home, "t") == {"Complete"}, "its end", 60)
     pods = laptop.core.list_namespaced_pod(home).items
     logs = {laptop.kubectl("logs", "-n", home, pod.metadata.name) for pod in pods}
     assert logs == {f"node {rank} at t-node-0-0.t\n" for rank in (0, 1)}
