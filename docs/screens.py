@@ -1,4 +1,4 @@
-"""Pictures of the terminal and of the dashboards, from the day that test_monitoring lives through.
+"""Pictures of the terminal and of the dashboards, from the day that test_predictions lives through.
 
 `python docs/screens.py` starts a control plane with Prometheus and takes about four minutes. The
 dashboards' panels are drawn from their own queries: Grafana is not needed, and not shown.
@@ -28,7 +28,8 @@ mpl.use("Agg")
 from cluster import Cluster  # noqa: E402 -- found by the path above
 from conftest import a_plane  # noqa: E402
 from matplotlib import pyplot as plt  # noqa: E402
-from test_monitoring import DASHBOARDS, NODES, declare, live_through  # noqa: E402
+from test_monitoring import DASHBOARDS  # noqa: E402
+from test_predictions import NODES, SETTINGS, declare, live_through  # noqa: E402
 
 from gangsched.local.nodes import NodeFile  # noqa: E402
 from gangsched.local.plane import Options, Plane, environment  # noqa: E402
@@ -65,7 +66,7 @@ def main() -> None:
     OUT.mkdir(exist_ok=True)
     config = ROOT / "build" / "day.yaml"
     config.parent.mkdir(exist_ok=True)
-    config.write_text("forecast_interval_s: 0.5\nreplan_s: 1\naudit_interval_s: 1\n")
+    config.write_text(SETTINGS)
     (ROOT / "build" / "night-run.yaml").write_text(LATER)
     flags = (("gangsched", f"--config {config}"),)
     options = Options(binding="direct", flags=flags, monitoring=True)

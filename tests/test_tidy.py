@@ -54,7 +54,7 @@ MAY_LOOK = {
     "waiting.py": "it waits for all others",
     "steady.py": "it tells how long each run took",
     "fuzz/run.py": "it runs for as many minutes as it is told",
-    "integration/test_monitoring.py": "its jobs come by the clock of its day",
+    "integration/test_predictions.py": "its jobs come by the clock of its day",
     "sim/test_chaos_parts.py": "a clock that is off is what it tests",
 }
 
