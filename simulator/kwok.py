@@ -8,6 +8,7 @@ theirs counts `faster` seconds.
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ _JOBS = "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs"
 _OURS = "/apis/gangsched.io/v1beta1"
 _NAME_LABEL = "training.kubeflow.org/job-name"
 _SLACK_S = 120.0
-"""How long after its last expected end a run is given up."""
+"""A run is given up when no job ended for so long, and for as long as the longest of them runs."""
 
 
 class _Meta(msgspec.Struct):
@@ -183,19 +184,24 @@ async def _run(
             creating.add(asyncio.create_task(client.create(_JOBS, manifest(job, faster))))
             progress(f"{number + 1} of {len(jobs)} jobs came, {seen.left} have not ended")
         await asyncio.gather(*creating)
-        longest_s = sum(job.runtime_s for job in jobs) / faster
-        give_up_s = time.monotonic() + longest_s + _SLACK_S
-        while seen.left and time.monotonic() < give_up_s:
-            seen.changed.clear()
-            progress(f"{seen.left} jobs have not ended")
-            try:
-                await asyncio.wait_for(seen.changed.wait(), 5.0)
-            except TimeoutError:
-                continue
+        longest_s = max((job.runtime_s for job in jobs), default=0.0) / faster
+        await _ended(seen, longest_s + _SLACK_S, progress)
         watching.cancel()
         result.end_s = now_s()
     result.fates = list(fates.values())
     return late_s
+
+
+async def _ended(seen: _Seen, quiet_s: float, progress: Callable[[str], None]) -> None:
+    """Wait until every job has ended, or none of them did for so long."""
+    left, give_up_s = 0, 0.0
+    while seen.left and (seen.left != left or time.monotonic() < give_up_s):
+        if seen.left != left:
+            left, give_up_s = seen.left, time.monotonic() + quiet_s
+        seen.changed.clear()
+        progress(f"{seen.left} jobs have not ended")
+        with suppress(TimeoutError):
+            await asyncio.wait_for(seen.changed.wait(), 5.0)
 
 
 async def _declare(

@@ -217,18 +217,24 @@ class Restarts:
 
     async def _forecasts(self, name: str, count: int) -> None:
         """Wait for so many more forecasts of a scheduler: what is found is written between them."""
-        begun = await self._figure(name)
+        begun: float | None = None
 
         async def made() -> bool:
-            return await self._figure(name) >= begun + count
+            nonlocal begun
+            figure = await self._figure(name)
+            if figure is None:  # it does not answer now: that says nothing of its forecasts
+                return False
+            begun = figure if begun is None else begun
+            return figure >= begun + count
 
         await self._until(made, f"{name} to predict starts")
 
-    async def _figure(self, name: str) -> float:
+    async def _figure(self, name: str) -> float | None:
+        """Return how many forecasts a scheduler has made, or None where it does not answer."""
         for line in (await self._asked(name, "metrics")).splitlines():
             if line.startswith(_FORECASTS):
                 return float(line.split()[1])
-        return 0.0
+        return None
 
     async def _leader(self) -> str:
         found: list[str] = []

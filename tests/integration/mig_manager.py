@@ -66,6 +66,8 @@ class MigManager(threading.Thread):
     def _in_use(self, name: str, offered: dict[str, int]) -> None:
         pods = self.core.list_pod_for_all_namespaces(field_selector=f"spec.nodeName={name}").items
         for pod in pods:
+            if pod.status.phase in ("Succeeded", "Failed"):
+                continue  # it holds nothing any more
             for container in pod.spec.containers:
                 for resource, amount in (container.resources.requests or {}).items():
                     if resource.startswith("nvidia.com/") and offered.get(resource, 0) < int(

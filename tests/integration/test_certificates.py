@@ -16,7 +16,6 @@ from waiting import until
 
 from gangsched.kube.certificates import due, issue
 from gangsched.local import components
-from gangsched.local.network import free_ports
 
 HOST = "127.0.0.1"
 OURS = "asks-with-a-certificate"
@@ -101,7 +100,6 @@ def scheduler(laptop, folder, port):
     }
     path = folder / "config.yaml"
     path.write_text(yaml.safe_dump(config))
-    (secure,) = free_ports(1)
     binary = components.program("kube-scheduler")
     command = [
         str(binary),
@@ -110,7 +108,7 @@ def scheduler(laptop, folder, port):
         "--bind-address",
         HOST,
         "--secure-port",
-        str(secure),
+        "0",  # it serves nothing, and needs no port
     ]
     with (folder / "log").open("w") as log, subprocess.Popen(command, stderr=log) as process:
         try:

@@ -70,6 +70,7 @@ UNUSED: dict[Right, str] = {
         for verb in ("create", "get", *(["delete"] if kind == "trainjobs" else []))
     },
     ("kubeflow.org", "trials", "get"): _EXISTS,
+    ("kubeflow.org", "trials", "patch"): "trials that run still when their Experiment is over",
     ("kubeflow.org", "experiments", "get"): "an Experiment one of whose Trials went: is it there?",
     ("kubeflow.org", "experiments/finalizers", "update"): _OWNERS,
     ("kubeflow.org", "trials/finalizers", "update"): _OWNERS,
