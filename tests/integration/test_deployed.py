@@ -4,6 +4,7 @@ The Deployments' own pods run under their service accounts, with RBAC on and res
 security; kube-scheduler reaches the leader by its Service, with mutual TLS.
 """
 
+import asyncio
 import json
 import tarfile
 from pathlib import Path
@@ -15,6 +16,10 @@ from conftest import PROCESS, a_plane
 from pages import Shell
 from waiting import patience_s
 
+from gangsched.cli import support_bundle
+from gangsched.config import ConfigError
+from gangsched.doctor import Finding, examine
+from gangsched.kube.client import KubeClient
 from gangsched.local.nodes import NodeFile
 from gangsched.local.plane import Options
 
@@ -259,16 +264,20 @@ def test_the_doctor_finds_what_is_broken(deployed, home):
     role = deployed.json("get", "clusterrole", "gangsched")
     deployed.kubectl("delete", "clusterrole", "gangsched")
 
-    def found() -> str:
-        """Return what is said once the API server has heard that the role is gone."""
-        code, said = deployed.gangsched("doctor")
-        return said if code == 1 and "the account may not" in said else ""
+    async def examined() -> list[Finding]:
+        async with KubeClient(deployed.plane.kubeconfig) as client:
+            return await examine(client)
+
+    def missed() -> list[str]:
+        """Return what mends it, once the API server has heard that the role is gone."""
+        found = [one for one in asyncio.run(examined()) if one.level == "fail"]
+        return [one.mend for one in found if "the account may not" in one.said]
 
     try:
-        said = deployed.wait(found, "the doctor to miss the rights")
+        (mend,) = deployed.wait(missed, "the doctor to miss the rights")
     finally:
         deployed.kubectl("create", "-f", "-", stdin=json.dumps(_fresh(role)))
-    assert "kubectl apply --server-side -k manifests/overlays/extender" in said
+    assert mend.startswith("kubectl apply --server-side -k manifests/overlays/extender")
 
 
 def _fresh(body: dict) -> dict:
@@ -300,9 +309,8 @@ def test_a_support_bundle_has_no_secrets_and_no_names(deployed, home, tmp_path):
     whole = "\n".join(files.values())
     for word in ("topsecret", "hidden-model", home, "PRIVATE KEY", "eyJ"):
         assert word not in whole
-    code, said = deployed.gangsched("support-bundle", str(out))
-    assert code == 2
-    assert "exists; a bundle goes to a new file" in said
+    with pytest.raises(ConfigError, match="exists; a bundle goes to a new file"):
+        support_bundle(out)
 
 
 def test_the_page_installs_and_upgrades(deployed, home, tmp_path):

@@ -125,7 +125,7 @@ def test_a_rolling_upgrade_with_gangs_in_every_state(cluster):
     cluster.core.delete_namespaced_pod("gone-0", namespace, grace_period_seconds=0)
     _gang(cluster, namespace, "waits", 3)
     cluster.apply(namespace, JOB % ("job-waits", 4, 8))
-    _gang(cluster, namespace, "never", 50)
+    _gang(cluster, namespace, "never", 5)
     _group(cluster, namespace, "empty", 2)
     cluster.wait(lambda: cluster.phase(namespace, "waits") == "Pending", "a gang that waits")
     cluster.wait(lambda: cluster.phase(namespace, "job-waits"), "a job that waits")
