@@ -125,8 +125,16 @@ class Beside:
     def _stretched(
         self, drawn: Mapping[GangId, Prediction], now_s: float
     ) -> dict[GangId, Prediction]:
-        """Return what is to be told, and have it compared with when gangs do start."""
+        """Return what is to be told, and have it compared with when gangs do start.
+
+        Whoever started meanwhile is told nothing: nobody would take it back.
+        """
         engine = self._scheduler.engine
+        drawn = {
+            gang: one
+            for gang, one in drawn.items()
+            if (now := engine.gangs.get(gang)) is not None and now.plannable()
+        }
         starts = engine.history.starts
         told = stretched(drawn, starts.punctuality(now_s), now_s)
         starts.told(ranges(drawn), now_s, engine.gangs)

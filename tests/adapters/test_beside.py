@@ -1,14 +1,15 @@
 """Work beside scheduling: it may fail, and is begun anew; the engine may not."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
-from builders import POLICIES, node
+from builders import POLICIES, gang, needs, node, plan, pod
 from prometheus_client import generate_latest
-from waiting import patience_s
+from waiting import patience_s, until_async
 
 from gangsched.config import SchedulerConfig
-from gangsched.core.facts import NodeSeen
+from gangsched.core.facts import GangSeen, NodeSeen
 from gangsched.core.forecast import Prediction
 from gangsched.core.runtime import Source
 from gangsched.kube.errors import EngineError
@@ -85,6 +86,29 @@ def test_what_a_gang_was_told_first_is_forgotten_with_it(scheduler):
     beside = scheduler.beside
     beside._remember({"ns/gone": Prediction("ns/gone", 1, 5.0, 5.0, 5.0, Source.LEARNT)})
     assert beside.first_told_s == {}
+
+
+async def test_who_starts_while_starts_are_predicted_is_told_none(scheduler, monkeypatch):
+    """What a running gang is told would stand on it for ever."""
+    scheduler.observe(NodeSeen(node("n")))
+    for name, gpus in (("starts", 1), ("waits", 9)):
+        scheduler.observe(GangSeen(gang(name, 1)))
+        scheduler.observe(pod(f"{name}-0", name, needs(gpus)))
+
+    async def think(_, __, snapshot) -> dict[str, Prediction]:
+        plan(scheduler.engine)
+        found = [one.gang.id for one in snapshot.waiting]
+        return {one: Prediction(one, 1, 5.0, 5.0, 5.0, Source.LEARNT) for one in found}
+
+    told = []
+    monkeypatch.setattr(scheduler.thinking, "think", think)
+    status = SimpleNamespace(expect=lambda found, _: told.append(set(found)))
+    monkeypatch.setattr(scheduler, "status", status)
+    predicting = asyncio.create_task(scheduler.beside._predict_on())
+    await until_async(lambda: told or predicting.done(), "the forecast to end")
+    predicting.cancel()
+    assert told == [{"ns/waits"}]
+    assert set(scheduler.beside.first_told_s) == {"ns/waits"}
 
 
 async def test_queues_are_told_who_is_next_once_that_is_known(scheduler, monkeypatch):
