@@ -119,6 +119,7 @@ async def test_queues_are_told_who_is_next_once_that_is_known(scheduler, monkeyp
         began.set()
 
     monkeypatch.setattr("gangsched.kube.beside._LOOK_S", 0.0)
+    monkeypatch.setattr("gangsched.kube.beside._KNOWN_S", 3600.0)
     monkeypatch.setattr(scheduler.queue_status, "run", run)
     wants = [True]
     monkeypatch.setattr(scheduler.engine, "wants_plan", lambda: wants[0])

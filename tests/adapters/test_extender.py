@@ -26,7 +26,7 @@ from gangsched.metrics import Metrics
 def scheduler():
     """A scheduler that knows one node and a pod reserved for it; it never calls an API."""
     made = Scheduler(None, SchedulerConfig(), POLICIES, Metrics())
-    made.binding = Extender(made, barrier_s=0.1)
+    made.binding = Extender(made, barrier_s=3600.0)
     made.engine.observe(f.NodeSeen(node("n1")), 0.0)
     made.engine.observe(f.GangSeen(gang("g", 1)), 0.0)
     made.engine.observe(pod("a", "g"), 0.0)
@@ -104,8 +104,9 @@ async def test_bind_refuses_another_node(scheduler):
 
 
 @pytest.fixture
-def planned(scheduler):
+def planned(scheduler, monkeypatch):
     """Return the scheduler with a gang of two that has its room, and no pod yet."""
+    monkeypatch.setattr(server, "_SEEN_S", 3600.0)
     scheduler.engine.observe(f.PodGone(PodUid("a")), 0.0)
     scheduler.engine.observe(f.GangGone(GangId("ns/g")), 0.0)
     scheduler.engine.observe(f.GangSeen(templated("p", 2, needs(4))), 0.0)

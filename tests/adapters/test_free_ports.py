@@ -35,6 +35,7 @@ def test_no_port_is_one_that_the_kernel_gives_to_connections(
 
 
 def test_a_port_is_given_again_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network, "_is_free", lambda _: True)  # whoever listens there by now
     ports = set(network.free_ports(3))
     monkeypatch.setattr(network, "_LOWEST", min(ports))
     monkeypatch.setattr(network, "_first_ephemeral", lambda: min(ports) + 1)
@@ -45,12 +46,12 @@ def test_a_port_is_given_again_after_its_time(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_port_with_a_listener_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    (port, _) = network.free_ports(2)
-    monkeypatch.setattr(network, "_KEPT_S", 0.0)
-    monkeypatch.setattr(network, "_LOWEST", port)
-    monkeypatch.setattr(network, "_first_ephemeral", lambda: port + 1)
-    with socket.create_server(("127.0.0.1", port)), pytest.raises(OSError, match="found 0"):
-        network.free_ports(1)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        monkeypatch.setattr(network, "_LOWEST", port)
+        monkeypatch.setattr(network, "_first_ephemeral", lambda: port + 1)
+        with pytest.raises(OSError, match="found 0"):
+            network.free_ports(1)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", '{"15000": "soon"}'])

@@ -10,6 +10,7 @@ from waiting import until_async
 from gangsched.config import SchedulerConfig
 from gangsched.core import facts as f
 from gangsched.core import orders as o
+from gangsched.core.engine import Limits
 from gangsched.core.gangs import State
 from gangsched.kube.binding import Direct
 from gangsched.kube.errors import Conflict, NotFound
@@ -33,6 +34,7 @@ class World:
         self.binder = VolumeBinder(scheduler, self)
         scheduler.binding = Direct(scheduler.pods, scheduler.observe, self.binder)
         scheduler.engine.beyond_is_judged = False
+        scheduler.engine.limits = Limits(barrier_s=3600.0)  # time is only up where a test says so
         self.there = {kind: receiver for kind, (_, receiver, _) in watched(scheduler).items()}
         self.there |= {"Pod": PodsSeen(scheduler), "PodGroup": PodGroups(scheduler)}
         self.objects: dict[tuple[str, str], dict] = {}

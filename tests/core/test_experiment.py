@@ -456,7 +456,7 @@ def test_places_are_found_in_time_that_grows_with_the_text():
         input=json.dumps(template),
         text=True,
         check=True,
-        timeout=patience_s(5),
+        timeout=patience_s(60),
     )
 
 
@@ -570,7 +570,7 @@ def test_a_line_that_expressions_are_slow_on_is_cut():
         "from gangsched.operators.search.collect import read; "
         "read('a' * 2**20, ['x'], [r'(a)(?:a*(b))?'])"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=patience_s(5))
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=patience_s(60))
 
 
 class Pods:

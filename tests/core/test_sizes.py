@@ -88,7 +88,7 @@ def test_sixty_four_kinds_of_pods_are_planned():
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
-        timeout=patience_s(20),
+        timeout=patience_s(60),
         check=True,
     )
     assert done.stdout.strip() == "1"
