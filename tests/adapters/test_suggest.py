@@ -38,10 +38,10 @@ SEARCHES = [name for name in ALGORITHMS if name != "grid"]
 def test_points_are_in_the_space_and_on_its_steps(algorithm):
     asked = spec(algorithm, RATE, BATCH, DROP, NAME, DEPTH, WIDE)
     tried: list[Tried] = []
-    for _ in range(4):
-        points = suggest(asked, tried, 4, "u")
-        assert len(points) == 4
-        assert points == suggest(asked, tried, 4, "u")
+    for count in (4, 4, 4, 2):  # the last are those that cost: they follow from what was learnt
+        points = suggest(asked, tried, count, "u")
+        assert len(points) == count
+        assert points == suggest(asked, tried, count, "u")
         for point in points:
             assert list(point) == ["rate", "batch", "drop", "name", "depth", "wide"]
             steps = float(point["rate"]) / 0.0001
@@ -54,7 +54,7 @@ def test_points_are_in_the_space_and_on_its_steps(algorithm):
             assert point["depth"] in ("1", "2", "5")
             assert 1e-6 <= float(point["wide"]) <= 1
         states = ("done", "running", "failed", "done")
-        for point, state in zip(points, states, strict=True):
+        for point, state in zip(points, states, strict=False):
             value = float(point["drop"]) if state == "done" else None
             tried.append(Tried(point, state, value))
     assert len({tuple(one.assignments.values()) for one in tried}) == len(tried)
@@ -130,16 +130,18 @@ def test_a_grid_needs_steps():
         suggest(spec("grid", DROP), [], 1, "u")
 
 
-@pytest.mark.parametrize("algorithm", ["tpe", "multivariate-tpe", "bayesianoptimization"])
+@pytest.mark.parametrize(
+    ("algorithm", "rounds"), [("tpe", 12), ("multivariate-tpe", 12), ("bayesianoptimization", 7)]
+)
 @pytest.mark.parametrize("kind", ["maximize", "minimize"])
-def test_what_learns_comes_closer_than_chance(algorithm, kind):
-    """Two dozen points of a bowl in two dimensions."""
+def test_what_learns_comes_closer_than_chance(algorithm, rounds, kind):
+    """Two dozen points of a bowl in two dimensions, and fewer of what takes a second for each."""
 
     def best(name: str) -> float:
         parameters = [(n, "double", {"min": "-5", "max": "5"}) for n in ("x", "y")]
         asked = spec(name, *parameters, kind=kind, random_state="7")
         tried: list[Tried] = []
-        for _ in range(12):
+        for _ in range(rounds):
             for point in suggest(asked, tried, 2, "u"):
                 off = (float(point["x"]) - 2) ** 2 + (float(point["y"]) + 1) ** 2
                 tried.append(Tried(point, "done", off if kind == "minimize" else -off))
