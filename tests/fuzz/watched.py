@@ -2,13 +2,17 @@
 
 import faulthandler
 import resource
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 from waiting import patience_s
 
 QUICK_S = 10.0
-"""How long one input may take on a quick machine; far more than any does."""
+"""How long one input may compute on a quick machine; far more than any does."""
+
+_STANDS_S = 300.0
+"""How long one may take that computes nothing: it waits for something, not for a processor."""
 
 MIB = 2**20
 MEMORY_MIB = 256
@@ -28,11 +32,14 @@ def bound_memory() -> None:
 
 def arm() -> None:
     """Have the process end with the stack of every thread, unless it is told again in time."""
-    faulthandler.dump_traceback_later(patience_s(QUICK_S), exit=True)
+    faulthandler.register(signal.SIGPROF, chain=True)  # whose own action is to end the process
+    signal.setitimer(signal.ITIMER_PROF, patience_s(QUICK_S))
+    faulthandler.dump_traceback_later(patience_s(_STANDS_S), exit=True)
 
 
 def disarm() -> None:
     """Let everything take as long as it likes."""
+    signal.setitimer(signal.ITIMER_PROF, 0.0)
     faulthandler.cancel_dump_traceback_later()
 
 
