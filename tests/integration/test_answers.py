@@ -22,7 +22,7 @@ __all__ = ["queue"]  # a fixture
 
 KWOK = {"gangsched.io/node-kind": "kwok"}
 HOUR_S = 3600
-SHORT_S = 600
+SHORT_S = 1500
 LONG_S = 10 * HOUR_S
 STALE_S = 20.0
 """A forecast is made every ten seconds."""
