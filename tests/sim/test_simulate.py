@@ -13,6 +13,7 @@ import yaml
 from pages import Shell
 from waiting import patience_s
 
+from gangsched import cli
 from simulator.results import figures
 from simulator.run import run
 from simulator.scenario import load, parse
@@ -36,10 +37,10 @@ SMALL = {
 }  # fmt: skip
 
 
-def gangsched(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the command as a user does."""
+def python(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a program in a process of its own."""
     return subprocess.run(
-        [sys.executable, "-m", "gangsched", *words],
+        [sys.executable, *words],
         env=os.environ | {"COLUMNS": "80"} | environment,
         capture_output=True,
         text=True,
@@ -49,16 +50,31 @@ def gangsched(*words: str, **environment: str) -> subprocess.CompletedProcess[st
 
 
 @pytest.fixture
+def gangsched(monkeypatch, capfd):
+    """Return the command, run in this process: its exit code and what it said."""
+
+    def run_it(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["gangsched", *words])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        said = capfd.readouterr()
+        return ended.value.code, said.out, said.err
+
+    return run_it
+
+
+@pytest.fixture
 def path(tmp_path):
     found = tmp_path / "small.yaml"
     found.write_text(yaml.safe_dump(SMALL))
     return found
 
 
-def test_a_comparison_is_written_and_resumed(path, tmp_path):
+def test_a_comparison_is_written_and_resumed(path, tmp_path, gangsched):
     out = tmp_path / "out"
     words = ("simulate", str(path), "--compare", "order=fifo,shortest", "--seeds", "2")
-    done = gangsched(*words, "--out", str(out))
+    done = python("-m", "gangsched", *words, "--out", str(out))
     assert done.returncode == 0, done.stderr
     assert all(len(line) <= 80 for line in done.stdout.splitlines() if "report" not in line)
     assert "order=shortest" in done.stdout
@@ -73,9 +89,9 @@ def test_a_comparison_is_written_and_resumed(path, tmp_path):
     # One run is lost half-way: only that one is done again.
     before = [one.stat().st_mtime_ns for one in runs]
     runs[1].unlink()
-    done = gangsched(*words, "--out", str(out), "-o", "json")
-    assert done.returncode == 0
-    told = json.loads(done.stdout)
+    code, said, _ = gangsched(*words, "--out", str(out), "-o", "json")
+    assert code == 0
+    told = json.loads(said)
     assert told["report"] == str(out / "report.html")
     assert [one["variant"] for one in told["variants"]] == ["order=fifo", "order=shortest"]
     assert {one["seeds"] for one in told["variants"]} == {2}
@@ -85,10 +101,17 @@ def test_a_comparison_is_written_and_resumed(path, tmp_path):
 
 
 def test_the_same_seed_is_the_same_run_whatever_the_hash_seed(path, tmp_path):
+    program = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from simulator.sweep import tasks, variants, work\n"
+        "path, out = map(Path, sys.argv[1:])\n"
+        "list(work(tasks(variants(path, (), ()), (0,), out), 1))\n"
+    )
     tables = []
     for hash_seed in ("1", "2"):
         out = tmp_path / hash_seed
-        done = gangsched("simulate", str(path), "--out", str(out), PYTHONHASHSEED=hash_seed)
+        done = python("-c", program, str(path), str(out), PYTHONHASHSEED=hash_seed)
         assert done.returncode == 0, done.stderr
         tables.append(pq.read_table(out / "small" / "seed-0" / "jobs.parquet"))
     assert tables[0].equals(tables[1])
@@ -121,11 +144,11 @@ def test_a_trace_exported_anew_is_another_scenario(tmp_path):
         (("--set", "queues=[{name: c}]"), "names queue 'a'; the queues are: c, default"),
     ],
 )
-def test_what_is_wrong_is_one_sentence_and_exit_code_2(words, said, path, tmp_path):
-    done = gangsched("simulate", str(path), "--out", str(tmp_path / "out"), *words)
-    assert done.returncode == 2
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
+def test_what_is_wrong_is_one_sentence_and_exit_code_2(words, said, path, tmp_path, gangsched):
+    code, _, error = gangsched("simulate", str(path), "--out", str(tmp_path / "out"), *words)
+    assert code == 2
+    assert said in error
+    assert "Traceback" not in error
 
 
 def test_figures_follow_from_the_jobs(tmp_path):
