@@ -24,7 +24,9 @@ def cluster():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_gcs_server_port_wait_time_s", f"{patience_s(30):.0f}")
         patch.setenv("RAY_worker_register_timeout_seconds", f"{patience_s(60):.0f}")
-        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+        patch.setenv("RAY_gcs_server_request_timeout_seconds", f"{patience_s(60):.0f}")
+        patch.setenv("RAY_health_check_failure_threshold", "1000")  # slow is not dead
+        ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
         yield
         ray.shutdown()
 
