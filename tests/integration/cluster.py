@@ -176,8 +176,11 @@ class Cluster:
         )
 
     def gang(self, namespace, name, members, *, gpus=8, group=None, **pod) -> None:
-        """Create a PodGroup (`group` are further fields of its spec) and its pods."""
-        spec = {"scheduleTimeoutSeconds": int(patience_s(5)), **(group or {})}
+        """Create a PodGroup (`group` are further fields of its spec) and its pods.
+
+        It has all the time to start: one that a busy machine breaks would be planned anew.
+        """
+        spec = {"scheduleTimeoutSeconds": 3600, **(group or {})}
         self.group(namespace, name, members, **spec)
         for index in range(members):
             labels = {"gangsched.io/pod-group": name}

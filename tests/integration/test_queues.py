@@ -5,7 +5,6 @@ import json
 import pytest
 from kubernetes import client
 from kubernetes.watch import Watch
-from terminal import ask
 from test_faults import wait_reason
 from waiting import patience_s
 
@@ -242,20 +241,20 @@ def test_questions_from_the_terminal(cluster, namespace, queue):
     cluster.wait_placed(namespace, "a-", 1)
     cluster.gang(namespace, "b", 1, group={"queue": small})
     wait_reason(cluster, namespace, "QuotaInUse", "b")
-    code, text = ask(cluster, "explain", f"{namespace}/b", "-o", "json")
+    code, text = cluster.gangsched("explain", f"{namespace}/b", "-o", "json")
     found = json.loads(text)
     assert code == 3
     assert found["reason"] == "QuotaInUse"
     assert found["start"]["position"] == 1
     assert found["start"]["expected"] is not None
-    code, text = ask(cluster, "explain", f"{namespace}/a")
+    code, text = cluster.gangsched("explain", f"{namespace}/a")
     assert code == 0
     assert "runs on k-" in text
-    code, text = ask(cluster, "queue", small)
+    code, text = cluster.gangsched("queue", small)
     assert f"{namespace}/b" in text.replace("\n", "")
-    code, text = ask(cluster, "queue", "-o", "yaml")
+    code, text = cluster.gangsched("queue", "-o", "yaml")
     assert small in text
-    code, text = ask(cluster, "what-if", "--quota", f"{small}:nvidia.com/gpu=16", "-o", "json")
+    code, text = cluster.gangsched("what-if", "--quota", f"{small}:nvidia.com/gpu=16", "-o", "json")
     (row,) = [row for row in json.loads(text) if row["gang"] == f"{namespace}/b"]
     assert row["gained_s"] > 100
     (pod,) = cluster.bound(namespace, "a-")
@@ -264,11 +263,11 @@ def test_questions_from_the_terminal(cluster, namespace, queue):
         "it to run",  # KWOK would say so afterwards
     )
     cluster.core.patch_namespaced_pod_status(pod, namespace, {"status": {"phase": "Succeeded"}})
-    code, text = ask(cluster, "explain", f"{namespace}/a")
+    code, text = cluster.gangsched("explain", f"{namespace}/a")
     assert code == 0
     assert "Finished" in text
     assert "1 pod of the gang ended well" in text
-    code, text = ask(cluster, "explain", f"{namespace}/nobody")
+    code, text = cluster.gangsched("explain", f"{namespace}/nobody")
     assert code == 2
     assert "does not exist" in text
 
@@ -289,18 +288,18 @@ spec:
         containers: [{name: main, image: none, resources: {limits: {nvidia.com/gpu: 8}}}]
 """
     )
-    code, text = ask(cluster, "when", str(file), "-n", namespace)
+    code, text = cluster.gangsched("when", str(file), "-n", namespace)
     assert code == 0, text
     assert "there is room for it now" in text
     cluster.gang(
         namespace, "run", 4, group={"expectedRuntimeSeconds": 36_000, "preemptible": False}
     )
     cluster.wait_placed(namespace, "run-", 4)
-    code, text = ask(cluster, "when", str(file), "-n", namespace, "-o", "json")
+    code, text = cluster.gangsched("when", str(file), "-n", namespace, "-o", "json")
     assert code == 3
     assert json.loads(text)["start"]["expected"] is not None
     file.write_text("kind: Deployment\n")
-    code, text = ask(cluster, "when", str(file))
+    code, text = cluster.gangsched("when", str(file))
     assert code == 2
     assert "holds no training job" in text
 

@@ -8,7 +8,6 @@ from cluster import GPU, Cluster
 from conftest import a_plane
 from kubernetes.client.exceptions import ApiException
 from mig_manager import MigManager
-from terminal import ask
 
 from gangsched.local.nodes import NodeFile, NodeGroup
 from gangsched.local.plane import Options
@@ -351,11 +350,11 @@ def test_defrag_shows_which_gang_to_move(racks, space):
     text = message(racks, space, "big", "It would start after moving")
     assert f"moving {space}/x elsewhere" in text
     asked = ("defrag", "--gang", f"{space}/big")
-    code, text = ask(racks, *asked, "--output", "json")
+    code, text = racks.gangsched(*asked, "--output", "json")
     assert code == 0, text
     (move,) = json.loads(text)["moves"]
     assert (move["gang"], move["from"]) == (f"{space}/x", ["a0-0"])
-    code, table = ask(racks, *asked)
+    code, table = racks.gangsched(*asked)
     assert code == 0, table
     assert f"then {space}/big starts" in table
     assert all(len(line) <= 80 for line in table.splitlines())
@@ -366,6 +365,6 @@ def test_defrag_shows_which_gang_to_move(racks, space):
         "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"gangsched.io/pod-group": "x"}}},
     }
     racks.kubectl("apply", "-n", space, "-f", "-", stdin=json.dumps(budget))
-    code, text = ask(racks, *asked)
+    code, text = racks.gangsched(*asked)
     assert code == 1
     assert "no moves within the budget make room" in text
