@@ -10,7 +10,6 @@ from waiting import until_async
 from gangsched.config import SchedulerConfig
 from gangsched.core import facts as f
 from gangsched.core import orders as o
-from gangsched.core.engine import Limits
 from gangsched.core.gangs import State
 from gangsched.kube.binding import Direct
 from gangsched.kube.errors import Conflict, NotFound
@@ -34,7 +33,6 @@ class World:
         self.binder = VolumeBinder(scheduler, self)
         scheduler.binding = Direct(scheduler.pods, scheduler.observe, self.binder)
         scheduler.engine.beyond_is_judged = False
-        scheduler.engine.limits = Limits(barrier_s=3600.0)  # time is only up where a test says so
         self.there = {kind: receiver for kind, (_, receiver, _) in watched(scheduler).items()}
         self.there |= {"Pod": PodsSeen(scheduler), "PodGroup": PodGroups(scheduler)}
         self.objects: dict[tuple[str, str], dict] = {}
@@ -146,10 +144,15 @@ class World:
 
     def gang(self, *pods: dict) -> None:
         """Create a gang `g` of pods, each with one volume."""
-        group = {"name": "g", "namespace": "ns", "uid": "group"}
-        self.put("PodGroup", {"metadata": group, "spec": {"minMember": len(pods)}})
+        self.group(len(pods))
         for index, volume in enumerate(pods):
             self.pod(f"p{index}", volume)
+
+    def group(self, minimum: int) -> None:
+        """Put the group `g`, whose time is up only where a test says so."""
+        metadata = {"name": "g", "namespace": "ns", "uid": "group"}
+        spec = {"minMember": minimum, "scheduleTimeoutSeconds": 3600}
+        self.put("PodGroup", {"metadata": metadata, "spec": spec})
 
     def pod(self, name: str, volume: dict, group: str = "g", **spec) -> None:
         labels = {"gangsched.io/pod-group": group}
@@ -232,10 +235,7 @@ async def test_nothing_is_asked_for_before_all_of_the_gang_are_at_the_barrier(wo
     world.claim("a")
     gates = [{"name": "gangsched.io/gang"}]
     world.gang(of("a"))
-    world.put(
-        "PodGroup",
-        {"metadata": {"name": "g", "namespace": "ns", "uid": "group"}, "spec": {"minMember": 2}},
-    )
+    world.group(2)
     world.pod("late", {}, schedulingGates=gates)
     ungated = asyncio.get_running_loop().create_future()
     world.scheduler.pods.ungate = lambda _: ungated
