@@ -135,7 +135,7 @@ def ended(
         AssertionError: it did not end in time, and was killed.
 
     """
-    deadline, given = Deadline(quick_s), stdin
+    deadline = Deadline(quick_s)
     with subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
@@ -144,17 +144,28 @@ def ended(
         text=True,
         **options,
     ) as process:
-        while True:
-            overdue = deadline.over()
-            try:
-                out, err = process.communicate(given, timeout=deadline.left_s())
-            except subprocess.TimeoutExpired:
-                given = None  # it is being written already
-                if overdue:
-                    process.kill()
-                    raise AssertionError(_in_vain(" ".join(command), deadline, str)) from None
-            else:
-                return subprocess.CompletedProcess(command, process.returncode, out, err)
+        out, err = output(process, " ".join(command), deadline, given=stdin)
+        return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def output(
+    process: subprocess.Popen[str], what: str, deadline: Deadline, *, given: str | None = None
+) -> tuple[str, str]:
+    """Wait for the end of a process; return what it wrote to its two pipes.
+
+    Raises:
+        AssertionError: it did not end in time, and was killed.
+
+    """
+    while True:
+        overdue = deadline.over()
+        try:
+            return process.communicate(given, timeout=deadline.left_s())
+        except subprocess.TimeoutExpired:
+            given = None  # it is being written already
+            if overdue:
+                process.kill()
+                raise AssertionError(_in_vain(what, deadline, str)) from None
 
 
 def _in_vain(what: str, deadline: Deadline, shown: Callable[[], str]) -> str:

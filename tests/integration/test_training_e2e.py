@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from waiting import patience_s
+from waiting import Deadline, output
 
 HERE = Path(__file__).parent
 FILES = [
@@ -124,9 +124,9 @@ def test_the_sdks_own_tests(laptop, homes):
         running[file.name, gang] = subprocess.Popen(
             command, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
-    waits_s = patience_s(120)
+    deadline = Deadline(180)
     try:
-        said = {name: one.communicate(timeout=waits_s)[0] for name, one in running.items()}
+        said = {name: output(one, " ".join(name), deadline)[0] for name, one in running.items()}
     finally:
         for one in running.values():
             one.kill()
