@@ -30,9 +30,14 @@ def etcd(binaries: Path, folder: Path, port: int, peer: int) -> list[str]:
 
 
 def apiserver(
-    binaries: Path, authority: pki.Authority, etcd_port: int, port: int, flags: str
+    binaries: Path,
+    authority: pki.Authority,
+    etcd_port: int,
+    port: int,
+    flags: str,
+    egress: Path | None = None,
 ) -> list[str]:
-    """Return kube-apiserver's: RBAC on, loopback only."""
+    """Return kube-apiserver's: RBAC on, loopback only; `egress` says how it reaches pods."""
     certificate, key = authority.server(
         "kube-apiserver",
         "127.0.0.1",
@@ -70,6 +75,7 @@ def apiserver(
         "--enable-priority-and-fairness=false",
         "--max-requests-inflight=4000",
         "--max-mutating-requests-inflight=2000",
+        *([] if egress is None else _through(egress)),
         *flags.split(),
     )
 
@@ -123,7 +129,27 @@ def gangsched(folder: Path, binding: str, extender: int, metrics: int, *flags: s
     ]
 
 
-def agent(authority: pki.Authority, folder: Path, port: int, isolation: str) -> list[str]:
+def _through(egress: Path) -> list[str]:
+    """Have webhooks called at the pods of their Services: nobody serves cluster addresses."""
+    return [f"--egress-selector-config-file={egress}", "--enable-aggregator-routing"]
+
+
+def egress_config(port: int) -> dict[str, object]:
+    """Return how the API server reaches nodes and pods: by a proxy of the agent's."""
+    connection = {
+        "proxyProtocol": "HTTPConnect",
+        "transport": {"tcp": {"url": f"http://127.0.0.1:{port}"}},
+    }
+    return {
+        "apiVersion": "apiserver.k8s.io/v1beta1",
+        "kind": "EgressSelectorConfiguration",
+        "egressSelections": [{"name": "cluster", "connection": connection}],
+    }
+
+
+def agent(
+    authority: pki.Authority, folder: Path, port: int, egress_port: int, isolation: str
+) -> list[str]:
     """Return that of the agent, which runs pods of process nodes."""
     certificate, key = authority.server("kubelet", "127.0.0.1", "localhost")
     return [
@@ -131,6 +157,7 @@ def agent(authority: pki.Authority, folder: Path, port: int, isolation: str) -> 
         *("--kubeconfig", str(folder / "agent.kubeconfig")),
         *("--nodes", str(folder / "process-nodes.yaml")),
         *("--port", str(port)),
+        *("--egress-port", str(egress_port)),
         *("--certificate", str(certificate)),
         *("--key", str(key)),
         *("--client-ca", str(authority.ca)),

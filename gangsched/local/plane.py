@@ -166,16 +166,19 @@ class Plane:
     ) -> None:
         authority = pki.Authority(self.folder / "pki")
         flags = dict(options.flags)
-        ports = free_ports(10)
-        etcd, peer, secure, manager, scheduler, own, extender, metrics, kubelet, monitor = ports
+        ports = free_ports(11)
+        etcd, peer, secure, manager, scheduler, own, extender, metrics, kubelet, monitor, egress = (
+            ports
+        )
         server = f"https://127.0.0.1:{secure}"
         self._kubeconfigs(authority, server)
         progress("starting etcd and kube-apiserver")
         program = self._spawn("etcd", commands.etcd(binaries, self.folder, etcd, peer))
         self.wait(program, lambda: answers(f"http://127.0.0.1:{etcd}/health"), "etcd's health")
         extra = flags.get("kube-apiserver", "")
+        through = self._egress(egress) if nodes.of_kind("process") else None
         program = self._spawn(
-            "kube-apiserver", commands.apiserver(binaries, authority, etcd, secure, extra)
+            "kube-apiserver", commands.apiserver(binaries, authority, etcd, secure, extra, through)
         )
         admin = self.folder / "pki" / "admin"
         self.wait(
@@ -220,13 +223,18 @@ class Plane:
             flag = f"--config={config}"
             self.scheduler(binaries, "kube-scheduler-gangsched", own, flag, config=config)
         if nodes.of_kind("process"):
-            begun.append(self._agent(authority, nodes, kubelet, options))
+            begun.append(self._agent(authority, nodes, kubelet, egress, options))
         if options.monitoring:
             info["prometheus"] = f"http://127.0.0.1:{monitor}"
             begun.append(self._prometheus(metrics, monitor, progress))
         for one in begun:
             self.wait(*one)
         (self.folder / "instance.json").write_text(json.dumps(info, indent=1))
+
+    def _egress(self, port: int) -> Path:
+        path = self.folder / "egress.yaml"
+        path.write_text(yaml.safe_dump(commands.egress_config(port)))
+        return path
 
     def _kubeconfigs(self, authority: pki.Authority, server: str) -> None:
         users = {
@@ -275,14 +283,14 @@ class Plane:
         return program, lambda: answers(f"{address}/healthz"), "gangsched to be ready"
 
     def _agent(
-        self, authority: pki.Authority, nodes: NodeFile, port: int, options: Options
+        self, authority: pki.Authority, nodes: NodeFile, port: int, egress: int, options: Options
     ) -> _Begun:
         groups = [
             group.model_dump(exclude_none=True, mode="json") for group in nodes.of_kind("process")
         ]
         path = self.folder / "process-nodes.yaml"
         path.write_text(yaml.safe_dump({"nodes": groups}))
-        command = commands.agent(authority, self.folder, port, options.isolation)
+        command = commands.agent(authority, self.folder, port, egress, options.isolation)
         program = self._spawn("agent", command)
         ready = self.folder / "agent.ready"
         return program, ready.exists, "the process nodes to register"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gangsched.kube.client import UNTIL_ANSWERED, KubeClient
 from gangsched.local.agent.agent import Agent
+from gangsched.local.agent.egress import Egress
 from gangsched.local.agent.gateway import Gateway
 from gangsched.local.agent.kubelet import Kubelet
 from gangsched.local.agent.sandbox import choose
@@ -22,7 +23,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("kubeconfig", "nodes", "certificate", "key", "client-ca", "state", "ready"):
         parser.add_argument(f"--{name}", type=Path, required=True)
-    parser.add_argument("--port", type=int, required=True)
+    for name in ("port", "egress-port"):
+        parser.add_argument(f"--{name}", type=int, required=True)
     parser.add_argument("--isolation", default="auto")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname).1s %(message)s")
     asyncio.run(_run(parser.parse_args()))
@@ -38,6 +40,8 @@ async def _run(options: argparse.Namespace) -> None:
         nodes = load_nodes(options.nodes)
         gateway = Gateway(sandboxes, client.server)
         await gateway.open()
+        egress = Egress(sandboxes)
+        await egress.open(options.egress_port)
         storage = Storage(client, options.state / "volumes")
         agent = Agent(client, nodes, sandboxes, options.state, options.port, gateway, storage)
         kubelet = Kubelet(agent.find)
@@ -49,6 +53,7 @@ async def _run(options: argparse.Namespace) -> None:
         except asyncio.CancelledError:
             log.info("stopping")
         finally:
+            egress.close()
             agent.close()
 
 

@@ -71,7 +71,18 @@ class Gateway:
         except OSError:
             writer.close()
             return
-        await asyncio.gather(_pump(reader, there[1]), _pump(there[0], writer))
+        await joined((reader, writer), there)
+
+
+async def joined(
+    one: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+    other: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+) -> None:
+    """Pass on what two ends say to each other, until both have ended."""
+    await asyncio.gather(_pump(one[0], other[1]), _pump(other[0], one[1]))
+    for _, writer in (one, other):
+        with contextlib.suppress(OSError):
+            writer.close()
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -80,17 +91,29 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             writer.write(data)
             await writer.drain()
     with contextlib.suppress(OSError):
-        writer.close()
+        writer.write_eof()  # the other direction may have more to say
 
 
 def _listening(sandboxes: Namespaces, port: int) -> socket.socket:
-    """Return a socket that was opened in the pods' network: it stays there wherever it is used."""
+    """Return a socket that listens in the pods' network."""
+    return socket.socket(fileno=opened(sandboxes, _LISTEN, sandboxes.host_address(), str(port)))
+
+
+def opened(sandboxes: Namespaces, script: str, *arguments: str) -> int:
+    """Return the descriptor of a socket that a script opens in the pods' network.
+
+    It stays there wherever it is used. The script's last argument is the descriptor that it sends
+    it through.
+
+    Raises:
+        SandboxError: the script failed.
+
+    """
     ours, theirs = socket.socketpair()
     with ours, theirs:
         number = theirs.fileno()
-        arguments = (sandboxes.host_address(), str(port), str(number))
         done = subprocess.run(
-            [*sandboxes.enter_network(), sys.executable, "-c", _LISTEN, *arguments],
+            [*sandboxes.enter_network(), sys.executable, "-c", script, *arguments, str(number)],
             pass_fds=[number],
             capture_output=True,
             text=True,
@@ -100,4 +123,4 @@ def _listening(sandboxes: Namespaces, port: int) -> socket.socket:
             said = done.stderr.strip().rsplit("\n", 1)[-1]
             raise SandboxError(f"no socket in the pods' network: {said}")
         _, descriptors, _, _ = socket.recv_fds(ours, 1, 1)
-    return socket.socket(fileno=descriptors[0])
+    return descriptors[0]

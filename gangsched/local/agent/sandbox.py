@@ -9,6 +9,7 @@
 
 import asyncio
 import contextlib
+import ipaddress
 import os
 import shutil
 import subprocess
@@ -143,6 +144,11 @@ class Namespaces:
         finally:
             process.kill()
             process.wait()
+
+    @property
+    def network(self) -> ipaddress.IPv4Network:
+        """Return the addresses that pods have."""
+        return ipaddress.IPv4Network(f"{_NETWORK}.0.0/16")
 
     def host_address(self) -> str:
         """Return the address of pods with hostNetwork: the bridge's own."""
