@@ -134,11 +134,13 @@ def _through(egress: Path) -> list[str]:
     return [f"--egress-selector-config-file={egress}", "--enable-aggregator-routing"]
 
 
-def egress_config(port: int) -> dict[str, object]:
+def egress_config(authority: pki.Authority, port: int) -> dict[str, object]:
     """Return how the API server reaches nodes and pods: by a proxy of the agent's."""
+    certificate, key = authority.client("egress-client", "kube-apiserver-egress-client", "none")
+    tls = {"caBundle": str(authority.ca), "clientCert": str(certificate), "clientKey": str(key)}
     connection = {
         "proxyProtocol": "HTTPConnect",
-        "transport": {"tcp": {"url": f"http://127.0.0.1:{port}"}},
+        "transport": {"tcp": {"url": f"https://127.0.0.1:{port}", "tlsConfig": tls}},
     }
     return {
         "apiVersion": "apiserver.k8s.io/v1beta1",

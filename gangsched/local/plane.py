@@ -176,7 +176,7 @@ class Plane:
         program = self._spawn("etcd", commands.etcd(binaries, self.folder, etcd, peer))
         self.wait(program, lambda: answers(f"http://127.0.0.1:{etcd}/health"), "etcd's health")
         extra = flags.get("kube-apiserver", "")
-        through = self._egress(egress) if nodes.of_kind("process") else None
+        through = self._egress(authority, egress) if nodes.of_kind("process") else None
         program = self._spawn(
             "kube-apiserver", commands.apiserver(binaries, authority, etcd, secure, extra, through)
         )
@@ -231,9 +231,9 @@ class Plane:
             self.wait(*one)
         (self.folder / "instance.json").write_text(json.dumps(info, indent=1))
 
-    def _egress(self, port: int) -> Path:
+    def _egress(self, authority: pki.Authority, port: int) -> Path:
         path = self.folder / "egress.yaml"
-        path.write_text(yaml.safe_dump(commands.egress_config(port)))
+        path.write_text(yaml.safe_dump(commands.egress_config(authority, port)))
         return path
 
     def _kubeconfigs(self, authority: pki.Authority, server: str) -> None:

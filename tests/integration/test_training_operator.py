@@ -46,6 +46,13 @@ def operated(request, plane, tmp_path):
     plane.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(folder))
     plane.wait(lambda: _ready(plane), "the Training Operator to be ready", 120)
     plane.mode = request.param
+    trial = plane.yaml(sample(plane, "trial", 1))
+    create = ("create", "--dry-run=server", "-f", "-")
+    plane.wait(  # process nodes do not ask a pod whether it is ready
+        lambda: "created" in plane.kubectl(*create, stdin=trial, check=False),
+        "its webhooks to answer",
+        120,
+    )
     yield plane
     plane.kubectl("delete", "pytorchjobs", "--all", "-n", NAMESPACE)
     plane.kubectl("delete", "deployment", TRAINING.deployment, "-n", NAMESPACE)

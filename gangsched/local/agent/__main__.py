@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import logging
 import signal
+import ssl
 from pathlib import Path
 
 from gangsched.kube.client import UNTIL_ANSWERED, KubeClient
@@ -41,11 +42,12 @@ async def _run(options: argparse.Namespace) -> None:
         gateway = Gateway(sandboxes, client.server)
         await gateway.open()
         egress = Egress(sandboxes)
-        await egress.open(options.egress_port)
+        tls = _tls(options)
+        await egress.open(options.egress_port, tls)
         storage = Storage(client, options.state / "volumes")
         agent = Agent(client, nodes, sandboxes, options.state, options.port, gateway, storage)
         kubelet = Kubelet(agent.find)
-        await kubelet.serve(options.port, options.certificate, options.key, options.client_ca)
+        await kubelet.serve(options.port, tls)
         running = asyncio.create_task(agent.run(options.ready))
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
         try:
@@ -55,6 +57,14 @@ async def _run(options: argparse.Namespace) -> None:
         finally:
             egress.close()
             agent.close()
+
+
+def _tls(options: argparse.Namespace) -> ssl.SSLContext:
+    """Return how the API server is spoken with: whoever has no certificate is not let in."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(options.client_ca))
+    context.load_cert_chain(options.certificate, options.key)
+    context.verify_mode = ssl.CERT_REQUIRED
+    return context
 
 
 if __name__ == "__main__":

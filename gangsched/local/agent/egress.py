@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import ipaddress
 import socket
+import ssl
 
 from gangsched.local.agent.gateway import joined, opened
 from gangsched.local.agent.sandbox import Namespaces, SandboxError, Sandboxes
@@ -28,14 +29,14 @@ class Egress:
         self._sandboxes = sandboxes
         self._server: asyncio.Server | None = None
 
-    async def open(self, port: int) -> None:
-        """Listen on loopback.
+    async def open(self, port: int, tls: ssl.SSLContext | None = None) -> None:
+        """Listen on loopback, with TLS as the API server wants it.
 
         Raises:
             OSError: nothing can listen there.
 
         """
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", port)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", port, ssl=tls)
 
     def close(self) -> None:
         """Stop listening."""

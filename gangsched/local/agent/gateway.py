@@ -91,7 +91,10 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             writer.write(data)
             await writer.drain()
     with contextlib.suppress(OSError):
-        writer.write_eof()  # the other direction may have more to say
+        if writer.can_write_eof():
+            writer.write_eof()  # the other direction may have more to say
+        else:
+            writer.close()
 
 
 def _listening(sandboxes: Namespaces, port: int) -> socket.socket:

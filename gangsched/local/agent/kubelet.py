@@ -23,11 +23,8 @@ class Kubelet:
     def __init__(self, find: Find) -> None:
         self._find = find
 
-    async def serve(self, port: int, certificate: Path, key: Path, client_ca: Path) -> None:
-        """Listen on loopback; only the API server's certificate is let in."""
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(client_ca))
-        context.load_cert_chain(certificate, key)
-        context.verify_mode = ssl.CERT_REQUIRED
+    async def serve(self, port: int, tls: ssl.SSLContext) -> None:
+        """Listen on loopback, as `tls` says."""
         app = web.Application()
         app.add_routes(
             [
@@ -45,7 +42,7 @@ class Kubelet:
         )
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", port, ssl_context=context).start()
+        await web.TCPSite(runner, "127.0.0.1", port, ssl_context=tls).start()
 
     async def _exec(self, request: web.Request) -> web.StreamResponse:
         names = request.match_info
