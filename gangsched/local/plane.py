@@ -173,19 +173,9 @@ class Plane:
         server = f"https://127.0.0.1:{secure}"
         self._kubeconfigs(authority, server)
         progress("starting etcd and kube-apiserver")
-        program = self._spawn("etcd", commands.etcd(binaries, self.folder, etcd, peer))
-        self.wait(program, lambda: answers(f"http://127.0.0.1:{etcd}/health"), "etcd's health")
-        extra = flags.get("kube-apiserver", "")
         through = self._egress(authority, egress) if nodes.of_kind("process") else None
-        program = self._spawn(
-            "kube-apiserver", commands.apiserver(binaries, authority, etcd, secure, extra, through)
-        )
-        admin = self.folder / "pki" / "admin"
-        self.wait(
-            program,
-            lambda: answers(f"{server}/readyz", authority.ca, admin),
-            "kube-apiserver to be ready",
-        )
+        extra = flags.get("kube-apiserver", "")
+        self._api_server(binaries, authority, (etcd, peer, secure), extra, through)
         progress("starting controllers and schedulers")
         self._spawn(
             "kube-controller-manager",
@@ -230,6 +220,25 @@ class Plane:
         for one in begun:
             self.wait(*one)
         (self.folder / "instance.json").write_text(json.dumps(info, indent=1))
+
+    def _api_server(
+        self,
+        binaries: Path,
+        authority: pki.Authority,
+        ports: tuple[int, int, int],
+        flags: str,
+        egress: Path | None,
+    ) -> None:
+        """Start etcd, then kube-apiserver; the `ports` are etcd's two and its own."""
+        etcd, peer, secure = ports
+        program = self._spawn("etcd", commands.etcd(binaries, self.folder, etcd, peer))
+        self.wait(program, lambda: answers(f"http://127.0.0.1:{etcd}/health"), "etcd's health")
+        command = commands.apiserver(binaries, authority, etcd, secure, flags, egress)
+        program = self._spawn("kube-apiserver", command)
+        address, admin = f"https://127.0.0.1:{secure}/readyz", self.folder / "pki" / "admin"
+        self.wait(
+            program, lambda: answers(address, authority.ca, admin), "kube-apiserver to be ready"
+        )
 
     def _egress(self, authority: pki.Authority, port: int) -> Path:
         path = self.folder / "egress.yaml"
