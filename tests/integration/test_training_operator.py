@@ -44,6 +44,9 @@ def operated(request, plane, tmp_path):
     """The same with the Training Operator, started in one of its ways."""
     folder = TRAINING.manifests(tmp_path, MODES[request.param], PLACE)
     plane.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(folder))
+    plane.wait(lambda: _certified(plane), "the Training Operator to make its certificate", 120)
+    # A kubelet brings a mounted Secret up to date; process nodes mount it as it is at the start.
+    plane.kubectl("rollout", "restart", f"deployment/{TRAINING.deployment}", "-n", NAMESPACE)
     plane.wait(lambda: _ready(plane), "the Training Operator to be ready", 120)
     plane.mode = request.param
     trial = plane.yaml(sample(plane, "trial", 1))
@@ -56,6 +59,11 @@ def operated(request, plane, tmp_path):
     yield plane
     plane.kubectl("delete", "pytorchjobs", "--all", "-n", NAMESPACE)
     plane.kubectl("delete", "deployment", TRAINING.deployment, "-n", NAMESPACE)
+
+
+def _certified(cluster) -> bool:
+    secret = cluster.json("get", "secret", f"{TRAINING.name}-webhook-cert", "-n", NAMESPACE)
+    return "tls.crt" in (secret.get("data") or {})
 
 
 def _ready(cluster) -> bool:
