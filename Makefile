@@ -15,7 +15,7 @@ UV := $(BIN)/uv pip install --quiet --python $(BIN)/python
 COMPILED := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
-.PHONY: help demo test check quick long steady mutations bench chaos fuzz frameworks
+.PHONY: help demo test check quick long steady mutations bench chaos fuzz frameworks operators
 .PHONY: crds dashboards pictures bounds chart lock clean programs test-programs
 
 help:  ## List what make can do here
@@ -113,6 +113,9 @@ programs: $(VENV)/run
 
 test-programs: $(VENV)/run
 	@$(BIN)/python -m gangsched local build --monitoring --helm
+
+operators: $(VENV)/ready programs  ## Operators of others, built from their modules, and the tests beside them
+	$(BIN)/pytest -m long tests/integration/test_upstream_operators.py
 
 frameworks: $(VENV)/ready programs  ## TensorFlow, JAX and XGBoost (2 GB), and the tests that run them
 	@$(UV) --require-hashes -r requirements-frameworks.lock

@@ -18,7 +18,8 @@ _COMPILED = (("all", "-dwarf=false -c=1"),)
 class Operator:
     """One operator: its module, its program, and where its manifests are in the module.
 
-    `folder` holds our go.mod; `deployment` is what of the manifests runs the program.
+    `folder` holds our go.mod; `deployment` is what of the manifests runs the program, with the
+    `arguments` that are written there.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Operator:
     overlay: str
     namespace: str
     deployment: str
+    arguments: tuple[str, ...] = ()
 
     @property
     def folder(self) -> Path:
@@ -64,12 +66,12 @@ class Operator:
         shutil.copytree(self.source() / root, shipped / root, copy_function=shutil.copyfile)
         at = "/spec/template/spec"
         changes = [
-            {
-                "op": "replace",
-                "path": f"{at}/containers/0/command",
-                "value": [str(self.program()), *arguments],
-            },
-            *({"op": "add", "path": f"{at}/{key}", "value": value} for key, value in place.items()),
+            {"op": "add", "path": f"{at}/{key}", "value": value}
+            for key, value in {
+                "containers/0/command": [str(self.program())],
+                "containers/0/args": [*self.arguments, *arguments],
+                **place,
+            }.items()
         ]
         patch = {
             "target": {"kind": "Deployment", "name": self.deployment},
@@ -87,4 +89,14 @@ TRAINING = Operator(
     overlay="manifests/overlays/standalone",
     namespace="kubeflow",
     deployment="training-operator",
+)
+
+MPI = Operator(
+    name="mpi-operator",
+    module="github.com/kubeflow/mpi-operator",
+    package="cmd/mpi-operator",
+    overlay="manifests/overlays/standalone",
+    namespace="mpi-operator",
+    deployment="mpi-operator",
+    arguments=("-alsologtostderr", "-lock-namespace=mpi-operator"),
 )

@@ -1,0 +1,149 @@
+"""Operators of others, as they are shipped, run beside gangsched: the pods they make are gangs."""
+
+import pytest
+import yaml
+from cluster import Cluster
+from conftest import PROCESS, PROCESS_TAINT, a_plane
+from upstream import MPI, TRAINING, Operator
+
+from gangsched.local.nodes import NodeFile, NodeGroup
+from gangsched.local.plane import Options
+
+pytestmark = pytest.mark.long  # building each operator takes two minutes of CPU
+
+SLOTS = NodeGroup(name="k", kind="kwok", count=1, pods=4, taints=())
+OWN = PROCESS.model_copy(update={"name": "own", "count": 1, "taints": (PROCESS_TAINT,)})
+PLACE = {
+    "nodeSelector": {"gangsched.io/node-kind": "process"},
+    "tolerations": [{"key": PROCESS_TAINT["key"], "operator": "Exists"}],
+}
+KINDS = ("jaxjobs", "mpijobs", "paddlejobs", "pytorchjobs", "tfjobs", "xgboostjobs")
+MPIJOBS = "mpijobs.v2beta1.kubeflow.org"
+GROUPS = ("podgroups.scheduling.x-k8s.io", "podgroups.scheduling.volcano.sh")
+MODES = {"by its owner": "", "by scheduler-plugins' group": "gangsched", "by Volcano's": "volcano"}
+"""How pods come to be a gang, and the name of a gang scheduler that the operator is given."""
+
+
+@pytest.fixture(scope="module")
+def plane():
+    """A control plane on which nobody runs jobs yet."""
+    with a_plane("test-operators", NodeFile(nodes=(SLOTS, OWN)), Options(operators=False)) as plane:
+        yield Cluster(plane, "extender")
+
+
+@pytest.fixture
+def install(plane, tmp_path):
+    """Install an operator as it is shipped; it is gone after the test."""
+    installed: list[Operator] = []
+
+    def it(operator: Operator, *arguments: str) -> None:
+        crds = (f"crd/{kind}.kubeflow.org" for kind in KINDS)
+        plane.kubectl("delete", "--ignore-not-found", *crds)  # each operator brings its own
+        installed.append(operator)
+        folder = operator.manifests(tmp_path, arguments, PLACE)
+        plane.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(folder))
+
+    yield it
+    for operator in installed:
+        plane.kubectl("delete", "pods", "--all", "--force", "-n", operator.namespace)
+        plane.kubectl("delete", "deployment", operator.deployment, "-n", operator.namespace)
+
+
+def ready(cluster, operator: Operator) -> None:
+    """Wait until an operator's pod runs."""
+
+    def runs() -> bool:
+        found = cluster.json("get", "deployment", operator.deployment, "-n", operator.namespace)
+        status = found["status"]
+        seen = status.get("observedGeneration") == found["metadata"]["generation"]
+        return seen and status.get("readyReplicas") == status.get("updatedReplicas") == 1
+
+    cluster.wait(runs, f"{operator.name} to run", 120)
+
+
+def named(operator: Operator, path: str, name: str, mode: str, roles: str) -> dict:
+    """Return a shipped sample under a name; it names us itself where its operator does not."""
+    body = yaml.safe_load((operator.source() / path).read_text())
+    body["metadata"] |= {"name": name, "namespace": operator.namespace}
+    for role in body["spec"][roles].values():
+        if not MODES[mode]:
+            role["template"]["spec"]["schedulerName"] = "gangsched"
+    return body
+
+
+def create(cluster, text: str) -> None:
+    """Create an object as soon as its kind is served and its webhooks answer."""
+    command = ("create", "-f", "-")
+    cluster.wait(
+        lambda: cluster.kubectl(*command, stdin=text, check=False).endswith(" created\n"),
+        "the object to be taken",
+        120,
+    )
+
+
+def nothing_is_left(cluster, namespace: str, prefix: str) -> None:
+    cluster.wait(lambda: not cluster.bound(namespace, prefix), "its pods to go")
+    for group in GROUPS:
+        found = lambda group=group: cluster.json("get", group, "-n", namespace)["items"]  # noqa: E731
+        cluster.wait(lambda found=found: not found(), f"no {group} to be left")
+
+
+def explained(cluster, namespace: str, name: str) -> str:
+    return cluster.gangsched("explain", f"{namespace}/{name}")[1]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_jobs_of_the_training_operator_start_whole_one_after_another(plane, install, mode):
+    home, cluster = TRAINING.namespace, plane
+    install(TRAINING, *([f"--gang-scheduler-name={MODES[mode]}"] if MODES[mode] else []))
+
+    def job(name: str, workers: int) -> str:
+        place = "examples/pytorch/simple.yaml"
+        body = named(TRAINING, place, name, mode, "pytorchReplicaSpecs")
+        body["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = workers
+        return cluster.yaml(body)
+
+    def certified() -> bool:
+        secret = cluster.json("get", "secret", f"{TRAINING.name}-webhook-cert", "-n", home)
+        return "tls.crt" in (secret.get("data") or {})
+
+    cluster.wait(certified, "the Training Operator to make its certificate", 120)
+    # A kubelet brings a mounted Secret up to date; process nodes mount it as it is at the start.
+    cluster.kubectl("rollout", "restart", f"deployment/{TRAINING.deployment}", "-n", home)
+    ready(cluster, TRAINING)
+    create(cluster, job("first", 2))  # process nodes do not ask a pod whether its webhooks answer
+    cluster.wait_placed(home, "first-", 3)
+    create(cluster, job("second", 2))
+    cluster.wait(lambda: "room for 1" in explained(cluster, home, "second"), "its reason")
+    cluster.restart("gangsched")
+    cluster.stays(lambda: not cluster.bound(home, "second-"), 2.0, "a part of a gang")
+    assert len(cluster.bound(home, "first-")) == 3
+    cluster.kubectl("delete", "pytorchjob", "first", "-n", home)
+    cluster.wait_placed(home, "second-", 3)
+    cluster.kubectl("delete", "pytorchjob", "second", "-n", home)
+    nothing_is_left(cluster, home, "second-")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_launcher_and_its_workers_start_whole(plane, install, mode):
+    home, cluster = MPI.namespace, plane
+    install(MPI, *([f"--gang-scheduling={MODES[mode]}"] if MODES[mode] else []))
+    ready(cluster, MPI)
+    for name in ("in-the-way-0", "in-the-way-1"):
+        cluster.pod(home, name, gpus=0)
+    cluster.wait_placed(home, "in-the-way-", 2)
+    body = named(MPI, "examples/v2beta1/pi/pi.yaml", "pi", mode, "mpiReplicaSpecs")
+    create(cluster, cluster.yaml(body))
+    cluster.wait(lambda: "room for 2" in explained(cluster, home, "pi"), "its reason")
+    cluster.stays(lambda: not cluster.bound(home, "pi-"), 2.0, "a part of a gang")
+    cluster.core.delete_namespaced_pod("in-the-way-0", home, grace_period_seconds=0)
+
+    def succeeded() -> bool:  # KWOK ends the pods of a Job at once
+        found = cluster.json("get", MPIJOBS, "pi", "-n", home).get("status") or {}
+        said = found.get("conditions") or []
+        return any((one["type"], one["status"]) == ("Succeeded", "True") for one in said)
+
+    cluster.wait(succeeded, "the MPIJob to succeed", 60)
+    cluster.core.delete_namespaced_pod("in-the-way-1", home, grace_period_seconds=0)
+    cluster.kubectl("delete", MPIJOBS, "pi", "-n", home)
+    nothing_is_left(cluster, home, "pi-")
