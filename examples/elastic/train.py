@@ -1,8 +1,8 @@
 """Train under torchrun with as many workers as there are: they may leave and come at any time.
 
-torchrun starts this anew whenever the number of workers changes. The loss of every step is told
-before the step is saved: who is stopped in between tells it twice, so that the curve of all runs
-together has no gap. CHECKPOINT names a file on a volume that all workers share.
+torchrun restarts this program whenever the number of workers changes. The loss of every step is
+printed before the step is saved: a worker that is stopped in between prints it twice, so the curve
+of all runs together has no gap. CHECKPOINT names a file on a volume that all workers share.
 """
 
 import os

@@ -127,7 +127,7 @@ class Beside:
     ) -> dict[GangId, Prediction]:
         """Return what is to be told, and have it compared with when gangs do start.
 
-        Whoever started meanwhile is told nothing: nobody would take it back.
+        A gang that started meanwhile gets no expected start: it would never be removed.
         """
         engine = self._scheduler.engine
         drawn = {

@@ -67,10 +67,10 @@ def groups_of_others(scheduler: "Scheduler") -> list[Foreign]:
 
 
 class PodOwners(Foreign):
-    """Objects of one kind whose pods are a gang; most may be nobody's that is scheduled here.
+    """Objects of one kind whose pods are a gang; most may be scheduled elsewhere.
 
-    Of those that no pod of ours belongs to it is kept what they would be, and nobody is told
-    anything: whoever runs them may have made a group for them, or another scheduler may have them.
+    For an object without a pod of ours the gang is only remembered, and no status or Event is
+    written: its controller may have made a group for it, or another scheduler may place its pods.
     """
 
     def __init__(self, scheduler: "Scheduler", kind: foreign.Kind) -> None:

@@ -60,7 +60,7 @@ async def _run(options: argparse.Namespace) -> None:
 
 
 def _tls(options: argparse.Namespace) -> ssl.SSLContext:
-    """Return how the API server is spoken with: whoever has no certificate is not let in."""
+    """Return the TLS settings for the API server; a client without a certificate is refused."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(options.client_ca))
     context.load_cert_chain(options.certificate, options.key)
     context.verify_mode = ssl.CERT_REQUIRED
