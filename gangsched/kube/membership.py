@@ -17,6 +17,7 @@
 
 from gangsched.api import names
 from gangsched.api.dialects import admitted_elsewhere, queue_of
+from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.core.model import Gang, GangId
 from gangsched.core.numbers import WHOLE_MAX, whole
 from gangsched.core.queues import DEFAULT_QUEUE
@@ -31,9 +32,8 @@ KAI = "scheduling.run.ai"
 UPSTREAM = "scheduling.k8s.io"
 WORKLOAD = "workload"
 JOB, STATEFUL, RAY, MPI = "job", "statefulset", "raycluster", "mpijob"
-TRAINING = {
-    kind: kind.lower() for kind in ("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob")
-} | {"MPIJob": MPI}
+TRAINING = {kind: kind.lower() for kind, one in FRAMEWORKS.items() if not one.unsupported}
+"""The kinds of training jobs, and how the ids of their gangs begin."""
 GROUPS = frozenset({PLUGINS, VOLCANO, KAI, UPSTREAM, WORKLOAD})
 """Of these the pods themselves name the object that declares their gang."""
 

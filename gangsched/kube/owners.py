@@ -10,6 +10,7 @@ from typing import Any
 
 from gangsched.core.jobs.framework import Framework
 from gangsched.core.jobs.kinds import FRAMEWORKS
+from gangsched.core.jobs.stages import parallel_pods
 from gangsched.kube.foreign import Kind, Spec
 from gangsched.kube.membership import JOB, MPI, RAY, STATEFUL, TRAINING
 
@@ -38,10 +39,7 @@ def _job(spec: Spec, keys: Mapping[str, str], _: frozenset[str]) -> int:
     """A Job's pods start together; a peer's annotation lets it begin with fewer."""
     if keys.get(_MIN_PARALLELISM):
         return int(keys[_MIN_PARALLELISM])
-    parallel = spec.get("parallelism")
-    count = 1 if parallel is None else int(parallel)
-    whole = spec.get("completions")
-    return count if whole is None else min(count, int(whole))
+    return parallel_pods(dict(spec))
 
 
 def _stateful(spec: Spec, _: Mapping[str, str], __: frozenset[str]) -> int:

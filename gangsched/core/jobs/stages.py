@@ -32,7 +32,11 @@ def pods(job: Json) -> int:
 
 def pods_each(job: Json) -> int:
     """Return how many pods one of its Jobs runs at a time."""
-    spec = job["template"].get("spec") or {}
+    return parallel_pods(job["template"].get("spec") or {})
+
+
+def parallel_pods(spec: Json) -> int:
+    """Return how many pods a batch Job of this spec runs at a time."""
     parallel = spec.get("parallelism")
     count = 1 if parallel is None else int(parallel)
     whole = spec.get("completions")
