@@ -23,6 +23,7 @@ from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.core.jobs.model import Observed
 from gangsched.core.jobs.reconcile import reconcile
 from gangsched.core.jobs.step import Clock
+from gangsched.core.missing import missing
 from gangsched.core.model import GPU, GangId
 from gangsched.core.planner import make_plan
 from gangsched.core.refusal import Refusal, plural
@@ -107,7 +108,7 @@ def _refusal(view: View, gang: GangId) -> tuple[Refusal | None, Reserved | None]
     """Return why a gang waits, with what would help, and the room that is kept for it."""
     state = view.engine.gangs[gang]
     if not state.plannable():
-        return view.engine.refusals.get(gang) or state.missing(), None
+        return view.engine.refusals.get(gang) or missing(state), None
     snapshot = view.engine.snapshot(view.now_s, who=Asked.ALL)
     plan = make_plan(snapshot, view.policies, view.now_s)
     kept = next((one for one in plan.reserved if one.gang == gang), None)

@@ -13,6 +13,7 @@ from gangsched.config import ConfigError
 from gangsched.core.engine import Engine
 from gangsched.core.gangs import GangState
 from gangsched.core.jobs.kinds import FRAMEWORKS
+from gangsched.core.missing import missing
 from gangsched.core.model import GangId
 from gangsched.kube.client import KubeClient
 from gangsched.kube.errors import Forbidden, NotFound
@@ -82,13 +83,13 @@ def some_nodes(engine: Engine, like: str) -> str:
 
 def without_spec(state: GangState, own: Data | None) -> Data:
     """Say where a gang stands that has pods, and no object that declares it."""
-    missing = state.missing()
+    why = missing(state)
     found: Data = {
         "gang": state.id,
         "state": state.state.value,
         "pods": {"there": len(state.members), "bound": state.bound_count()},
-        "reason": missing.reason.value if missing is not None else "Undeclared",
-        "message": missing.message if missing is not None else "nothing declares it.",
+        "reason": why.reason.value if why is not None else "Undeclared",
+        "message": why.message if why is not None else "nothing declares it.",
     }
     if own is not None and "reason" in own:  # its object is there, and is not understood
         found |= {key: own[key] for key in ("kind", "reason", "message")}

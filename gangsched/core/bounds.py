@@ -78,6 +78,11 @@ ROOM_WITHOUT_PODS_S: Final = Bound(
     "seconds that room is reserved for pods that do not exist yet",
     "nobody else can use it meanwhile, and no quota of its namespace counts it",
 )
+LATE_ROOM_S: Final = Bound(
+    3_600,
+    "seconds that a gang which runs keeps room for those of its pods that are made later",
+    "others cannot use the room meanwhile; its queue is charged for it",
+)
 NO_SHOW_S: Final = Bound(
     86_400,
     "seconds that a gang waits whose pods did not come, again and again, to their reserved room",

@@ -3,8 +3,8 @@
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
-from gangsched.core.bounds import PODS_OF_GANG
 from gangsched.core.facts import PodSeen
+from gangsched.core.late import LatePlaces
 from gangsched.core.members import Limits, MemberState, Stage, State
 from gangsched.core.model import (
     NOBODY,
@@ -14,12 +14,10 @@ from gangsched.core.model import (
     NodeName,
     PodName,
     PodNeeds,
-    Role,
 )
-from gangsched.core.places import grown
+from gangsched.core.places import Templates, grown
 from gangsched.core.policy import Repartition
 from gangsched.core.queues import DEFAULT_QUEUE, QuotaKey
-from gangsched.core.refusal import Reason, Refusal, undeclared
 
 _NO_STAGES = dict.fromkeys(Stage, 0)
 
@@ -75,8 +73,10 @@ class GangRecord:
     admitted: dict[QuotaKey, int] = field(default_factory=dict)
     """The most that was charged for it at once since it began: its quota admitted so much."""
 
-    _outgrown: dict[str, tuple[PodNeeds, PodNeeds]] = field(default_factory=dict)
-    """By role, a template that its pods did not keep to, and a place that is large enough."""
+    _late: LatePlaces | None = None
+    """Of a gang some of whose pods are made only once the others run."""
+
+    _templates: Templates = field(default_factory=Templates)
 
     _open: tuple[int, State, bool] | None = None
     # Counted as members change: a gang of n members hears of 3n happenings, and looking through
@@ -111,12 +111,12 @@ class GangRecord:
         self.given_up = ""
         wanted: dict[PodName, tuple[str, PodNeeds]] = {}
         for role in gang.roles:
-            template = self._template(role)
-            if template is not None:
+            template = self._templates.of(role)
+            if template is not None and not role.late:
                 for name in gang.member_names(role):
                     wanted[name] = (role.name, template)
         for name, member in list(self.members.items()):
-            if name in wanted or not member.declared:
+            if name in wanted or not member.declared or member.late:
                 continue
             if member.pod:
                 member.template = None
@@ -132,12 +132,14 @@ class GangRecord:
             member.role, member.template = role_name, template
             member.settle()
         self.members |= others
+        if gang.late or self._late is not None:
+            self._late = LatePlaces(gang, self.members, self._templates)
         return True
 
-    def _template(self, role: Role) -> PodNeeds | None:
-        """Return what a place of a role takes before there is a pod."""
-        declared, enough = self._outgrown.get(role.name, (None, None))
-        return enough if declared is not None and declared == role.needs else role.needs
+    def place_taken(self, fact: PodSeen) -> PodName | None:
+        """Let a new pod fill a late place; return the name that the place had before, if it did."""
+        roles = self.spec.roles if self.spec is not None else ()
+        return self._late.fill(self.members, fact, roles) if self._late is not None else None
 
     def outgrown(self, member: MemberState) -> None:
         """Learn from a pod that asks for more than its role's template: plan so much next time.
@@ -146,10 +148,9 @@ class GangRecord:
         """
         roles = self.spec.roles if self.spec is not None else ()
         role = next((one for one in roles if one.name == member.role), None)
-        if role is None or role.needs is None or member.template is None or member.asks is None:
+        if role is None or member.template is None or member.asks is None:
             return
-        enough = grown(member.template, member.asks)
-        self._outgrown[role.name] = (role.needs, enough)
+        enough = self._templates.learn(role, grown(member.template, member.asks))
         for other in self.members.values():
             if other.role == role.name and other.declared:
                 other.template = enough
@@ -178,6 +179,7 @@ class GangRecord:
         self._count(member, -1)
         before = (*member.word(), self.pod_priority)
         member.pod = fact.uid
+        member.kept = False
         member.bound = fact.node
         member.started = member.started or fact.node is not None
         member.ended = fact.ended
@@ -225,6 +227,7 @@ class GangRecord:
         for member in self.members.values():
             self._count(member, -1)
             member.started = member.evicted = False
+            member.kept = member.late
             member.ended = member.ended and member.pod is not None
             self._count(member, 1)
 
@@ -241,6 +244,7 @@ class GangRecord:
             member.failed = member.terminating = member.evicted = False
             member.started = member.started and self.state is State.PLACED
             member.invalid = member.held_by = ""
+            member.kept = member.late and self.state is not State.PLACED
         else:
             del self.members[member.name]
             return
@@ -251,16 +255,23 @@ class GangRecord:
         """Set how far a member's reservation has come."""
         if (stage is None) != (member.stage is None):
             self.changes[self.id] = None
+        self._count_late(member, -1)
         if member.stage is not None:
             self._stages[member.stage] -= 1
         if stage is not None:
             self._stages[stage] += 1
         member.stage = stage
         member.settle()
+        self._count_late(member, 1)
 
     def _count(self, member: MemberState, sign: int) -> None:
         self._runs += sign * member.runs
         self._done += sign * member.done
+        self._count_late(member, sign)
+
+    def _count_late(self, member: MemberState, sign: int) -> None:
+        if self._late is not None:
+            self._late.count(member, sign)
 
     # -- questions ----------------------------------------------------------------------------
 
@@ -270,6 +281,18 @@ class GangRecord:
             return 1
         least = self.spec.min_member
         return least if self.ran_with is None else min(least, self.ran_with)
+
+    def enough(self) -> int:
+        """Return how many members have to be bound for the gang to have started."""
+        late = self.spec.late if self.spec is not None and self.ran_with is None else 0
+        return max(self.minimum() - late, 1)
+
+    def starts_with(self) -> int:
+        """Return the minimum that is written with a pod which is bound now, for later processes."""
+        if self.spec is None or not self.spec.late:
+            return self.minimum()
+        bound = self._runs + self._done + self._stages[Stage.BINDING]
+        return max(self.enough(), min(bound, self.spec.min_member))
 
     def waits_since_s(self) -> float:
         """Return when its owner asked for it, by what the API server keeps: its place in line."""
@@ -292,7 +315,7 @@ class GangRecord:
 
     def waits_for_pods(self) -> bool:
         """Tell whether room is reserved for pods that do not exist yet, or may not come yet."""
-        return self._stages[Stage.RESERVED] > 0
+        return self._stages[Stage.RESERVED] > self.to_come()
 
     def bound_count(self) -> int:
         """Return how many members are bound and not ended."""
@@ -306,9 +329,17 @@ class GangRecord:
         """Return how many members are reserved and not yet bound."""
         return sum(self._stages.values())
 
+    def to_come(self) -> int:
+        """Return how many members are reserved whose pods are made only once the others run."""
+        return self._late.to_come if self._late is not None else 0
+
+    def under_way(self) -> int:
+        """Return how many members are reserved, not yet bound, and needed for the start."""
+        return self.in_progress() - self.to_come()
+
     def before_barrier(self) -> int:
-        """Return how many reserved members have not come to the barrier yet."""
-        return self._stages[Stage.RESERVED] + self._stages[Stage.PREPARING]
+        """Return how many members that are needed for the start did not reach the barrier yet."""
+        return self._stages[Stage.RESERVED] + self._stages[Stage.PREPARING] - self.to_come()
 
     def open_members(self) -> list[MemberState]:
         """Return the members that want a node and have none reserved."""
@@ -325,7 +356,11 @@ class GangRecord:
             and not m.terminating
             and not m.held_by
             and not m.invalid
-            and (m.pod is not None or (before_creation and m.declared and mending >= m.started))
+            and (
+                m.pod is not None
+                or m.kept
+                or (before_creation and m.declared and mending >= m.started)
+            )
         ]
 
     def lacks(self) -> bool:
@@ -337,40 +372,6 @@ class GangRecord:
         grown = self.ran_with is not None and self.ran_with < spec.min_member
         below = not grown and any(settled[role.name] < role.min_count for role in spec.roles)
         return below or self.bound_count() + self.ended_count() < self.minimum()
-
-    def missing(self) -> Refusal | None:
-        """Return why the gang cannot be planned yet, or None when it can."""
-        wrong = next((m.invalid for m in self.members.values() if m.invalid), "")
-        if wrong:
-            return Refusal(self.id, Reason.MISCONFIGURED, f"{wrong}.")
-        if self.spec is None or self.undeclared:
-            return Refusal(self.id, Reason.NO_GROUP, undeclared(self.id))
-        if len(self.members) > PODS_OF_GANG.most:
-            pods = f"there are {len(self.members)} {PODS_OF_GANG.what}"
-            message = f"{pods}; {PODS_OF_GANG.most} are allowed."
-            return Refusal(self.id, Reason.MISCONFIGURED, message)
-        there = len(self.open_members()) + self.bound_count() + self.ended_count()
-        if there < self.minimum():
-            return self._too_few(there, self.minimum())
-        members = self.members.values() if self.spec.roles else ()
-        have = Counter(m.role for m in members if not (m.terminating or m.held_by))
-        for role in self.spec.roles:
-            if have[role.name] < role.min_count:
-                return self._too_few(have[role.name], role.min_count, role.name)
-        return None
-
-    def _too_few(self, there: int, wanted: int, role: str = "") -> Refusal:
-        counted = f"{there} of at least {wanted} pods" + (f" of role {role}" if role else "")
-        held = (m for m in self.members.values() if m.held_by and (not role or m.role == role))
-        first = next(held, None)
-        reason, why = Reason.TOO_FEW_PODS, "exist"
-        if first is not None:
-            reason = Reason.GATED
-            why = (
-                f"may be scheduled; pod {first.name} has the scheduling gate {first.held_by}, "
-                "which whoever set it has to remove"
-            )
-        return Refusal(self.id, reason, f"{counted} {why}.", role, wanted, there)
 
     def plannable(self) -> bool:
         """Tell whether a planner should look at the gang now."""

@@ -20,6 +20,7 @@ keeps its turn.
 from gangsched.core import orders as o
 from gangsched.core.gangs import GangState, MemberState, Stage, State
 from gangsched.core.holding import Holding
+from gangsched.core.missing import missing
 from gangsched.core.model import NodeName, PodUid
 from gangsched.core.patience import Patience
 from gangsched.core.policy import Eviction
@@ -51,16 +52,16 @@ class Machine(Patience):
 
     def _gather(self, gang: GangState, now_s: float) -> None:
         settled = gang.bound_count() + gang.ended_count()
-        if gang.spec is not None and (gang.spec.started or settled >= gang.minimum()) and settled:
+        if gang.spec is not None and (gang.spec.started or settled >= gang.enough()) and settled:
             self._placed(gang, now_s, met=True)
             return
-        missing = gang.missing()
-        if missing is not None:
+        why = missing(gang)
+        if why is not None:
             if gang.state is State.PENDING:
                 gang.enter(State.GATHERING)
                 gang.bump()
             if any(not (one.ended or one.terminating) for one in gang.members.values()):
-                self._refuse(gang, missing)
+                self._refuse(gang, why)
         elif gang.state is State.GATHERING:
             gang.enter(State.PENDING)
             gang.since_s = gang.since_s if gang.since_s is not None else now_s
@@ -79,9 +80,9 @@ class Machine(Patience):
                 self._prepare(gang, member)
         if gang.state is State.PLACED:
             ready = [m for m in reserved if m.stage is Stage.PREPARED]
-        elif all(m.stage in (Stage.PREPARED, Stage.BINDING) for m in reserved):
+        elif all(m.to_come or m.stage in (Stage.PREPARED, Stage.BINDING) for m in reserved):
             ready = [m for m in reserved if m.stage is Stage.PREPARED]
-            if reserved and gang.state is State.RESERVED:
+            if gang.under_way() and gang.state is State.RESERVED:
                 gang.enter(State.BINDING)
         else:
             ready = []
@@ -89,18 +90,19 @@ class Machine(Patience):
             gang.move(member, Stage.BINDING)
             self._orders.append(self._bind(gang, member))
         placed = gang.bound_count() + gang.ended_count()
-        done = gang.in_progress() == 0
-        if gang.state in (State.RESERVED, State.BINDING) and done and placed >= gang.minimum():
+        done = gang.under_way() == 0
+        if gang.state in (State.RESERVED, State.BINDING) and done and placed >= gang.enough():
             self._placed(gang, now_s)
         elif gang.state in (State.RESERVED, State.BINDING) and done:
             self._break(gang, "fewer members than its minimum were bound", now_s)
-        if gang.state is State.PLACED and done and gang.below_since_s is None:
+        whole = done and not gang.to_come()
+        if gang.state is State.PLACED and whole and gang.below_since_s is None:
             if gang.deadline_s is not None:
                 self._report_whole(gang)
             gang.deadline_s = None  # its late members have all arrived
 
     def _bind(self, gang: GangState, member: MemberState) -> o.Bind:
-        node, minimum = _node(member), gang.minimum()
+        node, minimum = _node(member), gang.starts_with()
         return o.Bind(gang.id, _uid(member), member.name, node, member.devices, minimum)
 
     def _prepare(self, gang: GangState, member: MemberState) -> None:
@@ -114,7 +116,7 @@ class Machine(Patience):
 
     def _placed(self, gang: GangState, now_s: float, *, met: bool = False) -> None:
         gang.enter(State.PLACED)
-        gang.ran_with = gang.minimum()
+        gang.ran_with = gang.enough()
         self._admit(gang)
         gang.no_shows = 0
         gang.placed_s = now_s
@@ -128,7 +130,7 @@ class Machine(Patience):
         gang.attempts = 0
         gang.avoid.clear()
         gang.most_per_node = gang.most_until_s = None
-        gang.deadline_s = None
+        gang.deadline_s = self._keep_until_s(gang, now_s)
         gang.bump()
         self._backlog.refusals.unsay(gang.id)
         self._report_placed(gang, met=met)
@@ -138,10 +140,15 @@ class Machine(Patience):
     def _watch_minimum(self, gang: GangState, now_s: float) -> None:
         """A gang that runs below its minimum gets its timeout to be whole again."""
         bound = gang.bound_count()
+        if gang.state is State.PLACED and gang.spec is not None and gang.spec.late:
+            # Late pods that came belong to what runs: from now on it does not do without them.
+            came = min(bound + gang.ended_count(), gang.spec.min_member)
+            gang.ran_with = max(gang.ran_with or 0, came)
         whole = bound + gang.ended_count() >= gang.minimum()
         if whole or bound == 0:
             if gang.below_since_s is not None:
-                gang.below_since_s = gang.deadline_s = gang.refill_by_s = None
+                gang.below_since_s = gang.refill_by_s = None
+                gang.deadline_s = self._keep_until_s(gang, now_s)
                 gang.no_shows = 0
                 if whole and gang.state is State.PLACED and gang.placed_s != now_s:
                     self._report_whole(gang)
@@ -235,6 +242,7 @@ class Machine(Patience):
         no_show = gang.waits_for_pods()
         for member in gang.members.values():
             if member.stage is not None and member.stage is not Stage.BINDING:
+                member.kept = False
                 self._withdraw(gang, member, "the pod did not come to the barrier in time")
                 gang.bump()
         if no_show:

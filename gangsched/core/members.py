@@ -63,6 +63,8 @@ class MemberState:
     `needs` is what the place takes: while it is reserved, what was reserved. `asks` is what its
     pod asks for now (None without a pod), `template` what its role says of such pods (None where
     no role does). `stopped` is the last pod that was told to leave, by us or by anybody.
+    The pod of a `late` place is made only once other members run; `kept` tells that room is
+    reserved for it before.
     """
 
     name: PodName
@@ -86,6 +88,8 @@ class MemberState:
     invalid: str = ""
     held_by: str = ""
     ready: bool = True
+    late: bool = False
+    kept: bool = False
 
     def word(self) -> tuple[object, ...]:
         """Return what a planner reads of its pod."""
@@ -111,6 +115,11 @@ class MemberState:
     def declared(self) -> bool:
         """True where a role tells what the place needs before there is a pod."""
         return self.template is not None
+
+    @property
+    def to_come(self) -> bool:
+        """True while room is reserved for a pod that is made only once others run."""
+        return self.late and self.pod is None and self.stage is not None
 
     @property
     def runs(self) -> bool:

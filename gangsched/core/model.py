@@ -222,7 +222,8 @@ class Role:
 
     With `needs` the role is planned before its pods exist, and they will be named
     `<group>-<role>-<index>`, or `pod` where there is one; without, its pods are those that carry
-    its name.
+    its name. `late` of its pods are made only once all others of the gang run, by whatever names:
+    room for them, by `needs`, is reserved with that of the others.
     """
 
     name: str
@@ -231,6 +232,7 @@ class Role:
     needs: PodNeeds | None = None
     near: Near = Near()
     pod: PodName | None = None
+    late: int = 0
 
 
 NOBODY = "(unknown)"
@@ -278,7 +280,13 @@ class Gang:
     @property
     def planned_before_creation(self) -> bool:
         """True when the roles say what each pod needs, so that no pod has to exist to plan."""
-        return bool(self.roles) and all(role.needs is not None for role in self.roles)
+        roles = self.roles
+        return bool(roles) and all(one.needs is not None and not one.late for one in roles)
+
+    @property
+    def late(self) -> int:
+        """Return how many of its pods are made only once the others run."""
+        return sum(role.late for role in self.roles)
 
     def member_names(self, role: Role) -> tuple[PodName, ...]:
         """Return the pod names of a role that is planned before creation, in rank order."""

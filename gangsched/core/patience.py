@@ -2,7 +2,7 @@
 
 from gangsched.core import orders as o
 from gangsched.core.belief import Belief
-from gangsched.core.bounds import NO_SHOW_S, ROOM_WITHOUT_PODS_S
+from gangsched.core.bounds import LATE_ROOM_S, NO_SHOW_S, ROOM_WITHOUT_PODS_S
 from gangsched.core.facts import PlanFailed
 from gangsched.core.gangs import GangState
 from gangsched.core.members import State
@@ -19,7 +19,13 @@ class Patience(Belief):
     def _patience_s(self, gang: GangState) -> float:
         """Return how long members may take to come: less where their pods do not even exist."""
         timeout_s = gang.timeout_s(self.limits)
+        if gang.state is State.PLACED and gang.to_come():
+            return max(timeout_s, LATE_ROOM_S.most)
         return min(timeout_s, ROOM_WITHOUT_PODS_S.most) if gang.waits_for_pods() else timeout_s
+
+    def _keep_until_s(self, gang: GangState, now_s: float) -> float | None:
+        """Return until when a gang that runs keeps room for pods which are made later."""
+        return now_s + self._patience_s(gang) if gang.to_come() else None
 
     def _all_came(self, gang: GangState) -> None:
         """Allow a gang its whole timeout, now that every reserved place has its pod."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from gangsched.core.model import Expression, Node, NodeTerm, PodNeeds
+from gangsched.core.model import Expression, Node, NodeTerm, PodNeeds, Role
 from gangsched.core.refusal import amount
 
 
@@ -28,6 +28,23 @@ def grown(place: PodNeeds, pod: PodNeeds) -> PodNeeds:
         share=pod.share or place.share,
         beyond=tuple(dict.fromkeys((*place.beyond, *pod.beyond))),
     )
+
+
+class Templates:
+    """What a place of each role takes before there is a pod: its template, or what pods taught."""
+
+    def __init__(self) -> None:
+        self._learnt: dict[str, tuple[PodNeeds | None, PodNeeds]] = {}
+
+    def of(self, role: Role) -> PodNeeds | None:
+        """Return what a place of a role takes; None where only its pod tells."""
+        declared, enough = self._learnt.get(role.name, (None, None))
+        return enough if declared is not None and declared == role.needs else role.needs
+
+    def learn(self, role: Role, enough: PodNeeds) -> PodNeeds:
+        """Take note that a role's pods need so much, as long as its template stays as it is."""
+        self._learnt[role.name] = role.needs, enough
+        return enough
 
 
 def excess(place: PodNeeds, pod: PodNeeds, node: Node | None, *, judged: bool) -> str:

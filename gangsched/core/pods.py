@@ -25,6 +25,8 @@ class Pods(Machine):
         if known is not None and known.gang != fact.gang:
             self._pod_gone(fact.uid, now_s)  # it waits elsewhere from now on
         self._pods[fact.uid] = fact
+        if fact.gang is not None:
+            self._take_place(self._gang(fact.gang), fact)
         devices: Devices = ()
         if fact.node is not None and not fact.ended:
             devices = self._arrive(fact, fact.node)
@@ -50,10 +52,18 @@ class Pods(Machine):
         if not changed or self._outgrown(gang, member, now_s):
             return
         waits = gang.held_back or member.stage is not Stage.RESERVED
-        if gang.state is State.RESERVED and not waits:
+        if gang.state in (State.RESERVED, State.BINDING) and not waits:
             self._prepare(gang, member)  # the others have not moved: no need to look at them
-        elif gang.state is not State.BINDING or gang.in_progress() == 0:
+        elif gang.state is not State.BINDING or gang.under_way() == 0:
             self._refresh(gang, now_s)
+
+    def _take_place(self, gang: GangState, fact: f.PodSeen) -> None:
+        """Let a new pod fill a place that was kept for one of its role, with the room it has."""
+        before = gang.place_taken(fact)
+        if before is not None and gang.members[fact.name].stage is not None:
+            self.ledger.rename((gang.id, before), (gang.id, fact.name))
+            self.cluster.rename((gang.id, before), (gang.id, fact.name))
+            self._coming.pop(gang.id, None)  # it has the place's name
 
     def as_known(self, fact: f.PodSeen) -> f.PodSeen:
         """Return what is believed of a pod: what is bound stays so, and in the gang it is in.
@@ -170,7 +180,7 @@ class Pods(Machine):
         self._settle_member(gang, member)
         self._backlog.room_grew = True
         self._avoid(gang, node, fits, now_s)
-        surplus = gang.in_progress() + gang.bound_count() >= gang.minimum()
+        surplus = gang.under_way() + gang.bound_count() >= gang.enough()
         if gang.state is State.PLACED or (surplus and gang.state is State.BINDING):
             gang.bump()
             self._back_off(gang, now_s + self.limits.backoff_s)

@@ -13,6 +13,7 @@ from gangsched.api.keys import unknown
 from gangsched.core import facts as f
 from gangsched.core import orders as o
 from gangsched.core.gangs import Stage
+from gangsched.core.missing import missing
 from gangsched.core.model import Gang, GangId, NodeName, PodName, PodNeeds, PodUid
 from gangsched.kube import decode, foreign, groups
 from gangsched.kube.bounds import PlannedPods
@@ -331,7 +332,7 @@ class PodGroups(Groups):
         state = self.scheduler.engine.gangs.get(gang.id)
         if state is None or state.members or gang.started:
             return  # or it has run, and its pods are gone
-        why = state.missing()
+        why = missing(state)
         if why is not None:
             report = o.Report(gang.id, state.state.value, why.reason.value, why.message, why)
             self.scheduler.execute((report,))

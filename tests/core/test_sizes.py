@@ -126,9 +126,7 @@ def test_a_gang_of_too_many_kinds_is_told_so_and_others_start():
 
 
 def test_a_gang_of_too_many_pods_is_told_so(monkeypatch):
-    monkeypatch.setattr(
-        "gangsched.core.gang_record.PODS_OF_GANG", bounds.PODS_OF_GANG._replace(most=2)
-    )
+    monkeypatch.setattr("gangsched.core.missing.PODS_OF_GANG", bounds.PODS_OF_GANG._replace(most=2))
     engine = an_engine(node("n"))
     engine.observe(f.GangSeen(gang("a", 3)), 0.0)
     for index in range(3):

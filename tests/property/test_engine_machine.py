@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from gangsched.core import facts as f
 from gangsched.core import orders as o
 from gangsched.core.engine import State
-from gangsched.core.model import PodName, PodUid
+from gangsched.core.model import PodName, PodUid, Role
 from gangsched.core.planner import Plan, make_plan
 
 NODES = ("n0", "n1", "n2")
@@ -53,6 +53,25 @@ class EngineMachine(RuleBasedStateMachine):
         self.tell(f.GangSeen(gang(name, size)))
         for index in range(size):
             self.make_pod(name, f"{name}-{index}", wants)
+
+    @rule(size=st.integers(2, 6), gpus=st.integers(1, 2), late=st.integers(1, 5))
+    def a_gang_comes_whose_last_pods_are_made_once_the_others_run(self, size, gpus, late):
+        name = f"g{len(self.gangs)}"
+        wants, late = needs(gpus), min(late, size - 1)
+        self.gangs[name] = size
+        self.tell(f.GangSeen(gang(name, size, roles=(Role("", size, size, wants, late=late),))))
+        for index in range(size - late):
+            self.make_pod(name, f"{name}-{index}", wants)
+
+    @precondition(lambda self: self.staged())
+    @rule(index=INDEX)
+    def a_late_pod_comes(self, index):
+        name = self.staged()[index % len(self.staged())]
+        known = {one for one in self.names.values() if one.startswith(f"{name}-")}
+        free = [i for i in range(self.gangs[name]) if f"{name}-{i}" not in known]
+        if free:
+            wants = self.engine.gangs[f"ns/{name}"].spec.roles[0].needs
+            self.make_pod(name, f"{name}-{free[0]}", needs(dict(wants.requests)[GPU] + self.more))
 
     @precondition(lambda self: self.asked)
     @rule(index=INDEX, works=st.booleans())
@@ -184,6 +203,11 @@ class EngineMachine(RuleBasedStateMachine):
                 place = dict(state.members[PodName(name)].needs.requests)
                 self.make_pod(order.gang[3:], name[3:], needs(place[GPU] + self.more))
 
+    def staged(self) -> list[str]:
+        """Return the gangs some of whose pods come late."""
+        declared = {name: self.engine.gangs.get(f"ns/{name}") for name in self.gangs}
+        return [name for name, one in declared.items() if one and one.spec and one.spec.late]
+
     def make_pod(self, group: str, name: str, wants) -> None:
         self.uids += 1
         uid = f"u{self.uids:04}"
@@ -222,6 +246,7 @@ class EngineMachine(RuleBasedStateMachine):
             assert state.bound_count() == sum(m.runs for m in members)
             assert state.ended_count() == sum(m.done for m in members)
             assert state.in_progress() == sum(m.stage is not None for m in members)
+            assert state.to_come() == sum(m.to_come for m in members)
 
     @invariant()
     def who_runs_is_kept_right(self):
@@ -266,13 +291,14 @@ class EngineMachine(RuleBasedStateMachine):
         """While a bind is in flight, every other member is bound or in flight as well."""
         for state in self.engine.gangs.values():
             if state.state is State.BINDING:
-                assert not any(m.stage and m.stage.before_barrier for m in state.members.values())
+                members = [m for m in state.members.values() if not m.late]
+                assert not any(m.stage and m.stage.before_barrier for m in members)
 
     @invariant()
     def no_partial_gang_outlives_its_deadline(self):
         for name, size in self.gangs.items():
             count = sum(self.names[uid].startswith(f"{name}-") for uid in self.where)
-            if 0 < count < size:
+            if 0 < count < size and name not in self.staged():
                 since_s = self.partial_since_s.setdefault(name, self.now_s)
                 state = self.engine.gangs[f"ns/{name}"]
                 waiting_for_world = any(
