@@ -59,6 +59,7 @@ INDEX_LABELS = (
     "gangsched.io/rank",
     "training.kubeflow.org/replica-index",
     "batch.kubernetes.io/job-completion-index",
+    "leaderworkerset.sigs.k8s.io/worker-index",
     "apps.kubernetes.io/pod-index",
 )
 """Pod labels that tell a pod's index within its role."""

@@ -5,6 +5,7 @@ its author's are as many members here as it counts. A quota on objects does not 
 """
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gangsched.core.model import Gang
@@ -21,13 +22,15 @@ class PlannedPods:
     most: int
     _pods: dict[str, tuple[str, int]] = field(default_factory=dict)
     _totals: dict[str, int] = field(default_factory=dict)
-    _held: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    _held: dict[str, dict[str, Callable[[], None]]] = field(default_factory=dict)
 
-    def admit(self, uid: str, gang: Gang, raw: bytes, *, runs: bool) -> None:
-        """Count a group's pods; one that `runs` already is counted and never held back.
+    def admit(
+        self, uid: str, gang: Gang, kind: str, again: Callable[[], None], *, runs: bool
+    ) -> None:
+        """Count a gang's pods, of an object of a kind; one that `runs` is never held back.
 
         Raises:
-            DecodeError: its namespace has too many; the group is kept for later.
+            DecodeError: its namespace has too many; `again` is called when there may be fewer.
 
         """
         namespace = gang.id.partition("/")[0]
@@ -35,9 +38,9 @@ class PlannedPods:
         _, before = self._pods.get(uid, (namespace, 0))
         total = self._totals.get(namespace, 0) - before + pods
         if total > self.most and pods > before and not runs:
-            self._held.setdefault(namespace, {})[uid] = raw
+            self._held.setdefault(namespace, {})[uid] = again
             raise DecodeError(
-                f"PodGroup {gang.id}: its {pods} pods are planned before they exist, and with "
+                f"{kind} {gang.id}: its {pods} pods are planned before they exist, and with "
                 f"them namespace {namespace} would have {total} such pods; {self.most} are "
                 f"allowed (setting planned_pods_max), so it waits until others are deleted"
             )
@@ -45,8 +48,12 @@ class PlannedPods:
         self._pods[uid] = namespace, pods
         self._totals[namespace] = total
 
-    def release(self, uid: str) -> list[bytes]:
-        """Forget a group that is gone; return those of its namespace that may have room now."""
+    def counts(self, uid: str) -> bool:
+        """Tell whether pods of a gang are counted, or wait to be."""
+        return uid in self._pods or any(uid in held for held in self._held.values())
+
+    def release(self, uid: str) -> list[Callable[[], None]]:
+        """Forget a gang that is gone; return what tries others of its namespace again."""
         for held in self._held.values():  # as many as namespaces that ever had too many
             held.pop(uid, None)
         namespace, pods = self._pods.pop(uid, ("", 0))

@@ -12,7 +12,6 @@ import msgspec
 from gangsched.api import names
 from gangsched.core import facts as f
 from gangsched.core.bounds import AMOUNT, PODS_OF_GANG, SHARED_GPUS
-from gangsched.core.jobs.jobset_parts import FIRST_RANK
 from gangsched.core.model import (
     NO_CONSTRAINTS,
     Expression,
@@ -30,7 +29,7 @@ from gangsched.core.shown import shown
 from gangsched.kube.asking import check, short
 from gangsched.kube.claims import Claims, both, claimed
 from gangsched.kube.constraints import of_pod, share
-from gangsched.kube.membership import foreign_id, gang_of, minimum_of
+from gangsched.kube.membership import foreign_id, gang_of, minimum_of, rank_of, role_of
 from gangsched.kube.quantities import DecodeError, amounts, at_most, seconds
 from gangsched.kube.structs import (
     Amounts,
@@ -281,7 +280,7 @@ def pod_fact(
         name=PodName(key),
         needs=wants,
         gang=gang_of(pod) if ours else None,
-        role=metadata.labels.get(names.ROLE_LABEL, ""),
+        role=role_of(pod),
         node=NodeName(spec.node_name) if spec.node_name else None,
         ended=pod.status.phase in ("Succeeded", "Failed"),
         failed=pod.status.phase == "Failed",
@@ -290,7 +289,7 @@ def pod_fact(
         held_by=next((gate for gate in gates if gate != names.GATE), ""),
         priority=spec.priority,
         created_s=seconds(metadata.creation_timestamp),
-        rank=_rank(metadata.labels),
+        rank=rank_of(pod),
         constraints=asked,
         devices=devices,
         started_s=seconds(pod.status.start_time) or None,
@@ -352,15 +351,6 @@ def bare_fact(raw: bytes, schedulers: frozenset[str]) -> f.PodSeen:
 def _ready(pod: Pod) -> bool:
     """Tell whether a pod says that it is ready."""
     return any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions)
-
-
-def _rank(labels: Mapping[str, str]) -> int | None:
-    """Return a pod's index in its role where its controller labels it."""
-    for key in names.INDEX_LABELS:
-        index = whole(labels.get(key, ""))
-        if index is not None:
-            return index + (whole(labels.get(FIRST_RANK, "")) or 0)
-    return None
 
 
 def _started_with(annotations: Mapping[str, str]) -> int:

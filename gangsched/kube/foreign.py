@@ -5,15 +5,20 @@ with Volcano create no pod before a group is Inqueue. `owners.py` has the kinds 
 gang without a group.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
+
+from pydantic import ValidationError
 
 from gangsched.api import dialects
 from gangsched.api.podgroup import PodGroupSpec
-from gangsched.core.model import Gang, GangId
+from gangsched.config import one_sentence
+from gangsched.core.bounds import PODS_OF_GANG
+from gangsched.core.model import Gang, GangId, Role
 from gangsched.core.queues import DEFAULT_QUEUE
 from gangsched.kube import constraints
+from gangsched.kube.asking import few
 from gangsched.kube.membership import KAI, PLUGINS, UPSTREAM, VOLCANO, foreign_id
 from gangsched.kube.quantities import DecodeError, UnknownClassError, seconds
 from gangsched.kube.structs import GroupObject
@@ -45,22 +50,56 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
+class Start:
+    """Pods of an object that start together: a gang.
+
+    `roles` tell which of them are made only once the others run. An object whose pods start in
+    several gangs names each by its `stage`, and gives the roles of its pods as `members`. `asked`
+    are fields of our PodGroup's spec, which annotations of the object change.
+    """
+
+    minimum: int
+    roles: tuple[Role, ...] = ()
+    stage: str = ""
+    members: frozenset[str] = frozenset()
+    asked: Mapping[str, Any] = field(default_factory=dict)
+
+
+Starts = Callable[[Spec, Mapping[str, str], frozenset[str]], Sequence[Start]]
+
+
+def least(count: Callable[[Spec, Mapping[str, str], frozenset[str]], int]) -> Starts:
+    """Return how an object's pods start that are one gang of at least so many pods."""
+    return lambda spec, keys, ours: (Start(count(spec, keys, ours)),)
+
+
+def one_gang(gang: GangId) -> GangId:
+    """Return the id of the object that a gang belongs to, where that is the gang's own."""
+    return gang
+
+
+@dataclass(frozen=True, slots=True)
 class Kind:
     """One kind.
 
-    `least` returns how many of its pods start together, by its spec, by its labels and annotations,
-    and by the names of our scheduler.
+    `starts` returns which of its pods start together, by its spec, by its labels and annotations,
+    and by the names of our scheduler. `home` returns, by a gang's id, that of the object's first
+    gang. Gangs that are `copies` are named by their pods alone, and go with the last of them.
+    `reads` are annotations that `starts` reads, and which mean nothing else here.
     """
 
     whose: str
     api_version: str
     kind: str
     plural: str
-    least: Callable[[Spec, Mapping[str, str], frozenset[str]], int]
+    starts: Starts
     fields: Callable[[Spec, str], dict[str, Any]] = lambda _, __: {}
     status: Callable[[Standing], dict[str, Any]] | None = None
     templates: Callable[[Spec], Iterable[Any]] = lambda _: ()
     """Of its pods, where it has some."""
+    home: Callable[[GangId], GangId] = one_gang
+    copies: bool = False
+    reads: frozenset[str] = frozenset()
 
     @property
     def path(self) -> str:
@@ -68,8 +107,10 @@ class Kind:
         root = "/apis" if "/" in self.api_version else "/api"
         return f"{root}/{self.api_version}/{self.plural}"
 
-    def read(self, group: GroupObject, priorities: Mapping[str, int], ours: frozenset[str]) -> Gang:
-        """Return the gang an object stands for.
+    def read(
+        self, group: GroupObject, priorities: Mapping[str, int], ours: frozenset[str]
+    ) -> dict[str, tuple[Gang, frozenset[str]]]:
+        """Return the gangs an object stands for by their stages, each with the roles of its pods.
 
         Raises:
             DecodeError: it is not understood.
@@ -78,22 +119,50 @@ class Kind:
         metadata = group.metadata
         subject = f"{self.kind} {metadata.namespace}/{metadata.name}"
         try:
-            minimum = self.least(group.spec, metadata.labels | metadata.annotations, ours)
-            asked = dialects.from_annotations(metadata.annotations, subject)
+            starts = self.starts(group.spec, metadata.labels | metadata.annotations, ours)
+            said = {k: v for k, v in metadata.annotations.items() if k not in self.reads}
+            asked = dialects.from_annotations(said, subject)
             asked |= self.fields(group.spec, subject)
-            spec = PodGroupSpec.model_validate({"minMember": max(minimum, 1), **asked})
-            admitted = dialects.admitted_elsewhere(*map(_labels, self.templates(group.spec)))
+            gangs = {
+                one.stage: (self._gang(group, one, asked, priorities), one.members)
+                for one in starts
+            }
         except dialects.DialectError as error:
             raise DecodeError(str(error)) from error
+        except UnknownClassError:
+            raise
+        except DecodeError as error:
+            raise DecodeError(f"{subject}: {error}") from error
+        except ValidationError as error:
+            raise DecodeError(one_sentence(error, subject)) from error
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise DecodeError(f"{subject}: {error}") from error
+        return gangs
+
+    def _gang(
+        self,
+        group: GroupObject,
+        start: Start,
+        asked: Mapping[str, Any],
+        priorities: Mapping[str, int],
+    ) -> Gang:
+        metadata = group.metadata
+        fields = {"minMember": max(start.minimum, 1), **start.asked, **asked}
+        few(max(start.minimum, sum(role.count for role in start.roles)), PODS_OF_GANG)
+        spec = PodGroupSpec.model_validate(fields)
         name = spec.priorityClassName
         if name and name not in priorities:
+            subject = f"{self.kind} {metadata.namespace}/{metadata.name}"
             raise UnknownClassError(f"{subject}: spec.priorityClassName", name, priorities)
-        queue = dialects.queue_of(metadata.labels, metadata.annotations, admitted=admitted)
+        labels = [_labels(template) for template in self.templates(group.spec)]
+        admitted = dialects.admitted_elsewhere(*labels)
+        keys = (metadata.labels, metadata.annotations, *labels)
+        queue = dialects.queue_of(*keys, admitted=admitted)
+        first = foreign_id(metadata.namespace, self.whose, metadata.name)
         return Gang(
-            foreign_id(metadata.namespace, self.whose, metadata.name),
+            GangId(f"{first}.{start.stage}") if start.stage else first,
             spec.minMember or 1,
+            start.roles,
             queue=queue or spec.queue or DEFAULT_QUEUE,
             priority=priorities.get(name) if name else None,
             created_s=seconds(metadata.creation_timestamp),
@@ -102,6 +171,7 @@ class Kind:
             constraints=constraints.constraints(spec),
             preemptible=spec.preemptible,
             user=asked_by(metadata.annotations, metadata.namespace),
+            implicit=self.copies,
         )
 
 
@@ -223,7 +293,7 @@ KINDS: tuple[Kind, ...] = (
         f"{PLUGINS}/v1alpha1",
         "PodGroup",
         "podgroups",
-        _member,
+        least(_member),
         _plugin_fields,
         _plugin_status,
     ),
@@ -232,18 +302,18 @@ KINDS: tuple[Kind, ...] = (
         f"{VOLCANO}/v1beta1",
         "PodGroup",
         "podgroups",
-        _member,
+        least(_member),
         _volcano_fields,
         _volcano_status,
     ),
-    Kind(KAI, f"{KAI}/v2alpha2", "PodGroup", "podgroups", _member, _kai_fields, _kai_status),
+    Kind(KAI, f"{KAI}/v2alpha2", "PodGroup", "podgroups", least(_member), _kai_fields, _kai_status),
     *(
         Kind(
             UPSTREAM,
             f"{UPSTREAM}/{version}",
             "PodGroup",
             "podgroups",
-            _upstream,
+            least(_upstream),
             _upstream_fields,
             _upstream_status,
         )

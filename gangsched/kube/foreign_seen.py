@@ -3,8 +3,13 @@
 An object whose pods are the gang, such as a Job, is declared once one of its pods names us.
 """
 
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
+from gangsched.core import facts as f
 from gangsched.core.model import Gang, GangId
 from gangsched.kube import foreign, groups
 from gangsched.kube.membership import foreign_id
@@ -12,9 +17,13 @@ from gangsched.kube.owners import OWNERS
 from gangsched.kube.quantities import DecodeError, UnknownClassError
 from gangsched.kube.receivers import Groups
 from gangsched.kube.status import Subject
+from gangsched.kube.structs import GroupObject
 
 if TYPE_CHECKING:
     from gangsched.kube.scheduler import Scheduler
+
+_DEEP = 3
+"""Objects that control one another: a Job of a RayJob; no chain here is longer."""
 
 
 class Foreign(Groups):
@@ -43,7 +52,7 @@ class Foreign(Groups):
         """
         scheduler = self.scheduler
         group = groups.decode_group(raw)
-        return self._kind.read(group, scheduler.priorities, scheduler.names)
+        return self._kind.read(group, scheduler.priorities, scheduler.names)[""][0]
 
     def malformed(self, raw: bytes, message: str) -> None:
         """Tell the object's owner; the last valid declaration stays."""
@@ -66,58 +75,240 @@ def groups_of_others(scheduler: "Scheduler") -> list[Foreign]:
     return [Foreign(scheduler, kind) for kind in foreign.KINDS]
 
 
-class PodOwners(Foreign):
-    """Objects of one kind whose pods are a gang; most may be scheduled elsewhere.
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What an object says of the gangs of its pods.
 
-    For an object without a pod of ours the gang is only remembered, and no status or Event is
+    `raw` is the object, or only what tells which it is; `gangs` are by stage, or the error.
+    `controller` is the object here, if any, that controls it: its pods are of that one's gang.
+    """
+
+    raw: bytes
+    gangs: dict[str, tuple[Gang, frozenset[str]]] | DecodeError
+    controller: GangId | None
+
+    def parts(self) -> tuple[GangId | None, dict[str, frozenset[str]]]:
+        """Return what says which gang a pod of the object is of."""
+        gangs = {} if isinstance(self.gangs, DecodeError) else self.gangs
+        return self.controller, {stage: roles for stage, (_, roles) in gangs.items()}
+
+    def stage(self, role: str) -> GangId | None:
+        """Return the gang of pods of a role, where the object has several."""
+        if isinstance(self.gangs, DecodeError) or len(self.gangs) < 2:
+            return None
+        return next((gang.id for gang, roles in self.gangs.values() if role in roles), None)
+
+    def declaration(self, gang_id: GangId, *, copies: bool) -> Gang | None:
+        """Return how a gang of the object is declared."""
+        assert not isinstance(self.gangs, DecodeError), "asked before"  # noqa: S101
+        if copies:
+            return replace(self.gangs[""][0], id=gang_id)
+        return next((gang for gang, _ in self.gangs.values() if gang.id == gang_id), None)
+
+
+class PodOwners(Foreign):
+    """Objects of one kind whose pods are a gang, or several; most may be scheduled elsewhere.
+
+    For an object without a pod of ours its gangs are only remembered, and no status or Event is
     written: its controller may have made a group for it, or another scheduler may place its pods.
     """
 
-    def __init__(self, scheduler: "Scheduler", kind: foreign.Kind) -> None:
+    def __init__(self, scheduler: "Scheduler", kind: foreign.Kind, owners: "Owners") -> None:
         super().__init__(scheduler, kind)
-        self._unnamed: dict[GangId, tuple[bytes, Gang | DecodeError]] = {}
+        self._owners = owners
+        self._known: dict[GangId, Known] = {}
+        self._declared: dict[GangId, dict[GangId, None]] = {}
 
     def take(self, raw: bytes) -> None:
-        """Turn an object into facts, once it is known to be a gang of ours."""
-        namespace, name, _ = groups.group_key(raw)
-        gang_id = foreign_id(namespace, self._kind.whose, name)
-        if gang_id in self.scheduler.engine.gangs:
-            self._unnamed.pop(gang_id, None)
-            super().take(raw)
-            return
-        self.remember(raw, gang_id)
-        found: Gang | DecodeError
-        try:
-            found = self.read(raw)
-        except DecodeError as error:
-            found = error
-        again = isinstance(found, UnknownClassError)  # it is read again with the class
-        self._unnamed[gang_id] = raw if again else groups.identity(raw), found
+        """Turn an object into facts, once a gang of its pods is known to be ours."""
+        home = self._home(raw)
+        self.remember(raw, home)
+        before = self._known.get(home)
+        known = self._known[home] = self._learn(raw)
+        gangs = self.scheduler.engine.gangs
+        declared = [one for one in self._declared.get(home, ()) if one in gangs]
+        self._declared[home] = dict.fromkeys(declared)
+        for gang_id in declared:
+            self._declare(gang_id, raw)
+        if before is None or before.parts() != known.parts():
+            self._owners.appeared(home, known.controller)
+        for gang_id in self._named_before(home) if before is None else ():
+            self.named(gang_id)
 
-    def named(self, gang_id: GangId) -> None:
-        """Declare a gang that a pod of ours belongs to, if it is of this kind and not declared."""
-        kept = self._unnamed.pop(gang_id, None)
-        if kept is None:
+    def _named_before(self, home: GangId) -> list[GangId]:
+        """Return the gangs of an object whose pods were seen before it."""
+        known, gangs = self._known[home], self.scheduler.engine.gangs
+        if isinstance(known.gangs, DecodeError):
+            return [home] if home in gangs else []
+        if not self._kind.copies:
+            return [gang.id for gang, _ in known.gangs.values() if gang.id in gangs]
+        copies = (GangId(f"{home}-{index}") for index in itertools.count())
+        return list(itertools.takewhile(gangs.__contains__, copies))
+
+    def _learn(self, raw: bytes) -> Known:
+        scheduler = self.scheduler
+        try:
+            group = groups.decode_group(raw)
+            found = self._kind.read(group, scheduler.priorities, scheduler.names)
+        except DecodeError as error:
+            again = isinstance(error, UnknownClassError)  # it is read again with the class
+            return Known(raw if again else groups.identity(raw), error, None)
+        return Known(groups.identity(raw), found, _controller(group))
+
+    def _home(self, raw: bytes) -> GangId:
+        namespace, name, _ = groups.group_key(raw)
+        return foreign_id(namespace, self._kind.whose, name)
+
+    def known(self, gang_id: GangId) -> Known | None:
+        """Return what is known of the object that a gang would be of."""
+        return self._known.get(self._kind.home(gang_id))
+
+    def named(self, gang_id: GangId) -> bool:
+        """Declare a gang that a pod of ours belongs to, if it is of this kind; tell whether."""
+        home = self._kind.home(gang_id)
+        known = self._known.get(home)
+        if known is None:
+            return False
+        declared = self._declared.setdefault(home, {})
+        if gang_id not in declared or gang_id not in self.scheduler.engine.gangs:
+            declared[gang_id] = None
+            self._declare(gang_id, known.raw)
+        return True
+
+    def _declare(self, gang_id: GangId, raw: bytes) -> None:
+        known = self._known[self._kind.home(gang_id)]
+        if isinstance(known.gangs, DecodeError):
+            self.wrong(raw, known.gangs)
             return
-        raw, found = kept
-        if isinstance(found, Gang):
-            self.understood(raw, found)
-        else:
-            self.wrong(raw, found)
+        gang = known.declaration(gang_id, copies=self._kind.copies)
+        if gang is not None:
+            try:
+                self._admit(gang, raw)
+            except DecodeError as error:
+                self.wrong(raw, error)
+                return
+            self.understood(raw, gang)
+
+    def _admit(self, gang: Gang, raw: bytes) -> None:
+        """Count the pods of a gang that are planned before they exist."""
+        if not gang.late and not self.scheduler.planned.counts(gang.id):
+            return
+        state = self.scheduler.engine.gangs.get(gang.id)
+        runs = state is not None and state.holds()
+        again = partial(self._declare, gang.id, raw)
+        self.scheduler.planned.admit(gang.id, gang, self._kind.kind, again, runs=runs)
+
+    def malformed(self, raw: bytes, message: str) -> None:
+        """Tell the object's owner; the last valid declaration stays."""
+        home = self._home(raw)
+        for gang_id in list(self._declared.get(home, ())) or [home]:
+            self.misunderstood(raw, gang_id, message)
+
+    def dropped(self, gang_id: GangId) -> None:
+        """Declare a gang no longer: all its pods are of another object's."""
+        if self._declared.get(self._kind.home(gang_id), {}).pop(gang_id, self) is None:
+            super().left(gang_id)
 
     def left(self, name: str) -> None:
         """Turn it into facts that nothing has this name any more."""
-        if self._unnamed.pop(GangId(name), None) is None:
-            super().left(name)
+        home = GangId(name)
+        known = self._known.pop(home, None)
+        self._owners.left(home, known.controller if known is not None else None)
+        for gang_id in self._declared.pop(home, ()):
+            super().left(gang_id)
+            for again in self.scheduler.planned.release(gang_id):
+                again()
 
 
 class Owners:
     """All kinds of objects whose pods are a gang."""
 
     def __init__(self, scheduler: "Scheduler") -> None:
-        self.receivers = tuple(PodOwners(scheduler, kind) for kind in OWNERS)
+        self.receivers = tuple(PodOwners(scheduler, kind, self) for kind in OWNERS)
+        self._scheduler = scheduler
+        self._by_kind: dict[str, list[PodOwners]] = {}
+        for kind, receiver in zip(OWNERS, self.receivers, strict=True):
+            self._by_kind.setdefault(kind.whose, []).append(receiver)
+        self._held: dict[GangId, None] | None = None
+        self._parts: dict[GangId, dict[GangId, None]] = {}
 
-    def named(self, gang_id: GangId) -> None:
+    def hold(self) -> None:
+        """Declare nothing for a while: pods come one by one, and none of them is missing yet."""
+        self._held = {}
+
+    def let_go(self) -> None:
+        """Declare the gangs of all pods that came meanwhile."""
+        held, self._held = self._held or {}, None
+        for gang_id in held:
+            self.named(gang_id)
+
+    def named(self, gang_id: GangId) -> bool:
         """Declare a gang that a pod of ours belongs to, if an object here stands for it."""
-        for one in self.receivers:
-            one.named(gang_id)
+        if self._held is not None:
+            self._held[gang_id] = None
+            return False
+        return any(one.named(gang_id) for one in self._kind_of(gang_id))
+
+    def of(self, fact: f.PodSeen) -> f.PodSeen:
+        """Return what is seen of a pod with the gang that objects here say it belongs to."""
+        if fact.gang is None:
+            return fact
+        gang_id = fact.gang
+        for _ in range(_DEEP):
+            known = self._known(gang_id)
+            if known is None:
+                break
+            if known.controller is None or self._known(known.controller) is None:
+                gang_id = known.stage(fact.role) or gang_id
+                break
+            gang_id = known.controller
+        return fact if gang_id == fact.gang else replace(fact, gang=gang_id)
+
+    def appeared(self, home: GangId, controller: GangId | None) -> None:
+        """Let pods that came before an object be of the gangs that it says they are of."""
+        if controller is not None:
+            self._parts.setdefault(controller, {})[home] = None
+        engine = self._scheduler.engine
+        for gang_id in (home, *self._parts.get(home, ())):
+            gang = engine.gangs.get(gang_id)
+            for member in list(gang.members.values()) if gang is not None else ():
+                fact = engine.pod(member.pod) if member.pod is not None else None
+                moved = self.of(fact) if fact is not None else None
+                if moved is None or fact is None or moved.gang in (None, fact.gang):
+                    continue
+                if engine.as_known(moved).gang == moved.gang:
+                    assert moved.gang is not None, "just asked"  # noqa: S101
+                    self.named(moved.gang)
+                    self._scheduler.observe(moved)
+            if gang is not None and gang_id != home and not gang.members:
+                for one in self._kind_of(gang_id):
+                    one.dropped(gang_id)
+
+    def left(self, home: GangId, controller: GangId | None) -> None:
+        """Forget an object that is gone."""
+        if controller is None:
+            return
+        parts = self._parts.get(controller, {})
+        parts.pop(home, None)
+        if not parts:
+            self._parts.pop(controller, None)
+
+    def _kind_of(self, gang_id: GangId) -> Sequence[PodOwners]:
+        return self._by_kind.get(foreign.whose(gang_id), ())
+
+    def _known(self, gang_id: GangId) -> Known | None:
+        found = (one.known(gang_id) for one in self._kind_of(gang_id))
+        return next((one for one in found if one is not None), None)
+
+
+_KINDS = {(kind.api_version, kind.kind): kind.whose for kind in OWNERS}
+
+
+def _controller(group: GroupObject) -> GangId | None:
+    """Return the object of these kinds that controls an object, if one does."""
+    metadata = group.metadata
+    for owner in metadata.owner_references:
+        whose = _KINDS.get((owner.api_version, owner.kind))
+        if owner.controller and whose is not None:
+            return foreign_id(metadata.namespace, whose, owner.name)
+    return None

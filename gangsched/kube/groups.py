@@ -176,7 +176,7 @@ def _role(role: RoleSpec, namespace: str, subject: str, claims: Claims | None) -
         role.name,
         role.count,
         role.count if role.minCount is None else role.minCount,
-        None if role.template is None else _template_needs(role.name, role.template, claims),
+        None if role.template is None else template_needs(role.name, role.template, claims),
         constraints.role_near(
             role.topology,
             _annotations(role.name, role.template or {}),
@@ -286,7 +286,13 @@ def _status(values: dict[str, Any]) -> PodGroupStatus:
         )  # ours alone: a foreign scribble is overwritten by the next write
 
 
-def _template_needs(role: str, template: dict[str, Any], claims: Claims | None) -> PodNeeds:
+def template_needs(role: str, template: dict[str, Any], claims: Claims | None) -> PodNeeds:
+    """Return what a pod of a template asks of its node.
+
+    Raises:
+        DecodeError: it is not understood.
+
+    """
     try:
         spec = msgspec.convert(template.get("spec", {}), PodSpec)
     except msgspec.ValidationError as error:

@@ -11,13 +11,19 @@
 | label kueue.x-k8s.io/pod-group-name and its total count | the pods of that name |
 | labels of a LeaderWorkerSet | a leader with its workers |
 | label ray.io/cluster | the RayCluster |
+| label jobset.sigs.k8s.io/jobset-name | the JobSet |
 | labels of the MPI Operator's launcher | the MPIJob |
 | owned by a Job, a StatefulSet or a job of kubeflow.org | all its pods |
+
+What an object says goes beyond that (`foreign_seen.py`): a JobSet may start in stages, and a RayJob
+has the pods of its cluster and of its submitter.
 """
 
 from gangsched.api import names
 from gangsched.api.dialects import admitted_elsewhere, queue_of
+from gangsched.core.jobs.jobset_parts import FIRST_RANK
 from gangsched.core.jobs.kinds import FRAMEWORKS
+from gangsched.core.late import CHUNK
 from gangsched.core.model import Gang, GangId
 from gangsched.core.numbers import WHOLE_MAX, whole
 from gangsched.core.queues import DEFAULT_QUEUE
@@ -32,6 +38,7 @@ KAI = "scheduling.run.ai"
 UPSTREAM = "scheduling.k8s.io"
 WORKLOAD = "workload"
 JOB, STATEFUL, RAY, MPI = "job", "statefulset", "raycluster", "mpijob"
+RAYJOB, JOBSET, LWS = "rayjob", "jobset", "lws"
 TRAINING = {kind: kind.lower() for kind, one in FRAMEWORKS.items() if not one.unsupported}
 """The kinds of training jobs, and how the ids of their gangs begin."""
 GROUPS = frozenset({PLUGINS, VOLCANO, KAI, UPSTREAM, WORKLOAD})
@@ -42,6 +49,7 @@ _KAI_KEY = "pod-group-name"
 _KUEUE, _KUEUE_COUNT = "kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-total-count"
 _LWS = "leaderworkerset.sigs.k8s.io"
 _RAY = "ray.io/cluster"
+_JOBSET = "jobset.sigs.k8s.io"
 _TRAINING = "training.kubeflow.org"
 _OWNERS = (
     {("batch/v1", "Job"): JOB, ("apps/v1", "StatefulSet"): STATEFUL}
@@ -84,9 +92,11 @@ def _told(pod: Pod) -> tuple[str, str]:
     if (name := labels.get(_KUEUE)) and _KUEUE_COUNT in annotations:
         return "kueue", name
     if name := labels.get(f"{_LWS}/name"):
-        return "lws", f"{name}-{labels.get(f'{_LWS}/group-index', '0')}"
+        return LWS, f"{name}-{labels.get(f'{_LWS}/group-index', '0')}"
     if name := labels.get(_RAY):
         return RAY, name
+    if name := labels.get(f"{_JOBSET}/jobset-name"):
+        return JOBSET, name
     # A launcher of the MPI Operator is a Job's pod, its workers are the MPIJob's own.
     by_mpi = labels.get(f"{_TRAINING}/operator-name") == "mpi-operator"
     if by_mpi and (name := labels.get(f"{_TRAINING}/job-name")):
@@ -96,6 +106,36 @@ def _told(pod: Pod) -> tuple[str, str]:
         if owner.controller and whose is not None:
             return whose, owner.name
     return "pod", metadata.name
+
+
+def role_of(pod: Pod) -> str:
+    """Return the part of its gang that a pod plays, by its label or as one of a JobSet's jobs."""
+    labels = pod.metadata.labels
+    if names.ROLE_LABEL in labels:
+        return labels[names.ROLE_LABEL]
+    return labels.get(f"{_JOBSET}/replicatedjob-name", "") if _of_jobset(pod) else ""
+
+
+def rank_of(pod: Pod) -> int | None:
+    """Return a pod's index in its role where its controller labels it."""
+    labels = pod.metadata.labels
+    for key in names.INDEX_LABELS:
+        index = whole(labels.get(key, ""))
+        if index is None:
+            continue
+        first = whole(labels.get(FIRST_RANK, "")) or 0
+        if _of_jobset(pod):
+            first = CHUNK * (whole(labels.get(f"{_JOBSET}/job-index", ""), CHUNK) or 0)
+        return index + first
+    return None
+
+
+def _of_jobset(pod: Pod) -> bool:
+    """Tell whether a pod is of a JobSet's gang, not of a group that it names."""
+    labels = pod.metadata.labels
+    if f"{_JOBSET}/jobset-name" not in labels or names.POD_GROUP_LABEL in labels:
+        return False
+    return _told(pod)[0] == JOBSET
 
 
 def implicit_gang(pod: Pod) -> Gang | None:

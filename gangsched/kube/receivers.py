@@ -4,6 +4,7 @@ import contextlib
 import logging
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,7 +17,6 @@ from gangsched.core.gangs import Stage
 from gangsched.core.missing import missing
 from gangsched.core.model import Gang, GangId, NodeName, PodName, PodNeeds, PodUid
 from gangsched.kube import decode, foreign, groups
-from gangsched.kube.bounds import PlannedPods
 from gangsched.kube.claims import Claims
 from gangsched.kube.errors import EngineError
 from gangsched.kube.membership import implicit_gang
@@ -178,7 +178,7 @@ class PodsSeen(Receiver):
         pod = decode.decode_pod(raw)
         metadata = pod.metadata
         claims = scheduler.volumes.asked(metadata.namespace, metadata.name, metadata.uid)
-        fact = scheduler.engine.as_known(self._read(pod, claims))
+        fact = scheduler.engine.as_known(scheduler.owners.of(self._read(pod, claims)))
         waits = fact.gang is not None and fact.node is None
         scheduler.volumes.use(pod, runs=fact.node is not None and not fact.ended)
         scheduler.volumes.wait(self, fact.uid, raw, claims if waits else None)
@@ -217,10 +217,7 @@ class PodsSeen(Receiver):
         self.scheduler.status.subject(fact.gang, _stands_for(pod, alone=alone))
         metadata = pod.metadata
         self.scheduler.status.hint(fact.gang, unknown(metadata.labels, metadata.annotations))
-        if gang is None:
-            self.scheduler.owners.named(fact.gang)
-            return
-        if gang.id != fact.gang:
+        if self.scheduler.owners.named(fact.gang) or gang is None or gang.id != fact.gang:
             return
         if known is not None and known.spec is not None:
             if fact.invalid or not known.spec.implicit:
@@ -303,10 +300,6 @@ class PodGroups(Groups):
 
     kind = "PodGroup"
 
-    def __init__(self, scheduler: "Scheduler") -> None:
-        super().__init__(scheduler)
-        self._planned = PlannedPods(scheduler.planned_pods_max)
-
     def take(self, raw: bytes) -> None:
         """Turn an object into facts."""
         scheduler = self.scheduler
@@ -315,7 +308,8 @@ class PodGroups(Groups):
         gang, status, uid = groups.pod_group(raw, *classes, claims)
         scheduler.volumes.wait(self, uid, raw, claims)
         runs = status.phase in ("Reserved", "Binding", "Placed")
-        self._planned.admit(uid, gang, raw, runs=runs)
+        again = partial(self.seen, raw)
+        scheduler.planned.admit(uid, gang, self.kind, again, runs=runs)
         new = self.understood(raw, gang)
         if new and status.assignments and status.phase in ("Reserved", "Binding"):
             namespace = gang.id.split("/", 1)[0]
@@ -356,8 +350,8 @@ class PodGroups(Groups):
         """Take note that an object was deleted."""
         super().gone(uid, raw)
         self.scheduler.volumes.forget(uid)
-        for held in self._planned.release(uid):
-            self.seen(held)
+        for again in self.scheduler.planned.release(uid):
+            again()
 
 
 def _stands_for(pod: Pod, *, alone: bool) -> Subject:

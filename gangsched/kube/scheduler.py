@@ -26,6 +26,7 @@ from gangsched.core.policy import Policies, PolicyError
 from gangsched.core.queues import Rates
 from gangsched.kube.beside import Beside
 from gangsched.kube.binding import Binding, Pods
+from gangsched.kube.bounds import PlannedPods
 from gangsched.kube.client import KubeClient
 from gangsched.kube.deadlines import Deadline, LateError
 from gangsched.kube.declarations import (
@@ -60,6 +61,7 @@ from gangsched.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
+CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 PODGROUPS = f"/apis/{names.GROUP}/{names.VERSION}/podgroups"
 TOPOLOGIES = f"/apis/{names.GROUP}/{names.VERSION}/topologies"
 QUEUES = f"/apis/{names.GROUP}/{names.VERSION}/queues"
@@ -119,7 +121,7 @@ class Scheduler:
         self.queue_status = QueueStatusWriter(client, self.now_s, name_gangs=config.name_others)
         self.users = Users(client)
         self.quarantine = Quarantine(client, config.history_config_map)
-        self.planned_pods_max = config.planned_pods_max
+        self.planned = PlannedPods(config.planned_pods_max)
         self.priorities: dict[str, int] = {}
         self.default_priority: int | None = None
         self._client = client
@@ -180,11 +182,7 @@ class Scheduler:
         if self.look_only:  # pods of all its names are those of the scheduler that leads
             self.names |= await self.served.read()
         first: dict[str, tuple[str, Receiver, bool]] = {
-            "PriorityClass": (
-                "/apis/scheduling.k8s.io/v1/priorityclasses",
-                PriorityClasses(self),
-                False,
-            ),
+            "PriorityClass": (CLASSES, PriorityClasses(self), False),
             "Namespace": ("/api/v1/namespaces", Namespaces(self), False),
             "ResourceQuota": ("/api/v1/resourcequotas", NamespaceQuotas(self), True),
             "Topology": (TOPOLOGIES, Topologies(self), True),
@@ -192,14 +190,14 @@ class Scheduler:
             "Reservation": (RESERVATIONS, Reservations(self), True),
             "Node": ("/api/v1/nodes", Nodes(self), False),
             **watched(self),
+            **{one.kind: (one.path, one, True) for one in self.owners.receivers},
             "Pod": ("/api/v1/pods", PodsSeen(self), False),
         }
         then: dict[str, tuple[str, Receiver, bool]] = {
             "PodGroup": (PODGROUPS, PodGroups(self), True),
+            "Workload": (WORKLOADS, self.workloads, True),
+            **{one.kind: (one.path, one, True) for one in groups_of_others(self)},
         }
-        then["Workload"] = (WORKLOADS, self.workloads, True)
-        for reader in (*groups_of_others(self), *self.owners.receivers):
-            then[reader.kind] = (reader.path, reader, True)
         # Groups come last: a group whose members run already must not look empty.
         with long_lived():
             for kinds in (first, then):
@@ -222,9 +220,11 @@ class Scheduler:
         await self.users.look()  # before anything is handed over, and once rights are known
         await self.history.read(self.engine.history)
         await self.quarantine.read(self.now_s())
+        self.owners.hold()
         with long_lived():
             for watch in self._watches.values():
                 await watch.hand_over()
+        self.owners.let_go()
         for fact in await self.past.read():
             self.observe(fact)
 

@@ -156,7 +156,7 @@ def test_pods_are_counted_even_where_one_role_has_no_template():
     raw = group(role("a", 11), {"name": "b", "count": 1}, minMember=1)
     gang, _, uid = groups.pod_group(raw, {})
     with pytest.raises(DecodeError, match="would have 11 such pods; 10 are allowed"):
-        bound.admit(uid, gang, raw, runs=False)
+        bound.admit(uid, gang, "PodGroup", lambda: None, runs=False)
 
 
 def test_a_node_of_too_many_resources_is_not_understood():

@@ -1,11 +1,15 @@
 """What one namespace may have planned before it exists."""
 
+from collections import defaultdict
+
 import pytest
 
 from gangsched.core.model import Gang, GangId, PodNeeds, Role
 from gangsched.kube.bounds import PlannedPods
 from gangsched.kube.quantities import DecodeError
 
+AGAIN = defaultdict(lambda: lambda: None)
+"""What would read each group again, by its name."""
 NEEDS = PodNeeds((("cpu", 1000),))
 
 
@@ -15,7 +19,7 @@ def group(name: str, pods: int, namespace: str = "flood", needs: PodNeeds | None
 
 def admit(bound: PlannedPods, gang: Gang, *, runs: bool = False) -> bool:
     try:
-        bound.admit(str(gang.id), gang, str(gang.id).encode(), runs=runs)
+        bound.admit(str(gang.id), gang, "PodGroup", AGAIN[gang.id], runs=runs)
     except DecodeError:
         return False
     return True
@@ -25,7 +29,7 @@ def test_a_namespace_is_told_and_others_are_not_touched():
     bound = PlannedPods(10)
     assert admit(bound, group("a", 6))
     with pytest.raises(DecodeError) as error:
-        bound.admit("b", group("b", 5), b"", runs=False)
+        bound.admit("b", group("b", 5), "PodGroup", AGAIN["b"], runs=False)
     assert str(error.value) == (
         "PodGroup flood/b: its 5 pods are planned before they exist, and with them namespace "
         "flood would have 11 such pods; 10 are allowed (setting planned_pods_max), so it waits "
@@ -54,7 +58,7 @@ def test_those_held_back_have_their_turn_when_one_is_gone():
     assert not admit(bound, group("b", 6))
     assert not admit(bound, group("c", 6))
     assert bound.release("flood/c") == []  # it was held, and nothing got free
-    assert bound.release("flood/a") == [b"flood/b"]
+    assert bound.release("flood/a") == [AGAIN["flood/b"]]
     assert admit(bound, group("b", 6))
     assert bound.release("flood/b") == []
 

@@ -7,6 +7,7 @@ import pytest
 from waiting import until_async
 
 from gangsched.core import facts as f
+from gangsched.core.model import Slices, Spread
 from gangsched.kube.decode import decode_pod
 from gangsched.kube.errors import KubeError
 from gangsched.kube.foreign import KINDS
@@ -24,7 +25,13 @@ BY_NAME = {kind.whose: kind for kind in (*KINDS, *OWNERS)}
 def read(whose: str, spec: dict, **metadata):
     """Read an object of a kind."""
     body = {"metadata": {"name": "g", "namespace": "ns", "uid": "u", **metadata}, "spec": spec}
-    return BY_NAME[whose].read(decode_group(json.dumps(body).encode()), {"high": 7}, OURS)
+    gangs = BY_NAME[whose].read(decode_group(json.dumps(body).encode()), {"high": 7}, OURS)
+    return gangs[""][0]
+
+
+def late(gang) -> dict[str, int]:
+    """Return how many pods of each role are made only once the others run."""
+    return {role.name: role.late for role in gang.roles if role.late}
 
 
 def pods(scheduler="gangsched") -> dict:
@@ -38,6 +45,99 @@ RUNS = {"spec": {"schedulerName": "gangsched", "containers": [{"name": "pytorch"
 def workers(**fields) -> dict:
     """Return a RayCluster of a head and one group of workers."""
     return {"headGroupSpec": {"template": pods()}, "workerGroupSpecs": [fields]}
+
+
+def replicated(name: str, replicas: int, parallelism: int, template=None, **fields) -> dict:
+    """Return one of a JobSet's replicated jobs."""
+    spec = {"parallelism": parallelism, "template": template or pods()}
+    return {"name": name, "replicas": replicas, "template": {"spec": spec}, **fields}
+
+
+IN_ORDER = {"startupPolicy": {"startupPolicyOrder": "InOrder"}}
+EXCLUSIVE = {"annotations": {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"}}
+LWS = {"leaderWorkerTemplate": {"size": 4, "workerTemplate": pods()}}
+LATE = {
+    "workers wait for their leader": ("lws", LWS | {"startupPolicy": "LeaderReady"}, {"": 3}),
+    "they do not": ("lws", LWS | {"startupPolicy": "LeaderCreated"}, {}),
+    "workers follow their leader into its domain": (
+        "lws",
+        LWS,
+        {"": 3},
+        {"annotations": {"leaderworkerset.sigs.k8s.io/exclusive-topology": "rack"}},
+    ),
+    "a launcher waits for its workers": (
+        "mpijob",
+        {
+            "mpiReplicaSpecs": {"Launcher": {}, "Worker": {"replicas": 2}},
+            "launcherCreationPolicy": "WaitForWorkersReady",
+        },
+        {"": 1},
+    ),
+    "a submitter waits for its cluster": (
+        "rayjob",
+        {"rayClusterSpec": workers(replicas=2, template=pods()), "submitterPodTemplate": pods()},
+        {"": 1},
+    ),
+    "jobs wait for those before them": (
+        "jobset",
+        {"replicatedJobs": [replicated("a", 1, 2), replicated("b", 2, 2)], **IN_ORDER},
+        {"b": 4},
+    ),
+    "the first of those before them is another scheduler's": (
+        "jobset",
+        {"replicatedJobs": [replicated("a", 1, 2, pods("x")), replicated("b", 2, 2)], **IN_ORDER},
+        {},
+    ),
+    "a job waits until another is ready": (
+        "jobset",
+        {
+            "replicatedJobs": [
+                replicated("a", 1, 2),
+                replicated("b", 1, 3, dependsOn=[{"name": "a", "status": "Ready"}]),
+            ]
+        },
+        {"b": 3},
+    ),
+    "pods of a job follow the first into its domain": (
+        "jobset",
+        {"replicatedJobs": [replicated("a", 2, 3)]},
+        {"a": 4},
+        EXCLUSIVE,
+    ),
+    "an administrator labelled the domains": (
+        "jobset",
+        {"replicatedJobs": [replicated("a", 2, 3)]},
+        {},
+        {"annotations": EXCLUSIVE["annotations"] | {"alpha.jobset.sigs.k8s.io/node-selector": "x"}},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LATE)
+def test_which_pods_are_made_only_once_the_others_run(case):
+    whose, spec, wanted, *metadata = LATE[case]
+    assert late(read(whose, spec, **(metadata[0] if metadata else {}))) == wanted
+
+
+def test_every_job_of_an_exclusive_jobset_has_a_domain_of_its_own():
+    gang = read("jobset", {"replicatedJobs": [replicated("a", 2, 3)]}, **EXCLUSIVE)
+    assert gang.roles[0].near.slices == (Slices("rack", 3),)
+    assert (gang.constraints.exclusive, gang.constraints.spread) == ("rack", (Spread("rack", 3),))
+
+
+def test_a_queue_may_be_named_by_templates_alone():
+    template = pods() | {"metadata": {"labels": {"gangsched.io/queue-name": "team"}}}
+    spec = {"leaderWorkerTemplate": {"size": 4, "workerTemplate": template}}
+    assert read("lws", spec).queue == "team"
+    said = {"labels": {"gangsched.io/queue-name": "mine"}}
+    assert read("lws", spec, **said).queue == "mine"
+
+
+@pytest.mark.parametrize("count", [200_000, 10**12])
+def test_no_object_has_more_pods_planned_than_a_gang_may_have(count):
+    spec = {"leaderWorkerTemplate": {"size": count, "workerTemplate": pods()}}
+    with pytest.raises(DecodeError, match=r"LeaderWorkerSet ns/g: there are \d+ pods of a gang"):
+        read("lws", spec | {"startupPolicy": "LeaderReady"})
 
 
 LEAST = {
@@ -106,7 +206,52 @@ LEAST = {
             "mpiReplicaSpecs": {"Launcher": {"replicas": 1}, "Worker": {"replicas": 2}},
             "launcherCreationPolicy": "WaitForWorkersReady",
         },
-        2,
+        3,
+    ),
+    "a job of ray and its submitter": (
+        "rayjob",
+        {"rayClusterSpec": workers(replicas=2, template=pods()), "submitterPodTemplate": pods()},
+        4,
+    ),
+    "a job of ray whose submitter is another scheduler's": (
+        "rayjob",
+        {"rayClusterSpec": workers(replicas=2, template=pods())},
+        3,
+    ),
+    "a job of ray that is submitted without a pod": (
+        "rayjob",
+        {
+            "rayClusterSpec": workers(replicas=2, template=pods()),
+            "submitterPodTemplate": pods(),
+            "submissionMode": "HTTPMode",
+        },
+        3,
+    ),
+    "a leader and its workers": (
+        "lws",
+        {"leaderWorkerTemplate": {"size": 4, "workerTemplate": pods()}},
+        4,
+    ),
+    "workers of another scheduler's leader": (
+        "lws",
+        {
+            "leaderWorkerTemplate": {
+                "size": 4,
+                "leaderTemplate": pods("x"),
+                "workerTemplate": pods(),
+            }
+        },
+        3,
+    ),
+    "a jobset": (
+        "jobset",
+        {"replicatedJobs": [replicated("driver", 1, 1), replicated("w", 2, 2)]},
+        5,
+    ),
+    "a jobset whose driver is another scheduler's": (
+        "jobset",
+        {"replicatedJobs": [replicated("driver", 1, 1, pods("x")), replicated("w", 2, 2)]},
+        4,
     ),
 }
 

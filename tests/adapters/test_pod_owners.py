@@ -143,3 +143,121 @@ def test_a_priority_class_that_comes_later_is_read_then(cluster):
     cluster.kinds["PyTorchJob.kubeflow.org/v1"].classes_changed()
     gang = cluster.scheduler.engine.gangs["ns/pytorchjob:j"].spec
     assert (gang.min_member, gang.priority, gang.queue) == (4, 7, "team")
+
+
+TEMPLATE = {"spec": {"schedulerName": "gangsched", "containers": [{"name": "main"}]}}
+JOB = ("batch/v1", "Job", "j-x")
+
+
+def replicated(name: str, pods: int, **fields) -> dict:
+    spec = {"parallelism": pods, "template": TEMPLATE}
+    return {"name": name, "template": {"spec": spec}, **fields}
+
+
+def of_jobset(job: str) -> dict[str, str]:
+    return {"jobset.sigs.k8s.io/jobset-name": "j", "jobset.sigs.k8s.io/replicatedjob-name": job}
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_jobs_of_a_jobset_are_one_gang(cluster, first):
+    spec = {"replicatedJobs": [replicated("driver", 1), replicated("w", 2)]}
+    if first:
+        cluster.owner("jobset.x-k8s.io/v1alpha2", "JobSet", spec)
+    cluster.pod("j-driver-0-0-x", JOB, **of_jobset("driver"))
+    for index in (0, 1):
+        cluster.pod(f"j-w-0-{index}-y", JOB, **of_jobset("w"))
+    if not first:
+        cluster.owner("jobset.x-k8s.io/v1alpha2", "JobSet", spec)
+    assert cluster.gangs() == {"ns/jobset:j": (3, 3)}
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_what_starts_after_others_have_ended_is_a_gang_of_its_own(cluster, first):
+    after = [{"name": "fetch", "status": "Complete"}]
+    spec = {"replicatedJobs": [replicated("fetch", 1), replicated("w", 2, dependsOn=after)]}
+    if first:
+        cluster.owner("jobset.x-k8s.io/v1alpha2", "JobSet", spec)
+    cluster.pod("j-fetch-0-0-x", JOB, **of_jobset("fetch"))
+    if not first:
+        cluster.owner("jobset.x-k8s.io/v1alpha2", "JobSet", spec)
+    assert cluster.gangs() == {"ns/jobset:j.fetch": (1, 1)}
+    cluster.pod("j-w-0-0-x", JOB, **of_jobset("w"))
+    assert cluster.gangs() == {"ns/jobset:j.fetch": (1, 1), "ns/jobset:j": (2, 1)}
+    cluster.kinds["JobSet.jobset.x-k8s.io/v1alpha2"].gone("JobSet-uid", None)
+    assert cluster.gangs() == {"ns/jobset:j.fetch": (None, 1), "ns/jobset:j": (None, 1)}
+
+
+LWS = "leaderworkerset.sigs.k8s.io"
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_every_group_of_a_leaderworkerset_is_a_gang_that_its_leader_starts(cluster, first):
+    """With LeaderReady no worker is made before its leader runs: they waited for each other."""
+    spec = {
+        "replicas": 2,
+        "startupPolicy": "LeaderReady",
+        "leaderWorkerTemplate": {"size": 3, "workerTemplate": TEMPLATE},
+    }
+    if first:
+        cluster.owner("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", spec)
+    for index in ("0", "1"):
+        labels = {f"{LWS}/name": "j", f"{LWS}/group-index": index, f"{LWS}/worker-index": "0"}
+        cluster.pod(f"j-{index}", ("apps/v1", "StatefulSet", "j"), **labels)
+    if not first:
+        cluster.owner("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", spec)
+    assert cluster.gangs() == {"ns/lws:j-0": (3, 3), "ns/lws:j-1": (3, 3)}
+    gangs = cluster.scheduler.engine.gangs
+    assert all(gang.plannable() for gang in gangs.values())
+    cluster.pods.gone("pod-0", None)
+    assert list(cluster.gangs()) == ["ns/lws:j-1"], "a group goes with its pods"
+
+
+RAY_JOB = {
+    "rayClusterSpec": {"headGroupSpec": {"template": TEMPLATE}},
+    "submitterPodTemplate": TEMPLATE,
+}
+
+
+def controlled(kind: str) -> dict:
+    said = {"apiVersion": "ray.io/v1", "kind": kind, "name": "j", "uid": "o", "controller": True}
+    return {"ownerReferences": [said]}
+
+
+@pytest.mark.parametrize("order", itertools.permutations(("job", "cluster", "pod")))
+def test_a_ray_job_has_its_cluster_and_its_submitter(cluster, order):
+    def cluster_seen() -> None:
+        body = written("c", "c", spec=RAY_JOB["rayClusterSpec"], **controlled("RayJob"))
+        cluster.kinds["RayCluster.ray.io/v1"].seen(body)
+
+    steps = {
+        "job": lambda: cluster.owner("ray.io/v1", "RayJob", RAY_JOB),
+        "cluster": cluster_seen,
+        "pod": lambda: cluster.pod("c-head", ("ray.io/v1", "RayCluster", "c"), ray__io="x"),
+    }
+    steps["pod"] = lambda: cluster.pod(
+        "c-head", ("ray.io/v1", "RayCluster", "c"), **{"ray.io__cluster": "c"}
+    )
+    for name in order:
+        steps[name]()
+    assert cluster.gangs() == {"ns/rayjob:j": (2, 2)}
+    assert cluster.scheduler.engine.gangs["ns/rayjob:j"].plannable()
+    submitter = {"parallelism": 1, "template": TEMPLATE}
+    raw = written("j", "s", spec=submitter, **controlled("RayJob"))
+    cluster.kinds["Job.batch/v1"].seen(raw)
+    cluster.pod("j-s", ("batch/v1", "Job", "j"))
+    assert cluster.gangs() == {"ns/rayjob:j": (2, 2)}
+    assert {"ns/c-head", "ns/j-s"} == set(cluster.scheduler.engine.gangs["ns/rayjob:j"].members)
+
+
+def test_a_namespace_may_not_have_more_pods_planned_than_its_bound(cluster):
+    """An object of some bytes would be as many members in memory as it counts."""
+    cluster.scheduler.planned.most = 5
+    spec = {
+        "startupPolicy": "LeaderReady",
+        "leaderWorkerTemplate": {"size": 4, "workerTemplate": TEMPLATE},
+    }
+    cluster.owner("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", spec)
+    for index in ("0", "1"):
+        labels = {f"{LWS}/name": "j", f"{LWS}/group-index": index}
+        cluster.pod(f"j-{index}", ("apps/v1", "StatefulSet", "j"), **labels)
+    assert cluster.gangs() == {"ns/lws:j-0": (4, 4), "ns/lws:j-1": (None, 1)}
