@@ -16,13 +16,17 @@ from gangsched.core.jobs.framework import Framework
 from gangsched.core.jobs.jobset_parts import EXCLUSIVE
 from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.core.jobs.stages import Stage, parallel_pods, pods, pods_each, stages
-from gangsched.core.model import GangId, Near, PodNeeds, Role, Slices
+from gangsched.core.model import GangId, Near, PodNeeds, Role, Slices, Toleration
 from gangsched.kube.foreign import Kind, Spec, Start, least
 from gangsched.kube.groups import template_needs
 from gangsched.kube.membership import JOB, JOBSET, LWS, MPI, RAY, RAYJOB, STATEFUL, TRAINING
 
 _MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 _BY_LABELS = "alpha.jobset.sigs.k8s.io/node-selector"
+_GIVEN = tuple(
+    Toleration(f"node.kubernetes.io/{state}", "Exists", "", "NoExecute")
+    for state in ("not-ready", "unreachable")
+)
 _LWS_EXCLUSIVE = "leaderworkerset.sigs.k8s.io/exclusive-topology"
 
 Part = tuple[int, Any]
@@ -86,7 +90,21 @@ def _followed(minimum: int, count: int, late: int, template: Any) -> Start:
 
 
 def _needs(role: str, template: Any) -> PodNeeds:
-    return template_needs(role, template or {}, None)
+    """Return what a pod of a template will ask for, with the tolerations that it will be given.
+
+    The API server adds two to every pod (its plugin DefaultTolerationSeconds); without them the
+    pods that come late would count as another kind of pod.
+    """
+    needs = template_needs(role, template or {}, None)
+    given = tuple(
+        one
+        for one in _GIVEN
+        if not any(
+            known.key in ("", one.key) and known.effect in ("", one.effect)
+            for known in needs.tolerations
+        )
+    )
+    return replace(needs, tolerations=(*needs.tolerations, *given)) if given else needs
 
 
 def _training(

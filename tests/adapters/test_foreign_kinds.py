@@ -8,7 +8,7 @@ from waiting import until_async
 
 from gangsched.core import facts as f
 from gangsched.core.model import Slices, Spread
-from gangsched.kube.decode import decode_pod
+from gangsched.kube.decode import decode_pod, needs
 from gangsched.kube.errors import KubeError
 from gangsched.kube.foreign import KINDS
 from gangsched.kube.groups import decode_group
@@ -117,6 +117,21 @@ LATE = {
 def test_which_pods_are_made_only_once_the_others_run(case):
     whose, spec, wanted, *metadata = LATE[case]
     assert late(read(whose, spec, **(metadata[0] if metadata else {}))) == wanted
+
+
+def test_pods_that_come_late_ask_for_what_the_api_server_will_write_into_them():
+    """The planner counts pods that ask for the same; of several kinds it has to search."""
+    states = ("not-ready", "unreachable")
+    given = [
+        {"key": f"node.kubernetes.io/{one}", "operator": "Exists", "effect": "NoExecute"}
+        for one in states
+    ]
+    body = pods()["spec"] | {"tolerations": [{"key": "gpu", "operator": "Exists"}, *given]}
+    made = decode_pod(json.dumps({"metadata": {"name": "p"}, "spec": body}).encode())
+    template = {"spec": pods()["spec"] | {"tolerations": [{"key": "gpu", "operator": "Exists"}]}}
+    spec = {"leaderWorkerTemplate": {"size": 4, "workerTemplate": template}}
+    gang = read("lws", spec | {"startupPolicy": "LeaderReady"})
+    assert gang.roles[0].needs == needs(made.spec)
 
 
 def test_every_job_of_an_exclusive_jobset_has_a_domain_of_its_own():

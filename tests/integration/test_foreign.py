@@ -268,3 +268,47 @@ def test_head_and_workers_of_a_ray_cluster_start_together(cluster, namespace):
         cluster.wait_placed(namespace, "ray-", 3)
     finally:
         cluster.kubectl("delete", "crd/rayclusters.ray.io")
+
+
+def replicated(name: str, count: int) -> dict:
+    """Return one of a JobSet's replicated jobs, with a Job of so many pods."""
+    job = {"parallelism": count, "completions": count, "template": {"spec": spec()}}
+    job["template"]["spec"]["restartPolicy"] = "Never"
+    return {"name": name, "replicas": 1, "template": {"spec": job}}
+
+
+def test_jobs_that_wait_for_others_of_their_jobset_have_room_from_the_start(cluster, namespace):
+    body = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "late"},
+        "spec": {
+            "managedBy": "example.com/another",  # the test makes its pods
+            "startupPolicy": {"startupPolicyOrder": "InOrder"},
+            "replicatedJobs": [replicated("driver", 1), replicated("workers", 3)],
+        },
+    }
+
+    def comes(job: str, index: int) -> None:
+        labels = {
+            "jobset.sigs.k8s.io/jobset-name": "late",
+            "jobset.sigs.k8s.io/replicatedjob-name": job,
+            "batch.kubernetes.io/job-completion-index": str(index),
+        }
+        made = pod(f"late-{job}-0-{index}-x", labels=labels)
+        cluster.core.create_namespaced_pod(namespace, made)
+
+    cluster.core.create_namespaced_pod(namespace, pod("in-the-way"))
+    cluster.wait_placed(namespace, "in-the-way", 1)
+    cluster.kubectl("create", "-n", namespace, "-f", "-", stdin=cluster.yaml(body))
+    comes("driver", 0)
+    cluster.wait_event(namespace, "NotEnoughFree", "4 pods", name="late")
+    assert not cluster.bound(namespace, "late-"), "a driver without room for its workers"
+    cluster.core.delete_namespaced_pod("in-the-way", namespace)
+    cluster.wait_placed(namespace, "late-", 1)
+    cluster.core.create_namespaced_pod(namespace, pod("another"))
+    cluster.wait_event(namespace, "NotEnoughFree", name="another")
+    for index in range(3):
+        comes("workers", index)
+    cluster.wait_placed(namespace, "late-", 4)
+    assert not cluster.bound(namespace, "another")
