@@ -115,7 +115,7 @@ test-programs: $(VENV)/run
 	@$(BIN)/python -m gangsched local build --monitoring --helm
 
 operators: $(VENV)/ready programs  ## Operators of others, built from their modules, and the tests beside them
-	$(BIN)/pytest -m long tests/integration/test_upstream_operators.py
+	$(BIN)/pytest -m long tests/integration/test_upstream_*.py
 
 frameworks: $(VENV)/ready programs  ## TensorFlow, JAX and XGBoost (2 GB), and the tests that run them
 	@$(UV) --require-hashes -r requirements-frameworks.lock

@@ -1,10 +1,12 @@
 """Operators of others, as they are shipped, run beside gangsched: the pods they make are gangs."""
 
+from functools import partial
+
 import pytest
 import yaml
 from cluster import Cluster
 from conftest import PROCESS, PROCESS_TAINT, a_plane
-from upstream import MPI, TRAINING, Operator
+from upstream import MPI, TRAINING, Operator, create, explained, installing, ready
 
 from gangsched.local.nodes import NodeFile, NodeGroup
 from gangsched.local.plane import Options
@@ -17,7 +19,9 @@ PLACE = {
     "nodeSelector": {"gangsched.io/node-kind": "process"},
     "tolerations": [{"key": PROCESS_TAINT["key"], "operator": "Exists"}],
 }
-KINDS = ("jaxjobs", "mpijobs", "paddlejobs", "pytorchjobs", "tfjobs", "xgboostjobs")
+KINDS = tuple(
+    f"{kind}jobs.kubeflow.org" for kind in ("jax", "mpi", "paddle", "pytorch", "tf", "xgboost")
+)
 MPIJOBS = "mpijobs.v2beta1.kubeflow.org"
 GROUPS = ("podgroups.scheduling.x-k8s.io", "podgroups.scheduling.volcano.sh")
 MODES = {"by its owner": "", "by scheduler-plugins' group": "gangsched", "by Volcano's": "volcano"}
@@ -34,31 +38,8 @@ def plane():
 @pytest.fixture
 def install(plane, tmp_path):
     """Install an operator as it is shipped; it is gone after the test."""
-    installed: list[Operator] = []
-
-    def it(operator: Operator, *arguments: str) -> None:
-        crds = (f"crd/{kind}.kubeflow.org" for kind in KINDS)
-        plane.kubectl("delete", "--ignore-not-found", *crds)  # each operator brings its own
-        installed.append(operator)
-        folder = operator.manifests(tmp_path, arguments, PLACE)
-        plane.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(folder))
-
-    yield it
-    for operator in installed:
-        plane.kubectl("delete", "pods", "--all", "--force", "-n", operator.namespace)
-        plane.kubectl("delete", "deployment", operator.deployment, "-n", operator.namespace)
-
-
-def ready(cluster, operator: Operator) -> None:
-    """Wait until an operator's pod runs."""
-
-    def runs() -> bool:
-        found = cluster.json("get", "deployment", operator.deployment, "-n", operator.namespace)
-        status = found["status"]
-        seen = status.get("observedGeneration") == found["metadata"]["generation"]
-        return seen and status.get("readyReplicas") == status.get("updatedReplicas") == 1
-
-    cluster.wait(runs, f"{operator.name} to run", 120)
+    with installing(plane, tmp_path, PLACE) as it:
+        yield partial(it, kinds=KINDS)
 
 
 def named(operator: Operator, path: str, name: str, mode: str, roles: str) -> dict:
@@ -71,25 +52,11 @@ def named(operator: Operator, path: str, name: str, mode: str, roles: str) -> di
     return body
 
 
-def create(cluster, text: str) -> None:
-    """Create an object as soon as its kind is served and its webhooks answer."""
-    command = ("create", "-f", "-")
-    cluster.wait(
-        lambda: cluster.kubectl(*command, stdin=text, check=False).endswith(" created\n"),
-        "the object to be taken",
-        120,
-    )
-
-
 def nothing_is_left(cluster, namespace: str, prefix: str) -> None:
     cluster.wait(lambda: not cluster.bound(namespace, prefix), "its pods to go")
     for group in GROUPS:
         found = lambda group=group: cluster.json("get", group, "-n", namespace)["items"]  # noqa: E731
         cluster.wait(lambda found=found: not found(), f"no {group} to be left")
-
-
-def explained(cluster, namespace: str, name: str) -> str:
-    return cluster.gangsched("explain", f"{namespace}/{name}")[1]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -103,15 +70,8 @@ def test_jobs_of_the_training_operator_start_whole_one_after_another(plane, inst
         body["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = workers
         return cluster.yaml(body)
 
-    def certified() -> bool:
-        secret = cluster.json("get", "secret", f"{TRAINING.name}-webhook-cert", "-n", home)
-        return "tls.crt" in (secret.get("data") or {})
-
-    cluster.wait(certified, "the Training Operator to make its certificate", 120)
-    # A kubelet brings a mounted Secret up to date; process nodes mount it as it is at the start.
-    cluster.kubectl("rollout", "restart", f"deployment/{TRAINING.deployment}", "-n", home)
     ready(cluster, TRAINING)
-    create(cluster, job("first", 2))  # process nodes do not ask a pod whether its webhooks answer
+    create(cluster, job("first", 2))
     cluster.wait_placed(home, "first-", 3)
     create(cluster, job("second", 2))
     cluster.wait(lambda: "room for 1" in explained(cluster, home, "second"), "its reason")

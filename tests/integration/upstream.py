@@ -1,10 +1,13 @@
 """Operators of others: each is built unchanged from a module with exact versions."""
 
+import contextlib
 import shutil
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
+from cluster import Cluster
 
 from gangsched.local import components, gobuild
 from gangsched.local.components import Component
@@ -19,7 +22,8 @@ class Operator:
     """One operator: its module, its program, and where its manifests are in the module.
 
     `folder` holds our go.mod; `deployment` is what of the manifests runs the program, with the
-    `arguments` that are written there.
+    `arguments` that are written there. It makes the `certificate` of its webhooks itself, in a
+    Secret of that name. `apart` is what its overlay brings of others, and is left out.
     """
 
     name: str
@@ -29,6 +33,8 @@ class Operator:
     namespace: str
     deployment: str
     arguments: tuple[str, ...] = ()
+    certificate: str = ""
+    apart: str = ""
 
     @property
     def folder(self) -> Path:
@@ -64,14 +70,14 @@ class Operator:
         shutil.rmtree(shipped, ignore_errors=True)
         root = self.overlay.split("/", maxsplit=1)[0]
         shutil.copytree(self.source() / root, shipped / root, copy_function=shutil.copyfile)
+        if self.apart:
+            _leave_out(shipped / self.overlay / "kustomization.yaml", self.apart)
+        fields = {"containers/0/command": [str(self.program())], **place}
+        if said := [*self.arguments, *arguments]:
+            fields["containers/0/args"] = said
         at = "/spec/template/spec"
         changes = [
-            {"op": "add", "path": f"{at}/{key}", "value": value}
-            for key, value in {
-                "containers/0/command": [str(self.program())],
-                "containers/0/args": [*self.arguments, *arguments],
-                **place,
-            }.items()
+            {"op": "add", "path": f"{at}/{key}", "value": value} for key, value in fields.items()
         ]
         patch = {
             "target": {"kind": "Deployment", "name": self.deployment},
@@ -82,6 +88,14 @@ class Operator:
         return into
 
 
+def _leave_out(path: Path, resource: str) -> None:
+    """Leave a resource out of a kustomization."""
+    path.chmod(0o644)
+    body = yaml.safe_load(path.read_text())
+    body["resources"].remove(resource)
+    path.write_text(yaml.safe_dump(body))
+
+
 TRAINING = Operator(
     name="training-operator",
     module="github.com/kubeflow/training-operator",
@@ -89,6 +103,7 @@ TRAINING = Operator(
     overlay="manifests/overlays/standalone",
     namespace="kubeflow",
     deployment="training-operator",
+    certificate="training-operator-webhook-cert",
 )
 
 MPI = Operator(
@@ -100,3 +115,113 @@ MPI = Operator(
     deployment="mpi-operator",
     arguments=("-alsologtostderr", "-lock-namespace=mpi-operator"),
 )
+
+JOBSETS = {
+    version: Operator(
+        name=f"jobset-{version}",
+        module="sigs.k8s.io/jobset",
+        package=".",
+        overlay="config/default",
+        namespace="jobset-system",
+        deployment="jobset-controller-manager",
+        certificate="jobset-webhook-server-cert",
+    )
+    for version in ("0.10", "0.11")
+}
+TRAINERS = {
+    version: Operator(
+        name=f"trainer-{version}",
+        module="github.com/kubeflow/trainer/v2",
+        package="cmd/trainer-controller-manager",
+        overlay="manifests/overlays/manager",
+        namespace="kubeflow-system",
+        deployment="kubeflow-trainer-controller-manager",
+        certificate="kubeflow-trainer-webhook-cert",
+        apart="../../third-party/jobset",  # JobSet's release, which is downloaded
+    )
+    for version in ("2.1", "2.2")
+}
+KUEUE = Operator(
+    name="kueue",
+    module="sigs.k8s.io/kueue",
+    package="cmd/kueue",
+    overlay="config/default",
+    namespace="kueue-system",
+    deployment="kueue-controller-manager",
+    certificate="kueue-webhook-server-cert",
+)
+
+
+@contextlib.contextmanager
+def installing(plane: Cluster, folder: Path, place: dict) -> Iterator[Callable[..., None]]:
+    """Yield what installs an operator as it is shipped; it does not run any more afterwards.
+
+    Each operator brings kinds of its own; those of `kinds` are removed before.
+    """
+    installed: list[Operator] = []
+
+    def it(operator: Operator, *arguments: str, kinds: tuple[str, ...] = ()) -> None:
+        crds = [f"crd/{kind}" for kind in kinds]
+        if crds:
+            plane.kubectl("delete", "--ignore-not-found", *crds)
+        installed.append(operator)
+        into = folder / operator.name
+        into.mkdir(exist_ok=True)
+        operator.manifests(into, arguments, place)
+        plane.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(into))
+
+    yield it
+    # What calls their webhooks would be refused.
+    for kind in ("validatingwebhookconfigurations", "mutatingwebhookconfigurations"):
+        plane.kubectl("delete", kind, "--all")
+    for operator in installed:
+        plane.kubectl("delete", "pods", "--all", "--force", "-n", operator.namespace)
+        plane.kubectl("delete", "deployment", operator.deployment, "-n", operator.namespace)
+
+
+def ready(cluster: Cluster, operator: Operator) -> None:
+    """Wait until an operator's pod runs, with the certificate of its webhooks."""
+    home = ("-n", operator.namespace)
+    if operator.certificate:
+        _certified(cluster, operator)
+
+    def runs() -> bool:
+        found = cluster.json("get", "deployment", operator.deployment, *home)
+        status = found["status"]
+        seen = status.get("observedGeneration") == found["metadata"]["generation"]
+        return seen and status.get("readyReplicas") == status.get("updatedReplicas") == 1
+
+    cluster.wait(runs, f"{operator.name} to run", 120)
+
+
+def _certified(cluster: Cluster, operator: Operator) -> None:
+    """Wait until an operator has written its certificate, and let it see it.
+
+    A kubelet brings a mounted Secret up to date; process nodes mount it as it is at the start.
+    """
+    home = ("-n", operator.namespace)
+
+    def made() -> bool:
+        found = cluster.json("get", "secret", operator.certificate, *home)
+        return "tls.crt" in (found.get("data") or {})
+
+    cluster.wait(made, f"{operator.name} to make its certificate", 120)
+    cluster.kubectl("rollout", "restart", f"deployment/{operator.deployment}", *home)
+
+
+def create(cluster: Cluster, text: str) -> None:
+    """Create an object as soon as its kind is served and its webhooks answer.
+
+    Process nodes do not ask a pod whether its webhooks answer.
+    """
+    command = ("create", "-f", "-")
+    cluster.wait(
+        lambda: cluster.kubectl(*command, stdin=text, check=False).endswith(" created\n"),
+        "the object to be taken",
+        120,
+    )
+
+
+def explained(cluster: Cluster, namespace: str, name: str) -> str:
+    """Return what a user is told of a gang."""
+    return cluster.gangsched("explain", f"{namespace}/{name}")[1]
