@@ -1,10 +1,10 @@
-"""The real JobSet, as it is shipped, beside gangsched: its examples start whole."""
+"""JobSet and Kubeflow Trainer themselves, as they are shipped: what they run starts whole."""
 
 import pytest
 import yaml
 from cluster import Cluster
 from conftest import PROCESS, PROCESS_TAINT, a_plane
-from upstream import HERE, JOBSETS, create, explained, installing, ready
+from upstream import HERE, JOBSETS, TRAINERS, create, explained, installing, ready
 
 from gangsched.local.nodes import NodeFile, NodeGroup
 from gangsched.local.plane import Options
@@ -23,7 +23,13 @@ PLACE = {
     "nodeSelector": {"kubernetes.io/hostname": "own-0"},
     "tolerations": [{"key": PROCESS_TAINT["key"], "operator": "Exists"}],
 }
-LEFT = "jobsets,jobs,pods,podgroups.gangsched.io"
+LEFT = "jobsets,jobs,pods,podgroups.gangsched.io,podgroups.scheduling.x-k8s.io"
+OLD, NEW = "0.10", "0.11"
+TRAINER_FOR = {OLD: TRAINERS["2.1"], NEW: TRAINERS["2.2"]}
+"""Which Trainer is built on which JobSet."""
+
+POLICIES = {"by their Jobs": {}, "by scheduler-plugins' groups": {"coscheduling": {}}}
+"""How the pods of a TrainJob come to be a gang, and the podGroupPolicy of its runtime."""
 
 
 @pytest.fixture(scope="module")
@@ -36,12 +42,22 @@ def plane():
 
 @pytest.fixture(scope="module", params=JOBSETS)
 def jobset(plane, request, tmp_path_factory):
-    """JobSet as it is shipped."""
+    """Return a JobSet that is installed, as it is shipped: its version."""
     with installing(plane, tmp_path_factory.mktemp("jobset"), PLACE) as install:
         operator = JOBSETS[request.param]
         install(operator)
         ready(plane, operator)
-        yield plane
+        yield request.param
+
+
+@pytest.fixture(scope="module")
+def trainer(plane, jobset, tmp_path_factory):
+    """Return a Trainer that is installed, as it is shipped."""
+    with installing(plane, tmp_path_factory.mktemp("trainer"), PLACE) as install:
+        operator = TRAINER_FOR[jobset]
+        install(operator)
+        ready(plane, operator)
+        yield operator
 
 
 @pytest.fixture
@@ -56,12 +72,18 @@ def example(namespace: str, path: str, name: str, labels: dict[str, str] | None 
     """Return an example of JobSet's under a name: its pods name us, and end at once."""
     body = yaml.safe_load((HERE / "jobset-examples" / f"{path}.yaml").read_text())
     body["metadata"] |= {"name": name, "namespace": namespace}
-    for job in body["spec"]["replicatedJobs"]:
-        template = job["template"]["spec"]["template"]
-        template["spec"] |= {"schedulerName": "gangsched", "terminationGracePeriodSeconds": 0}
+    for template in ours(body["spec"]):
         if labels:
             template["metadata"] = {"labels": labels}
     return yaml.safe_dump(body)
+
+
+def ours(spec: dict) -> list[dict]:
+    """Let the pods of a JobSet name us, and end at once; return their templates."""
+    templates = [job["template"]["spec"]["template"] for job in spec["replicatedJobs"]]
+    for template in templates:
+        template["spec"] |= {"schedulerName": "gangsched", "terminationGracePeriodSeconds": 0}
+    return templates
 
 
 def labelled(name: str, count: int) -> dict[str, str]:
@@ -75,8 +97,8 @@ def pods(cluster, namespace: str, job: str) -> list:
     return cluster.core.list_namespaced_pod(namespace, label_selector=selector).items
 
 
-def delete(cluster, namespace: str, name: str) -> None:
-    cluster.kubectl("delete", "jobset", name, "-n", namespace)
+def delete(cluster, namespace: str, name: str, kind: str = "jobset") -> None:
+    cluster.kubectl("delete", kind, name, "-n", namespace)
 
 
 def nothing_is_left(cluster, namespace: str) -> None:
@@ -84,23 +106,31 @@ def nothing_is_left(cluster, namespace: str) -> None:
     cluster.wait(lambda: not found(), "nothing to be left")
 
 
-def test_jobsets_start_whole_one_after_another(jobset, namespace):
-    cluster = jobset
-    create(cluster, example(namespace, "paralleljobs", "first", labelled("first", 5)))
+def one_after_another(cluster, namespace, kind: str, first: str, second: str, gang: str) -> None:
+    """Start two of five pods each where nine have room: `gang` is that of the second."""
+    create(cluster, first)
     cluster.wait_placed(namespace, "first-", 5)
-    create(cluster, example(namespace, "paralleljobs", "second", labelled("second", 5)))
-    cluster.wait(lambda: "room for 4" in explained(cluster, namespace, "second"), "its reason")
+    create(cluster, second)
+    cluster.wait(lambda: "room for 4" in explained(cluster, namespace, gang), "its reason")
     cluster.restart("gangsched")
     cluster.stays(lambda: not cluster.bound(namespace, "second-"), 2.0, "a part of a gang")
     assert len(cluster.bound(namespace, "first-")) == 5
-    delete(cluster, namespace, "first")
+    delete(cluster, namespace, "first", kind)
     cluster.wait_placed(namespace, "second-", 5)
-    delete(cluster, namespace, "second")
+    delete(cluster, namespace, "second", kind)
     nothing_is_left(cluster, namespace)
 
 
-def test_jobs_that_start_in_order_start_one_after_another(jobset, namespace):
-    cluster = jobset
+def test_jobsets_start_whole_one_after_another(plane, jobset, namespace):
+    cluster = plane
+    first, second = (
+        example(namespace, "paralleljobs", name, labelled(name, 5)) for name in ("first", "second")
+    )
+    one_after_another(cluster, namespace, "jobset", first, second, "second")
+
+
+def test_jobs_that_start_in_order_start_one_after_another(plane, jobset, namespace):
+    cluster = plane
     create(cluster, example(namespace, "startup-driver-ready", "ordered"))
     cluster.wait_placed(namespace, "ordered-", 5)
     (driver,) = pods(cluster, namespace, "driver")
@@ -112,8 +142,8 @@ def test_jobs_that_start_in_order_start_one_after_another(jobset, namespace):
     nothing_is_left(cluster, namespace)
 
 
-def test_jobs_start_once_those_they_depend_on_are_done(jobset, namespace):
-    cluster = jobset
+def test_jobs_start_once_those_they_depend_on_are_done(plane, jobset, namespace):
+    cluster = plane
     create(cluster, example(namespace, "depends-on", "chain"))
     cluster.wait_placed(namespace, "chain-", 6, 60)
     (initializer,), (launcher,) = (
@@ -123,3 +153,38 @@ def test_jobs_start_once_those_they_depend_on_are_done(jobset, namespace):
     assert launcher.metadata.creation_timestamp >= container.state.terminated.finished_at
     delete(cluster, namespace, "chain")
     nothing_is_left(cluster, namespace)
+
+
+def runtime(cluster, operator, policy: dict) -> None:
+    """Bring Trainer's own runtime: its pods name us, and end at once."""
+    shipped = operator.source() / "manifests/base/runtimes/torch_distributed.yaml"
+    body = yaml.safe_load(shipped.read_text())
+    ours(body["spec"]["template"]["spec"])
+    if policy:
+        body["spec"]["podGroupPolicy"] = policy
+    name = ("clustertrainingruntime", body["metadata"]["name"])
+    cluster.kubectl("delete", "--ignore-not-found", *name)
+    create(cluster, yaml.safe_dump(body))
+
+
+def train_job(namespace: str, name: str) -> str:
+    """Return a TrainJob of five nodes."""
+    spec = {
+        "runtimeRef": {"name": "torch-distributed"},
+        "trainer": {"numNodes": 5, "command": ["sleep"], "args": ["100s"]},
+    }
+    body = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": spec,
+    }
+    return yaml.safe_dump(body)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_train_jobs_start_whole_one_after_another(plane, trainer, namespace, policy):
+    runtime(plane, trainer, POLICIES[policy])
+    gang = "second" if POLICIES[policy] else "second-node-0"
+    first, second = (train_job(namespace, name) for name in ("first", "second"))
+    one_after_another(plane, namespace, "trainjob", first, second, gang)
