@@ -75,7 +75,7 @@ def apiserver(
         "--enable-priority-and-fairness=false",
         "--max-requests-inflight=4000",
         "--max-mutating-requests-inflight=2000",
-        *([] if egress is None else _through(egress)),
+        *([] if egress is None else _through(authority, egress)),
         *flags.split(),
     )
 
@@ -129,9 +129,25 @@ def gangsched(folder: Path, binding: str, extender: int, metrics: int, *flags: s
     ]
 
 
-def _through(egress: Path) -> list[str]:
-    """Have webhooks called at the pods of their Services: nobody serves cluster addresses."""
-    return [f"--egress-selector-config-file={egress}", "--enable-aggregator-routing"]
+def _through(authority: pki.Authority, egress: Path) -> list[str]:
+    """Have webhooks and APIs of others called at the pods of their Services.
+
+    Cluster addresses are served by no program here. An API of others learns who asks from headers,
+    which it believes of a client with a certificate of an authority that signs no other.
+    """
+    proxy = pki.Authority(authority.folder / "front-proxy")
+    certificate, key = proxy.client("client", "front-proxy-client", "none")
+    return [
+        f"--egress-selector-config-file={egress}",
+        "--enable-aggregator-routing",
+        f"--proxy-client-cert-file={certificate}",
+        f"--proxy-client-key-file={key}",
+        f"--requestheader-client-ca-file={proxy.ca}",
+        "--requestheader-allowed-names=front-proxy-client",
+        "--requestheader-username-headers=X-Remote-User",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+    ]
 
 
 def egress_config(authority: pki.Authority, port: int) -> dict[str, object]:

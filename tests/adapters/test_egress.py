@@ -1,9 +1,13 @@
 """The proxy by which the API server reaches pods and nodes."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.x509.oid import NameOID
 
+from gangsched.local import commands, pki
 from gangsched.local.agent.egress import Egress
 from gangsched.local.agent.sandbox import Shared
 from gangsched.local.network import free_ports
@@ -59,3 +63,16 @@ async def test_it_leads_nowhere_else(port, request_line, why):
     said = (await ask(port, f"{request_line}\r\n\r\n".encode())).decode()
     assert said.startswith("HTTP/1.1 502 Bad Gateway\r\n")
     assert why in said
+
+
+def test_apis_of_others_believe_the_api_server_alone(tmp_path):
+    authority = pki.Authority(tmp_path / "pki")
+    line = commands.apiserver(tmp_path, authority, 1, 2, "", tmp_path / "egress.yaml")
+    said = dict(flag.split("=", 1) for flag in line if "=" in flag)
+    assert said["--requestheader-allowed-names"] == "front-proxy-client"
+    believed = Path(said["--requestheader-client-ca-file"])
+    assert believed.read_bytes() != authority.ca.read_bytes()
+    whole = x509.load_pem_x509_certificates(Path(said["--proxy-client-cert-file"]).read_bytes())
+    (name,) = whole[0].subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    assert name.value == "front-proxy-client"
+    whole[0].verify_directly_issued_by(x509.load_pem_x509_certificate(believed.read_bytes()))
