@@ -1,10 +1,10 @@
-"""JobSet and Kubeflow Trainer themselves, as they are shipped: what they run starts whole."""
+"""JobSet, Trainer and Kueue themselves, as they are shipped: their jobs start whole."""
 
 import pytest
 import yaml
 from cluster import Cluster
 from conftest import PROCESS, PROCESS_TAINT, a_plane
-from upstream import HERE, JOBSETS, TRAINERS, create, explained, installing, ready
+from upstream import HERE, JOBSETS, KUEUE, TRAINERS, create, explained, installing, ready
 
 from gangsched.local.nodes import NodeFile, NodeGroup
 from gangsched.local.plane import Options
@@ -58,6 +58,35 @@ def trainer(plane, jobset, tmp_path_factory):
         install(operator)
         ready(plane, operator)
         yield operator
+
+
+@pytest.fixture(scope="module")
+def kueue(plane, jobset, tmp_path_factory):
+    """Kueue as it is shipped, and a ClusterQueue for ten pods."""
+    with installing(plane, tmp_path_factory.mktemp("kueue"), PLACE) as install:
+        install(KUEUE)
+        ready(plane, KUEUE)
+        create(plane, kueues("ResourceFlavor", "any", {}))
+        resources = [{"name": "pods", "nominalQuota": 10}]
+        group = {"coveredResources": ["pods"], "flavors": [{"name": "any", "resources": resources}]}
+        spec = {"namespaceSelector": {}, "resourceGroups": [group]}
+        create(plane, kueues("ClusterQueue", "ten", spec))
+        plane.wait(lambda: available(plane), "the API that Kueue serves", 60)
+        yield
+
+
+def kueues(kind: str, name: str, spec: dict, namespace: str | None = None) -> str:
+    """Return an object of Kueue's."""
+    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
+    body = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": metadata}
+    return yaml.safe_dump(body | {"spec": spec})
+
+
+def available(cluster) -> bool:
+    """Tell whether the API server reaches the API that Kueue's pod serves."""
+    found = cluster.json("get", "apiservice", "v1beta2.visibility.kueue.x-k8s.io")
+    said = (found.get("status") or {}).get("conditions") or []
+    return any((one["type"], one["status"]) == ("Available", "True") for one in said)
 
 
 @pytest.fixture
@@ -188,3 +217,43 @@ def test_train_jobs_start_whole_one_after_another(plane, trainer, namespace, pol
     gang = "second" if POLICIES[policy] else "second-node-0"
     first, second = (train_job(namespace, name) for name in ("first", "second"))
     one_after_another(plane, namespace, "trainjob", first, second, gang)
+
+
+def queued(namespace: str, kind: str, name: str) -> str:
+    """Return a Job or a JobSet of five pods that Kueue's LocalQueue admits."""
+    body = yaml.safe_load(example(namespace, "paralleljobs", name))
+    body["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "user-queue"}
+    if kind == "job":
+        spec = body["spec"]["replicatedJobs"][0]["template"]["spec"]
+        spec |= {"parallelism": 5, "completions": 5}
+        spec["template"]["spec"]["restartPolicy"] = "Never"
+        body |= {"apiVersion": "batch/v1", "kind": "Job", "spec": spec}
+    return yaml.safe_dump(body)
+
+
+@pytest.mark.parametrize("jobset", [NEW], indirect=True)
+@pytest.mark.parametrize("kind", ["job"])
+def test_what_kueue_admits_starts_whole_and_needs_no_queue_of_ours(plane, kueue, namespace, kind):
+    cluster = plane
+    create(cluster, kueues("LocalQueue", "user-queue", {"clusterQueue": "ten"}, namespace))
+
+    def admitted() -> set[str]:
+        found = cluster.json("get", kind, "-n", namespace)["items"]
+        return {one["metadata"]["name"] for one in found if not one["spec"]["suspend"]}
+
+    create(cluster, queued(namespace, kind, "first"))
+    cluster.wait_placed(namespace, "first-", 5)
+    create(cluster, queued(namespace, kind, "second"))
+    cluster.wait(lambda: "room for 4" in explained(cluster, namespace, "second"), "its reason")
+    create(cluster, queued(namespace, kind, "third"))
+    cluster.restart("gangsched")
+    cluster.stays(lambda: not cluster.bound(namespace, "second-"), 2.0, "a part of a gang")
+    assert admitted() == {"first", "second"}
+    assert "suspended" in explained(cluster, namespace, "third").lower()
+    delete(cluster, namespace, "first", kind)
+    cluster.wait_placed(namespace, "second-", 5)
+    cluster.wait(lambda: "room for 4" in explained(cluster, namespace, "third"), "its reason")
+    delete(cluster, namespace, "second", kind)
+    cluster.wait_placed(namespace, "third-", 5)
+    delete(cluster, namespace, "third", kind)
+    nothing_is_left(cluster, namespace)
