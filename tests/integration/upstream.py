@@ -151,6 +151,16 @@ KUEUE = Operator(
     certificate="kueue-webhook-server-cert",
 )
 
+LWS = Operator(
+    name="lws",
+    module="sigs.k8s.io/lws",
+    package="cmd",
+    overlay="config/default",
+    namespace="lws-system",
+    deployment="lws-controller-manager",
+    certificate="lws-webhook-server-cert",
+)
+
 
 @contextlib.contextmanager
 def installing(plane: Cluster, folder: Path, place: dict) -> Iterator[Callable[..., None]]:
@@ -189,7 +199,8 @@ def ready(cluster: Cluster, operator: Operator) -> None:
         found = cluster.json("get", "deployment", operator.deployment, *home)
         status = found["status"]
         seen = status.get("observedGeneration") == found["metadata"]["generation"]
-        return seen and status.get("readyReplicas") == status.get("updatedReplicas") == 1
+        wanted = found["spec"]["replicas"]
+        return seen and status.get("readyReplicas") == status.get("updatedReplicas") == wanted
 
     cluster.wait(runs, f"{operator.name} to run", 120)
 
