@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 from gangsched.core import facts as f
 from gangsched.core.model import Gang, GangId
 from gangsched.kube import foreign, groups
+from gangsched.kube.foreign_groups import Foreign, PodGroupsOfOthers
 from gangsched.kube.membership import foreign_id
 from gangsched.kube.owners import OWNERS
 from gangsched.kube.quantities import DecodeError, UnknownClassError
-from gangsched.kube.receivers import Groups
-from gangsched.kube.status import Subject
 from gangsched.kube.structs import GroupObject
 
 if TYPE_CHECKING:
@@ -24,55 +23,6 @@ if TYPE_CHECKING:
 
 _DEEP = 3
 """Objects that control one another: a Job of a RayJob; no chain here is longer."""
-
-
-class Foreign(Groups):
-    """PodGroups of others."""
-
-    def __init__(self, scheduler: "Scheduler", kind: foreign.Kind) -> None:
-        super().__init__(scheduler)
-        self.kind = f"{kind.kind}.{kind.api_version}"
-        self.path = kind.path
-        self._kind = kind
-
-    def take(self, raw: bytes) -> None:
-        """Turn an object into facts."""
-        scheduler = self.scheduler
-        gang = self.read(raw)
-        self.understood(raw, gang)
-        if self._kind.status is not None:
-            scheduler.status.touch(gang.id)
-
-    def read(self, raw: bytes) -> Gang:
-        """Return the gang that an object stands for.
-
-        Raises:
-            DecodeError: it is not understood.
-
-        """
-        scheduler = self.scheduler
-        group = groups.decode_group(raw)
-        return self._kind.read(group, scheduler.priorities, scheduler.names)[""][0]
-
-    def malformed(self, raw: bytes, message: str) -> None:
-        """Tell the object's owner; the last valid declaration stays."""
-        namespace, name, _ = groups.group_key(raw)
-        self.misunderstood(raw, foreign_id(namespace, self._kind.whose, name), message)
-
-    def meet(self, raw: bytes, gang_id: GangId) -> str:
-        """Learn which object stands for a gang; return its uid."""
-        namespace, name, uid = groups.group_key(raw)
-        kind = self._kind
-        if self.remember(raw, gang_id) and kind.status is not None:
-            self.adopt(gang_id, raw)
-        subject = Subject(kind.api_version, kind.kind, namespace, name, uid, theirs=kind)
-        self.scheduler.status.subject(gang_id, subject)
-        return uid
-
-
-def groups_of_others(scheduler: "Scheduler") -> list[Foreign]:
-    """Return what reads PodGroups of others, kind by kind."""
-    return [Foreign(scheduler, kind) for kind in foreign.KINDS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +82,7 @@ class PodOwners(Foreign):
             self._declare(gang_id, raw)
         if before is None or before.parts() != known.parts():
             self._owners.appeared(home, known.controller)
+        self._owners.changed(home)
         for gang_id in self._named_before(home) if before is None else ():
             self.named(gang_id)
 
@@ -163,6 +114,13 @@ class PodOwners(Foreign):
         """Return what is known of the object that a gang would be of."""
         return self._known.get(self._kind.home(gang_id))
 
+    def said(self, gang_id: GangId) -> Gang | None:
+        """Return how a gang of an object would be declared."""
+        known = self.known(gang_id)
+        if known is None or isinstance(known.gangs, DecodeError):
+            return None
+        return known.declaration(gang_id, copies=self._kind.copies)
+
     def named(self, gang_id: GangId) -> bool:
         """Declare a gang that a pod of ours belongs to, if it is of this kind; tell whether."""
         home = self._kind.home(gang_id)
@@ -183,20 +141,11 @@ class PodOwners(Foreign):
         gang = known.declaration(gang_id, copies=self._kind.copies)
         if gang is not None:
             try:
-                self._admit(gang, raw)
+                self.admit(gang, partial(self._declare, gang_id, raw))
             except DecodeError as error:
                 self.wrong(raw, error)
                 return
             self.understood(raw, gang)
-
-    def _admit(self, gang: Gang, raw: bytes) -> None:
-        """Count the pods of a gang that are planned before they exist."""
-        if not gang.late and not self.scheduler.planned.counts(gang.id):
-            return
-        state = self.scheduler.engine.gangs.get(gang.id)
-        runs = state is not None and state.holds()
-        again = partial(self._declare, gang.id, raw)
-        self.scheduler.planned.admit(gang.id, gang, self._kind.kind, again, runs=runs)
 
     def malformed(self, raw: bytes, message: str) -> None:
         """Tell the object's owner; the last valid declaration stays."""
@@ -221,10 +170,11 @@ class PodOwners(Foreign):
 
 
 class Owners:
-    """All kinds of objects whose pods are a gang."""
+    """All kinds of objects whose pods are a gang, and PodGroups that may be made for them."""
 
     def __init__(self, scheduler: "Scheduler") -> None:
         self.receivers = tuple(PodOwners(scheduler, kind, self) for kind in OWNERS)
+        self.groups = tuple(PodGroupsOfOthers(scheduler, kind, self) for kind in foreign.KINDS)
         self._scheduler = scheduler
         self._by_kind: dict[str, list[PodOwners]] = {}
         for kind, receiver in zip(OWNERS, self.receivers, strict=True):
@@ -248,6 +198,16 @@ class Owners:
             self._held[gang_id] = None
             return False
         return any(one.named(gang_id) for one in self._kind_of(gang_id))
+
+    def said(self, gang_id: GangId) -> Gang | None:
+        """Return how an object says that a gang of its pods starts."""
+        found = (one.said(gang_id) for one in self._kind_of(gang_id))
+        return next((one for one in found if one is not None), None)
+
+    def changed(self, home: GangId) -> None:
+        """Let groups that were made for an object's pods be as it says now."""
+        for one in self.groups:
+            one.changed(home)
 
     def of(self, fact: f.PodSeen) -> f.PodSeen:
         """Return what is seen of a pod with the gang that objects here say it belongs to."""

@@ -19,6 +19,8 @@ What an object says goes beyond that (`foreign_seen.py`): a JobSet may start in 
 has the pods of its cluster and of its submitter.
 """
 
+from collections.abc import Mapping
+
 from gangsched.api import names
 from gangsched.api.dialects import admitted_elsewhere, queue_of
 from gangsched.core.jobs.jobset_parts import FIRST_RANK
@@ -91,8 +93,8 @@ def _told(pod: Pod) -> tuple[str, str]:
         return WORKLOAD, "_".join(part for part in parts if part)
     if (name := labels.get(_KUEUE)) and _KUEUE_COUNT in annotations:
         return "kueue", name
-    if name := labels.get(f"{_LWS}/name"):
-        return LWS, f"{name}-{labels.get(f'{_LWS}/group-index', '0')}"
+    if name := leader_worker_gang(labels):
+        return LWS, name
     if name := labels.get(_RAY):
         return RAY, name
     if name := labels.get(f"{_JOBSET}/jobset-name"):
@@ -106,6 +108,12 @@ def _told(pod: Pod) -> tuple[str, str]:
         if owner.controller and whose is not None:
             return whose, owner.name
     return "pod", metadata.name
+
+
+def leader_worker_gang(labels: Mapping[str, str]) -> str:
+    """Return the name of the LeaderWorkerSet's group that labels name, or nothing."""
+    name = labels.get(f"{_LWS}/name")
+    return f"{name}-{labels.get(f'{_LWS}/group-index', '0')}" if name else ""
 
 
 def role_of(pod: Pod) -> str:

@@ -37,7 +37,7 @@ from gangsched.kube.declarations import (
     Topologies,
 )
 from gangsched.kube.errors import EngineError
-from gangsched.kube.foreign_seen import Owners, groups_of_others
+from gangsched.kube.foreign_seen import Owners
 from gangsched.kube.gauges import refresh
 from gangsched.kube.history import HistoryKeeper
 from gangsched.kube.mig import MigWriter
@@ -196,7 +196,7 @@ class Scheduler:
         then: dict[str, tuple[str, Receiver, bool]] = {
             "PodGroup": (PODGROUPS, PodGroups(self), True),
             "Workload": (WORKLOADS, self.workloads, True),
-            **{one.kind: (one.path, one, True) for one in groups_of_others(self)},
+            **{one.kind: (one.path, one, True) for one in self.owners.groups},
         }
         # Groups come last: a group whose members run already must not look empty.
         with long_lived():

@@ -20,7 +20,6 @@ from gangsched.core.policy import PolicyError
 from gangsched.core.snapshot import Asked
 from gangsched.kube import declarations, receivers
 from gangsched.kube.counsel import Counsel
-from gangsched.kube.foreign_seen import groups_of_others
 from gangsched.kube.scheduler import Scheduler
 from gangsched.metrics import Metrics
 from gangsched.operators.evaluators import Evaluators
@@ -127,7 +126,7 @@ class World:
             "Pod": receivers.PodsSeen(made),
             _POD_GROUP: receivers.PodGroups(made),
         }
-        theirs = (*groups_of_others(made), *made.owners.receivers)
+        theirs = (*made.owners.groups, *made.owners.receivers)
         self._readers |= {one.kind: one for one in theirs}
         made.receivers += self._readers.values()
         for name, document in self._declared:

@@ -15,7 +15,7 @@ from gangsched.core.queues import Queue, Quota
 from gangsched.kube import decode, foreign, groups
 from gangsched.kube.declarations import Namespaces, PriorityClasses
 from gangsched.kube.errors import EngineError
-from gangsched.kube.foreign_seen import Foreign
+from gangsched.kube.foreign_groups import PodGroupsOfOthers
 from gangsched.kube.receivers import Nodes, PodGroups, PodsSeen
 from gangsched.kube.scheduler import Scheduler
 from gangsched.kube.watch import long_lived
@@ -93,7 +93,7 @@ def cluster():
         "Namespace": Namespaces(scheduler),
         "Queue": scheduler.queues,
         "PodGroup": PodGroups(scheduler),
-        "theirs": Foreign(scheduler, VOLCANOS),
+        "theirs": PodGroupsOfOthers(scheduler, VOLCANOS, scheduler.owners),
     }
     scheduler.receivers += there.values()
     return scheduler, there

@@ -10,7 +10,7 @@ from gangsched.config import SchedulerConfig
 from gangsched.core.model import GangId
 from gangsched.inquire import explain
 from gangsched.kube import foreign, strays
-from gangsched.kube.foreign_seen import Foreign
+from gangsched.kube.foreign_groups import PodGroupsOfOthers
 from gangsched.kube.receivers import PodsSeen
 from gangsched.kube.scheduler import Scheduler
 from gangsched.live import View
@@ -42,7 +42,7 @@ def seen(monkeypatch):
     monkeypatch.setattr(strays, "_LASTS_S", 0.0)
     scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics())
     kind = next(one for one in foreign.KINDS if one.whose == "scheduling.x-k8s.io")
-    return scheduler, PodsSeen(scheduler), Foreign(scheduler, kind)
+    return scheduler, PodsSeen(scheduler), PodGroupsOfOthers(scheduler, kind, scheduler.owners)
 
 
 def told(scheduler: Scheduler) -> list[str]:

@@ -12,7 +12,7 @@ from gangsched.core.model import GangId
 from gangsched.kube import foreign, groups
 from gangsched.kube.decode import decode_pod
 from gangsched.kube.errors import Forbidden, NotFound, Unavailable
-from gangsched.kube.foreign_seen import Foreign
+from gangsched.kube.foreign_groups import PodGroupsOfOthers
 from gangsched.kube.membership import foreign_id, implicit_gang
 from gangsched.kube.owners import OWNERS
 from gangsched.kube.receivers import PodGroups, PodsSeen
@@ -87,7 +87,7 @@ def test_every_kind_of_gang_has_its_user(scheduler):
     for kind in foreign.KINDS:
         template = {"spec": {"schedulerName": "gangsched"}}
         spec = {"minMember": 1, "template": template, "headGroupSpec": {"template": template}}
-        Foreign(scheduler, kind).seen(written("theirs", spec=spec))
+        PodGroupsOfOthers(scheduler, kind, scheduler.owners).seen(written("theirs", spec=spec))
     for owned, kind in zip(scheduler.owners.receivers, OWNERS, strict=True):
         spec = {"replicatedJobs": [{"name": "w", "template": {}}]}
         owned.seen(written("theirs-0", spec=spec))

@@ -65,8 +65,9 @@ class Cluster:
             "Namespace": declarations.Namespaces(made),
             "Workload": made.workloads,
         }
-        self.others = {kind: foreign_seen.Foreign(made, kind) for kind in foreign.KINDS}
-        self.others |= {kind: foreign_seen.PodOwners(made, kind) for kind in OWNERS}
+        owners = made.owners
+        self.others = dict(zip(foreign.KINDS, owners.groups, strict=True))
+        self.others |= dict(zip(OWNERS, owners.receivers, strict=True))
         for name, documents in SEEN.items():
             for document in documents:
                 self.readers[name].seen(json.dumps(document).encode())
@@ -80,7 +81,7 @@ class Cluster:
         except DecodeError as error:
             reader.malformed(raw, str(error))
         if isinstance(reader, foreign_seen.PodOwners):
-            for gang in list(reader._unnamed):
+            for gang in list(reader._known):
                 reader.named(gang)
         self._count += 1
         if self._count % _PLANNED_EVERY == 0:
