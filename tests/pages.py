@@ -82,6 +82,7 @@ RUNNERS = {
         "tests/integration/test_experiments.py::test_a_search_runs_to_its_end_and_tells_the_best"
     ),
     ("docs/jobs/mpijob.md", ""): f"{_WALKS}test_an_mpi_job",
+    ("docs/jobs/operators.md", "KubeRay"): "tests/integration/test_upstream_groups.py::kuberay",
     ("docs/jobs/operators.md", "LeaderWorkerSet"): "tests/integration/test_upstream_groups.py::lws",
     ("docs/jobs/trainjob.md", ""): f"{_WALKS}test_a_function_is_trained",
     ("docs/operations.md", "Install"): f"{_DEPLOYED}test_the_page_installs_and_upgrades",

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from cluster import Cluster
 from conftest import PROCESS, PROCESS_TAINT, a_plane
-from upstream import MPI, TRAINING, Operator, create, explained, installing, ready
+from upstream import MPIS, TRAINING, Operator, create, explained, has_no_room, installing, ready
 
 from gangsched.local.nodes import NodeFile, NodeGroup
 from gangsched.local.plane import Options
@@ -84,26 +84,52 @@ def test_jobs_of_the_training_operator_start_whole_one_after_another(plane, inst
     nothing_is_left(cluster, home, "second-")
 
 
+def succeeded(cluster, home: str) -> bool:
+    """Tell whether the MPIJob has ended well: KWOK ends the pods of a Job at once."""
+    found = cluster.json("get", MPIJOBS, "pi", "-n", home).get("status") or {}
+    said = found.get("conditions") or []
+    return any((one["type"], one["status"]) == ("Succeeded", "True") for one in said)
+
+
 @pytest.mark.parametrize("mode", MODES)
-def test_a_launcher_and_its_workers_start_whole(plane, install, mode):
-    home, cluster = MPI.namespace, plane
-    install(MPI, *([f"--gang-scheduling={MODES[mode]}"] if MODES[mode] else []))
-    ready(cluster, MPI)
+@pytest.mark.parametrize("version", MPIS)
+def test_a_launcher_and_its_workers_start_whole(plane, install, version, mode):
+    operator, cluster = MPIS[version], plane
+    home = operator.namespace
+    install(operator, *([f"--gang-scheduling={MODES[mode]}"] if MODES[mode] else []))
+    ready(cluster, operator)
     for name in ("in-the-way-0", "in-the-way-1"):
         cluster.pod(home, name, gpus=0)
     cluster.wait_placed(home, "in-the-way-", 2)
-    body = named(MPI, "examples/v2beta1/pi/pi.yaml", "pi", mode, "mpiReplicaSpecs")
+    body = named(operator, "examples/v2beta1/pi/pi.yaml", "pi", mode, "mpiReplicaSpecs")
     create(cluster, cluster.yaml(body))
     cluster.wait(lambda: "room for 2" in explained(cluster, home, "pi"), "its reason")
     cluster.stays(lambda: not cluster.bound(home, "pi-"), 2.0, "a part of a gang")
     cluster.core.delete_namespaced_pod("in-the-way-0", home, grace_period_seconds=0)
+    cluster.wait(lambda: succeeded(cluster, home), "the MPIJob to succeed", 60)
+    cluster.core.delete_namespaced_pod("in-the-way-1", home, grace_period_seconds=0)
+    cluster.kubectl("delete", MPIJOBS, "pi", "-n", home)
+    nothing_is_left(cluster, home, "pi-")
 
-    def succeeded() -> bool:  # KWOK ends the pods of a Job at once
-        found = cluster.json("get", MPIJOBS, "pi", "-n", home).get("status") or {}
-        said = found.get("conditions") or []
-        return any((one["type"], one["status"]) == ("Succeeded", "True") for one in said)
 
-    cluster.wait(succeeded, "the MPIJob to succeed", 60)
+@pytest.mark.parametrize(
+    ("version", "mode"), [("0.6", "by its owner"), *(("0.7", mode) for mode in MODES)]
+)
+def test_a_launcher_that_waits_for_its_workers_has_room(plane, install, version, mode):
+    operator, cluster = MPIS[version], plane
+    home = operator.namespace
+    install(operator, *([f"--gang-scheduling={MODES[mode]}"] if MODES[mode] else []))
+    ready(cluster, operator)
+    for name in ("in-the-way-0", "in-the-way-1"):
+        cluster.pod(home, name, gpus=0)
+    cluster.wait_placed(home, "in-the-way-", 2)
+    body = named(operator, "examples/v2beta1/pi/pi.yaml", "pi", mode, "mpiReplicaSpecs")
+    body["spec"]["launcherCreationPolicy"] = "WaitForWorkersReady"
+    create(cluster, cluster.yaml(body))
+    cluster.wait(lambda: has_no_room(explained(cluster, home, "pi")), "its reason")
+    cluster.stays(lambda: not cluster.bound(home, "pi-"), 2.0, "workers without their launcher")
+    cluster.core.delete_namespaced_pod("in-the-way-0", home, grace_period_seconds=0)
+    cluster.wait(lambda: succeeded(cluster, home), "the MPIJob to succeed", 60)
     cluster.core.delete_namespaced_pod("in-the-way-1", home, grace_period_seconds=0)
     cluster.kubectl("delete", MPIJOBS, "pi", "-n", home)
     nothing_is_left(cluster, home, "pi-")

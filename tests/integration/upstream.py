@@ -106,15 +106,18 @@ TRAINING = Operator(
     certificate="training-operator-webhook-cert",
 )
 
-MPI = Operator(
-    name="mpi-operator",
-    module="github.com/kubeflow/mpi-operator",
-    package="cmd/mpi-operator",
-    overlay="manifests/overlays/standalone",
-    namespace="mpi-operator",
-    deployment="mpi-operator",
-    arguments=("-alsologtostderr", "-lock-namespace=mpi-operator"),
-)
+MPIS = {
+    version: Operator(
+        name=f"mpi-operator-{version}",
+        module="github.com/kubeflow/mpi-operator",
+        package="cmd/mpi-operator",
+        overlay="manifests/overlays/standalone",
+        namespace="mpi-operator",
+        deployment="mpi-operator",
+        arguments=("-alsologtostderr", "-lock-namespace=mpi-operator"),
+    )
+    for version in ("0.6", "0.7")
+}
 
 JOBSETS = {
     version: Operator(
@@ -161,6 +164,16 @@ LWS = Operator(
     certificate="lws-webhook-server-cert",
 )
 
+KUBERAY = Operator(
+    name="kuberay",
+    module="github.com/ray-project/kuberay/ray-operator",
+    package=".",
+    overlay="config/default",
+    namespace="default",
+    deployment="kuberay-operator",
+    arguments=("--feature-gates=RayClusterStatusConditions=true",),
+)
+
 
 @contextlib.contextmanager
 def installing(plane: Cluster, folder: Path, place: dict) -> Iterator[Callable[..., None]]:
@@ -191,11 +204,16 @@ def installing(plane: Cluster, folder: Path, place: dict) -> Iterator[Callable[.
 
 def ready(cluster: Cluster, operator: Operator) -> None:
     """Wait until an operator's pod runs, with the certificate of its webhooks."""
-    home = ("-n", operator.namespace)
     if operator.certificate:
         _certified(cluster, operator)
+    running(cluster, operator)
+
+
+def running(cluster: Cluster, operator: Operator) -> None:
+    """Wait until all of an operator's pods run as its Deployment says now."""
 
     def runs() -> bool:
+        home = ("-n", operator.namespace)
         found = cluster.json("get", "deployment", operator.deployment, *home)
         status = found["status"]
         seen = status.get("observedGeneration") == found["metadata"]["generation"]
@@ -236,3 +254,8 @@ def create(cluster: Cluster, text: str) -> None:
 def explained(cluster: Cluster, namespace: str, name: str) -> str:
     """Return what a user is told of a gang."""
     return cluster.gangsched("explain", f"{namespace}/{name}")[1]
+
+
+def has_no_room(explained: str) -> bool:
+    """Tell whether a gang waits for room; of one whose pods differ it is not said how many fit."""
+    return "and there is room for" in explained or "pods together" in explained
