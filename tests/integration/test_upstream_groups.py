@@ -324,7 +324,7 @@ def test_rayclusters_start_whole_one_after_another(plane, kuberay, home):
     body = ray(mode, mode.sample, home, "RayCluster")
     body["spec"]["workerGroupSpecs"][0].setdefault("maxReplicas", 9)
     size = 1 + body["spec"]["workerGroupSpecs"][0]["replicas"]
-    in_the_way(cluster, home, 8 - (2 * size - 1))
+    in_the_way(cluster, home, 8 - 2 * size)
 
     def submit(name: str) -> None:
         body["metadata"]["name"] = name
@@ -338,10 +338,10 @@ def test_rayclusters_start_whole_one_after_another(plane, kuberay, home):
 
     submit("first")
     cluster.wait(lambda: runs("first") == size, "the first to run", 60)
-    submit("second")
-    cluster.wait(lambda: has_no_room(explain("second")), "its reason")
     workers(cluster, home, "first", size)
     cluster.wait(lambda: runs("first") == size + 1, "another worker")
+    submit("second")
+    cluster.wait(lambda: has_no_room(explain("second")), "its reason")
     cluster.restart("gangsched")
     cluster.stays(lambda: (runs("first"), runs("second")) == (size + 1, 0), 2.0, "a part of it")
     workers(cluster, home, "first", size - 2)
