@@ -16,7 +16,7 @@ COMPILED := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 .PHONY: help demo test check quick long steady mutations bench chaos fuzz frameworks operators
-.PHONY: crds dashboards pictures bounds chart lock clean programs test-programs
+.PHONY: crds dashboards pictures bounds chart image lock clean programs test-programs
 
 help:  ## List what make can do here
 	@grep -hE '^[a-z$$][^:]*:.*##' $(MAKEFILE_LIST) | sed -E 's/^([^:]*):.*## */\1\t/' | \
@@ -37,6 +37,7 @@ check: $(VENV)/dev  ## Format, lint, types, layers, generated files
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/mypy bench
+	$(BIN)/mypy manifests/image
 	$(BIN)/lint-imports
 	$(BIN)/python -m gangsched.api.crdgen build/crds && diff -r build/crds crds
 	$(BIN)/python manifests/monitoring/dashboards/generate.py build/dashboards && \
@@ -132,6 +133,10 @@ chart: $(VENV)/dev programs  ## Write the templates of the Helm chart anew
 	  $$($(BIN)/python -c 'from gangsched.local.components import program; print(program("kubectl"))') \
 	  manifests/chart/gangsched/templates
 
+image: $(VENV)/run  ## The container image; FRESH=1: with Debian's newest, MIRROR=url, ARCH=arm64
+	@$(BIN)/python manifests/image/build.py $(if $(FRESH),--fresh) \
+	  $(if $(MIRROR),--mirror $(MIRROR)) $(if $(ARCH),--arch $(ARCH))
+
 # The largest is resolved first, and the others keep to its versions: what is tested is what runs.
 LOCK := $(BIN)/uv pip compile -q --universal --python-version 3.11 pyproject.toml \
   --no-emit-index-url --no-header --no-annotate --generate-hashes
@@ -140,6 +145,7 @@ lock: $(VENV)/run  ## Resolve the dependencies anew
 	$(LOCK) --extra dev --extra torch --extra frameworks -o requirements-frameworks.lock
 	$(LOCK) -c requirements-torch.lock --extra dev -o requirements.lock
 	$(LOCK) -c requirements-torch.lock --extra experiments -o requirements-run.lock
+	$(LOCK) -c requirements-torch.lock --extra experiments --extra simulator -o requirements-image.lock
 	$(LOCK) -c requirements-torch.lock --extra experiments --extra torch \
 	  --no-emit-package triton -o requirements-demo.lock
 

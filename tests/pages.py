@@ -35,6 +35,10 @@ RUN = ("sh", "object", "scenario", "settings", "python")
 ELSEWHERE = {
     "make demo": "it makes the environment that the tests run in",
     "make test": "it is what runs the tests",
+    "make image": "tests/integration/test_image.py runs its program, for a folder of its own",
+    "skopeo copy oci:build/image/oci:0.1.0 docker://REGISTRY/gangsched:0.1.0": (
+        "it needs a registry; the layout that it reads is what test_image.py unpacks"
+    ),
     "pip install 'gangsched[simulator]'": "it needs a package registry; the extra is looked up",
 }
 """Command lines that no test runs, and why."""

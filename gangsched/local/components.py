@@ -139,6 +139,18 @@ MONITORING = tuple(
 )
 """For the tests of dashboards and rules. Its dependencies are newer than what Kubernetes pins."""
 
+IMAGES = (
+    Component(
+        ("umoci",),
+        Source(
+            _HERE / "images",
+            "github.com/opencontainers/umoci/cmd/umoci",
+            gcflags=(("all", _COMPILED),),
+        ),
+    ),
+)
+"""Packs the container image, and unpacks it for a test."""
+
 _STAGES = (
     "node/fast/node-initialize.yaml",
     "node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",

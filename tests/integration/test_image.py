@@ -1,0 +1,141 @@
+"""What is installed, runs: the container image, built, unpacked as a runtime would, and started.
+
+Its parts but gangsched itself come from the user's cache; nothing here needs root.
+"""
+
+import json
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+from test_installed import SCENARIO
+from waiting import patience_s
+
+from gangsched.local import components
+
+ROOT = Path(__file__).parents[2]
+UNUSED = {"__pycache__", "tests", "include"}
+TOOLS = {"pip", "uv", "setuptools", "gcc", "cc", "make", "dpkg", "apt", "apt-get", "perl", "sh"}
+
+CONTAINER = """
+root=$0 written=$1
+mount --bind "$root" "$root"
+mount -o remount,bind,ro "$root"
+mount -t proc proc "$root/proc"
+mount --rbind /dev "$root/dev"
+mount --bind "$written" "$root/tmp"
+shift
+exec unshare --user --map-user=65532 --map-group=65532 --root "$root" --wd / "$@"
+"""
+"""A container, as few words as will do: a root that is read-only but for /tmp, and a plain user."""
+
+
+OWN = {"HOME": "/tmp", "PYTHONPYCACHEPREFIX": "/tmp/compiled"}
+"""What the container is given beside the image's variables; what is imported is compiled once."""
+
+
+def run(*command, **more):
+    """Run to the end; return what was printed."""
+    done = subprocess.run(
+        [str(word) for word in command],
+        capture_output=True,
+        text=True,
+        timeout=patience_s(300),
+        check=False,
+        **more,
+    )
+    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def build(folder):
+    """Build the image; return the manifest's digest."""
+    said = run(sys.executable, ROOT / "manifests/image/build.py", "--out", folder)
+    return said.split()[-1]
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory):
+    """Return the image's folder, its digest, its configuration and its root folder."""
+    folder = tmp_path_factory.mktemp("image")
+    digest = build(folder)
+    umoci = components.ensure(lambda _: None, components.IMAGES) / "umoci"
+    (described,) = json.loads((folder / "oci/index.json").read_text())["manifests"]
+    tag = described["annotations"]["org.opencontainers.image.ref.name"]
+    run(umoci, "raw", "unpack", "--rootless", "--image", f"{folder / 'oci'}:{tag}", folder / "root")
+    return folder, digest, _config(folder, described), folder / "root"
+
+
+def _config(folder, described):
+    def blob(one):
+        return json.loads((folder / "oci/blobs" / one["digest"].replace(":", "/")).read_text())
+
+    return blob(blob(described)["config"])["config"]
+
+
+def inside(image, *command, **variables):
+    """Run a command in a container of the image; return what it printed."""
+    _, _, config, root = image
+    own = dict(line.split("=", 1) for line in config["Env"]) | OWN
+    enter = ("unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--kill-child")
+    script = ("/bin/sh", "-ec", CONTAINER, root, written(image), *command)
+    return run(*enter, *script, env=own | variables)
+
+
+def written(image):
+    """Return the folder that is /tmp in every container of the image."""
+    folder = image[0] / "tmp"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def test_the_same_sources_give_the_same_image(image, tmp_path):
+    folder, digest, *_ = image
+    assert build(tmp_path / "again") == digest
+    (first,), (second,) = folder.glob("*.tar"), (tmp_path / "again").glob("*.tar")
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_nothing_is_in_it_that_is_not_run(image):
+    *_, root = image
+    (packages,) = root.glob("usr/local/lib/python*/dist-packages")
+    assert not UNUSED & {path.name for path in packages.rglob("*") if path.is_dir()}
+    assert not list(root.rglob("*.pyc"))
+    programs = (*packages.iterdir(), *root.glob("usr/*bin/*"), *root.glob("usr/local/*bin/*"))
+    assert not TOOLS & {path.name for path in programs}
+
+
+def test_the_tar_is_one_that_docker_loads(image):
+    folder, *_ = image
+    (tar,) = folder.glob("*.tar")
+    with tarfile.open(tar) as files:
+        (listed,) = json.load(files.extractfile("manifest.json"))
+        assert {*listed["Layers"], listed["Config"], "oci-layout"} <= set(files.getnames())
+    assert listed["RepoTags"] == [f"gangsched:{tar.stem.partition('-')[2]}"]
+
+
+def test_its_entry_point_runs_as_a_plain_user_on_a_read_only_root(image):
+    _, _, config, _ = image
+    said = inside(image, *config["Entrypoint"], "--version")
+    assert said.startswith("gangsched ")
+    who = "import os; print(os.getuid(), os.getgid(), os.access('/usr', os.W_OK))"
+    assert inside(image, "python", "-c", who).split() == ["65532", "65532", "False"]
+    assert config["User"] == "65532:65532"
+
+
+def test_it_simulates(image):
+    (written(image) / "scenario.yaml").write_text(SCENARIO)
+    where = ("--out", "/tmp/out", "--processes", "1")
+    inside(image, "gangsched", "simulate", "/tmp/scenario.yaml", *where)
+    assert list((written(image) / "out").rglob("*.html"))
+
+
+@pytest.mark.by("direct")
+def test_it_asks_a_cluster(image, cluster):
+    """The container has this machine's network: the control plane is on loopback."""
+    whole = cluster.kubectl("config", "view", "--raw", "--flatten")
+    (written(image) / "config").write_text(whole)
+    found = inside(image, "gangsched", "doctor", KUBECONFIG="/tmp/config")
+    assert "kinds" not in [line.split()[1:2] for line in found.splitlines() if "fail" in line]
