@@ -138,6 +138,23 @@ def logs(program: str, name: Which = None, lines: Annotated[int, typer.Option("-
     typer.echo(plane.programs.tail(program, lines))
 
 
+@local.command()
+def load(
+    layout: Annotated[Path, typer.Argument(help="folder of an OCI layout")],
+    image: Annotated[
+        str, typer.Argument(help="NAME:TAG as pods write it, with a tag of the layout")
+    ],
+    name: Which = None,
+) -> None:
+    """Let process nodes run pods of an image on its own root."""
+    from gangsched.local.loading import load as unpack  # noqa: PLC0415 -- the agent's are many
+
+    plane = chosen(name)
+    with shown(console, f"looking for {image}") as progress:
+        unpack(plane, layout, image, progress)
+    console.print(f"pods of {image} run on it in local control plane {plane.name!r}")
+
+
 @local.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def kubectl(context: typer.Context, name: Which = None) -> None:
     """Run the instance's own kubectl: gangsched local kubectl -- get pods."""

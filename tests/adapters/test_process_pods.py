@@ -56,6 +56,7 @@ def begun(folder, api, script, **spec) -> Worker:
         path=os.environ["PATH"],
         hosts=hosts,
         extra_env=lambda _: {},
+        images=folder / "images",
     )
     found.start()
     return found

@@ -10,10 +10,16 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from cluster import Cluster
+from conftest import PROCESS, a_plane
+from test_deployed import HOME, MANIFESTS, WAIT_S, leader
+from test_deployed import run as start
 from test_installed import SCENARIO
 from waiting import patience_s
 
-from gangsched.local import components
+from gangsched.local.loading import load
+from gangsched.local.nodes import NodeFile
+from gangsched.local.plane import Options
 
 ROOT = Path(__file__).parents[2]
 UNUSED = {"__pycache__", "tests", "include"}
@@ -57,22 +63,25 @@ def build(folder):
 
 
 @pytest.fixture(scope="module")
-def image(tmp_path_factory):
-    """Return the image's folder, its digest, its configuration and its root folder."""
+def deployed():
+    """A control plane without gangsched, as docs/operations.md has it."""
+    nodes = NodeFile(nodes=(PROCESS.model_copy(update={"rack_size": 2}),))
+    with a_plane("test-image", nodes, Options(binding="off", topology=True)) as plane:
+        yield Cluster(plane, "direct")
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory, deployed):
+    """Return the image's folder, its digest, its configuration and its root folder.
+
+    It is unpacked into the control plane, where pods that name it run on it.
+    """
     folder = tmp_path_factory.mktemp("image")
     digest = build(folder)
-    umoci = components.ensure(lambda _: None, components.IMAGES) / "umoci"
     (described,) = json.loads((folder / "oci/index.json").read_text())["manifests"]
     tag = described["annotations"]["org.opencontainers.image.ref.name"]
-    run(umoci, "raw", "unpack", "--rootless", "--image", f"{folder / 'oci'}:{tag}", folder / "root")
-    return folder, digest, _config(folder, described), folder / "root"
-
-
-def _config(folder, described):
-    def blob(one):
-        return json.loads((folder / "oci/blobs" / one["digest"].replace(":", "/")).read_text())
-
-    return blob(blob(described)["config"])["config"]
+    root = load(deployed.plane, folder / "oci", f"gangsched:{tag}", lambda _: None)
+    return folder, digest, json.loads((root.parent / "config.json").read_text()), root
 
 
 def inside(image, *command, **variables):
@@ -132,10 +141,18 @@ def test_it_simulates(image):
     assert list((written(image) / "out").rglob("*.html"))
 
 
-@pytest.mark.by("direct")
-def test_it_asks_a_cluster(image, cluster):
-    """The container has this machine's network: the control plane is on loopback."""
-    whole = cluster.kubectl("config", "view", "--raw", "--flatten")
+def test_what_is_deployed_runs_on_it(image, deployed):
+    """The manifests name the image: their pods have its root, and no right to write there."""
+    deployed.kubectl("apply", "--server-side", "-k", f"{MANIFESTS}/overlays/direct")
+    pod = leader(deployed)
+    who = "import os, gangsched; print(os.getuid(), os.access('/usr', os.W_OK), gangsched.__file__)"
+    said = deployed.kubectl("exec", "-n", HOME, pod, "--", "python", "-c", who).split()
+    assert said[:2] == ["65532", "False"]
+    assert said[2].startswith("/usr/local/lib/python3.13/")
+    home = deployed.new_namespace()
+    start(deployed, home, "j")
+    deployed.wait(lambda: deployed.is_true(home, "j", "Succeeded"), "the job", WAIT_S)
+    # Beside the cluster, with this machine's network.
+    whole = deployed.kubectl("config", "view", "--raw", "--flatten")
     (written(image) / "config").write_text(whole)
-    found = inside(image, "gangsched", "doctor", KUBECONFIG="/tmp/config")
-    assert "kinds" not in [line.split()[1:2] for line in found.splitlines() if "fail" in line]
+    assert "ok" in inside(image, "gangsched", "doctor", KUBECONFIG="/tmp/config")

@@ -181,6 +181,7 @@ class Agent(Reporter):
             path=_path(),
             hosts=folder / "hosts",
             extra_env=self._extra_env,
+            images=self.folder / "images",
         )
         self._workers[uid] = worker
         self._write_hosts()

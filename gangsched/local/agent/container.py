@@ -51,6 +51,8 @@ class Run:
         line, variables, work = pod.command(command, folder, environment)
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
+            if pod.owner is not None:  # who opens /dev/stdout once more
+                os.fchown(output.fileno(), *pod.owner)
             process = await asyncio.create_subprocess_exec(
                 *line,
                 stdin=asyncio.subprocess.DEVNULL,

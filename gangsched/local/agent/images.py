@@ -1,6 +1,14 @@
-"""Images a process node knows without having them: what their entry points do, as a command."""
+"""Images on a process node: those that were loaded, and what some others do, as a command."""
 
+import dataclasses
+import hashlib
+import json
+import re
 import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from gangsched.local.components import program
 
@@ -14,12 +22,86 @@ for host in $(cut -d' ' -f1 /etc/mpi/hostfile); do
   done
 done
 """
+_USER = re.compile(r"(\d{1,10})(?::(\d{1,10}))?")
 
 
-def entry_point(image: str) -> list[str] | None:
-    """Return what an image runs, or None where it is not known here."""
-    name = image.rsplit("@", 1)[0].rsplit(":", 1)[0]
-    if name == "mpioperator/kubectl-delivery":  # waits for the workers, hands kubectl over
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image that was loaded: its root folder, and how its programs run in a pod."""
+
+    root: Path
+    entry_point: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    folder: str = "/"
+    user: int = 0
+    group: int = 0
+    read_only: bool = False
+
+    def changed_root(self, root: Path, *, privileged: bool) -> list[str]:
+        """Return what runs a program, after its working folder, within a root and as the user.
+
+        Nothing but the program itself has to be in the image. Without privilege there is no other
+        user to become: the only one is then called by the number.
+        """
+        become = ["--setuid", str(self.user), "--setgid", str(self.group)]
+        if not privileged:
+            become = ["--user", f"--map-user={self.user}", f"--map-group={self.group}"]
+        return ["unshare", *(become if self.user else []), "--root", str(root), "--wd"]
+
+
+def place(folder: Path, name: str) -> Path:
+    """Return where an image lies, which may be called anything."""
+    base, _, last = name.rpartition("/")
+    whole = name if ":" in last or "@" in last else f"{base}/{last}:latest".lstrip("/")
+    return folder / hashlib.sha256(whole.encode()).hexdigest()[:32]
+
+
+def of_pod(folder: Path, spec: Mapping[str, Any]) -> Image | None:
+    """Return the image that every container of a pod names, as they share one root.
+
+    None where it was not loaded, or containers name different ones: the machine's root is theirs.
+    """
+    containers = [*spec.get("initContainers", []), *spec["containers"]]
+    names = {container.get("image", "") for container in containers}
+    found = loaded(place(folder, names.pop())) if len(names) == 1 else None
+    if found is None:
+        return None
+    rules = [container.get("securityContext") or {} for container in containers]
+    asked = (spec.get("securityContext") or {}) | rules[-1]
+    return dataclasses.replace(
+        found,
+        user=asked.get("runAsUser", found.user),
+        group=asked.get("runAsGroup", found.group),
+        read_only=all(rule.get("readOnlyRootFilesystem") for rule in rules),
+    )
+
+
+def loaded(folder: Path) -> Image | None:
+    """Return the image that lies in a folder."""
+    path = folder / "config.json"
+    if not path.exists():
+        return None
+    config = json.loads(path.read_text())
+    # A name instead of a number would have to be looked up in the image: it runs as root then.
+    user = _USER.fullmatch(config.get("User") or "")
+    return Image(
+        folder / "root",
+        tuple(config.get("Entrypoint") or ()),
+        tuple(config.get("Cmd") or ()),
+        dict(line.partition("=")[::2] for line in config.get("Env") or ()),
+        config.get("WorkingDir") or "/",
+        int(user[1]) if user else 0,
+        int(user[2] or 0) if user else 0,
+    )
+
+
+def entry_point(name: str, arguments: list[str], image: Image | None) -> list[str]:
+    """Return what an image runs with a container's arguments; nothing where it is not known."""
+    if image is not None:
+        return [*image.entry_point, *(arguments or image.arguments)]
+    if name.rsplit("@", 1)[0].rsplit(":", 1)[0] == "mpioperator/kubectl-delivery":
+        # It waits for the workers, and hands kubectl over.
         kubectl = shlex.quote(str(program("kubectl")))
-        return ["sh", "-c", _DELIVER.format(kubectl=kubectl)]
-    return None
+        return ["sh", "-c", _DELIVER.format(kubectl=kubectl), *arguments]
+    return []

@@ -3,7 +3,12 @@
 import os
 import shlex
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+
+from gangsched.local.agent.images import Image
+
+_LINKS = 40
+"""How many links the kernel follows in one path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +26,10 @@ class Mount:
     most_bytes: int = 0
 
 
-def root_script(root: Path, name: str, mounts: list[Mount]) -> str:
+def root_script(root: Path, name: str, mounts: list[Mount], image: Image | None = None) -> str:
     """Return the shell script that builds a pod's root folder at `root/r`.
 
-    Each top folder of the machine is covered by an overlay, so that writes stay in the pod. (One
-    overlay of / would do for root; inside a user namespace the kernel refuses to stack on a tree
-    with locked mounts, and such a folder is then bound as it is.)
+    It is that of an image, or else the machine's own; whatever is written stays in the pod.
     """
     base, target = shlex.quote(str(root)), shlex.quote(str(root / "r"))
     lines = [
@@ -34,7 +37,40 @@ def root_script(root: Path, name: str, mounts: list[Mount]) -> str:
         f"hostname {shlex.quote(name)}",
         f"mount -t tmpfs -o mode=755 tmpfs {base}",
         f"mkdir {base}/u {base}/w {base}/r",
+        *(_of_machine(base, target) if image is None else _of_image(image, base, target)),
+        f"mount -t proc proc {target}/proc",
+        f"mount --rbind /dev {target}/dev",
+        f"mount --rbind /sys {target}/sys",
+        f"mount -t tmpfs -o mode=1777 tmpfs {target}/dev/shm",
     ]
+    for folder, most_bytes in sorted({(m.memory, m.most_bytes) for m in mounts if m.memory}):
+        size = f",size={most_bytes}" if most_bytes else ""
+        lines.append(f"mount -t tmpfs -o mode=1777{size} tmpfs {shlex.quote(str(folder))}")
+    for one in sorted(mounts, key=lambda m: m.target):
+        # A link such as /var/run -> /run would lead out of the new root: follow it here.
+        real = os.path.realpath(one.target) if image is None else within(image.root, one.target)
+        source, place = shlex.quote(str(one.source)), f"{target}{shlex.quote(real)}"
+        if one.memory:
+            lines.append(f"mkdir -p {source}")
+        if one.source.is_file():
+            lines.append(f"mkdir -p $(dirname {place}) && touch {place}")
+        else:
+            lines.append(f"mkdir -p {place}")
+        lines.append(f"mount --bind {source} {place}")
+        if one.read_only:
+            lines.append(f"mount -o remount,bind,ro {place}")
+    if image is not None and image.read_only:
+        lines.append(f"mount -o remount,bind,ro {target}")
+    return "\n".join(lines)
+
+
+def _of_machine(base: str, target: str) -> list[str]:
+    """Cover each top folder of the machine by an overlay.
+
+    (One overlay of / would do for root; inside a user namespace the kernel refuses to stack on a
+    tree with locked mounts, and such a folder is then bound as it is.)
+    """
+    lines = []
     for top in sorted(Path("/").iterdir()):
         name = shlex.quote(top.name)
         if top.is_symlink():
@@ -50,30 +86,36 @@ def root_script(root: Path, name: str, mounts: list[Mount]) -> str:
                         f"2>/dev/null || mount --rbind /{name} {target}/{name}"
                     ),
                 ]
-    lines += [f"mount --rbind {shlex.quote(m)} {target}{shlex.quote(m)}" for m in _host_mounts()]
-    lines += [
-        f"mount -t proc proc {target}/proc",
-        f"mount --rbind /dev {target}/dev",
-        f"mount --rbind /sys {target}/sys",
-        f"mount -t tmpfs -o mode=1777 tmpfs {target}/dev/shm",
+    return lines + [
+        f"mount --rbind {shlex.quote(m)} {target}{shlex.quote(m)}" for m in _host_mounts()
     ]
-    for folder, most_bytes in sorted({(m.memory, m.most_bytes) for m in mounts if m.memory}):
-        size = f",size={most_bytes}" if most_bytes else ""
-        lines.append(f"mount -t tmpfs -o mode=1777{size} tmpfs {shlex.quote(str(folder))}")
-    for one in sorted(mounts, key=lambda m: m.target):
-        # A link such as /var/run -> /run would lead out of the new root: follow it here.
-        real = os.path.realpath(one.target)
-        source, place = shlex.quote(str(one.source)), f"{target}{shlex.quote(real)}"
-        if one.memory:
-            lines.append(f"mkdir -p {source}")
-        if one.source.is_file():
-            lines.append(f"mkdir -p $(dirname {place}) && touch {place}")
+
+
+def _of_image(image: Image, base: str, target: str) -> list[str]:
+    """Cover an image's root by one overlay."""
+    options = f"lowerdir={shlex.quote(str(image.root))},upperdir={base}/u,workdir={base}/w"
+    return [
+        f"mount -t overlay overlay -o {options},userxattr {target}",
+        f"mkdir -p {target}/proc {target}/dev {target}/sys",
+    ]
+
+
+def within(root: Path, target: str) -> str:
+    """Return where a path leads by an image's own links, without leaving its root."""
+    ahead, found, links = list(PurePosixPath(target).parts[:0:-1]), PurePosixPath("/"), 0
+    while ahead:
+        part = ahead.pop()
+        path = root / (found / part).relative_to("/")
+        if part == "..":
+            found = found.parent
+        elif path.is_symlink() and links < _LINKS:
+            links += 1
+            link = PurePosixPath(path.readlink())
+            found = PurePosixPath("/") if link.is_absolute() else found
+            ahead += [name for name in reversed(link.parts) if name != "/"]
         else:
-            lines.append(f"mkdir -p {place}")
-        lines.append(f"mount --bind {source} {place}")
-        if one.read_only:
-            lines.append(f"mount -o remount,bind,ro {place}")
-    return "\n".join(lines)
+            found /= part
+    return str(found)
 
 
 def _host_mounts() -> list[str]:

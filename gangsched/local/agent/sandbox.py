@@ -21,6 +21,7 @@ from typing import Literal, Protocol
 
 import psutil
 
+from gangsched.local.agent.images import Image
 from gangsched.local.agent.root import Mount, root_script
 from gangsched.local.network import free_ports
 
@@ -40,19 +41,21 @@ class SandboxError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PodPlace:
-    """Where a pod is to live: its host name, files, address, and the job it belongs to."""
+    """Where a pod is to live: its host name, files, address, job, and the image it runs."""
 
     name: str
     folder: Path
     ip: str
     hosts: Path
     job: str
+    image: Image | None = None
 
 
 class Pod(Protocol):
-    """The place where one pod's containers run."""
+    """The place where one pod's containers run; `owner` is whom its logs belong to."""
 
     ip: str
+    owner: tuple[int, int] | None
 
     def command(
         self, command: list[str], folder: str | None, environment: Mapping[str, str]
@@ -178,12 +181,19 @@ class Namespaces:
             if not host_network:
                 self._connect(pid, pod.ip)
             own = [Mount(pod.hosts, "/etc/hosts"), Mount(self._name_switch(), "/etc/nsswitch.conf")]
-            self._inside(pid, root_script(root, pod.name, [*mounts, *own]))
+            self._inside(pid, root_script(root, pod.name, [*mounts, *own], pod.image))
         except BaseException:
             process.kill()
             process.wait()
             raise
-        return NamespacedPod(process, pid, self._enter(pid), root / "r", pod.ip)
+        image, owner = pod.image, None
+        # exec in a shell: chroot has no option for the working folder.
+        inner = ["chroot", str(root / "r"), "sh", "-c", 'cd "$0" && exec "$@"']
+        if image is not None:
+            inner = image.changed_root(root / "r", privileged=self.mode == "root")
+            owner = (image.user, image.group) if self.mode == "root" else None
+        folder = image.folder if image else "/"
+        return NamespacedPod(process, [*self._enter(pid), *inner], folder, pod.ip, owner)
 
     def _name_switch(self) -> Path:
         """Return the file by which names come from /etc/hosts alone.
@@ -260,18 +270,16 @@ class NamespacedPod:
     """One pod's namespaces, kept by a sleeping process that is their pid 1."""
 
     _process: "subprocess.Popen[bytes]"
-    _pid: int
     _enter: list[str]
-    _root: Path
+    _folder: str
     ip: str
+    owner: tuple[int, int] | None
 
     def command(
         self, command: list[str], folder: str | None, environment: Mapping[str, str]
     ) -> tuple[list[str], dict[str, str], Path | None]:
         """Enter the namespaces, change the root, then run."""
-        # exec in a shell: chroot has no option for the working folder.
-        inner = ["sh", "-c", 'cd "$0" && exec "$@"', folder or "/", *command]
-        return [*self._enter, "chroot", str(self._root), *inner], dict(environment), None
+        return [*self._enter, folder or self._folder, *command], dict(environment), None
 
     def close(self) -> None:
         """Kill pid 1; the kernel kills everything else in its namespace."""
@@ -339,6 +347,7 @@ class SharedPod:
     _mounts: list[Mount]
     _port: int
     ip: str = "127.0.0.1"
+    owner: tuple[int, int] | None = None
 
     def command(
         self, command: list[str], folder: str | None, environment: Mapping[str, str]

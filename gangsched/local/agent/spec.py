@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gangsched.kube.quantities import quantity
-from gangsched.local.agent.images import entry_point
+from gangsched.local.agent.images import Image, entry_point
 
 Json = dict[str, Any]
 
@@ -172,7 +172,9 @@ def _resource_field(container: Json, reference: Json) -> str:
     return str(-(-amount // divisor))
 
 
-def command_line(container: Json, variables: Mapping[str, str]) -> list[str]:
+def command_line(
+    container: Json, variables: Mapping[str, str], image: Image | None = None
+) -> list[str]:
     """Return the command to run.
 
     Raises:
@@ -182,7 +184,8 @@ def command_line(container: Json, variables: Mapping[str, str]) -> list[str]:
     command = [expand(part, variables) for part in container.get("command") or []]
     arguments = [expand(part, variables) for part in container.get("args") or []]
     if not command:
-        command = entry_point(container.get("image", "")) or []
+        command = entry_point(container.get("image", ""), arguments, image)
+        arguments = []
     if not command:
         raise PodError(
             "CreateContainerError",

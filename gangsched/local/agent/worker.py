@@ -20,6 +20,7 @@ from gangsched.kube.errors import KubeError
 from gangsched.kube.quantities import quantity
 from gangsched.local.agent import spec as pods
 from gangsched.local.agent.container import Run, timestamp
+from gangsched.local.agent.images import Image, of_pod
 from gangsched.local.agent.reporter import Reporter
 from gangsched.local.agent.root import Mount
 from gangsched.local.agent.runs import Runs
@@ -48,6 +49,8 @@ class Worker:
     path: str
     hosts: Path
     extra_env: Callable[[Json], dict[str, str]]
+    images: Path
+    _image: Image | None = None
     _sandbox: Pod | None = None
     _containers: list[Runs] = field(default_factory=list)
     _objects: Objects = field(default_factory=lambda: Objects({}))
@@ -228,11 +231,14 @@ class Worker:
         self._objects = await self.reporter.objects(self.pod)
         for volume in self.pod["spec"].get("volumes", []):
             self._mounts[volume["name"]] = await self._volume(volume)
+        if self.sandboxes.mode != "none":
+            self._image = of_pod(self.images, self.pod["spec"])
         mounts = self._all_mounts()
         metadata = self.pod["metadata"]
         name = self.pod["spec"].get("hostname") or metadata["name"]
         job = (metadata.get("labels") or {}).get("training.kubeflow.org/job-name") or name
-        place = PodPlace(name, self.folder, self.ip, self.hosts, f"{metadata['namespace']}/{job}")
+        job = f"{metadata['namespace']}/{job}"
+        place = PodPlace(name, self.folder, self.ip, self.hosts, job, self._image)
         self._sandbox = await self.sandboxes.make(place, mounts)
 
     async def _volume(self, volume: Json) -> Path:
@@ -248,6 +254,7 @@ class Worker:
             return await self.reporter.claim(self.pod, claim)
         place = self.folder / "volumes" / str(volume["name"])
         place.mkdir(parents=True, exist_ok=True)
+        place.chmod(0o777)  # pods of images run as other users
         for name, (content, mode) in pods.files(volume, self.pod, self._objects, self.ip).items():
             file = place / name
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -322,7 +329,7 @@ class Worker:
             return
         assert self._sandbox is not None, "set up before"  # noqa: S101
         variables = self._variables(container)
-        command = pods.command_line(container.spec, variables)
+        command = pods.command_line(container.spec, variables, self._image)
         output = self._log(container, container.restarts)
         container.run = await Run.start(
             self._sandbox, command, container.spec.get("workingDir"), variables, output
@@ -335,6 +342,7 @@ class Worker:
             "HOME": "/root" if self.sandboxes.mode == "root" else str(self.folder),
             "HOSTNAME": self.pod["metadata"]["name"],
         } | self.extra_env(self.pod)
+        own |= self._image.variables if self._image else {}
         return own | pods.environment(self.pod, container.spec, self._objects, self.ip)
 
     def _log(self, container: Runs, number: int) -> Path:
