@@ -113,7 +113,7 @@ programs: $(VENV)/run
 	@$(BIN)/python -m gangsched local build
 
 test-programs: $(VENV)/run
-	@$(BIN)/python -m gangsched local build --monitoring --helm
+	@$(BIN)/python -m gangsched local build --monitoring --helm --images
 
 operators: $(VENV)/ready programs  ## Operators of others, built from their modules, and the tests beside them
 	$(BIN)/pytest -m long tests/integration/test_upstream_*.py
@@ -133,7 +133,7 @@ chart: $(VENV)/dev programs  ## Write the templates of the Helm chart anew
 	  $$($(BIN)/python -c 'from gangsched.local.components import program; print(program("kubectl"))') \
 	  manifests/chart/gangsched/templates
 
-image: $(VENV)/run  ## The container image; FRESH=1: with Debian's newest, MIRROR=url, ARCH=arm64
+image: $(VENV)/run  ## The container image; FRESH=1: with Debian's newest, or MIRROR=url; ARCH=arm64
 	@$(BIN)/python manifests/image/build.py $(if $(FRESH),--fresh) \
 	  $(if $(MIRROR),--mirror $(MIRROR)) $(if $(ARCH),--arch $(ARCH))
 

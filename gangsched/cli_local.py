@@ -30,6 +30,7 @@ def build(
     *,
     monitoring: Annotated[bool, typer.Option(help="Prometheus and promtool too")] = False,
     helm: Annotated[bool, typer.Option(help="helm too")] = False,
+    images: Annotated[bool, typer.Option(help="umoci too, which packs images")] = False,
 ) -> None:
     """Build the programs of the control plane, if they are not in the user's cache yet."""
     from gangsched.local import components  # noqa: PLC0415 -- keeps other commands quick
@@ -37,6 +38,7 @@ def build(
     wanted: list[Sequence[components.Component]] = [components.CONTROL_PLANE]
     wanted += [components.HELM] if helm else []
     wanted += [components.MONITORING] if monitoring else []
+    wanted += [components.IMAGES] if images else []
     with shown(console, "looking for the programs") as progress:
         for some in wanted:
             components.ensure(progress, some)

@@ -98,9 +98,7 @@ def base(umoci: Path, arch: str, mirror: str, *, fresh: bool, progress: Progress
     """Return a layout in the user's cache that has all but gangsched itself, as the tag `base`."""
     cache = components.cache() / "image"
     debs = cache / f"{SUITE}-{arch}"
-    if fresh:
-        (debs / "complete").unlink(missing_ok=True)
-    found = packages(debs, arch, mirror, progress)
+    found = packages(debs, arch, mirror, fresh=fresh or bool(mirror), progress=progress)
     key = hashlib.sha256(LOCK.read_bytes() + umoci.read_bytes())
     for source in sorted(Path(__file__).parent.glob("*.py")):
         key.update(source.read_bytes())
@@ -209,8 +207,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Builds the container image.")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "image")
     parser.add_argument("--arch", choices=WHEELS, default=own)
-    parser.add_argument("--mirror", default="", help="of Debian; default: that of this machine")
-    parser.add_argument("--fresh", action="store_true", help="look for newer packages of Debian")
+    parser.add_argument("--mirror", default="", help="take Debian's newest from there")
+    parser.add_argument("--fresh", action="store_true", help="take Debian's newest packages")
     wanted = parser.parse_args()
     console = Console()
     try:

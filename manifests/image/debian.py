@@ -1,6 +1,7 @@
 """The image's base: Debian's packages, unpacked; none of their scripts is run."""
 
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,32 +40,43 @@ class ImageError(Exception):
     """The image cannot be built here; the message says why."""
 
 
-def packages(folder: Path, arch: str, mirror: str, progress: Progress) -> list[Path]:
+def packages(
+    folder: Path, arch: str, mirror: str, *, fresh: bool, progress: Progress
+) -> list[Path]:
     """Return the packages of the base, and all that they depend on; apt checks each of them.
+
+    They stay in the folder, and are used until newer ones were asked for and are all there.
 
     Raises:
         ImageError: this machine does not know where Debian's packages are.
 
     """
-    archives = folder / "cache" / "archives"
-    if not (folder / "complete").exists():
+    if fresh or not folder.exists():
         for tool in ("apt-get", "dpkg-deb"):
             if not shutil.which(tool):
                 raise ImageError(f"{tool} not found: the image is built where Debian's tools are")
         if not KEYRING.exists():
             raise ImageError(f"{KEYRING} not found: install the package debian-archive-keyring")
         progress(f"installing Debian's packages ({SUITE}, {arch}) into the user's cache")
-        shutil.rmtree(folder, ignore_errors=True)
-        for place in (archives / "partial", folder / "state" / "lists" / "partial"):
-            place.mkdir(parents=True)
-        (folder / "status").touch()
-        (folder / "sources.list").write_text("".join(_sources(mirror)))
-        (folder / "apt.conf").write_text(_apt_settings(folder, arch))
-        apt = ("apt-get", "-q", "-c", folder / "apt.conf")
-        run(*apt, "update", "-o", "APT::Update::Error-Mode=any")
-        run(*apt, "install", "--yes", "--download-only", *PACKAGES)
-        (folder / "complete").touch()
-    return sorted(deb for deb in archives.glob("*.deb") if _name(deb) not in CONFIGURES)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+            archives = _download(Path(temporary), arch, mirror)
+            shutil.rmtree(folder, ignore_errors=True)
+            archives.rename(folder)
+    return sorted(deb for deb in folder.glob("*.deb") if _name(deb) not in CONFIGURES)
+
+
+def _download(work: Path, arch: str, mirror: str) -> Path:
+    """Have apt download, with a state of its own; return the folder of the packages."""
+    archives = work / "cache" / "archives"
+    for place in (archives / "partial", work / "state" / "lists" / "partial"):
+        place.mkdir(parents=True)
+    (work / "status").touch()
+    (work / "sources.list").write_text("".join(_sources(mirror)))
+    (work / "apt.conf").write_text(_apt_settings(work, arch))
+    apt = ("apt-get", "-q", "-c", work / "apt.conf")
+    run(*apt, "update", "-o", "APT::Update::Error-Mode=any")
+    run(*apt, "install", "--yes", "--download-only", *PACKAGES)
+    return archives
 
 
 def _name(deb: Path) -> str:

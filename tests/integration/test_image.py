@@ -4,6 +4,7 @@ Its parts but gangsched itself come from the user's cache; nothing here needs ro
 """
 
 import json
+import os
 import subprocess
 import sys
 import tarfile
@@ -14,9 +15,10 @@ from cluster import Cluster
 from conftest import PROCESS, a_plane
 from test_deployed import HOME, MANIFESTS, WAIT_S, leader
 from test_deployed import run as start
-from test_installed import SCENARIO
+from test_installed import SCENARIO, UV
 from waiting import patience_s
 
+from gangsched.local import components
 from gangsched.local.loading import load
 from gangsched.local.nodes import NodeFile
 from gangsched.local.plane import Options
@@ -56,9 +58,9 @@ def run(*command, **more):
     return done.stdout
 
 
-def build(folder):
+def build(folder, **more):
     """Build the image; return the manifest's digest."""
-    said = run(sys.executable, ROOT / "manifests/image/build.py", "--out", folder)
+    said = run(sys.executable, ROOT / "manifests/image/build.py", "--out", folder, **more)
     return said.split()[-1]
 
 
@@ -105,6 +107,22 @@ def test_the_same_sources_give_the_same_image(image, tmp_path):
     assert build(tmp_path / "again") == digest
     (first,), (second,) = folder.glob("*.tar"), (tmp_path / "again").glob("*.tar")
     assert first.read_bytes() == second.read_bytes()
+
+
+@pytest.mark.long
+def test_the_same_packages_and_wheels_give_the_same_layers(image, tmp_path):
+    """All is made once more, of packages and programs that are in the user's cache."""
+    _, digest, *_ = image
+    cache, own = components.cache(), tmp_path / "cache/gangsched"
+    (own / "image").mkdir(parents=True)
+    for name in ("bin", *(path.relative_to(cache) for path in cache.glob("image/trixie-*"))):
+        (own / name).symlink_to(cache / name)
+    again = {
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "UV_CACHE_DIR": run(UV, "cache", "dir").strip(),
+    }
+    assert build(tmp_path / "again", env=os.environ | again) == digest
+    assert list(own.glob("image/base-*")), "they came from the user's cache"
 
 
 def test_nothing_is_in_it_that_is_not_run(image):
