@@ -124,36 +124,40 @@ def base(umoci: Path, arch: str, mirror: str, *, fresh: bool, progress: Progress
 
 
 def build(out: Path, arch: str, mirror: str, *, fresh: bool, progress: Progress) -> str:
-    """Build the image into `out`: the layout in `oci`, and a tar of it; return what was built."""
+    """Build the image into `out`: the layout in `oci`, and a tar of it; return what was built.
+
+    What was there before stays until all of it is built.
+    """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    version = project["version"]
+    tag = project["version"]
     umoci = components.ensure(progress, components.IMAGES) / "umoci"
     cache = components.cache() / "image"
     cache.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
-    layout = Layout(umoci, out / "oci", _time_s())
-    with (cache / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another checkout may build too
-        ready = base(umoci, arch, mirror, fresh=fresh, progress=progress)
-        shutil.copytree(ready, layout.folder, copy_function=_link)
-    progress(f"building {NAME} {version}")
-    with tempfile.TemporaryDirectory(dir=out) as temporary:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent) as temporary:
         work = Path(temporary)
+        made = work / "image"
+        layout = Layout(umoci, made / "oci", _time_s())
+        with (cache / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # another checkout may build too
+            ready = base(umoci, arch, mirror, fresh=fresh, progress=progress)
+            shutil.copytree(ready, layout.folder, copy_function=_link)
+        progress(f"building {NAME} {tag}")
         dated = {"SOURCE_DATE_EPOCH": str(layout.time_s)}
         _cached_first(UV, "build", "--quiet", "--wheel", "--out-dir", work, ROOT, **dated)
         (wheel,) = work.glob("*.whl")
         install(arch, work / "root" / SITE, wheel)
         lay_programs(work / "root" / SITE, work / "root" / BIN)
-        layout.add("base", f"{wheel.name}", work / "root", of_wheels)
-    layout("config", "base", "--tag", version, *_config(layout, arch, project))
-    layout("rm", "base")
-    run(umoci, "gc", "--layout", layout.folder)
-    tar = out / f"{NAME}-{version}.tar"
-    write_tar(layout, tar, f"{NAME}:{version}")
-    digest, manifest = layout.manifest()
+        layout.add("base", wheel.name, work / "root", of_wheels)
+        layout("config", "base", "--tag", tag, *_config(layout, arch, project))
+        layout("rm", "base")
+        run(umoci, "gc", "--layout", layout.folder)
+        write_tar(layout, made / f"{NAME}-{tag}.tar", f"{NAME}:{tag}")
+        digest, manifest = layout.manifest()
+        shutil.rmtree(out, ignore_errors=True)
+        made.rename(out)
     mib = sum(one["size"] for one in manifest["layers"]) / 2**20
-    return f"{layout.folder}:{version}, {tar.name}: {mib:.0f} MiB in layers, {digest}"
+    return f"{out}/oci:{tag}, {NAME}-{tag}.tar: {mib:.0f} MiB in layers, {digest}"
 
 
 def _link(source: str, target: str) -> None:

@@ -58,9 +58,9 @@ def run(*command, **more):
     return done.stdout
 
 
-def build(folder, **more):
+def build(folder, *words, **more):
     """Build the image; return the manifest's digest."""
-    said = run(sys.executable, ROOT / "manifests/image/build.py", "--out", folder, **more)
+    said = run(sys.executable, ROOT / "manifests/image/build.py", "--out", folder, *words, **more)
     return said.split()[-1]
 
 
@@ -107,6 +107,14 @@ def test_the_same_sources_give_the_same_image(image, tmp_path):
     assert build(tmp_path / "again") == digest
     (first,), (second,) = folder.glob("*.tar"), (tmp_path / "again").glob("*.tar")
     assert first.read_bytes() == second.read_bytes()
+
+
+def test_a_build_that_fails_leaves_what_was_there(image):
+    folder, digest, *_ = image
+    with pytest.raises(AssertionError, match="running apt-get failed"):
+        build(folder, "--mirror", "http://127.0.0.1:9/")
+    assert digest.partition(":")[2] in (folder / "oci/index.json").read_text()
+    assert list(components.cache().glob("image/trixie-*/*.deb"))
 
 
 @pytest.mark.long
