@@ -1,4 +1,4 @@
-"""Layers whose bytes depend on nothing but their files, and the OCI layout that holds them."""
+"""Layers of which each byte depends on the files alone, and the OCI layout that holds them."""
 
 import io
 import json
@@ -60,7 +60,7 @@ def _blob(digest: str) -> str:
 
 
 def write_layer(folder: Path, target: Path, time_s: int, belongs: Callable[[str], bool]) -> None:
-    """Write a folder as a layer: the same files give the same bytes, whoever lays them down."""
+    """Write a folder as a layer: the same files give the same bytes."""
     with tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as tar:
         for name in _chosen(folder, belongs):
             path = folder / name

@@ -137,7 +137,7 @@ class Stopped:
 
 
 def layout(folder, tag="1"):
-    """Write the index of a layout whose image has no layers."""
+    """Write a layout with an image that has no layers."""
     blobs = folder / "blobs/sha256"
     blobs.mkdir(parents=True)
     (blobs / "m").write_text(json.dumps({"config": {"digest": "sha256:c"}}))
