@@ -74,7 +74,7 @@ def explain(
     access = Access(kubeconfig, context)
     name = full_name(gang, namespace, access, snapshot)
     view = _view(config, access, snapshot)
-    own = own_words(access) if snapshot is None else (lambda _: None)
+    own = own_words(access, load_config(config)) if snapshot is None else (lambda _: None)
     found = inquire.explain(view, name, own)
     answer(found, output, lambda: tables.show_gang(found, console()))
     if "reason" in found:

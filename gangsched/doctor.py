@@ -6,7 +6,7 @@ on. Nothing is changed.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal
@@ -20,11 +20,13 @@ from gangsched.api import names
 from gangsched.kube.client import KubeClient
 from gangsched.kube.depth import bounded
 from gangsched.kube.errors import KubeError, NotFound
+from gangsched.kube.kept import Kept
 from gangsched.kube.quantities import seconds
 from gangsched.kube.users import POLICY
 from gangsched.leading import INSTALL, standing
 from gangsched.local.plane import serving
-from gangsched.operators.neighbours import kinds_of_others
+from gangsched.operators.ownership import KEY, others_now, standing_of
+from gangsched.operators.ownership import Standing as Running
 from gangsched.shipped import shipped
 
 Json = dict[str, Any]
@@ -257,10 +259,10 @@ async def _clock(client: KubeClient, _: str) -> AsyncIterator[Finding]:
         yield Finding("warn", "clock", said, "set their clocks (NTP)")
 
 
-async def _others(client: KubeClient, _: str) -> AsyncIterator[Finding]:
-    for kind, why in (await kinds_of_others(client, time.time())).items():
-        mend = f"leave it so, or stop it and name {kind} in job_kinds"
-        yield Finding("warn", "others", f"{kind}s are not run by gangsched: {why}", mend)
+async def _others(client: KubeClient, home: str) -> AsyncIterator[Finding]:
+    told = standing_of(await Kept(client, f"{home}/gangsched-history", KEY).read())
+    for finding in of_kinds(told, await others_now(client, time.time())):
+        yield finding
     listed = (await _get(client, "/apis/apps/v1/deployments"))["items"]
     for one in listed:
         for container in one["spec"]["template"]["spec"]["containers"]:
@@ -273,6 +275,37 @@ async def _others(client: KubeClient, _: str) -> AsyncIterator[Finding]:
                     f"{_PEERS[word]} runs too, as Deployment {where}",
                     "let each have nodes or pods of its own: both count the same free room",
                 )
+
+
+def of_kinds(told: Running | None, now: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield who runs which kinds of job: by the word of gangsched, and by what is seen `now`."""
+    if told is None:
+        for why, kinds in _by_reason(now).items():
+            said = f"{kinds}: {why}; whether gangsched does too is not known: it never led here"
+            yield Finding("warn", "others", said, "start gangsched: it leaves those kinds alone")
+        return
+    twice = {kind: why for kind, why in now.items() if kind in told.ours}
+    for why, kinds in _by_reason(twice).items():
+        said = f"{kinds}: two controllers run them, gangsched and another: {why}"
+        yield Finding("fail", "others", said, "stop one; job_kinds in the settings names ours")
+    nowhere = {kind: why for kind, why in told.others.items() if kind not in now}
+    left = {kind: now[kind] for kind in told.others if kind in now}
+    for why, kinds in _by_reason(left).items():
+        mend = "leave it so, or stop that operator: gangsched takes its jobs over"
+        yield Finding("warn", "others", f"{kinds}: not run by gangsched: {why}", mend)
+    for why, kinds in _by_reason(nowhere).items():
+        said = f"{kinds}: not run by gangsched, nor by an operator that is seen: {why}"
+        yield Finding("warn", "others", said, "name them in job_kinds, unless they run elsewhere")
+    ours = sorted(told.ours - twice.keys())
+    yield Finding("ok", "others", f"gangsched runs {', '.join(ours) or 'no kind of job'}")
+
+
+def _by_reason(kinds: Mapping[str, str]) -> dict[str, str]:
+    """Return the kinds of each reason, as words."""
+    found: dict[str, list[str]] = {}
+    for kind, why in kinds.items():
+        found.setdefault(why, []).append(kind)
+    return {why: ", ".join(sorted(some)) for why, some in found.items()}
 
 
 async def _queues(client: KubeClient, _: str) -> AsyncIterator[Finding]:

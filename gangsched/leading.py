@@ -101,9 +101,34 @@ async def tell(client: KubeClient, lease: str) -> None:
         log.warning("%s", sentence)
 
 
+async def home(client: KubeClient, lease: str) -> str:
+    """Return the namespace that gangsched leads from, as a chart may have another; "" if unknown.
+
+    A Lease NAMESPACE/NAME at its own place counts before all others: any tenant may write one.
+    """
+    own, _, name = lease.partition("/")
+    try:
+        await client.get(f"{_LEASES}/namespaces/{own}/leases/{name}")
+    except NotFound:
+        try:
+            found = await _holders(client, lease)
+        except _UNKNOWN:
+            return ""
+        return found[0] if len(found) == 1 else ""
+    except _UNKNOWN:
+        return ""
+    return own
+
+
 async def _elsewhere(client: KubeClient, lease: str) -> bool:
     """Tell whether somebody leads by a Lease of that name in another namespace, as a chart has."""
+    return bool(await _holders(client, lease))
+
+
+async def _holders(client: KubeClient, lease: str) -> list[str]:
+    """Return the namespaces of Leases of that name by which somebody leads."""
     name = lease.partition("/")[2]
     raw = await client.get(f"{_LEASES}/leases", fieldSelector=f"metadata.name={name}", limit=_MOST)
     now_s = await _now_s(client)
-    return any(_by(one, lease, now_s).level == "ok" for one in msgspec.json.decode(raw)["items"])
+    leases = msgspec.json.decode(raw)["items"]
+    return [one["metadata"]["namespace"] for one in leases if _by(one, lease, now_s).level == "ok"]

@@ -23,8 +23,10 @@ from gangsched.kube import disruption, receivers
 from gangsched.kube.access import Access
 from gangsched.kube.client import KubeClient
 from gangsched.kube.counsel import budget_of
+from gangsched.kube.kept import Kept
 from gangsched.kube.scheduler import Scheduler
 from gangsched.metrics import Metrics
+from gangsched.operators.ownership import KEY, standing_of
 
 
 @dataclass(slots=True)
@@ -104,12 +106,14 @@ def effort_of(config: SchedulerConfig) -> Effort:
     return Effort(config.forecast_runs, config.forecast_cycles)
 
 
-def own_words(access: Access) -> Callable[[str], dict[str, Any] | None]:
+def own_words(access: Access, config: SchedulerConfig) -> Callable[[str], dict[str, Any] | None]:
     """Return who asks the cluster what the job of a name says of itself."""
 
     async def ask(gang: str) -> dict[str, Any] | None:
         async with KubeClient(access) as client:
-            return await lookup.ask(client, gang)
+            kept = Kept(client, (await at_home(client, config)).history_config_map, KEY)
+            running = standing_of(await kept.read())
+            return await lookup.ask(client, gang, running.others if running is not None else {})
 
     return lambda gang: asyncio.run(ask(gang))
 
@@ -128,6 +132,20 @@ async def take(access: Access, config: SchedulerConfig, policies: Policies) -> R
     return Recalled(seen.engine, seen.now_s(), told)
 
 
+async def at_home(client: KubeClient, config: SchedulerConfig) -> SchedulerConfig:
+    """Return settings by which what a scheduler keeps is looked for where it leads from.
+
+    A chart may be installed in any namespace; whoever names the place in a file is believed.
+    """
+    own, name = config.lease.partition("/")[0], config.history_config_map.partition("/")[2]
+    if config.history_config_map != f"{own}/{name}":
+        return config
+    place = await leading.home(client, config.lease)
+    if place in ("", own):
+        return config
+    return config.model_copy(update={"history_config_map": f"{place}/{name}"})
+
+
 async def read(
     client: KubeClient,
     config: SchedulerConfig,
@@ -135,6 +153,7 @@ async def read(
     engine: type[Engine] = Engine,
 ) -> Scheduler:
     """Read the cluster through a client, then stop the watches."""
+    config = await at_home(client, config)
     scheduler = Scheduler(client, config, policies, Metrics(), look_only=True, engine=engine)
     done = asyncio.Event()
 

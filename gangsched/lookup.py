@@ -3,8 +3,9 @@
 A job that is held back, invalid, suspended or over has no gang, and its conditions say why.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -99,8 +100,13 @@ def without_spec(state: GangState, own: Data | None) -> Data:
 # -- its own words ------------------------------------------------------------------------------
 
 
-async def ask(client: KubeClient, gang: str) -> Data | None:
-    """Return where the job of a name stands by its own word; None if there is none."""
+async def ask(
+    client: KubeClient, gang: str, left: Mapping[str, str] = MappingProxyType({})
+) -> Data | None:
+    """Return where the job of a name stands by its own word; None if there is none.
+
+    `left` are the kinds that we leave alone, each with a clause that says why.
+    """
     namespace, _, name = gang.partition("/")
     for api_version, kind in _KINDS:
         path = f"/apis/{api_version}/namespaces/{namespace}/{kind.lower()}s"
@@ -108,7 +114,11 @@ async def ask(client: KubeClient, gang: str) -> Data | None:
             body = msgspec.json.decode(await client.get(named(path, name)))
         except (NotFound, Forbidden):
             continue
-        return {"gang": gang, "kind": kind} | standing(kind, body)
+        found = {"gang": gang, "kind": kind} | standing(kind, body)
+        if found.get("reason") == "Created" and kind in left:
+            found["reason"] = "LeftAlone"
+            found["message"] = f"gangsched does not run {kind}s: {left[kind]}."
+        return found
     return None
 
 

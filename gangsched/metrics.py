@@ -162,6 +162,12 @@ class Metrics:
             ["work"],
             registry=reg,
         )
+        self.job_kinds = Gauge(
+            "gangsched_job_kinds",
+            "1 for a kind of job that is run here, 0 for one that is left to others.",
+            ["kind"],
+            registry=reg,
+        )
 
     def _of_queues(self) -> None:
         reg = self.registry

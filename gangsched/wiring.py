@@ -23,10 +23,12 @@ from gangsched.kube.binding import Direct
 from gangsched.kube.certificates import Certificates
 from gangsched.kube.client import KubeClient
 from gangsched.kube.election import Election, Leadership, Timing, mark_leader
+from gangsched.kube.kept import Kept
 from gangsched.kube.reviews import Reviews, guard
 from gangsched.kube.scheduler import Scheduler
 from gangsched.kube.volume_binding import VolumeBinder
 from gangsched.metrics import Metrics
+from gangsched.operators.ownership import KEY
 from gangsched.plugins import load_policies
 
 log = logging.getLogger(__name__)
@@ -73,7 +75,7 @@ async def run(
             await scheduler.ready.wait()  # leading begins with what gangs wait for
             while True:
                 try:
-                    await _operators(access, client, config)
+                    await _operators(access, client, config, metrics)
                 except ConfigError:
                     raise
                 except Exception:  # gangs of others are scheduled whatever the job controllers meet
@@ -102,12 +104,19 @@ async def run(
             task.result()  # a loop that ended by itself is a failure: show it
 
 
-async def _operators(access: Access, client: KubeClient, config: SchedulerConfig) -> None:
-    from gangsched.operators.runner import Ours, run_operators  # noqa: PLC0415 -- kopf is heavy
+async def _operators(
+    access: Access, client: KubeClient, config: SchedulerConfig, metrics: Metrics
+) -> None:
+    from gangsched.operators.runner import (  # noqa: PLC0415 -- kopf is heavy
+        Ours,
+        Written,
+        run_operators,
+    )
 
     evaluation = config.evaluation_s, config.evaluation_mib
     ours = Ours(config.scheduler_name, config.scheduler_aliases, config.schedule_trials)
-    await run_operators(access, client, config.job_kinds, ours, config.job_env, evaluation)
+    written = Written(Kept(client, config.history_config_map, KEY), metrics.job_kinds)
+    await run_operators(access, client, config.job_kinds, ours, config.job_env, evaluation, written)
 
 
 def _told_to_stop() -> asyncio.Event:

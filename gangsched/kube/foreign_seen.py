@@ -13,7 +13,7 @@ from gangsched.core import facts as f
 from gangsched.core.model import Gang, GangId
 from gangsched.kube import foreign, groups
 from gangsched.kube.foreign_groups import Foreign, PodGroupsOfOthers
-from gangsched.kube.membership import foreign_id
+from gangsched.kube.membership import TRAINING, foreign_id
 from gangsched.kube.owners import OWNERS
 from gangsched.kube.quantities import DecodeError, UnknownClassError
 from gangsched.kube.structs import GroupObject
@@ -120,6 +120,21 @@ class PodOwners(Foreign):
         if known is None or isinstance(known.gangs, DecodeError):
             return None
         return known.declaration(gang_id, copies=self._kind.copies)
+
+    def understood(self, raw: bytes, gang: Gang) -> bool:
+        """Declare a gang; tell whether its object was never understood before.
+
+        Pods of a training job that run in a PodGroup of ours stay there when another operator takes
+        the job over: what it makes anew joins them, and does not wait for as many again.
+        """
+        if self._kind.whose in TRAINING.values():
+            namespace, name, _ = groups.group_key(raw)
+            own = GangId(f"{namespace}/{name}")
+            state = self.scheduler.engine.gangs.get(own)
+            there = state.bound_count() if state is not None else 0
+            if there and self.scheduler.status.owned(own):
+                gang = replace(gang, min_member=max(gang.min_member - there, 1))
+        return super().understood(raw, gang)
 
     def named(self, gang_id: GangId) -> bool:
         """Declare a gang that a pod of ours belongs to, if it is of this kind; tell whether."""

@@ -104,6 +104,10 @@ class Status:
                 word.written = None
                 self._changed(gang, word)
 
+    def owned(self, gang: GangId) -> bool:
+        """Tell whether a gang's PodGroup is one that a job of ours has."""
+        return (known := self._subjects.get(gang)) is not None and known.owned
+
     def adopt(self, gang: GangId, stored: Mapping[str, Any]) -> None:
         """Learn what an earlier process wrote of a gang: it is not said again.
 

@@ -25,6 +25,9 @@ class JobCache:
     went: set[str] = field(default_factory=set)
     """Uids of parts that went since the last look."""
 
+    own: str = ""
+    """Uid of a job that is known to be none of another operator's."""
+
     doubted: bool = False
     """A part of it went: it may have gone itself, unheard of."""
 

@@ -21,6 +21,7 @@ from gangsched.api.trainingjobs import (
 )
 from gangsched.config import one_sentence
 from gangsched.core.bounds import PODS_OF_GANG, SENTENCE_LETTERS
+from gangsched.core.jobs.adoption import origin_of
 from gangsched.core.jobs.framework import Framework
 from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.core.jobs.model import (
@@ -343,6 +344,7 @@ def pod_view(pod: Json, container: str) -> PodView:
             for one in status.get("conditions") or []
         ),
         stopping=pod["spec"].get("activeDeadlineSeconds") == 1,
+        origin=origin_of(pod),
         cut_short=bool(metadata.get("deletionTimestamp")) and ended_s >= _told_s(metadata),
         disrupted=any(
             one.get("type") == "DisruptionTarget" and one.get("status") == "True"

@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
 import kopf
+from prometheus_client import Gauge
 
 from gangsched.config import ConfigError
 from gangsched.core.bounds import EVALUATION_MIB, EVALUATION_S
@@ -16,13 +16,16 @@ from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.core.jobs.trainjob import KIND as TRAINJOB
 from gangsched.kube.access import Access
 from gangsched.kube.client import KubeClient
+from gangsched.kube.kept import Kept
 from gangsched.operators import jobset, trainjob
 from gangsched.operators.controller import JobController
 from gangsched.operators.evaluators import Evaluators
-from gangsched.operators.neighbours import kinds_of_others
+from gangsched.operators.launched import MpiController
 from gangsched.operators.objects import NO_ENV
 from gangsched.operators.owner import OwnerController, OwnerKind
+from gangsched.operators.ownership import Ownership
 from gangsched.operators.parts import watched
+from gangsched.operators.released import Releaser
 from gangsched.operators.runtimes import RuntimeReceiver, Runtimes
 from gangsched.operators.session import session
 
@@ -46,6 +49,17 @@ class Ours:
 _DEFAULTS = Ours()
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Where it is written down who runs which kinds: a ConfigMap, a gauge."""
+
+    kept: Kept | None = None
+    gauge: Gauge | None = None
+
+
+_NOWHERE = Written()
+
+
 async def run_operators(
     access: Access | None,
     client: KubeClient,
@@ -53,8 +67,9 @@ async def run_operators(
     ours: Ours = _DEFAULTS,
     env: Mapping[str, str] = NO_ENV,
     evaluation: tuple[float, int] = (EVALUATION_S.most, EVALUATION_MIB.most),
+    written: Written = _NOWHERE,
 ) -> None:
-    """Run the job controllers of some kinds, by default all that no other operator runs.
+    """Run the job controllers of some kinds, by default all that no other operator runs just then.
 
     `ours` says whose their pods are. Every container of them is told `env`. An `evaluation` of what
     users wrote may take so many seconds, and MiB of memory.
@@ -64,71 +79,109 @@ async def run_operators(
 
     """
     async with Evaluators(*evaluation) as evaluators:
-        await _run(access, client, kinds, ours, env, evaluators)
+        searches = _searches(evaluators, ours.scheduler if ours.trials else "")
+
+        def controllers() -> tuple[Controllers, RuntimeReceiver]:
+            return _controllers(client, ours, env, evaluators, searches)
+
+        known = controllers()[0]
+        for kind in kinds or ():
+            if kind not in known:
+                raise ConfigError(
+                    f"job_kinds: there is no kind {kind!r}; there are: {', '.join(known)}"
+                )
+        ownership = Ownership(client, known, kinds, written.kept, written.gauge)
+        deciding = asyncio.create_task(ownership.run())
+        changed = asyncio.create_task(ownership.changed.wait())
+        running: asyncio.Task[None] | None = None
+        try:
+            while True:
+                tasks = {deciding, changed} | ({running} if running is not None else set())
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                if done != {changed}:
+                    for task in done:
+                        task.result()
+                    return
+                # As after a restart: what is read of the world says all there is to know.
+                await _cancelled(running)
+                ownership.changed.clear()
+                changed = asyncio.create_task(ownership.changed.wait())
+                mine = ownership.standing.ours if ownership.standing is not None else frozenset()
+                running = asyncio.create_task(_run(access, client, mine, *controllers()))
+        finally:
+            await _cancelled(deciding, changed, running)
+
+
+async def _cancelled(*tasks: "asyncio.Task[Any] | None") -> None:
+    """Stop tasks, and wait until they have stopped."""
+    there = [task for task in tasks if task is not None]
+    for task in there:
+        task.cancel()
+    await asyncio.gather(*there, return_exceptions=True)
+
+
+def _controllers(
+    client: KubeClient,
+    ours: Ours,
+    env: Mapping[str, str],
+    evaluators: Evaluators,
+    searches: Collection[OwnerKind],
+) -> tuple[Controllers, RuntimeReceiver]:
+    """Return a controller for each kind there is, and what hears of runtimes."""
+    controllers: Controllers = {}
+    for kind, framework in FRAMEWORKS.items():
+        made = MpiController if kind == "MPIJob" else JobController
+        controllers[kind] = made(client, ours.scheduler, framework, env, ours.aliases)
+    runtimes = Runtimes()
+    owners = jobset.kind(ours.scheduler, evaluators), trainjob.kind(runtimes), *searches
+    for owner in owners:
+        controllers[owner.kind] = OwnerController(client, owner, env)
+    train = controllers[TRAINJOB]
+    if isinstance(train, OwnerController):
+        runtimes.heard = train.wake_all
+    return controllers, RuntimeReceiver(client, runtimes)
 
 
 async def _run(
     access: Access | None,
     client: KubeClient,
-    kinds: Collection[str] | None,
-    ours: Ours,
-    env: Mapping[str, str],
-    evaluators: Evaluators,
+    mine: frozenset[str],
+    every: Controllers,
+    known: RuntimeReceiver,
 ) -> None:
-    controllers: Controllers = {
-        kind: JobController(client, ours.scheduler, framework, env, ours.aliases)
-        for kind, framework in FRAMEWORKS.items()
-    }
-    runtimes = Runtimes()
-    searches = _searches(evaluators, ours.scheduler if ours.trials else "")
-    owners = jobset.kind(ours.scheduler, evaluators), trainjob.kind(runtimes), *searches
-    for owner in owners:
-        controllers[owner.kind] = OwnerController(client, owner, env)
-    for kind in kinds or ():
-        if kind not in controllers:
-            raise ConfigError(
-                f"job_kinds: there is no kind {kind!r}; there are: {', '.join(controllers)}"
-            )
-    if kinds is None:
-        for kind, why in (await kinds_of_others(client, time.time())).items():
-            if controllers.pop(kind, None) is not None:
-                log.warning(
-                    "jobs of kind %s are left alone: %s. Name the kind in job_kinds to run it here",
-                    kind,
-                    why,
-                )
-    else:
-        controllers = {kind: one for kind, one in controllers.items() if kind in kinds}
-    if not controllers:
-        # An operator without handlers would return at once, which is taken for a signal to stop.
-        log.warning("no kind of job is run here; gangs of pods are scheduled all the same")
-        await asyncio.Event().wait()
-    registry = kopf.OperatorRegistry()
-    _register(registry, controllers, access)
-    known = RuntimeReceiver(client, runtimes)
-    train = controllers.get(TRAINJOB)
-    if isinstance(train, OwnerController):
-        runtimes.heard = train.wake_all
-    settings = kopf.OperatorSettings()
-    settings.posting.enabled = False  # our Events say what a user needs, and nothing of handlers
-    settings.scanning.disabled = False
-    settings.watching.server_timeout = 300
+    """Run the controllers of our kinds, and let go of the gangs of jobs that are not ours."""
+    controllers = {kind: one for kind, one in every.items() if kind in mine}
+    released = {kind: Releaser(client, kind) for kind in every if kind not in mine}
     more = known.watches() if TRAINJOB in controllers else []
-    async with watched(client, controllers, more) as watching:
-        # Not kopf.operator(): told to stop, that waits 5 s for whatever else runs in this loop.
-        operator = await kopf.spawn_tasks(
-            registry=registry, settings=settings, clusterwide=True, standalone=True
-        )
-        queues = [known.labelling, *controllers.values()]
-        tasks = [*operator, *(asyncio.create_task(one.run()) for one in queues)]
+    async with watched(client, {**controllers, **released}, more) as watching:
+        queues = [*controllers.values(), *released.values()]
+        tasks = [asyncio.create_task(one.run()) for one in queues]
+        if TRAINJOB in controllers:
+            tasks.append(asyncio.create_task(known.labelling.run()))
+        if controllers:  # without handlers, an operator returns at once
+            tasks += await _kopf(controllers, access)
         try:
             done, _ = await asyncio.wait([*tasks, watching], return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await _cancelled(*tasks)
+
+
+async def _kopf(controllers: Controllers, access: Access | None) -> list[asyncio.Task[None]]:
+    """Have kopf hear of jobs; return its tasks."""
+    registry = kopf.OperatorRegistry()
+    _register(registry, controllers, access)
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False  # our Events say what a user needs, and nothing of handlers
+    settings.scanning.disabled = False
+    settings.watching.server_timeout = 300
+    # Not kopf.operator(): told to stop, that waits 5 s for whatever else runs in this loop.
+    return list(
+        await kopf.spawn_tasks(
+            registry=registry, settings=settings, clusterwide=True, standalone=True
+        )
+    )
 
 
 def _searches(evaluators: Evaluators, scheduler: str = "") -> tuple[OwnerKind, ...]:

@@ -39,7 +39,11 @@ class Api:
             raise Forbidden(403, "leases are not for you")
         if path.endswith("/v1/leases"):
             assert params["fieldSelector"] == "metadata.name=gangsched"
-            return json.dumps({"items": list(self.leases.values())}).encode()
+            items = [
+                one | {"metadata": {"namespace": namespace}}
+                for namespace, one in self.leases.items()
+            ]
+            return json.dumps({"items": items}).encode()
         namespace = path.split("/")[-3]
         if namespace not in self.leases:
             raise NotFound(404, "no Lease")
@@ -182,3 +186,22 @@ async def test_every_look_at_the_cluster_tells_it(monkeypatch, caplog):
     monkeypatch.setattr(live.disruption, "protected", protected)
     await live.look(None, SchedulerConfig(), None)
     assert ENDED in caplog.text
+
+
+HOMES = {
+    "its own place": (Api({HOME: lease(renewed=OLD), "tenant": lease()}), HOME),
+    "a chart's": (Api({"team": lease(), "old": lease(renewed=OLD)}), "team"),
+    "one of two, which no one can tell": (Api({"team": lease(), "tenant": lease()}), ""),
+    "none": (Api(), ""),
+    "who asks may not know": (Api(refuses=True), ""),
+}
+
+
+@pytest.mark.parametrize("case", HOMES)
+async def test_commands_read_what_is_kept_where_gangsched_leads_from(case):
+    api, place = HOMES[case]
+    assert await leading.home(api, LEASE) == place
+    found = await live.at_home(api, SchedulerConfig())
+    assert found.history_config_map == f"{place or HOME}/gangsched-history"
+    given = SchedulerConfig(history_config_map="mine/history")
+    assert (await live.at_home(api, given)).history_config_map == "mine/history"

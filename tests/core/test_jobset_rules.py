@@ -117,7 +117,11 @@ def child(name, state="", reason="BackoffLimitExceeded", message="", attempt="0"
     }
     return {
         "metadata": {"name": name, "labels": labels},
-        "spec": {"parallelism": 1, "completions": 1},
+        "spec": {
+            "parallelism": 1,
+            "completions": 1,
+            "template": {"metadata": {"labels": {"gangsched.io/pod-group": "js"}}},
+        },
         "status": {"conditions": [condition] if state else []},
     }
 

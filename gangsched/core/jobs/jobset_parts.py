@@ -13,6 +13,9 @@ from gangsched.core.jobs.tree import Owned
 PREFIX = "jobset.sigs.k8s.io"
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 RESTARTS = f"{PREFIX}/restart-attempt"
+GROUP = "gangsched.io/pod-group"
+"""Pod label: the name of its PodGroup."""
+
 FIRST_RANK = "gangsched.io/first-rank"
 """Pod label: the rank, within its role, of the pod with completion index 0 of its Job."""
 
@@ -48,9 +51,30 @@ class Shape:
         return bool(self.network.get("enableDNSHostnames", True))
 
     def ours(self, rjob: Json) -> bool:
-        """Tell whether we place the pods of a replicated job."""
+        """Tell whether we place the pods of a replicated job, in a gang that we declare.
+
+        Jobs that JobSet's own controller made name no PodGroup of ours, and keep the gang that they
+        have until they are made anew. Others of their stage are made like them.
+        """
+        return self._names_us(rjob) and not any(
+            one["name"] in self._others for one in self.stage(rjob).jobs if self._names_us(one)
+        )
+
+    def _names_us(self, rjob: Json) -> bool:
         spec = rjob["template"]["spec"]["template"].get("spec") or {}
         return spec.get("schedulerName") in (None, "", self.scheduler)
+
+    @cached_property
+    def _others(self) -> frozenset[str]:
+        """Replicated jobs of which another controller made a Job in this attempt."""
+        found = set()
+        for job in self.owned.of("Job"):
+            labels = job["metadata"].get("labels") or {}
+            metadata = (job["spec"].get("template") or {}).get("metadata") or {}
+            inner = metadata.get("labels") or {}
+            if labels.get(RESTARTS) == str(self.restarts) and GROUP not in inner:
+                found.add(labels.get(f"{PREFIX}/replicatedjob-name", ""))
+        return frozenset(found)
 
     @cached_property
     def _stages(self) -> dict[str, Stage]:
@@ -152,7 +176,7 @@ class Shape:
         if self.ours(rjob):
             pod["schedulerName"] = self.scheduler
             inner["labels"] |= {
-                "gangsched.io/pod-group": self.stage(rjob).group,
+                GROUP: self.stage(rjob).group,
                 "gangsched.io/role": rjob["name"],
                 FIRST_RANK: str(index * pods_each(rjob)),
             }

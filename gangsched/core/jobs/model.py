@@ -159,6 +159,8 @@ class PodView:
     cut_short: bool = False
     stopping: bool = False
     ready: bool = False
+    origin: Json | None = None
+    """How a pod that another controller made names its gang and its scheduler; None for ours."""
 
     @property
     def done(self) -> bool:

@@ -9,6 +9,7 @@ reserved node. A pod that has to be replaced later is created gated, and planned
 import copy
 
 from gangsched.core.jobs import conditions
+from gangsched.core.jobs.adoption import adopted, beside
 from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.core.jobs.model import (
     GROUP_VERSION,
@@ -16,7 +17,6 @@ from gangsched.core.jobs.model import (
     GroupView,
     Intent,
     Job,
-    JobEvent,
     JobRole,
     Json,
     Observed,
@@ -31,7 +31,6 @@ _ON_ITS_WAY = ("Reserved", "Binding")
 """Phases in which a gang is what it was planned as."""
 
 _RETRIABLE_EXIT = 128
-_CRASHES_TOLD = 3
 
 
 def reconcile(job: Job, seen: Observed, clock: Clock) -> Actions:
@@ -94,6 +93,11 @@ class _Live(Step):
 
     def _bring_about(self) -> None:
         group = self.seen.group
+        if adopted(self.job, self.seen.pods) is not None:
+            self._have_pods(GroupView(""))
+            if not self.actions.create_pods:
+                self.actions.documents = []  # what its pods read is as they were made
+            return
         leaving = any(pod.terminating for pod in self.seen.pods)
         if not any(self._counted(role) for role in self.job.roles):
             self.actions.delete_group = group is not None
@@ -135,7 +139,8 @@ class _Live(Step):
         self, role: JobRole, group: GroupView, there: set[str], portion: Portion
     ) -> None:
         """Create those pods of a role that are not there and may be, as many as a step may."""
-        counted = self._counted(role)
+        origin = adopted(self.job, self.seen.pods)
+        counted = self._counted(role) and origin is None
         if group.uid and not group.assignments and not self.job.places(role):
             return  # others' pods would hold their room while ours wait
         pinned = group.phase in ("Reserved", "Binding")
@@ -148,7 +153,7 @@ class _Live(Step):
             service = self.framework.service(self.job, role, index)
             if service is not None and name not in self.seen.services:
                 self.actions.create_services.append(service)
-            pod = self._pod(role, index, group.assignments.get(name) if pinned else None)
+            pod = self._pod(role, index, group.assignments.get(name) if pinned else None, origin)
             portion.built(role.type, pod)
             self.actions.create_pods.append(pod)
 
@@ -170,13 +175,16 @@ class _Live(Step):
         surplus = [p for p in self.seen.pods if p.name not in wanted and not p.terminating]
         self._delete(sorted(surplus, key=lambda pod: pod.name, reverse=True))
 
-    def _pod(self, role: JobRole, index: int, node: str | None) -> Json:
+    def _pod(self, role: JobRole, index: int, node: str | None, origin: Json | None = None) -> Json:
         """Return a pod, pinned to its reserved node, or gated until it has one."""
         template = self.framework.pod_template(self.job, role, index)
         metadata, spec = template["metadata"], template["spec"]
         metadata["name"] = self.job.pod_name(role, index)
+        pod: Json = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
         if not self.job.places(role):
-            return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+            return pod
+        if origin is not None:
+            return beside(pod, origin)
         metadata["labels"] |= {
             "gangsched.io/pod-group": self.job.name,
             "gangsched.io/role": role.type,
@@ -188,7 +196,7 @@ class _Live(Step):
                 "gangsched.io/pinned": node
             }
             pin(spec, node)
-        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        return pod
 
     def _group(self) -> Json:
         job = self.job
@@ -284,20 +292,6 @@ class _Live(Step):
             for pod, role in roles
             if pod.disrupted or role is None or not _over(pod, role) or pod.terminating
         ]
-
-    def _tell_crashes(self) -> None:
-        """A container that ends again and again looks like Running: say so on the job."""
-        for pod in self.seen.pods:
-            if pod.restarts >= _CRASHES_TOLD and pod.phase == "Running":
-                self.actions.events.append(
-                    JobEvent(
-                        "Warning",
-                        "CrashLooping",
-                        f"pod {pod.name} has been restarted {pod.restarts} times, last exit code "
-                        f"{pod.exit_code}; see its previous log, or set runPolicy.backoffLimit.",
-                    )
-                )
-                break
 
     def _replace(self) -> None:
         """Delete failed pods that are to be made anew."""

@@ -16,6 +16,7 @@ from gangsched.core.jobs.model import (
 from gangsched.core.jobs.times import parse_time
 
 _LINGER_S = 60.0
+_CRASHES_TOLD = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,20 @@ class Step:
             self.actions.events.append(told.event)
         if told.again_in_s is not None:
             self._again(told.again_in_s)
+
+    def _tell_crashes(self) -> None:
+        """A container that ends again and again looks like Running: say so on the job."""
+        for pod in self.seen.pods:
+            if pod.restarts >= _CRASHES_TOLD and pod.phase == "Running":
+                self.actions.events.append(
+                    JobEvent(
+                        "Warning",
+                        "CrashLooping",
+                        f"pod {pod.name} has been restarted {pod.restarts} times, last exit code "
+                        f"{pod.exit_code}; see its previous log, or set runPolicy.backoffLimit.",
+                    )
+                )
+                break
 
     # -- small helpers ------------------------------------------------------------------------
 

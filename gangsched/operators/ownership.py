@@ -1,0 +1,312 @@
+"""Which kinds of job are ours now: what the settings name, or what no other operator runs.
+
+    watches of Leases and Deployments -> neighbours.py decides -> `changed`, the log, a ConfigMap
+
+The decision is made again with each event, and when a Lease would run out without one. Only the
+Leases of operators are watched: those of a large cluster's nodes change a thousand times a second.
+"""
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
+from prometheus_client import Gauge
+
+from gangsched.kube.client import KubeClient
+from gangsched.kube.errors import Forbidden, KubeError, NotFound
+from gangsched.kube.kept import Kept
+from gangsched.kube.paths import named
+from gangsched.kube.watch import Watch
+from gangsched.operators.neighbours import LEASES, Deployment, Lease, Neighbours, Sighting
+
+log = logging.getLogger(__name__)
+
+KEY = "job-kinds.json"
+"""Under it, beside the scheduler's history, is written who runs which kinds, for our commands."""
+
+_LEASES = "/apis/coordination.k8s.io/v1/leases"
+_DEPLOYMENTS = "/apis/apps/v1/deployments"
+_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+_SYNC_S = 10.0
+"""So long the job controllers wait for what they may not be allowed to list."""
+
+_AGAIN_S = 30.0
+
+_Body = TypeVar("_Body", Lease, Deployment)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Who runs which kinds: those that are ours, and a clause for each other one that says why."""
+
+    ours: frozenset[str] = frozenset()
+    others: Mapping[str, str] = field(default_factory=dict)
+
+    def data(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {"ours": sorted(self.ours), "others": dict(sorted(self.others.items()))}
+
+
+def decide(
+    known: Collection[str], wanted: Collection[str] | None, others: Mapping[str, str]
+) -> Standing:
+    """Return who runs the kinds that are known; `wanted` ones are ours whatever others do."""
+    if wanted is None:
+        left = {kind: why for kind, why in others.items() if kind in known}
+        return Standing(frozenset(known) - left.keys(), left)
+    left = {
+        kind: others.get(kind) or "job_kinds in the settings does not name it"
+        for kind in known
+        if kind not in wanted
+    }
+    return Standing(frozenset(wanted), left)
+
+
+def sentences(before: Standing | None, after: Standing) -> list[str]:
+    """Return what changed, a sentence for each reason."""
+    found = []
+    by_reason: dict[str, list[str]] = {}
+    for kind, why in after.others.items():
+        if before is None or before.others.get(kind) != why:
+            by_reason.setdefault(why, []).append(kind)
+    for why, kinds in by_reason.items():
+        remedy = "" if "job_kinds" in why else "; name a kind in job_kinds to run it here"
+        found.append(f"jobs of kind {', '.join(sorted(kinds))} are left alone: {why}{remedy}")
+    taken = sorted(after.ours - before.ours) if before is not None else []
+    if taken:
+        found.append(
+            f"jobs of kind {', '.join(taken)} are run here from now on: no other operator does"
+        )
+    if not after.ours and (before is None or before.ours):
+        found.append("no kind of job is run here; gangs of pods are scheduled all the same")
+    return found
+
+
+class _Signs:
+    """Hands the objects of one watch to the decision; what is malformed is skipped."""
+
+    def __init__(
+        self, type_: type[_Body], take: Callable[[Any], None], gone: Callable[[str], None]
+    ) -> None:
+        self._decoder = msgspec.json.Decoder(type_)
+        self._take, self._gone = take, gone
+
+    def seen(self, raw: bytes) -> None:
+        """Take an object that exists now."""
+        try:
+            self._take(self._decoder.decode(raw))
+        except (msgspec.DecodeError, ValueError) as error:
+            log.warning("an object is no sign of an operator: %s", error)
+
+    def gone(self, uid: str, raw: bytes | None) -> None:
+        """Take note that an object no longer exists."""
+        del raw
+        self._gone(uid)
+
+
+class Ownership:
+    """Keeps who runs which kinds; `changed` is set at the start, and when other kinds are ours."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        known: Collection[str],
+        wanted: Collection[str] | None,
+        kept: Kept | None = None,
+        gauge: Gauge | None = None,
+        now_s: Callable[[], float] = time.time,
+    ) -> None:
+        """`kept` is where it is written down for our commands, `gauge` where it is counted."""
+        self.standing: Standing | None = None
+        self.changed = asyncio.Event()
+        self._client, self._known, self._wanted = client, tuple(known), wanted
+        self._kept, self._gauge, self._now_s = kept, gauge, now_s
+        self._neighbours = Neighbours()
+        self._woken = asyncio.Event()
+        self._refused: dict[tuple[str, tuple[str, str]], float] = {}
+        self._written = ""
+
+    async def run(self) -> None:
+        """Watch and decide until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            # What the settings name is ours whatever others do.
+            watches = self._watches() if self._wanted is None else []
+            for watch in watches:
+                group.create_task(watch.run())
+            try:
+                async with asyncio.timeout(_SYNC_S):
+                    for watch in watches:
+                        await watch.synced.wait()
+            except TimeoutError:
+                log.warning("whether other operators run jobs is not known yet: see above")
+            await self._decide_on()
+
+    def _watches(self) -> list[Watch]:
+        signs = self._neighbours
+
+        def gone(uid: str) -> None:
+            signs.gone(uid)
+            self._woken.set()
+
+        def lease(body: Lease) -> None:
+            signs.lease_seen(body, self._now_s())
+            self._woken.set()
+
+        def deployment(body: Deployment) -> None:
+            signs.deployment_seen(body, self._now_s())
+            self._woken.set()
+
+        return [
+            Watch(self._client, _DEPLOYMENTS, _Signs(Deployment, deployment, gone)),
+            *(
+                Watch(
+                    self._client,
+                    _LEASES,
+                    _Signs(Lease, lease, gone),
+                    params={"fieldSelector": f"metadata.name={name}"},
+                )
+                for name in LEASES
+            ),
+        ]
+
+    async def _decide_on(self) -> None:
+        while True:
+            self._woken.clear()
+            again = await self._believe()
+            self._decide()
+            written = await self._write()
+            now_s = self._now_s()
+            ends_s = self._neighbours.next_s(now_s)
+            waits = [_AGAIN_S] if again or not written else []
+            waits += [ends_s - now_s + 0.05] if ends_s is not None else []
+            try:
+                async with asyncio.timeout(min(waits, default=None)):
+                    await self._woken.wait()
+            except TimeoutError:
+                continue
+
+    async def _believe(self) -> bool:
+        """Ask about signs that are not believed; tell whether some have to be asked about again."""
+        now_s = self._now_s()
+        doubtful = self._neighbours.doubtful(now_s)
+        keys = {(uid, sign.account) for uid, sign in doubtful.items()}
+        self._refused = {key: at_s for key, at_s in self._refused.items() if key in keys}
+        for uid, sign in doubtful.items():
+            key = uid, sign.account
+            if now_s - self._refused.get(key, -_AGAIN_S) < _AGAIN_S:
+                continue
+            if await acts(self._client, sign):
+                self._neighbours.believe(uid)
+                continue
+            if key not in self._refused:
+                log.warning(
+                    "%s looks like that of %s, and its account may not write the status of %ss in "
+                    "all namespaces: it is not taken for an operator",
+                    sign.where,
+                    sign.operator.name,
+                    sign.operator.kinds[0],
+                )
+            self._refused[key] = now_s
+        return bool(self._refused)
+
+    def _decide(self) -> None:
+        after = decide(self._known, self._wanted, self._neighbours.others(self._now_s()))
+        before, self.standing = self.standing, after
+        if after == before:
+            return
+        for sentence in sentences(before, after):
+            log.warning("%s", sentence)
+        if self._gauge is not None:
+            for kind in self._known:
+                self._gauge.labels(kind).set(kind in after.ours)
+        if before is None or after.ours != before.ours:
+            self.changed.set()
+
+    async def _write(self) -> bool:
+        """Write down who runs what, if that is news; tell whether it is written."""
+        if self._kept is None or self.standing is None:
+            return True
+        text = json.dumps(self.standing.data())
+        if text == self._written:
+            return True
+        try:
+            await self._kept.write(text)
+        except KubeError as error:
+            log.warning("%s: %s", self._kept, error)
+            return False
+        self._written = text
+        return True
+
+
+async def acts(client: KubeClient, sign: Sighting) -> bool:
+    """Ask whether the account that a sign is of has the rights of an operator."""
+    namespace, account = sign.account
+    try:
+        if sign.renewed:
+            pod = await client.get(named(f"/api/v1/namespaces/{namespace}/pods", account))
+            account = msgspec.json.decode(pod)["spec"].get("serviceAccountName") or "default"
+        attributes = {
+            "group": sign.operator.group,
+            "resource": f"{sign.operator.kinds[0].lower()}s",
+            "subresource": "status",
+            "verb": "update",
+        }
+        spec = {
+            "user": f"system:serviceaccount:{namespace}:{account}",
+            "groups": [
+                "system:authenticated",
+                "system:serviceaccounts",
+                f"system:serviceaccounts:{namespace}",
+            ],
+            "resourceAttributes": attributes,
+        }
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": spec,
+        }
+        answer = msgspec.json.decode(await client.create(_REVIEWS, review))
+    except NotFound:
+        return False  # a Lease that no pod holds
+    except Forbidden as error:
+        log.warning("who acts by %s cannot be asked, and it is believed: %s", sign.where, error)
+        return True
+    except KubeError as error:
+        log.warning("%s: %s", sign.where, error)
+        return False
+    return bool(answer["status"].get("allowed"))
+
+
+async def others_now(client: KubeClient, now_s: float) -> dict[str, str]:
+    """Return the kinds that others run at this moment, each with a clause that says who.
+
+    Raises:
+        KubeError: it cannot be asked.
+
+    """
+    seen = Neighbours()
+    params = {"fieldSelector": "metadata.namespace!=kube-node-lease"}
+    for body in msgspec.json.decode(await client.get(_LEASES, **params))["items"]:
+        if body["metadata"]["name"] in LEASES:
+            seen.lease_seen(msgspec.convert(body, Lease), now_s)
+    for body in msgspec.json.decode(await client.get(_DEPLOYMENTS))["items"]:
+        seen.deployment_seen(msgspec.convert(body, Deployment), now_s)
+    for uid, sign in seen.doubtful(now_s).items():
+        if await acts(client, sign):
+            seen.believe(uid)
+    return seen.others(now_s)
+
+
+def standing_of(text: str) -> Standing | None:
+    """Return what was written down of who runs what; None where it is not understood."""
+    try:
+        found = json.loads(text)
+        ours = frozenset(str(kind) for kind in found["ours"])
+        return Standing(ours, {str(kind): str(why) for kind, why in found["others"].items()})
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        return None
