@@ -93,7 +93,7 @@ class _Signs:
     def __init__(
         self, type_: type[_Body], take: Callable[[Any], None], gone: Callable[[str], None]
     ) -> None:
-        self._decoder = msgspec.json.Decoder(type_)
+        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(type_)
         self._take, self._gone = take, gone
 
     def seen(self, raw: bytes) -> None:

@@ -1,17 +1,10 @@
 """MPIJobs of both versions: Open MPI for real, where this machine has it, and the gang's rules."""
 
-import asyncio
 import shutil
-from datetime import UTC, datetime
 from pathlib import Path
 
-import kubernetes
 import pytest
 import yaml
-
-from gangsched.kube.access import Access
-from gangsched.kube.client import KubeClient
-from gangsched.operators import runner
 
 pytestmark = pytest.mark.by("direct")  # its controller does not see who binds
 
@@ -127,38 +120,3 @@ def test_a_successor_of_the_same_name_has_its_own_keys_and_hosts(cluster, namesp
         cluster.core.read_namespaced_service("j", namespace),
     ):
         assert [owner.uid for owner in found.metadata.owner_references] == [uid]
-
-
-async def test_kinds_that_another_operator_runs_are_left_alone(
-    cluster, namespace, monkeypatch, caplog
-):
-    """Its Lease is held: its kind gets no controller, and the log says why."""
-    begun = asyncio.Queue()
-    monkeypatch.setattr(runner, "_register", lambda _, them, __: begun.put_nowait(set(them)))
-
-    async def kinds() -> set[str]:
-        """Return the kinds that job controllers run which begin now; they end before they act."""
-        async with KubeClient(Access(cluster.plane.kubeconfig)) as client:
-            running = asyncio.create_task(runner.run_operators(None, client))
-            found = asyncio.create_task(begun.get())
-            try:
-                await asyncio.wait([running, found], return_when=asyncio.FIRST_COMPLETED)
-                assert found.done(), running
-                return found.result()
-            finally:
-                running.cancel()
-                await asyncio.gather(running, return_exceptions=True)
-
-    now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-    spec = {"holderIdentity": "mpi-operator-0", "leaseDurationSeconds": 86_400, "renewTime": now}
-    body = {"metadata": {"name": "mpi-operator"}, "spec": spec}
-    leases = kubernetes.client.CoordinationV1Api(cluster.core.api_client)
-    leases.create_namespaced_lease(namespace, body)
-    try:
-        left = await kinds()
-    finally:
-        leases.delete_namespaced_lease("mpi-operator", namespace)
-    assert "JAXJob" in left
-    assert "MPIJob" not in left
-    assert "jobs of kind MPIJob are left alone" in caplog.text
-    assert await kinds() == left | {"MPIJob"}
