@@ -138,8 +138,8 @@ class SchedulerConfig(PolicyConfig):
     """Planning cycles in each run; bounds how far a forecast looks and what it costs."""
 
     job_kinds: tuple[str, ...] | None = None
-    """Kinds whose jobs we run, such as `[PyTorchJob, JobSet]`; default: all. Where another operator
-    runs a kind, leave it out: its pods are scheduled all the same."""
+    """Kinds whose jobs we run whatever other operators do, such as `[PyTorchJob, JobSet]`; `[]` is
+    none. Default: at any time all those that no other operator runs then."""
 
     job_env: dict[str, str] = Field(default_factory=dict)
     """Variables for every container of our jobs' pods, such as `{MLFLOW_TRACKING_URI: ...}`; what a

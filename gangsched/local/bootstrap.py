@@ -63,7 +63,7 @@ def spelt(nodes: NodeFile) -> list[dict[str, Any]]:
 def _for_aliases(policy: dict[str, Any]) -> dict[str, Any]:
     """Have policies act on pods of the aliases too: here is no other scheduler they could mean."""
     known = json.dumps([SCHEDULER, *ALIASES])
-    if policy["kind"] != "MutatingAdmissionPolicy":
+    if not policy["kind"].endswith("AdmissionPolicy"):
         return policy
     for condition in policy["spec"].get("matchConditions", []):
         if condition["name"] == "ours":

@@ -107,6 +107,26 @@ def test_the_templates_are_the_overlays(tmp_path):
         assert path.read_text() == there, f"{path.name}: run `make chart`"
 
 
+def test_one_setting_names_the_aliases_wherever_they_count(helm, tmp_path):
+    names = ["gangsched", "volcano", "kai-scheduler"]
+    found = rendered(helm, f"config.scheduler_aliases={{{','.join(names[1:])}}}")
+    assert settings(found, tmp_path).scheduler_aliases == ("volcano", "kai-scheduler")
+    policies = [one for key, one in found.items() if key[0].endswith("AdmissionPolicy")]
+    conditions = [
+        condition["expression"]
+        for one in policies
+        for condition in one["spec"].get("matchConditions", [])
+        if condition["name"] == "ours"
+    ]
+    assert len(conditions) == 3
+    assert all('in ["gangsched","volcano","kai-scheduler"]' in one for one in conditions)
+    assert not any('== "gangsched"' in one for one in conditions)
+    config = found["ConfigMap", HOME, "gangsched-kube-scheduler-config"]["data"]
+    profiles = yaml.safe_load(config["kube-scheduler-config.yaml"])["profiles"]
+    assert [one.pop("schedulerName") for one in profiles] == names
+    assert profiles[0] == profiles[1] == profiles[2]
+
+
 @pytest.mark.parametrize("binding", ["extender", "direct"])
 def test_helm_installs_what_kustomize_does(helm, tmp_path, binding):
     found = rendered(helm, f"binding={binding}")

@@ -13,3 +13,53 @@ history_config_map: {{ .Release.Namespace }}/gangsched-history
 past_config_map: {{ .Release.Namespace }}/gangsched-past
 tls_host: gangsched-leader.{{ .Release.Namespace }}.svc
 {{- end }}
+{{- define "gangsched.kubeScheduler" -}}
+# The kube-scheduler instance that serves pods of gangsched: it filters and asks; we bind.
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+leaderElection:
+  leaderElect: true
+  resourceNamespace: {{ .Release.Namespace }}
+  resourceName: gangsched-kube-scheduler
+  leaseDuration: 8s
+  renewDeadline: 5s
+  retryPeriod: 1s
+clientConnection:
+  kubeconfig: ""
+  qps: 5000
+  burst: 5000
+# Else the reserved node may not be among the nodes offered to the extender.
+percentageOfNodesToScore: 100
+podInitialBackoffSeconds: 1
+podMaxBackoffSeconds: 2
+profiles:
+{{- range $name := fromJsonArray (include "gangsched.names" .) }}
+- schedulerName: {{ $name }}
+  plugins:
+    # The reservation names one node: there is nothing to score, and gangs are never preempted
+    # for a single pod.
+    preScore:
+      disabled:
+      - name: "*"
+    score:
+      disabled:
+      - name: "*"
+    postFilter:
+      disabled:
+      - name: "*"
+{{- end }}
+extenders:
+- urlPrefix: https://gangsched-leader.{{ .Release.Namespace }}.svc:8443
+  enableHTTPS: true
+  tlsConfig:
+    caFile: /etc/gangsched/tls/ca.crt
+    certFile: /etc/gangsched/tls/client.crt
+    keyFile: /etc/gangsched/tls/client.key
+  filterVerb: filter
+  bindVerb: bind
+  weight: 1
+  nodeCacheCapable: true
+  ignorable: false
+  # Binding waits for the whole gang at the barrier; see extender/server.py.
+  httpTimeout: 120s
+{{- end }}

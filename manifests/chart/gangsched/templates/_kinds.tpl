@@ -29,3 +29,14 @@ katib: [Experiment, Trial]
 {{- end -}}
 {{- tpl (toYaml $config) . -}}
 {{- end }}
+
+{{- /* The names of schedulers whose pods are ours, from the settings; their CEL condition. */ -}}
+{{- define "gangsched.names" -}}
+{{- $own := list (.Values.config.scheduler_name | default "gangsched") -}}
+{{- tpl (toJson (concat $own (.Values.config.scheduler_aliases | default list))) . -}}
+{{- end }}
+
+{{- define "gangsched.ours" -}}
+{{- $names := fromJsonArray (include "gangsched.names" .) -}}
+{{- if eq (len $names) 1 }}== {{ first $names | quote }}{{ else }}in {{ toJson $names }}{{ end -}}
+{{- end }}
