@@ -133,3 +133,52 @@ def test_a_launcher_that_waits_for_its_workers_has_room(plane, install, version,
     cluster.core.delete_namespaced_pod("in-the-way-1", home, grace_period_seconds=0)
     cluster.kubectl("delete", MPIJOBS, "pi", "-n", home)
     nothing_is_left(cluster, home, "pi-")
+
+
+@pytest.fixture(scope="module")
+def shared():
+    """A control plane on which gangsched runs jobs too."""
+    with a_plane("test-hand-over", NodeFile(nodes=(SLOTS, OWN)), Options()) as plane:
+        yield Cluster(plane, "extender")
+
+
+def test_a_running_job_is_handed_to_the_training_operator_and_back(shared, tmp_path):
+    """Four pods have room: two of a job, and the two of the next."""
+    cluster, home = shared, TRAINING.namespace
+    cluster.core.create_namespace({"metadata": {"name": home}})
+
+    def job(name: str) -> str:
+        place = "examples/pytorch/simple.yaml"
+        body = named(TRAINING, place, name, "by its owner", "pytorchReplicaSpecs")
+        return cluster.yaml(body)
+
+    def pods(name: str) -> dict[str, str]:
+        found = cluster.core.list_namespaced_pod(home).items
+        uids = {one.metadata.name: one.metadata.uid for one in found}
+        return {pod: uid for pod, uid in uids.items() if pod.startswith(f"{name}-")}
+
+    create(cluster, job("ours"))
+    cluster.wait_placed(home, "ours-", 2)
+    cluster.wait(lambda: cluster.is_true(home, "ours", "Running"), "the job to run")
+    ours = pods("ours")
+
+    folder = TRAINING.manifests(tmp_path, (), PLACE)
+    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(folder))
+    cluster.wait(lambda: "roles" not in cluster.get_group(home, "ours")["spec"], "its gang", 120)
+    ready(cluster, TRAINING)
+    create(cluster, job("theirs"))
+    cluster.wait_placed(home, "theirs-", 2)
+    cluster.wait(lambda: cluster.is_true(home, "theirs", "Running"), "the operator to say so", 60)
+    theirs = pods("theirs")
+    assert pods("ours") == ours
+
+    cluster.kubectl("delete", "deployment", TRAINING.deployment, "-n", home)
+    webhooks = "validator.training-operator.kubeflow.org"
+    cluster.kubectl("delete", "validatingwebhookconfiguration", webhooks)
+    cluster.kubectl("delete", "pytorchjob", "ours", "-n", home)
+    create(cluster, job("last"))
+    cluster.wait_placed(home, "last-", 2)
+    assert cluster.group_status(home, "last"), "the gang is ours again"
+    assert pods("theirs") == theirs
+    assert not cluster.group_status(home, "theirs")
+    assert cluster.is_true(home, "theirs", "Running")
