@@ -83,6 +83,7 @@ async def run(
                     metrics.failures.labels("job controllers").inc()
                     await asyncio.sleep(_AGAIN_S)
                 else:
+                    log.info("told to stop")
                     stop.set()  # kopf takes the signals to itself, and ends in order
                     return
 

@@ -221,7 +221,7 @@ class Neighbours:
         ]
         found: dict[str, str] = {}
         for sign in sorted(signs, key=lambda one: (OPERATORS.index(one.operator), one.where)):
-            clause = f"{sign.operator.name} runs it, by its {sign.where}"
+            clause = f"{sign.operator.name} runs them, by its {sign.where}"
             for kind in sign.operator.kinds:
                 found.setdefault(kind, clause)
         return found

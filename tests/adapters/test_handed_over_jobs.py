@@ -11,6 +11,7 @@ from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.core.model import GangId
 from gangsched.kube.errors import NotFound
 from gangsched.operators import runner
+from gangsched.operators.evaluators import Evaluators
 from gangsched.operators.launched import MpiController
 from gangsched.operators.released import Releaser
 
@@ -193,6 +194,11 @@ async def test_a_job_without_such_a_launcher_is_ours_and_asked_about_once(owner)
         await made._step(("ns", "j"))
     assert api.asked == 1
     assert any(what == "create" and "podgroups" in path for what, path, _ in api.wrote)
+
+
+def test_mpijobs_have_that_controller():
+    made, _ = runner._controllers(Api(), runner.Ours(), {}, Evaluators(), ())
+    assert [kind for kind, one in made.items() if isinstance(one, MpiController)] == ["MPIJob"]
 
 
 # -- the gang of a job that another operator goes on with -----------------------------------------

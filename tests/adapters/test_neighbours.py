@@ -71,7 +71,7 @@ def test_who_runs_what(case):
 def test_it_says_who_and_by_what():
     found = told(Neighbours(), lease(TRAINING)).others(NOW_S)
     assert {"PyTorchJob", "TFJob", "MPIJob"} <= set(found)
-    assert found["TFJob"] == f"the Training Operator runs it, by its Lease kubeflow/{TRAINING}"
+    assert found["TFJob"] == f"the Training Operator runs them, by its Lease kubeflow/{TRAINING}"
 
 
 def test_a_lease_ends_by_time_alone_and_each_renewal_puts_that_off():

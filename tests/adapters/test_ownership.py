@@ -126,8 +126,8 @@ async def test_an_operator_comes_and_goes_while_we_run(caplog):
         assert made.standing.ours == set(KNOWN)
         left, taken = [one for one in caplog.messages if one.startswith("jobs of kind")]
         assert left == (
-            "jobs of kind PyTorchJob, TFJob are left alone: the Training Operator runs it, by its "
-            "Deployment kubeflow/training-operator; name a kind in job_kinds to run it here"
+            "jobs of kind PyTorchJob, TFJob are left alone: the Training Operator runs them, by "
+            "its Deployment kubeflow/training-operator; name a kind in job_kinds to run it here"
         )
         assert taken == (
             "jobs of kind PyTorchJob, TFJob are run here from now on: no other operator does"
@@ -215,7 +215,7 @@ async def test_the_doctor_sees_what_we_see():
     assert api.listed[0] == (LEASES, "metadata.namespace!=kube-node-lease")
 
 
-BY = "the Training Operator runs it, by its Deployment a/b"
+BY = "the Training Operator runs them, by its Deployment a/b"
 NOT_NAMED = "job_kinds in the settings does not name it"
 DOCTOR = {
     "all are ours": (Standing(frozenset(KNOWN)), {}, [("ok", "gangsched runs JobSet, Py")]),

@@ -129,7 +129,7 @@ def test_jobs_run_on_while_their_kind_changes_hands(cluster, namespace, comes):
     explained = lambda: " ".join(cluster.gangsched("explain", f"{namespace}/late")[1].split())  # noqa: E731
     cluster.wait(lambda: LEFT in explained(), "explain to say who runs it")
     said = " ".join(cluster.gangsched("doctor")[1].split())
-    assert "not run by gangsched: the Training Operator runs it, by its Deployment" in said
+    assert "not run by gangsched: the Training Operator runs them, by its Deployment" in said
 
     # A pod that is lost is made anew by the operator, and starts beside those that run.
     cluster.core.delete_namespaced_pod("running-worker-1", namespace, grace_period_seconds=0)
