@@ -28,7 +28,7 @@ from gangsched.kube.reviews import Reviews, guard
 from gangsched.kube.scheduler import Scheduler
 from gangsched.kube.volume_binding import VolumeBinder
 from gangsched.metrics import Metrics
-from gangsched.operators.ownership import KEY
+from gangsched.operators.ownership import KEY, nothing
 from gangsched.plugins import load_policies
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,6 @@ async def run(
                     metrics.failures.labels("job controllers").inc()
                     await asyncio.sleep(_AGAIN_S)
                 else:
-                    log.info("told to stop")
                     stop.set()  # kopf takes the signals to itself, and ends in order
                     return
 
@@ -91,8 +90,8 @@ async def run(
             asyncio.create_task(scheduler.run(lead)),
             asyncio.create_task(leadership.keep(KubeClient(access))),
         ]
-        if operators:
-            tasks.append(asyncio.create_task(operate()))
+        work = operate() if operators else _no_operators(client, scheduler, config)
+        tasks.append(asyncio.create_task(work))
         if ports.certificates is not None:
             tasks.append(asyncio.create_task(ports.certificates.keep()))
         stopping = asyncio.create_task(stop.wait())
@@ -118,6 +117,12 @@ async def _operators(
     ours = Ours(config.scheduler_name, config.scheduler_aliases, config.schedule_trials)
     written = Written(Kept(client, config.history_config_map, KEY), metrics.job_kinds)
     await run_operators(access, client, config.job_kinds, ours, config.job_env, evaluation, written)
+
+
+async def _no_operators(client: KubeClient, scheduler: Scheduler, config: SchedulerConfig) -> None:
+    """Write down that no kind of job is run here, for our commands."""
+    await scheduler.ready.wait()
+    await nothing(client, Kept(client, config.history_config_map, KEY))
 
 
 def _told_to_stop() -> asyncio.Event:

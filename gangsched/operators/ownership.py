@@ -17,6 +17,8 @@ from typing import Any, TypeVar
 import msgspec
 from prometheus_client import Gauge
 
+from gangsched.core.jobs import experiment, jobset, trainjob, trial
+from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.kube.client import KubeClient
 from gangsched.kube.errors import Forbidden, KubeError, NotFound
 from gangsched.kube.kept import Kept
@@ -32,6 +34,7 @@ KEY = "job-kinds.json"
 _LEASES = "/apis/coordination.k8s.io/v1/leases"
 _DEPLOYMENTS = "/apis/apps/v1/deployments"
 _REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+_NOT_NAMED = "job_kinds in the settings does not name it"
 _SYNC_S = 10.0
 """So long the job controllers wait for what they may not be allowed to list."""
 
@@ -53,17 +56,19 @@ class Standing:
 
 
 def decide(
-    known: Collection[str], wanted: Collection[str] | None, others: Mapping[str, str]
+    known: Collection[str],
+    wanted: Collection[str] | None,
+    others: Mapping[str, str],
+    otherwise: str = _NOT_NAMED,
 ) -> Standing:
-    """Return who runs the kinds that are known; `wanted` ones are ours whatever others do."""
+    """Return who runs the kinds that are known; `wanted` ones are ours whatever others do.
+
+    `otherwise` says why one is not.
+    """
     if wanted is None:
         left = {kind: why for kind, why in others.items() if kind in known}
         return Standing(frozenset(known) - left.keys(), left)
-    left = {
-        kind: others.get(kind) or "job_kinds in the settings does not name it"
-        for kind in known
-        if kind not in wanted
-    }
+    left = {kind: others.get(kind) or otherwise for kind in known if kind not in wanted}
     return Standing(frozenset(wanted), left)
 
 
@@ -75,7 +80,8 @@ def sentences(before: Standing | None, after: Standing) -> list[str]:
         if before is None or before.others.get(kind) != why:
             by_reason.setdefault(why, []).append(kind)
     for why, kinds in by_reason.items():
-        remedy = "" if "job_kinds" in why else "; name a kind in job_kinds to run it here"
+        seen = " by its " in why
+        remedy = "; name a kind in job_kinds to run it here" if seen else ""
         found.append(f"jobs of kind {', '.join(sorted(kinds))} are left alone: {why}{remedy}")
     taken = sorted(after.ours - before.ours) if before is not None else []
     if taken:
@@ -120,11 +126,16 @@ class Ownership:
         kept: Kept | None = None,
         gauge: Gauge | None = None,
         now_s: Callable[[], float] = time.time,
+        otherwise: str = _NOT_NAMED,
     ) -> None:
-        """`kept` is where it is written down for our commands, `gauge` where it is counted."""
+        """`kept` is where it is written down for our commands, `gauge` where it is counted.
+
+        `otherwise` says why kinds that are known and not wanted are not ours.
+        """
         self.standing: Standing | None = None
         self.changed = asyncio.Event()
         self._client, self._known, self._wanted = client, tuple(known), wanted
+        self._otherwise = otherwise
         self._kept, self._gauge, self._now_s = kept, gauge, now_s
         self._neighbours = Neighbours()
         self._woken = asyncio.Event()
@@ -215,7 +226,8 @@ class Ownership:
         return bool(self._refused)
 
     def _decide(self) -> None:
-        after = decide(self._known, self._wanted, self._neighbours.others(self._now_s()))
+        others = self._neighbours.others(self._now_s())
+        after = decide(self._known, self._wanted, others, self._otherwise)
         before, self.standing = self.standing, after
         if after == before:
             return
@@ -241,6 +253,13 @@ class Ownership:
             return False
         self._written = text
         return True
+
+
+async def nothing(client: KubeClient, kept: Kept) -> None:
+    """Write down that no kind of job is run here, and rest until cancelled."""
+    known = (*FRAMEWORKS, jobset.KIND, trainjob.KIND, experiment.KIND, trial.KIND)
+    why = "gangsched was started with --no-operators"
+    await Ownership(client, known, (), kept, otherwise=why).run()
 
 
 async def acts(client: KubeClient, sign: Sighting) -> bool:

@@ -187,6 +187,22 @@ async def test_named_kinds_are_ours_whatever_others_do():
         assert not api.listed
 
 
+async def test_without_job_controllers_no_kind_is_ours():
+    api = Api(deployments=[deployment()])
+    task = asyncio.create_task(module.nothing(api, Kept(api, "home/history", KEY)))
+    try:
+        await until_async(lambda: api.written, "it to be written down")
+        assert not task.done()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    ((_, body),) = api.written
+    told = standing_of(body["data"][KEY])
+    assert told.ours == frozenset()
+    assert {"PyTorchJob", "JobSet", "TrainJob", "Experiment", "Trial"} <= set(told.others)
+    assert set(told.others.values()) == {"gangsched was started with --no-operators"}
+
+
 async def test_rights_that_are_missing_stop_nothing(monkeypatch, caplog):
     monkeypatch.setattr(module, "_SYNC_S", 0.0)
     api = Api()
