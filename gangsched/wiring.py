@@ -83,7 +83,7 @@ async def run(
                     metrics.failures.labels("job controllers").inc()
                     await asyncio.sleep(_AGAIN_S)
                 else:
-                    stop.set()  # kopf takes the signals to itself, and ends in order
+                    stop.set()  # they take the signals to themselves, and end in order
                     return
 
         tasks = [

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import signal
+import threading
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -92,11 +94,14 @@ async def run_operators(
                 )
         ownership = Ownership(client, known, kinds, written.kept, written.gauge)
         deciding = asyncio.create_task(ownership.run())
+        stop = asyncio.Event()
+        stopped = asyncio.create_task(stop.wait())
         changed = asyncio.create_task(ownership.changed.wait())
         running: asyncio.Task[None] | None = None
         try:
             while True:
-                tasks = {deciding, changed} | ({running} if running is not None else set())
+                tasks = {deciding, changed, stopped}
+                tasks |= {running} if running is not None else set()
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 if done != {changed}:
                     for task in done:
@@ -107,9 +112,9 @@ async def run_operators(
                 ownership.changed.clear()
                 changed = asyncio.create_task(ownership.changed.wait())
                 mine = ownership.standing.ours if ownership.standing is not None else frozenset()
-                running = asyncio.create_task(_run(access, client, mine, *controllers()))
+                running = asyncio.create_task(_run(access, client, mine, *controllers(), stop))
         finally:
-            await _cancelled(deciding, changed, running)
+            await _cancelled(deciding, changed, stopped, running)
 
 
 async def _cancelled(*tasks: "asyncio.Task[Any] | None") -> None:
@@ -148,6 +153,7 @@ async def _run(
     mine: frozenset[str],
     every: Controllers,
     known: RuntimeReceiver,
+    stop: asyncio.Event,
 ) -> None:
     """Run the controllers of our kinds, and let go of the gangs of jobs that are not ours."""
     controllers = {kind: one for kind, one in every.items() if kind in mine}
@@ -159,7 +165,7 @@ async def _run(
         if TRAINJOB in controllers:
             tasks.append(asyncio.create_task(known.labelling.run()))
         if controllers:  # without handlers, an operator returns at once
-            tasks += await _kopf(controllers, access)
+            tasks += await _kopf(controllers, access, stop)
         try:
             done, _ = await asyncio.wait([*tasks, watching], return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -168,20 +174,27 @@ async def _run(
             await _cancelled(*tasks)
 
 
-async def _kopf(controllers: Controllers, access: Access | None) -> list[asyncio.Task[None]]:
-    """Have kopf hear of jobs; return its tasks."""
+async def _kopf(
+    controllers: Controllers, access: Access | None, stop: asyncio.Event
+) -> list[asyncio.Task[None]]:
+    """Have kopf hear of jobs; return its tasks. A signal sets `stop`."""
     registry = kopf.OperatorRegistry()
     _register(registry, controllers, access)
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False  # our Events say what a user needs, and nothing of handlers
     settings.scanning.disabled = False
     settings.watching.server_timeout = 300
+    # Ten minutes after its tasks are cancelled, it would kill this process, which goes on.
+    settings.process.ultimate_exiting_timeout = None
     # Not kopf.operator(): told to stop, that waits 5 s for whatever else runs in this loop.
-    return list(
-        await kopf.spawn_tasks(
-            registry=registry, settings=settings, clusterwide=True, standalone=True
-        )
+    tasks = await kopf.spawn_tasks(
+        registry=registry, settings=settings, clusterwide=True, standalone=True
     )
+    # It takes the signals to itself, and nothing would hear of them once its tasks are over.
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return list(tasks)
 
 
 def _searches(evaluators: Evaluators, scheduler: str = "") -> tuple[OwnerKind, ...]:

@@ -296,7 +296,7 @@ async def test_controllers_follow_the_kinds_that_are_ours(monkeypatch):
     running: list[frozenset[str]] = []
     standings: list[Ownership] = []
 
-    async def run(access, client, mine, controllers, known) -> None:
+    async def run(access, client, mine, *_) -> None:
         running.append(mine)
         try:
             await asyncio.Event().wait()

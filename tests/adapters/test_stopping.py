@@ -6,8 +6,56 @@ from contextlib import asynccontextmanager
 
 import kopf
 from test_parts import Server
+from waiting import until_async
 
 from gangsched.operators import runner
+from gangsched.operators.ownership import Standing
+
+
+class Changing:
+    """Other kinds are ours whenever `standing` and `changed` are set."""
+
+    def __init__(self, *_) -> None:
+        self.standing, self.changed = Standing(frozenset({"JAXJob"})), asyncio.Event()
+        self.changed.set()
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()
+
+
+async def test_they_end_by_a_signal_once_no_kind_is_left_and_by_nothing_else(monkeypatch):
+    """Kopf keeps the signals to itself, and kills the process ten minutes after it was stopped."""
+    made, spawned = [], []
+
+    def own(*_) -> Changing:
+        made.append(Changing())
+        return made[0]
+
+    async def spawn(*, settings, **_):
+        spawned.append(settings)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: None)
+        return [asyncio.create_task(asyncio.Event().wait())]
+
+    @asynccontextmanager
+    async def watched(_, controllers, __):
+        entered.append(set(controllers))
+        yield asyncio.create_task(asyncio.Event().wait())
+
+    entered: list[set[str]] = []
+    monkeypatch.setattr(runner, "Ownership", own)
+    monkeypatch.setattr(runner, "watched", watched)
+    monkeypatch.setattr(runner.kopf, "spawn_tasks", spawn)
+    running = asyncio.create_task(runner.run_operators(None, Server(None)))
+    await until_async(lambda: spawned, "the kind to be run")
+    assert spawned[0].process.ultimate_exiting_timeout is None
+    made[0].standing = Standing()
+    made[0].changed.set()
+    await until_async(lambda: len(entered) == 2, "no kind to be left")
+    assert len(spawned) == 1
+    assert not running.done()
+    signal.raise_signal(signal.SIGTERM)
+    await until_async(running.done, "the end")
+    await running
 
 
 async def test_told_to_stop_they_wait_for_nothing_that_is_not_theirs(monkeypatch):
