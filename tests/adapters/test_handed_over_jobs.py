@@ -224,7 +224,7 @@ class Engine:
     [({}, True, 3), ({"j": 2}, True, 1), ({"j": 5}, True, 1), ({"j": 2}, False, 3)],
 )
 def test_pods_that_run_in_our_group_are_not_waited_for_again(monkeypatch, bound, owned, least):
-    from gangsched.kube import foreign_seen, groups
+    from gangsched.kube import foreign_seen, groups, receivers
     from gangsched.kube.owners import OWNERS
 
     declared = []
@@ -239,7 +239,7 @@ def test_pods_that_run_in_our_group_are_not_waited_for_again(monkeypatch, bound,
         names = frozenset({"gangsched"})
 
     monkeypatch.setattr(
-        foreign_seen.Groups, "understood", lambda _, __, gang: bool(declared.append(gang))
+        receivers.Groups, "understood", lambda _, __, gang: bool(declared.append(gang))
     )
     kind = next(one for one in OWNERS if one.kind == "PyTorchJob")
     specs = {"Worker": {"replicas": 3, "template": {}}}
