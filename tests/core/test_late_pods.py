@@ -8,7 +8,18 @@ from gangsched.core import orders as o
 from gangsched.core.bounds import LATE_ROOM_S
 from gangsched.core.engine import State
 from gangsched.core.late import CHUNK
-from gangsched.core.model import Gang, GangId, PodUid, Role
+from gangsched.core.model import (
+    Constraints,
+    Gang,
+    GangId,
+    Near,
+    PodUid,
+    Role,
+    Slices,
+    Spread,
+    Toleration,
+)
+from gangsched.core.topology import Level, Topology
 
 ID = GangId("ns/lws:g-0")
 
@@ -172,6 +183,30 @@ def test_each_follower_fills_the_place_of_its_rank():
     kept = {m.rank: m.node for m in world.gang.members.values() if m.late}
     world.comes("w-1-1", role="w", rank=CHUNK + 1)
     assert world.gang.members["ns/w-1-1"].bound == kept[CHUNK + 1]
+
+
+@pytest.mark.parametrize("jobs", [("a",), ("a", "b")])
+def test_each_job_has_a_domain_though_its_pods_differ_from_their_template(jobs):
+    """The API server adds tolerations to pods, and JobSet an affinity to the first of a Job."""
+    near = Near(slices=(Slices("rack", 2),))
+    roles = tuple(Role(job, 4, 4, needs(), near, late=2) for job in jobs)
+    racks = [node(f"n{index}", 2, labels={"rack": f"r{index}"}) for index in range(2 * len(jobs))]
+    spread = Constraints(spread=(Spread("rack", 2),))
+    world = World(Gang(ID, 4 * len(jobs), roles, constraints=spread), *racks)
+    world.see(f.TopologySeen(Topology("default", (Level("rack", "rack"),))))
+    added = needs(
+        tolerations=(Toleration("not-ready", "Exists", "", "NoExecute"),), beyond=("pod affinity",)
+    )
+    for job in jobs:
+        for index in (0, 1):
+            name = f"{job}-{index}-0"
+            world.see(pod(name, "lws:g-0", added, role=job, rank=index * CHUNK))
+    world.plan()
+    first = {m.name: m.bound for m in world.gang.members.values() if m.bound}
+    assert sorted(first.values()) == sorted(one.name for one in racks)
+    for member in world.gang.members.values():
+        if member.late:
+            assert member.node == first[f"ns/{member.role}-{member.rank // CHUNK}-0"]
 
 
 def test_a_smaller_declaration_gives_places_up():

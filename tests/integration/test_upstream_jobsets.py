@@ -28,7 +28,7 @@ OLD, NEW = "0.10", "0.11"
 TRAINER_FOR = {OLD: TRAINERS["2.1"], NEW: TRAINERS["2.2"]}
 """Which Trainer is built on which JobSet."""
 
-POLICIES = {"by their Jobs": {}, "by scheduler-plugins' groups": {"coscheduling": {}}}
+POLICIES = {"by their JobSets": {}, "by scheduler-plugins' groups": {"coscheduling": {}}}
 """How the pods of a TrainJob come to be a gang, and the podGroupPolicy of its runtime."""
 
 
@@ -135,12 +135,12 @@ def nothing_is_left(cluster, namespace: str) -> None:
     cluster.wait(lambda: not found(), "nothing to be left")
 
 
-def one_after_another(cluster, namespace, kind: str, first: str, second: str, gang: str) -> None:
-    """Start two of five pods each where nine have room: `gang` is that of the second."""
+def one_after_another(cluster, namespace, kind: str, first: str, second: str) -> None:
+    """Start two of five pods each where nine have room."""
     create(cluster, first)
     cluster.wait_placed(namespace, "first-", 5)
     create(cluster, second)
-    cluster.wait(lambda: "room for 4" in explained(cluster, namespace, gang), "its reason")
+    cluster.wait(lambda: "room for 4" in explained(cluster, namespace, "second"), "its reason")
     cluster.restart("gangsched")
     cluster.stays(lambda: not cluster.bound(namespace, "second-"), 2.0, "a part of a gang")
     assert len(cluster.bound(namespace, "first-")) == 5
@@ -150,17 +150,23 @@ def one_after_another(cluster, namespace, kind: str, first: str, second: str, ga
     nothing_is_left(cluster, namespace)
 
 
-def test_jobsets_start_whole_one_after_another(plane, jobset, namespace):
-    cluster = plane
+@pytest.mark.parametrize("labels", [labelled, None], ids=["by labels", "by the JobSet"])
+def test_jobsets_start_whole_one_after_another(plane, jobset, namespace, labels):
     first, second = (
-        example(namespace, "paralleljobs", name, labelled(name, 5)) for name in ("first", "second")
+        example(namespace, "paralleljobs", name, labels and labels(name, 5))
+        for name in ("first", "second")
     )
-    one_after_another(cluster, namespace, "jobset", first, second, "second")
+    one_after_another(plane, namespace, "jobset", first, second)
 
 
-def test_jobs_that_start_in_order_start_one_after_another(plane, jobset, namespace):
+def test_jobs_that_start_in_order_have_room_for_all_of_them(plane, jobset, namespace):
     cluster = plane
+    create(cluster, example(namespace, "paralleljobs", "first"))
+    cluster.wait_placed(namespace, "first-", 5)
     create(cluster, example(namespace, "startup-driver-ready", "ordered"))
+    cluster.wait(lambda: "room for 4" in explained(cluster, namespace, "ordered"), "its reason")
+    cluster.stays(lambda: not cluster.bound(namespace, "ordered-"), 2.0, "a driver alone")
+    delete(cluster, namespace, "first")
     cluster.wait_placed(namespace, "ordered-", 5)
     (driver,) = pods(cluster, namespace, "driver")
     ready_at = max(one.last_transition_time for one in driver.status.conditions)
@@ -181,6 +187,34 @@ def test_jobs_start_once_those_they_depend_on_are_done(plane, jobset, namespace)
     (container,) = initializer.status.container_statuses
     assert launcher.metadata.creation_timestamp >= container.state.terminated.finished_at
     delete(cluster, namespace, "chain")
+    nothing_is_left(cluster, namespace)
+
+
+@pytest.fixture
+def domains(plane):
+    """Let gangs have pools of nodes to themselves."""
+    level = {"nodeLabel": POOL}
+    queue, topology = (
+        {"apiVersion": "gangsched.io/v1beta1", "kind": kind, "metadata": {"name": "default"}}
+        for kind in ("Queue", "Topology")
+    )
+    create(plane, yaml.safe_dump(topology | {"spec": {"levels": [level]}}))
+    create(plane, yaml.safe_dump(queue | {"spec": {"exclusive": POOL}}))
+    yield
+    plane.kubectl("delete", "queues.gangsched.io,topologies.gangsched.io", "default")
+
+
+def test_every_job_has_a_pool_of_nodes_to_itself(plane, jobset, domains, namespace):
+    cluster = plane
+    create(cluster, example(namespace, "exclusive-placement", "apart"))
+    cluster.wait_placed(namespace, "apart-", 9, 60)  # its controller waits longer each time
+    nodes: dict[str, set[str]] = {}
+    for pod in pods(cluster, namespace, "workers"):
+        job = pod.metadata.labels["batch.kubernetes.io/job-name"]
+        nodes.setdefault(job, set()).add(pod.spec.node_name)
+    assert sorted(nodes) == [f"apart-workers-{index}" for index in range(3)]
+    assert sorted(nodes.values(), key=min) == [{f"pool-{name}-0"} for name in "abc"]
+    delete(cluster, namespace, "apart")
     nothing_is_left(cluster, namespace)
 
 
@@ -214,9 +248,8 @@ def train_job(namespace: str, name: str) -> str:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_train_jobs_start_whole_one_after_another(plane, trainer, namespace, policy):
     runtime(plane, trainer, POLICIES[policy])
-    gang = "second" if POLICIES[policy] else "second-node-0"
     first, second = (train_job(namespace, name) for name in ("first", "second"))
-    one_after_another(plane, namespace, "trainjob", first, second, gang)
+    one_after_another(plane, namespace, "trainjob", first, second)
 
 
 def queued(namespace: str, kind: str, name: str) -> str:
@@ -232,7 +265,7 @@ def queued(namespace: str, kind: str, name: str) -> str:
 
 
 @pytest.mark.parametrize("jobset", [NEW], indirect=True)
-@pytest.mark.parametrize("kind", ["job"])
+@pytest.mark.parametrize("kind", ["job", "jobset"])
 def test_what_kueue_admits_starts_whole_and_needs_no_queue_of_ours(plane, kueue, namespace, kind):
     cluster = plane
     create(cluster, kueues("LocalQueue", "user-queue", {"clusterQueue": "ten"}, namespace))

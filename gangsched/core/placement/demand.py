@@ -4,7 +4,8 @@ Pods of one kind have equal needs and equal rules, whatever their roles, and are
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -60,7 +61,9 @@ def kinds_of(waiting: Waiting, scope: Scope, cluster: Cluster) -> list[Kind]:
         kind = seen.get(quick)
         if kind is None:
             rules = scope.of_role(member.role)
-            kind = kinds.setdefault((member.needs, rules), Kind(member.needs, rules, []))
+            kind = _sliced_alike(kinds.values(), member, rules)
+            if kind is None:
+                kind = kinds.setdefault((member.needs, rules), Kind(member.needs, rules, []))
             seen[quick] = kind
         kind.members.append(member)
     found = list(kinds.values())
@@ -68,6 +71,35 @@ def kinds_of(waiting: Waiting, scope: Scope, cluster: Cluster) -> list[Kind]:
         kind.members.sort(key=lambda member: member.rank)
     _share_minimum(waiting, found)
     return found
+
+
+def _sliced_alike(kinds: Iterable[Kind], member: Member, rules: Rules) -> Kind | None:
+    """Return the kind that shares slices with a member though their needs differ a little.
+
+    The API server adds tolerations to pods, and webhooks an affinity to some of them: places of
+    their role that have no pod yet have neither, and are of the same slices nevertheless.
+    """
+    if not rules.slices:
+        return None
+    for kind in kinds:
+        if kind.only is None and kind.rules == rules and member.role in kind.roles:
+            both = _both(kind.needs, member.needs)
+            if both is not None:
+                kind.needs = both
+                return kind
+    return None
+
+
+def _both(one: PodNeeds, other: PodNeeds) -> PodNeeds | None:
+    """Return needs that suit two pods which differ in what they tolerate, or what is not modelled.
+
+    None where they differ in more.
+    """
+    tolerations = tuple(each for each in one.tolerations if each in other.tolerations)
+    beyond = tuple(dict.fromkeys((*one.beyond, *other.beyond)))
+    both = replace(one, tolerations=tolerations, beyond=beyond)
+    same = replace(other, tolerations=tolerations, beyond=beyond) == both
+    return both if same else None
 
 
 def _share_minimum(waiting: Waiting, kinds: list[Kind]) -> None:
