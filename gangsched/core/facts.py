@@ -140,7 +140,7 @@ class PodSeen:
     `ready` is its own word that it does its work. `gated` tells whether our scheduling gate is on
     it, and `held_by` names somebody else's, who has to take it off before the pod may be placed.
     `ended` is true once its containers have ended for good (phase Succeeded or Failed); with
-    `failed` its work was not done.
+    `failed` its work was not done. Others are not stopped for one that does not `preempt`.
     """
 
     uid: PodUid
@@ -163,6 +163,7 @@ class PodSeen:
     invalid: str = ""
     ready: bool = True
     minimum: int = 0
+    preempts: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ class GangRecord:
     version: int = 0
     changes: dict[GangId, None] = field(default_factory=dict)
     pod_priority: int = 0
+    pods_preempt: bool = True
     since_s: float | None = None
     attempts: int = 0
     no_shows: int = 0
@@ -177,7 +178,7 @@ class GangRecord:
                 return False  # a late word about a predecessor
             member.evicted = False
         self._count(member, -1)
-        before = (*member.word(), self.pod_priority)
+        before = (*member.word(), self.pod_priority, self.pods_preempt)
         member.pod = fact.uid
         member.kept = False
         member.bound = fact.node
@@ -204,10 +205,11 @@ class GangRecord:
         if fact.minimum and counts and self.state is not State.PLACED:
             self.ran_with = max(self.ran_with or 0, fact.minimum)
         self.pod_priority = max(self.pod_priority, fact.priority)
+        self.pods_preempt = self.pods_preempt and fact.preempts
         if fact.created_s:
             earlier_s = self.since_s if self.since_s is not None else fact.created_s
             self.since_s = min(earlier_s, fact.created_s)
-        after = (*member.word(), self.pod_priority)
+        after = (*member.word(), self.pod_priority, self.pods_preempt)
         if before == after:
             return False
         self.bump()

@@ -49,6 +49,7 @@ class GangState(GangRecord):
             repair=self.state is State.PLACED and self.lacks(),
             surplus=self.state is State.PLACED and not self.lacks(),
             attained_s=self.attained_s,
+            preempts=spec.preempts and self.pods_preempt,
         )
 
     def due_s(self) -> float | None:
@@ -160,6 +161,8 @@ class GangState(GangRecord):
         """Return members beyond the minimum, highest rank first: they can go, the gang stays."""
         spec = self.spec
         assert spec is not None, "only declared gangs run as gangs"  # noqa: S101
+        if spec.inseparable:
+            return ()
         left = len(members) + self.ended_count() - self.minimum()
         roles = {role.name: role.min_count for role in spec.roles}
         have = self._settled()

@@ -243,7 +243,8 @@ NOBODY = "(unknown)"
 class Gang:
     """Pods that start together or not at all.
 
-    `user` is who asked for it, if known. `preemptible` gangs may be stopped for others.
+    `user` is who asked for it, if known. `preemptible` gangs may be stopped for others, those that
+    are `inseparable` only whole. Where it does not `preempt`, no other is stopped for it.
     `ready_timeout_s` bounds the time from the last binding until all pods are ready,
     `max_runtime_s` the run. `implicit` gangs are read off their pods (a label, a bare pod) and
     vanish with the last of them. `priority` None means: that of its pods. `started` tells that the
@@ -268,6 +269,8 @@ class Gang:
     min_runtime_s: float = 0.0
     user: str = ""
     preemptible: bool = True
+    inseparable: bool = False
+    preempts: bool = True
     ready_timeout_s: float | None = None
     max_runtime_s: float | None = None
     charged: str = field(default="", compare=False)
@@ -331,6 +334,7 @@ class Waiting:
     takes of a quota (`queues.Amounts`; empty: not worked out), `unborn` what it asks for pods that
     do not exist. Gangs of one `shape` ask for the same (0: not worked out). `kinds` are the needs
     that differ among its members (empty: not worked out). `estimate` says how long it will run.
+    Nothing is stopped for one that does not `preempt`.
     """
 
     gang: Gang
@@ -353,6 +357,7 @@ class Waiting:
     kinds: tuple[PodNeeds, ...] = ()
     estimate: Estimate | None = None
     unborn: Requests = ()
+    preempts: bool = True
 
     @property
     def alike(self) -> tuple[int, int]:

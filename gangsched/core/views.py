@@ -219,7 +219,8 @@ class Views:
             (
                 (namespace, made.gang.queue, made.gang.user, made.minimum, made.role_minimum),
                 (made.constraints, made.near_role, made.seated, made.avoid, made.most_per_node),
-                (tuple(counts.items()), made.repair, made.surplus, made.gang.preemptible, unborn),
+                (tuple(counts.items()), made.repair, made.surplus, unborn),
+                (made.gang.preemptible, made.preempts),
             )
         )
         if len(self._needs_known) > _NEEDS_KEPT:

@@ -30,6 +30,7 @@ from gangsched.kube.asking import check, short
 from gangsched.kube.claims import Claims, both, claimed
 from gangsched.kube.constraints import of_pod, share
 from gangsched.kube.membership import foreign_id, gang_of, minimum_of, rank_of, role_of
+from gangsched.kube.native import NEVER
 from gangsched.kube.quantities import DecodeError, amounts, at_most, seconds
 from gangsched.kube.structs import (
     Amounts,
@@ -296,6 +297,7 @@ def pod_fact(
         ready=_ready(pod),
         invalid=invalid if ours else "",
         minimum=_started_with(annotations) if spec.node_name else 0,
+        preempts=spec.preemption_policy != NEVER,
     )
 
 

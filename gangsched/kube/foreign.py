@@ -6,7 +6,7 @@ gang without a group.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -17,36 +17,15 @@ from gangsched.config import one_sentence
 from gangsched.core.bounds import PODS_OF_GANG
 from gangsched.core.model import Gang, GangId, Role
 from gangsched.core.queues import DEFAULT_QUEUE
-from gangsched.kube import constraints
+from gangsched.kube import constraints, native
 from gangsched.kube.asking import few
 from gangsched.kube.membership import KAI, PLUGINS, UPSTREAM, VOLCANO, foreign_id
 from gangsched.kube.quantities import DecodeError, UnknownClassError, seconds
+from gangsched.kube.standing import Standing
 from gangsched.kube.structs import GroupObject
 from gangsched.kube.users import asked_by
 
 Spec = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """Where a gang stands, for whoever writes its status.
-
-    `state` and `reason` are those of our reports; `pods` are running, succeeded, failed.
-    """
-
-    state: str
-    reason: str
-    message: str
-    since: str
-    refused: bool
-    minimum: int
-    pods: tuple[int, int, int]
-
-    @property
-    def done(self) -> bool:
-        """Tell whether every pod there was has ended."""
-        running, succeeded, failed = self.pods
-        return not running and succeeded + failed > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +64,9 @@ class Kind:
     `starts` returns which of its pods start together, by its spec, by its labels and annotations,
     and by the names of our scheduler. `home` returns, by a gang's id, that of the object's first
     gang. Gangs that are `copies` are named by their pods alone, and go with the last of them.
-    `reads` are annotations that `starts` reads, and which mean nothing else here.
+    `reads` are annotations that `starts` reads, and which mean nothing else here. `given` returns
+    fields of the Gang that our PodGroups do not have. Where the status is `merged`, conditions of
+    others stay.
     """
 
     whose: str
@@ -100,6 +81,8 @@ class Kind:
     home: Callable[[GangId], GangId] = one_gang
     copies: bool = False
     reads: frozenset[str] = frozenset()
+    given: Callable[[Spec], Mapping[str, Any]] = lambda _: {}
+    merged: bool = False
 
     @property
     def path(self) -> str:
@@ -159,7 +142,7 @@ class Kind:
         keys = (metadata.labels, metadata.annotations, *labels)
         queue = dialects.queue_of(*keys, admitted=admitted)
         first = foreign_id(metadata.namespace, self.whose, metadata.name)
-        return Gang(
+        found = Gang(
             GangId(f"{first}.{start.stage}") if start.stage else first,
             spec.minMember or 1,
             start.roles,
@@ -173,6 +156,7 @@ class Kind:
             user=asked_by(metadata.annotations, metadata.namespace),
             implicit=self.copies,
         )
+        return replace(found, **self.given(group.spec))
 
 
 def _labels(template: Any) -> Mapping[str, str]:
@@ -184,11 +168,6 @@ def _labels(template: Any) -> Mapping[str, str]:
 
 def _member(spec: Spec, _: Mapping[str, str], __: frozenset[str]) -> int:
     return int(spec.get("minMember") or 1)
-
-
-def _upstream(spec: Spec, _: Mapping[str, str], __: frozenset[str]) -> int:
-    gang = (spec.get("schedulingPolicy") or {}).get("gang")
-    return int(gang["minCount"]) if gang else 1
 
 
 # -- what else they ask ---------------------------------------------------------------------------
@@ -209,13 +188,6 @@ def _kai_fields(spec: Spec, subject: str) -> dict[str, Any]:
 def _plugin_fields(spec: Spec, _: str) -> dict[str, Any]:
     timeout = spec.get("scheduleTimeoutSeconds")
     return {"scheduleTimeoutSeconds": timeout} if timeout else {}
-
-
-def _upstream_fields(spec: Spec, subject: str) -> dict[str, Any]:
-    found = dialects.from_upstream(spec.get("schedulingConstraints") or {}, subject)
-    if spec.get("priorityClassName"):
-        found["priorityClassName"] = spec["priorityClassName"]
-    return found
 
 
 # -- what their controllers would write ---------------------------------------------------------
@@ -275,18 +247,6 @@ def _kai_status(standing: Standing) -> dict[str, Any]:
     return found
 
 
-def _upstream_status(standing: Standing) -> dict[str, Any]:
-    placed = standing.state == "Placed"
-    condition = {
-        "type": "PodGroupScheduled",
-        "status": "True" if placed else "False",
-        "reason": "Scheduled" if placed else "Unschedulable",
-        "message": standing.message,
-        "lastTransitionTime": standing.since,
-    }
-    return {"conditions": [condition]}
-
-
 KINDS: tuple[Kind, ...] = (
     Kind(
         PLUGINS,
@@ -313,11 +273,13 @@ KINDS: tuple[Kind, ...] = (
             f"{UPSTREAM}/{version}",
             "PodGroup",
             "podgroups",
-            least(_upstream),
-            _upstream_fields,
-            _upstream_status,
+            least(native.minimum),
+            native.fields,
+            native.status(condition),
+            given=native.given,
+            merged=True,
         )
-        for version in ("v1alpha2", "v1beta1")  # 1.36 and 1.37; no API server has both
+        for version, condition in native.VERSIONS.items()
     ),
 )
 

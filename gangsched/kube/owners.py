@@ -17,6 +17,7 @@ from gangsched.core.jobs.jobset_parts import EXCLUSIVE
 from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.core.jobs.stages import Stage, parallel_pods, pods, pods_each, stages
 from gangsched.core.model import GangId, Near, PodNeeds, Role, Slices, Toleration
+from gangsched.kube import native
 from gangsched.kube.foreign import Kind, Spec, Start, least
 from gangsched.kube.groups import template_needs
 from gangsched.kube.membership import JOB, JOBSET, LWS, MPI, RAY, RAYJOB, STATEFUL, TRAINING
@@ -49,10 +50,17 @@ def _scheduler(template: Any) -> str:
 
 
 def _job(spec: Spec, keys: Mapping[str, str], _: frozenset[str]) -> int:
-    """A Job's pods start together; a peer's annotation lets it begin with fewer."""
-    if keys.get(_MIN_PARALLELISM):
-        return int(keys[_MIN_PARALLELISM])
-    return parallel_pods(dict(spec))
+    """A Job's pods start together; it or a peer's annotation may let it begin with fewer."""
+    fewer = keys.get(_MIN_PARALLELISM)
+    return native.least_of(spec, int(fewer) if fewer else parallel_pods(dict(spec)))
+
+
+def _job_fields(spec: Spec, subject: str) -> dict[str, Any]:
+    return native.fields(native.scheduling(spec), subject)
+
+
+def _job_given(spec: Spec) -> dict[str, Any]:
+    return native.given(native.scheduling(spec))
 
 
 def _stateful(spec: Spec, _: Mapping[str, str], __: frozenset[str]) -> int:
@@ -262,7 +270,16 @@ def _of_kubeflow() -> Iterable[Kind]:
 
 
 OWNERS: tuple[Kind, ...] = (
-    Kind(JOB, "batch/v1", "Job", "jobs", least(_job), templates=_one_template),
+    Kind(
+        JOB,
+        "batch/v1",
+        "Job",
+        "jobs",
+        least(_job),
+        _job_fields,
+        templates=_one_template,
+        given=_job_given,
+    ),
     Kind(
         STATEFUL,
         "apps/v1",

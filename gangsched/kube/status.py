@@ -19,7 +19,7 @@ from gangsched.core.orders import Release, Report, Reserve
 from gangsched.core.refusal import Reason
 from gangsched.core.snapshot import Reserved
 from gangsched.kube import foreign, strays
-from gangsched.kube.client import KubeClient
+from gangsched.kube.client import MERGE, STRATEGIC, KubeClient
 from gangsched.kube.errors import Invalid, KubeError, NotFound, Throttled, Unavailable
 from gangsched.kube.lanes import Lanes
 from gangsched.kube.paths import named
@@ -102,6 +102,8 @@ class Status:
             word = self._words.get(gang)
             if word is not None:
                 word.written = None
+                if known is not None and known.is_group:
+                    word.before = {}  # of another object
                 self._changed(gang, word)
 
     def owned(self, gang: GangId) -> bool:
@@ -321,14 +323,11 @@ class Status:
         """Write a foreign group's status as its own controller would, if it says anything new."""
         minimum, pods = self.standing(gang)
         refused = word.refusal is not None
+        now = stamp()
 
         def status() -> dict[str, Any]:
             assert kind.status is not None, "asked before"  # noqa: S101
-            return kind.status(
-                foreign.Standing(
-                    word.state, word.reason, word.message, word.since, refused, minimum, pods
-                )
-            )
+            return kind.status(word.stands(minimum, pods, now))
 
         said, state = word.says(status()), (word.state, refused)
         if state != word.standing:
@@ -337,13 +336,15 @@ class Status:
             return
         body = status()
         path = f"/apis/{kind.api_version}/namespaces/{subject.namespace}/{kind.plural}"
-        await self._patch(path, subject, body)
-        word.written = body
+        await self._patch(path, subject, body, STRATEGIC if kind.merged else MERGE)
+        word.written = word.before = body
 
-    async def _patch(self, path: str, subject: Subject, status: dict[str, Any]) -> None:
+    async def _patch(
+        self, path: str, subject: Subject, status: dict[str, Any], merge: str = MERGE
+    ) -> None:
         """Write the status of one object, not of a successor of its name."""
         body = {"metadata": {"uid": subject.uid}, "status": status}
-        await self.client.patch(f"{named(path, subject.name)}/status", body)
+        await self.client.patch(f"{named(path, subject.name)}/status", body, merge)
 
     async def _write_events(self, subject: Subject, word: Word) -> None:
         while word.events:

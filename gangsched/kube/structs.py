@@ -161,6 +161,7 @@ class PodSpec(Struct):
     tolerations: list[TolerationSpec] = []
     priority: int = 0
     priority_class_name: str = ""
+    preemption_policy: str = ""
     scheduling_gates: list[Gate] = []
     host_network: bool = False
     volumes: list[dict[str, Any]] = []

@@ -9,8 +9,10 @@ from gangsched.api import keys
 from gangsched.core.forecast import Prediction
 from gangsched.core.model import NodeName, PodName
 from gangsched.core.refusal import Reason, Refusal
+from gangsched.kube.native import VERSIONS
 from gangsched.kube.quantities import seconds
 from gangsched.kube.stamps import stamp
+from gangsched.kube.standing import Standing
 from gangsched.kube.strays import REASON as NOT_SERVED
 
 WARNINGS = frozenset(
@@ -42,7 +44,7 @@ WARNINGS = frozenset(
 }
 """What somebody has to mend; a gang that only waits for its turn is told so in a Normal Event."""
 
-_REFUSALS = frozenset({"Unschedulable", "UnschedulableOnNodePool", "PodGroupScheduled"})
+_REFUSALS = frozenset({"Unschedulable", "UnschedulableOnNodePool", *VERSIONS.values()})
 """Conditions of Volcano, KAI and Kubernetes, with a sentence of ours under a reason of theirs."""
 
 _HINTS = 4
@@ -52,6 +54,8 @@ _TIMES = frozenset({"lastTransitionTime", "transitionID"})
 @dataclass(slots=True)
 class Word:
     """What is to be said of one gang; `stored` is the status an earlier process left.
+
+    `before` is the status as it was written last, by whichever process.
 
     Of what it `said` last the reason is unknown (empty) where others' words stand in its place.
     """
@@ -77,6 +81,7 @@ class Word:
     standing: tuple[str, bool] = ("", False)
     written: Mapping[str, Any] | None = None
     stored: Mapping[str, Any] | None = None
+    before: Mapping[str, Any] = field(default_factory=dict)
     hints: frozenset[str] = frozenset()
 
     def hint(self, reason: str, message: str) -> bool:
@@ -86,6 +91,20 @@ class Word:
         self.hints |= {message}
         self.events.append((reason, message))
         return True
+
+    def stands(self, minimum: int, pods: tuple[int, int, int], now: str) -> Standing:
+        """Return where the gang stands, for what writes others' status."""
+        return Standing(
+            self.state,
+            self.reason,
+            self.message,
+            self.since,
+            self.refusal is not None,
+            minimum,
+            pods,
+            self.before,
+            now,
+        )
 
     def repeats(self, reason: str, message: str) -> bool:
         """Tell whether this is what was said last."""
@@ -135,7 +154,7 @@ class Word:
 
 def adopted(stored: Mapping[str, Any]) -> Word:
     """Return the word that an earlier process said last, by the status it wrote."""
-    word = Word(stored=stored)
+    word = Word(stored=stored, before=stored)
     conditions = stored.get("conditions") or stored.get("schedulingConditions") or ()
     for one in (one for one in conditions if isinstance(one, dict)):
         word.since = one.get("lastTransitionTime", "")

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections import defaultdict
+from dataclasses import replace
 
 import pytest
 from waiting import until_async
@@ -35,7 +36,7 @@ class Api:
         self.phases, self.events = defaultdict(list), defaultdict(list)
         self.kinds: dict[str, str] = {}
 
-    async def patch(self, path, body) -> bytes:
+    async def patch(self, path, body, *_) -> bytes:
         name = path.split("/")[-2]
         assert body["metadata"]["uid"], "a successor of the name could be meant"
         self.phases[name].append(body["status"]["phase"])
@@ -123,7 +124,7 @@ class Slow:
     def __init__(self) -> None:
         self.answer, self.asked, self.phases = asyncio.Event(), [], {}
 
-    async def patch(self, path, body) -> bytes:
+    async def patch(self, path, body, *_) -> bytes:
         name = path.split("/")[-2]
         self.asked.append(name)
         if name == "bad" and self.asked.count("bad") == 1:
@@ -168,7 +169,7 @@ class Store:
     def __init__(self) -> None:
         self.status, self.writes, self.events = {}, 0, []
 
-    async def patch(self, _, body) -> bytes:
+    async def patch(self, _, body, *__) -> bytes:
         self.writes += 1
         self.status |= body["status"]
         return b"{}"
@@ -215,6 +216,32 @@ async def test_a_new_process_says_nothing_twice(monkeypatch, subject, first, the
     assert api.status == before
     assert api.writes == writes
     assert api.events == events
+
+
+NATIVE = [one for one in THEIRS if one.theirs.merged]
+
+
+@pytest.mark.parametrize("subject", NATIVE, ids=lambda one: one.api_version)
+async def test_a_native_group_that_started_says_so_to_its_end(monkeypatch, subject):
+    api = Store()
+    await one_process(api, subject, monkeypatch, "2026-01-01T00:00:00Z", PLACED)
+    first = api.status["conditions"]
+    await one_process(api, subject, monkeypatch, "2026-01-02T00:00:00Z", REFUSED)
+    assert api.status["conditions"] == first
+    assert [one["status"] for one in first] == ["True"]
+
+
+@pytest.mark.parametrize("subject", NATIVE, ids=lambda one: one.api_version)
+async def test_a_native_group_of_the_same_name_begins_from_nothing(subject):
+    api = Store()
+    made = Status(api, lambda _: (2, (2, 0, 0)))
+    made.subject(G, subject)
+    made.take(PLACED)
+    await written(made)
+    made.subject(G, replace(subject, uid="another"))
+    made.take(REFUSED)
+    await written(made)
+    assert [one["status"] for one in api.status["conditions"]] == ["False"]
 
 
 async def test_what_is_new_is_said_and_its_time_is_right(monkeypatch):

@@ -38,7 +38,7 @@ def _of_kind(outlook: Outlook, waiting: Waiting, kind: str) -> Placement | Refus
         named = ", ".join(one.gang.id for one in outlook.leaving[:3])
         message = f"room comes free as gangs leave that were stopped: {named}."
         return Refusal(waiting.gang.id, Reason.NO_ROOM, message)
-    if waiting.alike in outlook.snapshot.unhelped:
+    if not waiting.preempts or waiting.alike in outlook.snapshot.unhelped:
         return None
     if outlook.postponed:  # there is a next cycle anyway
         outlook.postponed.add(waiting.gang.id)
