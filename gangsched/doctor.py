@@ -22,7 +22,7 @@ from gangsched.kube.depth import bounded
 from gangsched.kube.errors import KubeError, NotFound
 from gangsched.kube.kept import Kept
 from gangsched.kube.quantities import seconds
-from gangsched.kube.users import POLICY
+from gangsched.kube.users import noted, policies_served
 from gangsched.leading import INSTALL, standing
 from gangsched.local.plane import serving
 from gangsched.operators.ownership import KEY, others_now, standing_of
@@ -37,6 +37,9 @@ HOME = "gangsched-system"
 
 _OURS = f"/apis/{names.GROUP}/{names.VERSION}"
 _OLDEST = (1, 34)
+_SWITCH = "switch it on (docs/operations.md, Versions of Kubernetes)"
+_BETA = "install with the component manifests/policies/v1beta1 (docs/operations.md)"
+_LATER = "the API server needs MutatingAdmissionPolicy first"
 _GPU = "nvidia.com/gpu"
 _CLOCK_S = 2.0
 _NAMED = 3
@@ -91,13 +94,13 @@ async def _version(client: KubeClient, _: str) -> AsyncIterator[Finding]:
         yield Finding("fail", "version", said, f"gangsched is tested from {oldest} on; upgrade")
     else:
         yield Finding("ok", "version", said)
-    group = await _get(client, "/apis/admissionregistration.k8s.io/v1")
-    if not any(one["name"] == "mutatingadmissionpolicies" for one in group["resources"]):
+    if not await policies_served(client):
         yield Finding(
             "warn",
             "version",
-            "MutatingAdmissionPolicy v1 is not served: pods are not gated, users not noted",
-            "enable it, or have every pod name its gang; pods still wait at /filter",
+            "MutatingAdmissionPolicy is not served: all gangs count as one user's, and with the "
+            "extender kube-scheduler tries pods again and again while they wait",
+            f"upgrade to Kubernetes 1.36, or {_SWITCH}",
         )
 
 
@@ -324,13 +327,14 @@ async def _queues(client: KubeClient, _: str) -> AsyncIterator[Finding]:
 
 async def _users(client: KubeClient, _: str) -> AsyncIterator[Finding]:
     try:
-        await client.get(POLICY)
+        await noted(client)
     except NotFound:
+        mends = {"v1": "kubectl apply -f manifests/base/user.yaml", "v1beta1": _BETA, "": _LATER}
         yield Finding(
             "warn",
             "users",
             "the API server does not note who asks for gangs: all count as one user's",
-            "kubectl apply -f manifests/base/user.yaml; it needs MutatingAdmissionPolicy v1",
+            mends[await policies_served(client)],
         )
     else:
         yield Finding("ok", "users", "the API server notes who asks for gangs")

@@ -4,6 +4,8 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
+import msgspec
+
 from gangsched.api import names
 from gangsched.core.bounds import LETTERS_OF_USER
 from gangsched.kube.client import KubeClient
@@ -11,9 +13,10 @@ from gangsched.kube.errors import Forbidden, KubeError, NotFound
 
 log = logging.getLogger(__name__)
 
-POLICY = (
-    f"/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings/{names.USER_POLICY}"
-)
+_ADMISSION = "/apis/admissionregistration.k8s.io"
+_VERSIONS = ("v1", "v1beta1")
+"""Those of MutatingAdmissionPolicy: on from Kubernetes 1.36 on, and before it behind a gate."""
+
 _ACCOUNT = "system:serviceaccount:"
 _LOOK_EVERY_S = 30.0
 _TRY_AGAIN_S = 1.0
@@ -31,6 +34,45 @@ def asked_by(annotations: Mapping[str, str], namespace: str) -> str:
     return f"system:serviceaccounts:{namespace}" if user.startswith(_ACCOUNT) else user
 
 
+async def policies_served(client: KubeClient) -> str:
+    """Return the version of MutatingAdmissionPolicy that an API server serves, or nothing."""
+    for version in _VERSIONS:
+        try:
+            served = msgspec.json.decode(await client.get(f"{_ADMISSION}/{version}"), type=_Served)
+        except NotFound:
+            continue
+        if any(one.name == "mutatingadmissionpolicies" for one in served.resources):
+            return version
+    return ""
+
+
+async def noted(client: KubeClient) -> None:
+    """Ask for the policy by which the API server notes who asks, in any version.
+
+    Raises:
+        NotFound: it is not there.
+        KubeError: that could not be asked.
+
+    """
+    for version in _VERSIONS:
+        path = f"{_ADMISSION}/{version}/mutatingadmissionpolicybindings/{names.USER_POLICY}"
+        try:
+            await client.get(path)
+        except NotFound:
+            if version == _VERSIONS[-1]:
+                raise
+        else:
+            return
+
+
+class _Resource(msgspec.Struct):
+    name: str = ""
+
+
+class _Served(msgspec.Struct):
+    resources: list[_Resource] = []
+
+
 class Users:
     """Tells whether users are known: without the admission policy anybody writes what he likes."""
 
@@ -43,7 +85,7 @@ class Users:
         before = self.known
         while True:
             try:
-                await self._client.get(POLICY)
+                await noted(self._client)
             except (NotFound, Forbidden) as error:
                 self.known = False
                 if before:

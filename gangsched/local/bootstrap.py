@@ -11,6 +11,7 @@ import yaml
 from gangsched.api import names
 from gangsched.kube.client import APPLY, KubeClient
 from gangsched.kube.errors import Conflict, NotFound, Unavailable
+from gangsched.kube.users import policies_served
 from gangsched.local.commands import ALIASES, SCHEDULER
 from gangsched.local.nodes import NodeFile
 from gangsched.shipped import shipped
@@ -39,6 +40,9 @@ async def _bootstrap(kubeconfig: Path, nodes: NodeFile, *, gate: bool, topology:
         documents += yaml.safe_load_all(_KWOK_POLICY.read_text())
         documents += spelt(nodes) if topology else []
         documents = [_for_aliases(one) for one in documents]
+        policies = await policies_served(client) == "v1"
+        if not policies:
+            documents = [one for one in documents if not one["kind"].startswith(_MUTATING)]
         documents.sort(key=lambda document: document["kind"] != "Namespace")
         for document in documents:
             await apply(client, document)
@@ -47,7 +51,7 @@ async def _bootstrap(kubeconfig: Path, nodes: NodeFile, *, gate: bool, topology:
         await asyncio.gather(*(_create_node(client, slots, manifest) for manifest in manifests))
         for crd in (d for d in documents if d["kind"] == "CustomResourceDefinition"):
             await _established(client, crd["metadata"]["name"])
-        for kind in _STAMPED:
+        for kind in _STAMPED if policies else ():
             await _stamped(client, kind)
 
 
@@ -87,6 +91,9 @@ async def apply(client: KubeClient, document: dict[str, Any]) -> None:
         else:
             return
 
+
+_MUTATING = "MutatingAdmissionPolicy"
+"""Kubernetes before 1.36 has none, or only where that is asked for: pods are not gated there."""
 
 _PLURALS = {"NetworkPolicy": "networkpolicies", "PriorityClass": "priorityclasses"}
 _CLUSTER = frozenset(

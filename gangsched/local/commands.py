@@ -12,11 +12,11 @@ ALIASES = ("volcano", "scheduler-plugins-scheduler", "kai-scheduler")
 _HERE = Path(__file__).parent
 
 
-def etcd(binaries: Path, folder: Path, port: int, peer: int) -> list[str]:
+def etcd(program: Path, folder: Path, port: int, peer: int) -> list[str]:
     """Return etcd's: one member, no fsync, since nothing here has to survive a power cut."""
     client, other = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer}"
     return _line(
-        binaries / "etcd",
+        program,
         f"--data-dir={folder / 'etcd'}",
         f"--listen-client-urls={client}",
         f"--advertise-client-urls={client}",
@@ -30,7 +30,7 @@ def etcd(binaries: Path, folder: Path, port: int, peer: int) -> list[str]:
 
 
 def apiserver(
-    binaries: Path,
+    program: Path,
     authority: pki.Authority,
     etcd_port: int,
     port: int,
@@ -52,7 +52,7 @@ def apiserver(
     )
     private, public = authority.service_account_keys()
     return _line(
-        binaries / "kube-apiserver",
+        program,
         f"--etcd-servers=http://127.0.0.1:{etcd_port}",
         "--bind-address=127.0.0.1",
         f"--secure-port={port}",

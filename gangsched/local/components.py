@@ -34,9 +34,10 @@ class Component:
     source: Source
 
 
-def _kubernetes_ldflags() -> str:
-    major, minor = KUBERNETES.removeprefix("v").split(".")[:2]
-    values = {"gitVersion": KUBERNETES, "gitMajor": major, "gitMinor": minor}
+def kubernetes_ldflags(version: str) -> str:
+    """Return the linker's flags that say a version, like v1.36.3, for Kubernetes' programs."""
+    major, minor = version.removeprefix("v").split(".")[:2]
+    values = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
     return " ".join(
         f"-X {package}.{key}={value}"
         for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
@@ -44,7 +45,7 @@ def _kubernetes_ldflags() -> str:
     )
 
 
-_GCFLAGS = (
+GCFLAGS = (
     ("all", _COMPILED),
     *(
         (f"{pattern}/...", _COLD)
@@ -102,8 +103,8 @@ CONTROL_PLANE = (
         Source(
             _HERE / "controlplane",
             ".",
-            f"{_kubernetes_ldflags()} -X sigs.k8s.io/kwok/pkg/consts.Version={KWOK}",
-            gcflags=_GCFLAGS,
+            f"{kubernetes_ldflags(KUBERNETES)} -X sigs.k8s.io/kwok/pkg/consts.Version={KWOK}",
+            gcflags=GCFLAGS,
         ),
     ),
 )
@@ -119,7 +120,7 @@ HELM = (
                 f"-X {_CAPABILITIES}{part}={value}"
                 for part, value in zip(("Major", "Minor"), KUBERNETES[1:].split("."), strict=False)
             ),
-            gcflags=_GCFLAGS,
+            gcflags=GCFLAGS,
         ),
     ),
 )

@@ -44,6 +44,7 @@ class Options:
     `monitoring` adds a Prometheus that scrapes gangsched and holds the shipped rules. With
     `standby`, which needs direct binding, a second gangsched stands by. With `topology` there is
     a Topology of what the nodes' labels spell. A `bare` one has neither kinds of ours nor nodes.
+    `api_server` is the program of another version, which is started in place of our own.
     """
 
     binding: Binding = "extender"
@@ -54,6 +55,7 @@ class Options:
     standby: bool = False
     topology: bool = False
     bare: bool = False
+    api_server: Path | None = None
 
 
 class Plane:
@@ -175,7 +177,8 @@ class Plane:
         progress("starting etcd and kube-apiserver")
         through = self._egress(authority, egress) if nodes.of_kind("process") else None
         extra = flags.get("kube-apiserver", "")
-        self._api_server(binaries, authority, (etcd, peer, secure), extra, through)
+        programs = binaries / "etcd", options.api_server or binaries / "kube-apiserver"
+        self._api_server(programs, authority, (etcd, peer, secure), extra, through)
         progress("starting controllers and schedulers")
         self._spawn(
             "kube-controller-manager",
@@ -223,17 +226,17 @@ class Plane:
 
     def _api_server(
         self,
-        binaries: Path,
+        programs: tuple[Path, Path],
         authority: pki.Authority,
         ports: tuple[int, int, int],
         flags: str,
         egress: Path | None,
     ) -> None:
         """Start etcd, then kube-apiserver; the `ports` are etcd's two and its own."""
-        etcd, peer, secure = ports
-        program = self._spawn("etcd", commands.etcd(binaries, self.folder, etcd, peer))
+        (storage, server), (etcd, peer, secure) = programs, ports
+        program = self._spawn("etcd", commands.etcd(storage, self.folder, etcd, peer))
         self.wait(program, lambda: answers(f"http://127.0.0.1:{etcd}/health"), "etcd's health")
-        command = commands.apiserver(binaries, authority, etcd, secure, flags, egress)
+        command = commands.apiserver(server, authority, etcd, secure, flags, egress)
         program = self._spawn("kube-apiserver", command)
         address, admin = f"https://127.0.0.1:{secure}/readyz", self.folder / "pki" / "admin"
         self.wait(
