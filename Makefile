@@ -16,7 +16,7 @@ COMPILED := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 .PHONY: help demo test check quick long steady mutations bench chaos fuzz frameworks operators
-.PHONY: crds dashboards pictures bounds chart image lock clean programs test-programs
+.PHONY: crds dashboards pictures bounds chart versions image lock clean programs test-programs
 
 help:  ## List what make can do here
 	@grep -hE '^[a-z$$][^:]*:.*##' $(MAKEFILE_LIST) | sed -E 's/^([^:]*):.*## */\1\t/' | \
@@ -117,6 +117,9 @@ test-programs: $(VENV)/run
 
 operators: $(VENV)/ready programs  ## Operators of others, built from their modules, and the tests beside them
 	$(BIN)/pytest -m long tests/integration/test_upstream_*.py
+
+versions: $(VENV)/ready test-programs  ## The kube-apiservers of other versions (8 CPU minutes each), and the tests beside them
+	$(BIN)/pytest -m long tests/integration/test_versions.py tests/integration/test_native_groups.py
 
 frameworks: $(VENV)/ready programs  ## TensorFlow, JAX and XGBoost (2 GB), and the tests that run them
 	@$(UV) --require-hashes -r requirements-frameworks.lock
