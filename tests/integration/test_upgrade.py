@@ -86,7 +86,13 @@ class Upgraded(Cluster):
         return "\n".join(f"{name}:\n{self.plane.programs.tail(name, 25)}" for name in BOTH)
 
     def phase(self, namespace: str, name: str) -> str:
-        return (self.group_in(OLD, namespace, name).get("status") or {}).get("phase", "")
+        """Return a group's phase; nothing where its controller did not create it yet."""
+        try:
+            return (self.group_in(OLD, namespace, name).get("status") or {}).get("phase", "")
+        except ApiException as error:
+            if error.status != 404:
+                raise
+            return ""
 
     def uids(self, namespace: str) -> dict[str, tuple[str, str]]:
         """Return uid and node of every bound pod, by name."""
