@@ -28,6 +28,7 @@ demo:  ## Three gangs on a fresh local control plane
 
 test:  ## Every test, with the real local control plane
 	@$(MAKE) --no-print-directory -j 2 $(VENV)/ready test-programs
+	@PYTHONPATH=tests $(BIN)/python tests/integration/upstream.py
 	@rm -rf build/durations.json build/audit
 	$(PYTEST) -m "not long and not last"
 	AUDITED=1 $(BIN)/pytest -m last tests/integration
@@ -116,7 +117,7 @@ test-programs: $(VENV)/run
 	@$(BIN)/python -m gangsched local build --monitoring --helm --images
 
 operators: $(VENV)/ready programs  ## Operators of others, built from their modules, and the tests beside them
-	$(BIN)/pytest -m long tests/integration/test_upstream_*.py
+	$(BIN)/pytest -m "long or not long" $(foreach one,operators jobsets groups,tests/integration/test_upstream_$(one).py)
 
 versions: $(VENV)/ready test-programs  ## The kube-apiservers of other versions (8 CPU minutes each), and the tests beside them
 	$(BIN)/pytest -m long tests/integration/test_versions.py tests/integration/test_native_groups.py

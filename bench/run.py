@@ -21,6 +21,7 @@ NAMES = (
     "simulator",
     "bind",
     "jobs",
+    "operators",
     "churn",
     "docs",
     "flood",

@@ -11,8 +11,6 @@ from upstream import MPIS, TRAINING, Operator, create, explained, has_no_room, i
 from gangsched.local.nodes import NodeFile, NodeGroup
 from gangsched.local.plane import Options
 
-pytestmark = pytest.mark.long  # building each operator takes two minutes of CPU
-
 SLOTS = NodeGroup(name="k", kind="kwok", count=1, pods=4, taints=())
 OWN = PROCESS.model_copy(update={"name": "own", "count": 1, "taints": (PROCESS_TAINT,)})
 PLACE = {
@@ -26,6 +24,7 @@ MPIJOBS = "mpijobs.v2beta1.kubeflow.org"
 GROUPS = ("podgroups.scheduling.x-k8s.io", "podgroups.scheduling.volcano.sh")
 MODES = {"by its owner": "", "by scheduler-plugins' group": "gangsched", "by Volcano's": "volcano"}
 """How pods come to be a gang, and the name of a gang scheduler that the operator is given."""
+BY_OWNER, *OTHERS = MODES
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +58,9 @@ def nothing_is_left(cluster, namespace: str, prefix: str) -> None:
         cluster.wait(lambda found=found: not found(), f"no {group} to be left")
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "mode", [BY_OWNER, *(pytest.param(mode, marks=pytest.mark.long) for mode in OTHERS)]
+)
 def test_jobs_of_the_training_operator_start_whole_one_after_another(plane, install, mode):
     home, cluster = TRAINING.namespace, plane
     install(TRAINING, *([f"--gang-scheduler-name={MODES[mode]}"] if MODES[mode] else []))
@@ -91,6 +92,7 @@ def succeeded(cluster, home: str) -> bool:
     return any((one["type"], one["status"]) == ("Succeeded", "True") for one in said)
 
 
+@pytest.mark.long  # building each operator takes two minutes of CPU
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("version", MPIS)
 def test_a_launcher_and_its_workers_start_whole(plane, install, version, mode):
@@ -112,6 +114,7 @@ def test_a_launcher_and_its_workers_start_whole(plane, install, version, mode):
     nothing_is_left(cluster, home, "pi-")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("version", "mode"), [("0.6", "by its owner"), *(("0.7", mode) for mode in MODES)]
 )
@@ -142,6 +145,7 @@ def shared():
         yield Cluster(plane, "extender")
 
 
+@pytest.mark.long
 def test_a_running_job_is_handed_to_the_training_operator_and_back(shared, tmp_path):
     """Four pods have room: two of a job, and the two of the next."""
     cluster, home = shared, TRAINING.namespace

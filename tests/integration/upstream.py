@@ -14,6 +14,8 @@ from gangsched.local.components import Component
 from gangsched.local.gobuild import Source
 
 HERE = Path(__file__).parent / "operators"
+WITNESSES: list[Callable[[Cluster, "Operator"], None]] = []
+"""Told of each operator that is installed on a control plane (`witness.py`)."""
 _COMPILED = (("all", "-dwarf=false -c=1"),)
 
 
@@ -188,6 +190,8 @@ def installing(plane: Cluster, folder: Path, place: dict) -> Iterator[Callable[.
         if crds:
             plane.kubectl("delete", "--ignore-not-found", *crds)
         installed.append(operator)
+        for witness in WITNESSES:
+            witness(plane, operator)
         into = folder / operator.name
         into.mkdir(exist_ok=True)
         operator.manifests(into, arguments, place)
@@ -259,3 +263,7 @@ def explained(cluster: Cluster, namespace: str, name: str) -> str:
 def has_no_room(explained: str) -> bool:
     """Tell whether a gang waits for room; of one whose pods differ it is not said how many fit."""
     return "and there is room for" in explained or "pods together" in explained
+
+
+if __name__ == "__main__":
+    TRAINING.program()  # what `make test` runs
