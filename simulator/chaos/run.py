@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from gangsched.kube.client import KubeClient
-from gangsched.kube.errors import KubeError
+from gangsched.kube.errors import KubeError, NotFound
 from gangsched.kube.watch import Watch
 from gangsched.local import components
 from gangsched.local.bootstrap import bootstrap
@@ -148,6 +148,8 @@ class Chaos:
                     harm.cancel()
                     await surely(partial(client.delete, f"/api/v1/namespaces/{theirs}"))
                     if not wrong:
+                        wrong = await self._gone(client, theirs)
+                    if not wrong:
                         wrong = await self._restarts.compare(client, tellers, users, todo)
                     wrong += [*witness.violations, *tellers.groups.violations]
                 self._say(f"  {intruder.accepted} of {intruder.tried} hostile objects accepted")
@@ -156,6 +158,19 @@ class Chaos:
                 for task in (*tasks, harm):
                     task.cancel()
         return wrong
+
+    async def _gone(self, client: KubeClient, namespace: str) -> list[str]:
+        """Wait until nothing of a namespace is left: its gangs count in queues until then."""
+        deadline_s = time.monotonic() + self._recovers_s
+        while time.monotonic() < deadline_s:
+            try:
+                await client.get(f"/api/v1/namespaces/{namespace}")
+            except NotFound:
+                return []
+            except KubeError:
+                pass
+            await asyncio.sleep(_LOOK_S)
+        return [f"namespace {namespace} is not gone {self._recovers_s:g} s after its deletion"]
 
     async def _run(
         self, client: KubeClient, witness: Witness, todo: Plan, users: Users
