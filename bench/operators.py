@@ -31,5 +31,5 @@ def run() -> dict[str, float]:
         "operators_run": float(len(found.operators)),
         "operators_gangs_atomic": found.whole / found.gangs if found.gangs else 0.0,
         "operators_silent_singletons": float(found.singletons),
-        "operators_deadlocks": float(found.never),
+        "operators_deadlocks": float(found.deadlocks),
     }

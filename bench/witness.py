@@ -10,9 +10,9 @@ import json
 import os
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -84,44 +84,72 @@ class Witness:
 
     def _pod(self, what: str, body: dict[str, Any]) -> None:
         metadata, spec = body["metadata"], body["spec"]
-        if spec.get("schedulerName") not in ALIASES or what not in ("ADDED", "MODIFIED"):
+        if spec.get("schedulerName") not in ALIASES:
             return
         started = (metadata.get("annotations") or {}).get(names.MINIMUM_ANNOTATION)
+        ended = (body.get("status") or {}).get("phase") in ("Succeeded", "Failed")
         self.write(
             at=time.time(),
             uid=metadata["uid"],
             gang=f"{metadata['namespace']}/{belongs_to(metadata)}",
             bound=bool(spec.get("nodeName")),
+            gone=ended or what == "DELETED" or "deletionTimestamp" in metadata,
             started_with=int(started) if started and spec.get("nodeName") else None,
         )
 
 
+@dataclass(slots=True)
+class Pod:
+    """When a pod was seen first, was bound, and was gone or done, in seconds."""
+
+    gang: str
+    seen_s: float
+    bound_s: float = inf
+    gone_s: float = inf
+    alone: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What was seen: operators whose tests passed, gangs by how they started."""
+    """What was seen: operators whose tests passed, gangs by how they started.
+
+    A gang starts whole if all of its pods that existed when its first pod was bound are bound soon
+    after. One that starts with several pods of which each is bound for itself is a singleton. A
+    gang is in a deadlock that waits while no other has any room, and never starts.
+    """
 
     operators: frozenset[str]
     gangs: int
     whole: int
     singletons: int
-    never: int
+    deadlocks: int
 
 
 def judge(lines: Iterable[dict[str, Any]]) -> Judgement:
-    """Judge what was seen.
+    """Judge what was seen."""
+    notes = list(lines)
+    pods = _pods(notes)
+    gangs: dict[str, list[Pod]] = {}
+    for pod in pods:
+        gangs.setdefault(pod.gang, []).append(pod)
+    started = [some for some in gangs.values() if any(pod.bound_s < inf for pod in some)]
+    first = [_first(some) for some in started]
+    return Judgement(
+        _passed(notes),
+        len(started),
+        sum(all(pod.bound_s <= since_s + TOGETHER_S for pod in there) for since_s, there in first),
+        sum(sum(pod.alone for pod in there) > 1 for _, there in first),
+        sum(_deadlock(some, pods) for some in gangs.values() if some not in started),
+    )
 
-    A gang starts whole if all of its pods that existed when its first pod was bound are bound soon
-    after. One that starts with several pods of which each is bound for itself is a singleton.
-    """
+
+def _passed(notes: list[dict[str, Any]]) -> frozenset[str]:
+    """Return the operators of which every test passed, while they were installed."""
     fresh: set[str] = set()
     installed: set[str] = set()
-    module = ""
     passed: dict[str, bool] = {}
-    seen: dict[str, dict[str, float]] = defaultdict(dict)
-    bound: dict[str, dict[str, float]] = defaultdict(dict)
-    alone: dict[str, set[str]] = defaultdict(set)
-    life = 0
-    for line in lines:
+    module = ""
+    for line in notes:
         if "installed" in line:
             fresh.add(line["installed"])
         elif "test" in line:
@@ -130,29 +158,41 @@ def judge(lines: Iterable[dict[str, Any]]) -> Judgement:
             fresh = set()
             for name in installed:
                 passed[name] = passed.get(name, True) and line["passed"]
-            life += 1  # names come again in the next test
-        else:
-            gang = f"{life} {line['gang']}"
-            seen[gang].setdefault(line["uid"], line["at"])
-            if line["bound"]:
-                bound[gang].setdefault(line["uid"], line["at"])
-            if line["started_with"] == 1:
-                alone[gang].add(line["uid"])
-    whole = singletons = 0
-    for gang, pods in bound.items():
-        first_s = min(pods.values())
-        there = {uid for uid, at in seen[gang].items() if at < first_s}
-        whole += all(
-            pods.get(uid, first_s + 2 * TOGETHER_S) <= first_s + TOGETHER_S for uid in there
-        )
-        singletons += len(there) > 1 and len(alone[gang] & there) > 1
-    return Judgement(
-        frozenset(name for name, well in passed.items() if well),
-        len(bound),
-        whole,
-        singletons,
-        len(seen) - len(bound),
-    )
+    return frozenset(name for name, well in passed.items() if well)
+
+
+def _pods(notes: list[dict[str, Any]]) -> list[Pod]:
+    """Return all pods; names of gangs come again in the next test."""
+    found: dict[str, Pod] = {}
+    tests = 0
+    for line in notes:
+        tests += "test" in line
+        if "uid" not in line:
+            continue
+        pod = found.setdefault(line["uid"], Pod(f"{tests} {line['gang']}", line["at"]))
+        if line["bound"]:
+            pod.bound_s = min(pod.bound_s, line["at"])
+        if line["gone"]:
+            pod.gone_s = min(pod.gone_s, line["at"])
+        pod.alone = pod.alone or line["started_with"] == 1
+    return list(found.values())
+
+
+def _first(gang: list[Pod]) -> tuple[float, list[Pod]]:
+    """Return when the first pod of a gang was bound, and the pods that existed before that."""
+    since_s = min(pod.bound_s for pod in gang)
+    return since_s, [pod for pod in gang if pod.seen_s < since_s and pod.gone_s > since_s]
+
+
+def _deadlock(gang: list[Pod], pods: list[Pod]) -> bool:
+    """Tell whether a gang that never started waited for long while no other had any room."""
+    end_s = min(pod.gone_s for pod in gang)
+    free_s = max(pod.seen_s for pod in gang)
+    for pod in sorted(pods, key=lambda one: one.bound_s):
+        if pod.bound_s - free_s > TOGETHER_S or free_s > end_s:
+            break
+        free_s = max(free_s, min(pod.gone_s, end_s)) if pod.bound_s < inf else free_s
+    return end_s - free_s > TOGETHER_S
 
 
 _witness: list[Witness] = []

@@ -7,10 +7,11 @@ sys.path.append(str(Path(__file__).parents[1] / "bench"))
 from witness import Judgement, belongs_to, judge
 
 
-def pod(uid: str, at: float, *, bound: bool = False, alone: bool = False, gang="ns/g") -> dict:
+def pod(uid: str, at: float, *, bound=False, alone=False, gone=False, gang="ns/g") -> dict:
     """Return a line about a pod."""
     started = (1 if alone else 3) if bound else None
-    return {"at": at, "uid": uid, "gang": gang, "bound": bound, "started_with": started}
+    seen = {"at": at, "uid": uid, "gang": gang, "bound": bound, "gone": gone}
+    return seen | {"started_with": started}
 
 
 def ended(*, passed: bool = True, test="a.py::t") -> dict:
@@ -40,7 +41,15 @@ def test_pods_that_are_gangs_of_one_by_themselves():
     assert judge(lines) == Judgement(frozenset({"jobset"}), 1, 1, 1, 0)
 
 
-def test_a_gang_that_never_starts():
+def test_a_gang_that_waits_for_room_is_in_no_deadlock():
+    other = pod("o", 0.5, bound=True, gang="ns/other")
+    gone = [pod(uid, 60.0, gone=True) for uid in "abc"]
+    free = pod("o", 59.0, bound=True, gone=True, gang="ns/other")
+    assert judge([*COME, other, free, *gone, ended()]).deadlocks == 0
+    early = pod("o", 2.0, bound=True, gone=True, gang="ns/other")
+    assert judge([*COME, other, early, *gone, ended()]).deadlocks == 1
+    late = [pod("p", 30.0, bound=True, gang="ns/p")]
+    assert judge([*COME, other, early, *late, *gone, ended()]).deadlocks == 1
     assert judge([*COME, ended()]) == Judgement(frozenset({"jobset"}), 0, 0, 0, 1)
 
 
@@ -53,7 +62,8 @@ def test_an_operator_of_which_a_test_failed_does_not_run():
 
 
 def test_names_come_again_in_the_next_test():
-    assert judge([*WHOLE, *WHOLE]).gangs == 2
+    again = [line | {"uid": f"{line['uid']}2"} if "uid" in line else line for line in WHOLE]
+    assert judge([*WHOLE, *again]).gangs == 2
 
 
 def test_what_a_pod_belongs_to():
