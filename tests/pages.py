@@ -86,6 +86,17 @@ RUNNERS = {
         "tests/integration/test_experiments.py::test_a_search_runs_to_its_end_and_tells_the_best"
     ),
     ("docs/jobs/mpijob.md", ""): f"{_WALKS}test_an_mpi_job",
+    (
+        "docs/jobs/operators.md",
+        "Training Operator",
+    ): (
+        "tests/integration/test_upstream_operators.py::"
+        "test_jobs_of_the_training_operator_start_whole_one_after_another"
+    ),
+    (
+        "docs/jobs/operators.md",
+        "Kubeflow Trainer",
+    ): "tests/integration/test_upstream_jobsets.py::runtime",
     ("docs/jobs/operators.md", "KubeRay"): "tests/integration/test_upstream_groups.py::kuberay",
     ("docs/jobs/operators.md", "LeaderWorkerSet"): "tests/integration/test_upstream_groups.py::lws",
     ("docs/jobs/trainjob.md", ""): f"{_WALKS}test_a_function_is_trained",

@@ -1,10 +1,14 @@
 """JobSet, Trainer and Kueue themselves, as they are shipped: their jobs start whole."""
 
+import copy
+from pathlib import Path
+
 import pytest
 import yaml
 from cluster import Cluster
 from conftest import PROCESS, PROCESS_TAINT, a_plane
-from upstream import HERE, JOBSETS, KUEUE, TRAINERS, create, explained, installing, ready
+from pages import Shell
+from upstream import JOBSETS, KUEUE, TRAINERS, create, explained, installing, ready
 
 from gangsched.local.nodes import NodeFile, NodeGroup
 from gangsched.local.plane import Options
@@ -12,7 +16,7 @@ from gangsched.local.plane import Options
 pytestmark = pytest.mark.long  # building each operator takes two minutes of CPU
 
 POOL = "cloud.google.com/gke-nodepool"
-"""The label of nodes that JobSet's own example names."""
+"""A label whose domains a JobSet may ask for; clouds give it to pools of nodes."""
 
 POOLS = tuple(
     NodeGroup(name=f"pool-{name}", kind="process", count=1, pods=3, labels={POOL: name})
@@ -97,10 +101,46 @@ def namespace(plane):
     plane.remove_namespace(name)
 
 
-def example(namespace: str, path: str, name: str, labels: dict[str, str] | None = None) -> str:
-    """Return an example of JobSet's under a name: its pods name us, and end at once."""
-    body = yaml.safe_load((HERE / "jobset-examples" / f"{path}.yaml").read_text())
-    body["metadata"] |= {"name": name, "namespace": namespace}
+def job(name: str, pods: int, seconds: int, replicas: int = 1, **fields) -> dict:
+    """Return one of a JobSet's replicated jobs, whose pods run for a while."""
+    container = {"name": "main", "image": "busybox", "command": ["sleep", f"{seconds}s"]}
+    template = {"spec": {"containers": [container], "restartPolicy": "Never"}}
+    spec = {"parallelism": pods, "completions": pods, "backoffLimit": 0, "template": template}
+    return {"name": name, "replicas": replicas, "template": {"spec": spec}, **fields}
+
+
+def after(name: str, status: str) -> dict:
+    """Return what makes a replicated job wait for another one."""
+    return {"dependsOn": [{"name": name, "status": status}]}
+
+
+PARALLEL = {"replicatedJobs": [job("workers", 4, 100), job("driver", 1, 100)]}
+IN_ORDER = {
+    "startupPolicy": {"startupPolicyOrder": "InOrder"},
+    "replicatedJobs": [job("driver", 1, 1000), job("workers", 4, 100)],
+}
+CHAIN = {
+    "replicatedJobs": [
+        job("initializer", 1, 5),
+        job("launcher", 1, 20, **after("initializer", "Complete")),
+        job("worker", 4, 20, **after("launcher", "Ready")),
+    ]
+}
+APART = {"replicatedJobs": [job("workers", 3, 1000, replicas=3)]}
+EXCLUSIVE = {"alpha.jobset.sigs.k8s.io/exclusive-topology": POOL}
+
+
+def example(
+    namespace: str,
+    spec: dict,
+    name: str,
+    labels: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
+) -> str:
+    """Return a JobSet whose pods name us, and end at once when they are told to."""
+    body = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}
+    body["metadata"] = {"name": name, "namespace": namespace, "annotations": annotations or {}}
+    body["spec"] = copy.deepcopy(spec)
     for template in ours(body["spec"]):
         if labels:
             template["metadata"] = {"labels": labels}
@@ -153,7 +193,7 @@ def one_after_another(cluster, namespace, kind: str, first: str, second: str) ->
 @pytest.mark.parametrize("labels", [labelled, None], ids=["by labels", "by the JobSet"])
 def test_jobsets_start_whole_one_after_another(plane, jobset, namespace, labels):
     first, second = (
-        example(namespace, "paralleljobs", name, labels and labels(name, 5))
+        example(namespace, PARALLEL, name, labels and labels(name, 5))
         for name in ("first", "second")
     )
     one_after_another(plane, namespace, "jobset", first, second)
@@ -161,9 +201,9 @@ def test_jobsets_start_whole_one_after_another(plane, jobset, namespace, labels)
 
 def test_jobs_that_start_in_order_have_room_for_all_of_them(plane, jobset, namespace):
     cluster = plane
-    create(cluster, example(namespace, "paralleljobs", "first"))
+    create(cluster, example(namespace, PARALLEL, "first"))
     cluster.wait_placed(namespace, "first-", 5)
-    create(cluster, example(namespace, "startup-driver-ready", "ordered"))
+    create(cluster, example(namespace, IN_ORDER, "ordered"))
     cluster.wait(lambda: "room for 4" in explained(cluster, namespace, "ordered"), "its reason")
     cluster.stays(lambda: not cluster.bound(namespace, "ordered-"), 2.0, "a driver alone")
     delete(cluster, namespace, "first")
@@ -179,7 +219,7 @@ def test_jobs_that_start_in_order_have_room_for_all_of_them(plane, jobset, names
 
 def test_jobs_start_once_those_they_depend_on_are_done(plane, jobset, namespace):
     cluster = plane
-    create(cluster, example(namespace, "depends-on", "chain"))
+    create(cluster, example(namespace, CHAIN, "chain"))
     cluster.wait_placed(namespace, "chain-", 6, 60)
     (initializer,), (launcher,) = (
         pods(cluster, namespace, name) for name in ("initializer", "launcher")
@@ -206,7 +246,7 @@ def domains(plane):
 
 def test_every_job_has_a_pool_of_nodes_to_itself(plane, jobset, domains, namespace):
     cluster = plane
-    create(cluster, example(namespace, "exclusive-placement", "apart"))
+    create(cluster, example(namespace, APART, "apart", annotations=EXCLUSIVE))
     cluster.wait_placed(namespace, "apart-", 9, 60)  # its controller waits longer each time
     nodes: dict[str, set[str]] = {}
     for pod in pods(cluster, namespace, "workers"):
@@ -218,16 +258,18 @@ def test_every_job_has_a_pool_of_nodes_to_itself(plane, jobset, domains, namespa
     nothing_is_left(cluster, namespace)
 
 
-def runtime(cluster, operator, policy: dict) -> None:
-    """Bring Trainer's own runtime: its pods name us, and end at once."""
+def runtime(cluster, operator, policy: dict, folder: Path) -> None:
+    """Bring Trainer's own runtime, and let it name us as the page says."""
     shipped = operator.source() / "manifests/base/runtimes/torch_distributed.yaml"
     body = yaml.safe_load(shipped.read_text())
-    ours(body["spec"]["template"]["spec"])
+    for template in ours(body["spec"]["template"]["spec"]):
+        del template["spec"]["schedulerName"]
     if policy:
         body["spec"]["podGroupPolicy"] = policy
     name = ("clustertrainingruntime", body["metadata"]["name"])
     cluster.kubectl("delete", "--ignore-not-found", *name)
     create(cluster, yaml.safe_dump(body))
+    Shell(folder, cluster.plane.kubeconfig).walk("docs/jobs/operators.md", "Kubeflow Trainer")
 
 
 def train_job(namespace: str, name: str) -> str:
@@ -246,15 +288,15 @@ def train_job(namespace: str, name: str) -> str:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_train_jobs_start_whole_one_after_another(plane, trainer, namespace, policy):
-    runtime(plane, trainer, POLICIES[policy])
+def test_train_jobs_start_whole_one_after_another(plane, trainer, namespace, policy, tmp_path):
+    runtime(plane, trainer, POLICIES[policy], tmp_path)
     first, second = (train_job(namespace, name) for name in ("first", "second"))
     one_after_another(plane, namespace, "trainjob", first, second)
 
 
 def queued(namespace: str, kind: str, name: str) -> str:
     """Return a Job or a JobSet of five pods that Kueue's LocalQueue admits."""
-    body = yaml.safe_load(example(namespace, "paralleljobs", name))
+    body = yaml.safe_load(example(namespace, PARALLEL, name))
     body["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "user-queue"}
     if kind == "job":
         spec = body["spec"]["replicatedJobs"][0]["template"]["spec"]

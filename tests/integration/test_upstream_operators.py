@@ -6,6 +6,7 @@ import pytest
 import yaml
 from cluster import Cluster
 from conftest import PROCESS, PROCESS_TAINT, a_plane
+from pages import Shell
 from upstream import MPIS, TRAINING, Operator, create, explained, has_no_room, installing, ready
 
 from gangsched.local.nodes import NodeFile, NodeGroup
@@ -61,9 +62,14 @@ def nothing_is_left(cluster, namespace: str, prefix: str) -> None:
 @pytest.mark.parametrize(
     "mode", [BY_OWNER, *(pytest.param(mode, marks=pytest.mark.long) for mode in OTHERS)]
 )
-def test_jobs_of_the_training_operator_start_whole_one_after_another(plane, install, mode):
+def test_jobs_of_the_training_operator_start_whole_one_after_another(
+    plane, install, mode, tmp_path
+):
     home, cluster = TRAINING.namespace, plane
-    install(TRAINING, *([f"--gang-scheduler-name={MODES[mode]}"] if MODES[mode] else []))
+    install(TRAINING, *(["--gang-scheduler-name=volcano"] if MODES[mode] == "volcano" else []))
+    if MODES[mode] == "gangsched":
+        reader = Shell(tmp_path, cluster.plane.kubeconfig)
+        reader.walk("docs/jobs/operators.md", "Training Operator")
 
     def job(name: str, workers: int) -> str:
         place = "examples/pytorch/simple.yaml"
