@@ -36,6 +36,7 @@ _MPI = "MPIJobs, where Open MPI is installed"
 _OWNERS = "clusters with the admission plugin OwnerReferencesPermissionEnforcement"
 _MENDED = "somebody changed what a job needs"
 _TTL = "ttlSecondsAfterFinished of each kind; tried with PyTorchJobs"
+_OPERATED = "clusters with the operator of this kind: `make operators`"
 _KINDS = ("pytorchjobs", "tfjobs", "mpijobs", "xgboostjobs", "paddlejobs", "jaxjobs", "mxjobs")
 
 UNUSED: dict[Right, str] = {
@@ -59,6 +60,8 @@ UNUSED: dict[Right, str] = {
     ("trainer.kubeflow.org", "trainjobs/finalizers", "update"): _OWNERS,
     ("trainer.kubeflow.org", "trainingruntimes", "patch"): "runtimes of a namespace, without label",
     ("scheduling.k8s.io", "workloads", "watch"): "Kubernetes 1.35, which alone has them",
+    ("leaderworkerset.x-k8s.io", "leaderworkersets", "watch"): _OPERATED,
+    ("ray.io", "rayjobs", "watch"): _OPERATED,
     **{("kubeflow.org", f"{kind}/finalizers", "update"): _OWNERS for kind in _KINDS},
     **{("kubeflow.org", kind, "delete"): _TTL for kind in _KINDS},
     **{
