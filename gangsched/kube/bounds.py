@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from gangsched.core.model import Gang
+from gangsched.core.model import Gang, GangId
 from gangsched.kube.quantities import DecodeError
 
 _AGAIN = 100
@@ -48,9 +48,9 @@ class PlannedPods:
         self._pods[uid] = namespace, pods
         self._totals[namespace] = total
 
-    def counts(self, uid: str) -> bool:
-        """Tell whether pods of a gang are counted, or wait to be."""
-        return uid in self._pods or any(uid in held for held in self._held.values())
+    def counts(self, gang: GangId) -> bool:
+        """Tell whether pods of a gang that is known by its id are counted, or wait to be."""
+        return gang in self._pods or gang in self._held.get(gang.partition("/")[0], {})
 
     def release(self, uid: str) -> list[Callable[[], None]]:
         """Forget a gang that is gone; return what tries others of its namespace again."""

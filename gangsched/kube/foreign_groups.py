@@ -69,6 +69,11 @@ class Foreign(Groups):
         runs = state is not None and state.holds()
         self.scheduler.planned.admit(gang.id, gang, self._kind.kind, again, runs=runs)
 
+    def released(self, gang_id: GangId) -> None:
+        """Count the pods of a gang no longer; others of its namespace may have room now."""
+        for again in self.scheduler.planned.release(gang_id):
+            again()
+
 
 @dataclass(frozen=True, slots=True)
 class Made:
@@ -138,8 +143,7 @@ class PodGroupsOfOthers(Foreign):
         gang_id = GangId(name)
         self._forget(gang_id)
         super().left(name)
-        for again in self.scheduler.planned.release(gang_id):
-            again()
+        self.released(gang_id)
 
 
 def _made_for(group: GroupObject) -> Made | None:

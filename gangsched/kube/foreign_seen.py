@@ -76,9 +76,11 @@ class PodOwners(Foreign):
         before = self._known.get(home)
         known = self._known[home] = self._learn(raw)
         gangs = self.scheduler.engine.gangs
-        declared = [one for one in self._declared.get(home, ()) if one in gangs]
-        self._declared[home] = dict.fromkeys(declared)
-        for gang_id in declared:
+        before_it = self._declared.get(home, {})
+        declared = self._declared[home] = {one: None for one in before_it if one in gangs}
+        for gang_id in [one for one in before_it if one not in declared]:
+            self.released(gang_id)  # its last pod is gone
+        for gang_id in list(declared):
             self._declare(gang_id, raw)
         if before is None or before.parts() != known.parts():
             self._owners.appeared(home, known.controller)
@@ -156,11 +158,17 @@ class PodOwners(Foreign):
         gang = known.declaration(gang_id, copies=self._kind.copies)
         if gang is not None:
             try:
-                self.admit(gang, partial(self._declare, gang_id, raw))
+                self.admit(gang, partial(self._declare_again, gang_id, raw))
             except DecodeError as error:
                 self.wrong(raw, error)
                 return
             self.understood(raw, gang)
+
+    def _declare_again(self, gang_id: GangId, raw: bytes) -> None:
+        """Declare a gang that too many planned pods kept back, if it has pods still."""
+        declared = self._declared.get(self._kind.home(gang_id), {})
+        if gang_id in declared and gang_id in self.scheduler.engine.gangs:
+            self._declare(gang_id, raw)
 
     def malformed(self, raw: bytes, message: str) -> None:
         """Tell the object's owner; the last valid declaration stays."""
@@ -180,8 +188,7 @@ class PodOwners(Foreign):
         self._owners.left(home, known.controller if known is not None else None)
         for gang_id in self._declared.pop(home, ()):
             super().left(gang_id)
-            for again in self.scheduler.planned.release(gang_id):
-                again()
+            self.released(gang_id)
 
 
 class Owners:

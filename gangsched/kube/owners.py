@@ -12,12 +12,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from gangsched.core.bounds import ROLES
 from gangsched.core.jobs.framework import Framework
 from gangsched.core.jobs.jobset_parts import EXCLUSIVE
 from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.core.jobs.stages import Stage, parallel_pods, pods, pods_each, stages
 from gangsched.core.model import GangId, Near, PodNeeds, Role, Slices, Toleration
 from gangsched.kube import native
+from gangsched.kube.asking import few
 from gangsched.kube.foreign import Kind, Spec, Start, least
 from gangsched.kube.groups import template_needs
 from gangsched.kube.membership import JOB, JOBSET, LWS, MPI, RAY, RAYJOB, STATEFUL, TRAINING
@@ -159,6 +161,7 @@ def _leader_workers(spec: Spec, keys: Mapping[str, str], ours: frozenset[str]) -
 
 def _job_set(spec: Spec, keys: Mapping[str, str], ours: frozenset[str]) -> list[Start]:
     """Replicated jobs that run at the same time; jobs that wait for others' end come apart."""
+    few(len(spec["replicatedJobs"]), ROLES)  # before their order is looked for
     return [_stage(stage, keys, ours) for stage in stages("", dict(spec))]
 
 

@@ -140,6 +140,22 @@ def test_every_job_of_an_exclusive_jobset_has_a_domain_of_its_own():
     assert (gang.constraints.exclusive, gang.constraints.spread) == ("rack", (Spread("rack", 3),))
 
 
+@pytest.mark.parametrize(
+    ("whose", "spec", "key"),
+    [
+        (
+            "jobset",
+            {"replicatedJobs": [replicated("a", 2, 3)]},
+            "alpha.jobset.sigs.k8s.io/exclusive-topology",
+        ),
+        ("lws", LWS, "leaderworkerset.sigs.k8s.io/exclusive-topology"),
+    ],
+)
+def test_a_domain_is_named_by_no_more_letters_than_a_node_label_has(whose, spec, key):
+    with pytest.raises(DecodeError, match="316"):
+        read(whose, spec, annotations={key: "x" * 317})
+
+
 def test_a_queue_may_be_named_by_templates_alone():
     template = pods() | {"metadata": {"labels": {"gangsched.io/queue-name": "team"}}}
     spec = {"leaderWorkerTemplate": {"size": 4, "workerTemplate": template}}

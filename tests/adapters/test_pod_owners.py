@@ -249,15 +249,53 @@ def test_a_ray_job_has_its_cluster_and_its_submitter(cluster, order):
     assert {"ns/c-head", "ns/j-s"} == set(cluster.scheduler.engine.gangs["ns/rayjob:j"].members)
 
 
-def test_a_namespace_may_not_have_more_pods_planned_than_its_bound(cluster):
-    """An object of some bytes would be as many members in memory as it counts."""
+LED = {
+    "startupPolicy": "LeaderReady",
+    "leaderWorkerTemplate": {"size": 4, "workerTemplate": TEMPLATE},
+}
+LWS_KIND = ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet")
+
+
+@pytest.fixture
+def crowded(cluster):
+    """Two groups of four pods each, in a namespace that may have five planned."""
     cluster.scheduler.planned.most = 5
-    spec = {
-        "startupPolicy": "LeaderReady",
-        "leaderWorkerTemplate": {"size": 4, "workerTemplate": TEMPLATE},
-    }
-    cluster.owner("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", spec)
+    cluster.owner(*LWS_KIND, LED)
     for index in ("0", "1"):
         labels = {f"{LWS}/name": "j", f"{LWS}/group-index": index}
         cluster.pod(f"j-{index}", ("apps/v1", "StatefulSet", "j"), **labels)
-    assert cluster.gangs() == {"ns/lws:j-0": (4, 4), "ns/lws:j-1": (None, 1)}
+    return cluster
+
+
+def test_a_namespace_may_not_have_more_pods_planned_than_its_bound(crowded):
+    """An object of some bytes would be as many members in memory as it counts."""
+    assert crowded.gangs() == {"ns/lws:j-0": (4, 4), "ns/lws:j-1": (None, 1)}
+
+
+def test_a_group_that_was_kept_back_has_its_turn_when_another_is_gone(crowded):
+    crowded.pods.gone("pod-0", None)
+    crowded.owner(*LWS_KIND, LED | {"replicas": 1})
+    assert crowded.gangs() == {"ns/lws:j-1": (4, 4)}
+
+
+def test_groups_that_are_gone_are_not_counted(crowded):
+    for uid in ("pod-1", "pod-0"):
+        crowded.pods.gone(uid, None)
+    crowded.owner(*LWS_KIND, LED | {"replicas": 0})
+    receiver = crowded.kinds["LeaderWorkerSet.leaderworkerset.x-k8s.io/v1"]
+    receiver.gone("LeaderWorkerSet-uid", None)
+    assert crowded.scheduler.planned.release("ns/lws:j-1") == [], "it waits no longer"
+    receiver.seen(written("k", "k-uid", spec=LED))
+    crowded.pod("k-0", ("apps/v1", "StatefulSet", "k"), **{f"{LWS}/name": "k"})
+    assert crowded.gangs() == {"ns/lws:k-0": (4, 4)}
+
+
+def test_a_jobset_has_no_more_jobs_than_a_gang_has_roles(cluster, caplog):
+    """JobSet's own definition has no bound: the scheduler read a chain of 3,000 for 25 s."""
+    chain = [
+        replicated(f"a{at}", 1, dependsOn=[{"name": f"a{at - 1}", "status": "Complete"}])
+        for at in range(65)
+    ]
+    cluster.owner("jobset.x-k8s.io/v1alpha2", "JobSet", {"replicatedJobs": chain})
+    cluster.pod("j-a0-0-0-x", JOB, **of_jobset("a0"))
+    assert "JobSet ns/j: there are 65 roles of a gang; 64 are allowed" in caplog.text
