@@ -263,8 +263,8 @@ async def _clock(client: KubeClient, _: str) -> AsyncIterator[Finding]:
 
 
 async def _others(client: KubeClient, home: str) -> AsyncIterator[Finding]:
-    told = standing_of(await Kept(client, f"{home}/gangsched-history", KEY).read())
-    for finding in of_kinds(told, await others_now(client, time.time())):
+    written = standing_of(await Kept(client, f"{home}/gangsched-history", KEY).read())
+    for finding in of_kinds(written, await others_now(client, time.time())):
         yield finding
     listed = (await _get(client, "/apis/apps/v1/deployments"))["items"]
     for one in listed:
@@ -280,26 +280,26 @@ async def _others(client: KubeClient, home: str) -> AsyncIterator[Finding]:
                 )
 
 
-def of_kinds(told: Running | None, now: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield who runs which kinds of job: by the word of gangsched, and by what is seen `now`."""
-    if told is None:
+def of_kinds(written: Running | None, now: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield who runs which kinds of job: by what gangsched wrote, and by what is seen `now`."""
+    if written is None:
         for why, kinds in _by_reason(now).items():
             said = f"{kinds}: {why}; whether gangsched does too is not known: it never led here"
             yield Finding("warn", "others", said, "start gangsched: it leaves those kinds alone")
         return
-    twice = {kind: why for kind, why in now.items() if kind in told.ours}
+    twice = {kind: why for kind, why in now.items() if kind in written.ours}
     for why, kinds in _by_reason(twice).items():
         said = f"{kinds}: two controllers run them, gangsched and another: {why}"
         yield Finding("fail", "others", said, "stop one; job_kinds in the settings names ours")
-    nowhere = {kind: why for kind, why in told.others.items() if kind not in now}
-    left = {kind: now[kind] for kind in told.others if kind in now}
+    nowhere = {kind: why for kind, why in written.others.items() if kind not in now}
+    left = {kind: now[kind] for kind in written.others if kind in now}
     for why, kinds in _by_reason(left).items():
         mend = "leave it so, or stop that operator: gangsched takes its jobs over"
         yield Finding("warn", "others", f"{kinds}: not run by gangsched: {why}", mend)
     for why, kinds in _by_reason(nowhere).items():
         said = f"{kinds}: not run by gangsched, nor by an operator that is seen: {why}"
         yield Finding("warn", "others", said, "name them in job_kinds, unless they run elsewhere")
-    ours = sorted(told.ours - twice.keys())
+    ours = sorted(written.ours - twice.keys())
     yield Finding("ok", "others", f"gangsched runs {', '.join(ours) or 'no kind of job'}")
 
 

@@ -126,7 +126,7 @@ async def _elsewhere(client: KubeClient, lease: str) -> bool:
 
 
 async def _holders(client: KubeClient, lease: str) -> list[str]:
-    """Return the namespaces of Leases of that name by which somebody leads."""
+    """Return the namespaces of Leases of that name that a leader holds now."""
     name = lease.partition("/")[2]
     raw = await client.get(f"{_LEASES}/leases", fieldSelector=f"metadata.name={name}", limit=_MOST)
     now_s = await _now_s(client)

@@ -135,7 +135,7 @@ async def take(access: Access, config: SchedulerConfig, policies: Policies) -> R
 async def at_home(client: KubeClient, config: SchedulerConfig) -> SchedulerConfig:
     """Return settings by which what a scheduler keeps is looked for where it leads from.
 
-    A chart may be installed in any namespace; whoever names the place in a file is believed.
+    A chart may be installed in any namespace; a place that a settings file names is used as it is.
     """
     own, name = config.lease.partition("/")[0], config.history_config_map.partition("/")[2]
     if config.history_config_map != f"{own}/{name}":

@@ -1,5 +1,7 @@
 """Short words for the objects tests are about."""
 
+import json
+
 from gangsched.core.engine import Engine, Limits
 from gangsched.core.facts import GangSeen, NodeSeen, PodSeen
 from gangsched.core.model import (
@@ -61,6 +63,14 @@ def pod(
         GangId(f"ns/{group}") if group else None,
         **more,  # type: ignore[arg-type]
     )
+
+
+def written(
+    name: str, uid: str, spec: dict, status: dict | None = None, **metadata: object
+) -> bytes:
+    """Return an object of the namespace ns as the API server writes it."""
+    body = {"metadata": {"name": name, "namespace": "ns", "uid": uid, **metadata}, "spec": spec}
+    return json.dumps(body | ({"status": status} if status is not None else {})).encode()
 
 
 def on(name: str) -> Expression:

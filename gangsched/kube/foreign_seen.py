@@ -127,7 +127,7 @@ class PodOwners(Foreign):
         """Declare a gang; tell whether its object was never understood before.
 
         Pods of a training job that run in a PodGroup of ours stay there when another operator takes
-        the job over: what it makes anew joins them, and does not wait for as many again.
+        the job over: a pod that it recreates joins them, and does not wait for as many again.
         """
         if self._kind.whose in TRAINING.values():
             namespace, name, _ = groups.group_key(raw)

@@ -1,7 +1,7 @@
-"""Lets go of the gangs that we made for jobs of a kind which others run now, or nobody.
+"""Releases the gangs that we made for jobs of a kind that gangsched does not run any more.
 
-It hears of the kind's PodGroups alone, and never of its jobs: nothing is created, and no status is
-written. Whatever it finds was left by our own controller, in this process or an earlier one.
+It watches the PodGroups of the kind, and never its jobs: nothing is created, and no status is
+written. What it finds was left by our own controller, in this process or an earlier one.
 """
 
 import logging

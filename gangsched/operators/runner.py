@@ -186,7 +186,7 @@ async def _kopf(
     settings.watching.server_timeout = 300
     # Ten minutes after its tasks are cancelled, it would kill this process, which goes on.
     settings.process.ultimate_exiting_timeout = None
-    # Not kopf.operator(): told to stop, that waits 5 s for whatever else runs in this loop.
+    # Not kopf.operator(): when it stops, that waits 5 s for whatever else runs in this loop.
     tasks = await kopf.spawn_tasks(
         registry=registry, settings=settings, clusterwide=True, standalone=True
     )

@@ -1,8 +1,7 @@
 """PodGroups that an operator makes for its objects: what the object says counts beside them."""
 
-import json
-
 import pytest
+from builders import written
 
 from gangsched.config import SchedulerConfig
 from gangsched.core.policy import Policies
@@ -50,11 +49,6 @@ class Cluster:
     def gang(self, whose: str = PLUGINS):
         """Return the gang of its group."""
         return self.scheduler.engine.gangs[f"ns/{whose}:j"]
-
-
-def written(name: str, uid: str, spec: dict, status: dict | None = None, **metadata) -> bytes:
-    body = {"metadata": {"name": name, "namespace": "ns", "uid": uid, **metadata}, "spec": spec}
-    return json.dumps(body | ({"status": status} if status is not None else {})).encode()
 
 
 @pytest.fixture

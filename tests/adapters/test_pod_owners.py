@@ -1,9 +1,9 @@
 """Objects whose pods are a gang: nothing before a pod of ours belongs to them, a gang from then."""
 
 import itertools
-import json
 
 import pytest
+from builders import written
 
 from gangsched.config import SchedulerConfig
 from gangsched.core.policy import Policies
@@ -50,12 +50,6 @@ class Cluster:
             name: (one.spec.min_member if one.spec else None, len(one.members))
             for name, one in self.scheduler.engine.gangs.items()
         }
-
-
-def written(name: str, uid: str, spec: dict, status: dict | None = None, **metadata) -> bytes:
-    """Return an object of the namespace ns as the API server writes it."""
-    body = {"metadata": {"name": name, "namespace": "ns", "uid": uid, **metadata}, "spec": spec}
-    return json.dumps(body | ({"status": status} if status is not None else {})).encode()
 
 
 @pytest.fixture

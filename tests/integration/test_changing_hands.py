@@ -131,7 +131,7 @@ def test_jobs_run_on_while_their_kind_changes_hands(cluster, namespace, comes):
     said = " ".join(cluster.gangsched("doctor")[1].split())
     assert "not run by gangsched: the Training Operator runs them, by its Deployment" in said
 
-    # A pod that is lost is made anew by the operator, and starts beside those that run.
+    # The operator recreates a pod that is lost, and it starts beside those that run.
     cluster.core.delete_namespaced_pod("running-worker-1", namespace, grace_period_seconds=0)
     cluster.wait(lambda: cluster.get_group(namespace, "running")["spec"]["minMember"] == 2, "two")
     made_by_operator(cluster, namespace, running, "Worker", 1)

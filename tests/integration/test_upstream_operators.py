@@ -98,11 +98,9 @@ def succeeded(cluster, home: str) -> bool:
     return any((one["type"], one["status"]) == ("Succeeded", "True") for one in said)
 
 
-@pytest.mark.long  # building each operator takes two minutes of CPU
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("version", MPIS)
-def test_a_launcher_and_its_workers_start_whole(plane, install, version, mode):
-    operator, cluster = MPIS[version], plane
+def without_room(cluster, install, version: str, mode: str, **spec) -> str:
+    """Create the MPI Operator's own sample where two of its pods have room; return where."""
+    operator = MPIS[version]
     home = operator.namespace
     install(operator, *([f"--gang-scheduling={MODES[mode]}"] if MODES[mode] else []))
     ready(cluster, operator)
@@ -110,7 +108,17 @@ def test_a_launcher_and_its_workers_start_whole(plane, install, version, mode):
         cluster.pod(home, name, gpus=0)
     cluster.wait_placed(home, "in-the-way-", 2)
     body = named(operator, "examples/v2beta1/pi/pi.yaml", "pi", mode, "mpiReplicaSpecs")
+    body["spec"] |= spec
     create(cluster, cluster.yaml(body))
+    return home
+
+
+@pytest.mark.long  # building each operator takes two minutes of CPU
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("version", MPIS)
+def test_a_launcher_and_its_workers_start_whole(plane, install, version, mode):
+    cluster = plane
+    home = without_room(cluster, install, version, mode)
     cluster.wait(lambda: "room for 2" in explained(cluster, home, "pi"), "its reason")
     cluster.stays(lambda: not cluster.bound(home, "pi-"), 2.0, "a part of a gang")
     cluster.core.delete_namespaced_pod("in-the-way-0", home, grace_period_seconds=0)
@@ -125,16 +133,9 @@ def test_a_launcher_and_its_workers_start_whole(plane, install, version, mode):
     ("version", "mode"), [("0.6", "by its owner"), *(("0.7", mode) for mode in MODES)]
 )
 def test_a_launcher_that_waits_for_its_workers_has_room(plane, install, version, mode):
-    operator, cluster = MPIS[version], plane
-    home = operator.namespace
-    install(operator, *([f"--gang-scheduling={MODES[mode]}"] if MODES[mode] else []))
-    ready(cluster, operator)
-    for name in ("in-the-way-0", "in-the-way-1"):
-        cluster.pod(home, name, gpus=0)
-    cluster.wait_placed(home, "in-the-way-", 2)
-    body = named(operator, "examples/v2beta1/pi/pi.yaml", "pi", mode, "mpiReplicaSpecs")
-    body["spec"]["launcherCreationPolicy"] = "WaitForWorkersReady"
-    create(cluster, cluster.yaml(body))
+    cluster = plane
+    late = {"launcherCreationPolicy": "WaitForWorkersReady"}
+    home = without_room(cluster, install, version, mode, **late)
     cluster.wait(lambda: has_no_room(explained(cluster, home, "pi")), "its reason")
     cluster.stays(lambda: not cluster.bound(home, "pi-"), 2.0, "workers without their launcher")
     cluster.core.delete_namespaced_pod("in-the-way-0", home, grace_period_seconds=0)

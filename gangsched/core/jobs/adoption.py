@@ -1,15 +1,14 @@
 """Jobs whose pods another controller made: they keep the gang that they have until they are gone.
 
 The Training Operator's pods are the gang of their owner, or of a peer's PodGroup that they name. A
-PodGroup of ours would hold room for pods that never come, since those that run do not name it. What
-has to be made anew meanwhile joins the others: it names what they name.
+PodGroup of ours would hold room for pods that never come, since those that run do not name it. A
+pod that has to be recreated meanwhile joins the others: it names what they name.
 """
 
 from collections.abc import Iterable
 
-from gangsched.core.jobs.model import Job, Json, PodView
+from gangsched.core.jobs.model import GROUP_LABEL, Job, Json, PodView
 
-_GROUP = "gangsched.io/pod-group"
 _NAMES_A_GANG = (
     "scheduling.x-k8s.io/pod-group",
     "scheduling.k8s.io/group-name",
@@ -23,7 +22,7 @@ def origin_of(pod: Json) -> Json | None:
     """Return how a pod names its gang and its scheduler; None where that is a PodGroup of ours."""
     metadata = pod["metadata"]
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-    if _GROUP in labels:
+    if GROUP_LABEL in labels:
         return None
     return {
         "scheduler": pod["spec"].get("schedulerName") or "",

@@ -6,16 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from gangsched.core.jobs.model import GROUP_VERSION, Json
+from gangsched.core.jobs.model import GROUP_LABEL, GROUP_VERSION, Json
 from gangsched.core.jobs.stages import Stage, pods, pods_each, stages
 from gangsched.core.jobs.tree import Owned
 
 PREFIX = "jobset.sigs.k8s.io"
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 RESTARTS = f"{PREFIX}/restart-attempt"
-GROUP = "gangsched.io/pod-group"
-"""Pod label: the name of its PodGroup."""
-
 FIRST_RANK = "gangsched.io/first-rank"
 """Pod label: the rank, within its role, of the pod with completion index 0 of its Job."""
 
@@ -54,7 +51,7 @@ class Shape:
         """Tell whether we place the pods of a replicated job, in a gang that we declare.
 
         Jobs that JobSet's own controller made name no PodGroup of ours, and keep the gang that they
-        have until they are made anew. Others of their stage are made like them.
+        have until they are recreated. Others of their stage are made like them.
         """
         return self._names_us(rjob) and not any(
             one["name"] in self._others for one in self.stage(rjob).jobs if self._names_us(one)
@@ -72,7 +69,7 @@ class Shape:
             labels = job["metadata"].get("labels") or {}
             metadata = (job["spec"].get("template") or {}).get("metadata") or {}
             inner = metadata.get("labels") or {}
-            if labels.get(RESTARTS) == str(self.restarts) and GROUP not in inner:
+            if labels.get(RESTARTS) == str(self.restarts) and GROUP_LABEL not in inner:
                 found.add(labels.get(f"{PREFIX}/replicatedjob-name", ""))
         return frozenset(found)
 
@@ -176,7 +173,7 @@ class Shape:
         if self.ours(rjob):
             pod["schedulerName"] = self.scheduler
             inner["labels"] |= {
-                GROUP: self.stage(rjob).group,
+                GROUP_LABEL: self.stage(rjob).group,
                 "gangsched.io/role": rjob["name"],
                 FIRST_RANK: str(index * pods_each(rjob)),
             }

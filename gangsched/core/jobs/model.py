@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 GROUP_VERSION = "gangsched.io/v1beta1"
+GROUP_LABEL = "gangsched.io/pod-group"
+"""Pod label: the name of its PodGroup."""
 """The API version of the PodGroups that jobs have made; users see it in gangsched/api/names.py."""
 
 Json = dict[str, Any]

@@ -12,6 +12,7 @@ from gangsched.core.jobs import conditions
 from gangsched.core.jobs.adoption import adopted, beside
 from gangsched.core.jobs.kinds import FRAMEWORKS
 from gangsched.core.jobs.model import (
+    GROUP_LABEL,
     GROUP_VERSION,
     Actions,
     GroupView,
@@ -186,7 +187,7 @@ class _Live(Step):
         if origin is not None:
             return beside(pod, origin)
         metadata["labels"] |= {
-            "gangsched.io/pod-group": self.job.name,
+            GROUP_LABEL: self.job.name,
             "gangsched.io/role": role.type,
         }
         if node is None:
