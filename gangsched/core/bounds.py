@@ -88,6 +88,12 @@ NO_SHOW_S: Final = Bound(
     "seconds that a gang waits whose pods did not come, again and again, to their reserved room",
     "the wait doubles each time, so that the room goes to others",
 )
+GROUPS_OF_OBJECT: Final = Bound(
+    1_000,
+    "PodGroups of one RayCluster, LeaderWorkerSet or job that are read with what it says; further "
+    "ones count as they are written",
+    "all of them are read again when the object changes",
+)
 PLANNED_PODS: Final = Bound(
     500_000,
     "pods of a namespace that are planned before they exist",

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from gangsched.core.bounds import GROUPS_OF_OBJECT
 from gangsched.core.model import NO_CONSTRAINTS, Gang, GangId
 from gangsched.kube import foreign, groups
 from gangsched.kube.membership import LWS, RAY, RAYJOB, TRAINING, foreign_id, leader_worker_gang
@@ -107,9 +108,10 @@ class PodGroupsOfOthers(Foreign):
         self._forget(gang.id)
         made_for = _made_for(group)
         if made_for is not None:
-            self._made_for[gang.id] = made_for
             written = self._written.setdefault(made_for.home, {})
-            written[gang.id] = groups.identity(raw), gang
+            if len(written) < GROUPS_OF_OBJECT.most:
+                self._made_for[gang.id] = made_for
+                written[gang.id] = groups.identity(raw), gang
         self._declare(raw, gang)
         scheduler.status.touch(gang.id)
 

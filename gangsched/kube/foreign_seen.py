@@ -80,11 +80,14 @@ class PodOwners(Foreign):
         declared = self._declared[home] = {one: None for one in before_it if one in gangs}
         for gang_id in [one for one in before_it if one not in declared]:
             self.released(gang_id)  # its last pod is gone
-        for gang_id in list(declared):
+        # A controller writes an object's status for each of its pods: that says nothing of gangs.
+        news = before is None or (before.raw, before.gangs) != (known.raw, known.gangs)
+        for gang_id in list(declared) if news else ():
             self._declare(gang_id, raw)
         if before is None or before.parts() != known.parts():
             self._owners.appeared(home, known.controller)
-        self._owners.changed(home)
+        if news:
+            self._owners.changed(home)
         for gang_id in self._named_before(home) if before is None else ():
             self.named(gang_id)
 

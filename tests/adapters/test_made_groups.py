@@ -4,6 +4,7 @@ import pytest
 from builders import written
 
 from gangsched.config import SchedulerConfig
+from gangsched.core import bounds
 from gangsched.core.policy import Policies
 from gangsched.kube.receivers import PodsSeen
 from gangsched.kube.scheduler import Scheduler
@@ -119,3 +120,12 @@ def test_a_group_that_is_gone_is_declared_no_more(cluster):
     cluster.kinds[f"PodGroup.{PLUGINS}/v1alpha1"].gone("PodGroup-uid", None)
     cluster.see(*RAY, ray(1))
     assert not cluster.scheduler.engine.gangs
+
+
+def test_an_object_has_only_so_many_groups_that_are_read_again_with_it(cluster, monkeypatch):
+    """A tenant may make thousands of them, and change the object all the time."""
+    bound = bounds.GROUPS_OF_OBJECT._replace(most=0)
+    monkeypatch.setattr("gangsched.kube.foreign_groups.GROUPS_OF_OBJECT", bound)
+    cluster.see(*RAY, ray(1))
+    cluster.group(PLUGINS, 3, RAY)
+    assert cluster.gang().spec.min_member == 3

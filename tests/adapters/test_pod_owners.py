@@ -206,6 +206,17 @@ def test_every_group_of_a_leaderworkerset_is_a_gang_that_its_leader_starts(clust
     assert list(cluster.gangs()) == ["ns/lws:j-1"], "a group goes with its pods"
 
 
+def test_a_status_is_no_news_of_how_pods_start(crowded, monkeypatch):
+    """The controller writes it for each pod; all groups of the object would be read again."""
+    receiver = crowded.kinds["LeaderWorkerSet.leaderworkerset.x-k8s.io/v1"]
+    declared = []
+    monkeypatch.setattr(receiver, "understood", lambda _, gang: declared.append(gang.id))
+    receiver.seen(written("j", "LeaderWorkerSet-uid", spec=LED, status={"readyReplicas": 1}))
+    assert declared == []
+    receiver.seen(written("j", "LeaderWorkerSet-uid", spec=LED, labels={"gangsched.io/queue": "x"}))
+    assert declared == ["ns/lws:j-0"], "a key that means nothing is told"
+
+
 RAY_JOB = {
     "rayClusterSpec": {"headGroupSpec": {"template": TEMPLATE}},
     "submitterPodTemplate": TEMPLATE,
