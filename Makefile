@@ -8,7 +8,7 @@ MINUTES ?= 1
 RUNS ?= 3
 TESTS ?=
 SAMPLES ?=
-WORKERS ?= 3
+WORKERS ?= 4
 UV := $(BIN)/uv pip install --quiet --python $(BIN)/python
 # Pods cannot write here, and some users have Python keep no bytecode: what is imported is compiled
 # once.
