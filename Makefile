@@ -16,7 +16,7 @@ COMPILED := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 .PHONY: help demo test check quick long steady mutations bench chaos fuzz frameworks operators
-.PHONY: crds dashboards pictures bounds chart versions image lock clean programs test-programs
+.PHONY: crds golden dashboards pictures bounds chart versions image lock clean programs test-programs
 
 help:  ## List what make can do here
 	@grep -hE '^[a-z$$][^:]*:.*##' $(MAKEFILE_LIST) | sed -E 's/^([^:]*):.*## */\1\t/' | \
@@ -77,6 +77,9 @@ bench: $(VENV)/ready programs  ## One benchmark (NAME=bind, NAME=plan) or all
 
 crds: $(VENV)/dev  ## Write crds/ anew from the models
 	$(BIN)/python -m gangsched.api.crdgen crds
+
+golden: $(VENV)/dev  ## Write the golden files of tests/golden: orders, statuses, metrics, answers
+	GOLDEN=write $(BIN)/pytest -q tests/golden
 
 dashboards: $(VENV)/dev  ## Write manifests/monitoring/dashboards/ anew
 	$(BIN)/python manifests/monitoring/dashboards/generate.py manifests/monitoring/dashboards
