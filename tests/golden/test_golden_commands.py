@@ -5,11 +5,14 @@ doctor, migrate-storage, support-bundle, snapshot, demo, tune and local.
 """
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 import typer
 from golden import DATA, agrees
 from histories import path_of
+from pyarrow import parquet
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -134,3 +137,19 @@ def test_how_tables_fold_on_a_terminal():
         doctor.show(findings, console)
         printing.say(console, "word " * 40, "word")
     agrees("terminal.txt", said.get())
+
+
+def test_what_a_simulation_tells(app, tmp_path, monkeypatch):
+    """In virtual time, by a seed: its figures, and the columns of the tables it writes."""
+    scenario = Path(__file__).parents[2] / "examples" / "simulations" / "rehearsal.yaml"
+    text = scenario.read_text().replace("jobs: 50", "jobs: 20")
+    (tmp_path / "rehearsal.yaml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    words = ("simulate", "rehearsal.yaml", "--processes", "1", "--seeds", "1", "--out", "out")
+    found = [invoked(app, *words, "-o", output) for output in ("table", "json")]
+    for path in sorted((tmp_path / "out").rglob("*.parquet")):
+        columns = parquet.read_schema(path)
+        told = "\n".join(f"{column.name}: {column.type}" for column in columns)
+        found.append(f"{path.relative_to(tmp_path)}\n{told}\n")
+    said = re.sub(r'"compute_s": [\d.e-]+', '"compute_s": "(measured)"', "\n".join(found))
+    agrees("answer-simulate.txt", said)
