@@ -54,7 +54,7 @@ quick: $(VENV)/dev  ## What a developer runs all the time: lint, layers, core, p
 
 long:  ## Before a release: soaks, seeds that no run had before, comparisons of real seconds
 	@$(MAKE) --no-print-directory -j 2 $(VENV)/ready test-programs
-	HYPOTHESIS_PROFILE=nightly NIGHT=$$(date +%Y%m%d) $(BIN)/pytest -n 2 tests/property tests/sim/test_unkind.py \
+	HYPOTHESIS_PROFILE=nightly NIGHT=$$(date +%Y%m%d) $(BIN)/pytest -n 2 tests/property tests/simulator/test_fault_injection.py \
 	  --hypothesis-seed=$$(date +%Y%m%d)
 	$(BIN)/pytest -m long
 	$(MAKE) chaos fuzz SEEDS=$(SEEDS) MINUTES=$(MINUTES)
@@ -93,8 +93,8 @@ $(VENV)/run: pyproject.toml requirements-run.lock
 	@$(UV) --require-hashes -r requirements-run.lock
 	@$(UV) --no-deps --editable .
 	@$(COMPILED) -m compileall -q gangsched policies simulator
-	@$(COMPILED) -c "import gangsched.demo, gangsched.inquire, gangsched.local.agent.agent"
-	@$(COMPILED) -c "import gangsched.operators.runner, gangsched.wiring"
+	@$(COMPILED) -c "import gangsched.cli.demo, gangsched.cli.queries, gangsched.local.agent.agent"
+	@$(COMPILED) -c "import gangsched.operators.manager, gangsched.app"
 	@touch $@
 
 # Triton, a gigabyte that compiles kernels for GPUs, is left out: hence no resolution here.

@@ -15,9 +15,9 @@ import msgspec
 from bind_paths import GATES, LOADS, NAMESPACE, NATIVE, PATHS, PODS, TIMEOUT_S, WORKERS, Load, Path
 from meters import cpu, writes
 
-from gangsched.kube.client import KubeClient
-from gangsched.kube.errors import Conflict, KubeError, NotFound
-from gangsched.kube.watch import Watch
+from gangsched.kube.client.client import KubeClient
+from gangsched.kube.client.errors import Conflict, KubeError, NotFound
+from gangsched.kube.client.watch import Watch
 from gangsched.local import components
 from gangsched.local.network import answers, free_ports
 from gangsched.local.nodes import NodeFile, NodeGroup

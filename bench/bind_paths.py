@@ -5,7 +5,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from gangsched.kube.client import KubeClient
+from gangsched.kube.client.client import KubeClient
 
 GPU = "nvidia.com/gpu"
 NAMESPACE = "default"

@@ -11,8 +11,8 @@ from bind_paths import PODS, WORKERS, Load, ours_gang
 from meters import on_plane
 from scale import process
 
-from gangsched.kube.client import KubeClient
-from gangsched.kube.watch import Watch
+from gangsched.kube.client.client import KubeClient
+from gangsched.kube.client.watch import Watch
 from gangsched.local.nodes import NodeGroup
 from gangsched.local.plane import Options, Plane
 

@@ -20,19 +20,21 @@ from pathlib import Path
 import numpy as np
 from rich.progress import track
 
-from gangsched.core.cluster import Cluster
-from gangsched.core.devices import Devices
-from gangsched.core.model import GPU, MILLI, Node, NodeName, PodNeeds
-from gangsched.core.nodes import Ints
+from gangsched.core.cluster.gpu_sharing import Devices
+from gangsched.core.cluster.node_table import Ints
+from gangsched.core.cluster.state import Cluster
+from gangsched.core.model.ids import NodeName
+from gangsched.core.model.nodes import Node
+from gangsched.core.model.pods import GPU, MILLI, PodNeeds
 from gangsched.core.placement.fragmentation import Floats, Typical, growth
 from gangsched.core.policy import Placer
 from gangsched.local.components import toolchain
 from policies.best_fit import BestFit
 from policies.fgd import Fgd
 from policies.pack import Pack
-from simulator.arrivals import Chooser, arrive, gpu_milli
 from simulator.traces.rows import table
 from simulator.traces.tables import openb_needs
+from simulator.virtual.pod_arrivals import Chooser, arrive, gpu_milli
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 SEEDS = range(42, 42 + int(os.environ.get("FGD_SEEDS", "10")))

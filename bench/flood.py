@@ -12,8 +12,8 @@ import time
 from meters import on_plane
 from scale import gang, process
 
-from gangsched.kube.client import KubeClient
-from gangsched.kube.errors import KubeError
+from gangsched.kube.client.client import KubeClient
+from gangsched.kube.client.errors import KubeError
 from gangsched.local.nodes import NodeGroup
 from gangsched.local.plane import Options, Plane
 

@@ -15,8 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from meters import on_plane
 from scale import gang, process
 
-from gangsched.kube.client import KubeClient
-from gangsched.kube.watch import Watch
+from gangsched.kube.client.client import KubeClient
+from gangsched.kube.client.watch import Watch
 from gangsched.local.nodes import NodeGroup
 from gangsched.local.plane import Options, Plane
 from simulator.chaos.witness import Witness

@@ -3,23 +3,13 @@
 import random
 from dataclasses import replace
 
-from gangsched.core.cluster import Cluster
-from gangsched.core.model import (
-    GPU,
-    NO_CONSTRAINTS,
-    Constraints,
-    Gang,
-    GangId,
-    Member,
-    Near,
-    Node,
-    NodeName,
-    PodNeeds,
-    Role,
-    Slices,
-    Waiting,
-)
-from gangsched.core.topology import Fabric, Level, Topology
+from gangsched.core.cluster.state import Cluster
+from gangsched.core.model.constraints import NO_CONSTRAINTS, Constraints, Near, Slices
+from gangsched.core.model.gangs import Gang, Member, Role, Waiting
+from gangsched.core.model.ids import GangId, NodeName
+from gangsched.core.model.nodes import Node
+from gangsched.core.model.pods import GPU, PodNeeds
+from gangsched.core.model.topology import Fabric, Level, Topology
 
 TREE = Topology(
     "default", (Level("block", "block", Fabric.INFINIBAND), Level("rack", "rack", Fabric.ETHERNET))

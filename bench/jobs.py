@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import msgspec
 from meters import cpu, writes
 
-from gangsched.kube.client import KubeClient
-from gangsched.kube.watch import Watch
+from gangsched.kube.client.client import KubeClient
+from gangsched.kube.client.watch import Watch
 from gangsched.local.nodes import NodeFile, NodeGroup
 from gangsched.local.plane import Options, Plane
 

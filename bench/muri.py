@@ -10,13 +10,14 @@ from pathlib import Path
 
 from rich.progress import track
 
-from gangsched.core.model import Node, NodeName
+from gangsched.core.model.ids import NodeName
+from gangsched.core.model.nodes import Node
 from gangsched.core.policy import Policies
 from policies.first_fit import FirstFit
 from policies.shortest import Shortest
 from simulator.jobs import GPU, Job
-from simulator.replan import replan
 from simulator.traces.shapes import split
+from simulator.virtual.offline_replan import replan
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "muri"
 TRACES = ("trace1", "trace1_pr", "trace2", "trace3_pr")

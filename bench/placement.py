@@ -20,28 +20,21 @@ from instances import TREE, a_cluster, a_gang, waiting
 from ortools.linear_solver.python import model_builder
 from rich.progress import track
 
-from gangsched.core.cluster import Cluster
+from gangsched.core.cluster.node_table import Ints
+from gangsched.core.cluster.state import Cluster
 from gangsched.core.facts import PodSeen
-from gangsched.core.model import (
-    GPU,
-    NO_CONSTRAINTS,
-    Near,
-    NodeName,
-    PodName,
-    PodNeeds,
-    PodUid,
-    Role,
-    Slices,
-    Waiting,
-)
-from gangsched.core.nodes import Ints
-from gangsched.core.placement.cost import Cost, Prices
+from gangsched.core.model.constraints import NO_CONSTRAINTS, Near, Slices
+from gangsched.core.model.gangs import Role, Waiting
+from gangsched.core.model.ids import NodeName, PodName, PodUid
+from gangsched.core.model.placement import Placement, Proof
+from gangsched.core.model.pods import GPU, PodNeeds
+from gangsched.core.model.refusal import Refusal
+from gangsched.core.placement.constraints import resolve
 from gangsched.core.placement.demand import kinds_of
-from gangsched.core.placement.formulate import Program, Request, formulate
-from gangsched.core.placement.patterns import TooLargeError
-from gangsched.core.placement.scope import resolve
-from gangsched.core.policy import Placement, Placer, Proof
-from gangsched.core.refusal import Refusal
+from gangsched.core.placement.objectives import Cost, Prices
+from gangsched.core.placement.optimal.patterns import TooLargeError
+from gangsched.core.placement.optimal.program import Program, Request, formulate
+from gangsched.core.policy import Placer
 from gangsched.core.snapshot import Snapshot
 from policies.best_fit import BestFit
 from policies.cpsat import Cpsat
@@ -274,7 +267,7 @@ def infeasible() -> dict[str, float]:
 
 def facts() -> dict[str, float]:
     """Measure what one fact costs at 10,000 nodes, capacities kept up to date included."""
-    from gangsched.core.engine import Engine, Limits  # noqa: PLC0415 -- beside its only use
+    from gangsched.core.engine.engine import Engine, Limits  # noqa: PLC0415 -- beside its only use
     from gangsched.core.facts import NodeSeen, TopologySeen  # noqa: PLC0415
 
     engine = Engine(Limits())

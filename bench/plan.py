@@ -4,10 +4,13 @@ import gc
 import random
 import time
 
-from gangsched.core.engine import Engine, Limits
+from gangsched.core.engine.engine import Engine, Limits
 from gangsched.core.facts import GangGone, GangSeen, NodeSeen, PodSeen
-from gangsched.core.model import Gang, GangId, Node, NodeName, PodName, PodNeeds, PodUid, Role
-from gangsched.core.planner import make_plan
+from gangsched.core.model.gangs import Gang, Role
+from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
+from gangsched.core.model.nodes import Node
+from gangsched.core.model.pods import PodNeeds
+from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import Policies
 from policies.cpsat import Cpsat
 from policies.fifo import Fifo

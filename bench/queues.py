@@ -14,21 +14,24 @@ from dataclasses import dataclass
 
 from rich.progress import track
 
-from gangsched.core.engine import Engine, Limits
+from gangsched.core.engine.engine import Engine, Limits
 from gangsched.core.facts import GangGone, GangSeen, NodeSeen, PodGone, PodSeen, QueueSeen
-from gangsched.core.model import Gang, GangId, Node, NodeName, PodName, PodNeeds, PodUid, Role
+from gangsched.core.model.gangs import Gang, Role
+from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
+from gangsched.core.model.nodes import Node
+from gangsched.core.model.pods import PodNeeds
+from gangsched.core.model.queues import Preemption, Queue, Quota, Reclaim, Within
 from gangsched.core.orders import Evict
-from gangsched.core.planner import make_plan
+from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import Policies
-from gangsched.core.queues import Preemption, Queue, Quota, Reclaim, Within
 from policies.cheapest import Cheapest
 from policies.drf import Drf
 from policies.easy import Easy
 from policies.fifo import Fifo
 from policies.pack import Pack
-from simulator.apiserver import Writes
 from simulator.jobs import Job
-from simulator.load import Load
+from simulator.virtual.api_server import Writes
+from simulator.virtual.job_run import Load
 
 GPU = "nvidia.com/gpu"
 POLICIES = Policies(Fifo(), Pack(), Drf(), Easy(), Cheapest())

@@ -11,7 +11,7 @@ from policies.drf import Drf
 from policies.easy import Easy
 from policies.fifo import Fifo
 from policies.pack import Pack
-from simulator.remedies import a_scene, told, true
+from simulator.studies.remedies import a_scene, told, true
 
 REFUSALS = 2000
 POLICIES = Policies(Fifo(), Pack(), Drf(), Easy(), Cheapest())

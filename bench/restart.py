@@ -1,6 +1,7 @@
 """Whether a restart changes anything, and whether gangs start when they were told.
 
-A thousand histories of the one (simulator/restart.py), some of the other (simulator/starts.py).
+A thousand histories of the one (simulator/studies/restart.py), some of the other
+(simulator/studies/start_estimates.py).
 """
 
 import os
@@ -19,8 +20,8 @@ from policies.pack import Pack
 from policies.priority_age import PriorityAge
 from policies.shortest import Shortest
 from policies.youngest import Youngest
-from simulator.restart import Compared, Watched
-from simulator.starts import Figures, Foretold
+from simulator.studies.restart import Compared, Watched
+from simulator.studies.start_estimates import Figures, Foretold
 
 SEEDS = 1000
 TOLD_SEEDS = 12

@@ -14,8 +14,8 @@ import psutil
 from meters import on_plane
 
 from gangsched.api.names import POD_GROUP_LABEL
-from gangsched.kube.client import KubeClient
-from gangsched.kube.errors import Conflict
+from gangsched.kube.client.client import KubeClient
+from gangsched.kube.client.errors import Conflict
 from gangsched.local.nodes import NodeGroup
 from gangsched.local.plane import Options, Plane
 

@@ -19,9 +19,10 @@ from zlib import crc32
 
 from rich.progress import track
 
-from gangsched.core.model import Node, NodeName
+from gangsched.core.model.ids import NodeName
+from gangsched.core.model.nodes import Node
+from gangsched.core.model.queues import Preemption, Queue, Quota, Reclaim, Within
 from gangsched.core.policy import Policies
-from gangsched.core.queues import Preemption, Queue, Quota, Reclaim, Within
 from policies.cheapest import Cheapest
 from policies.conservative import Conservative
 from policies.drf import Drf
@@ -33,7 +34,7 @@ from policies.pack import Pack
 from policies.shortest import Shortest
 from policies.youngest import Youngest
 from simulator.jobs import Fate, Job
-from simulator.load import Load
+from simulator.virtual.job_run import Load
 
 GPU = "nvidia.com/gpu"
 DATA = Path(__file__).parents[2] / "shared" / "data"

@@ -15,9 +15,9 @@ import matplotlib.pyplot as plt
 import muri
 from rich.progress import Progress
 
-from simulator.results import figures
-from simulator.run import run as simulate
-from simulator.scenario import parse
+from simulator.experiments.results import figures
+from simulator.experiments.run import run as simulate
+from simulator.scenarios.scenario import parse
 
 PHILLY = Path(__file__).parents[2] / "shared" / "data" / "philly" / "philly.csv"
 SIZES = {"pods": {1: 97, 2: 2, 4: 1}, "gpus": {1: 93, 2: 2, 4: 2, 8: 3}}

@@ -3,33 +3,24 @@
 import sys
 from pathlib import Path
 
-from gangsched.core.cluster import Cluster
-from gangsched.core.mig import MODELS
-from gangsched.core.model import (
-    GPU,
-    NO_CONSTRAINTS,
-    Constraints,
-    Gang,
-    GangId,
-    Member,
-    Near,
-    Node,
-    NodeName,
-    PodNeeds,
-    Role,
-    Slices,
-    Waiting,
-)
-from gangsched.core.placement.advise import advise
+from gangsched.core.cluster.state import Cluster
+from gangsched.core.model.constraints import NO_CONSTRAINTS, Constraints, Near, Slices
+from gangsched.core.model.gangs import Gang, Member, Role, Waiting
+from gangsched.core.model.ids import GangId, NodeName
+from gangsched.core.model.mig_profiles import MODELS
+from gangsched.core.model.nodes import Node
+from gangsched.core.model.placement import Placement
+from gangsched.core.model.pods import GPU, PodNeeds
+from gangsched.core.model.refusal import Refusal
+from gangsched.core.model.topology import Fabric, Level, Topology
+from gangsched.core.placement.advice import advise
 from gangsched.core.placement.repartition import with_cut_gpus
-from gangsched.core.policy import Placement, Placer
-from gangsched.core.refusal import Refusal
+from gangsched.core.policy import Placer
 from gangsched.core.snapshot import Snapshot
-from gangsched.core.topology import Fabric, Level, Topology
 from policies.cpsat import Cpsat
 from policies.pack import Pack
 from policies.topology import Topology as TopologyPolicy
-from simulator.picture import Scene, draw, draw_gpus
+from simulator.report.cluster_picture import Scene, draw, draw_gpus
 
 TREE = Topology(
     "default", (Level("block", "block", Fabric.INFINIBAND), Level("rack", "rack", Fabric.NVLINK))

@@ -1,6 +1,6 @@
 """`python -m gangsched` is the `gangsched` command."""
 
-from gangsched.cli import main
+from gangsched.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -11,7 +11,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gangsched.core.bounds import EVALUATION_MIB, EVALUATION_S
-from gangsched.core.shown import shown
+from gangsched.core.model.text import shown
 
 _ERRORS_SHOWN = 8
 _LETTERS_OF_FIELD = 100

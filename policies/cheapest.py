@@ -2,14 +2,15 @@
 
 from dataclasses import dataclass
 
-from gangsched.core.policy import Placement, Request
-from gangsched.core.queueing.options import Prices
-from gangsched.core.queueing.victims import Search
+from gangsched.core.model.placement import Placement
+from gangsched.core.policy import Request
+from gangsched.core.preemption.victim_options import Prices
+from gangsched.core.preemption.victim_search import Search
 
 
 @dataclass(frozen=True, slots=True)
 class Cheapest:
-    """Stops what costs least; see `core/queueing/victims.py`.
+    """Stops what costs least; see `core/preemption/victim_search.py`.
 
     `restart_s` are seconds of all its GPUs that a stopped gang loses by starting again, `gang`
     GPU-seconds for each gang that is stopped, and `fairness` how much cheaper it is to stop gangs

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from gangsched.core.model import Waiting
-from gangsched.core.placement.cost import DEFAULT, Objective
+from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.placement import Placement
+from gangsched.core.model.refusal import Refusal
 from gangsched.core.placement.fragmentation import Typical, workload
-from gangsched.core.placement.optimise import Options, optimise
-from gangsched.core.policy import Placement
-from gangsched.core.refusal import Refusal
+from gangsched.core.placement.objectives import DEFAULT, Objective
+from gangsched.core.placement.optimal.optimise import Options, optimise
 from gangsched.core.snapshot import Snapshot
 
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gangsched.core.model import GPU, Waiting
-from gangsched.core.nodes import Ints
+from gangsched.core.cluster.node_table import Ints
+from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.placement import Placement
+from gangsched.core.model.pods import GPU
+from gangsched.core.model.refusal import Refusal
 from gangsched.core.placement.choosers import Bins, in_order, tightest
 from gangsched.core.placement.fill import fill
-from gangsched.core.policy import Placement
-from gangsched.core.refusal import Refusal
 from gangsched.core.snapshot import Snapshot
 
 

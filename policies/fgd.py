@@ -4,14 +4,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gangsched.core.cluster import Cluster
-from gangsched.core.model import GPU, PodNeeds, Waiting
-from gangsched.core.nodes import Ints
+from gangsched.core.cluster.node_table import Ints
+from gangsched.core.cluster.state import Cluster
+from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.placement import Placement
+from gangsched.core.model.pods import GPU, PodNeeds
+from gangsched.core.model.refusal import Refusal
 from gangsched.core.placement.choosers import Bins, fewest
 from gangsched.core.placement.fill import fill
 from gangsched.core.placement.fragmentation import Floats, Typical, growth, workload
-from gangsched.core.policy import Placement
-from gangsched.core.refusal import Refusal
 from gangsched.core.snapshot import Snapshot
 
 

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from gangsched.core.model import Waiting
+from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.placement import Placement
+from gangsched.core.model.refusal import Refusal
 from gangsched.core.placement.choosers import first
 from gangsched.core.placement.fill import fill
-from gangsched.core.policy import Placement
-from gangsched.core.refusal import Refusal
 from gangsched.core.snapshot import Snapshot
 
 

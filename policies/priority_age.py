@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gangsched.core.model import Waiting
+from gangsched.core.model.gangs import Waiting
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,12 @@ from zlib import crc32
 
 import numpy as np
 
-from gangsched.core.model import Waiting
-from gangsched.core.nodes import Ints
+from gangsched.core.cluster.node_table import Ints
+from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.placement import Placement
+from gangsched.core.model.refusal import Refusal
 from gangsched.core.placement.choosers import Bins
 from gangsched.core.placement.fill import fill
-from gangsched.core.policy import Placement
-from gangsched.core.refusal import Refusal
 from gangsched.core.snapshot import Snapshot
 
 

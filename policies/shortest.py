@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gangsched.core.model import GPU, Waiting, runtime_s
+from gangsched.core.model.gangs import Waiting, runtime_s
+from gangsched.core.model.pods import GPU
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from gangsched.core.model import Waiting
+from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.placement import Placement
+from gangsched.core.model.refusal import Refusal
 from gangsched.core.placement.choosers import fewest
-from gangsched.core.placement.descent import Style
 from gangsched.core.placement.fill import fill
-from gangsched.core.policy import Placement
-from gangsched.core.refusal import Refusal
+from gangsched.core.placement.tree_fill import Style
 from gangsched.core.snapshot import Snapshot
 
 

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from gangsched.core.policy import Placement, Request
-from gangsched.core.queueing.victims import Search
+from gangsched.core.model.placement import Placement
+from gangsched.core.policy import Request
+from gangsched.core.preemption.victim_search import Search
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,15 +10,15 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from gangsched.cli_options import Output
+from gangsched.cli.options import Output
+from gangsched.cli.output.printing import answer, new_table, put
+from gangsched.cli.output.printing import console as terminal
 from gangsched.config import ConfigError
-from gangsched.printing import answer, new_table, put
-from gangsched.printing import console as terminal
 
 if TYPE_CHECKING:
+    from simulator.experiments.tune import Tuned
     from simulator.report.page import Runs
-    from simulator.scenario import Scenario
-    from simulator.tune import Tuned
+    from simulator.scenarios.scenario import Scenario
 
 
 def simulate(
@@ -41,10 +41,10 @@ def simulate(
     output: Output = "table",
 ) -> None:
     """Run a scenario in virtual time and write its tables and a report."""
-    from simulator.checkers import ViolationError  # noqa: PLC0415
-    from simulator.notices import notices  # noqa: PLC0415 -- heavy
+    from simulator.experiments.notices import notices  # noqa: PLC0415 -- heavy
+    from simulator.experiments.sweep import tasks, variants, work  # noqa: PLC0415
+    from simulator.invariants.placement_checks import ViolationError  # noqa: PLC0415
     from simulator.report import page  # noqa: PLC0415
-    from simulator.sweep import tasks, variants, work  # noqa: PLC0415
     from simulator.traces import TraceError  # noqa: PLC0415
 
     console = terminal()
@@ -91,10 +91,10 @@ def tune(
     output: Output = "table",
 ) -> None:
     """Look for better settings on a trace's first weeks; report the gain on its last."""
-    from simulator.scenario import load  # noqa: PLC0415 -- heavy
+    from simulator.experiments.tune import Search  # noqa: PLC0415
+    from simulator.experiments.tune import parameter as read  # noqa: PLC0415
+    from simulator.scenarios.scenario import load  # noqa: PLC0415 -- heavy
     from simulator.traces import TraceError  # noqa: PLC0415
-    from simulator.tune import Search  # noqa: PLC0415
-    from simulator.tune import parameter as read  # noqa: PLC0415
 
     console = terminal()
     cores = processes or os.cpu_count() or 1
@@ -142,9 +142,9 @@ def _rehearse(
     console: Console, scenario: "Scenario", faster: float, folder: Path
 ) -> dict[str, Any]:
     """Run a scenario on KWOK, and return how alike the two worlds are and why they differ."""
-    from gangsched.replay import Replayed, replay  # noqa: PLC0415 -- heavy
-    from simulator.kwok import agreement, rehearse, start_delay_s  # noqa: PLC0415
-    from simulator.run import policies_of, run  # noqa: PLC0415
+    from gangsched.recording.replay import Replayed, replay  # noqa: PLC0415 -- heavy
+    from simulator.experiments.run import policies_of, run  # noqa: PLC0415
+    from simulator.kwok.rehearsal import agreement, rehearse, start_delay_s  # noqa: PLC0415
 
     seed, journal = scenario.seeds[0], folder / "kwok-journal.jsonl"
     with console.status("starting a control plane") as status:

@@ -2,15 +2,10 @@
 
 from dataclasses import dataclass, field
 
-from gangsched.core.model import (
-    MILLI,
-    NO_CONSTRAINTS,
-    Constraints,
-    Gang,
-    GangId,
-    PodNeeds,
-    Role,
-)
+from gangsched.core.model.constraints import NO_CONSTRAINTS, Constraints
+from gangsched.core.model.gangs import Gang, Role
+from gangsched.core.model.ids import GangId
+from gangsched.core.model.pods import MILLI, PodNeeds
 
 GPU = "nvidia.com/gpu"
 

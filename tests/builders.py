@@ -2,22 +2,14 @@
 
 import json
 
-from gangsched.core.engine import Engine, Limits
+from gangsched.core.engine.engine import Engine, Limits
 from gangsched.core.facts import GangSeen, NodeSeen, PodSeen
-from gangsched.core.model import (
-    Expression,
-    Gang,
-    GangId,
-    Node,
-    NodeName,
-    PodName,
-    PodNeeds,
-    PodUid,
-    Role,
-    Waiting,
-)
+from gangsched.core.model.gangs import Gang, Role, Waiting
+from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
+from gangsched.core.model.nodes import Node
+from gangsched.core.model.pods import Expression, PodNeeds
 from gangsched.core.orders import Order
-from gangsched.core.planner import make_plan
+from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import Policies
 from policies.fifo import Fifo
 from policies.pack import Pack

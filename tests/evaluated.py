@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 
-from gangsched.core.jobs.tree import Owned
-from gangsched.operators.evaluate import Answer, Request, answer
-from gangsched.operators.evaluators import Evaluators, UnusableError
+from gangsched.jobs.common.owned_objects import Owned
+from gangsched.operators.evaluation.pool import Evaluators, UnusableError
+from gangsched.operators.evaluation.program import Answer, Request, answer
 
 
 class Here(Evaluators):

@@ -3,11 +3,11 @@
 from mutations import Sample
 
 CORE = "gangsched/core"
-ENGINE = "tests/core/test_engine.py"
-OBSERVED = "tests/core/test_observed.py"
-QUEUES = "tests/core/test_queue_rules.py"
-PLACES = "tests/core/test_placement.py"
-ADVICE = "tests/core/test_advice.py"
+ENGINE = "tests/core/engine/test_engine.py"
+OBSERVED = "tests/core/engine/test_observed_pods.py"
+QUEUES = "tests/core/planning/test_queue_rules.py"
+PLACES = "tests/core/placement/test_placement.py"
+ADVICE = "tests/core/placement/test_advice.py"
 
 SAMPLES = (
     Sample(
@@ -107,14 +107,14 @@ SAMPLES = (
         f"{CORE}/timers.py",
         'if due_s is not None and due_s < self._known.get(gang, float("inf")):',
         "if due_s is not None and gang not in self._known:",
-        "tests/core/test_timers.py",
+        "tests/core/engine/test_timers.py",
     ),
     Sample(
         "timers: a gang whose moment was put off is forgotten",
         f"{CORE}/timers.py",
         "self.watch(gang)",
         "pass",
-        "tests/core/test_timers.py",
+        "tests/core/engine/test_timers.py",
     ),
     Sample(
         "quota tree: a queue may not use what it keeps for itself",
@@ -191,7 +191,7 @@ SAMPLES = (
         f"{CORE}/placement/descent.py",
         "room = np.clip(self.scope.spread[host] - self.members, 0, room)",
         "room = np.clip(self.scope.spread[host], 0, room)",
-        "tests/core/test_room_made.py",
+        "tests/core/engine/test_capacity_wait.py",
     ),
     Sample(
         "descent: slices are cut",

@@ -78,7 +78,7 @@ echo "9|late|eve|||Unknown|||||"
 """Programs that are not on this machine, and what answers in their place."""
 
 _WALKS = "tests/integration/test_walks.py::"
-_SIMULATE = "tests/sim/test_simulate.py::test_the_guide_of_the_page_works"
+_SIMULATE = "tests/simulator/test_simulate.py::test_the_guide_of_the_page_works"
 _DEPLOYED = "tests/integration/test_deployed.py::"
 RUNNERS = {
     ("README.md", ""): f"{_WALKS}readme",

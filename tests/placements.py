@@ -5,31 +5,18 @@ from dataclasses import dataclass, replace
 
 from builders import GPU
 
-from gangsched.core.accounts.tree import Tree
-from gangsched.core.accounts.usage import Usage
-from gangsched.core.cluster import Cluster
-from gangsched.core.model import (
-    Constraints,
-    Expression,
-    Gang,
-    GangId,
-    Member,
-    Near,
-    Node,
-    NodeName,
-    NodeTerm,
-    PodName,
-    PodNeeds,
-    Role,
-    Share,
-    Slices,
-    Spread,
-    Waiting,
-)
-from gangsched.core.queues import Queue
+from gangsched.core.cluster.state import Cluster
+from gangsched.core.model.constraints import Constraints, Near, Slices, Spread
+from gangsched.core.model.gangs import Gang, Member, Role, Waiting
+from gangsched.core.model.ids import GangId, NodeName, PodName
+from gangsched.core.model.nodes import Node
+from gangsched.core.model.pods import Expression, NodeTerm, PodNeeds, Share
+from gangsched.core.model.queues import Queue
+from gangsched.core.model.topology import Fabric, Level, Topology
+from gangsched.core.quota.queue_tree import Tree
+from gangsched.core.quota.usage import Usage
 from gangsched.core.snapshot import Snapshot
-from gangsched.core.topology import Fabric, Level, Topology
-from simulator.checkers import Running, Situation
+from simulator.invariants.placement_checks import Running, Situation
 
 TOPOLOGY = Topology(
     "default",

@@ -11,7 +11,7 @@ import typer
 import yaml
 from pages import PAGES, ROOT
 
-from gangsched.cli import app
+from gangsched.cli.main import app
 
 EXAMPLES = sorted((ROOT / "examples").rglob("*.yaml"))
 FILE = re.compile(

@@ -20,7 +20,7 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 FUNCTION_MAX = 70
 MODULE_MAX = 400
 # The engine is one state machine: cutting it would hide its drawing from its code.
-LARGE: dict[str, int] = {}
+LARGE: dict[str, int] = {"gangsched/kube/service.py": 410}  # it names every part that it starts
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
@@ -55,7 +55,7 @@ MAY_LOOK = {
     "steady.py": "it tells how long each run took",
     "fuzz/run.py": "it runs for as many minutes as it is told",
     "integration/test_predictions.py": "its jobs come by the clock of its day",
-    "sim/test_chaos_parts.py": "a clock that is off is what it tests",
+    "simulator/test_chaos_parts.py": "a clock that is off is what it tests",
 }
 
 

@@ -7,8 +7,10 @@ from typing import Any
 from pydantic import BaseModel
 
 from gangsched.api import names
-from gangsched.api.jobset import JobSetSpec
-from gangsched.api.katib import ExperimentSpec, TrialSpec
+from gangsched.api.jobs.jobset import JobSetSpec
+from gangsched.api.jobs.katib import ExperimentSpec, TrialSpec
+from gangsched.api.jobs.trainer import RuntimeSpec, TrainJobSpec
+from gangsched.api.jobs.trainingjobs import SPECS
 from gangsched.api.podgroup import (
     CoschedulingSpec,
     KaiSpec,
@@ -18,8 +20,6 @@ from gangsched.api.podgroup import (
 )
 from gangsched.api.queue import QueueSpec, QueueStatus, ReservationSpec, ReservationStatus
 from gangsched.api.topology import TopologySpec, TopologyStatus
-from gangsched.api.trainer import RuntimeSpec, TrainJobSpec
-from gangsched.api.trainingjobs import SPECS
 
 Schema = dict[str, Any]
 

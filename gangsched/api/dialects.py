@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from gangsched.api import names
-from gangsched.core.numbers import WHOLE_MAX, whole
-from gangsched.core.shown import shown
+from gangsched.core.model.text import WHOLE_MAX, shown, whole
 
 Fields = dict[str, Any]
 Claim = tuple[str, Any, str]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 
 from gangsched.api import dialects, names
-from gangsched.core.shown import shown
+from gangsched.core.model.text import shown
 
 REASON = "UnknownKey"
 

@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from gangsched.api.base import ApiModel, Condition
-from gangsched.core.topology import HOST, HOST_LABEL, Fabric, Level, Topology
+from gangsched.core.model.topology import HOST, HOST_LABEL, Fabric, Level, Topology
 
 FabricName = Literal["nvlink", "infiniband", "roce", "ethernet"]
 

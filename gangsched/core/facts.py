@@ -5,20 +5,13 @@ Facts may come late, twice or out of order; the engine folds each in constant ti
 
 from dataclasses import dataclass
 
-from gangsched.core.model import (
-    NO_CONSTRAINTS,
-    Constraints,
-    Gang,
-    GangId,
-    Node,
-    NodeName,
-    PodName,
-    PodNeeds,
-    PodUid,
-    Requests,
-)
-from gangsched.core.queues import Booking, Queue, QuotaKey
-from gangsched.core.topology import Topology
+from gangsched.core.model.constraints import NO_CONSTRAINTS, Constraints
+from gangsched.core.model.gangs import Gang
+from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
+from gangsched.core.model.nodes import Node
+from gangsched.core.model.pods import PodNeeds, Requests
+from gangsched.core.model.queues import Booking, Queue, QuotaKey
+from gangsched.core.model.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)

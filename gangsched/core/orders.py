@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from gangsched.core.model import GangId, Layout, NodeName, PodName, PodUid
-from gangsched.core.refusal import Refusal
+from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
+from gangsched.core.model.nodes import Layout
+from gangsched.core.model.refusal import Refusal
 
 Assignments = tuple[tuple[PodName, NodeName], ...]
 

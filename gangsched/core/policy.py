@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar, Protocol
 
-from gangsched.core.accounts.usage import Usage
-from gangsched.core.model import GangId, Layout, NodeName, PodName, Requests, Waiting
-from gangsched.core.queues import Amounts, Queue
-from gangsched.core.refusal import Refusal
+from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.ids import GangId
+from gangsched.core.model.placement import Placement
+from gangsched.core.model.queues import Amounts, Queue
+from gangsched.core.model.refusal import Refusal
+from gangsched.core.quota.usage import Usage
 from gangsched.core.snapshot import Running, Snapshot
 
 
@@ -23,60 +25,6 @@ class PolicyError(Exception):
         super().__init__(f"{gang}: {problem}")
         self.gang = gang
         self.problem = problem
-
-
-class Proof(StrEnum):
-    """How good an answer is known to be."""
-
-    PROVED = "proved"
-    GAP = "gap"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class Repartition:
-    """Idle GPUs of a node to be cut anew: the layout every GPU of the node shall have.
-
-    `held` are the resources of the GPUs that change, as the node offers them until it happens;
-    `gained` is what it will offer beyond the present.
-    """
-
-    node: NodeName
-    layouts: tuple[Layout, ...]
-    held: Requests
-    gained: Requests
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """Where the members of one gang go.
-
-    `devices` names GPUs for members that share one, where the policy cares which.
-    `evicts` are gangs to stop first: the room they free belongs to this one.
-    `spent` are the deterministic seconds a solver took; zero means that counting alone decided.
-    `repartitions` must have happened before the members on those nodes can be bound. `proof` says
-    whether no better placement exists by the placer's objectives; with GAP, `cost` is what was
-    reached and `bound` what no placement can be below.
-    """
-
-    nodes: tuple[tuple[PodName, NodeName], ...]
-    devices: tuple[tuple[PodName, tuple[int, ...]], ...] = ()
-    repartitions: tuple[Repartition, ...] = ()
-    evicts: tuple["Eviction", ...] = ()
-    gpu_kind: str = ""
-    proof: Proof = Proof.UNKNOWN
-    cost: tuple[int, ...] = ()
-    bound: tuple[int, ...] = ()
-    spent: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Eviction:
-    """A running gang to stop, or the surplus members it shall give back (`pods`)."""
-
-    gang: GangId
-    pods: tuple[PodName, ...] = ()
-    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ is the watcher's to know: the event loop in the scheduler, nobody in a simulatio
 
 from dataclasses import dataclass
 
-from gangsched.core.model import GangId
+from gangsched.core.model.ids import GangId
 
 
 class StoppedError(Exception):

@@ -5,25 +5,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 
-from gangsched.core.accounts.tree import Tree
-from gangsched.core.accounts.usage import Usage
-from gangsched.core.cluster import Cluster
-from gangsched.core.devices import Devices
-from gangsched.core.model import (
-    NO_CONSTRAINTS,
-    Alike,
-    Constraints,
-    Gang,
-    GangId,
-    Near,
-    NodeName,
-    PodName,
-    PodNeeds,
-    Waiting,
-)
+from gangsched.core.cluster.gpu_sharing import Devices
+from gangsched.core.cluster.state import Cluster
+from gangsched.core.model.constraints import NO_CONSTRAINTS, Constraints, Near
+from gangsched.core.model.gangs import Alike, Gang, Waiting
+from gangsched.core.model.ids import GangId, NodeName, PodName
+from gangsched.core.model.pods import PodNeeds
+from gangsched.core.model.queues import Amounts, Booking, Kinds, QuotaKey
+from gangsched.core.model.runtime import Estimate
 from gangsched.core.progress import Progress
-from gangsched.core.queues import Amounts, Booking, Kinds, QuotaKey
-from gangsched.core.runtime import Estimate
+from gangsched.core.quota.queue_tree import Tree
+from gangsched.core.quota.usage import Usage
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,9 @@ from aiohttp.typedefs import Middleware
 from gangsched.api import names
 from gangsched.core import facts as f
 from gangsched.core import orders as o
-from gangsched.core.model import GangId, NodeName, PodName, PodUid
-from gangsched.kube.receivers import OUR_MARK
-from gangsched.kube.scheduler import Scheduler
+from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
+from gangsched.kube.informers.pods import OUR_MARK
+from gangsched.kube.service import Scheduler
 
 log = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ from typing import Any
 import yaml
 
 from gangsched.api import names
-from gangsched.kube.client import APPLY, KubeClient
-from gangsched.kube.errors import Conflict, NotFound, Unavailable
-from gangsched.kube.users import policies_served
+from gangsched.kube.client.client import APPLY, KubeClient
+from gangsched.kube.client.errors import Conflict, NotFound, Unavailable
+from gangsched.kube.decoding.users import policies_served
 from gangsched.local.commands import ALIASES, SCHEDULER
 from gangsched.local.nodes import NodeFile
 from gangsched.shipped import shipped

@@ -17,14 +17,22 @@ from typing import Any, TypeVar
 import msgspec
 from prometheus_client import Gauge
 
-from gangsched.core.jobs import experiment, jobset, trainjob, trial
-from gangsched.core.jobs.kinds import FRAMEWORKS
-from gangsched.kube.client import KubeClient
-from gangsched.kube.errors import Forbidden, KubeError, NotFound
-from gangsched.kube.kept import Kept
-from gangsched.kube.paths import named
-from gangsched.kube.watch import Watch
-from gangsched.operators.neighbours import LEASES, Deployment, Lease, Neighbours, Sighting
+from gangsched.jobs.jobset import reconcile as jobset
+from gangsched.jobs.katib import experiment, trial
+from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
+from gangsched.jobs.trainer import reconcile as trainjob
+from gangsched.kube.client.client import KubeClient
+from gangsched.kube.client.errors import Forbidden, KubeError, NotFound
+from gangsched.kube.client.paths import named
+from gangsched.kube.client.watch import Watch
+from gangsched.kube.stored.config_map import Kept
+from gangsched.operators.conflicting_operators import (
+    LEASES,
+    Deployment,
+    Lease,
+    Neighbours,
+    Sighting,
+)
 
 log = logging.getLogger(__name__)
 

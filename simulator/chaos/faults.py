@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from gangsched.kube.client import KubeClient
-from gangsched.kube.errors import KubeError
+from gangsched.kube.client.client import KubeClient
+from gangsched.kube.client.errors import KubeError
 from gangsched.local.processes import Programs
 from simulator.chaos.gangs import surely
 from simulator.chaos.plan import FAIR, Fault

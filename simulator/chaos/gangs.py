@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from gangsched.api.names import POD_GROUP_LABEL
-from gangsched.kube.client import KubeClient
-from gangsched.kube.errors import Conflict, KubeError, NotFound
+from gangsched.kube.client.client import KubeClient
+from gangsched.kube.client.errors import Conflict, KubeError, NotFound
 from simulator.chaos.plan import Gang
 
 JOBS = "/apis/kubeflow.org/v1/namespaces/{}/pytorchjobs"

@@ -17,9 +17,9 @@ import msgspec
 
 from gangsched.api import names
 from gangsched.api.names import POD_GROUP_LABEL
-from gangsched.kube.client import KubeClient
-from gangsched.kube.errors import KubeError
-from gangsched.kube.watch import Watch
+from gangsched.kube.client.client import KubeClient
+from gangsched.kube.client.errors import KubeError
+from gangsched.kube.client.watch import Watch
 from simulator.chaos.faults import Faults
 from simulator.chaos.gangs import GROUPS, PODS, Users
 from simulator.chaos.plan import SCHEDULERS, Plan

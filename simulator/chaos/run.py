@@ -20,9 +20,9 @@ from typing import Any
 
 import msgspec
 
-from gangsched.kube.client import KubeClient
-from gangsched.kube.errors import KubeError, NotFound
-from gangsched.kube.watch import Watch
+from gangsched.kube.client.client import KubeClient
+from gangsched.kube.client.errors import KubeError, NotFound
+from gangsched.kube.client.watch import Watch
 from gangsched.local import components
 from gangsched.local.bootstrap import bootstrap
 from gangsched.local.network import free_ports

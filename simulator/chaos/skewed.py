@@ -29,6 +29,6 @@ def skew(file: Path) -> None:
 
 if __name__ == "__main__":
     skew(Path(sys.argv.pop(1)))
-    from gangsched.cli import app
+    from gangsched.cli.main import app
 
     app()

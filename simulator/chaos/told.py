@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
+from gangsched.api.timestamps import stamp
 from gangsched.core.facts import PastSeen
-from gangsched.kube import past
-from gangsched.kube.quantities import seconds
-from gangsched.kube.stamps import stamp
+from gangsched.kube.decoding.quantities import seconds
+from gangsched.kube.stored import gang_history
 
 View = dict[str, Any]
 """What is compared of one object; each key is the words for it in a sentence."""
@@ -79,7 +79,7 @@ def past_view(text: str, now_s: float) -> dict[str, View]:
 
     """
     found: dict[str, View] = {}
-    for one in past.read(text or "{}"):
+    for one in gang_history.read(text or "{}"):
         if isinstance(one, PastSeen):
             view = _past(one, now_s)
             if view != _past(PastSeen(one.gang, one.since_s, one.declared), now_s):
@@ -91,7 +91,7 @@ def ends_within(text: str, from_s: float, until_s: float) -> bool:
     """Tell whether a back-off or an exclusion of what is kept ends in a span of time."""
     limits = (
         at_s
-        for one in past.read(text or "{}")
+        for one in gang_history.read(text or "{}")
         if isinstance(one, PastSeen)
         for at_s in (one.not_before_s, one.most_until_s, *(until_s for _, until_s in one.avoid))
     )

@@ -8,17 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any
 from zlib import crc32
 
-from gangsched.core.jobs.model import GroupView, Observed
-from gangsched.core.jobs.reconcile import reconcile
-from gangsched.core.jobs.step import Clock
-from gangsched.core.jobs.tree import Owned
-from gangsched.operators import jobset, trainjob
-from gangsched.operators.evaluators import Evaluators
-from gangsched.operators.owner import OwnerKind
-from gangsched.operators.parse import InvalidJobError, parse
-from gangsched.operators.precheck import NotYetError
-from gangsched.operators.runtimes import Runtimes
-from gangsched.operators.search import experiment, trial
+from gangsched.jobs.common.clock import Clock
+from gangsched.jobs.common.model import GroupView, Observed
+from gangsched.jobs.common.owned_objects import Owned
+from gangsched.jobs.kubeflow.reconcile import reconcile
+from gangsched.operators.evaluation.pool import Evaluators
+from gangsched.operators.job_kind import InvalidJobError, NotYetError, OwnerKind
+from gangsched.operators.kinds import experiment, jobset, trainjob, trial
+from gangsched.operators.kinds.training_job import parse
+from gangsched.operators.runtime_watch import Runtimes
 from simulator.hostile.jobs import FRAMEWORKS, LOGS, MESSAGE
 from simulator.hostile.templates import Json
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 
 from gangsched.api import names
-from gangsched.core.model import GangId
+from gangsched.core.model.ids import GangId
 from simulator.hostile.objects import NAMESPACE, VICTIM
 from simulator.hostile.templates import GPU, NODES, Json
 from simulator.hostile.truth import GPU_MIB, ROOM

@@ -14,7 +14,7 @@ Histories are plain JSON, so that one that went wrong can be said again. A step 
 
 from typing import Any
 
-from gangsched.operators.evaluators import Evaluators
+from gangsched.operators.evaluation.pool import Evaluators
 from simulator.hostile import verdict
 from simulator.hostile.objects import NAMESPACE, made, retouched
 from simulator.hostile.victim import CYCLES_MAX, Victim, end

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gangsched.api import names
-from gangsched.kube.client import KubeClient
-from gangsched.kube.errors import KubeError
-from gangsched.operators.objects import collection
+from gangsched.kube.client.client import KubeClient
+from gangsched.kube.client.errors import KubeError
+from gangsched.operators.api_objects import collection
 from simulator.hostile.objects import NAMESPACE, OFTEN, SCALES, made, retouched
 from simulator.hostile.templates import Json
 

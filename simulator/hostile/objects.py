@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gangsched.api import dialects, names
-from gangsched.kube import foreign
-from gangsched.kube.membership import JOB, RAY, STATEFUL
-from gangsched.kube.owners import OWNERS
+from gangsched.kube.decoding.external import groups as foreign
+from gangsched.kube.decoding.external.owners import OWNERS
+from gangsched.kube.decoding.membership import JOB, RAY, STATEFUL
 from simulator.hostile import jobs
 from simulator.hostile.templates import (
     ABSURD,

@@ -3,8 +3,8 @@
 import logging
 from collections.abc import Iterator
 
-from gangsched.core.engine import Engine
-from gangsched.core.model import NodeName
+from gangsched.core.engine.engine import Engine
+from gangsched.core.model.ids import NodeName
 from simulator.hostile.declared import LIMIT_NODES
 from simulator.hostile.objects import NAMESPACE, VICTIM
 from simulator.hostile.templates import GPU, NODES

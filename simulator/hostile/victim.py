@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from gangsched.api import names
-from gangsched.core.model import GangId
+from gangsched.core.model.ids import GangId
 from simulator.hostile import verdict
 from simulator.hostile.declared import CONTAINER, namespace
 from simulator.hostile.objects import VICTIM

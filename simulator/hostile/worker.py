@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from gangsched.operators.evaluators import Evaluators
+from gangsched.operators.evaluation.pool import Evaluators
 
 MIB = 2**20
 ADDRESSES_MAX = 4 * 2**30

@@ -13,16 +13,18 @@ from gangsched.api import names
 from gangsched.config import SchedulerConfig
 from gangsched.core import facts as f
 from gangsched.core import orders as o
-from gangsched.core.forecast import Effort, forecast
-from gangsched.core.model import GangId, PodUid
-from gangsched.core.planner import make_plan
+from gangsched.core.model.ids import GangId, PodUid
+from gangsched.core.planning.forecast import Effort, forecast
+from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import PolicyError
 from gangsched.core.snapshot import Asked
-from gangsched.kube import declarations, receivers
-from gangsched.kube.counsel import Counsel
-from gangsched.kube.scheduler import Scheduler
+from gangsched.kube.background.advisor import Counsel
+from gangsched.kube.informers import cluster_config, podgroups, pods
+from gangsched.kube.informers.base import Receiver
+from gangsched.kube.informers.nodes import Nodes
+from gangsched.kube.service import Scheduler
 from gangsched.metrics import Metrics
-from gangsched.operators.evaluators import Evaluators
+from gangsched.operators.evaluation.pool import Evaluators
 from gangsched.plugins import load_policies
 from simulator.hostile import jobs, verdict
 from simulator.hostile.controllers import Controllers
@@ -117,14 +119,14 @@ class World:
         made.clock_s = self.now_s
         made.engine.beyond_is_judged = False
         self._counsel = Counsel(client, self._config, self._policies)
-        self._readers: dict[str, receivers.Receiver] = {
-            "PriorityClass": declarations.PriorityClasses(made),
-            "Namespace": declarations.Namespaces(made),
-            "Topology": declarations.Topologies(made),
+        self._readers: dict[str, Receiver] = {
+            "PriorityClass": cluster_config.PriorityClasses(made),
+            "Namespace": cluster_config.Namespaces(made),
+            "Topology": cluster_config.Topologies(made),
             "Queue": made.queues,
-            "Node": receivers.Nodes(made),
-            "Pod": receivers.PodsSeen(made),
-            _POD_GROUP: receivers.PodGroups(made),
+            "Node": Nodes(made),
+            "Pod": pods.PodsSeen(made),
+            _POD_GROUP: podgroups.PodGroups(made),
         }
         theirs = (*made.owners.groups, *made.owners.receivers)
         self._readers |= {one.kind: one for one in theirs}
@@ -143,7 +145,7 @@ class World:
         self.scheduler.ready.set()
         self.settle()
 
-    def _reader(self, document: Json) -> receivers.Receiver | None:
+    def _reader(self, document: Json) -> Receiver | None:
         if document["kind"] == "Pod":
             return self._readers["Pod"]
         return self._readers.get(f"{document['kind']}.{document['apiVersion']}")

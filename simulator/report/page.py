@@ -13,10 +13,10 @@ from scipy import stats
 
 from gangsched import __version__
 from gangsched.config import PolicyConfig
-from simulator.notices import named
+from simulator.experiments.notices import named
+from simulator.experiments.task import Task
 from simulator.report import figures
-from simulator.scenario import Scenario
-from simulator.sweep import Task
+from simulator.scenarios.scenario import Scenario
 
 Figures = dict[str, float]
 

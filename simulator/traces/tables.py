@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from gangsched.core.model import Expression, PodNeeds, Share
+from gangsched.core.model.pods import Expression, PodNeeds, Share
 from simulator.jobs import GPU, Job
 from simulator.traces.rows import Left, Row, TraceError, each, table
 from simulator.traces.shapes import job, named

@@ -11,37 +11,31 @@ from waiting import patience_s
 
 from gangsched.core import bounds
 from gangsched.core import facts as f
-from gangsched.core.cluster import Cluster
-from gangsched.core.devices import Shared
-from gangsched.core.engine import Engine, State
-from gangsched.core.filters import clash
-from gangsched.core.gangs import GangState
-from gangsched.core.model import (
-    Constraints,
-    Expression,
-    Gang,
-    GangId,
-    Near,
-    Node,
-    NodeName,
-    PodNeeds,
-    Role,
-    Share,
-    Slices,
-)
-from gangsched.core.nodes import Mask
-from gangsched.core.placement import fill, patterns
-from gangsched.core.placement.cost import DEFAULT
+from gangsched.core.cluster.gpu_sharing import Shared
+from gangsched.core.cluster.node_filters import clash
+from gangsched.core.cluster.node_table import Mask
+from gangsched.core.cluster.state import Cluster
+from gangsched.core.cluster.topology_tree import Tree
+from gangsched.core.engine.engine import Engine, State
+from gangsched.core.engine.gangs.gang_views import GangState
+from gangsched.core.model.constraints import Constraints, Near, Slices
+from gangsched.core.model.gangs import Gang, Role
+from gangsched.core.model.ids import GangId, NodeName
+from gangsched.core.model.nodes import Node
+from gangsched.core.model.pods import Expression, PodNeeds, Share
+from gangsched.core.model.refusal import Reason, Refusal
+from gangsched.core.model.topology import Level, Topology
+from gangsched.core.placement import fill
+from gangsched.core.placement.constraints import resolve
 from gangsched.core.placement.demand import kinds_of
-from gangsched.core.placement.optimise import Options, optimise
-from gangsched.core.placement.patterns import PATTERNS_MAX, TooLargeError, maximal
-from gangsched.core.placement.relax import relaxations
-from gangsched.core.placement.scope import resolve
-from gangsched.core.planner import make_plan
+from gangsched.core.placement.objectives import DEFAULT
+from gangsched.core.placement.optimal import patterns
+from gangsched.core.placement.optimal.optimise import Options, optimise
+from gangsched.core.placement.optimal.patterns import PATTERNS_MAX, TooLargeError, maximal
+from gangsched.core.placement.relaxations import relaxations
+from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import PolicyError
-from gangsched.core.refusal import Reason, Refusal
 from gangsched.core.snapshot import Asked
-from gangsched.core.topology import Level, Topology, Tree
 
 N = NodeName("n")
 HUGE = bounds.AMOUNT.most
@@ -64,10 +58,10 @@ _MANY_KINDS = """
 from tests.core.test_sizes import of_kinds
 from builders import an_engine, node
 from gangsched.core import facts as f
-from gangsched.core.model import Near, Constraints
-from gangsched.core.planner import make_plan
+from gangsched.core.model.constraints import Near, Constraints
+from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import Policies
-from gangsched.core.topology import Level, Topology
+from gangsched.core.model.topology import Level, Topology
 from policies.cpsat import Cpsat
 from policies.fifo import Fifo
 
@@ -126,7 +120,9 @@ def test_a_gang_of_too_many_kinds_is_told_so_and_others_start():
 
 
 def test_a_gang_of_too_many_pods_is_told_so(monkeypatch):
-    monkeypatch.setattr("gangsched.core.missing.PODS_OF_GANG", bounds.PODS_OF_GANG._replace(most=2))
+    monkeypatch.setattr(
+        "gangsched.core.engine.gangs.incomplete.PODS_OF_GANG", bounds.PODS_OF_GANG._replace(most=2)
+    )
     engine = an_engine(node("n"))
     engine.observe(f.GangSeen(gang("a", 3)), 0.0)
     for index in range(3):

@@ -5,10 +5,10 @@ from typing import Any
 
 from annotations import ASKED, LABELS, OF_PODS
 
-from gangsched.core.jobs.jobset_parts import EXCLUSIVE
-from gangsched.core.jobs.kinds import FRAMEWORKS
-from gangsched.kube import foreign
-from gangsched.kube.owners import OWNERS
+from gangsched.jobs.jobset.objects import EXCLUSIVE
+from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
+from gangsched.kube.decoding.external import groups
+from gangsched.kube.decoding.external.owners import OWNERS
 
 Json = dict[str, Any]
 
@@ -234,7 +234,7 @@ FOREIGN = {
         }
         for said in ASKED
     )
-    for kind in (*foreign.KINDS, *OWNERS)
+    for kind in (*groups.KINDS, *OWNERS)
 }
 
 

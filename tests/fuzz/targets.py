@@ -18,26 +18,30 @@ from evaluated import Here
 from trace_texts import GAVEL, TABLES, THROUGHPUTS
 
 from gangsched.config import ConfigError, SchedulerConfig
-from gangsched.core.accounts.estimate import History
-from gangsched.core.jobs.kinds import FRAMEWORKS
-from gangsched.core.jobs.model import Observed
-from gangsched.core.jobs.reconcile import reconcile
-from gangsched.core.jobs.step import Clock
-from gangsched.core.jobs.tree import Owned
-from gangsched.core.planner import make_plan
+from gangsched.core.planning.planner import make_plan
+from gangsched.core.quota.runtime_history import History
 from gangsched.extender.server import Extender, _bind_args, _filter_args
-from gangsched.kube import declarations, foreign, foreign_seen, receivers
-from gangsched.kube.owners import OWNERS
-from gangsched.kube.quantities import DecodeError
-from gangsched.kube.scheduler import Scheduler
+from gangsched.jobs.common.clock import Clock
+from gangsched.jobs.common.model import Observed
+from gangsched.jobs.common.owned_objects import Owned
+from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
+from gangsched.jobs.kubeflow.reconcile import reconcile
+from gangsched.kube.decoding.external import groups
+from gangsched.kube.decoding.external.owners import OWNERS
+from gangsched.kube.decoding.quantities import DecodeError
+from gangsched.kube.informers import cluster_config, external_owners, podgroups, pods
+from gangsched.kube.informers.base import Receiver
+from gangsched.kube.informers.nodes import Nodes
+from gangsched.kube.service import Scheduler
 from gangsched.metrics import Metrics
-from gangsched.operators import jobset, trainjob
-from gangsched.operators.expressions import ExpressionError
-from gangsched.operators.parse import GANG_RESTARTS, InvalidJobError, parse
-from gangsched.operators.runtimes import Runtimes, label_of
-from gangsched.operators.search import collect, ends, experiment, trial
+from gangsched.operators.job_kind import InvalidJobError
+from gangsched.operators.kinds import experiment, jobset, trainjob, trial
+from gangsched.operators.kinds.training_job import GANG_RESTARTS, parse
+from gangsched.operators.runtime_watch import Runtimes, label_of
+from gangsched.operators.search import job_outcome, metrics_collector
+from gangsched.operators.search.expressions import ExpressionError
 from gangsched.plugins import load_policies
-from simulator.scenario import load
+from simulator.scenarios.scenario import load
 from simulator.traces import TraceError, read
 
 ROOT = Path(__file__).parents[2]
@@ -54,33 +58,33 @@ class Cluster:
         self.scheduler = Scheduler(None, config, self._policies, Metrics(), look_only=True)  # type: ignore[arg-type]
         self.scheduler.binding = Extender(self.scheduler, 1.0)
         made = self.scheduler
-        self.readers: dict[str, receivers.Receiver] = {
-            "Node": receivers.Nodes(made),
-            "Pod": receivers.PodsSeen(made),
-            "PodGroup": receivers.PodGroups(made),
+        self.readers: dict[str, Receiver] = {
+            "Node": Nodes(made),
+            "Pod": pods.PodsSeen(made),
+            "PodGroup": podgroups.PodGroups(made),
             "Queue": made.queues,
-            "Topology": declarations.Topologies(made),
-            "Reservation": declarations.Reservations(made),
-            "PriorityClass": declarations.PriorityClasses(made),
-            "Namespace": declarations.Namespaces(made),
+            "Topology": cluster_config.Topologies(made),
+            "Reservation": cluster_config.Reservations(made),
+            "PriorityClass": cluster_config.PriorityClasses(made),
+            "Namespace": cluster_config.Namespaces(made),
             "Workload": made.workloads,
         }
         owners = made.owners
-        self.others = dict(zip(foreign.KINDS, owners.groups, strict=True))
+        self.others = dict(zip(groups.KINDS, owners.groups, strict=True))
         self.others |= dict(zip(OWNERS, owners.receivers, strict=True))
         for name, documents in SEEN.items():
             for document in documents:
                 self.readers[name].seen(json.dumps(document).encode())
         self._count = 0
 
-    def hear(self, reader: receivers.Receiver, raw: bytes) -> None:
+    def hear(self, reader: Receiver, raw: bytes) -> None:
         """Hear of an object, as a watch tells it."""
         uid = msgspec.json.decode(raw)["metadata"]["uid"]
         try:
             reader.take(raw)
         except DecodeError as error:
             reader.malformed(raw, str(error))
-        if isinstance(reader, foreign_seen.PodOwners):
+        if isinstance(reader, external_owners.PodOwners):
             for gang in list(reader._known):
                 reader.named(gang)
         self._count += 1
@@ -148,11 +152,11 @@ def _trial(raw: bytes) -> None:
     try:
         spec = trial.checked(Owned(body, {}))
         job = {**spec["runSpec"], "metadata": meta("t"), "status": ENDED}
-        ended = ends.ended(spec, job)
-        series = collect.read("loss=0.5\nloss=0.1", ["loss"], trial.filters(spec))
+        ended = job_outcome.ended(spec, job)
+        series = metrics_collector.read("loss=0.5\nloss=0.1", ["loss"], trial.filters(spec))
         owned = Owned(body, {(job["kind"], "t"): job}, {"ended": ended, "series": series})
         trial.kind(Here()).step(owned, CLOCK)
-    except (InvalidJobError, ExpressionError, ends.ConditionError):
+    except (InvalidJobError, ExpressionError, job_outcome.ConditionError):
         return
 
 

@@ -10,14 +10,15 @@ from pathlib import Path
 
 from golden import DATA, plain
 
-from gangsched.audit import Trail
 from gangsched.config import load_config
 from gangsched.core import orders as o
-from gangsched.core.engine import Engine
-from gangsched.core.planner import Plan, make_plan
+from gangsched.core.engine.engine import Engine
+from gangsched.core.planning.planner import Plan, make_plan
 from gangsched.core.policy import Policies, PolicyError
 from gangsched.core.snapshot import Snapshot
-from gangsched.journal import (
+from gangsched.plugins import load_policies
+from gangsched.recording.audit_log import Trail
+from gangsched.recording.journal import (
     Entry,
     Journal,
     JournalledEngine,
@@ -25,7 +26,6 @@ from gangsched.journal import (
     entries,
     fact_of,
 )
-from gangsched.plugins import load_policies
 
 OTHERS = {
     "order": "shortest",

@@ -1,8 +1,8 @@
 """Histories that golden journals are recorded from: by seed, with every fact there is.
 
-Jobs of `simulator.load` come to queues that change, on nodes that fail; beside them come gangs
-whose pods come first, late or by other names, that share GPUs or ask for MIG slices, and pods of
-others. The scheduler is restarted twice.
+Jobs of `simulator.virtual.job_run` come to queues that change, on nodes that fail; beside them come
+gangs whose pods come first, late or by other names, that share GPUs or ask for MIG slices, and pods
+of others. The scheduler is restarted twice.
 """
 
 import random
@@ -11,33 +11,21 @@ from typing import IO
 
 from gangsched.core import facts as f
 from gangsched.core import orders as o
-from gangsched.core.mig import offers
-from gangsched.core.model import (
-    GPU,
-    Constraints,
-    Gang,
-    GangId,
-    Near,
-    Node,
-    NodeName,
-    PodName,
-    PodNeeds,
-    PodUid,
-    Role,
-    Share,
-    Slices,
-    Taint,
-    Toleration,
-)
-from gangsched.core.planner import make_plan
+from gangsched.core.model.constraints import Constraints, Near, Slices
+from gangsched.core.model.gangs import Gang, Role
+from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
+from gangsched.core.model.mig_profiles import offers
+from gangsched.core.model.nodes import Node
+from gangsched.core.model.pods import GPU, PodNeeds, Share, Taint, Toleration
+from gangsched.core.model.queues import Booking, GpuBudget, Queue, Stop
+from gangsched.core.model.topology import Fabric, Level, Topology
+from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import Policies, PolicyError
-from gangsched.core.queues import Booking, GpuBudget, Queue, Stop
-from gangsched.core.topology import Fabric, Level, Topology
-from gangsched.journal import Journal, JournalledEngine
-from simulator.apiserver import ApiServer
-from simulator.calls import CalledLoad
-from simulator.histories import a_tree, jobs
+from gangsched.recording.journal import Journal, JournalledEngine
 from simulator.jobs import Job
+from simulator.scenarios.histories import a_tree, jobs
+from simulator.virtual.api_calls import CalledLoad
+from simulator.virtual.api_server import ApiServer
 
 UNTIL_S = 420.0
 _SLICE = "nvidia.com/mig-1g.5gb"

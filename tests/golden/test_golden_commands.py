@@ -16,8 +16,9 @@ from pyarrow import parquet
 from rich.console import Console
 from typer.testing import CliRunner
 
-from gangsched import cli, doctor, printing, tables
-from gangsched.journal import recall
+from gangsched.cli import doctor, main
+from gangsched.cli.output import printing, tables
+from gangsched.recording.journal import recall
 
 JOURNAL = str(path_of("simple"))
 SETTINGS = str(DATA / "settings.yaml")
@@ -28,9 +29,9 @@ LOOK = ("--snapshot", JOURNAL, "--config", SETTINGS)
 @pytest.fixture(scope="module")
 def app():
     """Return the commands with those that are found by entry points."""
-    if not any(one.name == "tune" for one in cli.app.registered_commands):
-        cli.add_found()
-    return cli.app
+    if not any(one.name == "tune" for one in main.app.registered_commands):
+        main.add_found()
+    return main.app
 
 
 def invoked(app, *words: str) -> str:

@@ -4,7 +4,7 @@ from golden import agrees
 from histories import history
 from prometheus_client.exposition import generate_latest
 
-from gangsched.kube.gauges import refresh
+from gangsched.kube.status.gauges import refresh
 from gangsched.metrics import Metrics
 
 WORK = {

@@ -13,19 +13,22 @@ from builders import an_engine, gang, needs, node, plan, pod, templated
 from golden import agrees
 from waiting import until_async
 
+from gangsched.api import timestamps
 from gangsched.core import facts as f
-from gangsched.core.forecast import Prediction
-from gangsched.core.model import GangId, NodeName, PodName
+from gangsched.core.model.ids import GangId, NodeName, PodName
+from gangsched.core.model.queues import Booking, GpuBudget, Queue, Quota
+from gangsched.core.model.refusal import NearMiss, Reason, Refusal, Remedy
+from gangsched.core.model.runtime import Source
+from gangsched.core.model.topology import Fabric, Level, Topology
 from gangsched.core.orders import Release, Report, Reserve
-from gangsched.core.queues import Booking, GpuBudget, Queue, Quota
-from gangsched.core.refusal import NearMiss, Reason, Refusal, Remedy
-from gangsched.core.runtime import Source
+from gangsched.core.planning.forecast import Prediction
 from gangsched.core.snapshot import Reserved
-from gangsched.core.topology import Fabric, Level, Topology
-from gangsched.kube import foreign, queue_status, stamps, status, topology_status
-from gangsched.kube.queue_status import QueueStatusWriter
-from gangsched.kube.status import Status, Subject
-from gangsched.kube.topology_status import TopologyStatusWriter
+from gangsched.kube.decoding.external import groups
+from gangsched.kube.status import podgroup_status, queue_status, topology_status
+from gangsched.kube.status.events import Subject
+from gangsched.kube.status.podgroup_status import Status
+from gangsched.kube.status.queue_status import QueueStatusWriter
+from gangsched.kube.status.topology_status import TopologyStatusWriter
 
 G = GangId("ns/g")
 NOW_S = 1_767_225_600.0
@@ -48,9 +51,9 @@ class Api:
 
 @pytest.fixture(autouse=True)
 def _at_one_moment(monkeypatch):
-    monkeypatch.setattr(stamps, "time", SimpleNamespace(time=lambda: NOW_S))
-    passing = dict.fromkeys(status._PASSING_S, 0.0)
-    monkeypatch.setattr(status, "_PASSING_S", passing)
+    monkeypatch.setattr(timestamps, "time", SimpleNamespace(time=lambda: NOW_S))
+    passing = dict.fromkeys(podgroup_status._PASSING_S, 0.0)
+    monkeypatch.setattr(podgroup_status, "_PASSING_S", passing)
 
 
 def lines(found) -> str:
@@ -114,7 +117,7 @@ OURS = Subject("gangsched.io/v1beta1", "PodGroup", "ns", "g", "u", has_status=Tr
 OWNED = Subject("gangsched.io/v1beta1", "PodGroup", "ns", "g", "u", has_status=True, owned=True)
 ONE_POD = Subject("v1", "Pod", "ns", "g", "u")
 THEIRS = [
-    Subject(kind.api_version, kind.kind, "ns", "g", "u", theirs=kind) for kind in foreign.KINDS
+    Subject(kind.api_version, kind.kind, "ns", "g", "u", theirs=kind) for kind in groups.KINDS
 ]
 
 

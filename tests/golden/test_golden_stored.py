@@ -15,19 +15,22 @@ from histories import history
 from gangsched import __version__
 from gangsched.config import SchedulerConfig
 from gangsched.core import facts as f
-from gangsched.core.accounts.estimate import History
-from gangsched.core.engine import Engine, Limits
-from gangsched.core.model import Gang, GangId
-from gangsched.journal import Journal, JournalledEngine
-from gangsched.kube.declarations import Queues, Reservations, Topologies
-from gangsched.kube.errors import NotFound
-from gangsched.kube.history import HistoryKeeper
-from gangsched.kube.past import PastKeeper
-from gangsched.kube.quarantine import Quarantine
-from gangsched.kube.receivers import Nodes, PodGroups, PodsSeen
-from gangsched.kube.scheduler import Scheduler
-from gangsched.kube.served import ServedNames
+from gangsched.core.engine.engine import Engine, Limits
+from gangsched.core.model.gangs import Gang
+from gangsched.core.model.ids import GangId
+from gangsched.core.quota.runtime_history import History
+from gangsched.kube.client.errors import NotFound
+from gangsched.kube.informers.cluster_config import Queues, Reservations, Topologies
+from gangsched.kube.informers.nodes import Nodes
+from gangsched.kube.informers.podgroups import PodGroups
+from gangsched.kube.informers.pods import PodsSeen
+from gangsched.kube.service import Scheduler
+from gangsched.kube.stored.gang_history import PastKeeper
+from gangsched.kube.stored.quarantine import Quarantine
+from gangsched.kube.stored.runtime_history import HistoryKeeper
+from gangsched.kube.stored.scheduler_names import ServedNames
 from gangsched.metrics import Metrics
+from gangsched.recording.journal import Journal, JournalledEngine
 
 PLACE = "gangsched-system/gangsched-history"
 NOW_S = 1_767_225_600.0

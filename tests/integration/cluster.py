@@ -16,8 +16,8 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.watch import Watch
 from waiting import ended, patience_s, stays, until
 
-from gangsched.cli import main
-from gangsched.core.jobs.kinds import FRAMEWORKS
+from gangsched.cli.main import main
+from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
 from gangsched.local.plane import environment
 
 GPU = "nvidia.com/gpu"

@@ -9,11 +9,11 @@ import re
 import pytest
 from test_queues import gpus, queue, status
 
-from gangsched import inquire
+from gangsched.cli import queries
+from gangsched.cli.cluster.view import View, look
 from gangsched.config import load_config
-from gangsched.kube.access import Access
-from gangsched.kube.quantities import seconds
-from gangsched.live import View, look
+from gangsched.kube.client.access import Access
+from gangsched.kube.decoding.quantities import seconds
 from gangsched.plugins import load_policies
 
 pytestmark = pytest.mark.by("direct")  # who may start is decided before anything is bound
@@ -171,12 +171,12 @@ def test_commands_and_the_scheduler_say_the_same(cluster, namespace, queue, tmp_
         return found == reasons and known
 
     cluster.wait(told, "every gang to be told why it waits, and until when")
-    expected = inquire.when(view(cluster), third, namespace)
+    expected = queries.when(view(cluster), third, namespace)
     cluster.group(namespace, "third", **spec)
     cluster.wait(lambda: start(cluster, namespace, "third"), "when the third starts")
     names = [*reasons, "third"]
     seen = view(cluster)
-    answers = {name: inquire.explain(seen, f"{namespace}/{name}") for name in names}
+    answers = {name: queries.explain(seen, f"{namespace}/{name}") for name in names}
     assert any("moving" in one for one in answers["short"]["wouldHelp"]), answers["short"]
     answers["third before it came"] = expected | {"state": "Pending"}
 
@@ -191,7 +191,7 @@ def test_commands_and_the_scheduler_say_the_same(cluster, namespace, queue, tmp_
 
     cluster.wait(the_same, "the same answers")
     for name in (line, small):
-        rows = inquire.queue(seen, name)
+        rows = queries.queue(seen, name)
         assert [row["position"] for row in rows] == list(range(1, len(rows) + 1))
         for row in rows:
             own = row["gang"].split("/")[1]
@@ -199,7 +199,7 @@ def test_commands_and_the_scheduler_say_the_same(cluster, namespace, queue, tmp_
             assert seconds(row["since"]) == seconds(made)
             for key in ("reason", "start"):
                 assert row[key] == answers[own][key]
-        (counted,) = (one for one in inquire.queues(seen) if one["queue"] == name)
+        (counted,) = (one for one in queries.queues(seen) if one["queue"] == name)
         ours = figures(counted)
         cluster.wait(
             lambda queue=name, ours=ours: figures(status(cluster, queue)) == ours,
@@ -207,7 +207,7 @@ def test_commands_and_the_scheduler_say_the_same(cluster, namespace, queue, tmp_
         )
     changed = view(cluster)
     changed.now_s = seen.now_s
-    rows = {row["gang"]: row for row in inquire.what_if(seen, changed, [f"{small}:cpu=1"], [])}
+    rows = {row["gang"]: row for row in queries.what_if(seen, changed, [f"{small}:cpu=1"], [])}
     for name, answer in answers.items():
         if answer.get("start") and name in names:
             assert rows[f"{namespace}/{name}"]["now"] == answer["start"]["expected"]

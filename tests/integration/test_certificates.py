@@ -14,7 +14,7 @@ import yaml
 from cryptography import x509
 from waiting import until
 
-from gangsched.kube.certificates import due, issue
+from gangsched.kube.serving.certificates import due, issue
 from gangsched.local import components
 
 HOST = "127.0.0.1"

@@ -16,10 +16,10 @@ from conftest import PROCESS, a_plane
 from pages import Shell
 from waiting import patience_s
 
-from gangsched.cli import support_bundle
+from gangsched.cli.doctor import Finding, examine
+from gangsched.cli.main import support_bundle
 from gangsched.config import ConfigError
-from gangsched.doctor import Finding, examine
-from gangsched.kube.client import KubeClient
+from gangsched.kube.client.client import KubeClient
 from gangsched.local.nodes import NodeFile
 from gangsched.local.plane import Options
 

@@ -20,7 +20,7 @@ from test_guides import blocks, needs_guides
 from test_pytorchjob import UNTIL_TOLD, listens, tell
 from waiting import patience_s
 
-from gangsched.core.jobs.trial import EXPERIMENT_LABEL
+from gangsched.jobs.katib.trial import EXPERIMENT_LABEL
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "search"
 GROUP = ("kubeflow.org", "v1beta1")

@@ -6,10 +6,11 @@ import json
 import pytest
 from waiting import until_async
 
-from gangsched.core.accounts.estimate import History
-from gangsched.core.model import Gang, GangId
-from gangsched.kube.client import KubeClient
-from gangsched.kube.history import HistoryKeeper
+from gangsched.core.model.gangs import Gang
+from gangsched.core.model.ids import GangId
+from gangsched.core.quota.runtime_history import History
+from gangsched.kube.client.client import KubeClient
+from gangsched.kube.stored.runtime_history import HistoryKeeper
 
 pytestmark = pytest.mark.by("direct")  # binding has no part in what is stored
 

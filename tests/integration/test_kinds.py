@@ -3,7 +3,7 @@
 import pytest
 from test_pytorchjob import FOR_EVER, UNTIL_TOLD, listening, tell
 
-from gangsched.core.jobs.kinds import FRAMEWORKS
+from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
 
 pytestmark = pytest.mark.by("extender")  # their controllers do not see who binds
 

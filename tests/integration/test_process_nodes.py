@@ -14,7 +14,7 @@ from conftest import PROCESS, a_plane
 from kubernetes.client import ApiException
 from waiting import patience_s, until
 
-from gangsched.kube.stamps import stamp
+from gangsched.api.timestamps import stamp
 from gangsched.local.nodes import NodeFile
 from gangsched.local.plane import Options, Plane, environment
 from gangsched.local.processes import marked

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from gangsched.journal import entries, fact_of
-from gangsched.replay import Replayed, replay
-from simulator.kwok import agreement, rehearse
-from simulator.run import policies_of, run
-from simulator.scenario import load
+from gangsched.recording.journal import entries, fact_of
+from gangsched.recording.replay import Replayed, replay
+from simulator.experiments.run import policies_of, run
+from simulator.kwok.rehearsal import agreement, rehearse
+from simulator.scenarios.scenario import load
 
 REHEARSAL = Path(__file__).parents[2] / "examples" / "simulations" / "rehearsal.yaml"
 FASTER = 600.0

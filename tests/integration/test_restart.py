@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gangsched.kube.quantities import seconds
+from gangsched.kube.decoding.quantities import seconds
 
 GPU = "nvidia.com/gpu"
 KWOK = {"gangsched.io/node-kind": "kwok"}

@@ -11,11 +11,10 @@ from functools import cache
 import pytest
 from audited import AUDIT
 
-from gangsched.core.jobs.kinds import FRAMEWORKS
-from gangsched.operators import jobset, trainjob
-from gangsched.operators.evaluators import Evaluators
-from gangsched.operators.runtimes import Runtimes
-from gangsched.operators.search import experiment, trial
+from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
+from gangsched.operators.evaluation.pool import Evaluators
+from gangsched.operators.kinds import experiment, jobset, trainjob, trial
+from gangsched.operators.runtime_watch import Runtimes
 from gangsched.shipped import shipped
 
 pytestmark = [

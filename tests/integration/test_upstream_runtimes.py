@@ -9,7 +9,7 @@ import pytest
 import yaml
 from waiting import patience_s
 
-from gangsched.core.jobs.parts import within
+from gangsched.jobs.common.templates import within
 from gangsched.local import components
 
 ROOT = Path(__file__).parents[2]

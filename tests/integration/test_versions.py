@@ -12,8 +12,8 @@ from cluster import Cluster
 from conftest import KWOK, a_plane
 from waiting import patience_s, until
 
-from gangsched.doctor import examine
-from gangsched.kube.client import KubeClient
+from gangsched.cli.doctor import examine
+from gangsched.kube.client.client import KubeClient
 from gangsched.local import components
 from gangsched.local.nodes import NodeFile
 from gangsched.local.plane import Options, environment

@@ -14,10 +14,10 @@ from placements import an_instance
 
 from gangsched import plugins
 from gangsched.config import load_config
-from gangsched.core.cluster import Cluster
-from gangsched.core.policy import Placement
+from gangsched.core.cluster.state import Cluster
+from gangsched.core.model.placement import Placement
 from gangsched.core.snapshot import Snapshot
-from simulator.checkers import check_placement
+from simulator.invariants.placement_checks import check_placement
 
 PAGE = Path(__file__).parents[2] / "docs/policies.md"
 

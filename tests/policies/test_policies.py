@@ -4,17 +4,19 @@ import numpy as np
 import pytest
 from builders import GPU, an_engine, gang, needs, node, pod, templated, waiting
 
-from gangsched.core.cluster import Cluster
+from gangsched.core.cluster.state import Cluster
 from gangsched.core.facts import GangSeen
-from gangsched.core.model import GangId, NodeName, PodNeeds, Share
-from gangsched.core.placement.cost import Objective
+from gangsched.core.model.ids import GangId, NodeName
+from gangsched.core.model.placement import Placement, Proof
+from gangsched.core.model.pods import PodNeeds, Share
+from gangsched.core.model.queues import Queue
+from gangsched.core.model.topology import Level, Topology
 from gangsched.core.placement.fragmentation import Typical, growth, measure, state_of
-from gangsched.core.placement.knapsack import tightest
-from gangsched.core.planner import make_plan
-from gangsched.core.policy import Placement, Policies, Proof, QueueView
-from gangsched.core.queues import Queue
+from gangsched.core.placement.objectives import Objective
+from gangsched.core.placement.optimal.knapsack import tightest
+from gangsched.core.planning.planner import make_plan
+from gangsched.core.policy import Policies, QueueView
 from gangsched.core.snapshot import Snapshot
-from gangsched.core.topology import Level, Topology
 from policies.batch import Batch
 from policies.best_fit import BestFit
 from policies.cpsat import Cpsat

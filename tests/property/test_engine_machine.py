@@ -13,9 +13,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from gangsched.core import facts as f
 from gangsched.core import orders as o
-from gangsched.core.engine import State
-from gangsched.core.model import PodName, PodUid, Role
-from gangsched.core.planner import Plan, make_plan
+from gangsched.core.engine.engine import State
+from gangsched.core.model.gangs import Role
+from gangsched.core.model.ids import PodName, PodUid
+from gangsched.core.planning.planner import Plan, make_plan
 
 NODES = ("n0", "n1", "n2")
 GPUS = 4

@@ -1,7 +1,7 @@
 """Every placement of every policy against an independent checker and against brute force.
 
-The checker (simulator/checkers.py) reads labels and quantities as the API shows them and shares no
-code with the planner.
+The checker (simulator/invariants/placement_checks.py) reads labels and quantities as the API shows
+them and shares no code with the planner.
 """
 
 from collections import Counter
@@ -13,10 +13,13 @@ import pytest
 from effort import seeds
 from placements import GPU, TOPOLOGY, Instance, an_instance
 
-from gangsched.core.model import GangId, Near, PodName, Waiting
-from gangsched.core.planner import make_plan
-from gangsched.core.policy import Placement, Policies, Proof
-from gangsched.core.refusal import Reason, Refusal
+from gangsched.core.model.constraints import Near
+from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.ids import GangId, PodName
+from gangsched.core.model.placement import Placement, Proof
+from gangsched.core.model.refusal import Reason, Refusal
+from gangsched.core.planning.planner import make_plan
+from gangsched.core.policy import Policies
 from policies.batch import Batch
 from policies.best_fit import BestFit
 from policies.cpsat import Cpsat
@@ -28,7 +31,12 @@ from policies.pack import Pack
 from policies.random_fit import RandomFit
 from policies.spread import Spread
 from policies.topology import Topology
-from simulator.checkers import Running, Situation, ViolationError, check_placement
+from simulator.invariants.placement_checks import (
+    Running,
+    Situation,
+    ViolationError,
+    check_placement,
+)
 
 SEEDS = seeds(600)
 POLICIES = {

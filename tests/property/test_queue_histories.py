@@ -1,8 +1,8 @@
 """Queues over generated histories: whatever comes, the books hold and everybody's turn comes.
 
-The judge (simulator/judge.py) looks after every event: quotas and loans, books against pods, no
-loop. Here: nobody starves, nobody is stopped for nothing, reservations are kept, shares follow
-weights.
+The judge (simulator/invariants/run_checker.py) looks after every event: quotas and loans, books
+against pods, no loop. Here: nobody starves, nobody is stopped for nothing, reservations are kept,
+shares follow weights.
 """
 
 import random
@@ -11,8 +11,8 @@ import pytest
 from builders import node
 from effort import seeds
 
+from gangsched.core.model.queues import Queue
 from gangsched.core.policy import Policies
-from gangsched.core.queues import Queue
 from policies.cheapest import Cheapest
 from policies.conservative import Conservative
 from policies.drf import Drf
@@ -25,11 +25,11 @@ from policies.pack import Pack
 from policies.priority_age import PriorityAge
 from policies.shortest import Shortest
 from policies.youngest import Youngest
-from simulator.apiserver import ApiServer
-from simulator.calls import CalledLoad
-from simulator.histories import a_tree, jobs
 from simulator.jobs import GPU, Job
-from simulator.load import Load
+from simulator.scenarios.histories import a_tree, jobs
+from simulator.virtual.api_calls import CalledLoad
+from simulator.virtual.api_server import ApiServer
+from simulator.virtual.job_run import Load
 
 SEEDS = seeds(3)
 
@@ -166,7 +166,7 @@ def test_shares_converge_to_weights(sharing):
 
 def test_the_past_fades_with_its_half_life():
     """Analytic checks of decay: a rate converges to r*H/ln 2, and halves after H."""
-    from gangsched.core.accounts.ledger import GpuTime
+    from gangsched.core.quota.gpu_time import GpuTime
 
     time = GpuTime(rate=2.0)
     time.advance(100_000.0, 100.0)

@@ -8,7 +8,7 @@ from policies.drf import Drf
 from policies.easy import Easy
 from policies.fifo import Fifo
 from policies.pack import Pack
-from simulator.remedies import a_scene, told, true
+from simulator.studies.remedies import a_scene, told, true
 
 POLICIES = Policies(Fifo(), Pack(), Drf(), Easy(), Cheapest())
 

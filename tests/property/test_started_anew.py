@@ -7,8 +7,8 @@ from effort import seeds
 from test_queue_histories import POLICIES
 
 from gangsched.core import facts as f
-from gangsched.core.engine import Engine
-from simulator.restart import Watched
+from gangsched.core.engine.engine import Engine
+from simulator.studies.restart import Watched
 
 
 @pytest.mark.parametrize("name", POLICIES)

@@ -7,9 +7,9 @@ import pytest
 from builders import GPU, an_engine, needs, node, pod, templated
 
 from gangsched.core.facts import GangSeen, QueueSeen
-from gangsched.core.planner import make_plan
+from gangsched.core.model.queues import Preemption, Queue, Quota, Reclaim, Within
+from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import Policies
-from gangsched.core.queues import Preemption, Queue, Quota, Reclaim, Within
 from policies.cheapest import Cheapest
 from policies.drf import Drf
 from policies.easy import Easy

@@ -1,7 +1,8 @@
 """Scenarios as data: nodes, queues, jobs, what happens, and what must come of it.
 
 Queues are written as users write them (the spec of the CRD); times are seconds from the beginning.
-They run in virtual time through the production engine, under the judge of `simulator/judge.py`.
+They run in virtual time through the production engine, under the judge of
+`simulator/invariants/run_checker.py`.
 """
 
 import json
@@ -14,13 +15,14 @@ from builders import node
 from pydantic import BaseModel, ConfigDict, Field
 
 from gangsched.core import facts as f
-from gangsched.core.model import Constraints, GangId, Near
+from gangsched.core.model.constraints import Constraints, Near
+from gangsched.core.model.ids import GangId
+from gangsched.core.model.queues import Queue
+from gangsched.core.model.topology import Level, Topology
 from gangsched.core.policy import Policies
-from gangsched.core.queues import Queue
-from gangsched.core.topology import Level, Topology
-from gangsched.kube.queues import queue as decode
+from gangsched.kube.decoding.cluster.queues import queue as decode
 from simulator.jobs import Job
-from simulator.load import Load
+from simulator.virtual.job_run import Load
 
 RACKS = Topology("default", (Level("rack", "rack"),))
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gangsched.core.cluster import Cluster
-from gangsched.core.model import PodNeeds
-from gangsched.core.nodes import Ints
+from gangsched.core.cluster.node_table import Ints
+from gangsched.core.cluster.state import Cluster
+from gangsched.core.model.pods import PodNeeds
 
 
 @dataclass(frozen=True, slots=True)

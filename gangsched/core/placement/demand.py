@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gangsched.core.cluster import Cluster
-from gangsched.core.model import Member, PodNeeds, Waiting
-from gangsched.core.nodes import Mask
-from gangsched.core.placement.scope import Rules, Scope
-from gangsched.core.topology import UNKNOWN
+from gangsched.core.cluster.node_table import Mask
+from gangsched.core.cluster.state import Cluster
+from gangsched.core.cluster.topology_tree import UNKNOWN
+from gangsched.core.model.gangs import Member, Waiting
+from gangsched.core.model.pods import PodNeeds
+from gangsched.core.placement.constraints import Rules, Scope
 
 
 @dataclass(eq=False, slots=True)

@@ -4,16 +4,17 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from gangsched.core import mig
-from gangsched.core.cluster import Cluster
-from gangsched.core.model import PODS, PodNeeds, Waiting
+from gangsched.core.cluster.state import Cluster
+from gangsched.core.cluster.topology_tree import UNKNOWN
+from gangsched.core.model import mig_profiles
+from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.pods import PODS, PodNeeds
+from gangsched.core.model.refusal import NearMiss, Reason, Refusal, amount, plural
+from gangsched.core.placement.constraints import Scope
 from gangsched.core.placement.demand import Kind, kinds_of
-from gangsched.core.placement.left_out import left_out
-from gangsched.core.placement.relax import Relaxed, relaxations, without_constraints
-from gangsched.core.placement.scope import Scope
-from gangsched.core.refusal import NearMiss, Reason, Refusal, amount, plural
+from gangsched.core.placement.excluded_nodes import left_out
+from gangsched.core.placement.relaxations import Relaxed, relaxations, without_constraints
 from gangsched.core.snapshot import Snapshot
-from gangsched.core.topology import UNKNOWN
 
 _NAMED = 8
 """Of many things the first are named in a sentence."""
@@ -240,18 +241,18 @@ def _barred(cluster: Cluster, needs: PodNeeds) -> str:
 def _cannot_be_cut(cluster: Cluster, needs: PodNeeds) -> str:
     """Say so where a MIG profile is asked for that no GPU model here has."""
     for name, _ in needs.requests:
-        profile = mig.profile_of(name)
+        profile = mig_profiles.profile_of(name)
         if profile is None or (
             name in cluster.resources
             and cluster.allocatable[:, cluster.resources.index(name)].any()
         ):
             continue
         nodes = [node for node in cluster.nodes if node is not None and node.gpu_model]
-        found = {mig.model_of(node.gpu_model, node.gpu_memory_mib) for node in nodes}
+        found = {mig_profiles.model_of(node.gpu_model, node.gpu_memory_mib) for node in nodes}
         models = sorted((model for model in found if model is not None), key=lambda one: one.name)
         if any(model.shape(profile) for model in models):
             continue
-        known = any(model.shape(profile) for model in mig.MODELS.values())
+        known = any(model.shape(profile) for model in mig_profiles.MODELS.values())
         has = "; ".join(f"{model.name} has {model.names()}" for model in models)
         what = "" if known else " (no GPU model has such a MIG profile)"
         there = has or "no node here names a GPU model that has MIG"

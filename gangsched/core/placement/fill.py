@@ -15,18 +15,19 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gangsched.core.bounds import DOMAINS_TRIED
-from gangsched.core.cluster import Cluster
-from gangsched.core.devices import Devices
-from gangsched.core.model import NodeName, PodName, Waiting
-from gangsched.core.nodes import Ints, Mask
+from gangsched.core.cluster.gpu_sharing import Devices
+from gangsched.core.cluster.node_table import Ints, Mask
+from gangsched.core.cluster.state import Cluster
+from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.ids import NodeName, PodName
+from gangsched.core.model.placement import Placement
+from gangsched.core.model.refusal import Reason, Refusal
 from gangsched.core.placement.choosers import Chooser
-from gangsched.core.placement.cost import Cost, Objective, Prices
+from gangsched.core.placement.constraints import MisconfiguredError, Scope, resolve
 from gangsched.core.placement.demand import Kind, chosen, kinds_of, seated_mask
-from gangsched.core.placement.descent import Descent, Style
 from gangsched.core.placement.explain import explain
-from gangsched.core.placement.scope import MisconfiguredError, Scope, resolve
-from gangsched.core.policy import Placement
-from gangsched.core.refusal import Reason, Refusal
+from gangsched.core.placement.objectives import Cost, Objective, Prices
+from gangsched.core.placement.tree_fill import Descent, Style
 from gangsched.core.snapshot import Snapshot
 
 Counts = list[Ints]

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gangsched.core.cluster import Cluster
-from gangsched.core.devices import share_milli
-from gangsched.core.model import GPU, MILLI, PodNeeds, Waiting
-from gangsched.core.nodes import Ints, Mask
+from gangsched.core.cluster.gpu_sharing import share_milli
+from gangsched.core.cluster.node_table import Ints, Mask
+from gangsched.core.cluster.state import Cluster
+from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.pods import GPU, MILLI, PodNeeds
 from gangsched.core.snapshot import Snapshot
 
 Floats = NDArray[np.float64]

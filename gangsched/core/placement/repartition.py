@@ -12,16 +12,20 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from gangsched.core.bounds import AMOUNT, CUTS_TRIED, DOMAINS_TRIED
-from gangsched.core.cluster import Cluster
-from gangsched.core.mig import RESOURCE, Model, maximal, model_of, offers
-from gangsched.core.model import GPU, Layout, Node, NodeName, Waiting
-from gangsched.core.nodes import Mask
+from gangsched.core.cluster.node_table import Mask
+from gangsched.core.cluster.state import Cluster
+from gangsched.core.cluster.topology_tree import UNKNOWN
+from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.ids import NodeName
+from gangsched.core.model.mig_profiles import RESOURCE, Model, maximal, model_of, offers
+from gangsched.core.model.nodes import Layout, Node
+from gangsched.core.model.placement import Placement, Repartition
+from gangsched.core.model.pods import GPU
+from gangsched.core.model.refusal import Refusal
+from gangsched.core.placement.constraints import MisconfiguredError, Scope, resolve
 from gangsched.core.placement.demand import kinds_of
-from gangsched.core.placement.scope import MisconfiguredError, Scope, resolve
-from gangsched.core.policy import Placement, Placer, Repartition
-from gangsched.core.refusal import Refusal
+from gangsched.core.policy import Placer
 from gangsched.core.snapshot import Snapshot
-from gangsched.core.topology import UNKNOWN
 
 _SECONDS = 1.0
 """Deterministic seconds for one choice of cuts; the models have tens of integers."""

@@ -7,12 +7,12 @@ import signal
 import ssl
 from pathlib import Path
 
-from gangsched.kube.client import UNTIL_ANSWERED, KubeClient
+from gangsched.kube.client.client import UNTIL_ANSWERED, KubeClient
 from gangsched.local.agent.agent import Agent
-from gangsched.local.agent.egress import Egress
-from gangsched.local.agent.gateway import Gateway
-from gangsched.local.agent.kubelet import Kubelet
-from gangsched.local.agent.sandbox import choose
+from gangsched.local.agent.isolation.egress import Egress
+from gangsched.local.agent.isolation.gateway import Gateway
+from gangsched.local.agent.isolation.sandbox import choose
+from gangsched.local.agent.server.kubelet import Kubelet
 from gangsched.local.agent.storage import Storage
 from gangsched.local.nodes import load_nodes
 

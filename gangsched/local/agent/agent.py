@@ -11,17 +11,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gangsched.kube.client import STRATEGIC, KubeClient
-from gangsched.kube.errors import Conflict, KubeError, NotFound
-from gangsched.kube.paths import is_dns_name, named
-from gangsched.kube.status import Subject, post_event
-from gangsched.kube.watch import Watch
+from gangsched.kube.client.client import STRATEGIC, KubeClient
+from gangsched.kube.client.errors import Conflict, KubeError, NotFound
+from gangsched.kube.client.paths import is_dns_name, named
+from gangsched.kube.client.watch import Watch
+from gangsched.kube.status.events import Subject, post_event
 from gangsched.local.agent import spec as pods
 from gangsched.local.agent.container import timestamp
-from gangsched.local.agent.gateway import Gateway
 from gangsched.local.agent.hosts import write_in_place
+from gangsched.local.agent.isolation.gateway import Gateway
+from gangsched.local.agent.isolation.sandbox import Sandboxes
 from gangsched.local.agent.reporter import Reporter
-from gangsched.local.agent.sandbox import Sandboxes
 from gangsched.local.agent.spec import Json, Objects
 from gangsched.local.agent.storage import Storage
 from gangsched.local.agent.worker import Worker

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from gangsched.local.agent.sandbox import Pod
+from gangsched.local.agent.isolation.sandbox import Pod
 
 _KILLED_BY = 128
 

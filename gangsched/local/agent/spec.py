@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gangsched.kube.quantities import quantity
+from gangsched.kube.decoding.quantities import quantity
 from gangsched.local.agent.images import Image, entry_point
 
 Json = dict[str, Any]

@@ -13,10 +13,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from gangsched.kube.client import KubeClient
-from gangsched.kube.errors import Conflict, KubeError, NotFound
-from gangsched.kube.paths import named
-from gangsched.kube.watch import Watch
+from gangsched.kube.client.client import KubeClient
+from gangsched.kube.client.errors import Conflict, KubeError, NotFound
+from gangsched.kube.client.paths import named
+from gangsched.kube.client.watch import Watch
 from gangsched.local.agent.spec import Json, PodError
 
 PROVISIONER = "gangsched.io/local"

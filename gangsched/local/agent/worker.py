@@ -16,15 +16,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gangsched.kube.errors import KubeError
-from gangsched.kube.quantities import quantity
+from gangsched.kube.client.errors import KubeError
+from gangsched.kube.decoding.quantities import quantity
 from gangsched.local.agent import spec as pods
 from gangsched.local.agent.container import Run, timestamp
 from gangsched.local.agent.images import Image, of_pod
+from gangsched.local.agent.isolation.root import Mount
+from gangsched.local.agent.isolation.sandbox import Pod, PodPlace, SandboxError, Sandboxes
 from gangsched.local.agent.reporter import Reporter
-from gangsched.local.agent.root import Mount
 from gangsched.local.agent.runs import Runs
-from gangsched.local.agent.sandbox import Pod, PodPlace, SandboxError, Sandboxes
 from gangsched.local.agent.spec import Json, Objects, PodError
 
 log = logging.getLogger(__name__)

@@ -1,0 +1,224 @@
+"""The composition root: configuration -> policies -> engine -> drivers and controllers."""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import IO, Literal
+
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+from gangsched.config import ConfigError, SchedulerConfig
+from gangsched.core.engine.engine import Engine, Limits
+from gangsched.core.quota.ledger import Ledger
+from gangsched.extender.server import Extender, serve
+from gangsched.kube.actuation.pod_binding import Direct
+from gangsched.kube.client.access import Access
+from gangsched.kube.client.client import KubeClient
+from gangsched.kube.leadership.leader_label import mark_leader
+from gangsched.kube.leadership.leadership import Leadership
+from gangsched.kube.leadership.lease import Election, Timing
+from gangsched.kube.service import Scheduler
+from gangsched.kube.serving.certificates import Certificates
+from gangsched.kube.serving.token_review import Reviews, guard
+from gangsched.kube.stored.config_map import Kept
+from gangsched.kube.volumes.binding import VolumeBinder
+from gangsched.metrics import Metrics
+from gangsched.operators.ownership import KEY, nothing
+from gangsched.plugins import load_policies
+from gangsched.recording.audit_log import Trail
+from gangsched.recording.journal import Journal, JournalledEngine
+
+log = logging.getLogger(__name__)
+
+_AGAIN_S = 2.0
+
+
+async def run(
+    access: Access,
+    config: SchedulerConfig,
+    binding: Literal["extender", "direct"],
+    *,
+    operators: bool = True,
+) -> None:
+    """Run the scheduler, and the job controllers beside it, until SIGTERM or SIGINT."""
+    metrics = Metrics()
+    stop = _told_to_stop()
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(KubeClient(access))
+        # Connections of its own, which no fence holds up.
+        own = await stack.enter_async_context(KubeClient(access))
+        leadership = _leadership(own, config)
+        client.may_write = leadership.leads
+        engine = _engine(config, stack)
+        scheduler = Scheduler(client, config, load_policies(config), metrics, engine=engine)
+        scheduler.may_act = leadership.leads
+        scheduler.trail = _trail(config, stack)
+        if binding == "extender":
+            scheduler.binding = Extender(scheduler, config.barrier_s)
+        else:
+            volumes = VolumeBinder(scheduler, client)
+            scheduler.binding = Direct(scheduler.pods, scheduler.observe, volumes)
+            scheduler.engine.beyond_is_judged = False
+        ports = _Ports(stack, config, own, access)
+        port = await ports.open(scheduler, metrics)
+        log.info("binding %s; metrics on port %d", binding, port)
+
+        async def lead() -> None:
+            await leadership.begin()
+            await mark_leader(client)
+            metrics.leader.set(1)
+
+        async def operate() -> None:
+            await scheduler.ready.wait()  # leading begins with what gangs wait for
+            while True:
+                try:
+                    await _operators(access, client, config, metrics)
+                except ConfigError:
+                    raise
+                except Exception:  # gangs of others are scheduled whatever the job controllers meet
+                    log.exception("the job controllers ended; they begin anew")
+                    metrics.failures.labels("job controllers").inc()
+                    await asyncio.sleep(_AGAIN_S)
+                else:
+                    stop.set()  # they take the signals to themselves, and end in order
+                    return
+
+        tasks = [
+            asyncio.create_task(scheduler.run(lead)),
+            asyncio.create_task(leadership.keep(KubeClient(access))),
+        ]
+        work = operate() if operators else _no_operators(client, scheduler, config)
+        tasks.append(asyncio.create_task(work))
+        if ports.certificates is not None:
+            tasks.append(asyncio.create_task(ports.certificates.keep()))
+        stopping = asyncio.create_task(stop.wait())
+        done, _ = await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
+        await leadership.end(own)
+        for task in (*tasks, stopping):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for task in done - {stopping}:
+            task.result()  # a loop that ended by itself is a failure: show it
+
+
+async def _operators(
+    access: Access, client: KubeClient, config: SchedulerConfig, metrics: Metrics
+) -> None:
+    from gangsched.operators.manager import (  # noqa: PLC0415 -- kopf is heavy
+        Ours,
+        Written,
+        run_operators,
+    )
+
+    evaluation = config.evaluation_s, config.evaluation_mib
+    ours = Ours(config.scheduler_name, config.scheduler_aliases, config.schedule_trials)
+    written = Written(Kept(client, config.history_config_map, KEY), metrics.job_kinds)
+    await run_operators(access, client, config.job_kinds, ours, config.job_env, evaluation, written)
+
+
+async def _no_operators(client: KubeClient, scheduler: Scheduler, config: SchedulerConfig) -> None:
+    """Write down that no kind of job is run here, for our commands."""
+    await scheduler.ready.wait()
+    await nothing(client, Kept(client, config.history_config_map, KEY))
+
+
+def _told_to_stop() -> asyncio.Event:
+    """Return what is set by SIGTERM and SIGINT."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
+def _leadership(client: KubeClient, config: SchedulerConfig) -> Leadership:
+    """Return whether we may act: as a candidate, or alone."""
+    if not config.leader_elect:
+        return Leadership(None)
+    timing = Timing(config.lease_s, config.lease_s * 5 / 8, config.lease_s / 8)
+    return Leadership(Election(client, config.lease, timing))
+
+
+def _engine(config: SchedulerConfig, stack: AsyncExitStack) -> Callable[[Limits, Ledger], Engine]:
+    if config.journal is None:
+        return Engine
+    file = _appended("journal", config.journal, stack)
+    return partial(JournalledEngine, journal=Journal(file))
+
+
+def _trail(config: SchedulerConfig, stack: AsyncExitStack) -> Trail | None:
+    return Trail(_appended("audit", config.audit, stack)) if config.audit is not None else None
+
+
+def _appended(setting: str, path: Path, stack: AsyncExitStack) -> IO[str]:
+    """Open a file to add to.
+
+    Raises:
+        ConfigError: it cannot be opened.
+
+    """
+    try:
+        return stack.enter_context(path.open("a"))
+    except OSError as error:
+        raise ConfigError(f"{setting}: {error}") from error
+
+
+def _metrics_routes(scheduler: Scheduler, metrics: Metrics) -> list[web.RouteDef]:
+    (route,) = metrics.routes()
+
+    async def fresh(request: web.Request) -> web.StreamResponse:
+        scheduler.refresh_metrics()
+        return await route.handler(request)
+
+    async def ready(_: web.Request) -> web.Response:
+        if not scheduler.warm.is_set():
+            return web.Response(status=503, text="starting")
+        return web.Response(text="leading" if scheduler.acts() else "standing by")
+
+    return [web.get("/metrics", fresh), web.get("/readyz", ready)]
+
+
+class _Ports:
+    """What we serve, and by which certificates."""
+
+    def __init__(
+        self,
+        stack: AsyncExitStack,
+        config: SchedulerConfig,
+        client: KubeClient,
+        access: Access,
+    ) -> None:
+        self._stack, self._config, self._access = stack, config, access
+        secret = config.tls_secret
+        self.certificates = Certificates(client, secret, config.tls_host) if secret else None
+
+    async def open(self, scheduler: Scheduler, metrics: Metrics) -> int:
+        """Open the extender, where there is one, and /metrics; return the port of the latter."""
+        config = self._config
+        if isinstance(scheduler.binding, Extender):
+            routes = scheduler.binding.routes()
+            await self._serve(routes, config.extender_port, clients=True)
+        reviewed: list[Middleware] = []
+        if config.metrics_access == "reviewed":
+            # Tokens are anybody's: a flood of them must not delay what else is asked, or the Lease.
+            asking = KubeClient(self._access, tries=1)
+            reviewed = [guard(Reviews(await self._stack.enter_async_context(asking)))]
+        routes = _metrics_routes(scheduler, metrics)
+        return await self._serve(routes, config.metrics_port, reviewed, clients=False)
+
+    async def _serve(
+        self,
+        routes: list[web.RouteDef],
+        port: int,
+        middlewares: Sequence[Middleware] = (),
+        *,
+        clients: bool,
+    ) -> int:
+        tls = await self.certificates.context(clients=clients) if self.certificates else None
+        runner, taken = await serve(routes, self._config.extender_host, port, tls, middlewares)
+        self._stack.push_async_callback(runner.cleanup)
+        return taken

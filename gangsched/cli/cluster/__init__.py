@@ -1,0 +1,1 @@
+"""What commands read of a live cluster: a view of it, who leads, and which gang is meant."""

@@ -1,0 +1,1 @@
+"""How commands print: as tables, or as JSON and YAML."""

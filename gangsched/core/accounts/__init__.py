@@ -1,1 +1,0 @@
-"""Who has what: the tree of queues, what they use, and for how long."""

@@ -1,0 +1,1 @@
+"""Nodes as arrays, and what is taken of them."""

@@ -1,0 +1,307 @@
+"""The nodes of a cluster as arrays: what does not change when pods come and go.
+
+Copies share these columns until the owner writes them again. What is kept beside them, row by row,
+hears of changes through the methods whose names begin with `_on_`.
+"""
+
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gangsched.core.bounds import AMOUNT, PODS_OF_NODE
+from gangsched.core.cluster.node_filters import Filters
+from gangsched.core.cluster.supply import Supply
+from gangsched.core.cluster.topology_tree import Tree
+from gangsched.core.model.ids import NodeName
+from gangsched.core.model.nodes import Node
+from gangsched.core.model.pods import GPU, PODS, PodNeeds, Requests
+from gangsched.core.model.queues import MIG_PREFIX
+from gangsched.core.model.topology import HOST, HOST_LABEL, Topology
+
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+T = TypeVar("T")
+
+_ALWAYS = (PODS, "cpu", "memory", GPU)
+_GROWTH = 64
+_STILL_KEPT = 64
+_VECTORS_KEPT = 4096
+_UNNAMED_KEPT = 64
+"""Columns of resources that no node has any more: they often come back."""
+
+
+class Nodes:
+    """One row a slot, one column a resource; `live` tells which slots hold a node.
+
+    Only what nodes have gets a column: what pods ask for beside that (`unknown`) fits nowhere.
+    `version` grows whenever a node, a resource or a topology changes.
+    """
+
+    def __init__(self) -> None:
+        self.names: list[NodeName] = []
+        self.resources: list[str] = list(_ALWAYS)
+        self.live: Mask = np.zeros(0, dtype=np.bool_)
+        self.allocatable: Ints = np.zeros((0, len(self.resources)), dtype=np.int64)
+        self.trees: dict[str, Tree] = {}
+        self.filters = Filters()
+        self._columns: dict[str, int] = {name: i for i, name in enumerate(self.resources)}
+        self._named: dict[str, int] = {}  # how many nodes have a resource
+        self._free_rows: list[int] = []
+        self.version = 0
+        self._static_shared = False
+        self._eligible: dict[PodNeeds, Mask] = {}
+        self._vectors: dict[PodNeeds, tuple[Ints, Requests]] = {}
+        self._still: dict[Hashable, Any] = {}
+
+    @property
+    def rows(self) -> dict[NodeName, int]:
+        """Return the slot of each node."""
+        return self.filters.rows
+
+    @property
+    def nodes(self) -> list[Node | None]:
+        """Return the node in each slot."""
+        return self.filters.nodes
+
+    def _own(self) -> None:
+        """Stop sharing the static columns with earlier copies, before they are written."""
+        self.version += 1
+        self._eligible = {}
+        self._still = {}
+        self._on_change()
+        if not self._static_shared:
+            return
+        self._static_shared = False
+        self.filters = self.filters.reader()
+        self.filters.own()
+        self.names = list(self.names)
+        self.resources = list(self.resources)
+        self.trees = {name: tree.copy() for name, tree in self.trees.items()}
+        self._columns = dict(self._columns)
+        self._named = dict(self._named)
+        self._free_rows = list(self._free_rows)
+        self._vectors = {}
+        self.live = self.live.copy()
+        self.allocatable = self.allocatable.copy()
+
+    def put_node(self, node: Node) -> bool:
+        """Add or replace a node; return whether anything a planner reads changed."""
+        row = self.rows.get(node.name)
+        before = None if row is None else self.nodes[row]
+        if row is not None and before == node:
+            return False
+        self._own()
+        if row is None:
+            row = self._new_row(node.name)
+        self._name(before, -1)
+        self._name(node, 1)
+        for name, _ in node.allocatable:
+            self._column(name)
+        anew = before is None or before.gpu_memory_mib != node.gpu_memory_mib
+        if before is not None and anew:  # what parts of its GPUs come to is another amount now
+            self._on_leaving(row)
+        self.allocatable[row] = 0
+        for name, quantity in node.allocatable:
+            most = PODS_OF_NODE.most if name == PODS else AMOUNT.most
+            self.allocatable[row, self._columns[name]] = min(quantity, most)
+        self.filters.put(row, node)
+        for tree in self.trees.values():
+            tree.put(row, node)
+        if anew:
+            self._on_arrival(row, node.name)
+        self._drop_columns()
+        return True
+
+    def remove_node(self, name: NodeName) -> bool:
+        """Forget a node; what was charged to it is remembered in case it returns."""
+        if name not in self.rows:
+            return False
+        self._own()
+        row = self.rows.pop(name)
+        self.live[row] = False
+        self._name(self.nodes[row], -1)
+        self.filters.remove(row)
+        self.allocatable[row] = 0
+        self._on_leaving(row)
+        for tree in self.trees.values():
+            tree.remove(row)
+        self._free_rows.append(row)
+        self._drop_columns()
+        return True
+
+    def set_topologies(self, topologies: tuple[Topology, ...]) -> None:
+        """Replace the topologies; the order tells which is the default (the first)."""
+        self._own()
+        self.trees = {one.name: Tree(one, len(self.names)) for one in topologies}
+        for name in sorted(self.rows):
+            row = self.rows[name]
+            node = self.nodes[row]
+            for tree in self.trees.values():
+                if node is not None:
+                    tree.put(row, node)
+
+    def tree(self, topology: str = "") -> Tree | None:
+        """Return a topology's tree; "" for the default one, which a cluster need not have."""
+        if topology:
+            return self.trees.get(topology)
+        return next(iter(self.trees.values()), None)
+
+    def level(self, topology: str, name: str) -> int | None:
+        """Return which level of a topology is meant; without one there are hosts alone."""
+        tree = self.tree(topology)
+        if tree is not None:
+            return tree.topology.index(name)
+        return 0 if name in (HOST, HOST_LABEL) else None
+
+    def _new_row(self, name: NodeName) -> int:
+        if not self._free_rows:
+            size = len(self.names)
+            grown = max(_GROWTH, size)
+            self.names.extend([NodeName("")] * grown)
+            self.live = np.concatenate([self.live, np.zeros(grown, dtype=np.bool_)])
+            empty = np.zeros((grown, len(self.resources)), dtype=np.int64)
+            self.allocatable = np.concatenate([self.allocatable, empty])
+            self._on_grown(grown)
+            self.filters.grow(grown)
+            for tree in self.trees.values():
+                tree.grow(size + grown)
+            self._free_rows.extend(range(size + grown - 1, size - 1, -1))
+        row = self._free_rows.pop()
+        self.rows[name] = row
+        self.names[row] = name
+        self.live[row] = True
+        return row
+
+    def _column(self, resource: str) -> int:
+        column = self._columns.get(resource)
+        if column is None:
+            self._own()
+            column = self._columns[resource] = len(self.resources)
+            self.resources.append(resource)
+            blank = np.zeros((len(self.names), 1), dtype=np.int64)
+            self.allocatable = np.concatenate([self.allocatable, blank], axis=1)
+            self._on_new_resource(resource)
+            self._vectors = {}
+        return column
+
+    def _name(self, node: Node | None, sign: int) -> None:
+        """Count which resources a node has."""
+        for name, _ in node.allocatable if node is not None else ():
+            count = self._named.get(name, 0) + sign
+            if count:
+                self._named[name] = count
+            else:
+                del self._named[name]
+
+    def _drop_columns(self) -> None:
+        """Drop the columns of resources that no node has, once there are many of them."""
+        if len(self.resources) <= len(self._named) + _UNNAMED_KEPT:
+            return
+        self._on_dropping(
+            [name for name in self.resources if name not in _ALWAYS and name not in self._named]
+        )
+        self.resources = [n for n in self.resources if n in _ALWAYS or n in self._named]
+        kept = [self._columns[name] for name in self.resources]
+        self._columns = {name: i for i, name in enumerate(self.resources)}
+        self.allocatable = self.allocatable[:, kept]
+        self._on_kept(kept)
+        self._vectors = {}
+
+    def vector(self, needs: PodNeeds) -> Ints:
+        """Return one pod's requests, shape (resources,), with its one of `pods`.
+
+        What no node has is left out; see `unknown`.
+        """
+        return self._asked(needs)[0]
+
+    def unknown(self, needs: PodNeeds) -> Requests:
+        """Return what one pod asks for that no node has at all."""
+        return self._asked(needs)[1]
+
+    def _asked(self, needs: PodNeeds) -> tuple[Ints, Requests]:
+        asked = self._vectors.get(needs)
+        if asked is None:
+            vector = np.zeros(len(self.resources), dtype=np.int64)
+            unknown = []
+            for name, quantity in needs.requests:
+                column = self._columns.get(name)
+                if column is None:
+                    unknown.append((name, min(quantity, AMOUNT.most)))
+                else:
+                    vector[column] = min(quantity, AMOUNT.most)
+            vector[0] = 1
+            asked = vector, tuple(unknown)
+            if len(self._vectors) >= _VECTORS_KEPT:
+                self._vectors = {}
+            self._vectors[needs] = asked
+        return asked
+
+    def eligible(self, needs: PodNeeds) -> Mask:
+        """Return which slots pass every filter but free room: labels, names, taints."""
+        mask = self._eligible.get(needs)
+        if mask is None:
+            mask = self.filters.eligible(self.live, needs)
+            mask.flags.writeable = False
+            if len(self._eligible) >= _VECTORS_KEPT:
+                self._eligible = {}
+            self._eligible[needs] = mask
+        return mask
+
+    def liked(self, needs: PodNeeds) -> Ints:
+        """Return the sum of preferred-affinity weights each slot earns; read-only."""
+        what = ("liked", needs) if needs.preferred else "nothing is liked"
+        return self.still(what, lambda: self._liked(needs))
+
+    def _liked(self, needs: PodNeeds) -> Ints:
+        score = np.zeros(len(self.names), dtype=np.int64)
+        for weight, term in needs.preferred:
+            score += weight * self.filters.matches_term(self.live, term)
+        score.flags.writeable = False
+        return score
+
+    def supply(self) -> Supply:
+        """Return what queues may have quotas of."""
+        return self.still("supply", self._supply)
+
+    def _supply(self) -> Supply:
+        most = self.allocatable[self.live].max(axis=0, initial=0)
+        names = {name for name, one in zip(self.resources, most, strict=True) if one > 0}
+        if any(name.startswith(MIG_PREFIX) for name in names):
+            names.add(GPU)  # parts of GPUs count as such
+        models = {node.gpu_model for node in self.nodes if node is not None} - {""}
+        return Supply(frozenset(names), frozenset(models))
+
+    def still(self, what: Hashable, find: Callable[[], T]) -> T:
+        """Return what follows from the nodes alone: found once, until they change."""
+        found: T | None = self._still.get(what)
+        if found is None:
+            if len(self._still) >= _STILL_KEPT:
+                self._still = {}
+            found = self._still[what] = find()
+        return found
+
+    # -- for what is kept beside the columns ---------------------------------------------------
+
+    def _on_change(self) -> None:
+        """Hear that a node, a resource or a topology changes."""
+
+    def _on_grown(self, more: int) -> None:
+        """Hear that there are more slots."""
+
+    def _on_new_resource(self, name: str) -> None:
+        """Hear that a resource has a column now, the last."""
+
+    def _on_dropping(self, names: list[str]) -> None:
+        """Hear that some resources are about to lose their columns."""
+
+    def _on_kept(self, columns: list[int]) -> None:
+        """Hear which columns are left."""
+
+    def _on_arrival(self, row: int, name: NodeName) -> None:
+        """Hear that a node took a slot, or is counted anew there."""
+
+    def _on_leaving(self, row: int) -> None:
+        """Hear that a node left its slot."""

@@ -1,0 +1,1 @@
+"""One gang with its members, and what planners see of it."""

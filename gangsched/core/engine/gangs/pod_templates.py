@@ -1,0 +1,121 @@
+"""What a pod asks for, beside its place: what its role's template says, or what was reserved."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from gangsched.core.model.gangs import Role
+from gangsched.core.model.nodes import Node
+from gangsched.core.model.pods import Expression, NodeTerm, PodNeeds
+from gangsched.core.model.refusal import amount
+
+
+def with_amounts(place: PodNeeds, pod: PodNeeds) -> PodNeeds:
+    """Return a place that takes what a pod does, on the nodes that suit the place."""
+    asked = (pod.requests, pod.host_ports, pod.share, pod.beyond)
+    if asked == (place.requests, place.host_ports, place.share, place.beyond):
+        return place
+    requests, host_ports, share, beyond = asked
+    return replace(place, requests=requests, host_ports=host_ports, share=share, beyond=beyond)
+
+
+def grown(place: PodNeeds, pod: PodNeeds) -> PodNeeds:
+    """Return a place that has room for a pod as well."""
+    most = dict(place.requests)
+    for name, asked in pod.requests:
+        most[name] = max(most.get(name, 0), asked)
+    return replace(
+        place,
+        requests=tuple(sorted(most.items())),
+        host_ports=tuple(sorted({*place.host_ports, *pod.host_ports})),
+        share=pod.share or place.share,
+        beyond=tuple(dict.fromkeys((*place.beyond, *pod.beyond))),
+    )
+
+
+class Templates:
+    """What a place of each role takes before there is a pod: its template, or what pods taught."""
+
+    def __init__(self) -> None:
+        self._learnt: dict[str, tuple[PodNeeds | None, PodNeeds]] = {}
+
+    def of(self, role: Role) -> PodNeeds | None:
+        """Return what a place of a role takes; None where only its pod tells."""
+        declared, enough = self._learnt.get(role.name, (None, None))
+        return enough if declared is not None and declared == role.needs else role.needs
+
+    def learn(self, role: Role, enough: PodNeeds) -> PodNeeds:
+        """Take note that a role's pods need so much, as long as its template stays as it is."""
+        self._learnt[role.name] = role.needs, enough
+        return enough
+
+
+def excess(place: PodNeeds, pod: PodNeeds, node: Node | None, *, judged: bool) -> str:
+    """Say what a pod asks for that its place on a node does not have; "" if there is nothing.
+
+    `judged` tells that somebody else checks what the planner does not model.
+    """
+    if pod == place:
+        return ""
+    has = dict(place.requests)
+    for name, asked in pod.requests:
+        if asked > has.get(name, 0):
+            planned = amount(name, has.get(name, 0))
+            return f"asks for {amount(name, asked)}, more than the {planned} planned for it"
+    for port in pod.host_ports:
+        if port not in place.host_ports:
+            return f"takes host port {port[2]}/{port[0]}, which was not planned for it"
+    if pod.share is not None and pod.share != place.share:
+        return "asks for another part of a GPU than was planned for it"
+    more = [one for one in pod.beyond if one not in place.beyond]
+    if more and not judged:
+        return f"asks for {more[0]}, which was not planned for it"
+    if node is not None and not _suits(place, pod, node):
+        return f"may not run on {node.name}, which was planned for it"
+    return ""
+
+
+def _suits(place: PodNeeds, pod: PodNeeds, node: Node) -> bool:
+    """Tell whether a pod may run on a node that suits its place; nodes change, places stay."""
+    selects = pod.selector == place.selector or all(holds(one, node.labels) for one in pod.selector)
+    requires = pod.required in ((), place.required) or any(
+        matches(term, node) for term in pod.required
+    )
+    if not selects or not requires:
+        return False
+    if set(place.tolerations) <= set(pod.tolerations):
+        return True
+    return all(
+        any(one.tolerates(taint) for one in pod.tolerations)
+        for taint in node.taints
+        if any(one.tolerates(taint) for one in place.tolerations)
+    )
+
+
+def matches(term: NodeTerm, node: Node) -> bool:
+    """Tell whether a node has all that a term asks; an empty term matches none."""
+    if not term.labels and not term.names:
+        return False
+    return all(holds(one, node.labels) for one in term.labels) and all(
+        (node.name in one.values) == (one.operator == "In") for one in term.names
+    )
+
+
+def holds(expression: Expression, labels: Mapping[str, str]) -> bool:
+    """Tell whether labels meet a condition."""
+    value = labels.get(expression.key)
+    match expression.operator:
+        case "In":
+            return value in expression.values
+        case "NotIn":
+            return value not in expression.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt":
+            try:
+                number, limit = int(value or ""), int(expression.values[0])
+            except (IndexError, ValueError):
+                return False
+            return number > limit if expression.operator == "Gt" else number < limit
+    return False

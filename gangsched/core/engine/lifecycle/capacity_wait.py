@@ -1,0 +1,90 @@
+"""Reserved gangs whose room does not exist yet: GPUs being cut anew, other gangs leaving.
+
+Their members are charged at once, beyond what their nodes have at present, so that nobody else
+gets the room when it comes. Nothing of them is created or bound before it has come.
+"""
+
+from collections.abc import Callable
+
+from gangsched.core import orders as o
+from gangsched.core.cluster.state import Cluster
+from gangsched.core.engine.gangs.gang_views import GangState
+from gangsched.core.model.ids import GangId, NodeName
+from gangsched.core.model.nodes import Node
+from gangsched.core.model.placement import Repartition
+from gangsched.core.model.pods import PodNeeds
+
+
+class Holding:
+    """Keeps what reserved gangs wait for; the engine asks it after each fact that frees room.
+
+    `admitted` tells whether a gang's queues hold no more than they may, those who leave included.
+    """
+
+    def __init__(self, cluster: Cluster, admitted: Callable[[GangState], bool]) -> None:
+        self._cluster = cluster
+        self._admitted = admitted
+        self._gangs: dict[GangId, GangState] = {}
+
+    def hold(self, gang: GangState, cuts: tuple[Repartition, ...]) -> list[o.Order]:
+        """Hold a gang back until its nodes have what it is charged; order the cuts it needs.
+
+        The GPUs to be cut stay charged until their node shows the new layout: in between they
+        belong to nobody.
+        """
+        self._gangs[gang.id] = gang
+        gang.held_back = True
+        orders: list[o.Order] = []
+        for cut in cuts:
+            gang.awaits[cut.node] = cut
+            self._cluster.charge(_key(gang, cut.node), cut.node, PodNeeds(cut.held))
+            orders.append(o.CutGpus(gang.id, cut.node, cut.layouts))
+        return orders
+
+    def node_seen(self, node: Node) -> list[GangState]:
+        """Take note of a node's layout; return the gangs it failed."""
+        failed = []
+        for gang in self._gangs.values():
+            cut = gang.awaits.get(node.name)
+            if cut is not None and node.mig_failed:
+                failed.append(gang)
+            elif cut is not None and node.layouts == cut.layouts:
+                self._cut_done(gang, node.name)
+        return failed
+
+    def ready(self) -> list[GangState]:
+        """Return the gangs whose room has come, and hold them back no longer."""
+        found = [
+            gang
+            for gang in self._gangs.values()
+            if not gang.awaits and self._has_room(gang) and self._admitted(gang)
+        ]
+        for gang in found:
+            self.drop(gang)
+        return found
+
+    def drop(self, gang: GangState) -> None:
+        """Hold a gang back no longer, whatever it waited for."""
+        for node in list(gang.awaits):
+            self._cut_done(gang, node)
+        gang.held_back = False
+        self._gangs.pop(gang.id, None)
+
+    def any(self) -> bool:
+        """Tell whether any gang is held back."""
+        return bool(self._gangs)
+
+    def _cut_done(self, gang: GangState, node: NodeName) -> None:
+        del gang.awaits[node]
+        self._cluster.discharge(_key(gang, node))
+
+    def _has_room(self, gang: GangState) -> bool:
+        cluster = self._cluster
+        rows = {cluster.rows.get(m.node) for m in gang.members.values() if m.stage and m.node}
+        return None not in rows and not any(
+            (cluster.used[row] > cluster.allocatable[row]).any() for row in rows
+        )
+
+
+def _key(gang: GangState, node: NodeName) -> tuple[GangId, str, NodeName]:
+    return (gang.id, "cut", node)

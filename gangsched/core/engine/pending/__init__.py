@@ -1,0 +1,1 @@
+"""Which pending gangs are planned next, and why each of them waits."""

@@ -1,0 +1,129 @@
+"""Lines of gangs that ask for the same: refused together, told together, planned by their first.
+
+Ten thousand waiting jobs are a few hundred different requests. What a cycle costs goes by the
+requests, not by the jobs.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from gangsched.core.model.gangs import Alike, Waiting, runtime_s
+from gangsched.core.model.ids import GangId
+from gangsched.core.model.refusal import Refusal
+
+_Age = tuple[float, GangId]
+
+
+def _age(waiting: Waiting) -> _Age:
+    return waiting.since_s, waiting.gang.id
+
+
+@dataclass(slots=True)
+class Line:
+    """Waiting gangs of one shape and priority; `told` is what all of them were told last, when.
+
+    `when` counts plans.
+    """
+
+    told: Refusal | None = None
+    when: int = 0
+    _gangs: list[Waiting] = field(default_factory=list)
+    _view: Alike | None = None
+
+    def __len__(self) -> int:
+        return len(self._gangs)
+
+    def join(self, waiting: Waiting) -> None:
+        """Take a gang in, by its age."""
+        insort(self._gangs, waiting, key=_age)
+        self._view = None
+
+    def leave(self, waiting: Waiting) -> None:
+        """Let a gang go that is in the line."""
+        del self._gangs[bisect_left(self._gangs, _age(waiting), key=_age)]
+        self._view = None
+
+    def view(self) -> Alike:
+        """Return the line as planners see it."""
+        if self._view is None:
+            shortest_s = min((runtime_s(one) for one in self._gangs), default=0.0)
+            self._view = Alike(tuple(self._gangs), shortest_s)
+        return self._view
+
+
+class Lines:
+    """The lines by shape and priority, and who stands where."""
+
+    def __init__(self) -> None:
+        self.kinds: dict[tuple[int, int], Line] = {}
+        self._members: dict[GangId, Waiting] = {}
+
+    def __contains__(self, gang: GangId) -> bool:
+        return gang in self._members
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def join(self, waiting: Waiting) -> bool:
+        """Put a gang in line, in place of what it asked for before; tell if it was not there."""
+        known = self._members.get(waiting.gang.id)
+        if known is waiting:
+            return False
+        if known is not None:
+            self.leave(waiting.gang.id)
+        self._members[waiting.gang.id] = waiting
+        self.kinds.setdefault(waiting.alike, Line()).join(waiting)
+        return True
+
+    def leave(self, gang: GangId) -> None:
+        """Take a gang out of its line, if it is in one."""
+        waiting = self._members.pop(gang, None)
+        if waiting is None:
+            return
+        line = self.kinds[waiting.alike]
+        line.leave(waiting)
+        if not line:
+            del self.kinds[waiting.alike]
+
+    def dissolve(self) -> list[GangId]:
+        """Take everybody out; return who it was."""
+        gangs = list(self._members)
+        self.kinds.clear()
+        self._members.clear()
+        return gangs
+
+    def members(self) -> list[GangId]:
+        """Return everybody in a line."""
+        return list(self._members)
+
+    def views(self, kinds: Iterable[tuple[int, int]] | None = None) -> tuple[Alike, ...]:
+        """Return lines as planners see them: those of some kinds, or all."""
+        if kinds is None:
+            return tuple(line.view() for line in self.kinds.values())
+        return tuple(self.kinds[kind].view() for kind in kinds if kind in self.kinds)
+
+    def queue(self, kind: tuple[int, int]) -> str:
+        """Return the queue of a line, "" where there is no such line."""
+        line = self.kinds.get(kind)
+        return line.view().gangs[0].gang.queue if line else ""
+
+    def tell(self, alike: tuple[int, int], refusal: Refusal, when: int) -> None:
+        """Take note of what all gangs of a line were told."""
+        line = self.kinds.get(alike)
+        if line is not None:
+            line.told, line.when = refusal, when
+
+    def says(self, gang: GangId, refusal: Refusal) -> bool:
+        """Tell whether this very refusal is what a gang's line was told."""
+        waiting = self._members.get(gang)
+        line = self.kinds[waiting.alike] if waiting is not None else None
+        return line is not None and line.told is refusal
+
+    def told(self, gang: GangId) -> tuple[int, Refusal] | None:
+        """Return what a gang was told with its line, word by word, and when."""
+        waiting = self._members.get(gang)
+        line = self.kinds[waiting.alike] if waiting is not None else None
+        if line is None or line.told is None:
+            return None
+        return line.when, line.told

@@ -1,0 +1,253 @@
+"""Which gangs a planner should look at now, and what the others were told."""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from gangsched.core.engine.gangs.gang_views import GangState
+from gangsched.core.engine.pending.equivalence import Lines
+from gangsched.core.engine.pending.refusal_log import Change, Refusals, _same
+from gangsched.core.model.gangs import Alike, Waiting
+from gangsched.core.model.ids import GangId
+from gangsched.core.model.refusal import Refusal
+
+_AGAIN_S = 5.0
+_AGAIN_AT_ONCE = 20
+_NEWS_AT_ONCE = 200
+_LOOKED_AT = 400
+
+
+class Backlog:
+    """Gangs to plan, those that wait in line, and what they were told.
+
+    A gang that changed is `fresh` until it has joined a line; a line is planned when somebody has
+    joined it, and all lines are when room came free (`room_grew`). Both hold until a plan is
+    accepted that knew of it: `number` counts what plans were made on.
+    """
+
+    def __init__(self, gangs: dict[GangId, GangState]) -> None:
+        self._lines = Lines()
+        self.refusals = Refusals(self._lines)
+        self.number = 0
+        self._grew_at: int | None = None
+        self._changed_at: int | None = None
+        self._gangs = gangs
+        # Ordered sets (dicts without values): iterating a real set would depend on the hash seed.
+        self._fresh: dict[GangId, None] = {}
+        self._alone: dict[GangId, None] = {}
+        self._joined: dict[tuple[int, int], int] = {}
+        self._patrol: list[GangId] = []
+        self._patrol_s = 0.0
+        self._learnt: dict[str, bool] = {}
+
+    @property
+    def room_grew(self) -> bool:
+        """Tell whether room came free that no accepted plan knew of."""
+        return self._grew_at is not None
+
+    @room_grew.setter
+    def room_grew(self, grew: bool) -> None:
+        self._grew_at = self.number if grew else None
+
+    # -- who is to be planned -----------------------------------------------------------------
+
+    def want(self, gang: GangId) -> None:
+        """Have a gang planned: something about it changed."""
+        self._leave(gang)
+        self._fresh[gang] = None
+
+    def pause(self, gang: GangId) -> None:
+        """Do not plan a gang until it is wanted again."""
+        self._leave(gang)
+
+    def again(self) -> None:
+        """Have all gangs planned again that wait."""
+        if self._lines or self._alone:
+            self.room_grew = True
+
+    def relearn(self) -> None:
+        """Have gangs planned anew whose run time is guessed from others that have ended."""
+        for line in self._lines.views() if self._learnt else ():
+            user = line.gangs[0].gang.user
+            if user in self._learnt:
+                for one in line.gangs:
+                    if one.gang.expected_runtime_s is None or self._learnt[user]:
+                        self.want(one.gang.id)
+        self._learnt.clear()
+
+    def anew(self) -> None:
+        """Have every gang planned by itself: what all of them are worth has changed."""
+        for gang in self._lines.dissolve():
+            self._fresh[gang] = None
+        self.room_grew = True
+
+    def learnt(self, user: str, *, declared: bool) -> None:
+        """Take note that there is more to guess run times of a user's gangs from.
+
+        With `declared`, also those that the user says.
+        """
+        self._learnt[user] = declared
+
+    def forget(self, gang: GangId) -> None:
+        """Forget a gang."""
+        self._leave(gang)
+        self.refusals.unsay(gang)
+
+    def _leave(self, gang: GangId) -> None:
+        self._fresh.pop(gang, None)
+        self._alone.pop(gang, None)
+        self._lines.leave(gang)
+
+    def waits(self) -> bool:
+        """Tell whether any gang waits."""
+        return bool(self._fresh or self._alone or self._lines)
+
+    def any(self) -> bool:
+        """Tell whether there is a gang to plan now."""
+        if self.room_grew and (self._lines or self._alone):
+            return True
+        if any(alike in self._lines.kinds for alike in self._joined):
+            return True
+        while self._fresh:
+            first = next(iter(self._fresh))
+            gang = self._gangs.get(first)
+            if gang is not None and gang.plannable():
+                return True
+            del self._fresh[first]
+        return False
+
+    def fresh(self) -> list[GangState]:
+        """Return the gangs that have to join a line."""
+        gangs = [self._gangs.get(gang) for gang in self._fresh]
+        if self._fresh:
+            self._changed_at = self.number
+        self._fresh.clear()
+        return [gang for gang in gangs if gang is not None and gang.plannable()]
+
+    def newcomers(self) -> list[GangId]:
+        """Return who has to join a line; they stay so until they are planned."""
+        return list(self._fresh)
+
+    def join(self, waiting: Waiting, *, alone: bool = False) -> None:
+        """Let a gang wait in line, or `alone` if something is kept for it."""
+        gang = waiting.gang.id
+        self._fresh.pop(gang, None)
+        if alone:
+            self._lines.leave(gang)
+            self._alone[gang] = None
+            return
+        self._alone.pop(gang, None)
+        if self._lines.join(waiting):
+            self._joined[waiting.alike] = self.number
+
+    def due(self, strict: Collection[str] = ()) -> tuple[list[GangState], tuple[Alike, ...]]:
+        """Return whom to plan now: those with something kept for them, and lines.
+
+        Whoever plans anybody must know of the former, and in `strict` queues of all who are there:
+        nobody passes them by coming later.
+        """
+        wanted = None if self.room_grew else dict(self._joined)
+        if wanted and strict:
+            queues = {self._lines.queue(alike) for alike in wanted}.intersection(strict)
+            wanted |= {kind: 0 for kind in self._lines.kinds if self._lines.queue(kind) in queues}
+        lines = self._lines.views(wanted)
+        self.number += 1
+        news = lines or self.room_grew or self._changed_at is not None
+        alone = [self._gangs.get(gang) for gang in self._alone] if news else []
+        return [gang for gang in alone if gang is not None and gang.plannable()], lines
+
+    def planned(self, number: int) -> None:
+        """Take note that a plan was accepted that knew of everything up to its number."""
+        if self._grew_at is not None and self._grew_at < number:
+            self._grew_at = None
+        if self._changed_at is not None and self._changed_at < number:
+            self._changed_at = None
+        for alike in [alike for alike, at in self._joined.items() if at < number]:
+            del self._joined[alike]
+
+    # -- what they were told ------------------------------------------------------------------
+
+    def say(self, gang: GangId, refusal: Refusal, now_s: float) -> bool:
+        """Keep a refusal; return whether its gang is to be told now: a new reason, or advice.
+
+        The same reason with other numbers is told later (`untold`), and what was said with advice
+        is not taken back by the same without.
+        """
+        told = self.refusals.told(gang)
+        if told is not None and told.reason is refusal.reason and self._lines.says(gang, refusal):
+            return False  # it is told with its line
+        known = self.refusals.get(gang)
+        if known is not None and not refusal.remedies and _same(known, refusal):
+            refusal = known
+        own = refusal if refusal.gang == gang else replace(refusal, gang=gang)
+        self.refusals.say(gang, own)
+        told = self.refusals.told(gang)
+        advice = told is not None and refusal.remedies and told.remedies != refusal.remedies
+        if told is not None and told.reason is refusal.reason and not advice:
+            return False
+        self.refusals.tell(gang, now_s)
+        return True
+
+    def say_line(self, alike: tuple[int, int], refusal: Refusal) -> None:
+        """Keep what all gangs of a line were told."""
+        self._lines.tell(alike, refusal, self.refusals.plans)
+
+    def untold(self, now_s: float, patrol_s: float) -> list[GangId]:
+        """Return gangs that have not heard what their line was told; they are told now.
+
+        Looks at some in turn, every `patrol_s`. News comes soon; other numbers for the same reason
+        every `_AGAIN_S` at most and for few at once: with ten thousand waiting, every start changes
+        the numbers of all.
+        """
+        if now_s < self._patrol_s:
+            return []
+        self._patrol_s = now_s + patrol_s
+        if not self._patrol:
+            self._patrol = self.refusals.everybody()[::-1]
+        due: list[GangId] = []
+        again = 0
+        for _ in range(min(_LOOKED_AT, len(self._patrol))):
+            gang = self._patrol.pop()
+            change = self.refusals.changed(gang) if gang in self._gangs else Change.NONE
+            if change is Change.NUMBERS:
+                late = self.refusals.told_s(gang) <= now_s - _AGAIN_S
+                if not late or again == _AGAIN_AT_ONCE:
+                    continue
+                again += 1
+            elif change is Change.NONE:
+                continue
+            due.append(gang)
+            self.refusals.tell(gang, now_s)
+            if len(due) == _NEWS_AT_ONCE:
+                break
+        return due
+
+    def stands(self, gang: GangId, refusal: Refusal) -> bool:
+        """Tell whether this is still what a gang was refused for."""
+        known = self.refusals.get(gang)
+        same = known is not None and known.message == refusal.message
+        waits = gang in self._lines or gang in self._alone
+        return same and waits and not self.room_grew
+
+    def unadvised(
+        self, limit: int, now_s: float, advice_s: float
+    ) -> list[tuple[GangState, Refusal]]:
+        """Return refused gangs that wait for advice, longest first; they count as advised now.
+
+        Advice older than `advice_s` is asked for again: the world has moved.
+        """
+        due: list[tuple[float, GangState]] = []
+        for gang_id in (*self._lines.members(), *self._alone):
+            gang = self._gangs.get(gang_id)
+            if gang is None or not gang.plannable() or gang_id not in self.refusals:
+                continue
+            if gang.advised is None:
+                due.append((0.0, gang))
+            elif now_s - gang.advised[1] >= advice_s:
+                due.append((gang.advised[1], gang))
+            elif gang.advised[0] != self.refusals[gang_id].message:
+                due.append((0.0, gang))
+        due.sort(key=lambda item: (item[0], item[1].id))
+        found = [(gang, self.refusals[gang.id]) for _, gang in due[:limit]]
+        for gang, refusal in found:
+            gang.advised = (refusal.message, now_s)
+        return found

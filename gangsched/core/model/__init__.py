@@ -1,0 +1,1 @@
+"""The nouns of the core: frozen values that compare by value."""

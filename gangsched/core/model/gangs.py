@@ -1,0 +1,180 @@
+"""The nouns of the core: nodes, gangs, roles and what one pod needs of a node.
+
+Everything here is frozen and compares by value. Quantities are integers in the smallest unit a
+scheduler has to tell apart: CPU in thousandths of a core, memory and storage in bytes, pods and
+extended resources (GPUs, HCAs, MIG slices) in pieces.
+"""
+
+from dataclasses import dataclass, field
+
+from gangsched.core.model.constraints import NO_CONSTRAINTS, Constraints, Near
+from gangsched.core.model.ids import GangId, NodeName, PodName
+from gangsched.core.model.pods import PodNeeds, Requests
+from gangsched.core.model.runtime import ASSUMED_S, Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """A part of a gang whose pods are alike (Master, Worker, launcher).
+
+    With `needs` the role is planned before its pods exist, and they will be named
+    `<group>-<role>-<index>`, or `pod` where there is one; without, its pods are those that carry
+    its name. `late` of its pods are made only once all others of the gang run, by whatever names:
+    room for them, by `needs`, is reserved with that of the others.
+    """
+
+    name: str
+    count: int
+    min_count: int
+    needs: PodNeeds | None = None
+    near: Near = Near()
+    pod: PodName | None = None
+    late: int = 0
+
+
+NOBODY = "(unknown)"
+"""Whose account gangs are on that nobody is known to have asked for: all of them are on one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """Pods that start together or not at all.
+
+    `user` is who asked for it, if known. `preemptible` gangs may be stopped for others, those that
+    are `inseparable` only whole. Where it does not `preempt`, no other is stopped for it.
+    `ready_timeout_s` bounds the time from the last binding until all pods are ready,
+    `max_runtime_s` the run. `implicit` gangs are read off their pods (a label, a bare pod) and
+    vanish with the last of them. `priority` None means: that of its pods. `started` tells that the
+    gang was placed whole before this process began, and `charged` which queue was charged then.
+    `checkpoint_s` is when its work was last saved. `movable` gangs may be stopped and started
+    elsewhere, once they ran for `min_runtime_s`.
+    """
+
+    id: GangId
+    min_member: int
+    roles: tuple[Role, ...] = ()
+    queue: str = "default"
+    priority: int | None = None
+    created_s: float = 0.0
+    expected_runtime_s: float | None = None
+    schedule_timeout_s: float = 60.0
+    implicit: bool = False
+    started: bool = False
+    constraints: Constraints = NO_CONSTRAINTS
+    checkpoint_s: float | None = None
+    movable: bool = False
+    min_runtime_s: float = 0.0
+    user: str = ""
+    preemptible: bool = True
+    inseparable: bool = False
+    preempts: bool = True
+    ready_timeout_s: float | None = None
+    max_runtime_s: float | None = None
+    charged: str = field(default="", compare=False)
+
+    @property
+    def account(self) -> tuple[str, str]:
+        """Return the queue and the user that are charged for it."""
+        return self.queue, self.user or NOBODY
+
+    @property
+    def planned_before_creation(self) -> bool:
+        """True when the roles say what each pod needs, so that no pod has to exist to plan."""
+        roles = self.roles
+        return bool(roles) and all(one.needs is not None and not one.late for one in roles)
+
+    @property
+    def late(self) -> int:
+        """Return how many of its pods are made only once the others run."""
+        return sum(role.late for role in self.roles)
+
+    def member_names(self, role: Role) -> tuple[PodName, ...]:
+        """Return the pod names of a role that is planned before creation, in rank order."""
+        if role.pod is not None:
+            return (role.pod,)
+        stem = f"{self.id}-{role.name.lower()}"
+        return tuple(PodName(f"{stem}-{index}") for index in range(role.count))
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One place of a gang that still wants a node.
+
+    `rank` counts the gang's members in rank order, those that have a node included.
+    """
+
+    name: PodName
+    role: str
+    needs: PodNeeds
+    rank: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Seated:
+    """A member that has its node: what is added later must keep the constraints with it."""
+
+    role: str
+    rank: int
+    node: NodeName
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A gang with members to place, as a planner sees it.
+
+    `minimum` of `members` must be placed together (and `role_minimum` of each role), or none.
+    `version` lets the engine tell whether the gang changed since the snapshot. `avoid` and
+    `most_per_node` are what refusals of its members have taught. `constraints` and
+    `near_role` come from the declaration, or else from the pods; `seated` members have a node.
+    `repair` gangs run and lack members they need; `surplus` gangs run and could have more.
+    `attained_s` is how long the gang ran before it was stopped. `charge` is what its minimum
+    takes of a quota (`queues.Amounts`; empty: not worked out), `unborn` what it asks for pods that
+    do not exist. Gangs of one `shape` ask for the same (0: not worked out). `kinds` are the needs
+    that differ among its members (empty: not worked out). `estimate` says how long it will run.
+    Nothing is stopped for one that does not `preempt`.
+    """
+
+    gang: Gang
+    version: int
+    members: tuple[Member, ...]
+    minimum: int
+    role_minimum: tuple[tuple[str, int], ...]
+    priority: int
+    since_s: float
+    avoid: tuple[NodeName, ...] = ()
+    most_per_node: int | None = None
+    constraints: Constraints = NO_CONSTRAINTS
+    near_role: tuple[tuple[str, Near], ...] = ()
+    seated: tuple[Seated, ...] = ()
+    repair: bool = False
+    surplus: bool = False
+    attained_s: float = 0.0
+    charge: tuple[tuple[tuple[str, str], int], ...] = ()
+    shape: int = 0
+    kinds: tuple[PodNeeds, ...] = ()
+    estimate: Estimate | None = None
+    unborn: Requests = ()
+    preempts: bool = True
+
+    @property
+    def alike(self) -> tuple[int, int]:
+        """Return what gangs have in common that are planned as one: request and priority."""
+        return self.shape, self.priority
+
+
+def runtime_s(waiting: Waiting) -> float:
+    """Return how long a gang is expected to run."""
+    if waiting.estimate is not None:
+        return waiting.estimate.runtime_s
+    return waiting.gang.expected_runtime_s or ASSUMED_S
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """Waiting gangs of one shape and priority, the oldest first.
+
+    None of them is expected to run for less than `shortest_s`.
+    """
+
+    gangs: tuple[Waiting, ...]
+    shortest_s: float

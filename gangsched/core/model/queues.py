@@ -1,0 +1,244 @@
+"""Queues as an administrator declares them: a tree of guarantees, limits and rules.
+
+Quantities are in the units of `model.py`, except GPUs, which queues count in thousandths, so that
+shared GPUs and MIG slices draw on the same quota as whole ones.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from gangsched.core.model.ids import NodeName
+from gangsched.core.model.mig_profiles import profile_share_milli
+from gangsched.core.model.pods import GPU, MILLI, PODS, PodNeeds, Requests
+
+DEFAULT_QUEUE = "default"
+
+QuotaKey = tuple[str, str]
+"""Resource and GPU kind; the kind is "" for all resources but GPUs counted by kind."""
+
+Amounts = tuple[tuple[QuotaKey, int], ...]
+"""What is charged to a queue, sorted by key; GPUs in thousandths."""
+
+CREDITS: QuotaKey = ("gpu-credits", "")
+"""GPUs in thousandths times their worth, where kinds have exchange rates; for shares alone."""
+
+MIG_PREFIX = "nvidia.com/mig-"
+
+
+class Stop(StrEnum):
+    """Whether a queue admits gangs, and what becomes of those that run."""
+
+    NONE = "None"
+    HOLD = "Hold"
+    DRAIN = "HoldAndDrain"
+
+
+class Within(StrEnum):
+    """Which gangs of its own queue a gang may stop."""
+
+    NEVER = "Never"
+    LOWER = "LowerPriority"
+    NEWER = "LowerOrNewerEqualPriority"
+
+
+class Reclaim(StrEnum):
+    """Which gangs of others, that run on borrowed quota, a gang within its own may stop."""
+
+    NEVER = "Never"
+    LOWER = "LowerPriority"
+    ANY = "Any"
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """One resource of a queue.
+
+    `nominal` is the whole subtree's guarantee. A queue may use `borrowing` beyond it, and lets
+    others have `lending` of it; None sets no limit.
+    """
+
+    resource: str
+    nominal: int
+    kind: str = ""
+    borrowing: int | None = None
+    lending: int | None = None
+
+    @property
+    def key(self) -> QuotaKey:
+        """Return resource and kind."""
+        return (self.resource, self.kind)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuBudget:
+    """GPU-seconds (at exchange rates) in each period; for every user alone, or for all together."""
+
+    gpu_s: float
+    period_s: float
+    per_user: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """Whom gangs of a queue may stop, and when.
+
+    `fair` lets them stop gangs of queues whose share stays above their own. `delay_s` is how long
+    a gang waits before it stops others.
+    """
+
+    within: Within = Within.LOWER
+    reclaim: Reclaim = Reclaim.ANY
+    fair: bool = False
+    delay_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A queue. Without quotas anywhere on its way to the root, it may use what is free.
+
+    `namespaces` may use it (empty: all). `user_limits` bound what one user holds at a time, and
+    `highest_priority` what priority its gangs and those of the queues below it may have.
+    `order` names the order policy inside it ("" for the cluster's). `strict` lets nobody pass a
+    gang that cannot start. `exclusive` is the coarsest level whose domains a gang may have for
+    itself ("": none). `firm_loans` lets gangs borrow that may not be stopped. `broken` says what is
+    wrong with a declaration that cannot be read, and nothing else is known of such a queue.
+    """
+
+    name: str
+    parent: str = ""
+    quotas: tuple[Quota, ...] = ()
+    weight: float = 1.0
+    priority: int = 0
+    max_runtime_s: float | None = None
+    default_runtime_s: float | None = None
+    default_priority: int | None = None
+    namespaces: frozenset[str] = frozenset()
+    open_to_all: bool = True
+    user_limits: Requests = ()
+    highest_priority: int | None = None
+    budgets: tuple[GpuBudget, ...] = ()
+    order: str = ""
+    strict: bool = False
+    preemption: Preemption = Preemption()
+    min_runtime_s: float = 0.0
+    stop: Stop = Stop.NONE
+    exclusive: str = ""
+    firm_loans: bool = False
+    broken: str = ""
+
+    def admits(self, namespace: str) -> bool:
+        """Tell whether gangs of a namespace may use it."""
+        return self.open_to_all or namespace in self.namespaces
+
+
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """Room booked in advance: whole nodes, by name or as a count among those with some labels.
+
+    `queues` and `namespaces` may use it meanwhile (both empty: nobody, for maintenance). From
+    `drain_s` before its start nothing begins there that would still run then. It recurs every
+    `every_s` until `until_s`.
+    """
+
+    name: str
+    start_s: float
+    end_s: float
+    nodes: tuple[NodeName, ...] = ()
+    count: int = 0
+    selector: tuple[tuple[str, str], ...] = ()
+    queues: frozenset[str] = frozenset()
+    namespaces: frozenset[str] = frozenset()
+    every_s: float | None = None
+    until_s: float | None = None
+    evicts: bool = False
+
+    def window(self, now_s: float) -> tuple[float, float] | None:
+        """Return start and end of the present occurrence or of the next; None after the last."""
+        start_s, length_s = self.start_s, self.end_s - self.start_s
+        if now_s >= self.end_s and self.every_s is not None:
+            start_s += self.every_s * ((now_s - self.end_s) // self.every_s + 1)
+        over = now_s >= start_s + length_s
+        if over or (self.until_s is not None and start_s >= self.until_s):
+            return None
+        return start_s, start_s + length_s
+
+    def admits(self, namespace: str, queue: str) -> bool:
+        """Tell whether gangs of a namespace and queue may use the room."""
+        return namespace in self.namespaces or queue in self.queues
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What a GPU of each kind is worth, for shares and budgets: H100 = 2 where A100 = 1."""
+
+    worth: Mapping[str, float] = field(default_factory=dict)
+
+    def of(self, model: str) -> float:
+        """Return the worth of a GPU of this product name; the longest kind that it contains."""
+        found = max((kind for kind in self.worth if kind in model), key=len, default="")
+        return self.worth[found] if found else 1.0
+
+
+def amounts(needs: PodNeeds, times: int = 1) -> Amounts:
+    """Return what pods of these needs charge, whatever GPUs they get."""
+    found: dict[QuotaKey, int] = {(PODS, ""): times}
+    gpus = 0
+    for resource, quantity in needs.requests:
+        if resource == GPU:
+            gpus += quantity * MILLI
+            continue
+        found[(resource, "")] = quantity * times
+        if resource.startswith(MIG_PREFIX):
+            gpus += profile_share_milli(resource.removeprefix(MIG_PREFIX)) * quantity
+    if needs.share is not None:
+        gpus += (needs.share.milli or MILLI) * needs.share.devices
+    if gpus:
+        found[(GPU, "")] = gpus * times
+    return tuple(sorted(found.items()))
+
+
+def added(parts: Mapping[PodNeeds, int]) -> Amounts:
+    """Return the sum over pods of several kinds."""
+    total: dict[QuotaKey, int] = {}
+    for needs, times in parts.items():
+        for key, quantity in amounts(needs, times):
+            total[key] = total.get(key, 0) + quantity
+    return tuple(sorted(total.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Kinds:
+    """How GPUs of different products count: those with quotas of their own, and their worth."""
+
+    names: tuple[str, ...] = ()
+    rates: Rates = field(default_factory=Rates)
+
+    def of(self, model: str) -> str:
+        """Return the kind with a quota of its own that a product name contains, or ""."""
+        return next((kind for kind in self.names if kind in model), "")
+
+    def counted(self, charge: Amounts, model: str) -> Amounts:
+        """Return a charge with its GPUs counted under their kind and worth as well."""
+        gpus = dict(charge).get((GPU, ""), 0)
+        if not gpus or not (self.names or self.rates.worth):
+            return charge
+        more: list[tuple[QuotaKey, int]] = []
+        kind = self.of(model)
+        if kind:
+            more.append(((GPU, kind), gpus))
+        if self.rates.worth:
+            more.append((CREDITS, round(gpus * self.rates.of(model))))
+        return tuple(sorted([*charge, *more]))
+
+
+def kinds_of(queues: Iterable[Queue], rates: Rates) -> Kinds:
+    """Return the GPU kinds that any queue has a quota for; longer names are looked at first."""
+    names = {quota.kind for queue in queues for quota in queue.quotas} - {""}
+    return Kinds(tuple(sorted(names, key=lambda kind: (-len(kind), kind))), rates)
+
+
+def label(key: QuotaKey) -> str:
+    """Name a resource, with the GPU kind where there is one."""
+    resource, kind = key
+    return f"{resource} ({kind})" if kind else resource

@@ -1,0 +1,135 @@
+"""Refusals: why a gang does not start, as data, and as one sentence for its user."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gangsched.core.model.ids import GangId, PodName
+
+
+class Reason(StrEnum):
+    """The vocabulary of refusals; each is a Condition reason and a metric label."""
+
+    NO_GROUP = "PodGroupMissing"
+    TOO_FEW_PODS = "TooFewPods"
+    GATED = "SchedulingGated"
+    UNKNOWN_QUEUE = "UnknownQueue"
+    UNSATISFIABLE = "NoNodeQualifies"
+    TOO_LARGE = "LargerThanCluster"
+    NO_ROOM = "NotEnoughFree"
+    TOPOLOGY = "TopologyDoesNotFit"
+    MISCONFIGURED = "Misconfigured"
+    MAKING_ROOM = "MakingRoom"
+    BEYOND_PLANNER = "BeyondPlanner"
+    BACKING_OFF = "BackingOff"
+    QUEUE_INVALID = "QueueInvalid"
+    QUEUE_STOPPED = "QueueStopped"
+    NOT_PERMITTED = "NotPermitted"
+    OVER_QUOTA = "QuotaInUse"
+    BEYOND_QUOTA = "LargerThanQuota"
+    MAY_NOT_BORROW = "MayNotBorrow"
+    NAMESPACE_QUOTA = "ResourceQuota"
+    NOT_ADMITTED = "NotAdmitted"
+    USER_LIMIT = "UserLimit"
+    BUDGET = "BudgetSpent"
+    BOOKED = "Booked"
+    BEHIND = "BehindReservation"
+    BLOCKED = "BehindHead"
+    GIVEN_UP = "GivenUp"
+    PLAN_FAILED = "PlanFailed"
+
+
+_DECLARERS = {
+    "job": "Job",
+    "statefulset": "StatefulSet",
+    "raycluster": "RayCluster",
+    "pytorchjob": "PyTorchJob",
+    "tfjob": "TFJob",
+    "xgboostjob": "XGBoostJob",
+    "paddlejob": "PaddleJob",
+    "jaxjob": "JAXJob",
+    "mpijob": "MPIJob",
+    "workload": "Workload",
+}
+"""Who declares a gang whose name begins so; of others it is a PodGroup."""
+
+
+@dataclass(frozen=True, slots=True)
+class NearMiss:
+    """The node that came closest, and the amounts it lacks for one pod."""
+
+    node: str
+    lacks: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """A change that would let the gang run now, or the moment it will by itself.
+
+    Each was checked by planning the gang with it. `kind` is machine-readable: level, members,
+    spread, exclusive, gpu-kind, avoid, wait, repartition, move. `at_s` is set where time helps.
+    """
+
+    kind: str
+    message: str
+    at_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a gang was not placed.
+
+    `wanted` and `possible` count members of `role` (or of the gang when it is empty). `proved`
+    says that counting shows there is no placement now, not merely that none was found.
+    `starts_s` is when room is reserved for it.
+    """
+
+    gang: GangId
+    reason: Reason
+    message: str
+    role: str = ""
+    wanted: int = 0
+    possible: int = 0
+    near_miss: NearMiss | None = None
+    proved: bool = True
+    remedies: tuple[Remedy, ...] = ()
+    starts_s: float | None = None
+
+
+def amount(resource: str, quantity: int) -> str:
+    """Write a quantity as its user would: cores, GiB, or a plain count."""
+    if resource == "cpu":
+        return f"{quantity / 1000:g} cpu"
+    if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
+        gib = quantity / 2**30
+        return f"{gib:.3g} GiB {resource}" if gib >= 1 else f"{quantity / 2**20:.3g} MiB {resource}"
+    return f"{quantity} {resource}"
+
+
+def plural(count: int, noun: str) -> str:
+    """Write `1 node` or `3 nodes`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def beyond(pod: PodName, asked: tuple[str, ...]) -> str:
+    """Say what of a pod direct binding does not check, or what the pod has to wait for.
+
+    What says in brackets why it is not known is known in time.
+    """
+    never = [one for one in asked if not one.endswith(")")]
+    if not never:
+        return f"pod {pod} has to wait for {', '.join(asked)}."
+    return (
+        f"pod {pod} asks for {', '.join(never)}, which direct binding does not check; run "
+        f"gangsched with --binding extender for it."
+    )
+
+
+def undeclared(gang: GangId) -> str:
+    """Return what is missing of a gang that has pods, and no object that declares it."""
+    name = gang.partition("/")[2]
+    whose, _, own = name.rpartition(":")
+    if whose in _DECLARERS:
+        what = f"{_DECLARERS[whose]} {own}"
+        return f"the pods are those of {what}, which does not exist in their namespace (any more)."
+    group = f"PodGroup {own}" + (f" ({whose})" if whose else "")
+    return f"the pods name {group}, which does not exist in their namespace."

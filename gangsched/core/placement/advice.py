@@ -1,0 +1,230 @@
+"""What would help a refused gang: the smallest changes, each tried by planning it in full.
+
+Counting finds what may help, and is cheap. What it finds is told only when a whole planning cycle
+starts the gang: with quotas, permissions, what others were promised, and all who wait beside it.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.ids import GangId, NodeName
+from gangsched.core.model.pods import GPU
+from gangsched.core.model.refusal import Reason, Refusal, Remedy, amount, plural
+from gangsched.core.placement.choosers import fewest
+from gangsched.core.placement.constraints import MisconfiguredError, resolve
+from gangsched.core.placement.demand import kinds_of
+from gangsched.core.placement.fill import fits
+from gangsched.core.placement.objectives import main_resource
+from gangsched.core.placement.relaxations import relaxations, with_fewer
+from gangsched.core.placement.tree_fill import Style
+from gangsched.core.snapshot import Running, Snapshot
+
+Starts = Callable[[Waiting, Snapshot, float | None], bool]
+"""Whether a gang, changed in some way, starts on a snapshot, at a moment (None: now)."""
+
+_STYLE = Style(fewest, descend=True)
+_RELEASED_MAX = 200
+"""Running gangs looked at for when room comes free; beyond it the answer would be a guess."""
+
+_WAITS_PLANNED = 4
+"""So many moments are planned in full; where others are before it at each, none is told."""
+
+_UNHELPED = frozenset(
+    {
+        Reason.MISCONFIGURED,
+        Reason.UNKNOWN_QUEUE,
+        Reason.QUEUE_INVALID,
+        Reason.QUEUE_STOPPED,
+        Reason.BUDGET,
+        Reason.BEYOND_PLANNER,
+    }
+)
+"""Refusals that nothing lifts which a gang could ask for otherwise, or wait for."""
+
+
+def advise(waiting: Waiting, snapshot: Snapshot, refusal: Refusal, starts: Starts) -> Refusal:
+    """Return the refusal with remedies; a gang whose request makes no sense gets none.
+
+    The snapshot has to hold all waiting gangs.
+    """
+    if refusal.reason in _UNHELPED:
+        return refusal
+    advisor = _Advisor(waiting, snapshot, refusal, starts)
+    try:
+        remedies = tuple(advisor.remedies())
+    except MisconfiguredError:
+        return refusal
+    return replace(refusal, remedies=remedies)
+
+
+@dataclass(frozen=True, slots=True)
+class _Advisor:
+    """Looks for what helps one gang."""
+
+    waiting: Waiting
+    snapshot: Snapshot
+    refusal: Refusal
+    starts: Starts
+
+    def remedies(self) -> Iterator[Remedy]:
+        scope = resolve(self.waiting, self.snapshot.cluster)
+        helped: set[str] = set()
+        for one in relaxations(self.waiting, scope):
+            if one.binding not in helped and self._helps(one.waiting):
+                helped.add(one.binding)
+                yield Remedy(one.kind, one.message)
+        for remedy in (self._fewer(), self._one_node(), self._released()):
+            if remedy is not None:
+                yield remedy
+
+    def _helps(self, changed: Waiting) -> bool:
+        """Tell whether a changed gang would start now."""
+        changed = _unknown(changed)
+        return fits(changed, self.snapshot, _STYLE) and self.starts(changed, self.snapshot, None)
+
+    def _fewer(self) -> Remedy | None:
+        """Find the largest number of members that starts now."""
+        waiting, cluster = self.waiting, self.snapshot.cluster
+        scope = resolve(waiting, cluster)
+        unit = max(kind.rules.unit(0) for kind in kinds_of(waiting, scope, cluster))
+        if len(scope.roles) and unit > 1:
+            return None  # slices of one role among several: what to leave out is the user's choice
+        low, high = 0, waiting.minimum
+        while low + unit < high:  # `low` members start (or none), `high` do not
+            middle = (low + (high - low) // 2) // unit * unit
+            if middle <= low:
+                middle = low + unit
+            trial = with_fewer(waiting, middle, unit)
+            if trial.members and self._helps(trial):
+                low = middle
+            else:
+                high = middle
+        if low == 0:
+            return None
+        return Remedy("members", f"{plural(low, 'pod')} instead of {waiting.minimum}")
+
+    def _one_node(self) -> Remedy | None:
+        """Try what the closest node lacks beside GPUs: it may be all that is missing."""
+        miss = self.refusal.near_miss
+        main = main_resource([member.needs for member in self.waiting.members])
+        if miss is None or not miss.lacks or main in dict(miss.lacks):
+            return None
+        lacks = tuple(
+            ("pods" if name == "pod slots" else name, quantity) for name, quantity in miss.lacks
+        )
+        with self.snapshot.cluster.offering({NodeName(miss.node): ((), lacks)}):
+            if not self._helps(self.waiting):
+                return None
+        more = " and ".join(amount(name, quantity) for name, quantity in lacks)
+        return Remedy("node", f"{more} more on node {miss.node}")
+
+    def _released(self) -> Remedy | None:
+        """Find the first moment at which gangs that end by then have made room and quota."""
+        others = self._holders()
+        known = sorted(
+            (one for one in others if one.end_s is not None),
+            key=lambda one: (one.end_s or 0.0, one.gang.id),
+        )[:_RELEASED_MAX]
+        first = self._first(known)
+        moments = range(first, len(known) + 1) if first is not None else range(0)
+        for count in moments[:_WAITS_PLANNED]:
+            last = known[count - 1]
+            if self.starts(_unknown(self.waiting), ended(self.snapshot, known[:count]), last.end_s):
+                before = f" and {plural(count - 1, 'other gang')} before it" if count > 1 else ""
+                words = f"{_what(last)} of gang {last.gang.id} end{before}"
+                return Remedy("wait", words, last.end_s)
+        if first is not None:
+            return None
+        unknown = sorted(
+            (one for one in others if one.end_s is None),
+            key=lambda one: (len(one.places), one.gang.id),
+        )[:_RELEASED_MAX]
+        enough = (one for one in unknown if self._may_fit((one,)))
+        for one, _ in zip(enough, range(_WAITS_PLANNED), strict=False):
+            if self.starts(_unknown(self.waiting), ended(self.snapshot, (one,)), None):
+                return Remedy("wait", f"{_what(one)} of gang {one.gang.id} come free")
+        return None
+
+    def _holders(self) -> list[Running]:
+        """Return all others who take room, each gang once."""
+        found = sorted(self.snapshot.holders, key=lambda one: one.gang.id)
+        whole = []
+        for gang, parts in groupby(found, key=lambda one: one.gang.id):
+            first, *more = parts
+            places = (*first.places, *(place for one in more for place in one.places))
+            if gang != self.waiting.gang.id:
+                whole.append(replace(first, places=places))
+        return whole
+
+    def _first(self, known: list[Running]) -> int | None:
+        """Count how many gangs, the first to end first, have to end so that there is room."""
+        for count in _growing(len(known)):
+            if not self._may_fit(known[:count]):
+                continue
+            low, high = count // 2, count
+            while low + 1 < high:  # `low` are too few, `high` are enough
+                middle = (low + high) // 2
+                low, high = (low, middle) if self._may_fit(known[:middle]) else (middle, high)
+            return high
+        return None
+
+    def _may_fit(self, gone: "list[Running] | tuple[Running, ...]") -> bool:
+        self.snapshot.progress.check()
+        return fits(self.waiting, ended(self.snapshot, gone), _STYLE)
+
+
+def _growing(total: int) -> Iterator[int]:
+    count = 1
+    while count < total:
+        yield count
+        count *= 2
+    if total:
+        yield total
+
+
+def _unknown(waiting: Waiting) -> Waiting:
+    """Return a gang of which nothing was worked out: it asks for something of its own."""
+    kinds = tuple(dict.fromkeys(member.needs for member in waiting.members))
+    return replace(waiting, charge=(), shape=0, kinds=kinds)
+
+
+def without(snapshot: Snapshot, gone: tuple[Running, ...]) -> Snapshot:
+    """Return the snapshot as it would be without some running gangs; queues stay charged."""
+    cluster = snapshot.cluster.copy()
+    for gang in gone:
+        for place in gang.places:
+            row = cluster.rows.get(place.node)
+            if row is not None:
+                cluster.give(row, place.needs, 1, gang.gang.id, (place.devices,))
+    ids = {gang.gang.id for gang in gone}
+    running, coming = (
+        tuple(gang for gang in gangs if gang.gang.id not in ids)
+        for gangs in (snapshot.running, snapshot.coming)
+    )
+    return replace(snapshot, cluster=cluster, running=running, coming=coming)
+
+
+def ended(snapshot: Snapshot, gone: "list[Running] | tuple[Running, ...]") -> Snapshot:
+    """Return the snapshot as it would be when gangs have ended: their quota is free as well."""
+    ids: set[GangId] = {one.gang.id for one in gone}
+    usage = snapshot.usage.copy()
+    users = {account: dict(held) for account, held in snapshot.rules.users.items()}
+    for one in snapshot.holders:
+        if one.gang.id not in ids:
+            continue
+        usage.charge(one.gang.queue, one.charge, -1, firm=not one.gang.preemptible)
+        held = users.get(one.gang.account, {})
+        for key, quantity in one.charge:
+            held[key] = held.get(key, 0) - quantity
+    rules = replace(snapshot.rules, users=users)
+    left = without(snapshot, tuple(gone))
+    for gang in ids:
+        left.cluster.exclusive.pop(gang, None)
+    return replace(left, usage=usage, rules=rules)
+
+
+def _what(gang: Running) -> str:
+    gpus = sum(dict(place.needs.requests).get(GPU, 0) for place in gang.places)
+    return plural(gpus, "GPU") if gpus else plural(len(gang.places), "pod")

@@ -1,0 +1,303 @@
+"""What a gang's constraints mean on this cluster: names become levels, and levels become masks."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from gangsched.core.bounds import KINDS
+from gangsched.core.cluster.node_table import Ints, Mask
+from gangsched.core.cluster.state import Cluster
+from gangsched.core.cluster.topology_tree import UNKNOWN, Tree
+from gangsched.core.model.constraints import Near
+from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.ids import GangId
+from gangsched.core.model.topology import Fabric
+
+_NAMED = 8
+"""Of many roles the first are named in a sentence."""
+
+
+class MisconfiguredError(Exception):
+    """A constraint cannot mean anything here; the message is the whole sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Constraints on the pods of one kind, as levels (the host is the last).
+
+    `slices` are (level, size), coarsest first. `preferred` is tried like a required level, and
+    let go.
+    """
+
+    required: int | None = None
+    preferred: int | None = None
+    slices: tuple[tuple[int, int], ...] = ()
+
+    def unit(self, level: int) -> int:
+        """Return what the number of pods in one domain of a level must be a multiple of."""
+        return next((size for at, size in self.slices if at >= level), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A gang's constraints resolved against the cluster.
+
+    `order` lists the topology's levels as the gang wants its domains few: the preferred level
+    first. `allowed` leaves out nodes to avoid and domains that exclusiveness bars. `gpu_masks`
+    are tried in turn.
+    """
+
+    tree: Tree | None
+    depth: int
+    rules: Rules
+    roles: dict[str, Rules]
+    order: tuple[int, ...]
+    spread: dict[int, int]
+    exclusive: int | None
+    allowed: Mask
+    gpu_masks: tuple[tuple[str, Mask], ...]
+
+    def of_role(self, role: str) -> Rules:
+        """Return the rules of a role's pods; without its own they are the gang's slices."""
+        return self.roles.get(role, Rules(slices=self.rules.slices))
+
+    def codes(self, level: int, slots: int) -> Ints:
+        """Return the domain of each slot at a level; the host's domain is the slot itself."""
+        if self.tree is None or level >= self.depth:
+            return np.arange(slots, dtype=np.int64)
+        return self.tree.codes[level]
+
+    def name(self, level: int, code: int, cluster: Cluster) -> str:
+        """Return a domain's name for users."""
+        if self.tree is None or level >= self.depth:
+            return cluster.names[code]
+        return self.tree.name(level, code) if code >= 0 else "(no label)"
+
+    def level_name(self, level: int) -> str:
+        """Return a level's name for users."""
+        return "host" if self.tree is None else self.tree.topology.level_name(level)
+
+    def known(self, slots: int, rules: Rules | None = None) -> Mask:
+        """Return which slots have a known domain wherever the gang's constraints need one.
+
+        With `rules` those of one kind are meant, else those of the whole gang.
+        """
+        if rules is None:
+            levels = {*self.spread, self.rules.required, self.exclusive}
+        else:
+            levels = {rules.required, *(level for level, _ in rules.slices)}
+        mask = np.ones(slots, dtype=np.bool_)
+        for level in levels - {None}:
+            assert level is not None  # noqa: S101
+            mask &= self.codes(level, slots) != UNKNOWN
+        return mask
+
+
+def resolve(waiting: Waiting, cluster: Cluster) -> Scope:
+    """Resolve a gang's constraints.
+
+    Raises:
+        MisconfiguredError: a topology, level or fabric does not exist, sizes do not divide, or
+            its pods differ too much.
+
+    """
+    _few_kinds(waiting)
+    asked = waiting.constraints
+    tree = cluster.tree(asked.topology)
+    if asked.topology and tree is None:
+        known = ", ".join(cluster.trees) or "none"
+        raise MisconfiguredError(f"topology {asked.topology!r} does not exist; there are: {known}.")
+    names = _Names(tree, cluster)
+    near = asked.near
+    required = names.level(near.required, "required level")
+    preferred = names.level(near.preferred, "preferred level")
+    if asked.fabric is not None:
+        level = names.fabric(asked.fabric)
+        if asked.fabric_required:
+            required = level if required is None else max(required, level)
+        elif preferred is None:
+            preferred = level
+    rules = Rules(required, None, _slices(names, near, _counts(waiting, gang=True)))
+    roles = {
+        role: Rules(
+            names.level(one.required, f"required level of role {role}"),
+            names.level(one.preferred, f"preferred level of role {role}"),
+            _slices(names, one, _counts(waiting, role=role)) or rules.slices,
+        )
+        for role, one in waiting.near_role
+        if one != Near()
+    }
+    exclusive = names.level(asked.exclusive, "exclusive level")
+    spread = {names.must(one.level, "spread level"): one.most for one in asked.spread}
+    depth = len(tree.codes) if tree is not None else 0
+    order = list(range(depth))
+    if preferred is not None and preferred < depth:
+        order.remove(preferred)
+        order.insert(0, preferred)
+    _alike(waiting, rules)
+    return Scope(
+        tree=tree,
+        depth=depth,
+        rules=rules,
+        roles=roles,
+        order=tuple(order),
+        spread=spread,
+        exclusive=exclusive,
+        allowed=_allowed(waiting, cluster, exclusive),
+        gpu_masks=_gpu_masks(asked.gpu_kinds, cluster),
+    )
+
+
+def _few_kinds(waiting: Waiting) -> None:
+    kinds = len(waiting.kinds or {member.needs for member in waiting.members})
+    if kinds > KINDS.most:
+        raise MisconfiguredError(
+            f"its pods ask for {kinds} different things, and at most {KINDS.most} are planned in "
+            f"one gang; give more of them the same requests, node selectors and tolerations."
+        )
+
+
+class _Names:
+    """Level names of one topology, with errors that say what there is."""
+
+    def __init__(self, tree: Tree | None, cluster: Cluster) -> None:
+        self._tree = tree
+        self._cluster = cluster
+
+    def level(self, wanted: str | None, what: str) -> int | None:
+        return None if wanted is None else self.must(wanted, what)
+
+    def must(self, wanted: str, what: str) -> int:
+        if self._tree is None:
+            if wanted in ("host", "kubernetes.io/hostname"):
+                return 0
+            raise MisconfiguredError(
+                f"{what} {wanted!r} needs a Topology, and the cluster has none; create one whose "
+                f"levels name the node labels."
+            )
+        topology = self._tree.topology
+        index = topology.index(wanted)
+        if index is None:
+            raise MisconfiguredError(
+                f"{what} {wanted!r} is no level of topology {topology.name!r}; "
+                f"its levels are: {topology.known()}."
+            )
+        if index < len(topology.levels) and not self._tree.paths[index]:
+            raise MisconfiguredError(
+                f"{what} {wanted!r}: no node has label {topology.levels[index].label}, which "
+                f"topology {topology.name!r} reads it from."
+            )
+        return index
+
+    def fabric(self, wanted: str) -> int:
+        index = None if self._tree is None else self._tree.topology.fabric(Fabric(wanted))
+        if index is None:
+            where = (
+                "the cluster has no Topology"
+                if self._tree is None
+                else (f"no level of topology {self._tree.topology.name!r} is connected by it")
+            )
+            raise MisconfiguredError(f"fabric {wanted!r}: {where}.")
+        return index
+
+
+def _slices(
+    names: _Names, near: Near, counts: Iterable[tuple[str, int]]
+) -> tuple[tuple[int, int], ...]:
+    found: list[tuple[int, int]] = []
+    for one in near.slices:
+        level = names.must(one.level, "slice level")
+        if found and level <= found[-1][0]:
+            raise MisconfiguredError(
+                f"slice level {one.level!r} must be finer than that of the layer before it."
+            )
+        if found and found[-1][1] % one.size:
+            raise MisconfiguredError(
+                f"slice size {one.size} at level {one.level!r} does not divide the {found[-1][1]} "
+                f"of the layer before it."
+            )
+        found.append((level, one.size))
+    for who, count in counts if found else ():
+        if count % found[0][1]:
+            raise MisconfiguredError(f"slice size {found[0][1]} does not divide the {count} {who}.")
+    return tuple(found)
+
+
+def _counts(waiting: Waiting, *, gang: bool = False, role: str = "") -> list[tuple[str, int]]:
+    """Return what slices have to divide; surplus pods that come by themselves are not judged."""
+    roles = waiting.gang.roles
+    if gang:
+        own = {name for name, near in waiting.near_role if near.slices}
+        total = sum(one.count for one in roles if one.name not in own)
+        return [("pods of the gang", total or waiting.gang.min_member)]
+    return [(f"pods of role {role}", one.count) for one in roles if one.name == role]
+
+
+def _alike(waiting: Waiting, rules: Rules) -> None:
+    """Refuse slices across pods that are not alike: a slice would have no one size."""
+    if not rules.slices:
+        return
+    own = {name for name, near in waiting.near_role if near.slices}
+    for name, near in waiting.near_role:
+        if not near.slices and (near.required or near.preferred):
+            raise MisconfiguredError(
+                f"slices of the whole gang cannot be combined with a level of role {name} alone; "
+                f"give the slices on the roles."
+            )
+    kinds = {member.needs for member in waiting.members if member.role not in own}
+    if len(kinds) > 1:
+        roles = sorted({m.role for m in waiting.members if m.role not in own})
+        names = " and ".join(roles if len(roles) <= _NAMED else [*roles[:_NAMED], "others"])
+        raise MisconfiguredError(
+            f"slices of the whole gang need pods with equal requests, and roles {names} differ; "
+            f"give the slices on one role."
+        )
+
+
+def _allowed(waiting: Waiting, cluster: Cluster, exclusive: int | None) -> Mask:
+    mask = cluster.live.copy()
+    for name in (*waiting.avoid, *waiting.constraints.avoid):
+        row = cluster.rows.get(name)
+        if row is not None:
+            mask[row] = False
+    if exclusive is not None or cluster.exclusive:
+        mask &= ~kept_from(waiting.gang.id, cluster, waiting.constraints.topology, exclusive)
+    return mask
+
+
+def kept_from(gang: GangId, cluster: Cluster, topology: str, exclusive: int | None) -> Mask:
+    """Return where exclusiveness keeps a gang from: others' own domains, and shared ones."""
+    held: dict[tuple[str, int], set[int]] = {}  # rows whose domains are barred, by level
+    for row, gangs in cluster.holders.items():
+        for other in gangs:
+            if other == gang:
+                continue
+            if other in cluster.exclusive:
+                held.setdefault(cluster.exclusive[other], set()).add(row)
+            if exclusive is not None:
+                held.setdefault((topology, exclusive), set()).add(row)
+    barred = np.zeros(len(cluster.names), dtype=np.bool_)
+    for (theirs, level), rows in held.items():
+        barred |= _domains_of(cluster, np.array(sorted(rows), dtype=np.int64), theirs, level)
+    return barred
+
+
+def _domains_of(cluster: Cluster, rows: Ints, topology: str, level: int) -> Mask:
+    """Return the slots that share a domain with some rows, and these."""
+    tree = cluster.tree(topology)
+    found = np.zeros(len(cluster.names), dtype=np.bool_)
+    found[rows] = True
+    if tree is not None and level < len(tree.codes):
+        codes = tree.codes[level]
+        found |= (codes != UNKNOWN) & np.isin(codes, codes[rows])
+    return found
+
+
+def _gpu_masks(kinds: tuple[str, ...], cluster: Cluster) -> tuple[tuple[str, Mask], ...]:
+    if not kinds:
+        return (("", cluster.live),)
+    masks = tuple((kind, cluster.filters.of_gpu_kind(kind)) for kind in kinds)
+    if not any(mask.any() for _, mask in masks):
+        raise MisconfiguredError(f"no node has a GPU of kind {' or '.join(kinds)}.")
+    return masks

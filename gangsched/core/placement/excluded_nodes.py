@@ -1,0 +1,65 @@
+"""Nodes that a pod leaves out though they have room for it: by taints, nodeSelector, affinity."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from gangsched.core.cluster.node_table import Ints
+from gangsched.core.cluster.state import Cluster
+from gangsched.core.model.pods import PodNeeds, Toleration
+from gangsched.core.model.refusal import plural
+
+_NAMED = 3
+_ANY = Toleration(key="", operator="Exists", value="", effect="")
+
+
+def left_out(cluster: Cluster, needs: PodNeeds, room: Callable[[PodNeeds], Ints]) -> str:
+    """Write how many nodes have room that the pods may not use, and why; "" where none has.
+
+    `room` counts how many of such pods each node takes.
+    """
+    barred = cluster.live & ~cluster.eligible(needs)
+    if not barred.any():
+        return ""
+    anywhere = replace(needs, selector=(), required=(), tolerations=(_ANY,))
+    barred &= room(anywhere) > 0
+    if not barred.any():
+        return ""
+    tolerant = cluster.eligible(replace(needs, selector=(), required=()))
+    named = cluster.eligible(replace(needs, required=(), tolerations=(_ANY,)))
+    said = _tainted(cluster, needs, np.flatnonzero(barred & ~tolerant))
+    for mask, what in (
+        (barred & tolerant & ~named, "not the labels that its nodeSelector names"),
+        (barred & tolerant & named, "not what its node affinity asks for"),
+    ):
+        if mask.any():
+            said.append(f"{_have(int(mask.sum()))} {what}")
+    return "; ".join(said)
+
+
+def _tainted(cluster: Cluster, needs: PodNeeds, rows: Ints) -> list[str]:
+    """Count nodes by the first taint that keeps the pods away."""
+    counts: dict[str, int] = {}
+    for row in rows:
+        node = cluster.nodes[int(row)]
+        taints = node.taints if node is not None else ()
+        keys = (
+            taint.key
+            for taint in taints
+            if taint.effect != "PreferNoSchedule"
+            and not any(one.tolerates(taint) for one in needs.tolerations)
+        )
+        key = next(keys, "node.kubernetes.io/unschedulable")
+        counts[key] = counts.get(key, 0) + 1
+    often = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    said = [
+        f"{_have(count)} a taint {key} that no pod of the gang tolerates"
+        for key, count in often[:_NAMED]
+    ]
+    rest = sum(count for _, count in often[_NAMED:])
+    return [*said, f"{_have(rest)} other such taints"] if rest else said
+
+
+def _have(count: int) -> str:
+    return f"{plural(count, 'node')} {'has' if count == 1 else 'have'} room but"

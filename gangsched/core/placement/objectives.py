@@ -1,0 +1,131 @@
+"""What a placement costs, as a list of numbers compared from left to right."""
+
+from enum import StrEnum
+
+import numpy as np
+
+from gangsched.core.cluster.node_table import Ints
+from gangsched.core.cluster.state import Cluster
+from gangsched.core.cluster.topology_tree import UNKNOWN
+from gangsched.core.model.pods import GPU, PodNeeds
+from gangsched.core.placement.constraints import Scope
+
+Cost = tuple[int, ...]
+
+
+class Objective(StrEnum):
+    """What is to be small, in the order a policy lists them.
+
+    DOMAINS: how many domains of each level are used (the preferred level first, then the coarsest)
+    and how many hosts. PREFERENCE: node preferences that are not met. LEFTOVER: how much of the
+    gang's main resource was free in all the domains and hosts it touches, level by level summed;
+    small means that large holes stay whole. FRAGMENTATION: growth of FGD's measure (ATC'23), in
+    thousandths of a GPU.
+    """
+
+    DOMAINS = "domains"
+    PREFERENCE = "preference"
+    LEFTOVER = "leftover"
+    FRAGMENTATION = "fragmentation"
+
+
+DEFAULT = (Objective.DOMAINS, Objective.PREFERENCE, Objective.LEFTOVER)
+
+
+def main_resource(needs: list[PodNeeds]) -> str:
+    """Return what is scarce for a gang: GPUs, else its first extended resource, else CPU."""
+    names = {name for one in needs for name, _ in one.requests}
+    if GPU in names or any(one.share is not None for one in needs):
+        return GPU
+    extended = sorted(name for name in names if "/" in name)
+    return extended[0] if extended else "cpu"
+
+
+class Prices:
+    """Costs of placements of one gang: what many of them need is worked out once.
+
+    `free` is what is free of the main resource, shape (slots,), never negative; `around` the same
+    summed over the domain each slot is in (the slot itself where that is unknown), one per level.
+    `growth` is what one pod of each kind adds to the fragmentation of each slot.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        scope: Scope,
+        needs: list[PodNeeds],
+        objectives: tuple[Objective, ...] = DEFAULT,
+        growth: list[Ints] | None = None,
+    ) -> None:
+        self.cluster = cluster
+        self.scope = scope
+        self.needs = needs
+        self.objectives = objectives
+        self.growth = growth
+        self.main = main_resource(needs)
+        self.free = _free(cluster, self.main)
+        self._around: dict[int, Ints] = {}
+        self._liked: list[Ints] | None = None
+
+    def around(self, level: int) -> Ints:
+        """Return what is free in the domain of a level around each slot."""
+        found = self._around.get(level)
+        if found is None:
+            codes = self.scope.codes(level, len(self.free))
+            known = codes != UNKNOWN
+            sums = np.bincount(codes[known], weights=self.free[known]).astype(np.int64)
+            found = self.free.copy()
+            found[known] = sums[codes[known]]
+            self._around[level] = found
+        return found
+
+    def liked(self) -> list[Ints]:
+        """Return the preference each slot earns, for each kind."""
+        if self._liked is None:
+            self._liked = [self.cluster.liked(one) for one in self.needs]
+        return self._liked
+
+    def cost(self, counts: list[Ints]) -> Cost:
+        """Return the cost of pods per kind and slot."""
+        used = np.flatnonzero(counts[0] if len(counts) == 1 else sum(counts))
+        cost: list[int] = []
+        for objective in self.objectives:
+            match objective:
+                case Objective.DOMAINS:
+                    cost.extend(len(self._domains(level, used)) for level in self.scope.order)
+                    cost.append(len(used))
+                case Objective.PREFERENCE:
+                    cost.append(-self._preference(counts))
+                case Objective.LEFTOVER:
+                    cost.append(self._leftover(used))
+                case Objective.FRAGMENTATION:
+                    pairs = zip(counts, self.growth or [], strict=False)
+                    cost.append(sum(int((count * grows).sum()) for count, grows in pairs))
+        return tuple(cost)
+
+    def _domains(self, level: int, rows: Ints) -> Ints:
+        """Return one slot of each domain used; a node of unknown place is a domain of its own."""
+        codes = self.scope.codes(level, len(self.free))[rows]
+        codes = np.where(codes == UNKNOWN, -2 - rows, codes)
+        _, first = np.unique(codes, return_index=True)
+        return rows[first]
+
+    def _preference(self, counts: list[Ints]) -> int:
+        if not any(one.preferred for one in self.needs):
+            return 0
+        pairs = zip(counts, self.liked(), strict=True)
+        return sum(int((count * score).sum()) for count, score in pairs)
+
+    def _leftover(self, rows: Ints) -> int:
+        total = int(self.free[rows].sum())
+        for level in range(self.scope.depth):
+            total += int(self.around(level)[self._domains(level, rows)].sum())
+        return total
+
+
+def _free(cluster: Cluster, resource: str) -> Ints:
+    if resource not in cluster.resources:
+        return np.zeros(len(cluster.names), dtype=np.int64)
+    column = cluster.resources.index(resource)
+    free: Ints = np.maximum(cluster.allocatable[:, column] - cluster.used[:, column], 0)
+    return free

@@ -1,0 +1,1 @@
+"""The best placement of a gang, proved by counting or by CP-SAT."""

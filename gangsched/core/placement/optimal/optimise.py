@@ -1,0 +1,285 @@
+"""The best placement of one gang, with a proof where there is one.
+
+1. Counting finds a placement (the topology heuristic, and a flat one), or shows there is none.
+2. Counting bounds what any placement in each domain can cost. If the best found meets the lowest
+   bound, it is proved without a solver; this is the usual case.
+3. Else CP-SAT solves the most promising domains, with the best found as hint and floor, until the
+   next bound is no better or the budget is spent.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gangsched.core.cluster.node_table import Ints
+from gangsched.core.cluster.state import Cluster
+from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.placement import Placement, Proof
+from gangsched.core.model.refusal import Reason, Refusal
+from gangsched.core.placement import choosers
+from gangsched.core.placement.choosers import fewest, first
+from gangsched.core.placement.constraints import MisconfiguredError, Scope, resolve
+from gangsched.core.placement.demand import Kind, kinds_of
+from gangsched.core.placement.explain import explain
+from gangsched.core.placement.fill import Filling, Found, placement, search, tries
+from gangsched.core.placement.fragmentation import Typical, growth
+from gangsched.core.placement.objectives import DEFAULT, Cost, Objective, Prices
+from gangsched.core.placement.optimal.bounds import Candidate, candidates
+from gangsched.core.placement.optimal.cpsat import Outcome, solve
+from gangsched.core.placement.optimal.knapsack import tightest
+from gangsched.core.placement.optimal.patterns import TooLargeError
+from gangsched.core.placement.optimal.program import Request, formulate
+from gangsched.core.placement.tree_fill import Style
+from gangsched.core.snapshot import Snapshot
+
+_TOPOLOGY = Style(fewest, descend=True)
+_FLAT = Style(fewest)
+_RIVALS = (
+    _FLAT,
+    Style(first),
+    Style(first, descend=True),
+    Style(choosers.tightest),
+    Style(choosers.tightest, descend=True),
+)
+"""Asked when nothing was proved: now and then one of them is luckier than going down the tree."""
+
+_INTEGER_S, _TOO_LARGE_S = 1e-5, 0.1
+"""Deterministic seconds for each integer of a program, and for one that was given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Objectives in order, and deterministic seconds of CP-SAT for one gang.
+
+    Gangs of more than `solved_pods` pods are placed by counting: their answer has to be quick.
+    `typical` is the workload that FRAGMENTATION is measured by.
+    """
+
+    objectives: tuple[Objective, ...]
+    budget: float
+    solved_pods: int
+    typical: tuple[Typical, ...] = ()
+
+
+@dataclass(slots=True)
+class Best:
+    """The best counts so far, and what is known of how good they are."""
+
+    cost: Cost
+    counts: list[Ints] | None
+    open_bound: Cost | None = None
+    undecided: bool = False
+    spent: float = 0.0
+
+    def offer(self, cost: Cost, counts: list[Ints]) -> None:
+        """Take counts over if they are better."""
+        if self.counts is None or cost < self.cost:
+            self.cost, self.counts = cost, counts
+
+    def leave_open(self, bound: Cost) -> None:
+        """Note that something no dearer than `bound` could not be ruled out."""
+        self.undecided = True
+        if self.open_bound is None or bound < self.open_bound:
+            self.open_bound = bound
+
+
+def optimise(waiting: Waiting, snapshot: Snapshot, options: Options) -> Placement | Refusal:
+    """Place a gang as well as the budget allows; see the module for how."""
+    cluster = snapshot.cluster
+    try:
+        scope = resolve(waiting, cluster)
+    except MisconfiguredError as error:
+        return Refusal(waiting.gang.id, Reason.MISCONFIGURED, str(error))
+    undecided = False
+    for gpu, mask in scope.gpu_masks:
+        only = scope if len(scope.gpu_masks) == 1 else replace(scope, gpu_masks=((gpu, mask),))
+        found, best = _on_one_kind(waiting, snapshot, only, options)
+        undecided |= best is not None and best.undecided
+        if found is None or best is None or best.counts is None:
+            continue
+        result = placement(waiting, snapshot, only, replace(found, counts=best.counts))
+        proof = Proof.GAP if best.undecided else Proof.PROVED
+        bound = best.open_bound if best.open_bound is not None else best.cost
+        bound = min(bound, best.cost)
+        return replace(result, proof=proof, cost=best.cost, bound=bound, spent=best.spent)
+    refusal = explain(waiting, snapshot, scope, lambda trial: _feasible(trial, snapshot, options))
+    return replace(refusal, proved=not undecided)
+
+
+def _feasible(waiting: Waiting, snapshot: Snapshot, options: Options) -> bool:
+    """Tell whether a changed gang would find its place."""
+    try:
+        scope = resolve(waiting, snapshot.cluster)
+    except MisconfiguredError:
+        return False
+    if search(waiting, snapshot, scope, _FLAT) is not None:
+        return True
+    quick = replace(options, objectives=())
+    for gpu, mask in scope.gpu_masks:
+        only = replace(scope, gpu_masks=((gpu, mask),))
+        found, best = _on_one_kind(waiting, snapshot, only, quick)
+        if found is not None and best is not None and best.counts is not None:
+            return True
+    return False
+
+
+def _on_one_kind(
+    waiting: Waiting, snapshot: Snapshot, scope: Scope, options: Options
+) -> tuple[Found | None, Best | None]:
+    """Place on one kind of GPU: (how many of what, the best counts)."""
+    cluster = snapshot.cluster
+    gpu, allowed = scope.gpu_masks[0]
+    mask = allowed & scope.allowed
+    kinds = kinds_of(waiting, scope, cluster)
+    if any(kind.split for kind in kinds):
+        return None, None
+    by_counting = waiting.seated or any(kind.needs.share is not None for kind in kinds)
+    rigid = all(kind.least == kind.most for kind in kinds)
+    counts: list[Ints] = []
+    wanted = [kind.least for kind in kinds]
+    if by_counting or not rigid or not _counting_is_exact(kinds):
+        # How many of what, and a first answer. (Rigid gangs of one kind are counted below.)
+        found = search(waiting, snapshot, scope, _TOPOLOGY)
+        if found is not None:
+            counts, kinds = found.counts, found.kinds
+            wanted = [int(count.sum()) for count in counts]
+        elif by_counting or _counting_is_exact(kinds):
+            return None, None
+    elif not any(wanted):
+        return None, None
+    found = Found(kinds, counts, gpu, mask)
+    prices = _prices(cluster, scope, kinds, options)
+    best = Best((), None)
+    if counts:
+        best.offer(prices.cost(counts), counts)
+    if by_counting:  # late members of a running gang, and shares of GPUs, have no program
+        best.leave_open(best.cost)
+        return found, best
+    known = mask & scope.known(len(mask))
+    _improve(
+        Request(waiting, cluster, scope, kinds, wanted, known, prices), snapshot, best, options
+    )
+    for style in _RIVALS if best.undecided else ():
+        other = search(waiting, snapshot, scope, style)
+        if other is not None and [int(count.sum()) for count in other.counts] == wanted:
+            best.offer(prices.cost(other.counts), other.counts)
+    return found, best
+
+
+def _counting_is_exact(kinds: list[Kind]) -> bool:
+    """Tell whether filling that found no place proves that there is none."""
+    return len([kind for kind in kinds if kind.least]) <= 1
+
+
+def _prices(cluster: Cluster, scope: Scope, kinds: list[Kind], options: Options) -> Prices:
+    needs = [kind.needs for kind in kinds]
+    if Objective.FRAGMENTATION not in options.objectives:
+        return Prices(cluster, scope, needs, options.objectives)
+    rows = np.flatnonzero(cluster.live)
+    grows = []
+    for one in needs:
+        column = np.zeros(len(cluster.names), dtype=np.int64)
+        values, _ = growth(cluster, rows, one, options.typical)
+        column[rows] = np.rint(np.where(np.isfinite(values), values, 0)).astype(np.int64)
+        grows.append(column)
+    return Prices(cluster, scope, needs, options.objectives, grows)
+
+
+def _improve(request: Request, snapshot: Snapshot, best: Best, options: Options) -> None:
+    """Look for better counts, from the finest level that could hold the gang to the coarsest."""
+    scope = request.scope
+    top = scope.rules.required
+    levels: list[int | None] = [top]
+    if request.objectives[:1] == (Objective.DOMAINS,):
+        finest = scope.depth - 1
+        if scope.order == tuple(range(scope.depth)):
+            levels = [*range(finest, -1 if top is None else top, -1), top]
+        elif top is None or top < finest:  # the preferred level counts before coarser ones
+            levels = [finest, top]
+    budget = min(options.budget, snapshot.solving.left)
+    if sum(request.wanted) > options.solved_pods:
+        budget = 0.0
+    left = tries(request.kinds)
+    for level in levels:
+        for candidate in candidates(request, level):
+            if best.counts is not None and candidate.bound >= best.cost:
+                break
+            if not left:
+                best.leave_open(candidate.bound)
+                return
+            left -= 1
+            before = best.spent
+            _solve_in(request, snapshot, candidate, best, budget)
+            budget -= best.spent - before
+            snapshot.solving.left -= best.spent - before
+            if not request.objectives and best.counts is not None:
+                return
+        if best.counts is not None and (level == top or _single(best, scope, level)):
+            return
+
+
+def _single(best: Best, scope: Scope, level: int | None) -> bool:
+    """Tell whether no coarser level can do better: the best uses one domain of this one."""
+    return level is None or level >= scope.depth or best.cost[scope.order.index(level)] == 1
+
+
+def _solve_in(
+    request: Request, snapshot: Snapshot, candidate: Candidate, best: Best, budget: float
+) -> None:
+    """Search one domain: by counting, and where that proves nothing and budget is left, CP-SAT."""
+    inside = replace(request, mask=request.mask & candidate.mask)
+    filling = Filling(request.waiting, snapshot, request.scope, _TOPOLOGY, request.kinds)
+    counts = filling.attempt(request.wanted, inside.mask)
+    if counts is None and _counting_is_exact(request.kinds):
+        return
+    if counts is not None:
+        cost = request.prices.cost(counts)
+        best.offer(cost, counts)
+        if cost <= candidate.bound or not request.objectives:
+            return
+        exact = _tightest(inside, counts, cost)
+        if exact is not None:
+            best.offer(request.prices.cost([exact]), [exact])
+            return
+    if budget <= 0:
+        best.leave_open(candidate.bound)
+        return
+    try:
+        program = formulate(inside)
+    except TooLargeError:
+        best.spent += _TOO_LARGE_S
+        best.leave_open(candidate.bound)
+        return
+    best.spent += len(program.linear.bounds) * _INTEGER_S
+    hint = None
+    if best.counts is not None and not any((c * ~inside.mask).any() for c in best.counts):
+        hint = program.values(best.counts)
+    elif counts is not None:
+        hint = program.values(counts)
+    solved = solve(program.linear, hint, budget, candidate.bound)
+    best.spent += solved.spent
+    if solved.outcome in (Outcome.OPTIMAL, Outcome.FEASIBLE):
+        better = program.counts(solved.values, len(inside.mask))
+        best.offer(request.prices.cost(better), better)
+    if solved.outcome is Outcome.FEASIBLE:
+        bound = max(candidate.bound, solved.bound)
+        if bound < best.cost:
+            best.leave_open(bound)
+    elif solved.outcome is Outcome.UNKNOWN:
+        best.leave_open(candidate.bound)
+
+
+def _tightest(request: Request, counts: list[Ints], cost: Cost) -> Ints | None:
+    """Choose the hosts of one finest domain exactly, for pods of one kind; None for other cases."""
+    scope, prices = request.scope, request.prices
+    if (
+        len(counts) > 1
+        or prices.objectives != DEFAULT
+        or request.kinds[0].needs.preferred
+        or any(cost[level] > 1 for level in range(scope.depth))
+        or scope.spread
+        or request.host_unit(0) > 1
+    ):
+        return None
+    hosts = int((counts[0] > 0).sum())  # filling the largest first used as few as possible
+    return tightest(request.room(0), prices.free, request.wanted[0], hosts)

@@ -1,0 +1,368 @@
+"""A gang's placement as an integer program over counts.
+
+No variable stands for a pod or a node. Nodes that cannot be told apart (same domain, same room
+for every kind, same preference) are one class. On a class, `hosts` counts nodes per pattern (how
+many pods of each kind one node takes at most); `pods` counts pods of each kind in each domain.
+Domains that cannot be told apart are ordered, so that the solver does not try their permutations.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from gangsched.core.cluster.node_table import Ints, Mask
+from gangsched.core.cluster.state import Cluster
+from gangsched.core.cluster.topology_tree import UNKNOWN
+from gangsched.core.model.gangs import Waiting
+from gangsched.core.placement.constraints import Scope
+from gangsched.core.placement.demand import Kind
+from gangsched.core.placement.objectives import Objective, Prices
+from gangsched.core.placement.optimal.linear import Linear, Terms
+from gangsched.core.placement.optimal.patterns import Pattern, TooLargeError, maximal
+
+VARIABLES_MAX = 12_000
+
+Domain = tuple[int, int]
+"""Level and code; nodes of unknown place are domains of their own with codes below -1."""
+
+
+@dataclass(slots=True)
+class Class:
+    """Nodes that cannot be told apart: their slots, patterns and variables."""
+
+    rows: Ints
+    patterns: list[Pattern]
+    path: tuple[int, ...]
+    hosts: list[int]
+    pods: list[int]
+    preference: tuple[int, ...]
+    free: int
+    growth: list[int]
+
+
+@dataclass(slots=True)
+class Program:
+    """The program and what its variables mean."""
+
+    linear: Linear
+    kinds: list[Kind]
+    wanted: list[int]
+    classes: list[Class]
+    used: dict[Domain, int]
+
+    def counts(self, values: list[int], slots: int) -> list[Ints]:
+        """Turn a solution into pods per kind and slot."""
+        found = [np.zeros(slots, dtype=np.int64) for _ in self.kinds]
+        for group in self.classes:
+            rows = iter(group.rows)
+            left = [values[variable] for variable in group.pods]
+            for pattern, variable in zip(group.patterns, group.hosts, strict=True):
+                for _ in range(values[variable]):
+                    row = next(rows)
+                    for index, most in enumerate(pattern):
+                        take = min(most, left[index])
+                        found[index][row] += take
+                        left[index] -= take
+        return found
+
+    def values(self, counts: list[Ints]) -> list[int] | None:
+        """Turn pods per kind and slot into a hint, or None where a pattern is not among ours."""
+        values = [0] * len(self.linear.bounds)
+        for group in self.classes:
+            for row in group.rows:
+                here = tuple(int(count[row]) for count in counts)
+                if not any(here):
+                    continue
+                at = next(
+                    (
+                        i
+                        for i, pattern in enumerate(group.patterns)
+                        if all(a <= b for a, b in zip(here, pattern, strict=True))
+                    ),
+                    None,
+                )
+                if at is None:
+                    return None
+                values[group.hosts[at]] += 1
+                for index, number in enumerate(here):
+                    values[group.pods[index]] += number
+                for level, code in enumerate(group.path):
+                    values[self.used[level, code]] = 1
+        return values
+
+
+@dataclass(slots=True)
+class Request:
+    """What is to be placed, and where it may go."""
+
+    waiting: Waiting
+    cluster: Cluster
+    scope: Scope
+    kinds: list[Kind]
+    wanted: list[int]
+    mask: Mask
+    prices: Prices
+
+    @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """Return what is to be small, in order."""
+        return self.prices.objectives
+
+    def room(self, index: int) -> Ints:
+        """Return how many pods of a kind each slot may take, whole slices and limits counted."""
+        kind = self.kinds[index]
+        mask = self.mask & self.scope.known(len(self.mask), kind.rules)
+        room = np.minimum(self.cluster.capacity(kind.needs) * mask, self.wanted[index])
+        if kind.only is not None:
+            room = room * kind.only
+        if self.waiting.most_per_node is not None:
+            room = np.minimum(room, self.waiting.most_per_node)
+        unit = self.host_unit(index)
+        return room // unit * unit
+
+    def host_unit(self, index: int) -> int:
+        """Return what the pods of a kind on one host must be a multiple of.
+
+        A kind that must share one host is one slice of all its pods.
+        """
+        kind = self.kinds[index]
+        if kind.rules.required == self.scope.depth:
+            return max(self.wanted[index], 1)
+        return kind.rules.unit(self.scope.depth)
+
+
+def formulate(request: Request) -> Program:
+    """Build the program.
+
+    Raises:
+        TooLargeError: it has too many patterns or variables.
+
+    """
+    linear = Linear()
+    program = Program(linear, request.kinds, request.wanted, [], {})
+    for rows, patterns, path in _classes(request):
+        _add_class(program, request, rows, patterns, path)
+        if len(linear.bounds) > VARIABLES_MAX:
+            raise TooLargeError(f"more than {VARIABLES_MAX} integers")
+    for index, wanted in enumerate(request.wanted):
+        linear.add([(group.pods[index], 1) for group in program.classes], wanted, wanted)
+    _add_domains(program, request)
+    _add_rules(program, request)
+    _break_symmetry(program, request)
+    _add_objectives(program, request)
+    return program
+
+
+def _classes(request: Request) -> Iterator[tuple[Ints, list[Pattern], tuple[int, ...]]]:
+    """Yield the slots of each class, its patterns, and its domains from coarse to fine."""
+    cluster, scope = request.cluster, request.scope
+    slots = len(request.mask)
+    rooms = [request.room(index) for index in range(len(request.kinds))]
+    usable = np.flatnonzero(np.any([room > 0 for room in rooms], axis=0))
+    if not len(usable):
+        return
+    columns: list[Ints] = [room[usable] for room in rooms]
+    for level in range(scope.depth):
+        codes = scope.codes(level, slots)[usable]
+        columns.append(np.where(codes == UNKNOWN, -2 - usable, codes))
+    columns.append(request.prices.free[usable])
+    if any(kind.needs.preferred for kind in request.kinds):
+        columns.extend(liked[usable] for liked in request.prices.liked())
+    if request.prices.growth is not None:
+        columns.extend(growth[usable] for growth in request.prices.growth)
+    if len(request.kinds) > 1:  # kinds compete on a node: everything they ask for tells it apart
+        asked = np.flatnonzero(sum(cluster.vector(kind.needs) for kind in request.kinds))
+        columns.extend(cluster.free()[usable][:, asked].T)
+    table = np.stack(columns, axis=1)
+    keys, group_of = np.unique(table, axis=0, return_inverse=True)
+    group_of = group_of.reshape(-1)
+    order = np.argsort(group_of, kind="stable")
+    cuts = np.flatnonzero(np.diff(group_of[order])) + 1
+    depth = len(request.kinds)
+    if len(keys) * (depth + 1) > VARIABLES_MAX:  # before their patterns are looked for
+        raise TooLargeError(f"more than {VARIABLES_MAX} integers")
+    for key, members in zip(keys, np.split(usable[order], cuts), strict=True):
+        path = tuple(int(code) for code in key[depth : depth + scope.depth])
+        yield members, _patterns(request, int(members[0]), key[:depth]), path
+
+
+def _patterns(request: Request, row: int, most: Ints) -> list[Pattern]:
+    """Return the maximal numbers of pods of each kind that one node takes together."""
+    limit = request.waiting.most_per_node
+    if request.scope.depth in request.scope.spread:
+        spread = request.scope.spread[request.scope.depth]
+        limit = spread if limit is None else min(limit, spread)
+    if len(most) == 1:
+        return [(int(most[0]) if limit is None else min(int(most[0]), limit),)]
+    cluster = request.cluster
+    steps = [range(0, int(top) + 1, request.host_unit(index)) for index, top in enumerate(most)]
+    vectors = [cluster.vector(kind.needs) for kind in request.kinds]
+    return maximal(cluster.allocatable[row] - cluster.used[row], vectors, steps, limit)
+
+
+def _add_class(
+    program: Program, request: Request, rows: Ints, patterns: list[Pattern], path: tuple[int, ...]
+) -> None:
+    linear, count = program.linear, len(rows)
+    hosts = [linear.variable(0, count) for _ in patterns]
+    pods = []
+    for index, wanted in enumerate(request.wanted):
+        most = max((pattern[index] for pattern in patterns), default=0) * count
+        pods.append(linear.variable(0, min(most, wanted)))
+        terms: Terms = [(pods[-1], 1)]
+        terms += [(v, -p[index]) for v, p in zip(hosts, patterns, strict=True)]
+        linear.add(terms, None, 0)
+    if len(hosts) > 1:
+        linear.add([(variable, 1) for variable in hosts], None, count)
+    row, prices = int(rows[0]), request.prices
+    growth = [int(one[row]) for one in prices.growth] if prices.growth is not None else []
+    liked = tuple(int(one[row]) for one in prices.liked())
+    free = int(prices.free[row])
+    program.classes.append(Class(rows, patterns, path, hosts, pods, liked, free, growth))
+
+
+def _members(program: Program) -> dict[Domain, list[Class]]:
+    found: dict[Domain, list[Class]] = {}
+    for group in program.classes:
+        for level, code in enumerate(group.path):
+            found.setdefault((level, code), []).append(group)
+    return found
+
+
+def _add_domains(program: Program, request: Request) -> None:
+    """Say when a domain counts as used: tight bounds keep the relaxation strong."""
+    linear = program.linear
+    total = sum(request.wanted)
+    for domain, groups in _members(program).items():
+        used = program.used[domain] = linear.variable(0, 1)
+        hosts: Terms = [(v, 1) for group in groups for v in group.hosts]
+        most = min(sum(len(group.rows) for group in groups), total)
+        linear.add([*hosts, (used, -most)], None, 0)
+        linear.add([*hosts, (used, -1)], 0, None)
+        for index, wanted in enumerate(request.wanted):
+            pods: Terms = [(group.pods[index], 1) for group in groups]
+            room = sum(linear.bounds[group.pods[index]][1] for group in groups)
+            linear.add([*pods, (used, -min(room, wanted))], None, 0)
+    for group in program.classes:
+        for level in range(1, len(group.path)):
+            child, parent = (
+                program.used[level, group.path[level]],
+                (level - 1, group.path[level - 1]),
+            )
+            linear.add([(child, 1), (program.used[parent], -1)], None, 0)
+
+
+def _add_rules(program: Program, request: Request) -> None:
+    linear, scope = program.linear, request.scope
+    members = _members(program)
+    level = scope.rules.required
+    if level is not None and level < scope.depth:
+        linear.add([(v, 1) for (at, _), v in program.used.items() if at == level], None, 1)
+    elif level is not None:
+        linear.add([(v, 1) for group in program.classes for v in group.hosts], None, 1)
+    for (at, _), groups in members.items():
+        if at in scope.spread:
+            pods: Terms = [(v, 1) for group in groups for v in group.pods]
+            linear.add(pods, None, scope.spread[at])
+        for index, kind in enumerate(request.kinds):
+            for slice_level, size in kind.rules.slices:
+                if slice_level == at:
+                    whole = linear.variable(0, request.wanted[index] // size)
+                    inside: Terms = [(group.pods[index], 1) for group in groups]
+                    linear.add([*inside, (whole, -size)], 0, 0)
+    for index, kind in enumerate(request.kinds):
+        if kind.rules.required is not None and kind.rules.required < scope.depth:
+            _one_domain(program, request, index, kind.rules.required)
+        if request.host_unit(index) > 1:
+            _units(program, request, index, request.host_unit(index))
+
+
+def _one_domain(program: Program, request: Request, index: int, level: int) -> None:
+    """Demand that all pods of one kind share one domain of a level."""
+    linear, wanted = program.linear, request.wanted[index]
+    choices: Terms = []
+    for (at, _), groups in _members(program).items():
+        if at == level:
+            here = linear.variable(0, 1)
+            choices.append((here, 1))
+            pods: Terms = [(group.pods[index], 1) for group in groups]
+            linear.add([*pods, (here, -wanted)], None, 0)
+    linear.add(choices, None, 1)
+
+
+def _units(program: Program, request: Request, index: int, unit: int) -> None:
+    """Demand whole slices on every host: patterns are whole already, so are the pods on them."""
+    for group in program.classes:
+        whole = program.linear.variable(0, request.wanted[index] // unit)
+        program.linear.add([(group.pods[index], 1), (whole, -unit)], 0, 0)
+
+
+def _break_symmetry(program: Program, request: Request) -> None:
+    """Order equal finest domains of one parent by how many pods they get."""
+    finest = request.scope.depth - 1
+    if finest < 0:
+        return
+    alike: dict[object, list[list[Class]]] = {}
+    free = _free(program, request)
+    for (level, code), groups in _members(program).items():
+        if level == finest:
+            look = tuple(
+                (len(g.rows), tuple(g.patterns), g.free, g.preference, tuple(g.growth))
+                for g in groups
+            )
+            alike.setdefault((groups[0].path[:-1], free[level, code], look), []).append(groups)
+    for equals in alike.values():
+        for one, other in pairwise(equals):
+            terms: Terms = [(v, 1) for group in one for v in group.pods]
+            terms += [(v, -1) for group in other for v in group.pods]
+            program.linear.add(terms, 0, None)
+
+
+def _add_objectives(program: Program, request: Request) -> None:
+    linear = program.linear
+    every: Terms = [(v, 1) for group in program.classes for v in group.hosts]
+    for objective in request.objectives:
+        match objective:
+            case Objective.DOMAINS:
+                for level in request.scope.order:
+                    linear.objectives.append(
+                        [(v, 1) for (at, _), v in program.used.items() if at == level]
+                    )
+                linear.objectives.append(every)
+            case Objective.PREFERENCE:
+                linear.objectives.append(
+                    [
+                        (v, -liked)
+                        for group in program.classes
+                        for v, liked in zip(group.pods, group.preference, strict=True)
+                        if liked
+                    ]
+                )
+            case Objective.LEFTOVER:
+                terms: Terms = [
+                    (v, group.free) for group in program.classes for v in group.hosts if group.free
+                ]
+                terms += [
+                    (program.used[domain], free) for domain, free in _free(program, request).items()
+                ]
+                linear.objectives.append(terms)
+            case Objective.FRAGMENTATION:
+                linear.objectives.append(
+                    [
+                        (v, grows)
+                        for group in program.classes
+                        for v, grows in zip(group.pods, group.growth, strict=True)
+                        if grows
+                    ]
+                )
+
+
+def _free(program: Program, request: Request) -> dict[Domain, int]:
+    """Return how much of the main resource is free in each domain, full nodes included."""
+    return {
+        (level, group.path[level]): int(request.prices.around(level)[group.rows[0]])
+        for group in program.classes
+        for level in range(len(group.path))
+    }

@@ -1,0 +1,142 @@
+"""Ways a gang could ask for less, each as a changed gang and as words for its user."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from gangsched.core.bounds import CHANGES_TRIED
+from gangsched.core.model.constraints import Constraints, Near
+from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.refusal import plural
+from gangsched.core.placement.constraints import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Relaxed:
+    """One constraint loosened by one step.
+
+    `kind` and `message` become a Remedy; `binding` says what binds when this alone helps.
+    """
+
+    kind: str
+    message: str
+    binding: str
+    waiting: Waiting
+
+
+def relaxations(waiting: Waiting, scope: Scope) -> Iterator[Relaxed]:
+    """Yield single loosenings, the least drastic of each constraint first."""
+    yield from islice(_relaxations(waiting, scope), CHANGES_TRIED.most)
+
+
+def _relaxations(waiting: Waiting, scope: Scope) -> Iterator[Relaxed]:
+    asked = waiting.constraints
+    if len(asked.gpu_kinds) > 0:
+        yield Relaxed(
+            "gpu-kind",
+            "any kind of GPU",
+            f"on GPUs of kind {' or '.join(asked.gpu_kinds)}",
+            _with(waiting, replace(asked, gpu_kinds=())),
+        )
+    if asked.exclusive is not None:
+        level = _name(scope, scope.exclusive)
+        yield Relaxed(
+            "exclusive",
+            f"sharing its {level}s with other gangs",
+            f"in {level}s without other gangs",
+            _with(waiting, replace(asked, exclusive=None)),
+        )
+    yield from _nearer(waiting, scope)
+    yield from _slices(waiting, scope)
+    for one in asked.spread:
+        rest = tuple(other for other in asked.spread if other != one)
+        yield Relaxed(
+            "spread",
+            f"more than {plural(one.most, 'pod')} in one {one.level}",
+            f"with at most {plural(one.most, 'pod')} in one {one.level}",
+            _with(waiting, replace(asked, spread=rest)),
+        )
+    if asked.avoid or waiting.avoid:
+        names = ", ".join(dict.fromkeys((*asked.avoid, *waiting.avoid)))
+        yield Relaxed(
+            "avoid",
+            f"use of {names}",
+            f"without {names}",
+            replace(waiting, avoid=(), constraints=replace(asked, avoid=())),
+        )
+
+
+def _nearer(waiting: Waiting, scope: Scope) -> Iterator[Relaxed]:
+    asked = waiting.constraints
+    level = scope.rules.required
+    if level is not None:
+        tight = _name(scope, level)
+        for wider in range(min(level, scope.depth) - 1, -1, -1):
+            near = replace(asked.near, required=_name(scope, wider))
+            yield Relaxed(
+                "level",
+                f"{_name(scope, wider)} instead of {tight}",
+                f"in one {tight}",
+                _with(waiting, replace(asked, near=near, fabric_required=False)),
+            )
+        near = replace(asked.near, required=None)
+        yield Relaxed(
+            "level",
+            f"more than one {tight}",
+            f"in one {tight}",
+            _with(waiting, replace(asked, near=near, fabric_required=False)),
+        )
+    for role, near in waiting.near_role:
+        if near.required is not None:
+            yield Relaxed(
+                "level",
+                f"more than one {near.required} for role {role}",
+                f"with role {role} in one {near.required}",
+                _with_role(waiting, role, replace(near, required=None)),
+            )
+
+
+def _slices(waiting: Waiting, scope: Scope) -> Iterator[Relaxed]:
+    asked = waiting.constraints
+    for index, one in enumerate(asked.near.slices):
+        fewer = asked.near.slices[:index] + asked.near.slices[index + 1 :]
+        yield Relaxed(
+            "level",
+            f"slices of {one.size} across {one.level}s",
+            f"with every {one.size} pods in one {one.level}",
+            _with(waiting, replace(asked, near=replace(asked.near, slices=fewer))),
+        )
+    for role, near in waiting.near_role:
+        for index, one in enumerate(near.slices):
+            fewer = near.slices[:index] + near.slices[index + 1 :]
+            yield Relaxed(
+                "level",
+                f"slices of {one.size} across {one.level}s for role {role}",
+                f"with every {one.size} pods of role {role} in one {one.level}",
+                _with_role(waiting, role, replace(near, slices=fewer)),
+            )
+
+
+def without_constraints(waiting: Waiting) -> Waiting:
+    """Return the gang asking for nothing but room."""
+    return replace(waiting, constraints=Constraints(), near_role=(), avoid=(), most_per_node=None)
+
+
+def with_fewer(waiting: Waiting, count: int, unit: int) -> Waiting:
+    """Return the gang with only its first `count` members, slices kept whole."""
+    kept = tuple(sorted(waiting.members, key=lambda member: member.rank))
+    members = kept[: count // unit * unit]
+    return replace(waiting, members=members, minimum=len(members), role_minimum=())
+
+
+def _name(scope: Scope, level: int | None) -> str:
+    return scope.level_name(scope.depth if level is None else level)
+
+
+def _with(waiting: Waiting, constraints: Constraints) -> Waiting:
+    return replace(waiting, constraints=constraints)
+
+
+def _with_role(waiting: Waiting, role: str, near: Near) -> Waiting:
+    changed = tuple((name, near if name == role else old) for name, old in waiting.near_role)
+    return replace(waiting, near_role=changed)

@@ -1,0 +1,1 @@
+"""One planning cycle, as a pure function of a snapshot."""

@@ -1,0 +1,213 @@
+"""Whether a gang's queue lets it start now, and with how many members: before any place is sought.
+
+The cheap questions come first; each answers with one sentence.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import islice
+
+from gangsched.core.cluster.state import Cluster
+from gangsched.core.model.constraints import Constraints
+from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.pods import GPU
+from gangsched.core.model.queues import Amounts, GpuBudget, Queue, QuotaKey, Stop
+from gangsched.core.model.refusal import Reason, Refusal
+from gangsched.core.quota.charges import charge_for, charge_of, split
+from gangsched.core.quota.guarantee import loan, sentence
+from gangsched.core.quota.queue_tree import SYSTEM_NAMESPACE, Tree, number, shown
+from gangsched.core.quota.usage import Usage, describe
+from gangsched.core.snapshot import Snapshot
+
+Users = Mapping[tuple[str, str], Mapping[QuotaKey, int]]
+"""What users hold, by queue and user."""
+
+
+_QUEUES_TOLD = 10
+
+
+def barred(
+    waiting: Waiting, snapshot: Snapshot, usage: Usage, users: Users, now_s: float
+) -> Refusal | None:
+    """Return why the queue admits nothing of this gang whatever is free, or None.
+
+    `users` is what users of queues with limits hold, starts of this cycle included.
+    """
+    gang, tree = waiting.gang, usage.tree
+    namespace = gang.id.split("/", 1)[0]
+    if gang.queue not in tree.queues:
+        message = f"queue {gang.queue!r} does not exist; {_open_to(namespace, tree)}."
+        return Refusal(gang.id, Reason.UNKNOWN_QUEUE, message)
+    for name in tree.path(gang.queue) if gang.queue in tree else (gang.queue,):
+        if not tree.queues[name].admits(namespace) and not waiting.repair:
+            message = f"namespace {namespace} may not use queue {name}"
+            return _not_permitted(waiting, f"{message}; {_open_to(namespace, tree)}.")
+    if gang.queue not in tree:
+        problem = f"queue {gang.queue} cannot be used: {tree.problems[gang.queue]}."
+        return Refusal(gang.id, Reason.QUEUE_INVALID, problem)
+    if waiting.repair:
+        return None  # it was admitted as a whole
+    refusal = _priority(waiting, namespace, tree)
+    if refusal is not None:
+        return refusal
+    for name in tree.path(gang.queue):
+        queue = tree.queues[name]
+        if queue.stop is not Stop.NONE:
+            return Refusal(gang.id, Reason.QUEUE_STOPPED, f"queue {name} is on hold.")
+        refusal = _budget(waiting, queue, snapshot, now_s)
+        if refusal is not None:
+            return refusal
+    alone = waiting.constraints.exclusive
+    if alone is not None and not may_have(snapshot.cluster, tree, gang.queue, waiting.constraints):
+        most = tree.exclusive(gang.queue)
+        allowed = f"those of level {most}, and finer ones" if most else "none"
+        message = (
+            f"the gang wants its domains of level {alone} for itself (topology.exclusive), and of "
+            f"such queue {gang.queue} allows {allowed} (spec.exclusive)."
+        )
+        return Refusal(gang.id, Reason.NOT_PERMITTED, message)
+    return _user_limit(waiting, tree.queues[gang.queue], users)
+
+
+def _not_permitted(waiting: Waiting, message: str) -> Refusal:
+    return Refusal(waiting.gang.id, Reason.NOT_PERMITTED, message)
+
+
+def _open_to(namespace: str, tree: Tree) -> str:
+    """Write which queues a namespace may use: the names of others' are none of its business."""
+    known = list(islice(tree.open_to(namespace), _QUEUES_TOLD + 1))
+    more = ", ..." if len(known) > _QUEUES_TOLD else ""
+    return f"namespace {namespace} may use: {', '.join(known[:_QUEUES_TOLD]) or 'none'}{more}"
+
+
+def _priority(waiting: Waiting, namespace: str, tree: Tree) -> Refusal | None:
+    """Return why a gang may not have the priority that it, or one of its pods, asks for."""
+    most, queue = tree.highest(waiting.gang.queue, namespace)
+    if waiting.priority <= most:
+        return None
+    said = f"its priority is {waiting.priority}"
+    if queue:
+        why = f"queue {queue} allows at most {most} (spec.maxPriorityClassName)"
+    else:
+        why = (
+            f"classes above {most}, such as system-cluster-critical, are for namespace "
+            f"{SYSTEM_NAMESPACE} unless spec.maxPriorityClassName of a queue allows them"
+        )
+    return _not_permitted(waiting, f"{said}, and {why}; name another priorityClassName.")
+
+
+def may_have(cluster: Cluster, tree: Tree, queue: str, asked: Constraints) -> bool:
+    """Tell whether a queue lets gangs have their domains of a level for themselves.
+
+    Nobody else may use what such a gang leaves free, and no quota counts that.
+    """
+    most = tree.exclusive(queue)
+    wanted = cluster.level(asked.topology, asked.exclusive or "")
+    if not most or wanted is None:  # no such level: the gang is told when its place is sought
+        return bool(most)
+    coarsest = cluster.level(asked.topology, most)
+    return coarsest is not None and wanted >= coarsest
+
+
+def _budget(waiting: Waiting, queue: Queue, snapshot: Snapshot, now_s: float) -> Refusal | None:
+    gang = waiting.gang
+    if not queue.budgets or not dict(charge_of(waiting)).get((GPU, "")):
+        return None
+    for budget in queue.budgets:
+        if budget.per_user and queue.name != gang.queue:
+            continue
+        user = gang.account[1] if budget.per_user else ""
+        spent = snapshot.rules.spent.get((queue.name, user, budget.period_s), 0.0)
+        if spent < budget.gpu_s:
+            continue
+        whose = f"user {user} in queue {queue.name}" if user else f"queue {queue.name}"
+        return Refusal(
+            gang.id,
+            Reason.BUDGET,
+            f"{whose} has spent {spent / 3600:.3g} of {budget.gpu_s / 3600:.3g} GPU-hours; the "
+            f"next period of {_period(budget)} begins in {_left(budget, now_s)}.",
+        )
+    return None
+
+
+def _period(budget: GpuBudget) -> str:
+    days = budget.period_s / 86_400
+    return f"{days:g} days" if days >= 1 else f"{budget.period_s / 3600:g} hours"
+
+
+def _left(budget: GpuBudget, now_s: float) -> str:
+    left_s = budget.period_s - now_s % budget.period_s
+    return f"{left_s / 86_400:.1f} days" if left_s > 86_400 else f"{left_s / 3600:.1f} hours"
+
+
+def _user_limit(waiting: Waiting, queue: Queue, users: Users) -> Refusal | None:
+    if not queue.user_limits:
+        return None
+    user = waiting.gang.account[1]
+    held = users.get(waiting.gang.account, {})
+    asked = dict(charge_of(waiting))
+    for resource, most in queue.user_limits:
+        key: QuotaKey = (resource, "")
+        wanted = asked.get(key, 0)
+        if wanted and held.get(key, 0) + wanted > most:
+            return Refusal(
+                waiting.gang.id,
+                Reason.USER_LIMIT,
+                f"user {user} may have {shown(key, most)} in queue {queue.name} and has "
+                f"{number(key, held.get(key, 0))}; the gang needs {number(key, wanted)}.",
+            )
+    return None
+
+
+def over_quota(waiting: Waiting, usage: Usage, charge: Amounts) -> Refusal | None:
+    """Return which queue on the way to the root lacks quota for a charge, or None."""
+    short = usage.shortfalls(waiting.gang.queue, charge)
+    if not short:
+        return None
+    first = short[0]
+    never = usage.nothing.shortfalls(waiting.gang.queue, charge)
+    if never:
+        said = never[0]
+        most = number(said.key, said.room)
+        message = (
+            f"queue {waiting.gang.queue} can never have more than {most} {said.key[0]}, loans "
+            f"included; the gang needs {number(said.key, said.wanted)}."
+        )
+        return Refusal(waiting.gang.id, Reason.BEYOND_QUOTA, message)
+    message = f"{describe(first, waiting.gang.queue, usage)}."
+    return Refusal(waiting.gang.id, Reason.OVER_QUOTA, message)
+
+
+def may_not_borrow(waiting: Waiting, usage: Usage, charge: Amounts) -> Refusal | None:
+    """Return why a gang that may not be stopped would run on a loan, or None."""
+    if waiting.gang.preemptible:
+        return None
+    found = loan(usage, waiting.gang.queue, charge)
+    if found is None:
+        return None
+    never = loan(usage.nothing, waiting.gang.queue, charge)
+    reason = Reason.MAY_NOT_BORROW if never is None else Reason.BEYOND_QUOTA
+    message = f"{sentence(never or found, waiting.gang.queue)}."
+    return Refusal(waiting.gang.id, reason, message)
+
+
+def trimmed(waiting: Waiting, usage: Usage, kind: str, snapshot: Snapshot) -> Waiting:
+    """Return the gang with as many members above its minimum as its queue has quota for."""
+    must, may = split(waiting)
+    if not may:
+        return waiting
+    kinds = snapshot.rules.kinds
+
+    def admitted(count: int) -> bool:
+        charge = kinds.counted(charge_for((*must, *may[:count])), kind)
+        fits = usage.fits(waiting.gang.queue, charge)
+        return fits and may_not_borrow(waiting, usage, charge) is None
+
+    if admitted(len(may)):
+        return waiting
+    low, high = 0, len(may)
+    while low + 1 < high:
+        middle = (low + high) // 2
+        low, high = (middle, high) if admitted(middle) else (low, middle)
+    kept = {member.name for member in (*must, *may[:low])}
+    return replace(waiting, members=tuple(m for m in waiting.members if m.name in kept))

@@ -1,0 +1,288 @@
+"""When waiting gangs will start: the planner itself, run forward over expected run times.
+
+Each run draws a run time for every gang from what is known of it (see `accounts/estimate.py`);
+the first takes the median of each. Counting decides the places: proofs are for the present.
+What no run knows, such as who comes later, is learnt from how earlier starts came true
+(`accounts/punctual.py`).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from operator import itemgetter
+from zlib import crc32
+
+from gangsched.core.cluster.state import Cluster
+from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.ids import GangId
+from gangsched.core.model.placement import Eviction, Placement
+from gangsched.core.model.queues import Amounts
+from gangsched.core.model.runtime import ASSUMED_S, Estimate, Source
+from gangsched.core.planning.planner import make_plan
+from gangsched.core.planning.queue_order import Turns
+from gangsched.core.policy import Policies, PolicyError
+from gangsched.core.preemption.defragmentation import as_waiting
+from gangsched.core.quota.charges import charge_at, charge_of
+from gangsched.core.quota.start_accuracy import Punctuality
+from gangsched.core.quota.usage import Usage
+from gangsched.core.snapshot import Allowance, Place, Reserved, Running, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much to compute: runs with drawn run times, planning cycles in each, gangs looked at."""
+
+    runs: int = 7
+    cycles: int = 100
+    gangs: int = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """When a gang is expected to start: median and range over the runs; None: not within reach.
+
+    `position` counts from 1 in its queue. `source` says what its own run time is known from.
+    `after` is the gang whose end it relies on: it starts when that ends.
+    """
+
+    gang: GangId
+    position: int
+    start_s: float | None
+    low_s: float | None
+    high_s: float | None
+    source: Source
+    after: GangId | None = None
+
+
+def in_turn(snapshot: Snapshot, policies: Policies, now_s: float) -> list[Waiting]:
+    """Return the waiting gangs in the order in which it is their turn."""
+    usage = snapshot.usage.copy()
+    turns = Turns(snapshot.waiting, snapshot.lines, usage, policies, now_s, charge_of)
+    return list(turns)
+
+
+def forecast(
+    snapshot: Snapshot,
+    policies: Policies,
+    now_s: float,
+    effort: Effort | None = None,
+) -> dict[GangId, Prediction]:
+    """Predict the start of every waiting gang, as far as the effort allows.
+
+    The snapshot has to hold all waiting gangs, and is left as it was.
+
+    Raises:
+        StoppedError: whoever watches the snapshot's progress ended it.
+
+    """
+    effort = effort or Effort()
+    order = in_turn(snapshot, policies, now_s)
+    near = replace(snapshot, waiting=tuple(order[: effort.gangs]))
+    starts: dict[GangId, list[tuple[float, GangId | None]]] = {}
+    for number in range(effort.runs):
+        run = _Run(near, policies, now_s, number, effort.runs)
+        for gang, start_s in run.forward(effort.cycles).items():
+            starts.setdefault(gang, []).append((start_s, run.after.get(gang)))
+    found: dict[GangId, Prediction] = {}
+    positions: dict[str, int] = {}
+    for waiting in order:
+        position = positions[waiting.gang.queue] = positions.get(waiting.gang.queue, 0) + 1
+        found_in = sorted(starts.get(waiting.gang.id, []), key=itemgetter(0))
+        drawn = [start_s for start_s, _ in found_in]
+        known = 2 * len(drawn) > effort.runs  # a start that few runs reach is no median
+        estimate = waiting.estimate
+        found[waiting.gang.id] = Prediction(
+            waiting.gang.id,
+            position,
+            drawn[len(drawn) // 2] if known else None,
+            drawn[0] if known else None,
+            drawn[-1] if known else None,
+            estimate.source if estimate is not None else Source.ASSUMED,
+            found_in[len(drawn) // 2][1] if known else None,
+        )
+    return found
+
+
+def ranges(found: Mapping[GangId, Prediction]) -> Iterator[tuple[GangId, float, float]]:
+    """Yield the first and the last start of each gang that has a prediction."""
+    for gang, one in found.items():
+        if one.low_s is not None and one.high_s is not None:
+            yield gang, one.low_s, one.high_s
+
+
+def stretched(
+    found: Mapping[GangId, Prediction], by: Punctuality, now_s: float
+) -> dict[GangId, Prediction]:
+    """Return predictions as they are to be told: with ranges that real starts lie in."""
+    told = {}
+    for gang, one in found.items():
+        low_s, high_s = one.low_s, one.high_s
+        if low_s is not None and high_s is not None:
+            low_s, high_s = by.range_s(now_s, low_s, high_s)
+        told[gang] = replace(one, low_s=low_s, high_s=high_s)
+    return told
+
+
+@dataclass(slots=True)
+class _Run:
+    """One run forward, on copies."""
+
+    snapshot: Snapshot
+    policies: Policies
+    now_s: float
+    number: int
+    runs: int
+    starts: dict[GangId, float] = field(default_factory=dict)
+    after: dict[GangId, GangId] = field(default_factory=dict)
+    _ended: list[Running] = field(default_factory=list)
+    _cluster: Cluster = field(init=False)
+    _usage: Usage = field(init=False)
+    _waiting: dict[GangId, Waiting] = field(init=False)
+    _running: dict[GangId, tuple[float, Running]] = field(init=False)
+    _promises: tuple[Reserved, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._promises = self.snapshot.promises
+        self._cluster = self.snapshot.cluster.copy()
+        self._usage = self.snapshot.usage.copy()
+        self._waiting = {one.gang.id: one for one in self.snapshot.waiting}
+        self._running = {one.gang.id: (self._end_s(one), one) for one in self.snapshot.running}
+        for one in self.snapshot.coming:  # it runs from now on, as a part of its gang if that does
+            end_s, known = self._running.get(
+                one.gang.id, (self._end_s(one), replace(one, places=()))
+            )
+            places = (*known.places, *one.places)
+            whole = replace(known, places=places, charge=self._counted(places))
+            self._running[one.gang.id] = end_s, whole
+        for one in self.snapshot.leaving:
+            self._gone(one)
+
+    def forward(self, cycles: int) -> dict[GangId, float]:
+        """Plan, let time pass to the next end, and so on; return when each gang started."""
+        at_s = self.now_s
+        for _ in range(cycles):
+            if not self._waiting:
+                break
+            self.snapshot.progress.check()
+            self._plan(at_s)
+            ends = [end_s for end_s, _ in self._running.values()]
+            ends += [w[1] for b in self.snapshot.rules.bookings if (w := b.window(at_s))]
+            ends = [end_s for end_s in ends if end_s > at_s]
+            if not ends:
+                break
+            at_s = min(ends)
+            self._ended.clear()
+            for gang, (end_s, one) in list(self._running.items()):
+                if end_s <= at_s:
+                    del self._running[gang]
+                    self._gone(one)
+                    self._ended.append(one)
+        return self.starts
+
+    def _plan(self, at_s: float) -> None:
+        while True:
+            try:
+                plan = make_plan(self._snapshot(), self.policies, at_s)
+                break
+            except PolicyError as error:  # it will be set aside: nobody knows when it starts
+                del self._waiting[error.gang]
+        self._promises = plan.reserved
+        for planned in plan.placements:
+            for eviction in planned.placement.evicts:
+                self._stopped(eviction, at_s)
+            self._started(self._waiting.pop(planned.gang), planned.placement, at_s)
+
+    def _snapshot(self) -> Snapshot:
+        return replace(
+            self.snapshot,
+            cluster=self._cluster.copy(),
+            usage=self._usage.copy(),
+            waiting=tuple(self._waiting.values()),
+            running=tuple(one for _, one in self._running.values()),
+            leaving=(),
+            coming=(),
+            promises=self._promises,
+            solving=Allowance(0.0),
+        )
+
+    def _started(self, waiting: Waiting, placed: Placement, at_s: float) -> None:
+        if waiting.gang.id not in self.starts:
+            self.starts[waiting.gang.id] = at_s
+            self._relies(waiting.gang.id, placed)
+        needs = {member.name: member for member in waiting.members}
+        places = []
+        devices = dict(placed.devices)
+        for name, node in placed.nodes:
+            member = needs[name]
+            row = self._cluster.rows[node]
+            on = devices.get(name, ())
+            chosen = self._cluster.take(row, member.needs, 1, waiting.gang.id, on)
+            on = chosen[0] if chosen else ()
+            places.append(Place(name, member.role, node, member.needs, on))
+        one = Running(
+            gang=waiting.gang,
+            places=tuple(places),
+            started_s=at_s,
+            lost_since_s=at_s,
+            constraints=waiting.constraints,
+            near_role=waiting.near_role,
+            priority=waiting.priority,
+            estimate=waiting.estimate,
+            since_s=waiting.since_s,
+            charge=self._counted(places),
+        )
+        self._cluster.claim(waiting.gang.id, waiting.constraints)
+        firm = not waiting.gang.preemptible
+        self._usage.charge(waiting.gang.queue, self._counted(one.places), firm=firm)
+        self._running[waiting.gang.id] = (self._end_s(one, at_s), one)
+
+    def _relies(self, gang: GangId, placed: Placement) -> None:
+        """Note whose end a gang starts at: where it can, of somebody whose place it takes."""
+        nodes = {node for _, node in placed.nodes}
+        there = [one for one in self._ended if any(place.node in nodes for place in one.places)]
+        if there or self._ended:
+            self.after[gang] = (there or self._ended)[0].gang.id
+
+    def _stopped(self, eviction: Eviction, at_s: float) -> None:
+        end_s, one = self._running.pop(eviction.gang)
+        if eviction.pods:
+            left = tuple(p for p in one.places if p.name not in eviction.pods)
+            gone = tuple(p for p in one.places if p.name in eviction.pods)
+            self._gone(replace(one, places=gone))
+            one = replace(one, places=left, charge=self._counted(left), spare=())
+            self._running[eviction.gang] = (end_s, one)
+            return
+        self._gone(one)
+        again = as_waiting(one)
+        self._waiting[eviction.gang] = replace(again, since_s=one.since_s, priority=one.priority)
+
+    def _gone(self, one: Running) -> None:
+        for place in one.places:
+            row = self._cluster.rows.get(place.node)
+            if row is not None:
+                self._cluster.give(row, place.needs, 1, one.gang.id, (place.devices,))
+        self._cluster.exclusive.pop(one.gang.id, None)
+        firm = not one.gang.preemptible
+        self._usage.charge(one.gang.queue, self._counted(one.places), -1, firm=firm)
+
+    def _counted(self, places: Iterable[Place]) -> Amounts:
+        """Return what pods charge, on the GPUs they have."""
+        seats = ((place.node, place.needs) for place in places)
+        return charge_at(self._cluster, self.snapshot.rules.kinds, seats)
+
+    def _end_s(self, one: Running, at_s: float | None = None) -> float:
+        """Draw when a gang ends; one that runs already ends later than now."""
+        estimate = one.estimate or Estimate(ASSUMED_S, ASSUMED_S, ASSUMED_S, Source.ASSUMED)
+        level = self._level(one.gang.id) if self.number else 0.5
+        if at_s is not None:
+            return at_s + estimate.drawn_s(level)
+        return self.now_s + estimate.drawn_left_s(self.now_s - one.started_s, level)
+
+    def _level(self, gang: GangId) -> float:
+        """Return the part of all run times that one is drawn above: another in each run.
+
+        The runs share all levels out among them, for each gang in an order of its own (Latin
+        hypercube): few are enough.
+        """
+        order = [crc32(f"{number} {gang}".encode()) for number in range(1, self.runs)]
+        rank = sum(other < order[self.number - 1] for other in order)
+        return (rank + 0.5) / len(order)

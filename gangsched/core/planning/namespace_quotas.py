@@ -1,0 +1,55 @@
+"""What a namespace's quotas leave for pods that do not exist yet.
+
+The API server counts a pod when it is created. Room that is reserved for pods before they exist
+is counted here, or it would be kept from others for pods that are never let in.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.pods import PODS, PodNeeds, Requests
+from gangsched.core.model.refusal import Reason, Refusal, amount
+from gangsched.core.snapshot import Rules
+
+
+def asked(pods: Iterable[PodNeeds]) -> Requests:
+    """Return what pods ask for together, and how many they are."""
+    counts: dict[PodNeeds, int] = {}
+    for needs in pods:
+        counts[needs] = counts.get(needs, 0) + 1
+    total: dict[str, int] = {}
+    for needs, times in counts.items():
+        total[PODS] = total.get(PODS, 0) + times
+        for name, quantity in needs.requests:
+            if name != PODS:
+                total[name] = total.get(name, 0) + quantity * times
+    return tuple(sorted(total.items()))
+
+
+def add_to(total: dict[str, int], more: Requests) -> None:
+    """Add amounts to a sum."""
+    for name, quantity in more:
+        total[name] = total.get(name, 0) + quantity
+
+
+def not_let_in(waiting: Waiting, rules: Rules, unborn: Mapping[str, int]) -> Refusal | None:
+    """Return which quota of its namespace has too little left for a gang's pods, or None.
+
+    `unborn` is what room is reserved for in that namespace whose pods do not exist either.
+    """
+    namespace = waiting.gang.id.partition("/")[0]
+    for name, left in sorted(rules.namespaces.get(namespace, {}).items()):
+        for resource, wanted in waiting.unborn:
+            if resource not in left:
+                continue
+            others = unborn.get(resource, 0)
+            if wanted + others <= left[resource]:
+                continue
+            also = f", and {amount(resource, others)} of it is for gangs that start before"
+            message = (
+                f"ResourceQuota {name} of namespace {namespace} has "
+                f"{amount(resource, max(left[resource], 0))} left{also if others else ''}; the "
+                f"gang's pods, which do not exist yet, need {amount(resource, wanted)}."
+            )
+            return Refusal(waiting.gang.id, Reason.NAMESPACE_QUOTA, message)
+    return None

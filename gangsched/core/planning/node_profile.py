@@ -1,0 +1,305 @@
+"""The cluster now and at the moments for which room is reserved: what backfill plans on.
+
+Between reservations room only comes free, so the present and the start of each reservation are all
+the moments a gang has to fit at. A view shows, node by node, the most that is used now and at any
+reservation a gang would outlive: placed on it, the gang delays none of them, whatever their
+topology. (EASY: Lifka, JSSPP'95, one reservation; conservative backfill: Mu'alem and Feitelson,
+TPDS 2001, one for everybody.)
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from operator import itemgetter
+
+import numpy as np
+
+from gangsched.core.cluster.node_table import Ints
+from gangsched.core.cluster.state import Cluster
+from gangsched.core.model.ids import GangId, NodeName, PodName
+from gangsched.core.model.pods import PodNeeds
+from gangsched.core.model.queues import Booking
+from gangsched.core.snapshot import Reserved, Running
+
+Seats = tuple[tuple[NodeName, PodNeeds], ...]
+"""Nodes and what one pod takes there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """Room that is taken from a moment until another."""
+
+    start_s: float
+    end_s: float
+    seats: Seats
+
+
+def seats_of(running: Running) -> Seats:
+    """Return what a running gang takes where."""
+    return tuple((place.node, place.needs) for place in running.places)
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """Rows that are booked for others from a moment until another."""
+
+    booking: Booking
+    start_s: float
+    end_s: float
+    rows: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """What is used at the start of a reservation."""
+
+    at_s: float
+    used: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """The cluster with the first `count` moments and some bookings on top of it."""
+
+    count: int
+    closed: tuple[Closed, ...]
+    cluster: Cluster
+
+
+class Ends:
+    """Who runs now, by when their room is believed to come free; asked for when it is needed."""
+
+    def __init__(self, find: Callable[[], Iterable[tuple[float, Running]]]) -> None:
+        self._find = find
+        # Seats of the first to end, as many as were asked for; `counts` after each gang.
+        self._rows: list[int] = []
+        self._kinds: list[int] = []
+        self._counts = [0]
+        self._known: dict[PodNeeds, int] = {}
+        self._vectors: list[Ints] = []
+
+    @cached_property
+    def _ranked(self) -> list[tuple[float, Running]]:
+        return sorted(self._find(), key=itemgetter(0))
+
+    @cached_property
+    def ends_s(self) -> list[float]:
+        """Return the moments, the first to end first."""
+        return [end_s for end_s, _ in self._ranked]
+
+    def freed_by(self, at_s: float, cluster: Cluster) -> tuple[Ints, Ints]:
+        """Return rows, and what has come free there, shapes (n,) and (n, resources)."""
+        ended = bisect_right(self.ends_s, at_s)
+        for _, one in self._ranked[len(self._counts) - 1 : ended]:
+            self._list_seats(one, cluster)
+        count = self._counts[ended]
+        width = len(cluster.resources)
+        amounts = np.array(self._vectors, dtype=np.int64).reshape(len(self._vectors), width)
+        rows = np.array(self._rows[:count], dtype=np.int64)
+        return rows, amounts[np.array(self._kinds[:count], dtype=np.int64)]
+
+    def _list_seats(self, one: Running, cluster: Cluster) -> None:
+        for place in one.places:
+            row = cluster.rows.get(place.node)
+            if row is None:
+                continue
+            kind = self._known.get(place.needs)
+            if kind is None:
+                kind = self._known[place.needs] = len(self._vectors)
+                self._vectors.append(cluster.footprint(place.needs, -1))
+            self._rows.append(row)
+            self._kinds.append(kind)
+        self._counts.append(len(self._rows))
+
+    def __iter__(self) -> Iterator[tuple[float, Running]]:
+        return iter(self._ranked)
+
+
+class Horizon:
+    """The moments in time order, and the views they make."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        running: Ends,
+        now_s: float,
+        bookings: Iterable[Booking] = (),
+    ) -> None:
+        self.now_s = now_s
+        self.reserved: list[Reserved] = []
+        self._kept: dict[GangId, Stay] = {}
+        self._cluster = cluster
+        self._running = running
+        self._started: list[Stay] = []
+        self._moments: list[_Moment] = []
+        self._views: dict[tuple[int, tuple[str, ...]], _View] = {}
+        self.closed = tuple(_close(cluster, bookings, now_s))
+
+    # -- what changes it ----------------------------------------------------------------------
+
+    def started(self, stay: Stay) -> None:
+        """Count a gang that starts now; the present cluster was charged already."""
+        self._started.append(stay)
+        rows = {self._cluster.rows[node] for node, _ in stay.seats if node in self._cluster.rows}
+        for moment in self._moments:
+            if moment.at_s < stay.end_s:
+                self._charge(moment.used, stay.seats, 1)
+        for view in self._views.values():
+            self._refresh(view, sorted(rows))
+
+    def cancel(self, gang: GangId) -> None:
+        """Take the room back that is kept for a gang; it may be kept anew."""
+        self.reserved = [one for one in self.reserved if one.gang != gang]
+        stay = self._kept.pop(gang, None)
+        if stay is None:
+            return
+        for moment in self._moments:
+            if stay.start_s <= moment.at_s < stay.end_s:
+                self._charge(moment.used, stay.seats, -1)
+        self._views.clear()
+
+    def keeps(self, gang: GangId) -> bool:
+        """Tell whether room is kept for a gang."""
+        return gang in self._kept
+
+    def possible(self, stay: Stay) -> bool:
+        """Tell whether there is room for a stay that begins later."""
+        if any(node not in self._cluster.rows for node, _ in stay.seats):
+            return False
+        used = self._used_at(stay.start_s)
+        for moment in self._moments:
+            if stay.start_s < moment.at_s < stay.end_s:
+                np.maximum(used, moment.used, out=used)
+        self._charge(used, stay.seats, 1)
+        rows = [self._cluster.rows[node] for node, _ in stay.seats]
+        return not bool((used[rows] > self._cluster.allocatable[rows]).any())
+
+    def reserve(
+        self, gang: GangId, stay: Stay, nodes: tuple[tuple[PodName, NodeName], ...]
+    ) -> None:
+        """Keep room for a gang from a moment on."""
+        if all(moment.at_s != stay.start_s for moment in self._moments):
+            self._moments.append(_Moment(stay.start_s, self._used_at(stay.start_s)))
+            self._moments.sort(key=lambda moment: moment.at_s)
+        self._kept[gang] = stay
+        for moment in self._moments:
+            if stay.start_s <= moment.at_s < stay.end_s:
+                self._charge(moment.used, stay.seats, 1)
+        self._views.clear()
+        self.reserved.append(Reserved(gang, stay.start_s, nodes))
+
+    def _charge(self, used: Ints, seats: Seats, sign: int) -> None:
+        for node, needs in seats:
+            row = self._cluster.rows.get(node)
+            if row is not None:
+                used[row] += sign * self._cluster.footprint(needs, sign)
+
+    # -- questions ----------------------------------------------------------------------------
+
+    def view(self, namespace: str, queue: str, end_s: float) -> Cluster:
+        """Return the cluster for a gang that starts now and ends then."""
+        count = sum(1 for moment in self._moments if moment.at_s < end_s)
+        closed = self._closed_to(namespace, queue, self.now_s, end_s)
+        if not count and not closed:
+            return self._cluster
+        key = count, tuple(one.booking.name for one in closed)
+        if key not in self._views:
+            view = _View(count, closed, self._cluster.with_used(self._cluster.used.copy()))
+            self._refresh(view, list(range(len(self._cluster.names))))
+            self._views[key] = view
+        return self._views[key].cluster
+
+    def view_at(self, namespace: str, queue: str, start_s: float, end_s: float) -> Cluster:
+        """Return the cluster for a gang that would start at a moment and end at another."""
+        used = self._used_at(start_s)
+        for moment in self._moments:
+            if start_s < moment.at_s < end_s:
+                np.maximum(used, moment.used, out=used)
+        for one in self._closed_to(namespace, queue, start_s, end_s):
+            used[one.rows] = np.maximum(used[one.rows], self._cluster.allocatable[one.rows])
+        return self._cluster.with_used(used)
+
+    def times(self) -> list[float]:
+        """Return the moments at which room comes free."""
+        stays = [*self._started, *self._kept.values()]
+        ends = {stay.end_s for stay in stays} | {one.end_s for one in self.closed}
+        ends.update(self._running.ends_s)
+        return sorted(end_s for end_s in ends if self.now_s < end_s < float("inf"))
+
+    def delayed(self, stay: Stay, gone: Iterable[Stay]) -> bool:
+        """Tell whether a gang that starts now would delay a reservation once others have gone."""
+        gone = tuple(gone)
+        for moment in self._moments:
+            if moment.at_s >= stay.end_s:
+                continue
+            used = moment.used.copy()
+            self._charge(used, stay.seats, 1)
+            for other in gone:
+                if other.end_s > moment.at_s:
+                    self._charge(used, other.seats, -1)
+            rows = [self._cluster.rows[node] for node, _ in stay.seats]
+            if (used[rows] > self._cluster.allocatable[rows]).any():
+                return True
+        return False
+
+    def booked(self, namespace: str, queue: str, end_s: float) -> tuple[Booking, ...]:
+        """Return the bookings that keep a gang out if it runs until then."""
+        return tuple(one.booking for one in self._closed_to(namespace, queue, self.now_s, end_s))
+
+    def _closed_to(
+        self, namespace: str, queue: str, start_s: float, end_s: float
+    ) -> tuple[Closed, ...]:
+        return tuple(
+            one
+            for one in self.closed
+            if one.start_s < end_s
+            and start_s < one.end_s
+            and not one.booking.admits(namespace, queue)
+        )
+
+    def _used_at(self, at_s: float) -> Ints:
+        """Return what is used at a moment, by those who run now and those with room kept."""
+        used = self._cluster.used.copy()
+        np.subtract.at(used, *self._running.freed_by(at_s, self._cluster))
+        for stay in self._started:
+            if stay.end_s <= at_s:
+                self._charge(used, stay.seats, -1)
+        for stay in self._kept.values():
+            if stay.start_s <= at_s < stay.end_s:
+                self._charge(used, stay.seats, 1)
+        return used
+
+    def _refresh(self, view: _View, rows: list[int]) -> None:
+        """Bring rows of a view up to date."""
+        most = self._cluster.used[rows]
+        for moment in self._moments[: view.count]:
+            most = np.maximum(most, moment.used[rows])
+        for one in view.closed:
+            inside = np.isin(rows, one.rows)
+            most = np.where(
+                inside[:, None], np.maximum(most, self._cluster.allocatable[rows]), most
+            )
+        view.cluster.put_used(rows, most)
+
+
+def booked_rows(cluster: Cluster, booking: Booking) -> list[int]:
+    """Return the rows of the nodes a booking takes: those named, or the first by name."""
+    if booking.nodes:
+        return [cluster.rows[name] for name in booking.nodes if name in cluster.rows]
+    wanted = dict(booking.selector)
+    fitting = [
+        row
+        for name, row in sorted(cluster.rows.items())
+        if (node := cluster.nodes[row]) is not None
+        and all(node.labels.get(key) == value for key, value in wanted.items())
+    ]
+    return fitting[: booking.count]
+
+
+def _close(cluster: Cluster, bookings: Iterable[Booking], now_s: float) -> Iterable[Closed]:
+    for booking in bookings:
+        window = booking.window(now_s)
+        if window is not None:
+            rows = np.array(booked_rows(cluster, booking), dtype=np.int64)
+            yield Closed(booking, *window, rows)

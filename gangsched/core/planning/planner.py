@@ -1,0 +1,170 @@
+"""Planning: who is next, and where it goes. A pure function of a snapshot; it may be slow.
+
+Every answer of a policy is verified here before it becomes part of the plan.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gangsched.core.cluster.state import Cluster
+from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.ids import GangId
+from gangsched.core.model.placement import Placement
+from gangsched.core.model.pods import GPU, PodNeeds
+from gangsched.core.model.refusal import Refusal
+from gangsched.core.planning.cycle import Cycle, Refused
+from gangsched.core.planning.queue_order import Turns
+from gangsched.core.policy import Policies, PolicyError
+from gangsched.core.quota.charges import charge_of
+from gangsched.core.snapshot import Allowance, Reserved, Snapshot, Trial
+
+_BESIDE = 500
+"""So many of those who wait are planned beside a gang that is tried: the first in turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A placement and the gang's version it was made for."""
+
+    gang: GangId
+    version: int
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to place, in order, and who was refused why: gangs by themselves, and whole lines.
+
+    `reserved` is room kept in time for some of the refused. `advice` only adds remedies to
+    refusals that stand: it says nothing of the room there is now. `postponed` are refused gangs to
+    plan again at once; for `unhelped` shapes and priorities nobody could be stopped. `cut` tells
+    that it ended before everybody had a turn. `number` is that of the snapshot.
+    """
+
+    placements: tuple[Planned, ...] = ()
+    refusals: tuple[Refused, ...] = ()
+    lines: tuple[tuple[tuple[int, int], Refusal], ...] = ()
+    advice: bool = False
+    reserved: tuple[Reserved, ...] = ()
+    postponed: frozenset[GangId] = frozenset()
+    unhelped: frozenset[tuple[int, int]] = frozenset()
+    cut: bool = False
+    number: int = 0
+
+
+def make_plan(snapshot: Snapshot, policies: Policies, now_s: float) -> Plan:
+    """Plan every waiting gang of the snapshot, in turn; see `queueing/cycle.py`.
+
+    Each placement is charged before the next gang is looked at.
+
+    Raises:
+        PolicyError: a policy broke its contract for a gang.
+        StoppedError: whoever watches the snapshot's progress ended it.
+
+    """
+    cycle = Cycle(snapshot, policies, now_s, verify)
+    with snapshot.trial() as trial:
+        cycle.run(trial)
+    return Plan(
+        tuple(Planned(waiting.gang.id, waiting.version, at) for waiting, at in cycle.started),
+        tuple(cycle.refused),
+        tuple(cycle.lines.items()),
+        reserved=cycle.reserved,
+        postponed=cycle.postponed,
+        unhelped=cycle.unhelped,
+        cut=cycle.cut,
+        number=snapshot.number,
+    )
+
+
+def starts(waiting: Waiting, snapshot: Snapshot, policies: Policies, now_s: float) -> bool:
+    """Tell whether a gang, changed in some way, would start in the next cycle, stopping nobody.
+
+    All who wait are planned with it, in turn; counting decides the places.
+
+    Raises:
+        StoppedError: whoever watches the snapshot's progress ended it.
+
+    """
+    gang = waiting.gang.id
+    usage = snapshot.usage.copy()
+    turns = Turns(snapshot.waiting, snapshot.lines, usage, policies, now_s, charge_of)
+    others = [one for one in turns if one.gang.id != gang]
+    promised = {one.gang for one in snapshot.promises}
+    beside = (*others[:_BESIDE], *(one for one in others[_BESIDE:] if one.gang.id in promised))
+    tried = replace(
+        snapshot,
+        cluster=snapshot.cluster.copy(),
+        waiting=(*beside, waiting),
+        lines=(),
+        starts=None,
+        solving=Allowance(0.0),
+    )
+    try:
+        plan = make_plan(tried, policies, now_s)
+    except PolicyError:
+        return False
+    placed = (one.placement for one in plan.placements if one.gang == gang)
+    return any(not placement.evicts for placement in placed)
+
+
+def verify(waiting: Waiting, placement: Placement, snapshot: Snapshot, trial: Trial) -> None:
+    """Charge the placement to the trial.
+
+    Raises:
+        PolicyError: it names a stranger, too few members, or a node that cannot take them.
+
+    """
+    cluster = snapshot.cluster
+    members = {member.name: member for member in waiting.members}
+    placed = dict(placement.nodes)
+    if len(placed) != len(placement.nodes) or not placed.keys() <= members.keys():
+        raise PolicyError(waiting.gang.id, "a member was placed twice, or is none of its own")
+    roles: dict[str, int] = {}
+    for name in placed:
+        roles[members[name].role] = roles.get(members[name].role, 0) + 1
+    short = [role for role, least in waiting.role_minimum if roles.get(role, 0) < least]
+    if len(placed) < waiting.minimum or short:
+        raise PolicyError(waiting.gang.id, f"{len(placed)} placed, fewer than its minimum")
+    with cluster.offering({cut.node: (cut.held, cut.gained) for cut in placement.repartitions}):
+        _charge(waiting, placement, cluster, trial)
+    for cut in placement.repartitions:
+        trial.take(cluster.rows[cut.node], PodNeeds(cut.held))
+
+
+def _charge(waiting: Waiting, placement: Placement, cluster: Cluster, trial: Trial) -> None:
+    members = {member.name: member for member in waiting.members}
+    devices = dict(placement.devices)
+    groups: dict[PodNeeds, dict[int, int]] = {}
+    for name, node in placement.nodes:
+        row = cluster.rows.get(node)
+        if row is None:
+            raise PolicyError(waiting.gang.id, f"placed on {node}, which does not exist")
+        needs = members[name].needs
+        if needs.share is not None:  # shares fit where they were chosen, one by one
+            trial.take(row, needs, 1, waiting.gang.id, devices.get(name, ()))
+            _check_shares(waiting, cluster, row, needs)
+            continue
+        counts = groups.setdefault(needs, {})
+        counts[row] = counts.get(row, 0) + 1
+    for needs, counts in groups.items():
+        room = cluster.capacity(needs)
+        for row, times in counts.items():
+            if room[row] < times:
+                barred = not cluster.eligible(needs)[row]
+                why = "does not admit it" if barred else "would be over-committed"
+                raise PolicyError(waiting.gang.id, f"{cluster.names[row]} {why}")
+            trial.take(row, needs, times, waiting.gang.id)
+
+
+def _check_shares(waiting: Waiting, cluster: Cluster, row: int, needs: PodNeeds) -> None:
+    name = cluster.names[row]
+    if not cluster.eligible(needs)[row]:
+        raise PolicyError(waiting.gang.id, f"{name} does not admit it")
+    asked = (cluster.vector(needs) > 0) | (np.array(cluster.resources) == GPU)
+    if cluster.unknown(needs):
+        raise PolicyError(waiting.gang.id, f"{name} has not what it asks for")
+    over = bool(np.any((cluster.used[row] > cluster.allocatable[row]) & asked))
+    if over or cluster.shared.overfull(row):
+        raise PolicyError(waiting.gang.id, f"{name} would be over-committed")

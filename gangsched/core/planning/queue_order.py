@@ -1,0 +1,288 @@
+"""Whose turn it is: down the tree of queues, then in the order inside the queue.
+
+Gangs that run and lack members they need come first, gangs that run and could have more come
+last. In between, each level of the tree asks the sharing policy which queue is next, so that a
+queue never gains by having many children.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from heapq import heapify, heappop, heappush
+
+from gangsched.core.model.gangs import Alike, Waiting
+from gangsched.core.model.queues import Amounts
+from gangsched.core.policy import Policies, QueueOrder, QueueView
+from gangsched.core.quota.usage import Usage
+
+Charge = Callable[[Waiting], Amounts]
+
+_Key = tuple[float, ...]
+_OrderKey = tuple[float | str, ...]
+
+
+@dataclass(slots=True)
+class _Cursor:
+    """Gangs alike, in their order, and how far they had their turn."""
+
+    gangs: Sequence[Waiting]
+    shortest_s: float
+    in_line: bool
+    at: int = 0
+
+    def rest(self) -> Alike:
+        return Alike(tuple(self.gangs[self.at :]), self.shortest_s)
+
+
+class _Line:
+    """Gangs in order: a heap of the first of each that are alike."""
+
+    def __init__(self, order: QueueOrder, now_s: float) -> None:
+        self._order = order
+        self._now_s = now_s
+        self._heap: list[tuple[_OrderKey, int, int, _Cursor]] = []
+        self._made = 0
+        self.last: _Cursor | None = None
+
+    def add(self, alike: Alike, *, in_line: bool) -> None:
+        """Add gangs alike, oldest first; `sort` once all are there."""
+        gangs: Sequence[Waiting] = alike.gangs
+        if not self._order.by_age and len(gangs) > 1:
+            gangs = sorted(gangs, key=lambda one: self._order.key(one, self._now_s))
+        self._made += 1
+        cursor = _Cursor(gangs, alike.shortest_s, in_line)
+        key = self._order.key(gangs[0], self._now_s)
+        self._heap.append((key, self._made, 0, cursor))
+
+    def sort(self) -> None:
+        heapify(self._heap)
+
+    def head(self) -> Waiting | None:
+        """Return who is next, or None at the end."""
+        while self._heap:
+            _, _, at, cursor = self._heap[0]
+            if cursor.at == at:
+                return cursor.gangs[at]
+            heappop(self._heap)  # it was dropped
+        return None
+
+    def pop(self) -> Waiting:
+        """Take who is next; only after `head` has told that there is one."""
+        _, number, at, cursor = heappop(self._heap)
+        cursor.at += 1
+        if cursor.at < len(cursor.gangs):
+            key = self._order.key(cursor.gangs[cursor.at], self._now_s)
+            heappush(self._heap, (key, number, cursor.at, cursor))
+        self.last = cursor
+        return cursor.gangs[at]
+
+    def keep(self, gangs: Sequence[Waiting]) -> None:
+        """Of those like the last that was taken, keep these alone."""
+        last = self.last
+        assert last is not None, "somebody was taken"  # noqa: S101
+        last.at = len(last.gangs)
+        if gangs:
+            self._made += 1
+            key = self._order.key(gangs[0], self._now_s)
+            cursor = _Cursor(gangs, last.shortest_s, last.in_line)
+            heappush(self._heap, (key, self._made, 0, cursor))
+
+    def left(self) -> list[tuple[Alike, bool]]:
+        """Return all who had no turn yet, and whether they are a line."""
+        cursors = [cursor for _, _, at, cursor in sorted(self._heap) if cursor.at == at]
+        return [(cursor.rest(), cursor.in_line) for cursor in cursors]
+
+
+class Turns:
+    """Yields waiting gangs in turn. `usage` is looked at anew after each `charged`.
+
+    `lines` are gangs alike: each has its turn as if it came alone, unless `keep` says otherwise.
+    `charge` tells what a gang's minimum would charge.
+    """
+
+    def __init__(
+        self,
+        waiting: Iterable[Waiting],
+        lines: Iterable[Alike],
+        usage: Usage,
+        policies: Policies,
+        now_s: float,
+        charge: Charge,
+    ) -> None:
+        self._usage = usage
+        self._policies = policies
+        self._now_s = now_s
+        self._charge = charge
+        self._blocked: set[str] = set()
+        self._lines: dict[str, _Line] = {}
+        self._heaps: dict[str, list[tuple[_Key, str, int]]] = {}
+        self._stamps: dict[tuple[str, str], int] = {}
+        self._keys: dict[tuple[str, str], _Key] = {}
+        self._heads: dict[tuple[str, str], Waiting] = {}
+        self._rivals: dict[str, int] = {}
+        self._shares: dict[tuple[str, bool], tuple[float, float]] = {}
+        self._first = _Line(policies.order, now_s)
+        self._last = _Line(policies.order, now_s)
+        self._current = self._first
+        for one in waiting:
+            self._line_of(one).add(Alike((one,), 0.0), in_line=False)
+        for alike in lines:
+            self._line_of(alike.gangs[0]).add(alike, in_line=True)
+        for line in (self._first, self._last, *self._lines.values()):
+            line.sort()
+        self._renew_all()
+
+    def _line_of(self, one: Waiting) -> _Line:
+        if one.repair:
+            return self._first
+        if one.surplus:
+            return self._last
+        known = self._policies.sharing is not None and one.gang.queue in self._usage.tree
+        name = one.gang.queue if known else ""
+        line = self._lines.get(name)
+        if line is None:
+            line = self._lines[name] = _Line(self.order_of(name), self._now_s)
+        return line
+
+    def order_of(self, queue: str) -> QueueOrder:
+        """Return the order inside a queue."""
+        declared = self._usage.tree.queues.get(queue)
+        named = declared.order if declared is not None else ""
+        return self._policies.orders.get(named, self._policies.order)
+
+    # -- turns --------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Waiting]:
+        yield from self._all(self._first)
+        plain = self._lines.get("")
+        if plain is not None:
+            for one in self._all(plain):
+                if one.gang.queue not in self._blocked:
+                    yield one
+        while (name := self._next()) is not None:
+            self._current = self._lines[name]
+            yield self._current.pop()
+            self._renew(name)
+        yield from self._all(self._last)
+
+    def _all(self, line: _Line) -> Iterator[Waiting]:
+        self._current = line
+        while line.head() is not None:
+            yield line.pop()
+
+    def peers(self, first: Waiting, limit: int) -> list[Waiting]:
+        """Take the gangs after the first of its line that may be looked at together with it."""
+        line, order = self._current, self.order_of(first.gang.queue)
+        batch: list[Waiting] = []
+        while len(batch) < limit and (head := line.head()) is not None:
+            if not order.peers(first, head):
+                break
+            batch.append(line.pop())
+        return batch
+
+    def rest(self) -> Alike:
+        """Return those like the last who had its turn, and had none yet."""
+        last = self._current.last
+        return last.rest() if last is not None else Alike((), 0.0)
+
+    def keep(self, gangs: Sequence[Waiting]) -> None:
+        """Of the `rest`, let these alone have a turn."""
+        self._current.keep(gangs)
+
+    def block(self, queue: str) -> list[tuple[Alike, bool]]:
+        """Let nobody of a queue pass any more; return those left, and whether they are a line."""
+        self._blocked.add(queue)
+        line = self._lines.get(queue)
+        if line is not None:
+            self._lines[queue] = _Line(self.order_of(queue), self._now_s)
+            return line.left()
+        plain = self._lines.get("")
+        left = plain.left() if plain is not None else []
+        return [(one, in_line) for one, in_line in left if one.gangs[0].gang.queue == queue]
+
+    def charged(self, queue: str) -> None:
+        """Take note that a queue's usage changed."""
+        self._shares.clear()
+        if queue in self._usage.tree and self._policies.sharing is not None:
+            self._renew(queue)
+
+    def _next(self) -> str | None:
+        """Go down from the root to the queue whose turn it is."""
+        name = ""
+        while True:
+            child = self._best(name)
+            if child is None:
+                return name or None
+            if child == name:
+                return name
+            name = child
+
+    def _best(self, name: str) -> str | None:
+        """Return the child next in turn; `name` itself where its own line is."""
+        if name and name not in self._usage.tree.children:
+            line = self._lines.get(name)
+            return name if line is not None and line.head() is not None else None
+        heap = self._heaps.get(name)
+        while heap:
+            _, child, stamp = heap[0]
+            if self._stamps.get((name, child)) == stamp:
+                return child
+            heappop(heap)
+        return None
+
+    def _renew_all(self) -> None:
+        """Work out the place of every queue, the lowest first."""
+        tree = self._usage.tree
+        names = {above for name in self._lines if name for above in tree.path(name)}
+        with_children = [name for name in self._lines if name in tree.children]
+        for above in (*(tree.queues[name].parent for name in names), *with_children):
+            self._rivals[above] = self._rivals.get(above, 0) + 1
+        for name in sorted(names, key=lambda one: (-len(tree.path(one)), one)):
+            self._place(name)
+
+    def _renew(self, queue: str) -> None:
+        """Work out the place of a queue, and of those above it, among their siblings."""
+        for name in self._usage.tree.path(queue):
+            self._place(name)
+
+    def _place(self, name: str) -> None:
+        """Give a queue its place among its siblings, by whoever is next in it."""
+        tree, line = self._usage.tree, self._lines.get(name)
+        head = line.head() if line is not None else None
+        if name in tree.children:
+            self._enter(name, name, head)  # its own line stands beside its children
+            child = self._best(name)
+            head = self._heads[(name, child)] if child is not None else None
+        self._enter(tree.queues[name].parent, name, head)
+
+    def _enter(self, above: str, name: str, head: Waiting | None) -> None:
+        where = (above, name)
+        if head is None:
+            if self._keys.pop(where, None) is not None:
+                self._stamps[where] += 1
+            return
+        self._heads[where] = head
+        if self._rivals.get(above) == 1:
+            self._put(where, ())  # nobody to compare it with
+            return
+        sharing = self._policies.sharing
+        assert sharing is not None, "without sharing there is one line"  # noqa: S101
+        usage, queue = self._usage, self._usage.tree.queues[name]
+        own = above == name and bool(usage.tree.children.get(name))
+        known = self._shares.get((name, own))
+        if known is None:
+            decayed = usage.decayed.get(name, 0.0) / queue.weight
+            known = usage.own(name) if own else (usage.share(name), decayed)
+            self._shares[(name, own)] = known
+        if own:  # an inner queue's own gangs compete with its children as one more child would
+            queue = replace(queue, weight=1.0, priority=0)
+        share, decayed = known
+        view = QueueView(queue, share, decayed, usage.beyond(name, self._charge(head)))
+        # Among equals the higher priority is next, then who waits longest.
+        self._put(where, (*sharing.key(view), -float(head.priority), head.since_s))
+
+    def _put(self, where: tuple[str, str], key: _Key) -> None:
+        above, name = where
+        if self._keys.get(where) != key:
+            self._keys[where] = key
+            stamp = self._stamps[where] = self._stamps.get(where, 0) + 1
+            heappush(self._heaps.setdefault(above, []), (key, name, stamp))

@@ -1,0 +1,139 @@
+"""Quota kept in time: what `horizon.py` is for nodes.
+
+Each hold knows what its tree will use when it begins: without the gangs that end before, with
+the gangs other holds are for. A gang that would still run then must leave enough for all of them.
+"""
+
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass
+
+from gangsched.core.model.ids import GangId
+from gangsched.core.model.queues import Amounts
+from gangsched.core.quota.usage import Usage
+from gangsched.core.snapshot import Running
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a gang would take of its queue's quota, and for how long."""
+
+    gang: GangId
+    queue: str
+    charge: Amounts
+    runtime_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Quota kept from a moment on; `usage` is what there will be then, itself included."""
+
+    claim: Claim
+    at_s: float
+    usage: Usage
+
+    @property
+    def gang(self) -> GangId:
+        """Return for whom."""
+        return self.claim.gang
+
+    def overlaps(self, at_s: float) -> bool:
+        """Tell whether its gang would run at a moment."""
+        return self.at_s <= at_s < self.at_s + self.claim.runtime_s
+
+    def leaves(self, queue: str, charge: Amounts) -> bool:
+        """Tell whether a charge fits beside what is held."""
+        return self.usage.fits(queue, charge)
+
+
+class Ahead:
+    """The usage of one tree as time passes: `ending` are its gangs, the first to end first.
+
+    Those in `gone` are not counted any more.
+    """
+
+    def __init__(
+        self,
+        usage: Usage,
+        ending: Sequence[tuple[float, Running]],
+        now_s: float,
+        gone: Container[GangId] = (),
+    ) -> None:
+        self.usage = usage
+        self.at_s = now_s
+        self._ending = ending
+        self._gone = gone
+        self._next = 0
+
+    def step(self) -> bool:
+        """Go on to when the next gang ends; tell whether there was one."""
+        if self._next == len(self._ending):
+            return False
+        end_s, one = self._ending[self._next]
+        self._next += 1
+        if one.gang.id not in self._gone:
+            self.usage.charge(one.gang.queue, one.charge, -1)
+            self.at_s = max(self.at_s, end_s)
+        return True
+
+    def to(self, at_s: float) -> None:
+        """Go on to a moment."""
+        while self._next < len(self._ending):
+            if self._ending[self._next][0] > at_s:
+                break
+            self.step()
+        self.at_s = max(self.at_s, at_s)
+
+
+class Holds:
+    """The holds of one planning cycle."""
+
+    def __init__(self) -> None:
+        self._made: dict[GangId, Hold] = {}
+
+    def __iter__(self) -> Iterator[Hold]:
+        return iter(self._made.values())
+
+    def possible(self, claim: Claim, ahead: Ahead) -> bool:
+        """Tell whether a claim from a moment on fits, and leaves the other holds what they need."""
+        then = [one.claim for one in self if one.overlaps(ahead.at_s)]
+        for one in then:
+            ahead.usage.charge(one.queue, one.charge)
+        enough = ahead.usage.fits(claim.queue, claim.charge)
+        for one in then:
+            ahead.usage.charge(one.queue, one.charge, -1)
+        end_s = ahead.at_s + claim.runtime_s
+        later = (one for one in self if ahead.at_s < one.at_s < end_s)
+        return enough and all(one.leaves(claim.queue, claim.charge) for one in later)
+
+    def keep(self, claim: Claim, ahead: Ahead) -> None:
+        """Keep quota from a moment on; the hold owns the usage from now on."""
+        for one in self:
+            if one.overlaps(ahead.at_s):
+                ahead.usage.charge(one.claim.queue, one.claim.charge)
+        ahead.usage.charge(claim.queue, claim.charge)
+        made = Hold(claim, ahead.at_s, ahead.usage)
+        for one in self:
+            if made.overlaps(one.at_s):
+                one.usage.charge(claim.queue, claim.charge)
+        self._made[claim.gang] = made
+
+    def cancel(self, gang: GangId) -> None:
+        """Keep nothing for a gang any more."""
+        gone = self._made.pop(gang, None)
+        if gone is None:
+            return
+        for one in self:
+            if gone.overlaps(one.at_s):
+                one.usage.charge(gone.claim.queue, gone.claim.charge, -1)
+
+    def started(self, queue: str, charge: Amounts, end_s: float) -> None:
+        """Count a gang that starts now."""
+        for one in self:
+            if one.at_s < end_s:
+                one.usage.charge(queue, charge)
+
+    def blocking(self, queue: str, charge: Amounts, end_s: float) -> Hold | None:
+        """Return a hold that would lack quota if a gang started now and ended then."""
+        return next(
+            (one for one in self if one.at_s < end_s and not one.leaves(queue, charge)), None
+        )

@@ -1,0 +1,1 @@
+"""Which running gangs to preempt or move, and what that costs."""

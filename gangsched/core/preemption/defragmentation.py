@@ -1,0 +1,325 @@
+"""Defragmentation: which running gangs to move, so that a gang or a whole domain gets its room.
+
+Moving a gang means stopping it, giving its place away, and starting it somewhere else; it loses
+the work since its last checkpoint. A plan is made only of gangs whose owner allows it, that ran
+for their minimum time and that no PodDisruptionBudget protects; every one of them has a new place
+in the plan, or there is no plan. Where a trial is given, a plan is one only if whole planning
+cycles start the gang and those that move: with quotas, permissions, promises, and in turn.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from gangsched.core.cluster.node_table import Mask
+from gangsched.core.cluster.state import Cluster
+from gangsched.core.cluster.topology_tree import UNKNOWN
+from gangsched.core.model.gangs import Member, Waiting
+from gangsched.core.model.ids import GangId, NodeName
+from gangsched.core.model.placement import Placement
+from gangsched.core.model.pods import GPU, PODS
+from gangsched.core.model.refusal import Refusal, Remedy
+from gangsched.core.placement.advice import Starts, ended, without
+from gangsched.core.placement.constraints import MisconfiguredError, resolve
+from gangsched.core.policy import Placer
+from gangsched.core.quota.charges import charge_at
+from gangsched.core.snapshot import Place, Running, Snapshot
+
+_SHARED = frozenset({"cpu", "memory", "ephemeral-storage", PODS})
+"""What pods of a node's own services take in a domain that is free all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What moving may cost: lost GPU-seconds in all, and how many gangs."""
+
+    gpu_s: float = float("inf")
+    gangs: int = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One gang that is stopped and started elsewhere, and the GPU-seconds it loses."""
+
+    gang: GangId
+    source: tuple[NodeName, ...]
+    target: tuple[NodeName, ...]
+    lost_gpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Defragmentation:
+    """The moves in their order, what they cost, and what they make room for.
+
+    `placement` is that of the gang it is for; `domain` the name of the domain that becomes free.
+    """
+
+    moves: tuple[Move, ...]
+    placement: Placement | None = None
+    domain: str = ""
+
+    @property
+    def lost_gpu_s(self) -> float:
+        """Return the GPU-seconds all moves lose."""
+        return sum(move.lost_gpu_s for move in self.moves)
+
+
+@dataclass(slots=True)
+class Mover:
+    """Plans moves on one snapshot; `protected` gangs stay (disruption budgets), as do others.
+
+    With `starts` moves for a gang are tried; the snapshot has to hold all waiting gangs then.
+    """
+
+    snapshot: Snapshot
+    placer: Placer
+    now_s: float
+    budget: Budget = field(default_factory=Budget)
+    protected: frozenset[GangId] = frozenset()
+    starts: Starts | None = None
+
+    def make_room(self, waiting: Waiting) -> Defragmentation | None:
+        """Find the cheapest set of gangs whose move lets a waiting gang start, or None."""
+        best: Defragmentation | None = None
+        for group in self._groups_for(waiting):
+            found = self._smallest(group, lambda gone: self._around(waiting, gone))
+            if found is not None and (best is None or found.lost_gpu_s < best.lost_gpu_s):
+                best = found
+        return best
+
+    def free_domain(self, topology: str, level: int) -> Defragmentation | None:
+        """Find the domain of a level that is cheapest to empty of gangs, or None.
+
+        Where one is free already nothing moves.
+        """
+        cluster = self.snapshot.cluster
+        tree = cluster.tree(topology)
+        if tree is None or level >= len(tree.codes):
+            return None
+        best: Defragmentation | None = None
+        for code in np.unique(tree.codes[level][tree.codes[level] != UNKNOWN]):
+            inside = tree.codes[level] == code
+            if self._free(inside):
+                return Defragmentation((), domain=tree.name(level, int(code)))
+            gone = self._inside(inside)
+            if not gone or not self._allowed(gone):
+                continue
+            found = self._elsewhere(gone, inside)
+            if found is not None and (best is None or found.lost_gpu_s < best.lost_gpu_s):
+                best = replace(found, domain=tree.name(level, int(code)))
+        return best
+
+    def lost_gpu_s(self, gang: Running) -> float:
+        """Return the GPU-seconds a gang loses when it is stopped now."""
+        gpus = sum(dict(place.needs.requests).get(GPU, 0) for place in gang.places)
+        return max(self.now_s - gang.lost_since_s, 0.0) * gpus
+
+    def _groups_for(self, waiting: Waiting) -> Iterator[tuple[Running, ...]]:
+        """Yield sets of gangs worth trying: the movable ones of each domain, then all of them."""
+        movable = tuple(gang for gang in self.snapshot.running if self._movable(gang))
+        movable = tuple(sorted(movable, key=lambda gang: (self.lost_gpu_s(gang), gang.gang.id)))
+        cluster = self.snapshot.cluster
+        try:
+            scope = resolve(waiting, cluster)
+        except MisconfiguredError:
+            return
+        level = scope.rules.required
+        if level is not None:
+            codes = scope.codes(level, len(cluster.names))
+            for code in np.unique(codes[(codes != UNKNOWN) & cluster.live]):
+                inside = codes == code
+                group = tuple(gang for gang in movable if _touches(gang, inside, cluster))
+                if group:
+                    yield group
+        if movable:
+            yield movable
+
+    def _smallest(
+        self,
+        group: tuple[Running, ...],
+        attempt: Callable[[tuple[Running, ...]], Defragmentation | None],
+    ) -> Defragmentation | None:
+        """Grow a set from the cheapest gang until it works, then drop what is not needed."""
+        for count in range(1, min(len(group), self.budget.gangs) + 1):
+            gone = group[:count]
+            if attempt(gone) is None:
+                continue
+            for gang in sorted(gone, key=self.lost_gpu_s, reverse=True):
+                fewer = tuple(other for other in gone if other is not gang)
+                if fewer and attempt(fewer) is not None:
+                    gone = fewer
+            return attempt(gone) if self._allowed(gone) else None
+        return None
+
+    def _around(self, waiting: Waiting, gone: tuple[Running, ...]) -> Defragmentation | None:
+        """Place the waiting gang where others were, and those elsewhere."""
+        self.snapshot.progress.check()
+        snapshot = without(self.snapshot, gone)
+        placed = self.placer.place(waiting, snapshot)
+        if isinstance(placed, Refusal):
+            return None
+        needs = {member.name: member.needs for member in waiting.members}
+        for name, node in placed.nodes:
+            snapshot.cluster.take(snapshot.cluster.rows[node], needs[name], 1, waiting.gang.id)
+        moved = self._placed_again(gone, snapshot)
+        if moved is None or not self._tried(waiting, placed, gone, moved):
+            return None
+        return Defragmentation(self._moves(gone, moved), placement=placed)
+
+    def _elsewhere(self, gone: tuple[Running, ...], inside: Mask) -> Defragmentation | None:
+        """Place gangs again, outside a domain that shall be free."""
+        snapshot = without(self.snapshot, gone)
+        names = snapshot.cluster.names
+        barred = tuple(names[row] for row in np.flatnonzero(inside & snapshot.cluster.live))
+        moved = self._placed_again(gone, snapshot, barred)
+        return None if moved is None else Defragmentation(self._moves(gone, moved))
+
+    def _placed_again(
+        self, gone: tuple[Running, ...], snapshot: Snapshot, avoid: tuple[NodeName, ...] = ()
+    ) -> dict[GangId, Running] | None:
+        """Place gangs anew, the largest first; return them as they would run there."""
+        moved = {}
+        for gang in sorted(gone, key=_largest):
+            self.snapshot.progress.check()
+            waiting = as_waiting(gang, avoid)
+            placed = self.placer.place(waiting, snapshot)
+            if isinstance(placed, Refusal):
+                return None
+            moved[gang.gang.id] = seated(gang, waiting, placed, snapshot.cluster)
+        return moved
+
+    def _moves(self, gone: tuple[Running, ...], moved: dict[GangId, Running]) -> tuple[Move, ...]:
+        return tuple(
+            Move(gang.gang.id, _nodes(gang), _nodes(moved[gang.gang.id]), self.lost_gpu_s(gang))
+            for gang in sorted(gone, key=_largest)
+        )
+
+    def _tried(
+        self,
+        waiting: Waiting,
+        placed: Placement,
+        gone: tuple[Running, ...],
+        moved: dict[GangId, Running],
+    ) -> bool:
+        """Tell whether a gang starts once others have moved, and whether those start again."""
+        if self.starts is None:
+            return True
+        there = ended(self.snapshot, gone)
+        left = replace(there, cluster=there.cluster.copy())
+        for one in moved.values():
+            for place in one.places:
+                row = there.cluster.rows[place.node]
+                there.cluster.take(row, place.needs, 1, one.gang.id, place.devices)
+            there = _holding(there, one)
+        if not self.starts(waiting, there, None):
+            return False
+        first = Running(
+            waiting.gang, (), self.now_s, estimate=waiting.estimate, constraints=waiting.constraints
+        )
+        left = _holding(left, seated(first, waiting, placed, left.cluster))
+        again = tuple(
+            replace(as_waiting(one), since_s=one.since_s, priority=one.priority) for one in gone
+        )
+        others = (one for one in left.waiting if one.gang.id != waiting.gang.id)
+        left = replace(left, waiting=(*others, *again))
+        return all(self.starts(one, left, None) for one in again)
+
+    def _free(self, inside: Mask) -> bool:
+        """Tell whether a domain has nodes, and neither gangs nor pods with GPUs are there."""
+        cluster = self.snapshot.cluster
+        inside = inside & cluster.live
+        there = (*self.snapshot.holders, *self.snapshot.leaving)
+        if not inside.any() or any(_touches(gang, inside, cluster) for gang in there):
+            return False
+        devices = np.array([name not in _SHARED for name in cluster.resources])
+        return not cluster.used[inside][:, devices].any()
+
+    def _inside(self, inside: Mask) -> tuple[Running, ...]:
+        cluster = self.snapshot.cluster
+        return tuple(gang for gang in self.snapshot.running if _touches(gang, inside, cluster))
+
+    def _movable(self, gang: Running) -> bool:
+        ran_s = self.now_s - gang.started_s
+        return (
+            gang.movable and ran_s >= gang.gang.min_runtime_s and gang.gang.id not in self.protected
+        )
+
+    def _allowed(self, gone: Iterable[Running]) -> bool:
+        group = tuple(gone)
+        within = sum(self.lost_gpu_s(gang) for gang in group) <= self.budget.gpu_s
+        return (
+            within
+            and len(group) <= self.budget.gangs
+            and all(self._movable(gang) for gang in group)
+        )
+
+
+def moving(plan: Defragmentation) -> Remedy:
+    """Return the moves as a remedy: which gangs, and what is lost."""
+    names = ", ".join(move.gang for move in plan.moves)
+    loses = f"which loses {plan.lost_gpu_s / 3600:.3g} GPU-hours of work"
+    return Remedy("move", f"moving {names} elsewhere, {loses}")
+
+
+def as_waiting(gang: Running, avoid: tuple[NodeName, ...] = ()) -> Waiting:
+    """Return a running gang as if it had to be placed again: as it is declared."""
+    members = tuple(
+        Member(place.name, place.role, place.needs, rank) for rank, place in enumerate(gang.places)
+    )
+    return Waiting(
+        gang=gang.declared or gang.gang,
+        version=0,
+        members=members,
+        minimum=len(members),
+        role_minimum=(),
+        priority=gang.gang.priority or 0,
+        since_s=gang.started_s,
+        avoid=avoid,
+        constraints=gang.constraints,
+        near_role=gang.near_role,
+        estimate=gang.estimate,
+    )
+
+
+def seated(gang: Running, waiting: Waiting, placed: Placement, cluster: Cluster) -> Running:
+    """Return a gang as it runs where it was placed; its room is taken."""
+    members = {member.name: member for member in waiting.members}
+    devices, places = dict(placed.devices), []
+    for name, node in placed.nodes:
+        one, row = members[name], cluster.rows[node]
+        taken = cluster.take(row, one.needs, 1, waiting.gang.id, devices.get(name, ()))
+        places.append(Place(name, one.role, node, one.needs, taken[0] if taken else ()))
+    return replace(gang, places=tuple(places))
+
+
+def _holding(snapshot: Snapshot, one: Running) -> Snapshot:
+    """Return a snapshot in which a gang runs whose room is taken: it holds quota, and domains."""
+    seats = ((place.node, place.needs) for place in one.places)
+    charge = charge_at(snapshot.cluster, snapshot.rules.kinds, seats)
+    snapshot.cluster.claim(one.gang.id, one.constraints)
+    usage = snapshot.usage.copy()
+    usage.charge(one.gang.queue, charge, firm=not one.gang.preemptible)
+    users = {account: dict(held) for account, held in snapshot.rules.users.items()}
+    held = users.setdefault(one.gang.account, {})
+    for key, quantity in charge:
+        held[key] = held.get(key, 0) + quantity
+    return replace(
+        snapshot,
+        running=(*snapshot.running, replace(one, charge=charge)),
+        usage=usage,
+        rules=replace(snapshot.rules, users=users),
+    )
+
+
+def _nodes(gang: Running) -> tuple[NodeName, ...]:
+    return tuple(sorted({place.node for place in gang.places}))
+
+
+def _largest(gang: Running) -> tuple[int, GangId]:
+    return -len(gang.places), gang.gang.id
+
+
+def _touches(gang: Running, inside: Mask, cluster: Cluster) -> bool:
+    rows = (cluster.rows.get(place.node) for place in gang.places)
+    return any(row is not None and inside[row] for row in rows)

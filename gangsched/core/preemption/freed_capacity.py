@@ -1,0 +1,91 @@
+"""The room there is once running gangs have left: counted where that is exact, else on a copy."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from gangsched.core.cluster.node_table import Ints
+from gangsched.core.placement.choosers import fewest
+from gangsched.core.placement.fill import countable, fits
+from gangsched.core.placement.tree_fill import Style
+from gangsched.core.policy import Request
+from gangsched.core.preemption.victim_options import Option
+from gangsched.core.snapshot import Snapshot
+
+_STYLE = Style(fewest, descend=True)
+
+
+class Vacancy:
+    """What one request finds once options are given up."""
+
+    def __init__(self, request: Request) -> None:
+        self._waiting = request.waiting
+        self._snapshot = request.snapshot
+        self._frees: dict[int, tuple[Ints, Ints] | None] = {}
+        self._countable = countable(self._waiting)
+
+    def fits(self, gone: list[Option]) -> bool:
+        """Tell whether there is room once these are gone."""
+        freed = self._freed(gone) if self._countable else None
+        if freed is None:
+            return fits(self._waiting, self.without(gone), _STYLE)
+        cluster, (needs,) = self._snapshot.cluster, self._waiting.kinds
+        rows, amounts = freed
+        kept = cluster.used[rows]
+        np.subtract.at(cluster.used, rows, amounts)
+        touched = np.unique(rows)
+        then = cluster.count(needs, touched, cluster.used[touched])
+        cluster.used[rows] = kept
+        now = cluster.capacity(needs)
+        return int(now.sum() - now[touched].sum() + then.sum()) >= self._waiting.minimum
+
+    def without(self, gone: list[Option]) -> Snapshot:
+        """Return the snapshot once these are gone."""
+        cluster, freed = self._snapshot.cluster.copy(), self._freed(gone)
+        if freed is not None:
+            cluster.release(*freed)
+            return replace(self._snapshot, cluster=cluster)
+        for option in gone:
+            for place in option.places:
+                row = cluster.rows.get(place.node)
+                if row is not None:
+                    holder = option.candidate.running.gang.id
+                    cluster.give(row, place.needs, 1, holder, (place.devices,))
+        for option in gone:
+            if option.whole:
+                cluster.exclusive.pop(option.candidate.running.gang.id, None)
+        return replace(self._snapshot, cluster=cluster)
+
+    def _freed(self, gone: list[Option]) -> tuple[Ints, Ints] | None:
+        """Return rows and what comes free there, shapes (n,) and (n, resources).
+
+        Return None where that is not all there is to it: shared GPUs, ports, nodes held alone.
+        """
+        cluster = self._snapshot.cluster
+        if cluster.exclusive:
+            return None
+        rows = [np.zeros(0, dtype=np.int64)]
+        amounts = [np.zeros((0, len(cluster.resources)), dtype=np.int64)]
+        for option in gone:
+            freed = self._freed_by(option)
+            if freed is None:
+                return None
+            rows.append(freed[0])
+            amounts.append(freed[1])
+        return np.concatenate(rows), np.concatenate(amounts)
+
+    def _freed_by(self, option: Option) -> tuple[Ints, Ints] | None:
+        if id(option) not in self._frees:
+            cluster = self._snapshot.cluster
+            if any(p.needs.share is not None or p.needs.host_ports for p in option.places):
+                self._frees[id(option)] = None
+                return None
+            there = [
+                (cluster.rows[p.node], p.needs) for p in option.places if p.node in cluster.rows
+            ]
+            rows = np.array([row for row, _ in there], dtype=np.int64)
+            amounts = np.zeros((len(there), len(cluster.resources)), dtype=np.int64)
+            for at, (_, needs) in enumerate(there):
+                amounts[at] = cluster.vector(needs)
+            self._frees[id(option)] = rows, amounts
+        return self._frees[id(option)]

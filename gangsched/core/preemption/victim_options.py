@@ -1,0 +1,216 @@
+"""What can be given up for a gang that does not fit, what each costs, and what the rules allow."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import overload
+
+from gangsched.core.bounds import AMOUNT
+from gangsched.core.model.ids import GangId
+from gangsched.core.model.pods import GPU, MILLI, PodNeeds
+from gangsched.core.model.queues import Amounts
+from gangsched.core.policy import Candidate, Ground, Request
+from gangsched.core.preemption.candidates import beyond_guarantee, contested
+from gangsched.core.quota.charges import charge_at
+from gangsched.core.snapshot import Place
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What stopping costs beside the lost work: GPU-seconds to start again, and for each gang."""
+
+    restart_s: float = 60.0
+    gang: float = 60.0
+    fairness: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One thing that can be given up: a whole gang, or its spare members.
+
+    The smallest `rank` is given up first: lower priorities, then spare members, then by cost.
+    """
+
+    candidate: Candidate
+    places: tuple[Place, ...]
+    whole: bool
+    cost: int
+    charge: Amounts
+    rank: "Rank"
+
+
+_WHATEVER_IS_LENT = frozenset({Ground.PRIORITY, Ground.OVERRUN})
+
+Rank = tuple[int, bool, float, GangId]
+"""Priority, whether it is a whole gang, cost (or age), and the gang."""
+
+_Priced = tuple[Rank, int, tuple[Place, ...], Candidate]
+
+
+class Offer(Sequence[Option]):
+    """What can be given up for one request and frees something the gang could use, by rank.
+
+    Options are made as they are looked at. With `youngest` the latest to start go first, whatever
+    they cost.
+    """
+
+    def __init__(self, request: Request, prices: Prices, *, youngest: bool = False) -> None:
+        tree = request.usage.tree
+        queues = {one.running.gang.queue for one in request.candidates}
+        queues.add(request.waiting.gang.queue)
+        self._request = request
+        self._prices = prices
+        self._youngest = youngest
+        self._limited = frozenset(key for name in queues for key in tree.limited(name))
+        self._mercies: dict[str, float] = {}
+        self._wanted = {name for one in request.waiting.members for name, _ in one.needs.requests}
+        self._short = bool(request.usage.shortfalls(request.waiting.gang.queue, request.charge))
+        self._useful: dict[int, bool] = {}
+        priced = (priced for one in request.candidates for priced in self._prices_of(one))
+        self._priced = sorted(priced, key=itemgetter(0))
+        self._made: list[Option] = []
+
+    def __len__(self) -> int:
+        return len(self._priced)
+
+    @overload
+    def __getitem__(self, at: int) -> Option: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Option]: ...
+    def __getitem__(self, at: int | slice) -> Option | list[Option]:
+        last = at if isinstance(at, int) else at.indices(len(self))[1] - 1
+        for priced in self._priced[len(self._made) : last + 1]:
+            self._made.append(self._option(*priced))
+        return self._made[at]
+
+    def _prices_of(self, one: Candidate) -> Iterator[_Priced]:
+        running = one.running
+        if running.spare:
+            names = set(running.spare)
+            spare = tuple(place for place in running.places if place.name in names)
+            if spare and len(spare) < len(running.places) and self._touches(spare):
+                # An elastic gang goes on without them.
+                yield self._price(one, spare, self._prices.gang, whole=False)
+        if self._touches(running.places):
+            gpus = dict(running.charge or self._charge(running.places)).get((GPU, ""), 0) / MILLI
+            lost_s = max(self._request.now_s - running.lost_since_s, 0.0)
+            price = (lost_s + self._prices.restart_s) * max(gpus, 1) + self._prices.gang
+            yield self._price(one, running.places, price, whole=True)
+
+    def _price(
+        self, one: Candidate, places: tuple[Place, ...], price: float, *, whole: bool
+    ) -> _Priced:
+        running, cost = one.running, round(min(price * self._mercy(one), AMOUNT.most))
+        first = -running.started_s if self._youngest else float(cost)
+        return (running.priority, whole, first, running.gang.id), cost, places, one
+
+    def _option(self, rank: Rank, cost: int, places: tuple[Place, ...], one: Candidate) -> Option:
+        _, whole, *_ = rank
+        charge = (one.running.charge if whole else ()) or self._charge(places)
+        if one.ground is not Ground.FAIR:  # only what has a quota decides who is admitted
+            charge = tuple(item for item in charge if item[0] in self._limited)
+        return Option(one, places, whole, cost, charge, rank)
+
+    def _charge(self, places: tuple[Place, ...]) -> Amounts:
+        seats = ((place.node, place.needs) for place in places)
+        snapshot = self._request.snapshot
+        return charge_at(snapshot.cluster, snapshot.rules.kinds, seats)
+
+    def _mercy(self, one: Candidate) -> float:
+        """Stopping gangs of the queue that is furthest beyond its share costs less."""
+        if one.ground in _WHATEVER_IS_LENT:
+            return 1.0
+        queue = one.running.gang.queue
+        if queue not in self._mercies:
+            share = self._request.usage.share(queue)
+            self._mercies[queue] = 1.0 + self._prices.fairness / (1.0 + share)
+        return self._mercies[queue]
+
+    def _touches(self, places: tuple[Place, ...]) -> bool:
+        """Tell whether giving them up frees anything the gang could use."""
+        return self._short or any(self._frees(place.needs) for place in places)
+
+    def _frees(self, needs: PodNeeds) -> bool:
+        known = self._useful.get(id(needs))
+        if known is None:
+            known = self._useful[id(needs)] = any(n in self._wanted for n, _ in needs.requests)
+        return known
+
+
+class Steps:
+    """Options given up one after the other, as far as the rules allow; worked out as asked for.
+
+    A queue is never pushed below its guarantee by more than its last gang.
+    """
+
+    def __init__(self, request: Request, options: Sequence[Option]) -> None:
+        self.options = options
+        self._waiting = request.waiting
+        self._charge = request.charge
+        self._usage = request.usage.copy()
+        self._wanted = contested(self._usage, request.waiting.gang.queue, request.charge)
+        self._at = 0
+        self._admitted = 0 if self._has_quota() else None
+        self._parts: dict[GangId, Option] = {}
+        self._whole: set[GangId] = set()
+        self._taken: list[tuple[int, Option, Option | None]] = []
+
+    @property
+    def admitted(self) -> int | None:
+        """Return after how many options the gang has quota, None if it never has."""
+        while self._admitted is None and self._at < len(self.options):
+            self._step()
+        return self._admitted
+
+    def kept(self, count: int) -> list[Option]:
+        """Return who is given up of the first so many options."""
+        while self._at < min(count, len(self.options)):
+            self._step()
+        kept: dict[int, Option] = {}
+        for at, option, before in self._taken:
+            if at > count:
+                break
+            if before is not None:
+                kept.pop(id(before), None)
+            kept[id(option)] = option
+        return list(kept.values())
+
+    def _step(self) -> None:
+        """Give up the next option, if the rules allow that."""
+        option = self.options[self._at]
+        self._at += 1
+        gang, queue = option.candidate.running.gang.id, option.candidate.running.gang.queue
+        if gang in self._whole or (gang in self._parts and not option.whole):
+            return
+        ground = option.candidate.ground
+        if ground not in _WHATEVER_IS_LENT and not self._has_loans(queue):
+            return
+        before = self._parts.get(gang)
+        if before is not None:  # its spare members were counted; now the whole gang is
+            self._usage.charge(queue, before.charge)
+        self._usage.charge(queue, option.charge, -1)
+        if ground is Ground.FAIR and not self._stays_fair(queue):
+            self._usage.charge(queue, option.charge)
+            if before is not None:
+                self._usage.charge(queue, before.charge, -1)
+            return
+        self._taken.append((self._at, option, before))
+        if option.whole:
+            self._whole.add(gang)
+        else:
+            self._parts[gang] = option
+        if self._admitted is None and self._has_quota():
+            self._admitted = self._at
+
+    def _has_quota(self) -> bool:
+        return self._usage.fits(self._waiting.gang.queue, self._charge)
+
+    def _has_loans(self, queue: str) -> bool:
+        """Tell whether a queue still has more than its guarantee, with all above it."""
+        _, theirs = self._usage.tree.branches(self._waiting.gang.queue, queue)
+        return all(beyond_guarantee(self._usage, name, self._wanted) for name in theirs)
+
+    def _stays_fair(self, queue: str) -> bool:
+        """Tell whether a queue keeps a share at least as large as ours would be."""
+        ours, theirs = self._usage.tree.branches(self._waiting.gang.queue, queue)
+        return self._usage.share(ours[-1], self._charge) <= self._usage.share(theirs[-1])

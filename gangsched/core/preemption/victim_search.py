@@ -1,0 +1,236 @@
+"""Whom to stop: the cheapest set of gangs whose going frees both the quota and a place.
+
+What stopping a gang costs is the GPU time it loses since its last checkpoint, plus what starting
+again costs. Gangs of higher priority are touched only where stopping lower ones is not enough, and
+members a gang can do without go before whole gangs. The set grows from the cheapest until the gang
+fits, shrinks to what is needed, and then CP-SAT looks for a cheaper one.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
+
+from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.placement import Eviction, Placement
+from gangsched.core.model.refusal import Refusal
+from gangsched.core.placement.choosers import fewest
+from gangsched.core.placement.fill import fill
+from gangsched.core.placement.tree_fill import Style
+from gangsched.core.policy import Request
+from gangsched.core.preemption.first_feasible import first_count
+from gangsched.core.preemption.freed_capacity import Vacancy
+from gangsched.core.preemption.victim_options import Offer, Option, Prices, Steps
+from gangsched.core.preemption.victim_program import cheaper
+from gangsched.core.quota.usage import Usage
+from gangsched.core.snapshot import Snapshot
+
+_STYLE = Style(fewest, descend=True)
+_DOMAINS = 8
+_SOLVED = 300
+_CHECKS = 40
+_NEAR = 400
+"""So many of the cheapest are looked at, and more only where these are not enough."""
+
+
+@dataclass(slots=True)
+class Search:
+    """Looks for the cheapest options that let one gang start; the request is left as it was.
+
+    With `youngest` the latest to start go first, whatever they cost.
+    """
+
+    request: Request
+    prices: Prices = field(default_factory=Prices)
+    solve: bool = True
+    youngest: bool = False
+    _vacancy: Vacancy = field(init=False)
+    _all: Steps = field(init=False)
+    _least: int = field(init=False)
+    _near: list[Option] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._vacancy = Vacancy(self.request)
+
+    @property
+    def waiting(self) -> Waiting:
+        """Return the gang that would start."""
+        return self.request.waiting
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """Return the view it is planned on."""
+        return self.request.snapshot
+
+    @property
+    def usage(self) -> Usage:
+        """Return what the queues use."""
+        return self.request.usage
+
+    def cheapest(self) -> Placement | None:
+        """Return the placement and whom it evicts, or None where stopping does not help."""
+        offer = Offer(self.request, self.prices, youngest=self.youngest)
+        self._all = Steps(self.request, offer)
+        least = self._count(self._all)
+        if least is None:
+            return None
+        self._least = least
+        self._near = options = offer[: max(_NEAR, least)]
+        tiers = sorted({option.candidate.running.priority for option in options})
+        for priority in tiers:
+            below = options
+            if priority != tiers[-1]:
+                below = [one for one in options if one.candidate.running.priority <= priority]
+                if len(below) < self._least:  # they are the first of all
+                    continue
+            chosen = self._smallest(below)
+            if chosen is not None and self.solve:
+                chosen = self._cheaper(below, chosen)
+            if chosen is not None:
+                placed = self._placed(chosen)
+                if placed is not None:
+                    return placed
+        return None
+
+    # -- sets ---------------------------------------------------------------------------------
+
+    def _enough(self, chosen: list[Option]) -> bool:
+        """Tell whether the gang fits once these are gone, by quota and by room."""
+        kept = self._lawful(chosen)
+        return kept is not None and self._vacancy.fits(kept)
+
+    def _count(self, steps: Steps) -> int | None:
+        """Return how many of the first are enough for quota and room, None if all are not."""
+        if steps.admitted is None:
+            return None
+        vacant = self._vacancy.fits
+        return first_count(len(steps.options), lambda n: vacant(steps.kept(n)), steps.admitted)
+
+    def _lawful(self, chosen: list[Option]) -> list[Option] | None:
+        """Return the options the rules allow one after the other, or None if quota lacks then."""
+        steps = Steps(self.request, chosen)
+        return steps.kept(len(chosen)) if steps.admitted is not None else None
+
+    def _smallest(self, options: list[Option]) -> list[Option] | None:
+        """Take the cheapest first until it is enough, in each domain and in all; drop the rest."""
+        best: list[Option] | None = None
+        for group in self._groups(options):
+            whole = group is self._near
+            steps = self._all if whole else Steps(self.request, group)
+            count = self._least if whole else self._count(steps)
+            if count is None:
+                continue
+            chosen = self._shrunk(self._helpful(steps.kept(count)))
+            if best is None or _total(chosen) < _total(best):
+                best = chosen
+        return best
+
+    def _helpful(self, chosen: list[Option]) -> list[Option]:
+        """Keep those on the nodes the gang would go to, and of the others what quota needs."""
+        placed = fill(self.waiting, self._vacancy.without(chosen), _STYLE)
+        if isinstance(placed, Refusal):
+            return chosen
+        nodes = {node for _, node in placed.nodes}
+        near = [one for one in chosen if any(p.node in nodes for p in one.places)]
+        if len(near) == len(chosen) or self._enough(near):
+            return near
+        kept = {id(one) for one in near}
+        far = [one for one in chosen if id(one) not in kept]
+        count = first_count(len(far), lambda number: self._enough([*near, *far[:number]]))
+        return chosen if count is None else self._lawful([*near, *far[:count]]) or chosen
+
+    def _shrunk(self, chosen: list[Option]) -> list[Option]:
+        """Drop whoever is not needed, the dearest first: one by one, or many at once of many.
+
+        Fewer than the rules allow is allowed too: only quota and room are looked at.
+        """
+        left = sorted(chosen, key=attrgetter("rank"), reverse=True)
+        size, at, checks = max(len(left) // _CHECKS, 1), 0, 0
+        self._charge(left, -1)
+        try:
+            while checks < _CHECKS and at < len(left):
+                dropped, fewer = left[at : at + size], left[:at] + left[at + size :]
+                checks += 1
+                self._charge(dropped, 1)
+                admitted = self.usage.fits(self.waiting.gang.queue, self.request.charge)
+                if admitted and self._vacancy.fits(fewer):
+                    left = fewer
+                else:
+                    self._charge(dropped, -1)
+                    at += size
+        finally:
+            self._charge(left, 1)
+        return left[::-1]
+
+    def _charge(self, options: Iterable[Option], times: int) -> None:
+        for option in options:
+            self.usage.charge(option.candidate.running.gang.queue, option.charge, times)
+
+    def _groups(self, options: list[Option]) -> Iterator[list[Option]]:
+        """Yield the options of each domain the gang must fit into, then all of them."""
+        cluster = self.snapshot.cluster
+        near = self.waiting.constraints.near.required
+        tree = cluster.tree(self.waiting.constraints.topology)
+        level = tree.topology.index(near) if tree is not None and near is not None else None
+        if tree is not None and level is not None and level < len(tree.codes):
+            inside: dict[int, list[Option]] = {}
+            for option in options:
+                rows = {cluster.rows.get(place.node, -1) for place in option.places}
+                for code in {int(tree.codes[level][row]) for row in rows if row >= 0}:
+                    inside.setdefault(code, []).append(option)
+            ranked = sorted(inside.items(), key=lambda item: (_total(item[1]), item[0]))
+            for _, group in ranked[:_DOMAINS]:
+                yield group
+        by_value = sorted(
+            options, key=lambda one: (*one.rank[:2], one.cost / max(len(one.places), 1))
+        )
+        yield options
+        if not self.youngest:
+            yield by_value
+
+    def _cheaper(self, options: list[Option], chosen: list[Option]) -> list[Option]:
+        """Let CP-SAT look for a cheaper set; keep what was found where it finds none."""
+        limit = _total(chosen)
+        useful = [option for option in options if option.cost < limit]
+        if not useful or len(useful) > _SOLVED:
+            return chosen
+        ruled_out: list[list[Option]] = []
+        quota = self._lacking(useful)
+        for _ in range(3):
+            found = cheaper(self.waiting, self.snapshot, useful, limit, ruled_out, quota)
+            if found is None:
+                return chosen
+            if self._enough(found):
+                return self._lawful(found) or chosen
+            ruled_out.append(found)
+        return chosen
+
+    def _lacking(self, options: list[Option]) -> list[tuple[int, list[int]]]:
+        """Return what must come free of each quota, and what each option frees of it at most."""
+        tree, found = self.usage.tree, []
+        for short in self.usage.shortfalls(self.waiting.gang.queue, self.request.charge):
+            frees = [
+                dict(one.charge).get(short.key, 0)
+                if short.queue in tree.path(one.candidate.running.gang.queue)
+                else 0
+                for one in options
+            ]
+            found.append((short.wanted - short.room, frees))
+        return found
+
+    def _placed(self, chosen: list[Option]) -> Placement | None:
+        placed = self.request.placer.place(self.waiting, self._vacancy.without(chosen))
+        if isinstance(placed, Refusal):
+            return None
+        evicts = tuple(
+            Eviction(
+                option.candidate.running.gang.id,
+                () if option.whole else tuple(place.name for place in option.places),
+                option.candidate.ground.value,
+            )
+            for option in sorted(chosen, key=lambda one: one.candidate.running.gang.id)
+        )
+        return replace(placed, evicts=evicts)
+
+
+def _total(options: Iterable[Option]) -> int:
+    return sum(option.cost for option in options)

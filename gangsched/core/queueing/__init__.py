@@ -1,1 +1,0 @@
-"""Who is next, what is kept for whom, who must give back, and when a gang will start."""

@@ -1,0 +1,78 @@
+"""What a gang charges to its queue, and which of its members have to start."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from gangsched.core.cluster.state import Cluster
+from gangsched.core.model.gangs import Member, Waiting
+from gangsched.core.model.ids import NodeName
+from gangsched.core.model.pods import GPU, PodNeeds
+from gangsched.core.model.queues import Amounts, Kinds, QuotaKey, added
+from gangsched.core.quota.usage import Usage
+
+Seat = tuple[NodeName, PodNeeds]
+
+
+def charge_of(waiting: Waiting) -> Amounts:
+    """Return what the gang's minimum charges."""
+    return waiting.charge or charge_for(split(waiting)[0])
+
+
+def kinds_in(waiting: Waiting) -> tuple[PodNeeds, ...]:
+    """Return the needs that differ among a gang's members."""
+    return waiting.kinds or tuple({id(m.needs): m.needs for m in waiting.members}.values())
+
+
+def charge_for(members: tuple[Member, ...]) -> Amounts:
+    """Return what members charge, whatever GPUs they get."""
+    counts: dict[PodNeeds, int] = {}
+    for member in members:
+        counts[member.needs] = counts.get(member.needs, 0) + 1
+    return added(counts)
+
+
+def charge_at(cluster: Cluster, kinds: Kinds, seats: Iterable[Seat]) -> Amounts:
+    """Return what pods charge on the GPUs they have, by the kind of their nodes."""
+    models: dict[str, dict[PodNeeds, int]] = {}
+    for node, needs in seats:
+        row = cluster.rows.get(node)
+        here = models.setdefault(cluster.gpu_model(row) if row is not None else "", {})
+        here[needs] = here.get(needs, 0) + 1
+    total: dict[QuotaKey, int] = {}
+    for model, counts in models.items():
+        for key, quantity in kinds.counted(added(counts), model):
+            total[key] = total.get(key, 0) + quantity
+    return tuple(sorted(total.items()))
+
+
+def split(waiting: Waiting) -> tuple[tuple[Member, ...], tuple[Member, ...]]:
+    """Return the members that must start, lowest ranks first, and those that may."""
+    if waiting.minimum >= len(waiting.members):
+        return waiting.members, ()
+    left = dict(waiting.role_minimum)
+    must: set[int] = set()
+    for at, member in enumerate(waiting.members):
+        if left.get(member.role, 0) > 0:
+            left[member.role] -= 1
+            must.add(at)
+    for at in range(len(waiting.members)):
+        if len(must) >= waiting.minimum:
+            break
+        must.add(at)
+    chosen = tuple(member for at, member in enumerate(waiting.members) if at in must)
+    return chosen, tuple(m for at, m in enumerate(waiting.members) if at not in must)
+
+
+def kinds_to_try(waiting: Waiting, usage: Usage) -> tuple[str, ...]:
+    """Return the GPU kinds to try one after the other; ("",) where kinds play no part."""
+    declared = usage.tree.kinds(waiting.gang.queue)
+    if not declared or not dict(charge_of(waiting)).get((GPU, "")):
+        return ("",)
+    return waiting.constraints.gpu_kinds or declared
+
+
+def of_kind(waiting: Waiting, kind: str) -> Waiting:
+    """Return the gang bound to one kind of GPU."""
+    if not kind or waiting.constraints.gpu_kinds == (kind,):
+        return waiting
+    return replace(waiting, constraints=replace(waiting.constraints, gpu_kinds=(kind,)))

@@ -1,0 +1,37 @@
+"""The GPU time that an account has used, with older use counting less."""
+
+from dataclasses import dataclass, field
+from math import log
+
+
+@dataclass(slots=True)
+class GpuTime:
+    """GPU-seconds of one account: decayed with a half-life, and plain in each budget's period.
+
+    `periods` maps a period's length to its number since the epoch and what was spent in it; `total`
+    is all that was spent while this process looked on.
+    """
+
+    rate: float = 0.0
+    at_s: float = 0.0
+    decayed: float = 0.0
+    periods: dict[float, tuple[int, float]] = field(default_factory=dict)
+    total: float = 0.0
+
+    def advance(self, now_s: float, half_life_s: float) -> None:
+        """Bring the account up to a moment."""
+        passed_s = now_s - self.at_s
+        if passed_s <= 0:
+            return
+        factor = 0.5 ** (passed_s / half_life_s)
+        # The integral of rate * 2^-(t/H) over what passed, beside what was there before.
+        self.decayed = self.decayed * factor + self.rate * half_life_s / log(2) * (1 - factor)
+        for period_s, (number, spent) in self.periods.items():
+            present = int(now_s // period_s)
+            if present == number:
+                self.periods[period_s] = (number, spent + self.rate * passed_s)
+            else:
+                inside_s = min(passed_s, now_s - present * period_s)
+                self.periods[period_s] = (present, self.rate * inside_s)
+        self.total += self.rate * passed_s
+        self.at_s = now_s

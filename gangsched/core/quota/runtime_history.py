@@ -1,0 +1,210 @@
+"""How long a gang will run: what its owner said, else what its like did before, else a default."""
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from json import dumps
+from statistics import median, quantiles
+from typing import TypeVar
+
+from gangsched.core.bounds import HISTORY_LETTERS, RUN_TIMES
+from gangsched.core.model.gangs import Gang
+from gangsched.core.model.ids import GangId
+from gangsched.core.model.queues import Queue
+from gangsched.core.model.runtime import ASSUMED_S, Estimate, Source
+from gangsched.core.quota.start_accuracy import Starts
+
+Key = tuple[str, str]
+"""User and name."""
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_KEPT = 20
+_DIGITS_S = 1
+_DIGITS = 3
+_NEEDED = 2
+_RATIOS_NEEDED = 5
+_SPREAD = {"declared": (0.5, 1.0), "queue": (0.25, 2.0), "assumed": (0.1, 3.0)}
+"""Where the 10th and 90th percentile lie, as factors, when there is no history to tell.
+Owners declare too much rather than too little (Mu'alem and Feitelson, TPDS 2001)."""
+
+
+def stem(gang: GangId) -> str:
+    """Return a gang's name without what tells its runs apart: trailing numbers and hashes."""
+    namespace, name = gang.split("/", 1)
+    parts = name.split("-")
+    while len(parts) > 1 and (parts[-1].isdigit() or _hash(parts[-1])):
+        parts.pop()
+    return f"{namespace}/{'-'.join(parts).rstrip('0123456789')}"
+
+
+def _namespace(name: str) -> str:
+    return name.split("/", 1)[0]
+
+
+def _fitting(entries: dict[Key, list[object]]) -> list[list[object]]:
+    """Return as many as there is room for."""
+    letters = {key: len(dumps(entry)) for key, entry in entries.items()}
+    beyond = _beyond(letters, HISTORY_LETTERS.most // 2)
+    return [entry for key, entry in entries.items() if key not in beyond]
+
+
+def _beyond(sizes: dict[Key, int], most: int) -> set[Key]:
+    """Return what is too much: of the namespace that has most, what is there longest."""
+    total = sum(sizes.values())
+    if total <= most:
+        return set()
+    held: Counter[str] = Counter()
+    oldest: dict[str, deque[Key]] = {}
+    for key, size in sizes.items():
+        held[_namespace(key[1])] += size
+        oldest.setdefault(_namespace(key[1]), deque()).append(key)
+    found = set()
+    while total > most:
+        whose = max(held, key=lambda one: (held[one], one))
+        key = oldest[whose].popleft()
+        found.add(key)
+        held[whose] -= sizes[key]
+        total -= sizes[key]
+    return found
+
+
+def _last(kept: dict[K, V], key: K, value: V) -> None:
+    """Put a value at the end: at the beginning is what was put there longest ago."""
+    kept.pop(key, None)
+    kept[key] = value
+
+
+def _hash(part: str) -> bool:
+    return len(part) >= 5 and any(c.isdigit() for c in part) and part.isalnum()
+
+
+@dataclass(slots=True)
+class History:
+    """Run times of gangs that ended, by user and name.
+
+    `ratios` are run times over what was declared, by user, and under "" of all users together.
+    `starts` tells how well the starts that were told came true.
+    """
+
+    runs: dict[tuple[str, str], deque[float]] = field(default_factory=dict)
+    ratios: dict[str, deque[float]] = field(default_factory=dict)
+    starts: Starts = field(default_factory=Starts)
+    _ended: dict[str, int] = field(default_factory=dict)
+    _all: int = 0
+
+    def stamp(self, user: str) -> tuple[int, int]:
+        """Return what changes as a user's history does, and now and then as that of all."""
+        return self._ended.get(user, 0), self._all // _KEPT
+
+    def ended(self, gang: Gang, runtime_s: float) -> None:
+        """Learn from a gang whose work is done."""
+        self._all += 1
+        _last(self._ended, gang.user, self._all)
+        key = (gang.user, stem(gang.id))
+        known = self.runs.get(key) or deque(maxlen=_KEPT)
+        runtime_s = round(max(runtime_s, 0.0), _DIGITS_S)  # as it is kept for the next process
+        known.append(runtime_s)
+        _last(self.runs, key, known)
+        if gang.expected_runtime_s:
+            for user in sorted({gang.user, ""}):
+                ratios = self.ratios.get(user) or deque(maxlen=_KEPT)
+                ratios.append(round(runtime_s / gang.expected_runtime_s, _DIGITS))
+                _last(self.ratios, user, ratios)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Forget what is beyond the bounds: who has most loses what is oldest of it."""
+        for key in _beyond(dict.fromkeys(self.runs, 1), RUN_TIMES.most):
+            del self.runs[key]
+        for users in (self.ratios, self._ended):
+            while len(users) > RUN_TIMES.most:
+                del users[next(user for user in users if user)]
+
+    def data(self) -> dict[str, list[list[object]]]:
+        """Return what there is room for as JSON values, the longest ago first."""
+        runs: dict[Key, list[object]] = {
+            key: [*key, *(round(run_s, _DIGITS_S) for run_s in some)]
+            for key, some in self.runs.items()
+        }
+        ratios: dict[Key, list[object]] = {
+            ("", user): [user, *(round(one, _DIGITS) for one in some)]
+            for user, some in self.ratios.items()
+        }
+        starts: list[list[object]] = [["early", *self.starts.early], ["late", *self.starts.late]]
+        return {"runs": _fitting(runs), "ratios": _fitting(ratios), "starts": starts}
+
+    def load(self, data: object) -> None:
+        """Take over what `data` returned, with what is known already as the latest.
+
+        Raises:
+            ValueError: the values are not of that form.
+
+        """
+        try:
+            runs = {(str(u), str(name)): _numbers(some) for u, name, *some in _lists(data, "runs")}
+            ratios = {str(user): _numbers(some) for user, *some in _lists(data, "ratios")}
+            starts = {str(end): _floats(some) for end, *some in _lists(data, "starts")}
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"not a history of run times: {error}") from error
+        for key, known in self.runs.items():
+            runs[key] = deque([*runs.pop(key, ()), *known], maxlen=_KEPT)
+        for user, some in self.ratios.items():
+            ratios[user] = deque([*ratios.get(user, ()), *some], maxlen=_KEPT)
+        self.runs, self.ratios = runs, ratios
+        self.starts.load(starts.get("early", []), starts.get("late", []))
+        self._forget()
+
+    def estimate(self, gang: Gang, queue: Queue | None = None) -> Estimate:
+        """Say how long a gang will run, and how that is known."""
+        if gang.expected_runtime_s is not None:
+            return self._declared(gang.expected_runtime_s, gang.user)
+        known = self.runs.get((gang.user, stem(gang.id)))
+        if known is not None and len(known) >= _NEEDED:
+            cuts = quantiles(known, n=10, method="inclusive")
+            return Estimate(max(cuts[4], 1.0), max(cuts[0], 1.0), max(cuts[8], 1.0), Source.LEARNT)
+        if queue is not None and queue.default_runtime_s is not None:
+            return _spread(queue.default_runtime_s, Source.QUEUE)
+        return _spread(ASSUMED_S, Source.ASSUMED)
+
+    def _declared(self, said_s: float, user: str) -> Estimate:
+        """Take the owner's word, within the range in which the owner was right before.
+
+        Who said too little before is believed to do so again: by that, others are passed.
+        """
+        runtime_s = said_s * self.factor(user)
+        for known in (self.ratios.get(user), self.ratios.get("")):
+            if known is not None and len(known) >= _RATIOS_NEEDED:
+                cuts = quantiles(known, n=10, method="inclusive")
+                low_s, middle_s, high_s = (cuts[at] * said_s for at in (0, 4, 8))
+                return Estimate(runtime_s, low_s, high_s, Source.DECLARED, middle_s)
+        return _spread(runtime_s, Source.DECLARED)
+
+    def factor(self, user: str) -> float:
+        """Return how many times what a user said gangs run for in the middle; at least once."""
+        known = self.ratios.get(user, ())
+        return max(median(known), 1.0) if len(known) >= _RATIOS_NEEDED else 1.0
+
+
+def _lists(data: object, name: str) -> list[list[object]]:
+    if not isinstance(data, dict):
+        raise TypeError(f"{type(data).__name__} in place of an object")
+    found = data.get(name, [])
+    if not isinstance(found, list) or not all(isinstance(one, list) for one in found):
+        raise TypeError(f"{name} is not a list of lists")
+    return found
+
+
+def _numbers(values: list[object]) -> deque[float]:
+    return deque(_floats(values), maxlen=_KEPT)
+
+
+def _floats(values: list[object]) -> list[float]:
+    if not values or not all(isinstance(one, int | float) and one >= 0 for one in values):
+        raise ValueError(f"{values} in place of run times")
+    return [float(str(one)) for one in values]
+
+
+def _spread(runtime_s: float, source: Source) -> Estimate:
+    low, high = _SPREAD[source.value]
+    return Estimate(runtime_s, runtime_s * low, runtime_s * high, source)

@@ -1,0 +1,114 @@
+"""How well the starts that were told came true, and ranges that are as wide as that asks for.
+
+A forecast knows who waits and who runs, not who comes later or what fails. How far real starts
+missed what was drawn tells of all that: ranges are stretched so that they would have held nearly
+all of the latest starts (conformalized quantiles: Romano et al., NeurIPS 2019).
+"""
+
+from collections import deque
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, field
+
+from gangsched.core.model.ids import GangId
+
+_KEPT = 200
+_OPEN = 2000
+"""Gangs whose starts are awaited; of others nothing is learnt."""
+
+_EDGE_S = 30.0
+"""Added to every time: seconds more or less do not count."""
+
+_AGAIN_S = 60.0
+_MISSED = 0.035
+"""The part of starts that may lie before a range, and after it."""
+
+_BELIEVED = ((0.5, 0.6, 0.8, 1.0, 1.0), (1.0, 1.0, 1.3, 1.8, 2.5))
+"""How early and late starts are believed to be while few are known."""
+
+_DIGITS = 3
+_MOST = 1000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Punctuality:
+    """By how much the time until the first and the last start that was drawn is stretched."""
+
+    early: float = 1.0
+    late: float = 1.0
+
+    def range_s(self, now_s: float, low_s: float, high_s: float) -> tuple[float, float]:
+        """Return a range that was drawn as it is to be told."""
+        first_s, last_s = (
+            now_s + max((at_s - now_s + _EDGE_S) * times - _EDGE_S, 0.0)
+            for at_s, times in ((low_s, self.early), (high_s, self.late))
+        )
+        return min(first_s, low_s), max(last_s, high_s)
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    at_s: float
+    low_s: float
+    high_s: float
+
+    def missed(self, start_s: float) -> tuple[float, float]:
+        """Return the real wait as multiples of those that were drawn."""
+        wait_s = start_s - self.at_s + _EDGE_S
+        low_s, high_s = (max(at - self.at_s, 0.0) + _EDGE_S for at in (self.low_s, self.high_s))
+        early, late = (round(min(wait_s / one, _MOST), _DIGITS) for one in (low_s, high_s))
+        return early, late
+
+
+@dataclass(slots=True)
+class Starts:
+    """The latest starts, as multiples of the waits that were drawn; who waits still is awaited."""
+
+    early: deque[float] = field(default_factory=lambda: deque(_BELIEVED[0] * 4, maxlen=_KEPT))
+    late: deque[float] = field(default_factory=lambda: deque(_BELIEVED[1] * 4, maxlen=_KEPT))
+    _open: dict[GangId, list[_Told]] = field(default_factory=dict)
+
+    def told(
+        self,
+        drawn: Iterable[tuple[GangId, float, float]],
+        now_s: float,
+        known: Container[GangId],
+    ) -> None:
+        """Take note of ranges that were drawn for gangs; gangs that are not known are forgotten.
+
+        Each time that a gang has waited for twice as long it counts once more.
+        """
+        self._open = {gang: told for gang, told in self._open.items() if gang in known}
+        for gang, low_s, high_s in drawn:
+            before = self._open.get(gang)
+            if before is None:
+                if len(self._open) >= _OPEN:
+                    continue
+                before = self._open[gang] = []
+            elif now_s - before[0].at_s < max(2 * (before[-1].at_s - before[0].at_s), _AGAIN_S):
+                continue
+            before.append(_Told(now_s, low_s, high_s))
+
+    def started(self, gang: GangId, now_s: float) -> None:
+        """Learn from a gang that started."""
+        for told in self._open.pop(gang, ()):
+            early, late = told.missed(now_s)
+            self.early.append(early)
+            self.late.append(late)
+
+    def load(self, early: Iterable[float], late: Iterable[float]) -> None:
+        """Take over what an earlier process had learnt."""
+        self.early = deque((min(one, _MOST) for one in early), maxlen=_KEPT) or self.early
+        self.late = deque((min(one, _MOST) for one in late), maxlen=_KEPT) or self.late
+
+    def punctuality(self, now_s: float) -> Punctuality:
+        """Return how ranges are to be stretched now.
+
+        Who is late already counts as what it is at least.
+        """
+        awaited = (one.missed(now_s)[1] for told in self._open.values() for one in told)
+        late = sorted((*self.late, *(one for one in awaited if one > 1)))
+        early = sorted(self.early)
+        return Punctuality(
+            min(early[int(len(early) * _MISSED)], 1.0),
+            max(late[min(int(len(late) * (1 - _MISSED)), len(late) - 1)], 1.0),
+        )

@@ -1,0 +1,257 @@
+"""What the queues use: guarantees, loans and shares, with what-if.
+
+Usage is counted twice, for two questions. `loans` follow the tree's arithmetic: a queue's use
+beyond what it keeps for itself counts in its parent. `held` is what the subtree really has, for
+shares; `firm` is the part of it that gangs have which may not be stopped.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import floor
+
+from gangsched.core.model.queues import Amounts, QuotaKey
+from gangsched.core.quota.queue_tree import UNLIMITED, Tree, number, shown
+
+Totals = dict[QuotaKey, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """A queue on the way to the root that lacks quota for a charge."""
+
+    queue: str
+    key: QuotaKey
+    wanted: int
+    room: int
+
+
+class Usage:
+    """Usage of every queue; planners get a copy.
+
+    `capacity` is what the whole cluster has, against which shares are measured. `decayed` holds
+    GPU-seconds of the past at their present weight, by queue, where the ledger keeps them.
+    """
+
+    def __init__(
+        self,
+        tree: Tree,
+        capacity: Mapping[QuotaKey, int] | None = None,
+        loans: dict[str, Totals] | None = None,
+    ) -> None:
+        self.tree = tree
+        self.capacity = dict(capacity or {})
+        self.held: dict[str, Totals] = {}
+        self.firm: dict[str, Totals] = {}
+        self.decayed: dict[str, float] = {}
+        self._loans = loans or {}
+        self._rooms: dict[tuple[str, QuotaKey], tuple[int, str]] = {}
+        self._nothing: Usage | None = None
+        # Whose totals are this copy's alone: copies share the others until one charges them.
+        self._own: set[str] = set()
+
+    def copy(self, top: str = "") -> "Usage":
+        """Return a copy that may be charged freely; of one tree alone where its top is named."""
+        held, loans, firm = dict(self.held), dict(self._loans), dict(self.firm)
+        if top:
+            names = self.tree.below(top)
+            held = {name: held[name] for name in names if name in held}
+            loans = {name: loans[name] for name in names if name in loans}
+            firm = {name: firm[name] for name in names if name in firm}
+        other = Usage(self.tree, self.capacity, loans)
+        other.held, other.firm = held, firm
+        self._own.clear()
+        other.decayed = self.decayed
+        other._nothing = self._nothing
+        return other
+
+    @property
+    def nothing(self) -> "Usage":
+        """Return the usage when nobody has anything: what is possible at all."""
+        if self._nothing is None:
+            self._nothing = Usage(self.tree)
+        return self._nothing
+
+    def charge(self, queue: str, amounts: Amounts, times: int = 1, *, firm: bool = False) -> None:
+        """Count amounts against a queue and those above it; negative times give them back.
+
+        `firm` is what a gang holds that may not be stopped. Whatever names a queue that cannot be
+        used is charged to the default one.
+        """
+        self._rooms.clear()
+        path = self.tree.path(self.tree.home(queue))
+        for name in path:
+            if name not in self._own:
+                self._own.add(name)
+                self.held[name] = dict(self.held.get(name, _NONE))
+                self._loans[name] = dict(self._loans.get(name, _NONE))
+                self.firm[name] = dict(self.firm.get(name, _NONE))
+        for name in path:
+            for totals in (self.held[name], self.firm[name]) if firm else (self.held[name],):
+                for key, quantity in amounts:
+                    totals[key] = totals.get(key, 0) + quantity * times
+        levels = [(self._loans[name], self.tree.keeps(name)) for name in path]
+        for key, quantity in amounts:
+            change = quantity * times
+            for loans, keeps in levels:
+                before = loans.get(key, 0)
+                after = loans[key] = before + change
+                kept = keeps.get(key, 0)
+                change = (after - kept if after > kept else 0) - (
+                    before - kept if before > kept else 0
+                )
+                if not change:
+                    break
+
+    # -- questions ----------------------------------------------------------------------------
+
+    def used(self, queue: str, key: QuotaKey) -> int:
+        """Return what a queue's subtree holds."""
+        return self.held.get(queue, {}).get(key, 0)
+
+    def room(self, queue: str, key: QuotaKey) -> int:
+        """Return how much more a queue may take, loans included."""
+        return self._room(self.tree.path(queue), key)[0]
+
+    def _room(self, path: tuple[str, ...], key: QuotaKey) -> tuple[int, str]:
+        """Return the room and the queue that bounds it."""
+        known = self._rooms.get((path[0], key))
+        if known is None:
+            known = self._rooms[(path[0], key)] = self._room_of(path, key)
+        return known
+
+    def _room_of(self, path: tuple[str, ...], key: QuotaKey) -> tuple[int, str]:
+        name, above = path[0], path[1:]
+        nominal = self.tree.nominal(name, key)
+        if nominal is None:
+            return UNLIMITED, ""
+        used = self._loans.get(name, {}).get(key, 0)
+        quota = self.tree.quota(name, key)
+        if not above:
+            return self.tree.pool(name, key) - used, name
+        kept = self.tree.kept(name, key)
+        own = max(kept - used, 0)
+        room, bound_by = self._room(above, key)
+        if quota is not None and quota.borrowing is not None:
+            pool = self.tree.pool(name, key)
+            most = (pool - kept) - max(used - kept, 0) + quota.borrowing
+            if most < room:
+                room, bound_by = most, name
+        return own + room, bound_by
+
+    def shortfalls(self, queue: str, amounts: Amounts) -> list[Shortfall]:
+        """Return what a charge would lack; empty when it may be admitted."""
+        limited = self.tree.limited(queue)
+        if not limited:
+            return []
+        path = self.tree.path(queue)
+        found = []
+        for key, quantity in amounts:
+            if key in limited:
+                room, name = self._room(path, key)
+                if room < quantity:
+                    found.append(Shortfall(name, key, quantity, max(room, 0)))
+        return found
+
+    def fits(self, queue: str, amounts: Amounts) -> bool:
+        """Tell whether a charge may be admitted."""
+        limited = self.tree.limited(queue)
+        if not limited:
+            return True
+        path = self.tree.path(queue)
+        return all(
+            key not in limited or self._room(path, key)[0] >= quantity for key, quantity in amounts
+        )
+
+    def overdrawn(self, queue: str) -> bool:
+        """Tell whether a queue, or one above it, holds more than guarantee and loans allow."""
+        path = self.tree.path(queue)
+        for key in self.tree.limited(queue):
+            for name in path:
+                used, pool = self._loans.get(name, {}).get(key, 0), self.tree.pool(name, key)
+                quota = self.tree.quota(name, key)
+                if name == path[-1]:
+                    most: int | None = pool
+                else:
+                    most = None if quota is None or quota.borrowing is None else quota.borrowing
+                    most = None if most is None else pool + most
+                if most is not None and self.tree.nominal(name, key) is not None and used > most:
+                    return True
+        return False
+
+    def most(self, queue: str, key: QuotaKey) -> int:
+        """Return the most a queue can ever have, when nobody else has anything."""
+        return self.nothing.room(queue, key)
+
+    def beyond(self, queue: str, amounts: Amounts = ()) -> bool:
+        """Tell whether a queue holds more than its guarantee, with a charge added."""
+        held, more = self.held.get(queue, _NONE), dict(amounts)
+        for key in self.tree.limited(queue):
+            added = more.get(key, 0)
+            if more and not added:
+                continue
+            if held.get(key, 0) + added > (self.tree.nominal(queue, key) or 0):
+                return True
+        return False
+
+    def borrowed(self, queue: str) -> Totals:
+        """Return what a queue holds beyond its guarantees."""
+        found = {}
+        for key in self.tree.limited(queue):
+            more = self.used(queue, key) - (self.tree.nominal(queue, key) or 0)
+            if more > 0:
+                found[key] = more
+        return found
+
+    def share(self, queue: str, amounts: Amounts = ()) -> float:
+        """Return the dominant share of a queue over its weight (DRF, NSDI'11), charge included."""
+        held, more = self.held.get(queue, _NONE), dict(amounts)
+        most = 0.0
+        for key, has in self.capacity.items():
+            used = held.get(key, 0) + more.get(key, 0)
+            if used > 0 and has > 0:
+                most = max(most, used / has)
+        return most / self.tree.queues[queue].weight
+
+    def spares(self, queue: str, share: float) -> Amounts:
+        """Return what may go of each resource so that a queue keeps a dominant share.
+
+        It is enough that of one of them no more goes.
+        """
+        held, level = self.held.get(queue, _NONE), share * self.tree.queues[queue].weight
+        left = (
+            (key, floor(held.get(key, 0) - level * has * _NEARLY))
+            for key, has in self.capacity.items()
+            if has > 0
+        )
+        return tuple((key, most) for key, most in left if most >= 0)
+
+    def own(self, queue: str) -> tuple[float, float]:
+        """Return share and past GPU-seconds of a queue's own gangs, those below it left out."""
+        held = dict(self.held.get(queue, _NONE))
+        decayed = self.decayed.get(queue, 0.0)
+        for child in self.tree.children.get(queue, ()):
+            decayed -= self.decayed.get(child, 0.0)
+            for key, quantity in self.held.get(child, _NONE).items():
+                held[key] -= quantity
+        shares = (held.get(key, 0) / has for key, has in self.capacity.items() if has > 0)
+        return max(shares, default=0.0), max(decayed, 0.0)
+
+
+_NONE: Totals = {}
+
+_NEARLY = 1 - 1e-12  # shares are quotients: an equal one must not be lost to rounding
+
+
+def describe(short: Shortfall, queue: str, usage: Usage) -> str:
+    """Write what a queue lacks in one sentence."""
+    key, tree = short.key, usage.tree
+    nominal = tree.nominal(short.queue, key) or 0
+    quota = tree.quota(short.queue, key)
+    whose = f"queue {queue}" if short.queue == queue else f"queue {short.queue}, above {queue},"
+    bound = shown(key, nominal)
+    if quota is not None and quota.borrowing is not None and len(tree.path(short.queue)) > 1:
+        bound += f" and may borrow {number(key, quota.borrowing)}"
+    return (
+        f"{whose} has {bound}; {number(key, usage.used(short.queue, key))} are in use, "
+        f"and the gang needs {number(key, short.wanted)}"
+    )

@@ -1,0 +1,1 @@
+"""What the kinds of jobs share: objects, conditions, templates, times."""

@@ -1,0 +1,127 @@
+"""Why a job waits, as its PodGroup says it: a condition of the job, and an Event for each reason.
+
+    (none) -> Scheduled=False, while its gang waits -> Scheduled=True, once its gang is placed
+
+A job whose gang never waited has no such condition, nor has one that is suspended or over.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gangsched.core.bounds import MESSAGE_LETTERS
+from gangsched.jobs.common.model import GroupView, JobEvent, Json
+from gangsched.jobs.common.times import parse_time
+
+KIND = "Scheduled"
+REFRESH_S = 30.0
+"""A sentence whose numbers alone changed is written again after so long."""
+
+_PLACED = ("Placed", "Finished")
+_WAITS = ("Pending", "Gathering", "Broken")
+_PASSING = ("", "Pending", "TooFewPods", "SchedulingGated", "Reserved")
+"""Reasons that most gangs pass within moments."""
+
+_QUIET = ("BackingOff", "MakingRoom")
+"""Reasons that are no cause for a warning: the gang starts soon."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What is to be done about the condition: an Event to write, when to look again."""
+
+    event: JobEvent | None = None
+    again_in_s: float | None = None
+
+
+def tell(status: Json, groups: Iterable[GroupView], now_s: float, now: str) -> Told:
+    """Say in a job's status why the first of its gangs that waits does so.
+
+    The condition comes first in the list: clients show the last one as the job's state.
+    """
+    known = _known(status)
+    groups = list(groups)
+    waits = next((one for one in groups if _says_why(one)), None)
+    if waits is None:
+        placed = bool(groups) and all(one.phase in _PLACED for one in groups)
+        if known is not None and not groups:
+            forget(status)
+        elif known is not None and placed and known["status"] != "True":
+            _put(status, "True", "Placed", _cut(groups[0].message), now)
+        return Told()
+    message = _cut(waits.message)
+    if known is not None and known["status"] == "False":
+        if (known["reason"], known["message"]) == (waits.reason, message):
+            return Told()
+        updated_s = parse_time(str(known.get("lastUpdateTime") or "1970-01-01T00:00:00Z"))
+        if known["reason"] == waits.reason and now_s - updated_s < REFRESH_S:
+            return Told(again_in_s=updated_s + REFRESH_S - now_s)
+    since = _put(status, "False", waits.reason, message, now)
+    if waits.reason in _QUIET or (known is not None and known["reason"] == waits.reason):
+        return Told()
+    once = f"{KIND} since {since}: {waits.reason}"
+    return Told(JobEvent("Warning", waits.reason, message, once))
+
+
+def forget(status: Json) -> None:
+    """Take the condition away: the job does not wait for its gang any more, or not yet."""
+    if _known(status) is None:
+        return
+    status["conditions"] = [one for one in status["conditions"] if one["type"] != KIND]
+    if not status["conditions"]:
+        del status["conditions"]
+
+
+def view(group: Json) -> GroupView:
+    """Read what jobs need of a PodGroup."""
+    status = group.get("status") or {}
+    listed = status.get("conditions") or []
+    return GroupView(
+        uid=group["metadata"].get("uid") or "",
+        phase=status.get("phase") or "",
+        message=status.get("message") or "",
+        assignments={a["pod"]: a["node"] for a in status.get("assignments") or []},
+        spec=group.get("spec") or {},
+        reason=next((one.get("reason") or "" for one in listed if one.get("type") == KIND), ""),
+    )
+
+
+def of(job: Json) -> GroupView | None:
+    """Return how a part that has this condition itself waits, if it does."""
+    known = _known(job.get("status") or {})
+    if known is None or known["status"] != "False":
+        return None
+    message, reason = known.get("message") or "", known.get("reason") or ""
+    return GroupView("", "Pending", message, reason=reason)
+
+
+def _says_why(group: GroupView) -> bool:
+    reason = group.reason
+    plain = reason.isascii() and reason.isalnum() and reason[0].isalpha()
+    return group.phase in _WAITS and plain and reason not in _PASSING
+
+
+def _put(status: Json, value: str, reason: str, message: str, now: str) -> str:
+    """Set the condition; return since when it has been so."""
+    known = _known(status)
+    since = known["lastTransitionTime"] if known is not None and known["status"] == value else now
+    new = {
+        "type": KIND,
+        "status": value,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": since,
+    }
+    others = [one for one in status.get("conditions") or [] if one["type"] != KIND]
+    if any("lastUpdateTime" in one for one in others):
+        new["lastUpdateTime"] = now
+    status["conditions"] = [new, *others]
+    return str(since)
+
+
+def _known(status: Json) -> Json | None:
+    found = (one for one in status.get("conditions") or [] if one["type"] == KIND)
+    return next(found, None)
+
+
+def _cut(message: str) -> str:
+    return message[: MESSAGE_LETTERS.most]

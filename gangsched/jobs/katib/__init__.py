@@ -1,0 +1,1 @@
+"""Experiments and Trials (Katib, kubeflow.org/v1beta1)."""

@@ -1,0 +1,371 @@
+"""The reconcile of an Experiment (Katib, kubeflow.org/v1beta1): trials until there is enough."""
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from gangsched.core.bounds import TRIAL_BYTES
+from gangsched.jobs.common import conditions
+from gangsched.jobs.common.clock import Clock
+from gangsched.jobs.common.model import JobEvent, Json
+from gangsched.jobs.common.owned_objects import Owned, Ref, Steps
+from gangsched.jobs.katib import metrics
+from gangsched.jobs.katib.status import KatibStep
+from gangsched.jobs.katib.trial import EXPERIMENT_LABEL, FIRST_STEPS, KILL, state
+
+API_VERSION, KIND = "kubeflow.org/v1beta1", "Experiment"
+_AT_ONCE = 16
+"""Points asked for in one call: a search takes its time, and other experiments wait."""
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
+_NAME_LENGTH = 8
+_PLACE = re.compile(r"\$\{(trialParameters|trialSpec)\.([^}$]+)\}")
+"""No name has a `$`: a search for `}` ends where the next place begins, so that it is linear."""
+
+_ENOUGH, _START = "min_trials_required", "start_step"
+_MEDIAN = {_ENOUGH: 3, _START: 4}
+"""Defaults of the medianstop rule."""
+
+Assignments = dict[str, str]
+"""Values of parameters, by the parameters' names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A trial as far as the search learns of it; `value` is None where it has none (yet)."""
+
+    assignments: Assignments
+    state: Literal["running", "done", "failed"]
+    value: float | None = None
+
+
+class SearchError(Exception):
+    """The search will find no point; the message is a clause that says why."""
+
+
+Suggest = Callable[[Json, list[Tried], int, str], list[Assignments]]
+"""Given a spec, what was tried, how many are wanted and the experiment's uid: the next points.
+
+Fewer than wanted mean that there are no more. Asked the same again, it says the same. It may raise
+SearchError.
+"""
+
+_TOLD = {
+    "Succeeded": "trialsSucceeded",
+    "Failed": "trialsFailed",
+    "Killed": "trialsKilled",
+    "MetricsUnavailable": "trialsMetricsUnavailable",
+    "EarlyStopped": "trialsEarlyStopped",
+    "Running": "trialsRunning",
+    "Pending": "trialsPending",
+}
+_LISTED = {
+    "Succeeded": "succeededTrialList",
+    "Failed": "failedTrialList",
+    "Killed": "killedTrialList",
+    "MetricsUnavailable": "metricsUnavailableTrialList",
+    "EarlyStopped": "earlyStoppedTrialList",
+    "Running": "runningTrialList",
+    "Pending": "pendingTrialList",
+}
+_ACTIVE = ("Running", "Pending")
+_LOST = ("Failed", "MetricsUnavailable")
+
+
+def reconcile(owned: Owned, suggest: Suggest, clock: Clock) -> Steps:
+    """Return what an experiment needs now; its spec has every default."""
+    return _Experiment(owned, suggest, clock).steps()
+
+
+class _Experiment(KatibStep):
+    """One call of the reconcile."""
+
+    def __init__(self, owned: Owned, suggest: Suggest, clock: Clock) -> None:
+        super().__init__(owned, clock)
+        self.suggest = suggest
+        self.trials = owned.of("Trial")
+        self.by_state: dict[str, list[Json]] = {kind: [] for kind in _TOLD}
+        for trial in self.trials:
+            self.by_state[state(trial)].append(trial)
+        self.names = {trial["metadata"]["name"] for trial in self.trials}
+        self.metric = self.spec["objective"]["objectiveMetricName"]
+        self.strategy = metrics.strategies(self.spec["objective"])[self.metric]
+
+    def steps(self) -> Steps:
+        self.say("Created", "ExperimentCreated", "Experiment is created")
+        if conditions.finished(self.status) and not self._restarts():
+            self._count()
+            self._stop_the_rest()
+            return self.done()
+        self._count()
+        ended = self._ended() or self._go_on()
+        if ended is not None:
+            self._end(*ended)
+        elif self.trials or self.result.create:
+            self.say("Running", "ExperimentRunning", "Experiment is running")
+        return self.done()
+
+    # -- where it stands ----------------------------------------------------------------------
+
+    def _count(self) -> None:
+        self.status["trials"] = len(self.trials)
+        for kind, trials in self.by_state.items():
+            for key, said in (
+                (_TOLD[kind], len(trials)),
+                (_LISTED[kind], [trial["metadata"]["name"] for trial in trials]),
+            ):
+                if said:
+                    self.status[key] = said
+                else:
+                    self.status.pop(key, None)
+        best = self._best
+        if best is not None:
+            self.status["currentOptimalTrial"] = {
+                "bestTrialName": best["metadata"]["name"],
+                "parameterAssignments": best["spec"]["parameterAssignments"],
+                "observation": best["status"]["observation"],
+            }
+
+    def _value(self, trial: Json) -> float | None:
+        observed = (trial.get("status") or {}).get("observation") or {}
+        return metrics.value_of(observed, self.metric, self.strategy)
+
+    @cached_property
+    def _best(self) -> Json | None:
+        """The trial with the best value so far."""
+        sign = 1.0 if self.spec["objective"]["type"] == "maximize" else -1.0
+        ended = self.by_state["Succeeded"] + self.by_state["EarlyStopped"]
+        known = [(value, trial) for trial in ended if (value := self._value(trial)) is not None]
+        return max(known, key=lambda one: sign * one[0])[1] if known else None
+
+    def _ended(self) -> tuple[str, str, str] | None:
+        """Return the last condition, its reason and its message, if the experiment is over."""
+        objective, most = self.spec["objective"], self.spec.get("maxTrialCount")
+        best = self._best
+        value = self._value(best) if best is not None else None
+        goal = objective.get("goal")
+        if value is not None and goal is not None:
+            reached = value >= goal if objective["type"] == "maximize" else value <= goal
+            if reached:
+                said = "Experiment has succeeded because Objective goal has reached"
+                return "Succeeded", "ExperimentGoalReached", said
+        lost = sum(len(self.by_state[kind]) for kind in _LOST)
+        if lost and lost >= self.spec.get("maxFailedTrialCount", lost + 1):
+            said = "Experiment has failed because max failed count has reached"
+            return "Failed", "ExperimentFailed", said
+        over = len(self.trials) - sum(len(self.by_state[kind]) for kind in _ACTIVE)
+        if most is not None and over >= most:
+            said = "Experiment has succeeded because max trial count has reached"
+            return "Succeeded", "ExperimentMaxTrialsReached", said
+        return None
+
+    def _go_on(self) -> tuple[str, str, str] | None:
+        """Create the trials that are wanted now; where there are no more, return how it ends."""
+        try:
+            exhausted = self._more()
+        except SearchError as error:
+            return "Failed", "ExperimentFailed", f"Experiment has failed because {error}"
+        if not exhausted or self.by_state["Pending"] + self.by_state["Running"]:
+            return None
+        said = "Experiment has succeeded because suggestion service has reached the end"
+        return "Succeeded", "ExperimentSuggestionEndReached", said
+
+    def _restarts(self) -> bool:
+        """Begin again, where more trials are wanted than there were, and the policy allows it."""
+        ended = conditions.get(self.status, "Succeeded")
+        wanted = self.spec.get("maxTrialCount")
+        if (
+            ended is None
+            or ended["reason"] != "ExperimentMaxTrialsReached"
+            or self.spec["resumePolicy"] == "Never"
+            or (wanted is not None and wanted <= len(self.trials))
+        ):
+            return False
+        put, now = conditions.put, self.clock.now
+        put(
+            self.status,
+            "Succeeded",
+            "ExperimentRestarting",
+            "Experiment is restarted",
+            now,
+            true=False,
+        )
+        put(self.status, "Restarting", "ExperimentRestarting", "Experiment is restarted", now)
+        self.status.pop("completionTime", None)
+        return True
+
+    # -- trials -------------------------------------------------------------------------------
+
+    def _more(self) -> bool:
+        """Create the trials that are wanted now; tell whether there are no more points to try."""
+        active = sum(len(self.by_state[kind]) for kind in _ACTIVE)
+        wanted = min(self.spec["parallelTrialCount"] - active, _AT_ONCE)
+        if self.spec.get("maxTrialCount") is not None:
+            wanted = min(wanted, self.spec["maxTrialCount"] - len(self.trials))
+        if wanted <= 0:
+            return False
+        tried = [self._tried(trial) for trial in self.trials]
+        points = self.suggest(self.spec, tried, wanted, self.owned.uid)
+        for point in points:
+            self.result.create.append(self._trial(point))
+        return not points
+
+    def _tried(self, trial: Json) -> Tried:
+        point = {one["name"]: one["value"] for one in trial["spec"]["parameterAssignments"]}
+        now = state(trial)
+        if now in _ACTIVE:
+            return Tried(point, "running")
+        value = self._value(trial)
+        return Tried(point, "failed" if value is None else "done", value)
+
+    def _trial(self, point: Assignments) -> Json:
+        template = self.spec["trialTemplate"]
+        name = self._name()
+        document: Json = {
+            "apiVersion": API_VERSION,
+            "kind": "Trial",
+            "metadata": {"name": name, "labels": {EXPERIMENT_LABEL: self.owned.name}},
+            "spec": {
+                "objective": self.spec["objective"],
+                "parameterAssignments": [{"name": k, "value": v} for k, v in point.items()],
+                "runSpec": filled_in(template, point, name, self.owned.namespace),
+                "retainRun": bool(template.get("retain")),
+            },
+        }
+        copied = (
+            "primaryPodLabels",
+            "primaryContainerName",
+            "successCondition",
+            "failureCondition",
+        )
+        document["spec"] |= {key: template[key] for key in copied if template.get(key)}
+        if self.spec.get("metricsCollectorSpec"):
+            document["spec"]["metricsCollector"] = self.spec["metricsCollectorSpec"]
+        if self.spec.get("earlyStopping"):
+            settings = _settings(self.spec["earlyStopping"])
+            document["metadata"]["annotations"] = {FIRST_STEPS: str(settings[_START])}
+            document["spec"]["earlyStoppingRules"] = self._rules(settings)
+        return document
+
+    def _rules(self, settings: Mapping[str, int]) -> list[Json]:
+        """Return the rule of medianstop: the mean of what others had after their first steps.
+
+        Source: katib pkg/earlystopping/v1beta1/medianstop/service.py.
+        """
+        means = [
+            float(mean)
+            for trial in self.by_state["Succeeded"]
+            if (mean := (trial.get("status") or {}).get("firstStepsMean")) is not None
+        ]
+        if len(means) < settings[_ENOUGH]:
+            return []
+        objective = self.spec["objective"]
+        rule: Json = {
+            "name": objective["objectiveMetricName"],
+            "value": repr(sum(means) / len(means)),
+            "comparison": "less" if objective["type"] == "maximize" else "greater",
+            "startStep": settings[_START],
+        }
+        return [rule]
+
+    def _name(self) -> str:
+        """Return the next free name; the same again, should this call be made twice."""
+        number = len(self.names)
+        while True:
+            digest = hashlib.sha256(f"{self.owned.uid}/{number}".encode()).digest()
+            letters = "".join(_LETTERS[byte % len(_LETTERS)] for byte in digest[:_NAME_LENGTH])
+            if (name := f"{self.owned.name}-{letters}") not in self.names:
+                self.names.add(name)
+                return name
+            number += 1
+
+    def _stop_the_rest(self) -> None:
+        """Stop what runs still: nobody waits for it (katib#2061)."""
+        for trial in (trial for kind in _ACTIVE for trial in self.by_state[kind]):
+            if KILL not in (trial["metadata"].get("annotations") or {}):
+                ref: Ref = ("Trial", trial["metadata"]["name"])
+                why = {KILL: "its experiment is over"}
+                self.result.patch.append((ref, {"metadata": {"annotations": why}}))
+
+    def _end(self, kind: str, reason: str, message: str) -> None:
+        self.say(kind, reason, message)
+        self.status["completionTime"] = self.clock.now
+        self.result.create.clear()
+        self.result.events.append(JobEvent("Normal", reason, message))
+        self._stop_the_rest()
+
+
+def _settings(algorithm: Json) -> dict[str, int]:
+    given = {one["name"]: int(one["value"]) for one in algorithm.get("algorithmSettings") or []}
+    return _MEDIAN | given
+
+
+class TooLargeError(Exception):
+    """A trial's job would be larger than an object may be."""
+
+
+def filled_in(template: Json, point: Assignments, name: str, namespace: str) -> Json:
+    """Return a trial's job: the template with its `${...}` replaced.
+
+    Raises:
+        KeyError: a place names nothing that there is.
+        TooLargeError: what stands for the places is too long.
+
+    """
+    listed = template.get("trialParameters") or []
+    named = {one["name"]: point.get(one["reference"], one["reference"]) for one in listed}
+    spec: Json = template["trialSpec"]
+    metadata = spec.get("metadata") or {}
+    about = {"Name": name, "Namespace": namespace}
+    about |= {"Kind": spec["kind"], "APIVersion": spec["apiVersion"]}
+    for key in ("Annotations", "Labels"):
+        about |= {f"{key}[{k}]": v for k, v in (metadata.get(key.lower()) or {}).items()}
+    left = TRIAL_BYTES.most
+
+    def taken(value: str) -> str:
+        nonlocal left
+        left -= len(value)
+        if left < 0:
+            raise TooLargeError
+        return value
+
+    # A parameter may stand for a word about the trial: its reference is the place itself.
+    named = {
+        key: _PLACE.sub(lambda found: taken(about[found[2]]), value) for key, value in named.items()
+    }
+
+    def put(found: "re.Match[str]") -> str:
+        return taken((named if found[1] == "trialParameters" else about)[found[2]])
+
+    def walk(value: object) -> object:
+        if isinstance(value, str):
+            return _PLACE.sub(put, value)
+        if isinstance(value, dict):
+            return {_PLACE.sub(put, key): walk(one) for key, one in value.items()}
+        return [walk(one) for one in value] if isinstance(value, list) else value
+
+    made = walk(spec)
+    assert isinstance(made, dict)  # noqa: S101 -- a dict was walked
+    return made
+
+
+def places(template: Json) -> set[str]:
+    """Return the parameters that a template uses, by the names it gives them."""
+    found: set[str] = set()
+
+    def walk(value: object) -> None:
+        if isinstance(value, str):
+            found.update(name for kind, name in _PLACE.findall(value) if kind == "trialParameters")
+        elif isinstance(value, dict):
+            for key, one in value.items():
+                walk(key)
+                walk(one)
+        elif isinstance(value, list):
+            for one in value:
+                walk(one)
+
+    walk(template.get("trialSpec") or {})
+    return found

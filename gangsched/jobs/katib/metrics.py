@@ -1,0 +1,57 @@
+"""What a trial's metrics are worth: the value that counts, and the rule of stopping (Katib)."""
+
+from collections.abc import Mapping, Sequence
+
+from gangsched.jobs.common.model import Json
+
+UNAVAILABLE = "unavailable"
+
+Series = dict[str, list[float]]
+"""The values of each metric, in the order of the log."""
+
+
+def observation(series: Series) -> Json:
+    """Return what a Trial's status says of its metrics."""
+    return {
+        "metrics": [
+            {
+                "name": name,
+                "min": repr(min(values)) if values else UNAVAILABLE,
+                "max": repr(max(values)) if values else UNAVAILABLE,
+                "latest": repr(values[-1]) if values else UNAVAILABLE,
+            }
+            for name, values in series.items()
+        ]
+    }
+
+
+def value_of(observed: Json, name: str, strategy: str) -> float | None:
+    """Return the value of a metric that counts, or None where there is none."""
+    for metric in observed.get("metrics") or []:
+        if metric["name"] == name and metric[strategy] != UNAVAILABLE:
+            return float(metric[strategy])
+    return None
+
+
+def strategies(objective: Json) -> dict[str, str]:
+    """Return which value counts, by metric; by default the best in the objective's sense."""
+    best = "max" if objective["type"] == "maximize" else "min"
+    listed = [objective["objectiveMetricName"], *(objective.get("additionalMetricNames") or [])]
+    given = {one["name"]: one["value"] for one in objective.get("metricStrategies") or []}
+    return {name: given.get(name, best) for name in listed}
+
+
+def breaks(rule: Mapping[str, str | int], values: Sequence[float], objective: Json) -> bool:
+    """Tell whether a trial has to stop: its best after `startStep` values falls short of a rule."""
+    start = int(rule.get("startStep") or 0)
+    if not values or len(values) < start:
+        return False
+    best = max(values) if objective["type"] == "maximize" else min(values)
+    bound = float(rule["value"])
+    match rule["comparison"]:
+        case "less":
+            return best < bound
+        case "greater":
+            return best > bound
+        case _:
+            return best == bound

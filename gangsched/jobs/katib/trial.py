@@ -1,0 +1,189 @@
+"""The reconcile of a Trial (Katib, kubeflow.org/v1beta1): one job, and what its log says."""
+
+import copy
+from dataclasses import dataclass
+
+from gangsched.core.bounds import FIRST_VALUES
+from gangsched.core.model.text import whole
+from gangsched.jobs.common import conditions
+from gangsched.jobs.common.clock import Clock
+from gangsched.jobs.common.model import JobEvent, Json
+from gangsched.jobs.common.owned_objects import Owned, Ref, Steps, leaving
+from gangsched.jobs.katib import metrics
+from gangsched.jobs.katib.status import KatibStep
+
+API_VERSION, KIND = "kubeflow.org/v1beta1", "Trial"
+TRIAL_LABEL = "katib.kubeflow.org/trial"
+EXPERIMENT_LABEL = "katib.kubeflow.org/experiment"
+KILL = "gangsched.io/kill-trial"
+"""Annotation: the experiment is over, and this trial with it."""
+
+FIRST_STEPS = "gangsched.io/first-steps"
+"""Annotation: how many of a trial's first values count where others are compared with it."""
+
+JOBS: tuple[tuple[str, str], ...] = (
+    ("batch/v1", "Job"),
+    ("trainer.kubeflow.org/v1alpha1", "TrainJob"),
+    ("jobset.x-k8s.io/v1alpha2", "JobSet"),
+    *(
+        ("kubeflow.org/v1", kind)
+        for kind in ("PyTorchJob", "TFJob", "XGBoostJob", "MPIJob", "PaddleJob", "JAXJob")
+    ),
+)
+"""What a trial may run."""
+
+OVER = ("Succeeded", "Failed", "Killed", "MetricsUnavailable", "EarlyStopped")
+_LOOK_S = 5.0
+_LOG_LATE_S = 30.0
+"""How long after a job's end its log may be out of reach."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was looked up of a trial's job: how it ended, and the metrics in its log.
+
+    `ended` is empty while it runs; `series` is None where there is no log to read. `unreadable` is
+    a clause that says why its log never will be.
+    """
+
+    ended: str = ""
+    series: metrics.Series | None = None
+    unreadable: str = ""
+
+
+def state(trial: Json) -> str:
+    """Return how a trial ended, or Running, or Pending."""
+    listed = (trial.get("status") or {}).get("conditions") or ()
+    holds = {one["type"] for one in listed if one["status"] == "True"}
+    return next((kind for kind in (*OVER, "Running") if kind in holds), "Pending")
+
+
+def metric_names(spec: Json) -> list[str]:
+    """Return the metrics that are looked for in a trial's log, that which counts first."""
+    objective = spec["objective"]
+    return [objective["objectiveMetricName"], *(objective.get("additionalMetricNames") or [])]
+
+
+def reconcile(owned: Owned, seen: Seen, clock: Clock) -> Steps:
+    """Return what a trial needs now."""
+    return _Trial(owned, seen, clock).steps()
+
+
+class _Trial(KatibStep):
+    """One call of the reconcile."""
+
+    def __init__(self, owned: Owned, seen: Seen, clock: Clock) -> None:
+        super().__init__(owned, clock)
+        self.seen = seen
+
+    @property
+    def ref(self) -> Ref:
+        """Return which part its job is."""
+        return self.spec["runSpec"]["kind"], self.owned.name
+
+    def steps(self) -> Steps:
+        job = self.owned.parts.get(self.ref)
+        if state(self.owned.body) in OVER:
+            self._tidy(job)
+            return self.result
+        self.say("Created", "TrialCreated", "Trial is created")
+        killed = (self.owned.body["metadata"].get("annotations") or {}).get(KILL)
+        if killed:
+            self._end("Killed", "TrialKilled", f"Trial was stopped: {killed}")
+        elif job is None:
+            self.result.create.append(self._job())
+        elif not leaving(job):
+            self.say("Running", "TrialRunning", "Trial is running")
+            self._watch()
+        return self.done()
+
+    def _watch(self) -> None:
+        """Look at the job: it ended, or it does worse than it may."""
+        if self.seen.unreadable:
+            self._end("Failed", "TrialFailed", f"Trial has failed because {self.seen.unreadable}")
+            return
+        self._measure()
+        match self.seen.ended:
+            case "failed":
+                self._end("Failed", "TrialFailed", "Trial has failed")
+            case "succeeded" if self._has_value():
+                self._end("Succeeded", "TrialSucceeded", "Trial has succeeded")
+            case "succeeded" if self.seen.series is None and not self._log_is_late():
+                self.result.again(_LOOK_S)
+            case "succeeded":
+                name = self.spec["objective"]["objectiveMetricName"]
+                self._end(
+                    "MetricsUnavailable",
+                    "TrialMetricsUnavailable",
+                    f"Metrics are not available: the log has no line {name}=NUMBER",
+                )
+            case _:
+                self._stop_early()
+
+    def _log_is_late(self) -> bool:
+        """Tell whether a log that was not there should have been there by now."""
+        waited_s = self.clock.now_s - float(
+            self.status.setdefault("endSeenSeconds", self.clock.now_s)
+        )
+        return waited_s >= _LOG_LATE_S
+
+    def _stop_early(self) -> None:
+        rules = self.spec.get("earlyStoppingRules") or []
+        if not rules:
+            return
+        self.result.again(_LOOK_S)
+        objective = self.spec["objective"]
+        values = (self.seen.series or {}).get(objective["objectiveMetricName"]) or []
+        if all(metrics.breaks(rule, values, objective) for rule in rules):
+            self._end("EarlyStopped", "TrialEarlyStopped", "Trial is early stopped")
+            self.result.delete.append(self.ref)
+
+    def _measure(self) -> None:
+        if self.seen.series is None:
+            return
+        observed = metrics.observation(self.seen.series)
+        if any(values for values in self.seen.series.values()):
+            self.status["observation"] = observed
+        asked = (self.owned.body["metadata"].get("annotations") or {}).get(FIRST_STEPS, "")
+        first = min(whole(asked) or 0, FIRST_VALUES.most)  # of others only some are kept
+        values = self.seen.series.get(self.spec["objective"]["objectiveMetricName"]) or []
+        if first and values:
+            some = values[:first]
+            self.status["firstStepsMean"] = repr(sum(some) / len(some))
+
+    def _has_value(self) -> bool:
+        objective = self.spec["objective"]
+        name = objective["objectiveMetricName"]
+        strategy = metrics.strategies(objective)[name]
+        observed = self.status.get("observation") or {}
+        return metrics.value_of(observed, name, strategy) is not None
+
+    def _tidy(self, job: Json | None) -> None:
+        """Take the job of a trial that is over away, unless it shall stay."""
+        keeps = self.spec.get("retainRun") and state(self.owned.body) in ("Succeeded", "Failed")
+        if job is not None and not leaving(job) and not keeps:
+            self.result.delete.append(self.ref)
+
+    def _job(self) -> Json:
+        document: Json = copy.deepcopy(self.spec["runSpec"])
+        metadata = document.get("metadata") or {}
+        mine = {TRIAL_LABEL: self.owned.name}
+        experiment = (self.owned.body["metadata"].get("labels") or {}).get(EXPERIMENT_LABEL)
+        mine |= {EXPERIMENT_LABEL: experiment} if experiment else {}
+        labels = (metadata.get("labels") or {}) | mine
+        document["metadata"] = metadata | {"name": self.owned.name, "labels": labels}
+        return document
+
+    def _end(self, kind: str, reason: str, message: str) -> None:
+        self.status.pop("endSeenSeconds", None)
+        self.say(kind, reason, message)
+        if conditions.holds(self.status, "Running"):
+            self._stopped_running()
+        self.status["completionTime"] = self.clock.now
+        warning = "Normal" if kind == "Succeeded" else "Warning"
+        self.result.events.append(JobEvent(warning, reason, message))
+        self.result.again(0.0)
+
+    def _stopped_running(self) -> None:
+        put = conditions.put
+        put(self.status, "Running", "TrialRunning", "Trial is over", self.clock.now, true=False)

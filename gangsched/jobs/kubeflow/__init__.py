@@ -1,0 +1,1 @@
+"""The jobs of kubeflow.org: PyTorchJob, TFJob, MPIJob and the others."""

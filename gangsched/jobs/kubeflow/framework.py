@@ -1,0 +1,289 @@
+"""What every kind of kubeflow.org/v1 has in common: names, labels, Services, templates.
+
+Source: kubeflow/training-operator release-1.9, pkg/controller.v1/common. Each kind is a subclass
+that says what its pods are told, and which of them decide how the job ends.
+"""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from gangsched.core.bounds import Bound
+from gangsched.jobs.common.model import Job, JobRole, Json, Observed, PodView
+
+PREFIX = "training.kubeflow.org"
+
+Variables = Mapping[str, str | Json]
+"""Variables by name; a mapping is a `valueFrom`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decisive:
+    """Whose success is the job's: so many pods of a role, or its first pod alone.
+
+    The job runs while one of the role's pods does.
+    """
+
+    role: JobRole
+    wanted: int
+    first_suffices: bool = False
+
+
+class Framework:
+    """One kind of job: its words, and its rules."""
+
+    kind: ClassVar[str]
+    plural: ClassVar[str]
+    specs: ClassVar[str]
+    """The field of the spec that holds the replica specs."""
+
+    roles: ClassVar[tuple[str, ...]]
+    """Replica types, those that lead first: a gang smaller than the job keeps these."""
+
+    single: ClassVar[tuple[str, ...]] = ("Master",)
+    """Replica types of which there is one pod."""
+
+    container: ClassVar[str]
+    port_name: ClassVar[str] = ""
+    port: ClassVar[int] = 0
+    """Where pods talk, unless they name another port so; 0: on none that is known."""
+
+    restart: ClassVar[str] = "Never"
+    """Restart policy where a role says none."""
+
+    unsupported: ClassVar[str] = ""
+    """Why jobs of the kind are refused, where they are."""
+
+    everywhere: ClassVar[bool] = True
+    """Whether all containers get the variables, or the main one alone."""
+
+    talks: ClassVar[bool] = False
+    """Whether Events tell that a job was created and runs, as its conditions do."""
+
+    lingers: ClassVar[bool] = True
+    """Whether pods end by themselves once the job has succeeded, and are given time for it."""
+
+    @property
+    def api_version(self) -> str:
+        """Return group and version."""
+        return "kubeflow.org/v1"
+
+    @property
+    def operator(self) -> str:
+        """Return what pods carry in their label operator-name."""
+        return f"{self.kind.lower()}-controller"
+
+    def wrong_roles(self, roles: Mapping[str, JobRole]) -> str:
+        """Return what is wrong with the roles of a job together, or nothing."""
+        return "" if roles else f"needs a {' or a '.join(self.roles)}"
+
+    def misnamed(self, template: Json) -> str:
+        """Return why none of a template's containers is the one that trains, or nothing."""
+        containers = (template.get("spec") or {}).get("containers") or []
+        names = [c.get("name") for c in containers if isinstance(c, dict)]
+        if self.container in names:
+            return ""
+        named = ", ".join(repr(name) for name in names) or "none"
+        return f"one must be named {self.container!r}; there are: {named}"
+
+    def alone(self, job: str, role: str) -> str:
+        """Return the name of a role's only pod where it has no index, else nothing."""
+        del job, role
+        return ""
+
+    def too_long(self, job: Job) -> str:
+        """Return which list of the job's pods would be too long for what reads it, or nothing."""
+        del job
+        return ""
+
+    def restart_of(self, role: str, version: str) -> str:
+        """Return the restart policy of a role that says none; `version` is the job's."""
+        del role, version
+        return self.restart
+
+    # -- what differs -------------------------------------------------------------------------
+
+    def variables(self, job: Job, role: JobRole, index: int) -> Variables:
+        """Return the variables a pod's containers get."""
+        raise NotImplementedError
+
+    def leads(self, job: Job, role: JobRole, index: int) -> bool:
+        """Tell whether a pod carries the label job-role=master."""
+        master = job.role("Master")
+        return role is master if master is not None else index == 0 and role.type == "Worker"
+
+    def decisive(self, job: Job) -> Decisive:
+        """Return whose success is the job's: the master's, else that of all workers."""
+        role = job.role("Master") or job.roles[0]
+        return Decisive(role, role.replicas)
+
+    def shrugs(self, job: Job, pod: PodView) -> bool:
+        """Tell whether the job goes on without a pod that failed for good."""
+        del job, pod
+        return False
+
+    def failure(self, pod: PodView) -> str:
+        """Return the last word of the reason where a pod's end is the job's."""
+        del pod
+        return "Failed"
+
+    def running(self, job: Job, statuses: Json) -> bool:
+        """Tell whether the job runs, by the counts of its roles: one that decides does."""
+        return bool(statuses[self.decisive(job).role.type].get("active", 0) > 0)
+
+    def counted(self, job: Job, role: JobRole) -> bool:
+        """Tell whether a role's pods are of the gang that starts; others come once it runs."""
+        del job, role
+        return True
+
+    def waits(self, job: Job, role: JobRole, seen: Observed) -> bool:
+        """Tell whether a role's pods may not be created yet."""
+        del job, role, seen
+        return False
+
+    def waits_for_all(self, template: Json) -> bool:
+        """Tell whether a pod's program goes on only once all pods of the job are there."""
+        del template
+        return False
+
+    def documents(self, job: Job, seen: Observed) -> list[Json]:
+        """Return further objects that pods need: they are there, as they are here, before them."""
+        del job, seen
+        return []
+
+    def only_while_live(self, job: Job) -> list[Json]:
+        """Return those of the documents that a suspended or finished job must not have."""
+        del job
+        return []
+
+    def dress(self, job: Job, role: JobRole, index: int, template: Json) -> None:
+        """Add to a pod's template what only this kind needs."""
+
+    # -- what is the same -----------------------------------------------------------------------
+
+    def labels(self, job: Job, role: JobRole, index: int) -> dict[str, str]:
+        """Return the labels of a pod and its Service, those of operators before 1.7 included."""
+        kind = role.type.lower()
+        found = {
+            f"{PREFIX}/operator-name": self.operator,
+            f"{PREFIX}/job-name": job.name,
+            f"{PREFIX}/replica-type": kind,
+            f"{PREFIX}/replica-index": str(index),
+            "job-name": job.name,
+            "replica-type": kind,
+            "replica-index": str(index),
+            "group-name": "kubeflow.org",
+        }
+        if self.leads(job, role, index):
+            found[f"{PREFIX}/job-role"] = "master"
+        return found
+
+    def selector(self, job: Job, role: JobRole) -> str:
+        """Return the label selector of a role's pods, as the scale subresource serves it."""
+        return (
+            f"{PREFIX}/job-name={job.name},{PREFIX}/operator-name={self.operator},"
+            f"{PREFIX}/replica-type={role.type.lower()}"
+        )
+
+    def pod_template(self, job: Job, role: JobRole, index: int) -> Json:
+        """Return a pod's template with the contract's labels, ports, environment and policy."""
+        template = copy.deepcopy(role.template)
+        metadata = template.setdefault("metadata", {})
+        metadata["labels"] = (metadata.get("labels") or {}) | self.labels(job, role, index)
+        spec = template["spec"]
+        never = role.restart_policy == "ExitCode"
+        spec["restartPolicy"] = "Never" if never else role.restart_policy
+        spec["schedulerName"] = spec.get("schedulerName") or job.scheduler
+        main = self.main_container(spec)
+        everyone = (*spec.get("initContainers", []), *spec["containers"])
+        variables = self.variables(job, role, index)
+        for container in everyone if self.everywhere else (main,):
+            add_variables(container, variables)
+        main["ports"] = self._ports(main)
+        self.dress(job, role, index, template)
+        return template
+
+    def service(self, job: Job, role: JobRole, index: int) -> Json | None:
+        """Return the headless Service that gives a pod its name, also before it is ready."""
+        found = self.labels(job, role, index)
+        ports = self._ports(self.main_container(role.template["spec"]))
+        return {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": job.pod_name(role, index), "labels": found},
+            "spec": {
+                "clusterIP": "None",
+                "publishNotReadyAddresses": True,
+                "selector": {
+                    key: value for key, value in found.items() if key.startswith(f"{PREFIX}/")
+                },
+                "ports": [
+                    {
+                        "name": port["name"],
+                        "port": port["containerPort"],
+                        "targetPort": port["containerPort"],
+                    }
+                    for port in ports
+                    if port.get("name") and port.get("protocol", "TCP") == "TCP"
+                ],
+            },
+        }
+
+    def _ports(self, main: Json) -> list[Json]:
+        """Return the ports of the container that trains, that where pods talk among them."""
+        ports: list[Json] = list(main.get("ports") or [])
+        if self.port and not any(port.get("name") == self.port_name for port in ports):
+            ports.append({"name": self.port_name, "containerPort": self.port})
+        return ports
+
+    def main_container(self, spec: Json) -> Json:
+        """Return the container that trains."""
+        found: Json = next(c for c in spec["containers"] if c["name"] == self.container)
+        return found
+
+    def port_of(self, role: JobRole) -> int:
+        """Return the port a role's pods talk on."""
+        for port in self.main_container(role.template["spec"]).get("ports") or []:
+            if port.get("name") == self.port_name:
+                return int(port["containerPort"])
+        return self.port
+
+    def rank(self, job: Job, role: JobRole, index: int) -> int:
+        """Return a pod's rank: masters come first, workers follow."""
+        master = job.role("Master")
+        return index + master.replicas if master is not None and role is not master else index
+
+    def head(self, job: Job) -> tuple[str, int]:
+        """Return the address and port of rank 0."""
+        role = job.role("Master") or job.roles[0]
+        return job.pod_name(role, 0), self.port_of(role)
+
+
+def listed_bytes(stem: str, count: int, around: int) -> int:
+    """Return how long a list of pods is: `stem-0` and so on, each with `around` letters more."""
+    digits = count + sum(max(count - int(10**more), 0) for more in range(1, 10))
+    return digits + count * (len(stem) + len("-") + around)
+
+
+def longer(what: str, length: int, bound: Bound) -> str:
+    """Return that something is longer than a bound allows, if it is."""
+    if length <= bound.most:
+        return ""
+    return f"{what} would have {length} bytes; at most {bound.most} are allowed: {bound.reason}"
+
+
+def add_variables(container: Json, variables: Variables) -> None:
+    """Add variables to a container.
+
+    They come first, so that the user's own may refer to them; the user's own win over them.
+    """
+    own = {variable["name"] for variable in container.get("env") or []}
+    added = [
+        {"name": name, "value": value}
+        if isinstance(value, str)
+        else {"name": name, "valueFrom": value}
+        for name, value in variables.items()
+        if name not in own
+    ]
+    container["env"] = added + (container.get("env") or [])

@@ -1,0 +1,11 @@
+"""Every kind of job the reconcile knows, by its name."""
+
+from gangsched.jobs.kubeflow.framework import Framework
+from gangsched.jobs.kubeflow.mpi import MPI
+from gangsched.jobs.kubeflow.other_frameworks import Jax, MXNet, Paddle, XGBoost
+from gangsched.jobs.kubeflow.pytorch import PyTorch
+from gangsched.jobs.kubeflow.tensorflow import TensorFlow
+
+FRAMEWORKS: dict[str, Framework] = {
+    one.kind: one for one in (PyTorch(), TensorFlow(), MPI(), XGBoost(), Paddle(), Jax(), MXNet())
+}

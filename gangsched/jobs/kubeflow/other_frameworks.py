@@ -1,0 +1,123 @@
+"""The contracts of XGBoostJob, PaddleJob, JAXJob and MXJob (training-operator release-1.9)."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from gangsched.core.bounds import VARIABLE_BYTES
+from gangsched.jobs.common.model import Job, JobRole
+from gangsched.jobs.kubeflow.framework import Framework, Variables, listed_bytes, longer
+
+
+class XGBoost(Framework):
+    """A tracker on the master; LightGBM reads the workers' addresses as well."""
+
+    kind = "XGBoostJob"
+    plural = "xgboostjobs"
+    specs = "xgbReplicaSpecs"
+    roles = ("Master", "Worker")
+    container = "xgboost"
+    port_name = "xgboostjob-port"
+    port = 9999
+
+    def wrong_roles(self, roles: Mapping[str, JobRole]) -> str:
+        """The tracker runs on the master: without one workers find nobody."""
+        return "" if "Master" in roles else "needs a Master"
+
+    def variables(self, job: Job, role: JobRole, index: int) -> Variables:
+        """Return what the examples' rabit and LightGBM set-ups read."""
+        address, port = self.head(job)
+        found = {
+            "MASTER_PORT": str(port),
+            "MASTER_ADDR": address,
+            "WORLD_SIZE": str(job.total),
+            "RANK": str(self.rank(job, role, index)),
+            "PYTHONUNBUFFERED": "1",
+        }
+        worker = job.role("Worker")
+        if worker is not None and job.total > 1:
+            addresses = _addresses(f"{job.name}-worker", worker.replicas)
+            found |= {"WORKER_PORT": str(self.port_of(worker)), "WORKER_ADDRS": addresses}
+        return found
+
+    def too_long(self, job: Job) -> str:
+        """Every pod is told all workers' names."""
+        worker = job.role("Worker")
+        length = listed_bytes(f"{job.name}-worker", worker.replicas, 1) if worker else 0
+        return longer("WORKER_ADDRS", length, VARIABLE_BYTES)
+
+
+@lru_cache(maxsize=16)
+def _addresses(stem: str, count: int) -> str:
+    return ",".join(f"{stem}-{index}" for index in range(count))
+
+
+class Paddle(Framework):
+    """`paddle launch`: collective among workers, or parameter servers where masters are."""
+
+    kind = "PaddleJob"
+    plural = "paddlejobs"
+    specs = "paddleReplicaSpecs"
+    roles = ("Master", "Worker")
+    container = "paddle"
+    port_name = "master"
+    port = 36543
+    restart = "OnFailure"
+    single = ()
+
+    def variables(self, job: Job, role: JobRole, index: int) -> Variables:
+        """Return what `paddle launch` reads; rank 0 is told its own address, not its name."""
+        address, port = self.head(job)
+        found: dict[str, str | dict[str, object]] = {
+            "PYTHONUNBUFFERED": "1",
+            "PADDLE_JOB_ID": job.name,
+            "PADDLE_NNODES": str(job.total),
+        }
+        if job.pod_name(role, index) == address:
+            found["POD_IP_DUMMY"] = {"fieldRef": {"fieldPath": "status.podIP"}}
+            address = "$(POD_IP_DUMMY)"
+        found["PADDLE_MASTER"] = f"{address}:{port}"
+        if job.role("Master") is not None:
+            found["PADDLE_SERVER_NUM" if role.type == "Master" else "PADDLE_TRAINER_NUM"] = "1"
+        return found
+
+    def leads(self, job: Job, role: JobRole, index: int) -> bool:
+        """Tell whether a pod is a master: workers never are."""
+        del job, index
+        return role.type == "Master"
+
+
+class Jax(Framework):
+    """jax.distributed: a coordinator on worker 0."""
+
+    kind = "JAXJob"
+    plural = "jaxjobs"
+    specs = "jaxReplicaSpecs"
+    roles = ("Worker",)
+    container = "jax"
+    port_name = "jaxjob-port"
+    port = 6666
+
+    def variables(self, job: Job, role: JobRole, index: int) -> Variables:
+        """Return what a script hands to `jax.distributed.initialize`."""
+        del role
+        address, port = self.head(job)
+        return {
+            "PYTHONUNBUFFERED": "1",
+            "COORDINATOR_PORT": str(port),
+            "COORDINATOR_ADDRESS": address,
+            "NUM_PROCESSES": str(job.total),
+            "PROCESS_ID": str(index),
+        }
+
+
+class MXNet(Framework):
+    """Known, so that its users are told."""
+
+    kind = "MXJob"
+    plural = "mxjobs"
+    specs = "mxReplicaSpecs"
+    roles = ("Scheduler", "Server", "Worker", "TunerTracker", "TunerServer", "Tuner")
+    container = "mxnet"
+    port_name = "mxjob-port"
+    port = 9091
+    unsupported = "MXNet was retired in 2023, and no operator since 1.8 runs its jobs"

@@ -1,0 +1,93 @@
+"""The contract of PyTorchJob (training-operator release-1.9, pkg/controller.v1/pytorch).
+
+Beyond it, worker-only jobs get the master's variables too (their rank 0 is worker 0), and plain
+`python` finds LOCAL_RANK and LOCAL_WORLD_SIZE, which torchrun sets anew for its children.
+"""
+
+from gangsched.core.model.text import whole
+from gangsched.jobs.common.model import Job, JobRole, Json, Observed
+from gangsched.jobs.kubeflow.framework import Decisive, Framework, Variables
+
+_OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+"""Agents share one store, whose address rank 0 tells only in its first round: a worker that joins
+a running job would wait for it until the store's time-out (torch's dynamic_rendezvous.py)."""
+
+
+class PyTorch(Framework):
+    """torch.distributed: a static rendezvous, or torchrun's elastic one."""
+
+    kind = "PyTorchJob"
+    plural = "pytorchjobs"
+    specs = "pytorchReplicaSpecs"
+    roles = ("Master", "Worker")
+    container = "pytorch"
+    port_name = "pytorchjob-port"
+    port = 23456
+    restart = "OnFailure"
+
+    def variables(self, job: Job, role: JobRole, index: int) -> Variables:
+        """Return what torch.distributed and torchrun read."""
+        address, port = self.head(job)
+        processes = job.nproc_per_node
+        count = whole(processes or "") or 1
+        node_rank = str(self.rank(job, role, index))
+        found = {
+            "PYTHONUNBUFFERED": "1",
+            "MASTER_ADDR": address,
+            "MASTER_PORT": str(port),
+            "PET_MASTER_ADDR": address,
+            "PET_MASTER_PORT": str(port),
+            "WORLD_SIZE": str(job.total * count),
+            "RANK": node_rank,
+            "PET_NODE_RANK": node_rank,
+            "PET_NNODES": str(job.total),
+            "LOCAL_RANK": "0",
+            "LOCAL_WORLD_SIZE": "1",
+        }
+        if processes is not None:
+            found["PET_NPROC_PER_NODE"] = processes
+        if job.elastic is not None:
+            found["PET_NNODES"] = f"{job.elastic.minimum}:{job.elastic.maximum}"
+            found |= _OWN_STORE
+            if not self.waits_for_all(role.template):
+                found |= job.elastic.environment
+        return found
+
+    def decisive(self, job: Job) -> Decisive:
+        """Return the master; without one all workers, or any where the job is elastic."""
+        role = job.role("Master") or job.roles[0]
+        whole = role.type == "Worker" and job.elastic is None
+        return Decisive(role, role.replicas if whole else 1)
+
+    def documents(self, job: Job, seen: Observed) -> list[Json]:
+        """Return the autoscaler of an elastic job that has metrics."""
+        del seen
+        if job.elastic is None or not job.elastic.metrics:
+            return []
+        spec = {
+            "scaleTargetRef": {"apiVersion": self.api_version, "kind": self.kind, "name": job.name},
+            "minReplicas": job.elastic.minimum,
+            "maxReplicas": job.elastic.maximum,
+            "metrics": list(job.elastic.metrics),
+        }
+        return [
+            {
+                "apiVersion": "autoscaling/v2",
+                "kind": "HorizontalPodAutoscaler",
+                "metadata": {"name": job.name},
+                "spec": spec,
+            }
+        ]
+
+    def only_while_live(self, job: Job) -> list[Json]:
+        """Nobody scales a job that does not run."""
+        return self.documents(job, Observed())
+
+    def waits_for_all(self, template: Json) -> bool:
+        """Tell whether a command has a static rendezvous: it names its master.
+
+        It must not be overruled by an elastic default.
+        """
+        container = self.main_container(template["spec"])
+        words = [*(container.get("command") or []), *(container.get("args") or [])]
+        return any("--master_addr" in word or "--master-addr" in word for word in words)

@@ -1,0 +1,386 @@
+"""The reconcile of a training job: one pure step from what exists towards what is wanted.
+
+    Created -> Running <-> Restarting -> Succeeded | Failed        Suspended <-> (any unfinished)
+
+Pods are created only once their gang has its reservation (plan before create), pinned to the
+reserved node. A pod that has to be replaced later is created gated, and planned as a late member.
+"""
+
+import copy
+
+from gangsched.jobs.common import conditions
+from gangsched.jobs.common.adoption import adopted, beside
+from gangsched.jobs.common.clock import Clock
+from gangsched.jobs.common.model import (
+    GROUP_LABEL,
+    GROUP_VERSION,
+    Actions,
+    GroupView,
+    Intent,
+    Job,
+    JobRole,
+    Json,
+    Observed,
+    PodView,
+)
+from gangsched.jobs.common.portion import Portion
+from gangsched.jobs.common.templates import covers, gang_role, no_stricter, pin
+from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
+from gangsched.jobs.kubeflow.step import Step
+
+GATE = "gangsched.io/gang"
+_ON_ITS_WAY = ("Reserved", "Binding")
+"""Phases in which a gang is what it was planned as."""
+
+_RETRIABLE_EXIT = 128
+
+
+def reconcile(job: Job, seen: Observed, clock: Clock) -> Actions:
+    """Return what to do now. Calling it again on an unchanged world returns nothing new."""
+    status: Json = copy.deepcopy(dict(job.status))
+    actions = Actions()
+    step = _Live(job, FRAMEWORKS[job.kind], seen, clock, status, actions)
+    if conditions.finished(status):
+        step.clean_up()
+    elif job.limits.suspend:
+        step.suspend()
+    else:
+        step.live()
+        if conditions.finished(status):
+            step.clean_up()
+    step.say_why()
+    if status != job.status:
+        status["lastReconcileTime"] = clock.now
+        actions.status = status
+    return actions
+
+
+class _Live(Step):
+    """The step of a job that is not over yet."""
+
+    # -- unfinished ---------------------------------------------------------------------------
+
+    def live(self) -> None:
+        """Bring pods about, and read the job's state off them."""
+        held = self._held()
+        if held:
+            self._say("Created", f"{self._what} waits: {held}", "Waiting")
+        else:
+            self._say("Created", f"{self._what} is created.")
+        if conditions.holds(self.status, "Suspended"):
+            self._say("Suspended", f"{self._what} is resumed.", true=False)
+            self.status.pop("startTime", None)
+        if self._over_deadline() or self._over_backoff():
+            return
+        lost = self._lost()
+        if lost and self._restart_gang(lost):
+            return
+        self._read_state()
+        if conditions.finished(self.status):
+            return
+        self._replace()
+        self._bring_about()
+
+    def _held(self) -> str:
+        """Return why the gang may not be declared, if so."""
+        if self.seen.group is None and self._too_few():
+            return (
+                f"schedulingPolicy.minAvailable is {self.job.gang.minimum} and the job has "
+                f"{self.job.total} pods; lower it, or add replicas"
+            )
+        return self.seen.held
+
+    def _too_few(self) -> bool:
+        return (self.job.gang.minimum or 0) > self.job.total
+
+    def _bring_about(self) -> None:
+        group = self.seen.group
+        if adopted(self.job, self.seen.pods) is not None:
+            self._have_pods(GroupView(""))
+            if not self.actions.create_pods:
+                self.actions.documents = []  # what its pods read is as they were made
+            return
+        leaving = any(pod.terminating for pod in self.seen.pods)
+        if not any(self._counted(role) for role in self.job.roles):
+            self.actions.delete_group = group is not None
+            if not self._too_few():
+                self._have_pods(GroupView(""))
+            return
+        if group is None:
+            # A new gang begins when the last pod of the old one is gone.
+            if not leaving and not self._too_few():
+                self.actions.put_group = self._group()
+                self.actions.intents = [
+                    self._intent(role) for role in self.job.roles if role.replicas
+                ]
+            return
+        wanted = self._group()
+        if group.phase == "Placed":
+            wanted["spec"] = no_stricter(group.spec, wanted["spec"])
+        if not covers(group.spec, wanted["spec"]) and group.phase not in _ON_ITS_WAY:
+            self.actions.put_group = wanted
+        self._have_pods(group)
+
+    def _counted(self, role: JobRole) -> bool:
+        """Tell whether room is reserved for a role's pods: they start together, and are ours."""
+        return self.framework.counted(self.job, role) and self.job.places(role)
+
+    def _have_pods(self, group: GroupView) -> None:
+        """Create the pods that may be there, and delete those that are too many."""
+        there = {pod.name for pod in self.seen.pods}
+        self.actions.documents = self.framework.documents(self.job, self.seen)
+        portion = Portion()
+        for role in self.job.roles:
+            if not self.framework.waits(self.job, role, self.seen):
+                self._create_pods(role, group, there, portion)
+        if portion.short:
+            self._again(0.0)
+        self._scale_down()
+
+    def _create_pods(
+        self, role: JobRole, group: GroupView, there: set[str], portion: Portion
+    ) -> None:
+        """Create those pods of a role that are not there and may be, as many as a step may."""
+        origin = adopted(self.job, self.seen.pods)
+        counted = self._counted(role) and origin is None
+        if group.uid and not group.assignments and not self.job.places(role):
+            return  # others' pods would hold their room while ours wait
+        pinned = group.phase in ("Reserved", "Binding")
+        for index in range(role.replicas):
+            name = self.job.pod_name(role, index)
+            if name in there or (counted and name not in group.assignments):
+                continue
+            if not portion.takes(role.type):
+                return
+            service = self.framework.service(self.job, role, index)
+            if service is not None and name not in self.seen.services:
+                self.actions.create_services.append(service)
+            pod = self._pod(role, index, group.assignments.get(name) if pinned else None, origin)
+            portion.built(role.type, pod)
+            self.actions.create_pods.append(pod)
+
+    def _intent(self, role: JobRole) -> Intent:
+        pod = self._pod(role, 0, None)
+        own = self.framework.documents(self.job, self.seen)
+        accounts = [one["metadata"]["name"] for one in own if one["kind"] == "ServiceAccount"]
+        if pod["spec"].get("serviceAccountName") in accounts:  # it comes with the gang
+            del pod["spec"]["serviceAccountName"]
+        return Intent(role.replicas, pod, role.template["spec"])
+
+    def _scale_down(self) -> None:
+        """Delete pods beyond the wanted replicas, highest index first."""
+        wanted = {
+            self.job.pod_name(role, index)
+            for role in self.job.roles
+            for index in range(role.replicas)
+        }
+        surplus = [p for p in self.seen.pods if p.name not in wanted and not p.terminating]
+        self._delete(sorted(surplus, key=lambda pod: pod.name, reverse=True))
+
+    def _pod(self, role: JobRole, index: int, node: str | None, origin: Json | None = None) -> Json:
+        """Return a pod, pinned to its reserved node, or gated until it has one."""
+        template = self.framework.pod_template(self.job, role, index)
+        metadata, spec = template["metadata"], template["spec"]
+        metadata["name"] = self.job.pod_name(role, index)
+        pod: Json = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        if not self.job.places(role):
+            return pod
+        if origin is not None:
+            return beside(pod, origin)
+        metadata["labels"] |= {
+            GROUP_LABEL: self.job.name,
+            "gangsched.io/role": role.type,
+        }
+        if node is None:
+            spec["schedulingGates"] = [*spec.get("schedulingGates", []), {"name": GATE}]
+        else:
+            metadata["annotations"] = (metadata.get("annotations") or {}) | {
+                "gangsched.io/pinned": node
+            }
+            pin(spec, node)
+        return pod
+
+    def _group(self) -> Json:
+        job = self.job
+        counted = [role for role in job.roles if self._counted(role)]
+        most = sum(role.replicas for role in counted)
+        others = sum(role.replicas for role in job.roles if not job.places(role))
+        minimum = min(max(job.gang.minimum - others, 1), most) if job.gang.minimum else most
+        roles = []
+        left = minimum
+        for role in counted:
+            least = min(role.replicas, left)
+            left -= least
+            roles.append(gang_role(role, least, self.framework.pod_template(job, role, 0)))
+        spec: Json = {
+            "minMember": minimum,
+            "roles": roles,
+            "queue": job.gang.queue,
+            "scheduleTimeoutSeconds": job.gang.timeout_s,
+        }
+        spec |= job.gang.asked
+        if job.gang.priority_class:
+            spec["priorityClassName"] = job.gang.priority_class
+        if job.limits.deadline_s:
+            spec.setdefault("expectedRuntimeSeconds", job.limits.deadline_s)
+        return {
+            "apiVersion": GROUP_VERSION,
+            "kind": "PodGroup",
+            "metadata": {"name": job.name},
+            "spec": spec,
+        }
+
+    # -- state --------------------------------------------------------------------------------
+
+    def _read_state(self) -> None:
+        statuses: Json = {}
+        for role in self.job.roles:
+            pods = [pod for pod in self.seen.pods if pod.role == role.type.lower()]
+            statuses[role.type] = {
+                "active": sum(p.phase == "Running" and not p.terminating for p in pods),
+                "succeeded": sum(p.done for p in pods),
+                "failed": sum(p.phase == "Failed" for p in pods),
+                "selector": self.framework.selector(self.job, role),
+            }
+        self.status["replicaStatuses"] = statuses
+        self._tell_crashes()
+        if self._succeeded(statuses):
+            self._finish("Succeeded", f"{self._what} successfully completed.")
+            return
+        failed = self._failed_for_good()
+        if failed is not None:
+            self._finish("Failed", self._why_failed(failed), self.framework.failure(failed))
+            return
+        if self._failing():
+            self._say("Restarting", f"{self._what} is restarting because a pod failed.")
+        elif self.framework.running(self.job, statuses):
+            self.status.setdefault("startTime", self.clock.now)
+            self._say("Running", f"{self._what} is running.")
+        if self.job.limits.deadline_s is not None and "startTime" in self.status:
+            self._again(self._started_s() + self.job.limits.deadline_s - self.clock.now_s)
+
+    def _succeeded(self, statuses: Json) -> bool:
+        decisive = self.framework.decisive(self.job)
+        if statuses[decisive.role.type]["succeeded"] >= decisive.wanted:
+            return True
+        first = self.job.pod_name(decisive.role, 0)
+        return decisive.first_suffices and any(
+            pod.name == first and pod.done for pod in self.seen.pods
+        )
+
+    def _failed_for_good(self) -> PodView | None:
+        """Return the pod whose end is the job's, or None while a restart may help."""
+        for pod in self.seen.pods:
+            role = self._role_of(pod)
+            if pod.phase != "Failed" or role is None or pod.terminating or pod.disrupted:
+                continue
+            if _over(pod, role) and not self.framework.shrugs(self.job, pod):
+                return pod
+        return None
+
+    def _why_failed(self, pod: PodView) -> str:
+        role = self._role_of(pod)
+        code = f" with exit code {pod.exit_code}" if pod.exit_code is not None else ""
+        return (
+            f"{self._what} is failed because 1 {role.type if role else pod.role} replica(s) "
+            f"failed: {pod.name} ended{code}."
+        )
+
+    def _failing(self) -> list[PodView]:
+        """Return failed pods that are to be made anew; a job may do without some of the others."""
+        roles = [(pod, self._role_of(pod)) for pod in self.seen.pods if pod.phase == "Failed"]
+        return [
+            pod
+            for pod, role in roles
+            if pod.disrupted or role is None or not _over(pod, role) or pod.terminating
+        ]
+
+    def _replace(self) -> None:
+        """Delete failed pods that are to be made anew."""
+        again = [pod for pod in self._failing() if not pod.terminating]
+        for pod in again:
+            if pod.exit_code is not None and self._policy(pod) == "ExitCode":
+                self._event(
+                    "Normal",
+                    "ExitedWithCode",
+                    f"Pod: {self.job.namespace}.{pod.name} exited with code {pod.exit_code}",
+                )
+        self._delete(again)
+
+    # -- limits -------------------------------------------------------------------------------
+
+    def _over_deadline(self) -> bool:
+        limit = self.job.limits.deadline_s
+        if limit is None or "startTime" not in self.status:
+            return False
+        if self.clock.now_s - self._started_s() < limit:
+            return False
+        self._finish(
+            "Failed",
+            f"Job {self.job.name} has failed because it was active longer than specified deadline",
+        )
+        return True
+
+    def _over_backoff(self) -> bool:
+        limit = self.job.limits.backoff_limit
+        if limit is None:
+            return False
+        restarts = sum(
+            pod.restarts
+            for pod in self.seen.pods
+            if pod.phase == "Running" and self._policy(pod) in ("OnFailure", "Always")
+        )
+        over = restarts > 0 if limit == 0 else restarts >= limit
+        if over:
+            self._finish(
+                "Failed",
+                f"Job {self.job.name} has failed because it has reached the specified backoff "
+                f"limit",
+            )
+        return over
+
+    def _lost(self) -> list[PodView]:
+        """Return pods whose loss may restart the whole gang."""
+        lost = [
+            pod
+            for pod in self.seen.pods
+            if (pod.phase == "Failed" or pod.terminating) and pod.uid not in self.seen.heeded
+        ]
+        lost += [pod for pod in self.seen.vanished if not pod.disrupted]
+        return [pod for pod in lost if self._policy(pod) != "Never"]
+
+    def _restart_gang(self, lost: list[PodView]) -> bool:
+        """Restart the whole gang, when the user asked for it and the cap allows."""
+        limit = self.job.gang.gang_restarts
+        done = int(self.status.get("gangRestarts", 0))
+        if not limit or self.seen.group is None:
+            return False
+        final = self._failed_for_good()
+        if final is not None and all(p.exit_code and not p.terminating for p in lost):
+            return False
+        if done >= limit:
+            self._finish(
+                "Failed",
+                f"{self._what} is failed because its gang was restarted {done} times, "
+                f"the limit, and {lost[0].name} was lost again.",
+            )
+            return True
+        self.status["gangRestarts"] = done + 1
+        self._say(
+            "Restarting",
+            f"{self._what} restarts as a whole: {lost[0].name} "
+            f"was lost (restart {done + 1} of {limit}).",
+        )
+        self._delete([pod for pod in self.seen.pods if not pod.terminating])
+        self.actions.delete_group = True
+        return True
+
+
+def _over(pod: PodView, role: JobRole) -> bool:
+    """Tell whether a failed pod is not made anew.
+
+    ExitCode: 128 and above is the machine's fault, below is the program's.
+    """
+    if role.restart_policy != "ExitCode":
+        return role.restart_policy == "Never"
+    return pod.exit_code is not None and pod.exit_code < _RETRIABLE_EXIT

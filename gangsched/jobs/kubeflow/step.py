@@ -1,0 +1,165 @@
+"""What every step of a job's reconcile shares: conditions, Events, pods to delete, the clock."""
+
+from dataclasses import dataclass
+
+from gangsched.jobs.common import conditions, waiting
+from gangsched.jobs.common.clock import Clock
+from gangsched.jobs.common.model import Actions, Job, JobEvent, JobRole, Json, Observed, PodView
+from gangsched.jobs.common.times import parse_time
+from gangsched.jobs.kubeflow.framework import Framework
+
+_LINGER_S = 60.0
+_CRASHES_TOLD = 3
+
+
+@dataclass(slots=True)
+class Step:
+    """One reconcile in progress; `status` and `actions` are filled in."""
+
+    job: Job
+    framework: Framework
+    seen: Observed
+    clock: Clock
+    status: Json
+    actions: Actions
+
+    @property
+    def _what(self) -> str:
+        return f"{self.job.kind} {self.job.name}"
+
+    # -- the end ------------------------------------------------------------------------------
+
+    def clean_up(self) -> None:
+        """Remove what the clean-up policy says, then the job when its time is over."""
+        if self.seen.group is not None:
+            self.actions.delete_group = True
+        self.actions.drop = self.framework.only_while_live(self.job)
+        policy = self.job.limits.clean_pods
+        if not policy:
+            self._stop_others()
+        if policy in ("Running", "All"):
+            gone = [
+                pod
+                for pod in self.seen.pods
+                if policy == "All" or pod.phase in ("Running", "Pending", "Unknown", "")
+            ]
+            self._delete([pod for pod in gone if not pod.terminating])
+            self.actions.delete_services += [
+                pod.name for pod in gone if pod.name in self.seen.services
+            ]
+        ttl_s = self.job.limits.ttl_s
+        if ttl_s is None:
+            return
+        completed = parse_time(str(self.status.get("completionTime", self.clock.now)))
+        left_s = completed + ttl_s - self.clock.now_s
+        if left_s <= 0:
+            self.actions.delete_job = True
+        else:
+            self._again(left_s)
+
+    def _stop_others(self) -> None:
+        """Stop pods that outlive their job and would hold GPUs for nothing; their logs stay.
+
+        Those of a job that succeeded have a while to end by themselves.
+        """
+        others = [
+            pod
+            for pod in self.seen.pods
+            if pod.phase in ("Running", "Pending", "Unknown", "")
+            and not pod.terminating
+            and not pod.stopping
+        ]
+        if not others:
+            return
+        left_s = 0.0
+        if conditions.holds(self.status, "Succeeded") and self.framework.lingers:
+            ended_s = parse_time(str(self.status.get("completionTime", self.clock.now)))
+            left_s = ended_s + _LINGER_S - self.clock.now_s
+        if left_s > 0:
+            self._again(left_s)
+        else:
+            self.actions.stop_pods += others
+
+    def suspend(self) -> None:
+        """Remove everything, and say so."""
+        self._say("Created", f"{self._what} is created.")
+        self._delete([pod for pod in self.seen.pods if not pod.terminating])
+        self.actions.delete_services += sorted(self.seen.services)
+        self.actions.drop = self.framework.only_while_live(self.job)
+        self.actions.delete_group = self.seen.group is not None
+        self.status.pop("startTime", None)
+        self.status["replicaStatuses"] = {
+            role.type: {"selector": self.framework.selector(self.job, role)}
+            for role in self.job.roles
+        }
+        self._say("Suspended", f"{self._what} is suspended.")
+
+    def say_why(self) -> None:
+        """Say why the job waits; one that is over or suspended, or has no gang, does not."""
+        ended = conditions.finished(self.status)
+        if self.job.misspelt and not ended:
+            event = JobEvent("Warning", "UnknownKey", self.job.misspelt, self.job.misspelt)
+            self.actions.events.append(event)
+        over = ended or self.job.limits.suspend
+        group = None if over or self.actions.delete_group else self.seen.group
+        groups = () if group is None else (group,)
+        told = waiting.tell(self.status, groups, self.clock.now_s, self.clock.now)
+        if told.event is not None:
+            self.actions.events.append(told.event)
+        if told.again_in_s is not None:
+            self._again(told.again_in_s)
+
+    def _tell_crashes(self) -> None:
+        """A container that ends again and again looks like Running: say so on the job."""
+        for pod in self.seen.pods:
+            if pod.restarts >= _CRASHES_TOLD and pod.phase == "Running":
+                self.actions.events.append(
+                    JobEvent(
+                        "Warning",
+                        "CrashLooping",
+                        f"pod {pod.name} has been restarted {pod.restarts} times, last exit code "
+                        f"{pod.exit_code}; see its previous log, or set runPolicy.backoffLimit.",
+                    )
+                )
+                break
+
+    # -- small helpers ------------------------------------------------------------------------
+
+    def _finish(self, kind: str, message: str, word: str = "") -> None:
+        self.status["completionTime"] = self.clock.now
+        self._say(kind, message, word)
+
+    def _say(self, kind: str, message: str, word: str = "", *, true: bool = True) -> None:
+        """Set a condition, with its Event when it is news; `word` ends the reason.
+
+        That a job is there and runs is an Event only where the kind's own operator writes one.
+        """
+        plain = kind in ("Created", "Running") and not word
+        word = word or (kind if true or kind != "Suspended" else "Resumed")
+        reason = f"{self.job.kind}{word}"
+        news = conditions.put(self.status, kind, reason, message, self.clock.now, true=true)
+        if news and (self.framework.talks or not plain):
+            self._event(
+                "Warning" if kind in ("Failed", "Restarting") else "Normal", reason, message
+            )
+
+    def _event(self, kind: str, reason: str, message: str) -> None:
+        self.actions.events.append(JobEvent(kind, reason, message))
+
+    def _delete(self, pods: list[PodView]) -> None:
+        known = {pod.uid for pod in self.actions.delete_pods}
+        self.actions.delete_pods += [pod for pod in pods if pod.uid not in known]
+
+    def _again(self, in_s: float) -> None:
+        known = self.actions.again_in_s
+        self.actions.again_in_s = max(min(in_s, known if known is not None else in_s), 0.0)
+
+    def _role_of(self, pod: PodView) -> JobRole | None:
+        return next((r for r in self.job.roles if r.type.lower() == pod.role), None)
+
+    def _policy(self, pod: PodView) -> str:
+        role = self._role_of(pod)
+        return role.restart_policy if role is not None else "Never"
+
+    def _started_s(self) -> float:
+        return parse_time(self.status["startTime"])

@@ -1,0 +1,104 @@
+"""The contract of TFJob (training-operator release-1.9, pkg/controller.v1/tensorflow)."""
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+
+from gangsched.core.bounds import VARIABLE_BYTES
+from gangsched.jobs.common.model import Job, JobRole, PodView
+from gangsched.jobs.kubeflow.framework import Decisive, Framework, Variables, listed_bytes, longer
+
+
+class TensorFlow(Framework):
+    """TF_CONFIG: parameter servers, or workers that reduce among themselves."""
+
+    kind = "TFJob"
+    plural = "tfjobs"
+    specs = "tfReplicaSpecs"
+    roles = ("Chief", "Master", "Worker", "PS", "Evaluator")
+    container = "tensorflow"
+    port_name = "tfjob-port"
+    port = 2222
+    everywhere = False
+    single = ("Chief", "Master")
+
+    def wrong_roles(self, roles: Mapping[str, JobRole]) -> str:
+        """A job has a chief or a master, not both."""
+        if "Chief" in roles and "Master" in roles:
+            return "has a Chief and a Master; one of them leads"
+        return super().wrong_roles(roles)
+
+    def variables(self, job: Job, role: JobRole, index: int) -> Variables:
+        """Return TF_CONFIG; a job of one pod is no cluster and gets none."""
+        if job.total == 1:
+            return {}
+        kind = role.type.lower()
+        task = _text({"type": kind, "index": index})
+        if not job.dynamic_workers:
+            cluster = ",".join(f"{_text(k)}:{some}" for k, some in self._cluster(job).items())
+            value = f'{{"cluster":{{{cluster}}},"task":{task},"environment":"cloud"}}'
+            return {"TF_CONFIG": value}
+        # Workers come and go: each knows the servers and itself, and a server itself.
+        mine = f"{job.pod_name(role, index)}{self._tail(job, role)}"
+        worker, servers = "{}", "[]"
+        if role.type == "PS":
+            servers = _text([mine])
+        elif role.type == "Worker":
+            worker, servers = _text({str(index): mine}), self._cluster(job).get("ps", "[]")
+        return {"TF_CONFIG": f'{{"cluster":{{"worker":{worker},"ps":{servers}}},"task":{task}}}'}
+
+    def too_long(self, job: Job) -> str:
+        """Every pod is told the addresses of all others."""
+        length = sum(
+            listed_bytes(_stem(job, role), role.replicas, len(self._tail(job, role)) + len('"",'))
+            for role in job.roles
+            if role.type == "PS" or not job.dynamic_workers
+        )
+        return longer("TF_CONFIG", length, VARIABLE_BYTES)
+
+    def _cluster(self, job: Job) -> dict[str, str]:
+        """Return the addresses of every role, as JSON, in the order of the roles' names."""
+        return {
+            role.type.lower(): _addresses(_stem(job, role), role.replicas, self._tail(job, role))
+            for role in sorted(job.roles, key=lambda role: role.type.lower())
+            if role.type == "PS" or not job.dynamic_workers
+        }
+
+    def _tail(self, job: Job, role: JobRole) -> str:
+        """Return what follows a pod's name in its address."""
+        domain = f"{job.namespace}.svc" + (f".{job.cluster_domain}" if job.cluster_domain else "")
+        return f".{domain}:{self.port_of(role)}"
+
+    def leads(self, job: Job, role: JobRole, index: int) -> bool:
+        """Tell whether a pod is the chief; without one worker 0 is."""
+        chief = _chief(job)
+        return role is chief if chief is not None else role.type == "Worker" and index == 0
+
+    def decisive(self, job: Job) -> Decisive:
+        """Return the chief; without one worker 0, or all workers where the job says so."""
+        chief = _chief(job)
+        if chief is not None:
+            return Decisive(chief, chief.replicas)
+        role = job.role("Worker") or job.roles[0]
+        return Decisive(role, role.replicas, first_suffices=not job.all_workers)
+
+    def shrugs(self, job: Job, pod: PodView) -> bool:
+        """Dynamic workers may fail; the others go on."""
+        return job.dynamic_workers and pod.role == "worker"
+
+
+def _stem(job: Job, role: JobRole) -> str:
+    return f"{job.name}-{role.type.lower()}"
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+@lru_cache(maxsize=16)
+def _addresses(stem: str, count: int, tail: str) -> str:
+    return _text([f"{stem}-{index}{tail}" for index in range(count)])
+
+
+def _chief(job: Job) -> JobRole | None:
+    return job.role("Chief") or job.role("Master")

@@ -1,0 +1,56 @@
+"""What becomes of a job's gang once another controller runs its kind, as a pure function.
+
+    waits, or its pods are done -> its PodGroup goes     runs -> it is as small as what runs of it
+
+Pods that run stay in their gang until they end. Nothing is planned for pods that the other
+controller makes: those belong to the gang of their owner. A Job makes its pods from a template that
+names the PodGroup, so the PodGroup of a JobSet stays while it waits: all its pods come to it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gangsched.jobs.common.model import Json
+from gangsched.jobs.common.owned_objects import leaving
+from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
+
+_ENDED = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """What to do with a PodGroup and its pods."""
+
+    delete_group: bool = False
+    delete_pods: tuple[Json, ...] = ()
+    spec: Json | None = None
+    """A merge patch of its spec."""
+
+
+def release(kind: str, owner: str, group: Json, pods: Sequence[Json]) -> Release:
+    """Return how a gang is let go of that stands for a job of some kind; `pods` are its own."""
+    direct = kind in FRAMEWORKS
+    phase = (group.get("status") or {}).get("phase") or ""
+    if leaving(group) or phase == "Binding":
+        return Release()  # a moment later it is placed, or not
+    if direct and group["metadata"]["name"] != owner:
+        return Release()  # not one of ours
+    # What is not bound may be pinned to a node of our choice, which the other does not know.
+    open_pods = tuple(pod for pod in pods if not _bound(pod) and not leaving(pod)) if direct else ()
+    running = sum(_bound(pod) and not leaving(pod) and not _ended(pod) for pod in pods)
+    if phase == "Placed" and running:
+        spec = group.get("spec") or {}
+        fewer = int(spec.get("minMember") or running) > running
+        relaxed = fewer or bool(spec.get("roles")) or not spec.get("minMember")
+        wanted = min(running, int(spec.get("minMember") or running))
+        change = {"minMember": wanted, "roles": None} if relaxed else None
+        return Release(delete_pods=open_pods, spec=change)
+    return Release(delete_group=direct, delete_pods=open_pods)
+
+
+def _bound(pod: Json) -> bool:
+    return bool(pod["spec"].get("nodeName"))
+
+
+def _ended(pod: Json) -> bool:
+    return (pod.get("status") or {}).get("phase") in _ENDED

@@ -1,0 +1,1 @@
+"""TrainJobs and their runtimes (trainer.kubeflow.org)."""

@@ -1,0 +1,399 @@
+"""From a TrainJob and its training runtime to a JobSet: patches, sizes, what a framework reads.
+
+Source: kubeflow/trainer v2.0 and v2.3, pkg/runtime. Beyond it, the variables are there also where
+a TrainJob says nothing of its trainer.
+"""
+
+import copy
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from gangsched.jobs.common.merge import merge
+from gangsched.jobs.common.model import ROOT_SSH, Json
+from gangsched.jobs.trainer import torchtune
+
+STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
+FRAMEWORK = "trainer.kubeflow.org/framework"
+PORT = 29500
+NODE = "node"
+LAUNCHER = "launcher"
+TRAINER = "trainer"
+INITIALIZERS = {"dataset-initializer": "dataset", "model-initializer": "model"}
+RESERVED = (
+    "PET_NNODES",
+    "PET_NPROC_PER_NODE",
+    "PET_NODE_RANK",
+    "PET_MASTER_ADDR",
+    "PET_MASTER_PORT",
+)
+
+_INDEX = {
+    "fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}
+}
+_HOSTFILE_MOUNT = "/etc/mpi"
+_GPUS = ("nvidia.com/gpu", "amd.com/gpu")
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a TrainJob becomes: a JobSet, and, for MPI, its host file and a Secret with keys."""
+
+    jobset: Json
+    hostfile: Json | None = None
+    keys: str = ""
+
+
+def framework_of(runtime: Json) -> str:
+    """Return the framework of a runtime, by its label, its policy, or its name."""
+    metadata = runtime["metadata"]
+    given = (metadata.get("labels") or {}).get(FRAMEWORK)
+    if given:
+        return str(given)
+    for known in ("deepspeed", "mlx", "torchtune"):
+        if metadata["name"].startswith(known):
+            return known
+    policy = runtime["spec"].get("mlPolicy") or {}
+    return next((one for one in ("torch", "mpi", "jax", "xgboost") if one in policy), "custom")
+
+
+def wrong_tuning(job: Json, runtime: Json) -> str:
+    """Return what torchtune cannot do of a TrainJob, or nothing."""
+    found = _Resolution(job, runtime)
+    if not found.tunes:
+        return ""
+    found.plan()
+    containers = [one for rjob, one in found.nodes() if _step(rjob) == TRAINER]
+    return found.tuning(containers[0]).wrong() if containers else ""
+
+
+def resolve(job: Json, runtime: Json) -> Plan:
+    """Return what a TrainJob becomes on a runtime."""
+    return _Resolution(job, runtime).plan()
+
+
+class _Resolution:
+    """One TrainJob on one runtime."""
+
+    def __init__(self, job: Json, runtime: Json) -> None:
+        self.name: str = job["metadata"]["name"]
+        self.runtime: str = runtime["metadata"]["name"]
+        self.job = job
+        self.trainer: Json = job["spec"].get("trainer") or {}
+        self.policy: Json = runtime["spec"].get("mlPolicy") or {}
+        template = runtime["spec"]["template"]
+        self.metadata: Json = copy.deepcopy(template.get("metadata") or {})
+        self.spec: Json = copy.deepcopy(template.get("spec") or {})
+        self.mpi: Json | None = self.policy.get("mpi")
+
+    def plan(self) -> Plan:
+        self._patch()
+        nodes = self.trainer.get("numNodes") or self.policy.get("numNodes") or 1
+        for rjob in self.spec["replicatedJobs"]:
+            step = _step(rjob)
+            if step == TRAINER:
+                rjob["replicas"] = 1
+                if self.mpi is None or rjob["name"] != LAUNCHER:
+                    self._size(rjob, nodes)
+            elif step in INITIALIZERS:
+                rjob["replicas"] = 1
+                self._initialise(rjob, step)
+            if step == TRAINER or self._is_mpi_node(rjob):
+                self._train(rjob, command=step == TRAINER)
+        plan = Plan({})
+        if self.mpi is not None:
+            self._run_mpi(plan, nodes)
+        for rjob, container in self.nodes():
+            step = _step(rjob)
+            if step != TRAINER:
+                continue
+            variables = self._variables(nodes, container)
+            if variables:
+                _put_variables(container, variables)
+                self._inject(variables)
+                ports = container.setdefault("ports", [])
+                if not any(one.get("containerPort") == PORT for one in ports):
+                    ports.append({"containerPort": PORT})
+        plan.jobset = self._jobset()
+        return plan
+
+    # -- patches ------------------------------------------------------------------------------
+
+    def _patch(self) -> None:
+        """Apply what the TrainJob changes of the runtime's template."""
+        spec = self.job["spec"]
+        for key in ("labels", "annotations"):
+            self.metadata[key] = (self.metadata.get(key) or {}) | (spec.get(key) or {})
+        for fields in spec.get("podSpecOverrides") or []:
+            self._override(fields, {"spec": fields | {"targetJobs": None}})
+        for fields in spec.get("podTemplateOverrides") or []:
+            self._override(fields, fields | {"targetJobs": None})
+        for patch in spec.get("runtimePatches") or []:
+            template = (patch.get("trainingRuntimeSpec") or {}).get("template") or {}
+            for key in ("labels", "annotations"):
+                self.metadata[key] |= (template.get("metadata") or {}).get(key) or {}
+            self.spec = merge(self.spec, template.get("spec") or {})
+
+    def _override(self, override: Json, fields: Json) -> None:
+        targets = [one["name"] for one in override.get("targetJobs") or []]
+        for rjob in self.spec["replicatedJobs"]:
+            if rjob["name"] in targets:
+                job = rjob["template"]["spec"]
+                job["template"] = merge(job["template"], fields)
+
+    def _jobset(self) -> Json:
+        suspend = self.job["spec"].get("suspend")
+        if suspend is not None:
+            self.spec["suspend"] = suspend
+        return {
+            "apiVersion": "jobset.x-k8s.io/v1alpha2",
+            "kind": "JobSet",
+            "metadata": {
+                "name": self.name,
+                "labels": self.metadata.get("labels") or {},
+                "annotations": self.metadata.get("annotations") or {},
+            },
+            "spec": self.spec,
+        }
+
+    # -- containers ---------------------------------------------------------------------------
+
+    def nodes(self) -> Iterator[tuple[Json, Json]]:
+        """Yield every container that trains, with its replicated job."""
+        for rjob in self.spec["replicatedJobs"]:
+            for container in _pod(rjob).get("containers") or []:
+                if container["name"] == NODE:
+                    yield rjob, container
+
+    def _is_mpi_node(self, rjob: Json) -> bool:
+        whole = self.mpi is not None and bool(self.mpi.get("runLauncherAsNode"))
+        return whole and rjob["name"] == NODE
+
+    def _size(self, rjob: Json, nodes: int) -> None:
+        rjob["template"]["spec"] |= {"parallelism": nodes, "completions": nodes}
+
+    def _train(self, rjob: Json, *, command: bool) -> None:
+        """Have the container named node do what the TrainJob says."""
+        for container in _pod(rjob).get("containers") or []:
+            if container["name"] != NODE:
+                continue
+            if asked := self.trainer.get("resourcesPerNode"):
+                container["resources"] = merge(container.get("resources") or {}, asked)
+            theirs = container.get("command") or []
+            for key in ("image", "command", "args"):
+                if command and self.trainer.get(key):
+                    container[key] = self.trainer[key]
+            if command and self.tunes:
+                address = f"{self._host}:{PORT}"
+                container["command"] = self.tuning(container).command(address, theirs)
+            _put(container.setdefault("env", []), self.trainer.get("env") or [])
+
+    def _initialise(self, rjob: Json, step: str) -> None:
+        """Tell an initializer where its data is."""
+        asked = (self.job["spec"].get("initializer") or {}).get(INITIALIZERS[step])
+        for container in _pod(rjob).get("containers") or []:
+            if container["name"] != step or not asked:
+                continue
+            if asked.get("storageUri"):
+                _put_variables(container, {"STORAGE_URI": asked["storageUri"]})
+            _put(container.setdefault("env", []), asked.get("env") or [])
+            if asked.get("secretRef"):
+                container.setdefault("envFrom", []).append({"secretRef": asked["secretRef"]})
+
+    # -- what frameworks read -------------------------------------------------------------------
+
+    @property
+    def _host(self) -> str:
+        return f"{self.name}-{NODE}-0-0.{self.name}"
+
+    @property
+    def tunes(self) -> bool:
+        """Tell whether torchtune runs, whose command line says more than variables do."""
+        return "torch" in self.policy and self.trainer.get("command") == torchtune.ENTRY
+
+    def tuning(self, container: Json) -> torchtune.Tuning:
+        """Return what is tuned, and on what."""
+        nodes = self.trainer.get("numNodes") or self.policy.get("numNodes") or 1
+        asked = self.trainer.get("numProcPerNode")
+        if asked is None:
+            asked = (self.policy["torch"] or {}).get("numProcPerNode")
+        arguments = self.trainer.get("args") or []
+        processes = "auto" if asked is None else str(asked)
+        return torchtune.Tuning(self.runtime, nodes, processes, _gpus(container), arguments)
+
+    def _variables(self, nodes: int, container: Json) -> dict[str, Any]:
+        host = self._host
+        if "torch" in self.policy:
+            found: dict[str, Any] = {
+                "PET_NNODES": str(nodes),
+                "PET_NPROC_PER_NODE": self._processes(container),
+                "PET_NODE_RANK": _INDEX,
+            }
+            if self.tunes:
+                return found
+            return found | {"PET_MASTER_ADDR": host, "PET_MASTER_PORT": str(PORT)}
+        if "jax" in self.policy:
+            return {
+                "JAX_NUM_PROCESSES": str(nodes),
+                "JAX_PROCESS_ID": _INDEX,
+                "JAX_COORDINATOR_ADDRESS": f"{host}:{PORT}",
+            }
+        if "xgboost" in self.policy:
+            return {
+                "DMLC_TRACKER_URI": host,
+                "DMLC_TRACKER_PORT": str(PORT),
+                "DMLC_TASK_ID": _INDEX,
+                "DMLC_NUM_WORKER": str(nodes * max(_gpus(container), 1)),
+            }
+        return {}
+
+    def _inject(self, variables: dict[str, Any]) -> None:
+        """Tell further containers what torchrun is told, where the runtime names them."""
+        injection = (self.policy.get("torch") or {}).get("envInjection") or {}
+        for target in injection.get("targets") or []:
+            named = set(target["containerNames"])
+            for rjob in self.spec["replicatedJobs"]:
+                if rjob["name"] != target["jobName"]:
+                    continue
+                pod = _pod(rjob)
+                for container in (*(pod.get("initContainers") or []), *pod["containers"]):
+                    if container["name"] in named:
+                        _put_variables(container, variables)
+
+    def _processes(self, container: Json) -> str:
+        """Return torchrun's processes a node: as asked, else a GPU or a core each."""
+        asked = self.trainer.get("numProcPerNode")
+        if asked is None:
+            asked = (self.policy["torch"] or {}).get("numProcPerNode")
+        if asked not in (None, "auto"):
+            return str(asked)
+        return "auto" if _gpus(container) else str(max(_cpus(container), 1))
+
+    # -- MPI ----------------------------------------------------------------------------------
+
+    def _run_mpi(self, plan: Plan, nodes: int) -> None:
+        """Give launcher and nodes keys to each other, and the launcher the hosts."""
+        assert self.mpi is not None, "asked before"  # noqa: S101
+        as_node = bool(self.mpi.get("runLauncherAsNode"))
+        names = {rjob["name"] for rjob in self.spec["replicatedJobs"]}
+        for rjob in self.spec["replicatedJobs"]:
+            if rjob["name"] == NODE:
+                rjob["replicas"] = 1
+                self._size(rjob, max(nodes - 1, 1) if as_node and LAUNCHER in names else nodes)
+        slots = self._slots()
+        plan.keys = f"{self.name}-mpi-ssh-auth"
+        for rjob, container in self.nodes():
+            if rjob["name"] not in (NODE, LAUNCHER):
+                continue
+            where = self.mpi.get("sshAuthMountPath") or ROOT_SSH
+            _mount(_pod(rjob), container, _keys_volume(plan.keys), where)
+            if rjob["name"] == LAUNCHER:
+                _mount(_pod(rjob), container, _hosts_volume(self.name), _HOSTFILE_MOUNT)
+                _put_variables(
+                    container,
+                    {
+                        "OMPI_MCA_orte_default_hostfile": f"{_HOSTFILE_MOUNT}/hostfile",
+                        "OMPI_MCA_orte_keep_fqdn_hostnames": "true",
+                        "OMPI_MCA_orte_set_default_slots": str(slots),
+                        "OMPI_MCA_plm_rsh_args": "-o ConnectionAttempts=10",
+                    },
+                )
+        lines = []
+        for rjob in sorted(self.spec["replicatedJobs"], key=lambda one: one["name"] != LAUNCHER):
+            if rjob["name"] == NODE or (rjob["name"] == LAUNCHER and as_node):
+                count = rjob["template"]["spec"].get("parallelism") or 1
+                stem = f"{self.name}-{rjob['name']}-0"
+                lines += [f"{stem}-{i}.{self.name} slots={slots}\n" for i in range(count)]
+        plan.hostfile = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": f"{self.name}-mpi-hostfile"},
+            "data": {"hostfile": "".join(lines)},
+        }
+
+    def _slots(self) -> int:
+        """Return processes a node: as asked, else a GPU each."""
+        assert self.mpi is not None, "asked before"  # noqa: S101
+        given = self.trainer.get("numProcPerNode") or self.mpi.get("numProcPerNode") or 1
+        if self.trainer.get("numProcPerNode") is None and given == 1:
+            return max((_gpus(container) for _, container in self.nodes()), default=1) or 1
+        return int(given)
+
+
+def _step(rjob: Json) -> str:
+    labels = (rjob["template"].get("metadata") or {}).get("labels") or {}
+    return str(labels.get(STEP, ""))
+
+
+def _pod(rjob: Json) -> Json:
+    found: Json = rjob["template"]["spec"]["template"].setdefault("spec", {})
+    return found
+
+
+def _put(variables: list[Json], more: list[Json]) -> None:
+    """Add variables, or replace those of the same name where they stand."""
+    places: dict[str, int] = {}
+    for at, old in enumerate(variables):
+        places.setdefault(old["name"], at)
+    for one in more:
+        at = places.setdefault(one["name"], len(variables))
+        variables[at : at + 1] = [one]
+
+
+def _put_variables(container: Json, values: dict[str, Any]) -> None:
+    _put(
+        container.setdefault("env", []),
+        [
+            {"name": name, "value": value}
+            if isinstance(value, str)
+            else {"name": name, "valueFrom": value}
+            for name, value in values.items()
+        ],
+    )
+
+
+def _mount(pod: Json, container: Json, volume: Json, path: str) -> None:
+    volumes = pod.setdefault("volumes", [])
+    if volume not in volumes:
+        volumes.append(volume)
+    mount = {"name": volume["name"], "mountPath": path}
+    mounts = container.setdefault("volumeMounts", [])
+    if mount not in mounts:
+        mounts.append(mount)
+
+
+def _keys_volume(secret: str) -> Json:
+    items = [
+        {"key": "ssh-privatekey", "path": "id_rsa", "mode": 0o640},
+        {"key": "ssh-publickey", "path": "id_rsa.pub", "mode": 0o644},
+        {"key": "ssh-publickey", "path": "authorized_keys", "mode": 0o644},
+    ]
+    source = {"secretName": secret, "defaultMode": 0o400, "items": items}
+    return {"name": "mpi-ssh-auth", "secret": source}
+
+
+def _hosts_volume(name: str) -> Json:
+    items = [{"key": "hostfile", "path": "hostfile", "mode": 0o444}]
+    return {"name": "mpi-hostfile", "configMap": {"name": f"{name}-mpi-hostfile", "items": items}}
+
+
+def _gpus(container: Json) -> int:
+    limits = (container.get("resources") or {}).get("limits") or {}
+    requests = (container.get("resources") or {}).get("requests") or {}
+    named = (limits.get(one) or requests.get(one) for one in _GPUS)
+    return int(next((one for one in named if one), 0))
+
+
+def _cpus(container: Json) -> int:
+    """Return whole cores: requested, else the limit."""
+    resources = container.get("resources") or {}
+    text = str((resources.get("requests") or {}).get("cpu") or "")
+    text = text or str((resources.get("limits") or {}).get("cpu") or "0")
+    try:
+        if text.endswith("m"):
+            return math.ceil(Decimal(text[:-1]) / 1000)
+        return math.ceil(Decimal(text))
+    except InvalidOperation:
+        return 0  # the API server refuses it in a moment, and says why

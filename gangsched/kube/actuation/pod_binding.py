@@ -1,0 +1,331 @@
+"""Orders that touch pods: bind, ungate, evict. Each is pursued until the world answered for sure.
+
+`Binding` is what a way of binding has to offer. `Direct` is the simple one: nobody else judges
+the pods, so a member is at the barrier as soon as it is ungated.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from gangsched.api import names
+from gangsched.api.timestamps import micro_stamp, stamp
+from gangsched.core import facts as f
+from gangsched.core import orders as o
+from gangsched.core.model.ids import GangId, PodName, PodUid
+from gangsched.kube.actuation.job_counters import uncount
+from gangsched.kube.client.client import JSON_PATCH, STRATEGIC, KubeClient
+from gangsched.kube.client.errors import (
+    Conflict,
+    Forbidden,
+    Invalid,
+    KubeError,
+    NoRight,
+    NotFound,
+    Throttled,
+    Unavailable,
+)
+from gangsched.kube.decoding.pods import decode_pod
+from gangsched.kube.decoding.schemas import Pod
+from gangsched.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+Observe = Callable[[f.Fact], None]
+
+_RETRY_S = 0.5
+_RIGHTS_S = 10.0
+"""How long an API server that starts may need to read who may do what."""
+
+
+class Binding(Protocol):
+    """One way from a reservation to bound pods. Answers come back as facts."""
+
+    beyond_is_judged: bool
+    """True when somebody checks what the planner does not model."""
+
+    def prepare(self, order: o.Prepare) -> None:
+        """Bring the pod to the barrier."""
+
+    def bind(self, order: o.Bind) -> None:
+        """Bind the pod."""
+
+    def refuse(self, order: o.Refuse) -> None:
+        """Send the pod back from the barrier."""
+
+    def asleep(self, uid: PodUid) -> None:
+        """Remember that whoever judges pods put this one aside, by our word."""
+
+    def forget(self, uid: PodUid) -> None:
+        """Drop what is remembered of a pod that is gone."""
+
+
+class Pods:
+    """Calls about single pods, bounded in number and never given up half-way."""
+
+    def __init__(
+        self, client: KubeClient, observe: Observe, metrics: Metrics, in_flight: int
+    ) -> None:
+        self._client = client
+        self._observe = observe
+        self._metrics = metrics
+        self._in_flight = in_flight
+        self._slots = asyncio.Semaphore(in_flight)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._patient: set[asyncio.Task[None]] = set()
+        self.broken: asyncio.Queue[BaseException] = asyncio.Queue()
+        """What nobody expected: the process must begin anew, and look what became of its orders."""
+
+    @property
+    def waiting(self) -> int:
+        """Return how many calls wait for others to be answered."""
+        return max(len(self._tasks) - self._in_flight, 0)
+
+    def start(self, work: Awaitable[None], *, waits: bool = False) -> asyncio.Task[None]:
+        """Run work in the background, and keep it alive until it ends.
+
+        What mostly `waits` for others does not count as a call.
+        """
+        task = asyncio.ensure_future(self._guarded(work))
+        (self._patient if waits else self._tasks).add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._patient.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.broken.put_nowait(error)
+
+    async def _guarded(self, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except KubeError:
+            log.exception("an order failed for good")
+
+    async def bind(self, order: o.Bind) -> bool:
+        """Bind a pod; tell the outcome as a fact and return whether it is bound."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {
+                "name": _name(order.name),
+                "uid": order.uid,
+                # The API server copies a binding's annotations to the pod: no write of its own.
+                "annotations": _notes(order),
+            },
+            "target": {"kind": "Node", "name": order.node},
+        }
+        patient_until_s = time.monotonic() + _RIGHTS_S
+        while True:
+            started_s = time.monotonic()
+            try:
+                async with self._slots:
+                    await self._client.request(
+                        "POST", f"{_path(order.name)}/binding", body=body, tries=1
+                    )
+            except (Unavailable, Throttled):
+                await asyncio.sleep(_RETRY_S)  # it may have been bound: only an answer settles
+                continue
+            except Conflict as error:
+                return await self._resolve(order, str(error))
+            except KubeError as error:
+                if isinstance(error, NoRight) and started_s < patient_until_s:
+                    await asyncio.sleep(_RETRY_S)
+                    continue
+                self._metrics.binds.labels("refused").inc()
+                self._observe(f.BindFailed(order.uid, order.node, str(error)))
+                return False
+            self._metrics.bind_seconds.observe(time.monotonic() - started_s)
+            self._metrics.binds.labels("bound").inc()
+            self._observe(f.Bound(order.uid, order.node))
+            return True
+
+    async def _resolve(self, order: o.Bind, message: str) -> bool:
+        """A conflict means bound already (perhaps by our own lost call), or being deleted."""
+        pod = await self._look(order.name, order.uid)
+        if pod is not None and pod.spec.node_name == order.node:
+            self._metrics.binds.labels("bound").inc()
+            self._observe(f.Bound(order.uid, order.node))
+            return True
+        self._metrics.binds.labels("refused").inc()
+        self._observe(f.BindFailed(order.uid, order.node, message))
+        return False
+
+    async def _look(self, name: PodName, uid: PodUid) -> Pod | None:
+        """Return a pod as the API server has it now, or None when it is gone."""
+        while True:
+            try:
+                pod = decode_pod(await self._client.get(_path(name)))
+            except NotFound:
+                return None
+            except (Unavailable, Throttled):
+                await asyncio.sleep(_RETRY_S)
+                continue
+            return pod if pod.metadata.uid == uid else None
+
+    async def ungate(self, order: o.Prepare) -> bool:
+        """Remove our gate, the only one left; return False when the pod is gone."""
+        where = "/spec/schedulingGates/0"
+        patch = [
+            {"op": "test", "path": "/metadata/uid", "value": order.uid},
+            {"op": "test", "path": f"{where}/name", "value": names.GATE},
+            {"op": "remove", "path": where},
+        ]
+        while True:
+            try:
+                await self._client.patch(_path(order.name), patch, JSON_PATCH)
+            except Invalid:
+                pod = await self._look(order.name, order.uid)
+                if pod is not None and any(g.name == names.GATE for g in pod.spec.scheduling_gates):
+                    raise
+                return pod is not None  # somebody removed it, or a call of ours that seemed lost
+            except NotFound:
+                return False
+            except (Conflict, Unavailable, Throttled):
+                await asyncio.sleep(_RETRY_S)
+                continue
+            return True
+
+    async def wake(self, order: o.Prepare) -> None:
+        """Change the pod, which makes kube-scheduler look at it again.
+
+        The moment is written: the same words twice would change nothing (chaos seed 189).
+        """
+        while True:
+            woken = {names.WOKEN_ANNOTATION: micro_stamp()}
+            body = {"metadata": {"uid": order.uid, "annotations": woken}}
+            try:
+                await self._client.patch(_path(order.name), body)
+            except (NotFound, Conflict):
+                return
+            except (Unavailable, Throttled):
+                await asyncio.sleep(_RETRY_S)
+                continue
+            return
+
+    async def evict(self, order: o.Evict) -> None:
+        """Delete a pod of a broken gang, this very pod and no successor.
+
+        Its Job, where it has one, takes it for neither done nor failed.
+        """
+        body = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": order.uid},
+        }
+        self._metrics.evictions.inc()
+        if order.preempted:
+            await self._mark(order)
+        while True:
+            try:
+                await uncount(self._client, _path(order.name), order.uid)
+                await self._client.delete(_path(order.name), body)
+            except (NotFound, Conflict):
+                return
+            except (Unavailable, Throttled):
+                await asyncio.sleep(_RETRY_S)
+                continue
+            except Forbidden as error:  # its gang stays stopped, and its room taken, until it goes
+                log.warning("pod %s: %s", order.name, error)
+                await asyncio.sleep(_RIGHTS_S)
+                continue
+            return
+
+    async def _mark(self, order: o.Evict) -> None:
+        """Say on the pod why it goes, as kube-scheduler does; whoever restarts it can tell."""
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "PreemptionByScheduler",
+            "message": order.reason,
+            "lastTransitionTime": stamp(),
+        }
+        body = {"metadata": {"uid": order.uid}, "status": {"conditions": [condition]}}
+        try:
+            await self._client.patch(f"{_path(order.name)}/status", body, STRATEGIC)
+        except KubeError as error:
+            log.warning("condition of %s: %s", order.name, error)
+
+
+class Judge(Protocol):
+    """Whoever has to see to something before a gang passes the barrier."""
+
+    def hold(self, order: o.Prepare) -> bool:
+        """Take a member over, to be told of later; False where there is nothing to see to."""
+
+    def look(self, gang: GangId) -> None:
+        """Take note that members of a gang came to the barrier."""
+
+    def let_go(self, uid: PodUid) -> None:
+        """Take note that a member was sent back, or is gone."""
+
+    def refused(self, uid: PodUid) -> None:
+        """Take note that a member could not be bound."""
+
+
+class Direct:
+    """Bindings posted by us, at once for every member of a gang."""
+
+    beyond_is_judged = False
+
+    def __init__(self, pods: Pods, observe: Observe, judge: Judge | None = None) -> None:
+        self._pods = pods
+        self._observe = observe
+        self._judge = judge
+
+    def prepare(self, order: o.Prepare) -> None:
+        """Ungate the pod if needed; its volumes may have to be bound first."""
+        if order.gated:
+            self._pods.start(self._ungate(order))
+        else:
+            self._came(order)
+
+    async def _ungate(self, order: o.Prepare) -> None:
+        if await self._pods.ungate(order):
+            self._came(order)
+
+    def _came(self, order: o.Prepare) -> None:
+        if self._judge is None or not self._judge.hold(order):
+            self._observe(f.Prepared(order.uid, order.node))
+        if self._judge is not None:
+            self._judge.look(order.gang)
+
+    def bind(self, order: o.Bind) -> None:
+        """Post the binding."""
+        self._pods.start(self._bind(order))
+
+    async def _bind(self, order: o.Bind) -> None:
+        if not await self._pods.bind(order) and self._judge is not None:
+            self._judge.refused(order.uid)
+
+    def refuse(self, order: o.Refuse) -> None:
+        """Nobody waits for an answer here, but what was seen to meanwhile."""
+        self.forget(order.uid)
+
+    def asleep(self, uid: PodUid) -> None:
+        """Nobody puts pods aside here."""
+
+    def forget(self, uid: PodUid) -> None:
+        """Drop what is seen to for a pod that is gone."""
+        if self._judge is not None:
+            self._judge.let_go(uid)
+
+
+def _path(name: PodName) -> str:
+    namespace, pod = name.split("/", 1)
+    return f"/api/v1/namespaces/{namespace}/pods/{pod}"
+
+
+def _notes(order: o.Bind) -> dict[str, str]:
+    notes = {names.DEVICES_ANNOTATION: ",".join(map(str, order.devices))} if order.devices else {}
+    if order.minimum:
+        notes[names.MINIMUM_ANNOTATION] = str(order.minimum)
+    return notes
+
+
+def _name(name: PodName) -> str:
+    return name.split("/", 1)[1]

@@ -1,0 +1,1 @@
+"""Work that may fail without stopping scheduling, and deadlines for it."""

@@ -1,0 +1,99 @@
+"""Thinking about refused gangs on the live cluster: remedies, and moving others where allowed."""
+
+from dataclasses import dataclass, replace
+
+from gangsched.config import SchedulerConfig
+from gangsched.core.engine.engine import Engine
+from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.ids import GangId
+from gangsched.core.model.placement import Eviction
+from gangsched.core.model.refusal import Reason, Refusal
+from gangsched.core.placement.advice import advise
+from gangsched.core.planning.cycle import Refused
+from gangsched.core.planning.planner import Plan, Planned, starts
+from gangsched.core.policy import Policies
+from gangsched.core.preemption.defragmentation import Budget, Defragmentation, Mover, moving
+from gangsched.core.progress import Progress
+from gangsched.core.snapshot import Asked, Snapshot
+from gangsched.kube.background import disruption_budgets
+from gangsched.kube.client.client import KubeClient
+
+
+@dataclass(frozen=True, slots=True)
+class Advisor:
+    """Finds what would help a refused gang; with a `budget`, also whom to move."""
+
+    policies: Policies
+    now_s: float
+    budget: Budget | None
+    protected: frozenset[GangId] = frozenset()
+
+    def advise(
+        self, waiting: Waiting, refusal: Refusal, snapshot: Snapshot
+    ) -> tuple[Refusal, Defragmentation | None]:
+        """Return the refusal with its remedies, and the moves that make room, where some do."""
+        advised = advise(waiting, snapshot, refusal, self._starts)
+        if self.budget is None or refusal.reason not in (Reason.NO_ROOM, Reason.TOPOLOGY):
+            return advised, None
+        mover = Mover(
+            snapshot,
+            self.policies.placer,
+            self.now_s,
+            self.budget,
+            self.protected,
+            self._starts,
+        )
+        moves = mover.make_room(waiting)
+        if moves is None or moves.placement is None:
+            return advised, None
+        return replace(advised, remedies=(*advised.remedies, moving(moves))), moves
+
+    def _starts(self, waiting: Waiting, snapshot: Snapshot, at_s: float | None) -> bool:
+        return starts(waiting, snapshot, self.policies, self.now_s if at_s is None else at_s)
+
+
+def budget_of(config: SchedulerConfig) -> Budget | None:
+    """Return what moving others may cost; None where it is not thought of."""
+    if config.defragment == "off":
+        return None
+    return Budget(config.defragment_gpu_s, config.defragment_gangs)
+
+
+class Counsel:
+    """Looks at the cluster, then advises gang after gang on that view."""
+
+    def __init__(self, client: KubeClient, config: SchedulerConfig, policies: Policies) -> None:
+        self._client = client
+        self._mode = config.defragment
+        self._budget = budget_of(config)
+        self._policies = policies
+        self._snapshot: Snapshot | None = None
+        self._protected: frozenset[GangId] = frozenset()
+        self._now_s = 0.0
+        self._looks = 0
+
+    async def look(self, engine: Engine, now_s: float) -> None:
+        """Take a view to advise on."""
+        if self._mode != "off":
+            self._protected = await disruption_budgets.protected(self._client, engine, self._looks)
+            self._looks += 1
+        self._snapshot = engine.snapshot(now_s, who=Asked.ALL)
+        self._now_s = now_s
+
+    def on(self, waiting: Waiting) -> Snapshot:
+        """Return the view, to think about one gang on."""
+        assert self._snapshot is not None, "look comes first"  # noqa: S101
+        progress = Progress(waiting.gang.id)
+        return replace(self._snapshot, progress=progress)
+
+    def advise(self, waiting: Waiting, refusal: Refusal, snapshot: Snapshot) -> Plan:
+        """Return the refusal with remedies, or the placement that moving others makes room for."""
+        advisor = Advisor(self._policies, self._now_s, self._budget, self._protected)
+        advised, moves = advisor.advise(waiting, refusal, snapshot)
+        if self._mode == "apply" and moves is not None and moves.placement is not None:
+            placement = replace(
+                moves.placement,
+                evicts=tuple(Eviction(move.gang, (), "Moved") for move in moves.moves),
+            )
+            return Plan((Planned(waiting.gang.id, waiting.version, placement),), advice=True)
+        return Plan((), (Refused(waiting, advised),), advice=True)

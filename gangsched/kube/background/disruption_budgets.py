@@ -1,0 +1,181 @@
+"""Which gangs PodDisruptionBudgets protect from being moved, or stopped before others are."""
+
+import asyncio
+from urllib.parse import quote
+
+import msgspec
+
+from gangsched.core.bounds import BUDGETS, NAMESPACES_READ, PODS_READ
+from gangsched.core.engine.engine import Engine
+from gangsched.core.model.ids import GangId, PodUid
+from gangsched.kube.client.client import KubeClient
+from gangsched.kube.client.errors import KubeError
+
+_PAGE = 1_000
+
+
+class _Metadata(msgspec.Struct):
+    uid: str = ""
+    labels: dict[str, str] = {}
+
+
+class _ListMetadata(msgspec.Struct):
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _Pod(msgspec.Struct):
+    metadata: _Metadata
+
+
+class _Expression(msgspec.Struct):
+    key: str
+    operator: str
+    values: list[str] = []
+
+
+class _Selector(msgspec.Struct, rename="camel"):
+    match_labels: dict[str, str] = {}
+    match_expressions: list[_Expression] = []
+
+
+class _Spec(msgspec.Struct):
+    selector: _Selector | None = None
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    disruptions_allowed: int = 0
+
+
+class _Budget(msgspec.Struct):
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+class _Budgets(msgspec.Struct):
+    items: list[_Budget]
+    metadata: _ListMetadata = msgspec.field(default_factory=_ListMetadata)
+
+
+class _Pods(msgspec.Struct):
+    items: list[_Pod]
+    metadata: _ListMetadata = msgspec.field(default_factory=_ListMetadata)
+
+
+_budgets = msgspec.json.Decoder(_Budgets)
+_pods = msgspec.json.Decoder(_Pods)
+
+
+class _TooManyError(Exception):
+    """A namespace has more than is read."""
+
+
+async def protected(client: KubeClient, engine: Engine, turn: int = 0) -> frozenset[GangId]:
+    """Return of the movable gangs those of which a budget spares fewer pods than they have.
+
+    Where budgets cannot be read, or are too many, all gangs of a namespace count as protected. Of
+    very many namespaces some are read, others at the next `turn`.
+    """
+    movable = frozenset(one.gang.id for one in engine.running() if one.movable)
+    return await _protected_of(movable, client, engine, turn, unread=movable)
+
+
+async def stoppable_protected(
+    client: KubeClient, engine: Engine, turn: int = 0
+) -> frozenset[GangId]:
+    """Return of the gangs that queues may stop those of which a budget spares fewer pods.
+
+    Where budgets cannot be read, or are too many, a gang counts for what it did before: whoever
+    writes too many gains nothing.
+    """
+    stoppable = frozenset(one.gang.id for one in engine.running() if one.gang.preemptible)
+    return await _protected_of(stoppable, client, engine, turn, unread=engine.protected)
+
+
+async def _protected_of(
+    gangs: frozenset[GangId],
+    client: KubeClient,
+    engine: Engine,
+    turn: int,
+    unread: frozenset[GangId],
+) -> frozenset[GangId]:
+    """Return the protected ones of some gangs; of what cannot be read those that are `unread`."""
+    by_namespace: dict[str, set[GangId]] = {}
+    for gang in gangs:
+        by_namespace.setdefault(gang.partition("/")[0], set()).add(gang)
+    names = sorted(by_namespace)
+    first = turn * NAMESPACES_READ.most % max(len(names), 1)
+    found: set[GangId] = set()
+    for at, namespace in enumerate((*names[first:], *names[:first])):
+        here = by_namespace[namespace]
+        if at >= NAMESPACES_READ.most:
+            found |= here & unread
+            continue
+        try:
+            found |= here & await _protected_in(namespace, client, engine)
+        except (KubeError, msgspec.DecodeError, _TooManyError):
+            found |= here & unread
+    return frozenset(found)
+
+
+async def _protected_in(namespace: str, client: KubeClient, engine: Engine) -> set[GangId]:
+    """Return the protected gangs of a namespace, by one list of its budgets and one of its pods."""
+    name = quote(namespace, safe="")
+    path = f"/apis/policy/v1/namespaces/{name}/poddisruptionbudgets"
+    budgets = _budgets.decode(await client.get(path, limit=str(BUDGETS.most)))
+    if budgets.metadata.continue_:
+        raise _TooManyError
+    if not budgets.items:
+        return set()
+    labels = [
+        (known.gang, pod.metadata.labels)
+        for pod in await _pods_of(name, client)
+        if (known := engine.pod(PodUid(pod.metadata.uid))) is not None
+        and known.gang is not None
+        and known.node is not None
+    ]
+    found: set[GangId] = set()
+    for budget in budgets.items:
+        counts: dict[GangId, int] = {}
+        for gang, has in labels:
+            if _selects(budget.spec.selector, has):
+                counts[gang] = counts.get(gang, 0) + 1
+        spared = budget.status.disruptions_allowed
+        found |= {gang for gang, count in counts.items() if count > spared}
+        await asyncio.sleep(0)  # others have to go on
+    return found
+
+
+async def _pods_of(namespace: str, client: KubeClient) -> list[_Pod]:
+    found: list[_Pod] = []
+    more: dict[str, str] = {}
+    while True:
+        path = f"/api/v1/namespaces/{namespace}/pods"
+        page = _pods.decode(await client.get(path, limit=str(_PAGE), **more))
+        found += page.items
+        if not page.metadata.continue_:
+            return found
+        if len(found) >= PODS_READ.most:
+            raise _TooManyError
+        more = {"continue": page.metadata.continue_}
+
+
+def _selects(selector: _Selector | None, labels: dict[str, str]) -> bool:
+    """Tell whether a LabelSelector selects what has these labels; none at all selects nothing."""
+    if selector is None:
+        return False
+    if any(labels.get(key) != value for key, value in selector.match_labels.items()):
+        return False
+    return all(_holds(one, labels) for one in selector.match_expressions)
+
+
+def _holds(one: _Expression, labels: dict[str, str]) -> bool:
+    match one.operator:
+        case "In":
+            return labels.get(one.key) in one.values
+        case "NotIn":
+            return labels.get(one.key) not in one.values
+        case "Exists":
+            return one.key in labels
+        case "DoesNotExist":
+            return one.key not in labels
+    return True  # what we do not know may select it

@@ -1,0 +1,128 @@
+"""Keeping what one object does from the others: deadlines for thinking, and objects set aside."""
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.ids import GangId
+from gangsched.core.snapshot import Asked, Snapshot
+from gangsched.kube.background.deadlines import Deadline, Found, LateError, LostThreadError
+from gangsched.kube.client.errors import EngineError
+from gangsched.kube.stored.quarantine import LOST_S, SLOW_S
+
+if TYPE_CHECKING:
+    from gangsched.kube.informers.base import Receiver
+    from gangsched.kube.service import Scheduler
+
+log = logging.getLogger(__name__)
+
+
+class Thinking:
+    """Takes snapshots, and has work done on them in time."""
+
+    def __init__(self, scheduler: "Scheduler") -> None:
+        self._scheduler = scheduler
+
+    def view(self, who: Asked = Asked.DUE, starts: int | None = None) -> Snapshot:
+        """Return a snapshot without the gangs that are set aside."""
+        self.sort_out()
+        scheduler = self._scheduler
+        return scheduler.engine.snapshot(scheduler.now_s(), who=who, starts=starts)
+
+    def sort_out(self) -> None:
+        """Tell the engine which of the waiting gangs are set aside."""
+        scheduler = self._scheduler
+        for failed in scheduler.quarantine.caught(scheduler.engine, scheduler.now_s()):
+            scheduler.observe(failed)
+
+    async def think(
+        self, deadline: Deadline, work: Callable[[], Found], snapshot: Snapshot
+    ) -> Found:
+        """Return what comes of work on a snapshot, in its time.
+
+        Raises:
+            LateError: it took too long.
+            LostThreadError: it cannot be stopped either; the gang it is at is set aside.
+
+        """
+        late = self._scheduler.metrics.late.labels(deadline.what)
+        suspects: list[str] = []
+
+        def slow(gang_id: GangId | None) -> None:
+            waiting = _asked(gang_id, snapshot)
+            if waiting is not None:
+                suspects.append(self._scheduler.quarantine.suspect(waiting))
+                self._save()
+
+        try:
+            return await deadline.run(work, snapshot.progress, slow)
+        except LateError as error:
+            log.error("%s; it was stopped", error)  # noqa: TRY400 -- where it was says nothing
+            late.inc()
+            raise
+        except LostThreadError as error:
+            late.inc()
+            self._set_aside(error.gang, snapshot, error.problem, LOST_S)
+            raise
+        finally:
+            for mark in suspects:
+                self._scheduler.quarantine.clear(mark)
+            if suspects:
+                self._save()
+
+    def _save(self) -> None:
+        scheduler = self._scheduler
+        if not scheduler.look_only:
+            scheduler.pods.start(scheduler.quarantine.save())
+
+    def too_slow(self, error: LateError, snapshot: Snapshot) -> None:
+        """Set aside the gang that planning took too long for."""
+        self._set_aside(error.gang, snapshot, error.problem, SLOW_S)
+        self._save()
+
+    def _set_aside(
+        self, gang_id: GangId | None, snapshot: Snapshot, problem: str, for_s: float
+    ) -> None:
+        """Set aside what a gang asks for, as a snapshot shows it."""
+        waiting = _asked(gang_id, snapshot)
+        if waiting is not None:
+            scheduler = self._scheduler
+            scheduler.quarantine.add_gang(waiting, problem, for_s, scheduler.now_s())
+
+
+def _asked(gang_id: GangId | None, snapshot: Snapshot) -> Waiting | None:
+    """Return a gang as a snapshot shows it, None where it does not wait there."""
+    alike = (one for line in snapshot.lines for one in line.gangs)
+    return next((one for one in (*snapshot.waiting, *alike) if one.gang.id == gang_id), None)
+
+
+class Guarded:
+    """Stands before a receiver of objects: those that are set aside are malformed to it."""
+
+    def __init__(self, receiver: "Receiver", scheduler: "Scheduler") -> None:
+        self._receiver = receiver
+        self._scheduler = scheduler
+
+    def seen(self, raw: bytes) -> None:
+        """Take an object as the API wrote it.
+
+        Raises:
+            EngineError: the engine failed on it, and it is set aside when the next process begins.
+
+        """
+        scheduler, receiver = self._scheduler, self._receiver
+        aside = scheduler.quarantine.of_object(raw, scheduler.now_s())
+        if aside:
+            scheduler.metrics.malformed.labels(receiver.kind).inc()
+            receiver.malformed(raw, aside)
+            return
+        try:
+            receiver.seen(raw)
+        except EngineError as error:
+            scheduler.quarantine.add_object(receiver.kind, raw, error, scheduler.now_s())
+            raise
+
+    def gone(self, uid: str, raw: bytes | None) -> None:
+        """Take note that an object was deleted."""
+        self._receiver.gone(uid, raw)

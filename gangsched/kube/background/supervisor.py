@@ -1,0 +1,208 @@
+"""Work beside scheduling: advice, predictions, statuses. Whatever is wrong with it, gangs start."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gangsched.config import SchedulerConfig
+from gangsched.core import facts as f
+from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.ids import GangId
+from gangsched.core.model.refusal import Refusal, plural
+from gangsched.core.planning.forecast import Effort, Prediction, forecast, ranges, stretched
+from gangsched.core.snapshot import Asked
+from gangsched.kube.background.advisor import Counsel
+from gangsched.kube.background.deadlines import Deadline, LateError
+from gangsched.kube.background.disruption_budgets import stoppable_protected
+from gangsched.kube.client.client import KubeClient
+from gangsched.kube.client.errors import EngineError
+
+if TYPE_CHECKING:
+    from gangsched.kube.service import Scheduler
+
+log = logging.getLogger(__name__)
+
+Work = Callable[[], Awaitable[None]]
+
+_ADVISED_AT_ONCE = 8
+"""Refused gangs thought about in one go; each costs some tens of plans."""
+
+_AGAIN_S = 5.0
+_BUDGETS_S = 10.0
+_BUDGETS_NAMED = 10
+_LOOK_S = 0.1
+_KNOWN_S = 30.0
+"""The first plan and the first forecast may fail: whoever waits for them does not wait longer."""
+
+
+class Beside:
+    """What thinks about the gangs of one scheduler, and what tells of them."""
+
+    def __init__(self, scheduler: "Scheduler", client: KubeClient, config: SchedulerConfig) -> None:
+        self.predictions: dict[GangId, Prediction] = {}
+        self.first_told_s: dict[GangId, float] = {}
+        """When each waiting gang was first expected to start."""
+
+        self._scheduler = scheduler
+        self._client = client
+        self._config = config
+        self._predicting = Deadline("forecast", config.forecast_deadline_s, config.plan_deadline_s)
+        self._advising = Deadline("advice", config.advice_deadline_s, config.plan_deadline_s)
+        self._predicted = asyncio.Event()
+        self._too_hard: dict[GangId, int] = {}
+        """Versions of gangs that advice took too long for."""
+
+    def works(self) -> Mapping[str, Work]:
+        """Return what goes on while this process leads, by name."""
+        scheduler, engine = self._scheduler, self._scheduler.engine
+        interval_s = self._config.history_interval_s
+        topologies = scheduler.topology_status
+        return {
+            "advice": self._advise_on,
+            "disruption budgets": self._budgets_on,
+            "predictions": self._predict_on,
+            "history": partial(scheduler.history.run, engine.history, interval_s),
+            "what gangs have been through": partial(scheduler.past.run, engine),
+            "whether users are known": scheduler.users.run,
+            "the names that are served": partial(scheduler.served.run, scheduler.names),
+            "the status of queues": self._tell_queues_on,
+            "the status of topologies": partial(topologies.run, engine.cluster),
+        }
+
+    async def keep_up(self, name: str, work: Work) -> None:
+        """Do work that never ends, and begin it anew some time after it failed.
+
+        Raises:
+            EngineError: what is known of the cluster may be wrong from now on.
+
+        """
+        while True:
+            try:
+                await work()
+            except EngineError:
+                raise
+            except Exception:
+                log.exception("%s failed", name)
+                self._scheduler.metrics.failures.labels(name).inc()
+            await asyncio.sleep(_AGAIN_S)
+
+    async def _tell_queues_on(self) -> None:
+        """Tell who is next in queues once it is known: until then the last leader's words stand."""
+        scheduler = self._scheduler
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_KNOWN_S):
+                await self._predicted.wait()
+                while True:
+                    await asyncio.sleep(_LOOK_S)
+                    if not scheduler.engine.wants_plan():
+                        break
+        await scheduler.queue_status.run(scheduler.engine, lambda: self.predictions)
+
+    async def _predict_on(self) -> None:
+        """Predict when waiting gangs start, again and again, within a bounded effort."""
+        scheduler = self._scheduler
+        effort = Effort(self._config.forecast_runs, self._config.forecast_cycles)
+        while True:
+            snapshot = scheduler.thinking.view(Asked.ALL)
+            took_s = 0.0
+            found: dict[GangId, Prediction] = {}
+            if snapshot.waiting:
+                started_s = time.monotonic()
+                now_s = scheduler.now_s()
+                work = partial(forecast, snapshot, scheduler.policies, now_s, effort)
+                with suppress(LateError):  # then nothing is predicted
+                    drawn = await scheduler.thinking.think(self._predicting, work, snapshot)
+                    found = self._stretched(drawn, now_s)
+                took_s = time.monotonic() - started_s
+                scheduler.metrics.forecast_seconds.observe(took_s)
+                scheduler.status.expect(found, scheduler.engine.reserved)
+            self._remember(found)
+            await asyncio.sleep(self._rest_s(self._config.forecast_interval_s, took_s))
+
+    def _stretched(
+        self, drawn: Mapping[GangId, Prediction], now_s: float
+    ) -> dict[GangId, Prediction]:
+        """Return what is to be told, and have it compared with when gangs do start.
+
+        A gang that started meanwhile gets no expected start: it would never be removed.
+        """
+        engine = self._scheduler.engine
+        drawn = {
+            gang: one
+            for gang, one in drawn.items()
+            if (now := engine.gangs.get(gang)) is not None and now.plannable()
+        }
+        starts = engine.history.starts
+        told = stretched(drawn, starts.punctuality(now_s), now_s)
+        starts.told(ranges(drawn), now_s, engine.gangs)
+        return told
+
+    def _remember(self, found: dict[GangId, Prediction]) -> None:
+        self.predictions = found
+        self._predicted.set()
+        known = self._scheduler.engine.gangs
+        self.first_told_s = {
+            gang: start_s for gang, start_s in self.first_told_s.items() if gang in known
+        }
+        for gang, one in found.items():
+            if one.start_s is not None and gang in known:
+                self.first_told_s.setdefault(gang, one.start_s)
+
+    async def _advise_on(self) -> None:
+        """Think about what would help refused gangs, apart from planning."""
+        scheduler = self._scheduler
+        counsel = Counsel(self._client, self._config, scheduler.policies)
+        took_s = 0.0
+        while True:
+            await asyncio.sleep(self._rest_s(self._config.advice_interval_s, took_s))
+            took_s, begun_s = 0.0, time.monotonic()
+            due = scheduler.engine.unadvised(_ADVISED_AT_ONCE, scheduler.now_s())
+            due = tuple(one for one in due if self._too_hard.get(one[0].gang.id) != one[0].version)
+            if not due:
+                continue
+            await counsel.look(scheduler.engine, scheduler.now_s())
+            for waiting, refusal in due:
+                if not await self._advise(counsel, waiting, refusal):
+                    break  # what it looked at may not be whole any more
+            took_s = time.monotonic() - begun_s
+
+    async def _advise(self, counsel: Counsel, waiting: Waiting, refusal: Refusal) -> bool:
+        """Think about one gang; return whether that ended in time."""
+        scheduler = self._scheduler
+        started_s = time.monotonic()
+        snapshot = counsel.on(waiting)
+        work = partial(counsel.advise, waiting, refusal, snapshot)
+        try:
+            plan = await scheduler.thinking.think(self._advising, work, snapshot)
+        except LateError:
+            known = scheduler.engine.gangs
+            self._too_hard = {g: at for g, at in self._too_hard.items() if g in known}
+            self._too_hard[waiting.gang.id] = waiting.version
+            return False
+        scheduler.metrics.advice_seconds.observe(time.monotonic() - started_s)
+        scheduler.accept(plan)
+        return True
+
+    async def _budgets_on(self) -> None:
+        """Read again and again whom disruption budgets protect."""
+        scheduler, turn = self._scheduler, 0
+        while True:
+            begun_s = time.monotonic()
+            found = await stoppable_protected(self._client, scheduler.engine, turn)
+            if found != scheduler.engine.protected:
+                scheduler.observe(f.BudgetsSeen(tuple(sorted(found))))
+                some = ", ".join(sorted(found)[:_BUDGETS_NAMED]) or "nobody"
+                log.info("disruption budgets protect %s: %s", plural(len(found), "gang"), some)
+            turn += 1
+            await asyncio.sleep(self._rest_s(_BUDGETS_S, time.monotonic() - begun_s))
+
+    def _rest_s(self, least_s: float, took_s: float) -> float:
+        """Return how long to rest after work that may wait: it takes the interpreter from others.
+
+        With 500 gangs waiting on 1,000 nodes, forecasts one after another held up binding.
+        """
+        return max(least_s, took_s * (1 / self._config.courtesy_share - 1))

@@ -1,0 +1,122 @@
+"""Which cluster is meant, as whom, and in which namespace: what a kubeconfig says.
+
+Credentials come from the `kubernetes` package, so every kind of kubeconfig and the in-cluster
+account work.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from kubernetes import client as kubernetes_client
+from kubernetes import config as kubernetes_config
+
+from gangsched.core.model.text import shown
+from gangsched.kube.client.errors import KubeError
+
+_DEFAULT_FILE = "~/.kube/config"
+_OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_CONTEXTS_SHOWN = 8
+_SHAPELESS = (TypeError, AttributeError, KeyError)
+"""What the library raises for YAML that is no kubeconfig, beside its own error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A kubeconfig, by default where kubectl or a pod finds it, and one of its contexts."""
+
+    kubeconfig: Path | None = None
+    context: str | None = None
+
+    def credentials(self) -> kubernetes_client.Configuration:
+        """Return whom to call and as whom.
+
+        Raises:
+            KubeError: there is no kubeconfig, or it cannot be used.
+
+        """
+        settings = kubernetes_client.Configuration()
+        if self._in_cluster():
+            with _understood("the pod's account"):
+                kubernetes_config.load_incluster_config(client_configuration=settings)
+            return settings
+        file = self._file()
+        with _understood(file):
+            self._check_context(file)
+            kubernetes_config.load_kube_config(file, self.context, client_configuration=settings)
+        return settings
+
+    def namespace(self) -> str:
+        """Return the namespace that names are of where none is given, as kubectl has it.
+
+        Raises:
+            KubeError: there is no kubeconfig, or it cannot be used.
+
+        """
+        if self._in_cluster():
+            return _OWN_NAMESPACE.read_text().strip() if _OWN_NAMESPACE.exists() else "default"
+        file = self._file()
+        with _understood(file):
+            self._check_context(file)
+            contexts, current = kubernetes_config.list_kube_config_contexts(file)
+            chosen = next((one for one in contexts if one["name"] == self.context), current)
+            return str(chosen["context"].get("namespace") or "default")
+
+    def _check_context(self, file: str) -> None:
+        if self.context is None:
+            return
+        contexts, _ = kubernetes_config.list_kube_config_contexts(file)
+        names = [str(one["name"]) for one in contexts]
+        if self.context not in names:
+            listed = ", ".join(names[:_CONTEXTS_SHOWN])
+            more = f" and {len(names) - _CONTEXTS_SHOWN} more" * (len(names) > _CONTEXTS_SHOWN)
+            raise KubeError(
+                0, f"--context: {shown(self.context)} does not exist; there are: {listed}{more}"
+            )
+
+    def _file(self) -> str:
+        """Return the kubeconfig, or several of them with colons between, as kubectl does.
+
+        Raises:
+            KubeError: there is none.
+
+        """
+        if self.kubeconfig is not None:
+            if not self.kubeconfig.exists():
+                raise KubeError(0, f"no usable kubeconfig: {self.kubeconfig} does not exist")
+            return str(self.kubeconfig)
+        given = os.environ.get("KUBECONFIG") or ""
+        paths = given.split(os.pathsep) if given else [_DEFAULT_FILE]
+        if any(Path(path).expanduser().exists() for path in paths if path):
+            return given or _DEFAULT_FILE
+        missing = f"KUBECONFIG names {shown(given)}, which" if given else _DEFAULT_FILE
+        raise KubeError(
+            0, f"no usable kubeconfig: {missing} does not exist; give --kubeconfig or KUBECONFIG"
+        )
+
+    def _in_cluster(self) -> bool:
+        """Tell whether this is a pod that was given no kubeconfig."""
+        if self.kubeconfig is not None or self.context is not None:
+            return False
+        given = os.environ.get("KUBECONFIG") or Path(_DEFAULT_FILE).expanduser().exists()
+        return bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and not given
+
+
+@contextlib.contextmanager
+def _understood(subject: str) -> Iterator[None]:
+    """Say in one line of ours what is wrong with a kubeconfig."""
+    try:
+        yield
+    except (
+        kubernetes_config.ConfigException,
+        yaml.YAMLError,
+        OSError,
+        UnicodeDecodeError,
+    ) as error:
+        said = " ".join(str(error).split())
+        raise KubeError(0, f"no usable kubeconfig: {subject}: {said}") from error
+    except _SHAPELESS as error:
+        raise KubeError(0, f"no usable kubeconfig: {subject} is none") from error

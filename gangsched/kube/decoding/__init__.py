@@ -1,0 +1,1 @@
+"""JSON of API objects to the values of the core."""

@@ -1,0 +1,1 @@
+"""What administrators declare: nodes, queues, topologies, priority classes."""

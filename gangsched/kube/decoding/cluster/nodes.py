@@ -1,0 +1,51 @@
+"""Nodes: their JSON to facts."""
+
+import msgspec
+
+from gangsched.core import facts as f
+from gangsched.core.bounds import RESOURCES_OF_NODE
+from gangsched.core.model.ids import NodeName
+from gangsched.core.model.nodes import Node
+from gangsched.core.model.pods import Taint
+from gangsched.core.model.text import whole
+from gangsched.kube.decoding.cluster import mig_labels
+from gangsched.kube.decoding.pod_limits import few
+from gangsched.kube.decoding.quantities import DecodeError, amounts
+from gangsched.kube.decoding.schemas import any_decoder, node_decoder
+
+
+def node_fact(raw: bytes) -> f.NodeSeen:
+    """Turn a node into its fact.
+
+    Raises:
+        DecodeError: it is not understood.
+
+    """
+    try:
+        node = node_decoder.decode(raw)
+        allocatable = amounts(node.status.allocatable)
+        few(len(allocatable), RESOURCES_OF_NODE)
+    except msgspec.DecodeError as error:
+        raise DecodeError(f"node: {error}") from error
+    except DecodeError as error:
+        raise DecodeError(f"node {node.metadata.name}: status.allocatable: {error}") from error
+    labels = node.metadata.labels
+    memory = labels.get("nvidia.com/gpu.memory", "")
+    return f.NodeSeen(
+        Node(
+            name=NodeName(node.metadata.name),
+            allocatable=tuple(sorted(allocatable.items())),
+            labels=labels,
+            taints=tuple(Taint(t.key, t.value, t.effect) for t in node.spec.taints),
+            unschedulable=node.spec.unschedulable,
+            gpu_model=labels.get("nvidia.com/gpu.product", ""),
+            gpu_memory_mib=whole(memory) or 0,
+            layouts=mig_labels.layouts(labels, node.metadata.annotations, allocatable),
+            mig_failed=mig_labels.failed(labels),
+        )
+    )
+
+
+def node_name(raw: bytes) -> NodeName:
+    """Return the name of a node whatever else is wrong with it."""
+    return NodeName(any_decoder.decode(raw).metadata.name)

@@ -1,0 +1,188 @@
+"""Queues and Reservations: their JSON to the core's words."""
+
+from typing import TypeVar
+
+import msgspec
+from pydantic import BaseModel, ValidationError
+
+from gangsched.api.queue import QueueSpec, QueueStatus, QuotaSpec, ReservationSpec
+from gangsched.config import one_sentence
+from gangsched.core import facts as f
+from gangsched.core.model.ids import NodeName
+from gangsched.core.model.pods import GPU
+from gangsched.core.model.queues import (
+    Booking,
+    GpuBudget,
+    Preemption,
+    Queue,
+    Quota,
+    Reclaim,
+    Stop,
+    Within,
+)
+from gangsched.core.model.text import shown
+from gangsched.kube.decoding.quantities import DecodeError, UnknownClassError, quantity, seconds
+from gangsched.kube.decoding.schemas import GroupObject, group_decoder
+
+T = TypeVar("T", bound=BaseModel)
+
+Namespaces = dict[str, dict[str, str]]
+"""Labels of every namespace."""
+
+
+def queue(raw: bytes, priorities: dict[str, int], namespaces: Namespaces) -> Queue:
+    """Read a Queue.
+
+    Raises:
+        DecodeError: it is not understood.
+
+    """
+    group = _object(raw)
+    subject = f"Queue {group.metadata.name}"
+    spec = _spec(QueueSpec, group, subject)
+    allowed = set(spec.namespaces)
+    if spec.namespaceSelector is not None:
+        wanted = spec.namespaceSelector.matchLabels.items()
+        allowed |= {name for name, labels in namespaces.items() if wanted <= labels.items()}
+    return Queue(
+        name=group.metadata.name,
+        parent=spec.parent,
+        quotas=tuple(_quota(one, subject) for one in spec.quotas),
+        weight=spec.weight,
+        priority=spec.priority,
+        max_runtime_s=spec.maxRuntimeSeconds,
+        default_runtime_s=spec.defaultRuntimeSeconds,
+        default_priority=_class(spec.defaultPriorityClassName, "default", subject, priorities),
+        highest_priority=_class(spec.maxPriorityClassName, "max", subject, priorities),
+        namespaces=frozenset(allowed),
+        open_to_all=not spec.namespaces and spec.namespaceSelector is None,
+        user_limits=tuple(
+            (resource, amount(resource, value, f"{subject}: spec.userLimits[{resource}]"))
+            for resource, value in sorted(spec.userLimits.items())
+        ),
+        budgets=tuple(
+            GpuBudget(one.gpuHours * 3600, one.periodHours * 3600, one.perUser)
+            for one in spec.budgets
+        ),
+        order=spec.order,
+        strict=spec.strict,
+        preemption=Preemption(
+            Within(spec.preemption.withinQueue),
+            Reclaim(spec.preemption.reclaim),
+            spec.preemption.fairShare,
+            spec.preemption.delaySeconds,
+        ),
+        min_runtime_s=spec.minRuntimeSeconds,
+        stop=Stop(spec.stop),
+        exclusive=spec.exclusive,
+        firm_loans=spec.nonPreemptibleMayBorrow,
+    )
+
+
+def _class(name: str, which: str, subject: str, priorities: dict[str, int]) -> int | None:
+    """Return the value of the PriorityClass that a field names."""
+    if name and name not in priorities:
+        raise UnknownClassError(f"{subject}: spec.{which}PriorityClassName", name, priorities)
+    return priorities.get(name)
+
+
+def _quota(spec: QuotaSpec, subject: str) -> Quota:
+    where = f"{subject}: spec.quotas[{spec.resource}]"
+
+    def limit(field: str, value: int | str | None) -> int | None:
+        return None if value is None else amount(spec.resource, value, f"{where}.{field}")
+
+    return Quota(
+        spec.resource,
+        amount(spec.resource, spec.nominal, f"{where}.nominal"),
+        spec.gpuKind,
+        limit("borrowingLimit", spec.borrowingLimit),
+        limit("lendingLimit", spec.lendingLimit),
+    )
+
+
+def amount(resource: str, value: float | str, where: str) -> int:
+    """Return a quantity in the unit of quotas: GPUs in thousandths.
+
+    Raises:
+        DecodeError: it is no quantity, negative, or more than any cluster has.
+
+    """
+    counted = "cpu" if resource == GPU else resource
+    try:
+        found = quantity(counted, value)
+    except DecodeError as error:
+        said = str(error).removeprefix(f"{counted}: ")  # `where` names the resource
+        raise DecodeError(f"{where}: {said}") from error
+    if found >= 1 << 60:
+        raise DecodeError(f"{where}: {shown(value)} is more than any cluster has")
+    return found
+
+
+def reservation(raw: bytes) -> Booking:
+    """Read a Reservation.
+
+    Raises:
+        DecodeError: it is not understood.
+
+    """
+    group = _object(raw)
+    subject = f"Reservation {group.metadata.name}"
+    spec = _spec(ReservationSpec, group, subject)
+    start_s = _time(spec.start, f"{subject}: spec.start")
+    return Booking(
+        name=group.metadata.name,
+        start_s=start_s,
+        end_s=start_s + spec.durationSeconds,
+        nodes=tuple(NodeName(name) for name in spec.nodes),
+        count=spec.count or 0,
+        selector=tuple(sorted(spec.nodeSelector.items())),
+        queues=frozenset(spec.queues),
+        namespaces=frozenset(spec.namespaces),
+        every_s=spec.everySeconds,
+        until_s=_time(spec.until, f"{subject}: spec.until") if spec.until else None,
+        evicts=spec.evict,
+    )
+
+
+def _time(text: str, where: str) -> float:
+    try:
+        return seconds(text)
+    except ValueError as error:
+        raise DecodeError(f"{where}: {shown(text)} is no RFC 3339 time") from error
+
+
+def gpu_time(raw: bytes) -> list[f.GpuTimeSeen]:
+    """Return what an earlier process wrote down of a queue's GPU time."""
+    group = _object(raw)
+    try:
+        status = QueueStatus.model_validate(group.status)
+    except ValidationError:
+        return []  # ours alone: a foreign scribble is overwritten by the next write
+    at_s = seconds(status.asOf or "")
+    found: dict[str, list[tuple[float, int, float]]] = {}
+    decayed: dict[str, float] = {}
+    for one in status.spent:
+        decayed[one.user] = max(decayed.get(one.user, 0.0), one.decayedGpuSeconds)
+        if one.periodSeconds:
+            spent = (one.periodSeconds, one.period, one.gpuSeconds)
+            found.setdefault(one.user, []).append(spent)
+    name = group.metadata.name
+    return [
+        f.GpuTimeSeen(name, user, at_s, amount, tuple(found.get(user, ())))
+        for user, amount in decayed.items()
+    ]
+
+
+def _object(raw: bytes) -> GroupObject:
+    try:
+        return group_decoder.decode(raw)
+    except msgspec.DecodeError as error:
+        raise DecodeError(f"object: {error}") from error
+
+
+def _spec(model: type[T], group: GroupObject, subject: str) -> T:
+    try:
+        return model.model_validate(group.spec)
+    except ValidationError as error:
+        raise DecodeError(one_sentence(error, f"{subject}: spec")) from error

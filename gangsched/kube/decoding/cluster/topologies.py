@@ -1,0 +1,47 @@
+"""Topologies and priority classes: their JSON to the values of the core."""
+
+import msgspec
+from pydantic import ValidationError
+
+from gangsched.api import keys
+from gangsched.api.topology import TopologySpec
+from gangsched.config import one_sentence
+from gangsched.core.model.topology import Topology
+from gangsched.kube.decoding.metadata import decode_group
+from gangsched.kube.decoding.quantities import DecodeError
+from gangsched.kube.decoding.schemas import any_decoder, priority_class_decoder
+
+
+def misspelt(raw: bytes) -> str:
+    """Return a sentence about an object's labels and annotations that mean nothing."""
+    metadata = any_decoder.decode(raw).metadata
+    return keys.unknown(metadata.labels, metadata.annotations)
+
+
+def topology(raw: bytes) -> Topology:
+    """Read a Topology.
+
+    Raises:
+        DecodeError: it is not understood.
+
+    """
+    group = decode_group(raw)
+    try:
+        spec = TopologySpec.model_validate(group.spec)
+    except ValidationError as error:
+        raise DecodeError(one_sentence(error, f"Topology {group.metadata.name}: spec")) from error
+    return spec.topology(group.metadata.name)
+
+
+def priority_class(raw: bytes) -> tuple[str, int, bool]:
+    """Return a PriorityClass's name and value, and whether it is that of pods which name none.
+
+    Raises:
+        DecodeError: it is not understood.
+
+    """
+    try:
+        decoded = priority_class_decoder.decode(raw)
+    except msgspec.DecodeError as error:
+        raise DecodeError(f"PriorityClass: {error}") from error
+    return decoded.metadata.name, decoded.value, decoded.global_default

@@ -1,0 +1,1 @@
+"""Groups and workloads of other schedulers and operators, read as gangs."""

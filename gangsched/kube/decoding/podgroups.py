@@ -1,0 +1,187 @@
+"""JSON of nodes, priority classes and groups to facts."""
+
+from typing import Any
+
+import msgspec
+from pydantic import ValidationError
+
+from gangsched.api import dialects
+from gangsched.api.podgroup import PodGroupSpec, PodGroupStatus, RoleSpec
+from gangsched.config import one_sentence
+from gangsched.core.bounds import PODS_OF_GANG
+from gangsched.core.model.gangs import Gang, Role
+from gangsched.core.model.ids import GangId, PodName
+from gangsched.core.model.pods import PodNeeds
+from gangsched.core.model.queues import DEFAULT_QUEUE
+from gangsched.core.model.text import shown
+from gangsched.kube.decoding import constraints
+from gangsched.kube.decoding.claims import Claims
+from gangsched.kube.decoding.metadata import decode_group
+from gangsched.kube.decoding.pod_limits import few
+from gangsched.kube.decoding.pods import needs
+from gangsched.kube.decoding.quantities import DecodeError, UnknownClassError, seconds
+from gangsched.kube.decoding.schemas import (
+    GroupObject,
+    PodSpec,
+    TemplateMetadata,
+)
+from gangsched.kube.decoding.users import asked_by
+
+
+def pod_group(
+    raw: bytes,
+    priorities: dict[str, int],
+    default: int | None = None,
+    claims: Claims | None = None,
+) -> tuple[Gang, PodGroupStatus, str]:
+    """Read a PodGroup of ours: the gang, its written status and its uid.
+
+    `default` is the priority of pods that name no class, where the cluster has such a class.
+
+    Raises:
+        DecodeError: it is not understood; `gang` of the error tells which group.
+
+    """
+    group = decode_group(raw)
+    key = f"{group.metadata.namespace}/{group.metadata.name}"
+    try:
+        subject = f"PodGroup {key}"
+        asked = constraints.merged(group.spec, group.metadata.annotations, subject)
+        spec = PodGroupSpec.model_validate(asked)
+        roles = tuple(_role(role, group.metadata.namespace, subject, claims) for role in spec.roles)
+    except ValidationError as error:
+        raise DecodeError(one_sentence(error, f"PodGroup {key}: spec")) from error
+    except DecodeError as error:
+        if str(error).startswith("PodGroup "):
+            raise
+        raise DecodeError(f"PodGroup {key}: {error}") from error
+    try:
+        checkpoint_s = seconds(spec.checkpointAt or "") or None
+    except ValueError as error:
+        raise DecodeError(
+            f"PodGroup {key}: spec.checkpointAt: {shown(spec.checkpointAt)} is no RFC 3339 time"
+        ) from error
+    status = _status(group.status)
+    minimum = spec.minMember or sum(role.min_count for role in roles) or 1
+    total = sum(role.count for role in roles)
+    few(total, PODS_OF_GANG, f"PodGroup {key}: spec.roles: ")
+    if roles and minimum > total:
+        raise DecodeError(
+            f"PodGroup {key}: spec.minMember is {minimum}, above the {total} pods of its roles"
+        )
+    priority = _priority(spec, priorities, default, group)
+    gang = Gang(
+        GangId(key),
+        minimum,
+        roles,
+        queue=_queue(group, spec),
+        priority=priority,
+        created_s=seconds(group.metadata.creation_timestamp),
+        expected_runtime_s=spec.expectedRuntimeSeconds,
+        schedule_timeout_s=spec.scheduleTimeoutSeconds,
+        started=status.phase == "Placed",
+        constraints=constraints.constraints(spec),
+        checkpoint_s=checkpoint_s,
+        movable=spec.movable,
+        min_runtime_s=spec.minRuntimeSeconds,
+        user=asked_by(group.metadata.annotations, group.metadata.namespace),
+        preemptible=spec.preemptible,
+        ready_timeout_s=spec.readyTimeoutSeconds,
+        max_runtime_s=spec.maxRuntimeSeconds,
+        charged=status.queue,
+    )
+    return gang, status, group.metadata.uid
+
+
+def _role(role: RoleSpec, namespace: str, subject: str, claims: Claims | None) -> Role:
+    return Role(
+        role.name,
+        role.count,
+        role.count if role.minCount is None else role.minCount,
+        None if role.template is None else template_needs(role.name, role.template, claims),
+        constraints.role_near(
+            role.topology,
+            _annotations(role.name, role.template or {}),
+            f"{subject}: spec.roles[{role.name}].template",
+        ),
+        PodName(f"{namespace}/{role.podName}") if role.podName else None,
+    )
+
+
+def _priority(
+    spec: PodGroupSpec, priorities: dict[str, int], default: int | None, group: GroupObject
+) -> int | None:
+    """Return the priority of a group's own class, else the highest that its pods will have.
+
+    None where neither it nor a template says anything: what its pods have counts, once they exist.
+    """
+    key = f"{group.metadata.namespace}/{group.metadata.name}"
+    if spec.priorityClassName:
+        where = f"PodGroup {key}: spec.priorityClassName"
+        for owner in group.metadata.owner_references:
+            if owner.controller and owner.api_version.startswith("kubeflow.org/"):
+                job = f"{owner.kind} {group.metadata.namespace}/{owner.name}"
+                where = f"{job}: spec.runPolicy.schedulingPolicy.priorityClass"  # what a user wrote
+        return _value(spec.priorityClassName, where, priorities)
+    templates = [(role.name, role.template) for role in spec.roles if role.template is not None]
+    classes = [(role, (one.get("spec") or {}).get("priorityClassName")) for role, one in templates]
+    if default is None and not any(name for _, name in classes):
+        return None
+    found = [
+        _value(
+            name, f"PodGroup {key}: spec.roles[{role}].template.spec.priorityClassName", priorities
+        )
+        if name
+        else default or 0
+        for role, name in classes
+    ]
+    return max(found, default=None)
+
+
+def _value(name: str, where: str, priorities: dict[str, int]) -> int:
+    if name not in priorities:
+        raise UnknownClassError(where, name, priorities)
+    return priorities[name]
+
+
+def _queue(group: GroupObject, spec: PodGroupSpec) -> str:
+    """Return the queue of a group: its own word, else that of its labels."""
+    if "queue" in group.spec and spec.queue != DEFAULT_QUEUE:
+        return spec.queue
+    metadata = group.metadata
+    return dialects.queue_of(metadata.labels, metadata.annotations) or spec.queue
+
+
+def _status(values: dict[str, Any]) -> PodGroupStatus:
+    try:
+        return PodGroupStatus.model_validate(values)
+    except ValidationError:
+        return PodGroupStatus.model_validate(
+            {}
+        )  # ours alone: a foreign scribble is overwritten by the next write
+
+
+def template_needs(role: str, template: dict[str, Any], claims: Claims | None) -> PodNeeds:
+    """Return what a pod of a template asks of its node.
+
+    Raises:
+        DecodeError: it is not understood.
+
+    """
+    try:
+        spec = msgspec.convert(template.get("spec", {}), PodSpec)
+    except msgspec.ValidationError as error:
+        raise DecodeError(f"spec.roles[{role}].template.spec: {error}") from error
+    annotations = _annotations(role, template)
+    try:
+        return needs(spec, annotations, claims=claims)
+    except DecodeError as error:
+        raise DecodeError(f"spec.roles[{role}].template.spec: {error}") from error
+
+
+def _annotations(role: str, template: dict[str, Any]) -> dict[str, str]:
+    try:
+        metadata = msgspec.convert(template.get("metadata") or {}, TemplateMetadata)
+    except msgspec.ValidationError as error:
+        raise DecodeError(f"spec.roles[{role}].template.metadata: {error}") from error
+    return metadata.annotations or {}

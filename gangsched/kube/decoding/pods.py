@@ -1,0 +1,373 @@
+"""JSON of pods to facts, the hot path of the watch.
+
+Whatever cannot be read raises `DecodeError` with one sentence; the caller reports it and goes on.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import lru_cache
+
+import msgspec
+
+from gangsched.api import names
+from gangsched.core import facts as f
+from gangsched.core.bounds import AMOUNT, PODS_OF_GANG, SHARED_GPUS
+from gangsched.core.model.constraints import NO_CONSTRAINTS
+from gangsched.core.model.ids import NodeName, PodName, PodUid
+from gangsched.core.model.pods import Expression, HostPort, NodeTerm, PodNeeds, Requests, Toleration
+from gangsched.core.model.text import shown, whole
+from gangsched.kube.decoding.claims import Claims, both, claimed
+from gangsched.kube.decoding.constraints import of_pod, share
+from gangsched.kube.decoding.membership import foreign_id, gang_of, minimum_of, rank_of, role_of
+from gangsched.kube.decoding.native_groups import NEVER
+from gangsched.kube.decoding.pod_limits import check, short
+from gangsched.kube.decoding.quantities import DecodeError, amounts, at_most, seconds
+from gangsched.kube.decoding.schemas import (
+    Amounts,
+    BareSpec,
+    Container,
+    Pod,
+    PodSpec,
+    PodStatus,
+    Requirement,
+    SelectorTerm,
+    bare_pod_decoder,
+    pod_decoder,
+)
+
+_NOTHING: Mapping[str, str] = {}
+
+_BEYOND_NAMED = 8
+"""Of many volumes the first are named."""
+
+
+def _add(total: dict[str, int], more: dict[str, int]) -> None:
+    for resource, amount in more.items():
+        total[resource] = min(total.get(resource, 0) + amount, AMOUNT.most)
+
+
+def _largest(total: dict[str, int], other: dict[str, int]) -> None:
+    for resource, amount in other.items():
+        total[resource] = max(total.get(resource, 0), amount)
+
+
+Read = Callable[[Amounts], dict[str, int]]
+
+
+def _requested(container: Container, read: Read) -> dict[str, int]:
+    # The API server defaults requests to limits; templates that never passed it need the same.
+    return read(container.resources.limits | container.resources.requests)
+
+
+def _held(container: Container, status: PodStatus, read: Read) -> dict[str, int]:
+    """Return what a container occupies while it is resized in place: the most it may have.
+
+    Of a growth that its node has no room for, that is what it has already (KEP-1287).
+    """
+    asked, wanted = _requested(container, read), container.resources.requests
+    statuses = (*status.container_statuses, *status.init_container_statuses)
+    found = next((one for one in statuses if one.name == container.name), None)
+    if found is None or found.resources is None:
+        return asked
+    if found.resources.requests == found.allocated_resources == wanted:
+        return asked  # nothing is being resized: so it is with nearly all
+    has = read(found.resources.requests)
+    _largest(has, read(found.allocated_resources))
+    if not _infeasible(status):
+        _largest(has, asked)
+    return has
+
+
+def _infeasible(status: PodStatus) -> bool:
+    return any(
+        one.type == "PodResizePending" and one.reason == "Infeasible" for one in status.conditions
+    )
+
+
+_NO_STATUS = PodStatus()
+_encode = msgspec.json.Encoder().encode
+
+
+def requests(
+    spec: PodSpec | BareSpec, status: PodStatus = _NO_STATUS, read: Read = amounts
+) -> Requests:
+    """Return what a pod occupies: containers and sidecars together, or the largest init step.
+
+    Follows k8s.io/component-helpers/resource.PodRequests (KEP-753 sidecars, KEP-2837 pod level,
+    KEP-1287 resizing in place). `read` turns quantities into numbers.
+    """
+    total: dict[str, int] = {}
+    for container in spec.containers:
+        _add(total, _held(container, status, read))
+    sidecars: dict[str, int] = {}
+    initial: dict[str, int] = {}
+    for container in spec.init_containers:
+        sidecar = container.restart_policy == "Always"
+        step = _held(container, status, read) if sidecar else _requested(container, read)
+        if sidecar:
+            _add(total, step)
+            _add(sidecars, step)
+            step = dict(sidecars)
+        else:
+            _add(step, sidecars)
+        _largest(initial, step)
+    _largest(total, initial)
+    if spec.resources is not None:
+        total |= read(spec.resources.requests)
+    _add(total, read(spec.overhead))
+    return tuple(sorted((name, amount) for name, amount in total.items() if amount > 0))
+
+
+# -- pods ---------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=4096)
+def _toleration(key: str, operator: str, value: str, effect: str) -> Toleration:
+    return Toleration(key, operator or "Equal", value, effect)
+
+
+@lru_cache(maxsize=4096)
+def _shared(asked: PodNeeds) -> PodNeeds:
+    """Return one object for all who ask the same: tens of thousands do."""
+    return asked
+
+
+def _expression(requirement: Requirement) -> Expression:
+    return Expression(requirement.key, requirement.operator, tuple(requirement.values))
+
+
+def _term(term: SelectorTerm) -> NodeTerm:
+    return NodeTerm(
+        tuple(map(_expression, term.match_expressions)), tuple(map(_expression, term.match_fields))
+    )
+
+
+def _beyond(spec: PodSpec, found: list[str]) -> tuple[str, ...]:
+    if spec.affinity is not None and spec.affinity.pod_affinity:
+        found.append("pod affinity")
+    if spec.affinity is not None and spec.affinity.pod_anti_affinity:
+        found.append("pod anti-affinity")
+    if spec.topology_spread_constraints:
+        found.append("topology spread constraints")
+    if spec.resource_claims:
+        found.append("resource claims")
+    return tuple(found[:_BEYOND_NAMED])
+
+
+def _host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
+    """Return the ports of its node a pod takes.
+
+    In the node's own network that is every port it names: the API server writes that into pods,
+    and of a template, before there is one, it is true as well.
+    """
+    sidecars = (one for one in spec.init_containers if one.restart_policy == "Always")
+    taken = (
+        (
+            port.protocol,
+            port.host_ip or "0.0.0.0",
+            port.host_port or (port.container_port if spec.host_network else 0),
+        )
+        for container in (*spec.containers, *sidecars)
+        for port in container.ports
+    )
+    return tuple(sorted(one for one in taken if one[2]))
+
+
+def needs(
+    spec: PodSpec,
+    annotations: Mapping[str, str] = _NOTHING,
+    status: PodStatus = _NO_STATUS,
+    claims: Claims | None = None,
+) -> PodNeeds:
+    """Return what a pod asks of its node, and what the volumes of its `claims` do.
+
+    Raises:
+        DecodeError: a quantity or an annotation about GPUs is wrong, or it is beyond a bound.
+
+    """
+    required: tuple[NodeTerm, ...] = ()
+    preferred: tuple[tuple[int, NodeTerm], ...] = ()
+    if spec.affinity is not None and spec.affinity.node_affinity is not None:
+        affinity = spec.affinity.node_affinity
+        if affinity.required is not None:
+            required = tuple(map(_term, affinity.required.node_selector_terms))
+        preferred = tuple((p.weight, _term(p.preference)) for p in affinity.preferred)
+    allowed, beyond = claimed(spec, claims)
+    for terms in allowed:
+        required = both(required, terms)
+    for t in spec.tolerations:
+        short((t.key, t.operator, t.value, t.effect))  # before it is remembered
+    asked = PodNeeds(
+        requests=requests(spec, status),
+        selector=tuple(
+            Expression(key, "In", (value,)) for key, value in sorted(spec.node_selector.items())
+        ),
+        required=required,
+        preferred=preferred,
+        tolerations=tuple(
+            _toleration(t.key, t.operator, t.value, t.effect) for t in spec.tolerations
+        ),
+        host_ports=_host_ports(spec),
+        beyond=_beyond(spec, beyond),
+        share=share(annotations),
+    )
+    check(asked)
+    return _shared(asked)
+
+
+def decode_pod(raw: bytes) -> Pod:
+    """Read a pod.
+
+    Raises:
+        DecodeError: it is not understood.
+
+    """
+    try:
+        return pod_decoder.decode(raw)
+    except msgspec.DecodeError as error:
+        raise DecodeError(f"pod: {error}") from error
+
+
+def stamp(pod: Pod) -> tuple[int, int] | None:
+    """Return what changes when a bound pod takes something else; None while it is not bound."""
+    if not pod.spec.node_name:
+        return None
+    status = pod.status
+    sizes = (status.container_statuses, status.init_container_statuses, _infeasible(status))
+    return pod.metadata.generation, hash(_encode(sizes))
+
+
+def pod_fact(
+    pod: Pod,
+    schedulers: frozenset[str],
+    known: PodNeeds | None = None,
+    claims: Claims | None = None,
+) -> f.PodSeen:
+    """Turn a pod into its fact; `known` saves reading needs that cannot have changed.
+
+    Whatever is wrong with a pod is told with it: it takes room all the same.
+    """
+    metadata, spec = pod.metadata, pod.spec
+    key = f"{metadata.namespace}/{metadata.name}"
+    ours = spec.scheduler_name in schedulers
+    gates = [gate.name for gate in spec.scheduling_gates]
+    # GPUs are shared by what our schedulers plan; others keep books of their own.
+    annotations = metadata.annotations if ours else _NOTHING
+    wants, invalid = (known, "") if known is not None else _takes(pod, annotations, claims)
+    asked = NO_CONSTRAINTS
+    devices: tuple[int, ...] = ()
+    try:
+        if ours:
+            minimum_of(pod)
+        if annotations:
+            devices = _devices(annotations)
+            asked = of_pod(annotations, f"pod {key}")
+    except DecodeError as error:
+        invalid = invalid or str(error)
+    if invalid and not invalid.startswith("pod "):
+        invalid = f"pod {key}: {invalid}"
+    return f.PodSeen(
+        uid=PodUid(metadata.uid),
+        name=PodName(key),
+        needs=wants,
+        gang=gang_of(pod) if ours else None,
+        role=role_of(pod),
+        node=NodeName(spec.node_name) if spec.node_name else None,
+        ended=pod.status.phase in ("Succeeded", "Failed"),
+        failed=pod.status.phase == "Failed",
+        terminating=metadata.deletion_timestamp is not None,
+        gated=names.GATE in gates,
+        held_by=next((gate for gate in gates if gate != names.GATE), ""),
+        priority=spec.priority,
+        created_s=seconds(metadata.creation_timestamp),
+        rank=rank_of(pod),
+        constraints=asked,
+        devices=devices,
+        started_s=seconds(pod.status.start_time) or None,
+        ready=_ready(pod),
+        invalid=invalid if ours else "",
+        minimum=_started_with(annotations) if spec.node_name else 0,
+        preempts=spec.preemption_policy != NEVER,
+    )
+
+
+def _takes(
+    pod: Pod, annotations: Mapping[str, str], claims: Claims | None = None
+) -> tuple[PodNeeds, str]:
+    """Return what a pod takes, and what is wrong with what it says of that."""
+    if pod.spec.node_name and not _said_by_us(annotations):
+        annotations = _NOTHING
+    try:
+        return needs(pod.spec, annotations, pod.status, claims), ""
+    except DecodeError as error:
+        problem = str(error)
+    part = None
+    with suppress(DecodeError):
+        part = share(annotations)
+    amounts_now = requests(pod.spec, pod.status, at_most)
+    return PodNeeds(amounts_now, host_ports=_host_ports(pod.spec), share=part), problem
+
+
+def _said_by_us(annotations: Mapping[str, str]) -> bool:
+    """Tell whether our binding can have written which GPUs a bound pod shares.
+
+    It names one for each part. Whoever else binds a pod gives it no part of any.
+    """
+    part, said = None, annotations.get(names.DEVICES_ANNOTATION)
+    with suppress(DecodeError):
+        part = share(annotations)
+    return said is not None and (part is None or said.count(",") + 1 == part.devices)
+
+
+def bare_fact(raw: bytes, schedulers: frozenset[str]) -> f.PodSeen:
+    """Turn a pod that is not understood into its fact: it takes room, and is nobody's member.
+
+    Raises:
+        msgspec.DecodeError: not even that can be read.
+
+    """
+    pod = bare_pod_decoder.decode(raw)
+    metadata, spec = pod.metadata, pod.spec
+    alone = foreign_id(metadata.namespace, "pod", metadata.name)
+    return f.PodSeen(
+        uid=PodUid(metadata.uid),
+        name=PodName(f"{metadata.namespace}/{metadata.name}"),
+        needs=PodNeeds(requests(spec, read=at_most)),
+        gang=alone if spec.scheduler_name in schedulers else None,
+        node=NodeName(spec.node_name) if spec.node_name else None,
+        ended=pod.status.phase in ("Succeeded", "Failed"),
+        failed=pod.status.phase == "Failed",
+    )
+
+
+def _ready(pod: Pod) -> bool:
+    """Tell whether a pod says that it is ready."""
+    return any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions)
+
+
+def _started_with(annotations: Mapping[str, str]) -> int:
+    """Return what our binding wrote of the gang's minimum; 0 where it wrote nothing."""
+    return whole(annotations.get(names.MINIMUM_ANNOTATION, ""), PODS_OF_GANG.most) or 0
+
+
+def _devices(annotations: Mapping[str, str]) -> tuple[int, ...]:
+    text = annotations.get(names.DEVICES_ANNOTATION)
+    if text is None:
+        return ()
+    most = SHARED_GPUS.most
+    parts = text.split(",", most)
+    found = [index for part in parts if (index := whole(part, most - 1)) is not None]
+    if len(found) < len(parts) or len(found) > most:
+        raise DecodeError(
+            f"annotation {names.DEVICES_ANNOTATION} is {shown(text)}; it must be GPU indices, each "
+            f"below {most}"
+        )
+    return tuple(found)
+
+
+def unschedulable_message(pod: Pod) -> str | None:
+    """Return why kube-scheduler could not place a pod, if it said so."""
+    for condition in pod.status.conditions:
+        if condition.type == "PodScheduled" and condition.status == "False":
+            return condition.message if condition.reason == "Unschedulable" else None
+    return None

@@ -1,0 +1,109 @@
+"""What every watch does with an object: decode it, remember its name, report what is malformed."""
+
+import logging
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from gangsched.core.model.ids import GangId
+from gangsched.kube.client.errors import EngineError
+from gangsched.kube.decoding import metadata
+from gangsched.kube.decoding.quantities import DecodeError, UnknownClassError
+
+if TYPE_CHECKING:
+    from gangsched.kube.service import Scheduler
+
+log = logging.getLogger(__name__)
+
+
+class Receiver:
+    """Common to all kinds: a malformed object is counted, told and skipped."""
+
+    kind = ""
+
+    def __init__(self, scheduler: "Scheduler") -> None:
+        self.scheduler = scheduler
+        self._lacking: dict[str, bytes] = {}
+
+    def seen(self, raw: bytes) -> None:
+        """Take an object as the API wrote it."""
+        if self._lacking:
+            self._lacking.pop(metadata.group_key(raw)[2], None)
+        try:
+            self.take(raw)
+        except DecodeError as error:
+            self.wrong(raw, error)
+        except (EngineError, RecursionError):  # the latter is read again, but for what is too deep
+            raise
+        except Exception as error:  # one object that we fail to read must not end all scheduling
+            log.exception("skipped: %s %s/%s", self.kind, *metadata.group_key(raw)[:2])
+            self._skip(
+                raw, f"it cannot be read ({type(error).__name__}: {error}); please report it"
+            )
+
+    def wrong(self, raw: bytes, error: DecodeError) -> None:
+        """Skip an object that is not understood; what lacks a class is read again with it."""
+        log.warning("skipped: %s", error)
+        self._skip(raw, str(error))
+        if isinstance(error, UnknownClassError):
+            self._lacking[metadata.group_key(raw)[2]] = raw
+
+    def _skip(self, raw: bytes, message: str) -> None:
+        self.scheduler.metrics.malformed.labels(self.kind).inc()
+        self.malformed(raw, message)
+
+    def take(self, raw: bytes) -> None:
+        """Turn an object into facts."""
+        raise NotImplementedError
+
+    def ahead(self, raw: bytes) -> None:
+        """Prepare what may be prepared before an object may be taken."""
+
+    def malformed(self, raw: bytes, message: str) -> None:
+        """Tell the object's owner, where there is a place for it."""
+
+    def gone(self, uid: str, raw: bytes | None) -> None:
+        """Take note that an object was deleted."""
+        raise NotImplementedError
+
+    def classes_changed(self) -> None:
+        """Read again what names a PriorityClass that was not there."""
+        for raw in list(self._lacking.values()):
+            self.seen(raw)
+
+    def adopt(self, gang: GangId, raw: bytes) -> None:
+        """Go on from what the process before this one wrote of a group."""
+        if not self.scheduler.ready.is_set():
+            self.scheduler.status.adopt(gang, metadata.stored_status(raw))
+
+
+class Named(Receiver):
+    """Objects known by name: one is gone when no successor has its name."""
+
+    def __init__(self, scheduler: "Scheduler") -> None:
+        super().__init__(scheduler)
+        self._holders: Counter[str] = Counter()
+        self._names: dict[str, str] = {}
+
+    def remember(self, raw: bytes, alias: str = "") -> bool:
+        """Learn the name (or `alias`) of an object by its uid; tell whether it is a new object."""
+        _, name, uid = metadata.group_key(raw)
+        if uid in self._names:
+            return False
+        self._names[uid] = alias or name
+        self._holders[alias or name] += 1
+        return True
+
+    def gone(self, uid: str, raw: bytes | None) -> None:
+        """Take note that an object was deleted."""
+        self._lacking.pop(uid, None)
+        name = self._names.pop(uid, None)
+        if name is None:
+            return
+        self._holders[name] -= 1
+        if not self._holders[name]:
+            del self._holders[name]
+            self.left(name)
+
+    def left(self, name: str) -> None:
+        """Turn it into facts that nothing has this name any more."""
+        raise NotImplementedError

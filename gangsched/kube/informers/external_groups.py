@@ -1,0 +1,186 @@
+"""What the watches tell of PodGroups of others.
+
+An operator that makes a PodGroup may leave its number as it is when the group's pods are scaled
+down, and may count pods that it makes only once others run. Where the object that it was made for
+is known here (`owners.py`), that says more.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from gangsched.core.bounds import GROUPS_OF_OBJECT
+from gangsched.core.model.constraints import NO_CONSTRAINTS
+from gangsched.core.model.gangs import Gang
+from gangsched.core.model.ids import GangId
+from gangsched.kube.decoding.external import groups as foreign
+from gangsched.kube.decoding.external.owners import OWNERS
+from gangsched.kube.decoding.membership import (
+    LWS,
+    RAY,
+    RAYJOB,
+    TRAINING,
+    foreign_id,
+    leader_worker_gang,
+)
+from gangsched.kube.decoding.metadata import decode_group, group_key, identity
+from gangsched.kube.decoding.quantities import DecodeError
+from gangsched.kube.decoding.schemas import GroupObject
+from gangsched.kube.informers.podgroups import Groups
+from gangsched.kube.status.events import Subject
+
+if TYPE_CHECKING:
+    from gangsched.kube.service import Scheduler
+
+_MAKERS = {
+    (kind.api_version, kind.kind): kind.whose
+    for kind in OWNERS
+    if kind.whose in {RAY, RAYJOB, *TRAINING.values()}
+}
+"""The kinds whose operators make a PodGroup for each object, which it refers to as its owner."""
+
+
+class Foreign(Groups):
+    """Objects of others of one kind that stand for a gang."""
+
+    def __init__(self, scheduler: "Scheduler", kind: foreign.Kind) -> None:
+        super().__init__(scheduler)
+        self.kind = f"{kind.kind}.{kind.api_version}"
+        self.path = kind.path
+        self._kind = kind
+
+    def malformed(self, raw: bytes, message: str) -> None:
+        """Tell the object's owner; the last valid declaration stays."""
+        namespace, name, _ = group_key(raw)
+        self.misunderstood(raw, foreign_id(namespace, self._kind.whose, name), message)
+
+    def meet(self, raw: bytes, gang_id: GangId) -> str:
+        """Learn which object stands for a gang; return its uid."""
+        namespace, name, uid = group_key(raw)
+        kind = self._kind
+        if self.remember(raw, gang_id) and kind.status is not None:
+            self.adopt(gang_id, raw)
+        subject = Subject(kind.api_version, kind.kind, namespace, name, uid, theirs=kind)
+        self.scheduler.status.subject(gang_id, subject)
+        return uid
+
+    def admit(self, gang: Gang, again: Callable[[], None]) -> None:
+        """Count the pods of a gang that are planned before they exist.
+
+        `again` is called once there is room for more of them.
+
+        Raises:
+            DecodeError: there are too many.
+
+        """
+        if not gang.late and not self.scheduler.planned.counts(gang.id):
+            return
+        state = self.scheduler.engine.gangs.get(gang.id)
+        runs = state is not None and state.holds()
+        self.scheduler.planned.admit(gang.id, gang, self._kind.kind, again, runs=runs)
+
+    def released(self, gang_id: GangId) -> None:
+        """Count the pods of a gang no longer; others of its namespace may have room now."""
+        for again in self.scheduler.planned.release(gang_id):
+            again()
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """For whom a group was made: an object, by the id of its first gang, and which of its gangs."""
+
+    home: GangId
+    gang: GangId
+
+
+class Makers(Protocol):
+    """What is known of the objects that operators make PodGroups for."""
+
+    def said(self, gang_id: GangId) -> Gang | None:
+        """Return how an object says that a gang of its pods starts."""
+
+
+class PodGroupsOfOthers(Foreign):
+    """PodGroups of one kind."""
+
+    def __init__(self, scheduler: "Scheduler", kind: foreign.Kind, makers: Makers) -> None:
+        super().__init__(scheduler, kind)
+        self._makers = makers
+        self._made_for: dict[GangId, Made] = {}
+        self._written: dict[GangId, dict[GangId, tuple[bytes, Gang]]] = {}
+
+    def take(self, raw: bytes) -> None:
+        """Turn a group into facts, with what the object says that it was made for."""
+        scheduler = self.scheduler
+        group = decode_group(raw)
+        gang = self._kind.read(group, scheduler.priorities, scheduler.names)[""][0]
+        self._forget(gang.id)
+        made_for = _made_for(group)
+        if made_for is not None:
+            written = self._written.setdefault(made_for.home, {})
+            if len(written) < GROUPS_OF_OBJECT.most:
+                self._made_for[gang.id] = made_for
+                written[gang.id] = identity(raw), gang
+        self._declare(raw, gang)
+        scheduler.status.touch(gang.id)
+
+    def changed(self, home: GangId) -> None:
+        """Take note that an object changed which groups may have been made for."""
+        for raw, gang in list(self._written.get(home, {}).values()):
+            self._declare(raw, gang)
+
+    def _declare(self, raw: bytes, written: Gang) -> None:
+        made_for = self._made_for.get(written.id)
+        said = self._makers.said(made_for.gang) if made_for is not None else None
+        gang = _merged(written, said)
+        try:
+            self.admit(gang, partial(self._declare, raw, written))
+        except DecodeError as error:
+            self.wrong(raw, error)
+        else:
+            self.understood(raw, gang)
+
+    def _forget(self, gang_id: GangId) -> None:
+        made_for = self._made_for.pop(gang_id, None)
+        if made_for is None:
+            return
+        written = self._written[made_for.home]
+        del written[gang_id]
+        if not written:
+            del self._written[made_for.home]
+
+    def left(self, name: str) -> None:
+        """Turn it into facts that nothing has this name any more."""
+        gang_id = GangId(name)
+        self._forget(gang_id)
+        super().left(name)
+        self.released(gang_id)
+
+
+def _made_for(group: GroupObject) -> Made | None:
+    """Return what a PodGroup was made for, if it is of a known kind."""
+    metadata = group.metadata
+    if name := leader_worker_gang(metadata.labels):
+        gang = foreign_id(metadata.namespace, LWS, name)
+        return Made(foreign_id(metadata.namespace, LWS, name.rpartition("-")[0]), gang)
+    for owner in metadata.owner_references:
+        whose = _MAKERS.get((owner.api_version, owner.kind))
+        if whose is not None:
+            gang = foreign_id(metadata.namespace, whose, owner.name)
+            return Made(gang, gang)
+    return None
+
+
+def _merged(written: Gang, said: Gang | None) -> Gang:
+    """Return the gang of a group as it is written, with what the object says it was made for.
+
+    Pods that come late are known to that alone: who counts all pods of the group waits for them
+    for ever, and who counts the first one alone starts it where the others have no room.
+    """
+    if said is None:
+        return written
+    if not said.late:
+        return replace(written, min_member=min(written.min_member, said.min_member))
+    constraints = said.constraints if written.constraints == NO_CONSTRAINTS else written.constraints
+    return replace(written, min_member=said.min_member, roles=said.roles, constraints=constraints)

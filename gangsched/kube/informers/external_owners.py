@@ -1,0 +1,301 @@
+"""What the watches tell of others' objects that stand for a gang.
+
+An object whose pods are the gang, such as a Job, is declared once one of its pods names us.
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gangsched.core import facts as f
+from gangsched.core.model.gangs import Gang
+from gangsched.core.model.ids import GangId
+from gangsched.kube.decoding.external import groups as foreign
+from gangsched.kube.decoding.external.owners import OWNERS
+from gangsched.kube.decoding.membership import TRAINING, foreign_id
+from gangsched.kube.decoding.metadata import decode_group, group_key, identity
+from gangsched.kube.decoding.quantities import DecodeError, UnknownClassError
+from gangsched.kube.decoding.schemas import GroupObject
+from gangsched.kube.informers.external_groups import Foreign, PodGroupsOfOthers
+
+if TYPE_CHECKING:
+    from gangsched.kube.service import Scheduler
+
+_DEEP = 3
+"""Objects that control one another: a Job of a RayJob; no chain here is longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What an object says of the gangs of its pods.
+
+    `raw` is the object, or only what tells which it is; `gangs` are by stage, or the error.
+    `controller` is the object here, if any, that controls it: its pods are of that one's gang.
+    """
+
+    raw: bytes
+    gangs: dict[str, tuple[Gang, frozenset[str]]] | DecodeError
+    controller: GangId | None
+
+    def parts(self) -> tuple[GangId | None, dict[str, frozenset[str]]]:
+        """Return what says which gang a pod of the object is of."""
+        gangs = {} if isinstance(self.gangs, DecodeError) else self.gangs
+        return self.controller, {stage: roles for stage, (_, roles) in gangs.items()}
+
+    def stage(self, role: str) -> GangId | None:
+        """Return the gang of pods of a role, where the object has several."""
+        if isinstance(self.gangs, DecodeError) or len(self.gangs) < 2:
+            return None
+        return next((gang.id for gang, roles in self.gangs.values() if role in roles), None)
+
+    def declaration(self, gang_id: GangId, *, copies: bool) -> Gang | None:
+        """Return how a gang of the object is declared."""
+        assert not isinstance(self.gangs, DecodeError), "asked before"  # noqa: S101
+        if copies:
+            return replace(self.gangs[""][0], id=gang_id)
+        return next((gang for gang, _ in self.gangs.values() if gang.id == gang_id), None)
+
+
+class PodOwners(Foreign):
+    """Objects of one kind whose pods are a gang, or several; most may be scheduled elsewhere.
+
+    For an object without a pod of ours its gangs are only remembered, and no status or Event is
+    written: its controller may have made a group for it, or another scheduler may place its pods.
+    """
+
+    def __init__(self, scheduler: "Scheduler", kind: foreign.Kind, owners: "Owners") -> None:
+        super().__init__(scheduler, kind)
+        self._owners = owners
+        self._known: dict[GangId, Known] = {}
+        self._declared: dict[GangId, dict[GangId, None]] = {}
+
+    def take(self, raw: bytes) -> None:
+        """Turn an object into facts, once a gang of its pods is known to be ours."""
+        home = self._home(raw)
+        self.remember(raw, home)
+        before = self._known.get(home)
+        known = self._known[home] = self._learn(raw)
+        gangs = self.scheduler.engine.gangs
+        before_it = self._declared.get(home, {})
+        declared = self._declared[home] = {one: None for one in before_it if one in gangs}
+        for gang_id in [one for one in before_it if one not in declared]:
+            self.released(gang_id)  # its last pod is gone
+        # A controller writes an object's status for each of its pods: that says nothing of gangs.
+        news = before is None or (before.raw, before.gangs) != (known.raw, known.gangs)
+        for gang_id in list(declared) if news else ():
+            self._declare(gang_id, raw)
+        if before is None or before.parts() != known.parts():
+            self._owners.appeared(home, known.controller)
+        if news:
+            self._owners.changed(home)
+        for gang_id in self._named_before(home) if before is None else ():
+            self.named(gang_id)
+
+    def _named_before(self, home: GangId) -> list[GangId]:
+        """Return the gangs of an object whose pods were seen before it."""
+        known, gangs = self._known[home], self.scheduler.engine.gangs
+        if isinstance(known.gangs, DecodeError):
+            return [home] if home in gangs else []
+        if not self._kind.copies:
+            return [gang.id for gang, _ in known.gangs.values() if gang.id in gangs]
+        copies = (GangId(f"{home}-{index}") for index in itertools.count())
+        return list(itertools.takewhile(gangs.__contains__, copies))
+
+    def _learn(self, raw: bytes) -> Known:
+        scheduler = self.scheduler
+        try:
+            group = decode_group(raw)
+            found = self._kind.read(group, scheduler.priorities, scheduler.names)
+        except DecodeError as error:
+            again = isinstance(error, UnknownClassError)  # it is read again with the class
+            return Known(raw if again else identity(raw), error, None)
+        return Known(identity(raw), found, _controller(group))
+
+    def _home(self, raw: bytes) -> GangId:
+        namespace, name, _ = group_key(raw)
+        return foreign_id(namespace, self._kind.whose, name)
+
+    def known(self, gang_id: GangId) -> Known | None:
+        """Return what is known of the object that a gang would be of."""
+        return self._known.get(self._kind.home(gang_id))
+
+    def said(self, gang_id: GangId) -> Gang | None:
+        """Return how a gang of an object would be declared."""
+        known = self.known(gang_id)
+        if known is None or isinstance(known.gangs, DecodeError):
+            return None
+        return known.declaration(gang_id, copies=self._kind.copies)
+
+    def understood(self, raw: bytes, gang: Gang) -> bool:
+        """Declare a gang; tell whether its object was never understood before.
+
+        Pods of a training job that run in a PodGroup of ours stay there when another operator takes
+        the job over: a pod that it recreates joins them, and does not wait for as many again.
+        """
+        if self._kind.whose in TRAINING.values():
+            namespace, name, _ = group_key(raw)
+            own = GangId(f"{namespace}/{name}")
+            state = self.scheduler.engine.gangs.get(own)
+            there = state.bound_count() if state is not None else 0
+            if there and self.scheduler.status.owned(own):
+                gang = replace(gang, min_member=max(gang.min_member - there, 1))
+        return super().understood(raw, gang)
+
+    def named(self, gang_id: GangId) -> bool:
+        """Declare a gang that a pod of ours belongs to, if it is of this kind; tell whether."""
+        home = self._kind.home(gang_id)
+        known = self._known.get(home)
+        if known is None:
+            return False
+        declared = self._declared.setdefault(home, {})
+        if gang_id not in declared or gang_id not in self.scheduler.engine.gangs:
+            declared[gang_id] = None
+            self._declare(gang_id, known.raw)
+        return True
+
+    def _declare(self, gang_id: GangId, raw: bytes) -> None:
+        known = self._known[self._kind.home(gang_id)]
+        if isinstance(known.gangs, DecodeError):
+            self.wrong(raw, known.gangs)
+            return
+        gang = known.declaration(gang_id, copies=self._kind.copies)
+        if gang is not None:
+            try:
+                self.admit(gang, partial(self._declare_again, gang_id, raw))
+            except DecodeError as error:
+                self.wrong(raw, error)
+                return
+            self.understood(raw, gang)
+
+    def _declare_again(self, gang_id: GangId, raw: bytes) -> None:
+        """Declare a gang that too many planned pods kept back, if it has pods still."""
+        declared = self._declared.get(self._kind.home(gang_id), {})
+        if gang_id in declared and gang_id in self.scheduler.engine.gangs:
+            self._declare(gang_id, raw)
+
+    def malformed(self, raw: bytes, message: str) -> None:
+        """Tell the object's owner; the last valid declaration stays."""
+        home = self._home(raw)
+        for gang_id in list(self._declared.get(home, ())) or [home]:
+            self.misunderstood(raw, gang_id, message)
+
+    def dropped(self, gang_id: GangId) -> None:
+        """Declare a gang no longer: all its pods are of another object's."""
+        if self._declared.get(self._kind.home(gang_id), {}).pop(gang_id, self) is None:
+            super().left(gang_id)
+
+    def left(self, name: str) -> None:
+        """Turn it into facts that nothing has this name any more."""
+        home = GangId(name)
+        known = self._known.pop(home, None)
+        self._owners.left(home, known.controller if known is not None else None)
+        for gang_id in self._declared.pop(home, ()):
+            super().left(gang_id)
+            self.released(gang_id)
+
+
+class Owners:
+    """All kinds of objects whose pods are a gang, and PodGroups that may be made for them."""
+
+    def __init__(self, scheduler: "Scheduler") -> None:
+        self.receivers = tuple(PodOwners(scheduler, kind, self) for kind in OWNERS)
+        self.groups = tuple(PodGroupsOfOthers(scheduler, kind, self) for kind in foreign.KINDS)
+        self._scheduler = scheduler
+        self._by_kind: dict[str, list[PodOwners]] = {}
+        for kind, receiver in zip(OWNERS, self.receivers, strict=True):
+            self._by_kind.setdefault(kind.whose, []).append(receiver)
+        self._held: dict[GangId, None] | None = None
+        self._parts: dict[GangId, dict[GangId, None]] = {}
+
+    def hold(self) -> None:
+        """Declare nothing for a while: pods come one by one, and none of them is missing yet."""
+        self._held = {}
+
+    def let_go(self) -> None:
+        """Declare the gangs of all pods that came meanwhile."""
+        held, self._held = self._held or {}, None
+        for gang_id in held:
+            self.named(gang_id)
+
+    def named(self, gang_id: GangId) -> bool:
+        """Declare a gang that a pod of ours belongs to, if an object here stands for it."""
+        if self._held is not None:
+            self._held[gang_id] = None
+            return False
+        return any(one.named(gang_id) for one in self._kind_of(gang_id))
+
+    def said(self, gang_id: GangId) -> Gang | None:
+        """Return how an object says that a gang of its pods starts."""
+        found = (one.said(gang_id) for one in self._kind_of(gang_id))
+        return next((one for one in found if one is not None), None)
+
+    def changed(self, home: GangId) -> None:
+        """Let groups that were made for an object's pods be as it says now."""
+        for one in self.groups:
+            one.changed(home)
+
+    def of(self, fact: f.PodSeen) -> f.PodSeen:
+        """Return what is seen of a pod with the gang that objects here say it belongs to."""
+        if fact.gang is None:
+            return fact
+        gang_id = fact.gang
+        for _ in range(_DEEP):
+            known = self._known(gang_id)
+            if known is None:
+                break
+            if known.controller is None or self._known(known.controller) is None:
+                gang_id = known.stage(fact.role) or gang_id
+                break
+            gang_id = known.controller
+        return fact if gang_id == fact.gang else replace(fact, gang=gang_id)
+
+    def appeared(self, home: GangId, controller: GangId | None) -> None:
+        """Let pods that came before an object be of the gangs that it says they are of."""
+        if controller is not None:
+            self._parts.setdefault(controller, {})[home] = None
+        engine = self._scheduler.engine
+        for gang_id in (home, *self._parts.get(home, ())):
+            gang = engine.gangs.get(gang_id)
+            for member in list(gang.members.values()) if gang is not None else ():
+                fact = engine.pod(member.pod) if member.pod is not None else None
+                moved = self.of(fact) if fact is not None else None
+                if moved is None or fact is None or moved.gang in (None, fact.gang):
+                    continue
+                if engine.as_known(moved).gang == moved.gang:
+                    assert moved.gang is not None, "just asked"  # noqa: S101
+                    self.named(moved.gang)
+                    self._scheduler.observe(moved)
+            if gang is not None and gang_id != home and not gang.members:
+                for one in self._kind_of(gang_id):
+                    one.dropped(gang_id)
+
+    def left(self, home: GangId, controller: GangId | None) -> None:
+        """Forget an object that is gone."""
+        if controller is None:
+            return
+        parts = self._parts.get(controller, {})
+        parts.pop(home, None)
+        if not parts:
+            self._parts.pop(controller, None)
+
+    def _kind_of(self, gang_id: GangId) -> Sequence[PodOwners]:
+        return self._by_kind.get(foreign.whose(gang_id), ())
+
+    def _known(self, gang_id: GangId) -> Known | None:
+        found = (one.known(gang_id) for one in self._kind_of(gang_id))
+        return next((one for one in found if one is not None), None)
+
+
+_KINDS = {(kind.api_version, kind.kind): kind.whose for kind in OWNERS}
+
+
+def _controller(group: GroupObject) -> GangId | None:
+    """Return the object of these kinds that controls an object, if one does."""
+    metadata = group.metadata
+    for owner in metadata.owner_references:
+        whose = _KINDS.get((owner.api_version, owner.kind))
+        if owner.controller and whose is not None:
+            return foreign_id(metadata.namespace, whose, owner.name)
+    return None

@@ -1,0 +1,78 @@
+"""ResourceQuotas: what is left of them for pods that do not exist yet.
+
+A quota with scopes is for some pods alone, and is left to the API server. So are limits: what room
+is reserved for are requests.
+"""
+
+from typing import Any
+
+import msgspec
+
+from gangsched.core import facts as f
+from gangsched.core.model.pods import PODS, Requests
+from gangsched.kube.decoding import metadata
+from gangsched.kube.decoding.quantities import DecodeError, quantity
+from gangsched.kube.decoding.schemas import group_decoder
+from gangsched.kube.informers.base import Named
+
+_REQUESTS = "requests."
+_PODS = frozenset({PODS, "count/pods"})
+_AS_REQUESTS = frozenset({"cpu", "memory", "ephemeral-storage"})
+
+
+class NamespaceQuotas(Named):
+    """ResourceQuotas of every namespace."""
+
+    kind = "ResourceQuota"
+
+    def take(self, raw: bytes) -> None:
+        """Turn an object into facts."""
+        fact = quota(raw)
+        self.remember(raw, f"{fact.namespace}/{fact.name}")
+        self.scheduler.observe(fact)
+
+    def malformed(self, raw: bytes, message: str) -> None:
+        """Leave a quota that is not understood to the API server."""
+        namespace, name, _ = metadata.group_key(raw)
+        self.left(f"{namespace}/{name}")
+
+    def left(self, name: str) -> None:
+        """Turn it into facts that nothing has this name any more."""
+        namespace, _, own = name.partition("/")
+        self.scheduler.observe(f.NamespaceQuotaGone(namespace, own))
+
+
+def quota(raw: bytes) -> f.NamespaceQuotaSeen:
+    """Read a ResourceQuota.
+
+    Raises:
+        DecodeError: it is not understood.
+
+    """
+    try:
+        group = group_decoder.decode(raw)
+    except msgspec.DecodeError as error:
+        raise DecodeError(f"ResourceQuota: {error}") from error
+    spec, status = group.spec, group.status
+    scoped = spec.get("scopes") or spec.get("scopeSelector")
+    left = () if scoped else _left(spec.get("hard") or {}, status.get("used") or {})
+    return f.NamespaceQuotaSeen(group.metadata.namespace, group.metadata.name, left)
+
+
+def _left(hard: dict[str, Any], used: dict[str, Any]) -> Requests:
+    found: dict[str, int] = {}
+    for name, most in hard.items():
+        resource = _resource(name)
+        if resource:
+            left = quantity(resource, most) - quantity(resource, used.get(name, 0))
+            found[resource] = min(found.get(resource, left), left)
+    return tuple(sorted(found.items()))
+
+
+def _resource(name: str) -> str:
+    """Return what pods ask for that a line of a quota counts, or "" for anything else."""
+    if name in _PODS:
+        return PODS
+    if name.startswith(_REQUESTS):
+        return name.removeprefix(_REQUESTS)
+    return name if name in _AS_REQUESTS else ""

@@ -1,0 +1,26 @@
+"""What the watch of nodes does with an object."""
+
+from gangsched.core import facts as f
+from gangsched.core.model.ids import NodeName
+from gangsched.kube.decoding.cluster.nodes import node_fact, node_name
+from gangsched.kube.informers.base import Named
+
+
+class Nodes(Named):
+    """Nodes: what there is to give."""
+
+    kind = "Node"
+
+    def take(self, raw: bytes) -> None:
+        """Turn an object into facts."""
+        fact = node_fact(raw)
+        self.remember(raw)
+        self.scheduler.observe(fact)
+
+    def malformed(self, raw: bytes, message: str) -> None:
+        """Tell the object's owner, where there is a place for it."""
+        self.scheduler.observe(f.NodeGone(node_name(raw)))  # never place on what is unknown
+
+    def left(self, name: str) -> None:
+        """Turn it into facts that nothing has this name any more."""
+        self.scheduler.observe(f.NodeGone(NodeName(name)))

@@ -1,0 +1,151 @@
+"""What each watch does with an object: facts for the engine, subjects for the status writer."""
+
+import contextlib
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gangsched.api.keys import unknown
+from gangsched.core import facts as f
+from gangsched.core.engine.gangs.gang_views import Stage
+from gangsched.core.model.ids import PodUid
+from gangsched.core.model.pods import PodNeeds
+from gangsched.kube.decoding import pods
+from gangsched.kube.decoding.claims import Claims
+from gangsched.kube.decoding.external import groups as foreign
+from gangsched.kube.decoding.membership import implicit_gang
+from gangsched.kube.decoding.schemas import Pod
+from gangsched.kube.informers.base import Receiver, log
+from gangsched.kube.status.events import Subject
+
+if TYPE_CHECKING:
+    from gangsched.kube.service import Scheduler
+
+
+OUR_MARK = "gangsched:"
+"""Begins every refusal of the extender, so that its echo in a pod's condition is known as ours."""
+
+
+class PodsSeen(Receiver):
+    """Pods, ours and others'."""
+
+    kind = "Pod"
+
+    def __init__(self, scheduler: "Scheduler") -> None:
+        super().__init__(scheduler)
+        self._needs: dict[str, tuple[object, PodNeeds]] = {}
+
+    def ahead(self, raw: bytes) -> None:
+        """Read what a pod asks while it is kept back: with 50,000 pods, that takes seconds."""
+        with contextlib.suppress(Exception):  # said when it is taken
+            self._read(pods.decode_pod(raw))
+
+    def _read(self, pod: Pod, claims: Claims | None = None) -> f.PodSeen:
+        """Turn a pod into its fact; what a bound one takes changes as it is resized alone."""
+        stamp = pods.stamp(pod)
+        known = self._needs.get(pod.metadata.uid)
+        same = known is not None and stamp is not None and known[0] == stamp
+        kept = known[1] if known and same else None
+        fact = pods.pod_fact(pod, self.scheduler.names, kept, claims)
+        if not fact.invalid:  # what is wrong with it must be said again
+            self._needs[fact.uid] = (stamp, fact.needs)
+        return fact
+
+    def take(self, raw: bytes) -> None:
+        """Turn an object into facts."""
+        scheduler = self.scheduler
+        pod = pods.decode_pod(raw)
+        metadata = pod.metadata
+        claims = scheduler.volumes.asked(metadata.namespace, metadata.name, metadata.uid)
+        fact = scheduler.engine.as_known(scheduler.owners.of(self._read(pod, claims)))
+        waits = fact.gang is not None and fact.node is None
+        scheduler.volumes.use(pod, runs=fact.node is not None and not fact.ended)
+        scheduler.volumes.wait(self, fact.uid, raw, claims if waits else None)
+        if scheduler.status.strays.meet(pod, fact, scheduler.names):
+            return
+        known = scheduler.engine.pod(fact.uid)
+        if fact.gang is not None:
+            same = known is not None and known.gang == fact.gang and not known.invalid
+            if not same or fact.gang not in scheduler.engine.gangs:
+                self._declare(pod, fact)
+                self.scheduler.workloads.pod(pod)
+        if fact.invalid and (known is None or known.invalid != fact.invalid):
+            log.warning("%s", fact.invalid)
+            scheduler.metrics.malformed.labels(self.kind).inc()
+        scheduler.observe(fact)
+        self._judge(pod, fact)
+        if fact.gang is not None and foreign.whose(fact.gang) and (fact.ended or fact.ready):
+            scheduler.status.touch(fact.gang)
+
+    def malformed(self, raw: bytes, message: str) -> None:
+        """Let a pod that is not understood take its room all the same, where it runs."""
+        try:
+            fact = pods.bare_fact(raw, self.scheduler.names)
+        except msgspec.DecodeError:
+            log.exception("a pod is not counted, for not even its node can be read: %s", message)
+            return
+        if self.scheduler.engine.pod(fact.uid) is None and fact.node is not None:
+            self.scheduler.observe(fact)
+
+    def _declare(self, pod: Pod, fact: f.PodSeen) -> None:
+        """Tell the engine of a gang that its pods declare; a wrong one never changes another."""
+        assert fact.gang is not None, "asked by take"  # noqa: S101
+        known = self.scheduler.engine.gangs.get(fact.gang)
+        gang = implicit_gang(pod)
+        alone = gang is not None and gang.min_member == 1
+        self.scheduler.status.subject(fact.gang, _stands_for(pod, alone=alone))
+        metadata = pod.metadata
+        self.scheduler.status.hint(fact.gang, unknown(metadata.labels, metadata.annotations))
+        if self.scheduler.owners.named(fact.gang) or gang is None or gang.id != fact.gang:
+            return
+        if known is not None and known.spec is not None:
+            if fact.invalid or not known.spec.implicit:
+                return  # its object says what it is: a label of one pod changes nothing
+            gang = replace(gang, user=known.spec.user)
+        self.scheduler.declare(gang)
+
+    def _judge(self, pod: Pod, fact: f.PodSeen) -> None:
+        """Take kube-scheduler's own word that a reserved pod cannot go to its node."""
+        if fact.gang is None or fact.node is not None:
+            return
+        message = pods.unschedulable_message(pod)
+        if message is None:
+            return
+        if OUR_MARK in message:
+            if self.scheduler.binding is not None:
+                self.scheduler.binding.asleep(fact.uid)  # who led before may have said it
+            return
+        gang = self.scheduler.engine.gangs.get(fact.gang)
+        member = gang.members.get(fact.name) if gang is not None else None
+        if member is not None and member.stage is Stage.PREPARING and member.node is not None:
+            self.scheduler.observe(f.PrepareFailed(fact.uid, member.node, message))
+
+    def gone(self, uid: str, raw: bytes | None) -> None:
+        """Take note that an object was deleted."""
+        self._needs.pop(uid, None)
+        self.scheduler.status.strays.forget(uid)
+        self.scheduler.volumes.forget(uid)
+        if self.scheduler.binding is not None:
+            self.scheduler.binding.forget(PodUid(uid))
+        pod = self.scheduler.engine.pod(PodUid(uid))
+        self.scheduler.observe(f.PodGone(PodUid(uid)))
+        if pod is not None and pod.gang is not None:
+            gang = self.scheduler.engine.gangs.get(pod.gang)
+            if gang is None or not gang.members:
+                self.scheduler.workloads.forget(pod.gang)
+            if pod.gang not in self.scheduler.engine.gangs:
+                self.scheduler.status.forget(pod.gang)
+
+
+def _stands_for(pod: Pod, *, alone: bool) -> Subject:
+    """Return what Events of a gang are about that no object declares.
+
+    That is what made the pods: of many pods nobody would look at the right one. Of a pod that is a
+    gang by itself, or that nobody made, it is the pod.
+    """
+    metadata = pod.metadata
+    owner = next((one for one in metadata.owner_references if one.controller), None)
+    if owner is None or alone or not owner.uid:
+        return Subject("v1", "Pod", metadata.namespace, metadata.name, metadata.uid)
+    return Subject(owner.api_version, owner.kind, metadata.namespace, owner.name, owner.uid)

@@ -1,0 +1,102 @@
+"""Workloads of Kubernetes 1.35 (scheduling.k8s.io/v1alpha1): each of their pod groups is a gang.
+
+    pod.spec.workloadRef: name, podGroup, podGroupReplicaKey  ->  Workload.spec.podGroups[podGroup]
+
+A pod group with replica keys is a gang for each key, and only the pods tell which keys there are.
+Kubernetes 1.36 has objects for it instead, which `foreign.py` reads (KEP-4671).
+"""
+
+from typing import Any
+
+from gangsched.api.dialects import queue_of
+from gangsched.core import facts as f
+from gangsched.core.model.gangs import Gang
+from gangsched.core.model.ids import GangId
+from gangsched.core.model.queues import DEFAULT_QUEUE
+from gangsched.kube.decoding.membership import gang_of
+from gangsched.kube.decoding.metadata import decode_group
+from gangsched.kube.decoding.quantities import DecodeError
+from gangsched.kube.decoding.schemas import GroupObject, Pod
+from gangsched.kube.decoding.users import asked_by
+from gangsched.kube.informers.base import Named
+from gangsched.kube.status.events import Subject
+
+API_VERSION = "scheduling.k8s.io/v1alpha1"
+PATH = f"/apis/{API_VERSION}/workloads"
+
+_Group = tuple[str, str, str]
+"""Namespace, Workload, pod group."""
+
+
+def minimums(group: GroupObject) -> dict[str, int]:
+    """Return how many pods of each pod group of a Workload start together.
+
+    Raises:
+        DecodeError: it is not understood.
+
+    """
+    subject = f"Workload {group.metadata.namespace}/{group.metadata.name}"
+    found: dict[str, int] = {}
+    try:
+        for one in group.spec["podGroups"]:
+            policy: dict[str, Any] = one["policy"]
+            gang = policy.get("gang")
+            found[one["name"]] = max(int(gang["minCount"]), 1) if gang else 1
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise DecodeError(f"{subject}: spec.podGroups: {error!r}") from error
+    return found
+
+
+class Workloads(Named):
+    """What Workloads say of the gangs that pods name."""
+
+    kind = "Workload"
+
+    def __init__(self, scheduler: Any) -> None:
+        super().__init__(scheduler)
+        self._known: dict[tuple[str, str], GroupObject] = {}
+        self._gangs: dict[GangId, _Group] = {}
+
+    def pod(self, pod: Pod) -> None:
+        """Take note of the gang that a pod names."""
+        named = pod.spec.workload_ref
+        if named is None:
+            return
+        gang_id = gang_of(pod)
+        self._gangs[gang_id] = (pod.metadata.namespace, named.name, named.pod_group)
+        self._declare(gang_id)
+
+    def take(self, raw: bytes) -> None:
+        """Turn an object into facts."""
+        group = decode_group(raw)
+        minimums(group)
+        metadata = group.metadata
+        key = metadata.namespace, metadata.name
+        self._known[key] = group
+        self.remember(raw, "/".join(key))
+        for gang_id, of in self._gangs.items():
+            if of[:2] == key:
+                self._declare(gang_id)
+
+    def left(self, name: str) -> None:
+        """Forget a Workload; gangs whose pods run keep what it said."""
+        namespace, _, own = name.partition("/")
+        self._known.pop((namespace, own), None)
+
+    def forget(self, gang_id: GangId) -> None:
+        """Forget a gang whose last pod is gone."""
+        if self._gangs.pop(gang_id, None) is not None:
+            self.scheduler.observe(f.GangGone(gang_id))
+
+    def _declare(self, gang_id: GangId) -> None:
+        namespace, name, pod_group = self._gangs[gang_id]
+        group = self._known.get((namespace, name))
+        minimum = minimums(group).get(pod_group) if group is not None else None
+        if group is None or minimum is None:
+            return  # its pods wait, and say for what
+        metadata = group.metadata
+        subject = Subject(API_VERSION, self.kind, namespace, name, metadata.uid)
+        self.scheduler.status.subject(gang_id, subject)
+        queue = queue_of(metadata.labels, metadata.annotations) or DEFAULT_QUEUE
+        user = asked_by(metadata.annotations, namespace)
+        self.scheduler.declare(Gang(gang_id, minimum, queue=queue, user=user))

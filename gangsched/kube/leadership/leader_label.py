@@ -1,0 +1,28 @@
+"""The label of the pod that leads, which a Service selects."""
+
+import contextlib
+import os
+
+import msgspec
+
+from gangsched.kube.client.client import KubeClient
+from gangsched.kube.client.errors import NotFound
+
+LEADER_LABEL = "gangsched.io/leader"
+
+
+async def mark_leader(client: KubeClient) -> None:
+    """Label the pod this process runs in, and no other, as the leader: so a Service finds it."""
+    namespace, name = os.environ.get("POD_NAMESPACE"), os.environ.get("POD_NAME")
+    if not namespace or not name:
+        return
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    listed = msgspec.json.decode(await client.get(path, labelSelector=f"{LEADER_LABEL}=true"))
+    for pod in listed["items"]:
+        other = pod["metadata"]["name"]
+        if other != name:
+            with contextlib.suppress(NotFound):
+                await client.patch(
+                    f"{path}/{other}", {"metadata": {"labels": {LEADER_LABEL: None}}}
+                )
+    await client.patch(f"{path}/{name}", {"metadata": {"labels": {LEADER_LABEL: "true"}}})

@@ -1,0 +1,205 @@
+"""Leader election by a Lease, and the fence that keeps a former leader from writing.
+
+A candidate never believes another's clock: it waits until a Lease has not changed for its duration
+on its own clock (k8s.io/client-go, tools/leaderelection). A leader stops acting `deadline_s` after
+the beginning of its last good renewal, which is before anybody else may begin.
+
+    candidate --Lease free or unchanged for duration_s--> leader --not renewed in deadline_s--> lost
+"""
+
+import asyncio
+import logging
+import socket
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from gangsched.api.timestamps import micro_stamp
+from gangsched.kube.client.client import KubeClient
+from gangsched.kube.client.errors import Conflict, KubeError, LeadershipLostError, NotFound
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How long a Lease is good for, how long its holder relies on it, how often either looks."""
+
+    duration_s: float = 8.0
+    deadline_s: float = 5.0
+    retry_s: float = 1.0
+
+
+_RELEASES = 3
+"""How often giving a Lease back is tried."""
+
+
+class Election:
+    """One candidate for the Lease `namespace/name`: `acquire`, `hold`, at the end `release`."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        lease: str,
+        timing: Timing | None = None,
+        identity: str = "",
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client = client
+        self._namespace, _, self._name = lease.partition("/")
+        self._timing = timing or Timing()
+        self.identity = identity or f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
+        self._now = now
+        self._seen: Mapping[str, Any] | None = None
+        self._seen_s = 0.0
+        self._good_until_s = 0.0
+        self._given_back = False
+
+    @property
+    def _folder(self) -> str:
+        return f"/apis/coordination.k8s.io/v1/namespaces/{self._namespace}/leases"
+
+    def through(self, client: KubeClient) -> None:
+        """Use another client from now on: one belongs to one event loop."""
+        self._client = client
+
+    def leads(self) -> bool:
+        """Tell whether this process may act now."""
+        return self._now() < self._good_until_s
+
+    async def acquire(self) -> None:
+        """Return once this process leads."""
+        told = ""
+        while not await self._try():
+            holder = ((self._seen or {}).get("spec") or {}).get("holderIdentity") or ""
+            if holder != told:
+                log.info("standing by: %s leads", holder or "nobody")
+                told = holder
+            left_s = self._left_s()
+            await asyncio.sleep(
+                left_s if 0 < left_s < self._timing.retry_s else self._timing.retry_s
+            )
+        log.info("leading as %s", self.identity)
+
+    async def hold(self) -> None:
+        """Renew the Lease for as long as that works.
+
+        Raises:
+            LeadershipLostError: it did not, for too long.
+
+        """
+        while True:
+            await asyncio.sleep(self._timing.retry_s)
+            until_s = self._good_until_s
+            renewed = await self._try()
+            # Once it lapsed it is lost, even if it could be had again: writes were refused, and
+            # what was concluded from that is not true.
+            if self._now() >= until_s or (not renewed and self._taken()):
+                self._good_until_s = 0.0
+                raise LeadershipLostError(f"{self.identity} leads no more: {self._why()}")
+
+    async def release(self, client: KubeClient | None = None) -> None:
+        """Give the Lease back, by another client if one is given; a successor need not wait."""
+        if not self.leads():
+            return
+        self._given_back = True  # nothing renews it from here on
+        self._client = client or self._client
+        self._good_until_s = 0.0
+        for _ in range(_RELEASES):
+            try:
+                found = await self._read()
+                if found is None or found["spec"].get("holderIdentity") != self.identity:
+                    return
+                await self._write(found, {"holderIdentity": "", "leaseDurationSeconds": 1})
+            except Conflict:
+                continue  # a renewal was under way
+            except KubeError as error:
+                log.warning("Lease %s/%s is not given back: %s", self._namespace, self._name, error)
+                return
+            return
+
+    async def _try(self) -> bool:
+        """Take or renew the Lease; return whether it is ours now."""
+        if self._given_back:
+            return False
+        began_s = self._now()
+        try:
+            async with asyncio.timeout(self._timing.deadline_s):
+                found = await self._read()
+                self._note(found)
+                if self._taken():
+                    return False
+                spec = (found or {}).get("spec") or {}
+                mine = spec.get("holderIdentity") == self.identity
+                changes = {
+                    "holderIdentity": self.identity,
+                    "leaseDurationSeconds": max(round(self._timing.duration_s), 1),
+                    "renewTime": micro_stamp(),
+                }
+                if not mine:
+                    changes["acquireTime"] = changes["renewTime"]
+                    changes["leaseTransitions"] = int(spec.get("leaseTransitions") or 0) + 1
+                self._note(await self._write(found, changes))
+        except (KubeError, TimeoutError) as error:
+            if not isinstance(error, Conflict):  # somebody else was quicker
+                log.warning("Lease %s/%s: %s", self._namespace, self._name, error or "no answer")
+            return False
+        if self._given_back:
+            return False
+        self._good_until_s = began_s + self._timing.deadline_s
+        return True
+
+    def _note(self, found: Mapping[str, Any] | None) -> None:
+        if found is None or self._seen is None or found["spec"] != self._seen["spec"]:
+            self._seen, self._seen_s = found, self._now()
+
+    def _taken(self) -> bool:
+        """Tell whether somebody else holds the Lease, as far as it is known."""
+        spec = (self._seen or {}).get("spec") or {}
+        holder = spec.get("holderIdentity")
+        if not holder or holder == self.identity:
+            return False
+        return self._left_s() > 0
+
+    def _left_s(self) -> float:
+        """Return how long the Lease as it was seen last keeps others from leading."""
+        spec = (self._seen or {}).get("spec") or {}
+        lasts_s = max(float(spec.get("leaseDurationSeconds") or 0), self._timing.duration_s)
+        return self._seen_s + lasts_s - self._now()
+
+    def _why(self) -> str:
+        holder = ((self._seen or {}).get("spec") or {}).get("holderIdentity")
+        if holder and holder != self.identity:
+            return f"{holder} holds the Lease {self._namespace}/{self._name}"
+        return f"the Lease {self._namespace}/{self._name} was not renewed in time"
+
+    async def _read(self) -> dict[str, Any] | None:
+        path = f"{self._folder}/{self._name}"
+        try:
+            found: dict[str, Any] = msgspec.json.decode(
+                await self._client.request("GET", path, tries=1)
+            )
+        except NotFound:
+            return None
+        found.setdefault("spec", {})
+        return found
+
+    async def _write(
+        self, found: Mapping[str, Any] | None, changes: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Write the Lease as it was found, with changes; a write in between is a Conflict."""
+        if found is None:
+            method, path = "POST", self._folder
+            metadata = {"name": self._name, "namespace": self._namespace}
+            body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
+        else:
+            method, path, body = "PUT", f"{self._folder}/{self._name}", dict(found)
+        body["spec"] = {**((found or {}).get("spec") or {}), **changes}
+        made: dict[str, Any] = msgspec.json.decode(
+            await self._client.request(method, path, body=body, tries=1)
+        )
+        return made

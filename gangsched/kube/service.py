@@ -1,0 +1,404 @@
+"""The scheduler in a cluster: watches make facts, the engine decides, orders become calls.
+
+One asyncio task owns the engine. Plans are made in a thread of their own on a snapshot, so that
+facts keep arriving meanwhile; `accept` checks them again.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+
+from gangsched.api import names
+from gangsched.config import SchedulerConfig
+from gangsched.core import facts as f
+from gangsched.core import orders as o
+from gangsched.core.engine.engine import Engine, Limits
+from gangsched.core.engine.gangs.gang_views import GangState
+from gangsched.core.model.gangs import Gang
+from gangsched.core.model.ids import GangId
+from gangsched.core.model.queues import Rates
+from gangsched.core.planning.planner import Plan, make_plan
+from gangsched.core.policy import Policies, PolicyError
+from gangsched.core.quota.ledger import Ledger
+from gangsched.kube.actuation.mig_writer import MigWriter
+from gangsched.kube.actuation.pod_binding import Binding, Pods
+from gangsched.kube.background.deadlines import Deadline, LateError
+from gangsched.kube.background.object_deadlines import Guarded, Thinking
+from gangsched.kube.background.supervisor import Beside
+from gangsched.kube.client.client import KubeClient
+from gangsched.kube.client.errors import EngineError
+from gangsched.kube.client.watch import Watch, long_lived
+from gangsched.kube.decoding.users import Users
+from gangsched.kube.informers.base import Receiver
+from gangsched.kube.informers.cluster_config import (
+    Namespaces,
+    PriorityClasses,
+    Queues,
+    Reservations,
+    Topologies,
+)
+from gangsched.kube.informers.external_owners import Owners
+from gangsched.kube.informers.namespace_quotas import NamespaceQuotas
+from gangsched.kube.informers.nodes import Nodes
+from gangsched.kube.informers.planned_pod_limit import PlannedPods
+from gangsched.kube.informers.podgroups import PodGroups
+from gangsched.kube.informers.pods import PodsSeen
+from gangsched.kube.informers.volumes import watched
+from gangsched.kube.informers.workloads import PATH as WORKLOADS
+from gangsched.kube.informers.workloads import Workloads
+from gangsched.kube.status.gauges import refresh
+from gangsched.kube.status.podgroup_status import Status
+from gangsched.kube.status.queue_status import QueueStatusWriter
+from gangsched.kube.status.redaction import Others
+from gangsched.kube.status.topology_status import TopologyStatusWriter
+from gangsched.kube.stored.gang_history import PastKeeper
+from gangsched.kube.stored.quarantine import Quarantine
+from gangsched.kube.stored.runtime_history import HistoryKeeper
+from gangsched.kube.stored.scheduler_names import ServedNames
+from gangsched.kube.volumes.eligible_nodes import Volumes
+from gangsched.metrics import Metrics
+from gangsched.recording.audit_log import Trail
+
+log = logging.getLogger(__name__)
+
+CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+PODGROUPS = f"/apis/{names.GROUP}/{names.VERSION}/podgroups"
+TOPOLOGIES = f"/apis/{names.GROUP}/{names.VERSION}/topologies"
+QUEUES = f"/apis/{names.GROUP}/{names.VERSION}/queues"
+RESERVATIONS = f"/apis/{names.GROUP}/{names.VERSION}/reservations"
+
+Lead = Callable[[], Awaitable[None]]
+"""Returns once this process leads."""
+
+
+async def alone() -> None:
+    """Return at once: there is no other process."""
+
+
+class Scheduler:
+    """Wires one engine to one cluster. With `look_only` it reads and changes nothing."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        config: SchedulerConfig,
+        policies: Policies,
+        metrics: Metrics,
+        *,
+        look_only: bool = False,
+        engine: Callable[[Limits, Ledger], Engine] = Engine,
+    ) -> None:
+        limits = Limits(
+            barrier_s=config.barrier_s,
+            backoff_s=config.backoff_s,
+            backoff_max_s=config.backoff_max_s,
+            avoid_s=config.avoid_s,
+            repartition_s=config.repartition_s,
+            advice_s=config.advice_s,
+            replan_s=config.replan_s,
+            ready_tries=config.ready_tries,
+        )
+        ledger = Ledger(Rates(config.gpu_rates), config.half_life_s)
+        self.engine = engine(limits, ledger)
+        self.namespaces: dict[str, dict[str, str]] = {}
+        self.names = frozenset({config.scheduler_name, *config.scheduler_aliases})
+        self.metrics = metrics
+        self.pods = Pods(client, self.observe, metrics, config.binds_in_flight)
+        self.binding: Binding | None = None
+        self.trail: Trail | None = None
+        self.may_act: Callable[[], bool] = lambda: True
+        self.warm = asyncio.Event()
+        """Everything was read once: a standby is worth something."""
+
+        self.ready = asyncio.Event()
+        self.mig = MigWriter(client, config.mig_config_map)
+        self.topology_status = TopologyStatusWriter(client)
+        self.history = HistoryKeeper(client, config.history_config_map)
+        self.past = PastKeeper(client, config.past_config_map)
+        self.others = Others(self.engine, self.namespaces, named=config.name_others)
+        self.served = ServedNames(client, config.history_config_map)
+        self.status = Status(client, self._standing, self.others.told)
+        self.queue_status = QueueStatusWriter(client, self.now_s, name_gangs=config.name_others)
+        self.users = Users(client)
+        self.quarantine = Quarantine(client, config.history_config_map)
+        self.planned = PlannedPods(config.planned_pods_max)
+        self.priorities: dict[str, int] = {}
+        self.default_priority: int | None = None
+        self._client = client
+        self._config = config
+        self.policies = policies
+        self.look_only = look_only
+        self._wake = asyncio.Event()
+        self._epoch_s = time.time() - time.monotonic()
+        self._watches: dict[str, Watch] = {}
+        self.queues = Queues(self)
+        self.receivers: list[Receiver] = []
+        self.owners = Owners(self)
+        self.workloads = Workloads(self)
+        self.volumes = Volumes()
+        self.thinking = Thinking(self)
+        self.beside = Beside(self, client, config)
+        plan_s = config.plan_deadline_s
+        self._planning = Deadline("planning", plan_s, plan_s, each_gang=True)
+
+    def now_s(self) -> float:
+        """Return seconds since the epoch on a clock that never steps back."""
+        return self._epoch_s + time.monotonic()
+
+    def acts(self) -> bool:
+        """Tell whether what this process knows may be acted upon."""
+        return self.ready.is_set() and self.may_act()
+
+    async def run(self, lead: Lead = alone) -> None:
+        """Schedule from when `lead` returns until cancelled."""
+        try:
+            await self._run(lead)
+        finally:  # before another leads: it must not end by the same object
+            if not self.look_only:
+                await self.quarantine.save()
+                if self.may_act():
+                    await self.past.save(self.engine)
+
+    async def _run(self, lead: Lead) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._fail())
+            await self.read(group, lead)
+            group.create_task(self.beside.keep_up("the status of groups", self.status.run))
+            await asyncio.sleep(self._config.settle_s)
+            self.ready.set()
+            log.info("scheduling %d nodes", len(self.engine.cluster.rows))
+            group.create_task(self._plan_on())
+            group.create_task(self._tick_on())
+            group.create_task(self._audit_on())
+            for name, work in self.beside.works().items():
+                group.create_task(self.beside.keep_up(name, work))
+
+    async def read(self, group: asyncio.TaskGroup, lead: Lead = alone) -> None:
+        """Start the watches in a task group; return once everything has been read.
+
+        What they hear is kept back until `lead` returns: the engine must not follow the world
+        while somebody else changes it, but what it will need is here already.
+        """
+        if self.look_only:  # pods of all its names are those of the scheduler that leads
+            self.names |= await self.served.read()
+        first: dict[str, tuple[str, Receiver, bool]] = {
+            "PriorityClass": (CLASSES, PriorityClasses(self), False),
+            "Namespace": ("/api/v1/namespaces", Namespaces(self), False),
+            "ResourceQuota": ("/api/v1/resourcequotas", NamespaceQuotas(self), True),
+            "Topology": (TOPOLOGIES, Topologies(self), True),
+            "Queue": (QUEUES, self.queues, True),
+            "Reservation": (RESERVATIONS, Reservations(self), True),
+            "Node": ("/api/v1/nodes", Nodes(self), False),
+            **watched(self),
+            **{one.kind: (one.path, one, True) for one in self.owners.receivers},
+            "Pod": ("/api/v1/pods", PodsSeen(self), False),
+        }
+        then: dict[str, tuple[str, Receiver, bool]] = {
+            "PodGroup": (PODGROUPS, PodGroups(self), True),
+            "Workload": (WORKLOADS, self.workloads, True),
+            **{one.kind: (one.path, one, True) for one in self.owners.groups},
+        }
+        # Groups come last: a group whose members run already must not look empty.
+        with long_lived():
+            for kinds in (first, then):
+                for kind, (path, receiver, optional) in kinds.items():
+                    self.receivers.append(receiver)
+                    self._watches[kind] = Watch(
+                        self._client,
+                        path,
+                        Guarded(receiver, self),
+                        optional=optional,
+                        on_batch=self._wake.set,
+                        held=True,
+                        ahead=receiver.ahead,
+                    )
+                    group.create_task(self._watches[kind].run())
+                for kind in kinds:
+                    await self._watches[kind].synced.wait()
+        self.warm.set()
+        await lead()
+        await self.users.look()  # before anything is handed over, and once rights are known
+        await self.history.read(self.engine.history)
+        await self.quarantine.read(self.now_s())
+        self.owners.hold()
+        with long_lived():
+            for watch in self._watches.values():
+                await watch.hand_over()
+        self.owners.let_go()
+        for fact in await self.past.read():
+            self.observe(fact)
+
+    def _standing(self, gang_id: GangId) -> tuple[int, tuple[int, int, int]]:
+        """Return a gang's minimum, and how many of its pods run, succeeded and failed."""
+        gang = self.engine.gangs.get(gang_id)
+        if gang is None:
+            return 1, (0, 0, 0)
+        members = gang.members.values()
+        running = sum(one.runs and one.ready for one in members)
+        failed = sum(one.ended and one.failed for one in members)
+        return gang.minimum(), (running, gang.ended_count(), failed)
+
+    # -- facts and orders ---------------------------------------------------------------------
+
+    def observe(self, fact: f.Fact) -> None:
+        """Give one fact to the engine and carry out what follows.
+
+        Raises:
+            EngineError: it failed.
+
+        """
+        with self._changing(type(fact).__name__):
+            if self.trail is not None:
+                self.trail.fact(self.engine, fact, self.now_s())
+            self.execute(self.engine.observe(fact, self.now_s()))
+
+    def declare(self, gang: Gang) -> None:
+        """Give the engine what was declared of a gang; whose it is only where that is certain.
+
+        Raises:
+            EngineError: it failed.
+
+        """
+        self.observe(f.GangSeen(gang if self.users.known else replace(gang, user="")))
+
+    def accept(self, plan: Plan) -> None:
+        """Carry out what was planned.
+
+        Raises:
+            EngineError: it failed.
+
+        """
+        with self._changing("accept"):
+            self.execute(self.engine.accept(plan, self.now_s()))
+
+    @contextmanager
+    def _changing(self, what: str) -> Iterator[None]:
+        """End the process where the engine fails, whoever caught that error on its way."""
+        try:
+            yield
+        except EngineError:
+            raise
+        except Exception as error:
+            failure = EngineError(what)
+            self.pods.broken.put_nowait(failure)
+            raise failure from error
+
+    def execute(self, orders: tuple[o.Order, ...]) -> None:
+        """Carry out orders; answers come back through `observe`."""
+        if not orders or self.look_only:
+            return
+        self._wake.set()
+        binding = self.binding
+        assert binding is not None, "set by the wiring"  # noqa: S101
+        for order in orders:
+            if self.trail is not None:
+                self.trail.order(self.engine, order, self.now_s())
+            match order:
+                case o.Prepare():
+                    binding.prepare(order)
+                case o.Bind():
+                    binding.bind(order)
+                case o.Refuse():
+                    told = self.others.told(order.reason, order.gang)
+                    binding.refuse(replace(order, reason=told))
+                case o.Evict():
+                    log.info("evicting %s: %s", order.name, order.reason)
+                    told = self.others.told(order.reason, order.gang)
+                    self.pods.start(self.pods.evict(replace(order, reason=told)))
+                case o.CutGpus():
+                    log.info("cutting GPUs of %s for %s", order.node, order.gang)
+                    self.pods.start(self.mig.cut(order))
+                case o.Preempt():
+                    self._preempted(order)
+                case o.Report():
+                    self._count(order)
+                    self.status.take(order)
+                case o.Reserve() | o.Release():
+                    gang = self.engine.gangs.get(order.gang)
+                    if gang is None or gang.spec is None or gang.spec.planned_before_creation:
+                        self.status.take(order)  # others have pods: nobody waits for their places
+
+    def _count(self, report: o.Report) -> None:
+        level = logging.INFO if self.ready.is_set() else logging.DEBUG
+        log.log(level, "%s: %s: %s", report.gang, report.reason, report.message)
+        if report.reason == "Placed" and not report.met:
+            self.metrics.gangs_placed.inc()
+            gang = self.engine.gangs.get(report.gang)
+            if gang is not None and (since_s := gang.waits_since_s()):
+                self._waited(gang, max(self.now_s() - since_s, 0.0))
+        elif report.reason == "Broken":
+            self.metrics.gangs_broken.inc()
+
+    def _waited(self, gang: GangState, wait_s: float) -> None:
+        queue = gang.account[0]
+        self.metrics.gang_wait_seconds.observe(wait_s)
+        self.metrics.queue_wait.labels(queue).observe(wait_s)
+        if any(one != gang.id for one in self.engine.reserved):
+            self.metrics.backfilled.labels(queue).inc()
+        first = self.beside.first_told_s.pop(gang.id, None)
+        if first is not None:
+            self.metrics.start_error.labels(queue).observe(abs(self.now_s() - first))
+
+    def _preempted(self, order: o.Preempt) -> None:
+        gang = self.engine.gangs.get(order.gang)
+        queue = gang.account[0] if gang is not None else ""
+        self.metrics.preemptions.labels(queue, order.ground).inc()
+        self.metrics.evicted_gpu_seconds.labels(queue).inc(order.lost_gpu_s)
+        if order.loop:
+            self.metrics.preemption_loops.inc()
+            log.error("%s and %s stop each other in turn", order.gang, order.by)
+
+    # -- loops --------------------------------------------------------------------------------
+
+    async def _fail(self) -> None:
+        raise await self.pods.broken.get()
+
+    async def _plan_on(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            starts = self._config.starts_waiting - self.pods.waiting
+            if not self.engine.wants_plan() or starts <= 0:
+                continue  # the next tick looks again
+            snapshot = self.thinking.view(starts=starts)
+            work = partial(make_plan, snapshot, self.policies, self.now_s())
+            started_s = time.monotonic()
+            try:
+                plan = await self.thinking.think(self._planning, work, snapshot)
+            except PolicyError as error:  # one gang must not keep all others from starting
+                log.exception("planning failed; the gang is set aside")
+                self.metrics.plan_failures.inc()
+                self.observe(f.PlanFailed(error.gang, error.problem))
+            except LateError as error:
+                self.metrics.plan_failures.inc()
+                self.thinking.too_slow(error, snapshot)
+            else:
+                self.metrics.plan_seconds.observe(time.monotonic() - started_s)
+                self.accept(plan)
+            await asyncio.sleep(self._config.plan_interval_s)
+            self._wake.set()  # whatever came meanwhile, or did not fit in one cycle
+
+    async def _audit_on(self) -> None:
+        """Compare what queues are charged with what runs; a difference is healed and counted."""
+        while True:
+            await asyncio.sleep(self._config.audit_interval_s)
+            for queue, count in self.engine.audit(self.now_s()).items():
+                self.metrics.quota_drift.labels(queue).inc(count)
+                log.error("the books of queue %s were wrong in %d places", queue, count)
+
+    async def _tick_on(self) -> None:
+        while True:
+            await asyncio.sleep(0.2)
+            self.execute(self.engine.tick(self.now_s()))
+            self._wake.set()  # time alone may have ended a back-off
+
+    def refresh_metrics(self) -> None:
+        """Bring the gauges up to date; called when somebody reads them."""
+        refresh(self.metrics, self.engine)
+        self.metrics.api_writes.set(self._client.writes)
+        for kind, watch in self._watches.items():
+            self.metrics.watch_restarts.labels(kind).set(watch.restarts)

@@ -1,0 +1,1 @@
+"""What protects the ports: certificates and reviews of tokens."""

@@ -1,0 +1,1 @@
+"""What users read: statuses, conditions, Events and gauges."""

@@ -1,0 +1,153 @@
+"""The status of what admins declare: queues, reservations, topologies."""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from gangsched.api import names
+from gangsched.api.timestamps import stamp
+from gangsched.kube.client.client import KubeClient
+from gangsched.kube.client.errors import Conflict, KubeError, NotFound, Throttled, Unavailable
+from gangsched.kube.status.events import Subject, post_event
+from gangsched.kube.status.status_record import same
+
+log = logging.getLogger(__name__)
+
+_WARNED = 16
+"""Events of one object while one process leads."""
+
+
+class Condition(NamedTuple):
+    """What a condition says, but for when it came to say so."""
+
+    holds: bool
+    reason: str
+    message: str
+    type: str = "Ready"
+
+
+class DeclaredStatus:
+    """The objects of one kind, by name, and what their statuses say.
+
+    A status is written when it changed, and to the object that has the name now. With `warns` a
+    condition that does not hold is told in a Warning Event too, once for each sentence.
+    """
+
+    def __init__(self, client: KubeClient, kind: str, plural: str, *, warns: bool = False) -> None:
+        self.problems: dict[str, str] = {}
+        """What is wrong with the last declaration of each."""
+
+        self._client = client
+        self._kind = kind
+        self._plural = plural
+        self._warns = warns
+        self._warned: dict[str, set[str]] = {}
+        self._uids: dict[str, str] = {}
+        self._said: dict[str, Mapping[str, Any]] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        """Go through the names of the first moment, but for those that go meanwhile."""
+        return (name for name in list(self._uids) if name in self._uids)
+
+    def seen(self, name: str, uid: str, problem: str | None) -> None:
+        """Learn that an object exists, and what is wrong with it."""
+        if self._uids.get(name) != uid:
+            self.gone(name)  # another that had its name
+            self._uids[name] = uid
+        if problem is None:
+            self.problems.pop(name, None)
+        else:
+            self.problems[name] = problem
+
+    def adopt(self, name: str, stored: Mapping[str, Any]) -> None:
+        """Learn what an earlier process wrote: a thousand queues are not written anew."""
+        self._said[name] = stored
+        self._warned[name] = {
+            str(one.get("message")) for one in _conditions(stored) if one.get("status") == "False"
+        }
+
+    def gone(self, name: str) -> None:
+        """Forget an object that was deleted."""
+        for known in (self._uids, self.problems, self._said, self._warned):
+            known.pop(name, None)
+
+    async def write(
+        self,
+        name: str,
+        status: Mapping[str, Any],
+        *conditions: Condition,
+        beside: Callable[[], Mapping[str, Any]] = dict,
+        anyway: bool = False,
+    ) -> bool:
+        """Write a status if it changed, and tell whether it need not be tried again.
+
+        Args:
+            name: the object, one of those that this iterates over.
+            status: what is compared with what was written last.
+            conditions: those that its kind has.
+            beside: what is written too, but is no reason to write.
+            anyway: write it even if nothing changed.
+
+        """
+        said, wanted = self._said.get(name, {}), dict(status)
+        if name in self.problems:
+            wanted["message"] = self.problems[name]
+        if conditions:
+            wanted["conditions"] = [_condition(one, said) for one in conditions]
+        if not anyway and name in self._said and (said == wanted or same(said, wanted)):
+            self._said[name] = wanted
+            return True
+        uid = self._uids[name]
+        path = f"/apis/{names.GROUP}/{names.VERSION}/{self._plural}/{name}/status"
+        body = {"metadata": {"uid": uid}, "status": {**wanted, **beside()}}
+        try:
+            await self._warn(name, uid, conditions)
+            await self._client.patch(path, body)
+        except (NotFound, Conflict):
+            return True  # it was deleted, as its watch is about to tell
+        except KubeError as error:
+            log.warning("status of %s %s: %s", self._kind, name, error)
+            return False
+        if self._uids.get(name) == uid:
+            self._said[name] = wanted
+        return True
+
+    async def _warn(self, name: str, uid: str, conditions: Iterable[Condition]) -> None:
+        """Tell in Events what does not hold; what cannot be told now is told with the next try."""
+        warned = self._warned.setdefault(name, set())
+        api_version = f"{names.GROUP}/{names.VERSION}"
+        for one in conditions if self._warns else ():
+            if not one.holds and one.message not in warned:
+                if len(warned) >= _WARNED:
+                    return  # it goes back and forth: what is wrong is in its status
+                subject = Subject(api_version, self._kind, "", name, uid)
+                try:
+                    await post_event(self._client, subject, "Warning", one.reason, one.message)
+                except (Unavailable, Throttled):
+                    raise
+                except KubeError as error:  # the status says it all the same
+                    log.warning("Event of %s %s: %s", self._kind, name, error)
+                warned.add(one.message)
+
+
+def _conditions(status: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the conditions of a status that somebody else may have scribbled in."""
+    listed = status.get("conditions")
+    return (one for one in (listed if isinstance(listed, list) else ()) if isinstance(one, dict))
+
+
+def _condition(one: Condition, said: Mapping[str, Any]) -> dict[str, str]:
+    """Return the condition as the API has it; it turned when what was `said` last was otherwise."""
+    status = str(one.holds)
+    turned = (
+        before.get("lastTransitionTime")
+        for before in _conditions(said)
+        if (before.get("type"), before.get("status")) == (one.type, status)
+    )
+    return {
+        "type": one.type,
+        "status": status,
+        "reason": one.reason,
+        "message": one.message,
+        "lastTransitionTime": next(turned, None) or stamp(),
+    }

@@ -1,0 +1,67 @@
+"""Events, and the objects that they are about."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from gangsched.api import names
+from gangsched.api.timestamps import stamp
+from gangsched.kube.client.client import KubeClient
+from gangsched.kube.decoding.external import groups
+
+MESSAGE_LETTERS_MAX = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The object that stands for a gang: where its status goes and its Events point.
+
+    An `owned` group is one of a job, which tells itself that it runs.
+    """
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    has_status: bool = False
+    theirs: groups.Kind | None = None
+    owned: bool = False
+    user: str = ""
+    """Who asked for it, as its annotation has it."""
+
+    @property
+    def is_group(self) -> bool:
+        """Tell whether it is more than one of the gang's pods."""
+        return self.has_status or self.theirs is not None
+
+
+async def post_event(
+    client: KubeClient, subject: Subject, kind: str, reason: str, message: str
+) -> None:
+    """Write a core/v1 Event about an object (`kind` is Normal or Warning).
+
+    Those of objects without a namespace are in `default`, as Kubernetes wants it.
+    """
+    now, namespace = stamp(), subject.namespace or "default"
+    event: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": f"{subject.name}.", "namespace": namespace},
+        "involvedObject": {
+            "apiVersion": subject.api_version,
+            "kind": subject.kind,
+            "namespace": subject.namespace,
+            "name": subject.name,
+            "uid": subject.uid,
+        },
+        "type": kind,
+        "reason": reason,
+        "message": message[:MESSAGE_LETTERS_MAX],
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+        "source": {"component": names.REPORTER},
+        "reportingComponent": names.REPORTER,
+        "reportingInstance": names.REPORTER,
+    }
+    await client.create(f"/api/v1/namespaces/{namespace}/events", event)

@@ -1,0 +1,83 @@
+"""The engine's state as gauges, worked out when somebody looks."""
+
+import numpy as np
+
+from gangsched.core.engine.engine import Engine, State
+from gangsched.core.model.pods import GPU, MILLI
+from gangsched.core.model.queues import QuotaKey
+from gangsched.core.policy import Ground
+from gangsched.kube.status.queue_status import pending_and_admitted
+from gangsched.metrics import Metrics, QueueFigures
+
+_FINISHED = "Finished"
+"""To the engine these are placed; but whoever looks wants to know what runs."""
+
+
+def refresh(metrics: Metrics, engine: Engine) -> None:
+    """Bring the gauges up to date."""
+    counts = dict.fromkeys([*(state.value for state in State), _FINISHED], 0)
+    reserved = 0
+    for gang in engine.gangs.values():
+        counts[_FINISHED if engine.finished(gang) else gang.state.value] += 1
+        reserved += gang.in_progress()
+    for state, count in counts.items():
+        metrics.gangs.labels(state).set(count)
+    metrics.gangs_refused.clear()
+    for reason, count in engine.reasons().items():
+        metrics.gangs_refused.labels(reason.value).set(count)
+    for queue in engine.ledger.usage.tree.queues:  # a counter that begins with 1 has no increase
+        for ground in Ground:
+            metrics.preemptions.labels(queue, ground.value)
+        metrics.evicted_gpu_seconds.labels(queue)
+        metrics.backfilled.labels(queue)
+    metrics.reserved_members.set(reserved)
+    metrics.plans_stale.set(engine.stale_plans)
+    metrics.queues.figures = figures(engine)
+    metrics.queues.gpus, metrics.queues.fragmentation = gpus(engine)
+
+
+def figures(engine: Engine) -> dict[str, QueueFigures]:
+    """Return what is shown of each queue."""
+    usage = engine.ledger.usage
+    tree = usage.tree
+    usage.capacity = engine.capacity()
+    counts = pending_and_admitted(engine)
+    found = {}
+    for name in tree.queues:
+        pending, admitted, _ = counts.get(name, (0, 0, []))
+        shown = found[name] = QueueFigures(pending, admitted)
+        if name not in tree:
+            continue
+        shown.share = usage.share(name)
+        time = engine.ledger.accounts.get((name, ""))
+        shown.decayed = time.decayed if time is not None else 0.0
+        held = {key for key, amount in usage.held.get(name, {}).items() if amount}
+        for key in sorted({*held, *tree.limited(name)}):
+            nominal = tree.nominal(name, key)
+            used = usage.used(name, key)
+            shown.used[key] = used / unit(key)
+            if nominal is not None:
+                shown.nominal[key] = nominal / unit(key)
+                shown.borrowed[key] = max(used - nominal, 0) / unit(key)
+    return found
+
+
+def unit(key: QuotaKey) -> int:
+    """Return how many of a quota's units are one piece: a GPU, a core, a byte."""
+    return MILLI if key[0] in (GPU, "cpu", "gpu-credits") else 1
+
+
+def gpus(engine: Engine) -> tuple[dict[str, float], float | None]:
+    """Return GPUs by state, and the part of the free ones that is on nodes partly in use.
+
+    The latter is None where no GPU is free.
+    """
+    cluster = engine.cluster
+    if GPU not in cluster.resources:
+        return {}, None
+    column = list(cluster.resources).index(GPU)
+    has, used = (table[cluster.live, column] for table in (cluster.allocatable, cluster.used))
+    free = np.maximum(has - used, 0)
+    counts = {"all": float(has.sum()), "used": float(has.sum() - free.sum())}
+    total = int(free.sum())
+    return counts, float(free[used > 0].sum() / total) if total else None

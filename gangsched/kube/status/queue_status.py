@@ -1,0 +1,239 @@
+"""The status of Queues and Reservations, and the GPU time the next process takes over."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from gangsched.api.timestamps import stamp
+from gangsched.core.bounds import SPENT_ROWS
+from gangsched.core.cluster.supply import lacking
+from gangsched.core.engine.engine import Engine, State
+from gangsched.core.model.ids import GangId
+from gangsched.core.model.queues import Stop
+from gangsched.core.model.refusal import plural
+from gangsched.core.planning.forecast import Prediction
+from gangsched.core.planning.node_profile import booked_rows
+from gangsched.core.quota.queue_tree import number
+from gangsched.kube.client.client import KubeClient
+from gangsched.kube.status.config_status import Condition, DeclaredStatus
+
+_EVERY_S = 2.0
+_TOLD = 3
+_SPENT_EVERY_S = 30.0
+"""GPU time moves all the time: written so often, a restart loses no more than that."""
+
+
+class QueueStatusWriter:
+    """Writes the status of Queues and Reservations when it changed, at most every two seconds."""
+
+    def __init__(
+        self, client: KubeClient, now_s: Callable[[], float], *, name_gangs: bool = False
+    ) -> None:
+        """`name_gangs` lets everybody who may read a Queue read which gang is next in it."""
+        self.queues = DeclaredStatus(client, "Queue", "queues", warns=True)
+        self.reservations = DeclaredStatus(client, "Reservation", "reservations")
+        self._now_s = now_s
+        self._name_gangs = name_gangs
+        self._spent_s = 0.0
+        self._spent: dict[str, float] = {}
+
+    async def run(
+        self, engine: Engine, predictions: Callable[[], dict[GangId, Prediction]]
+    ) -> None:
+        """Write until cancelled."""
+        while True:
+            now_s = self._now_s()
+            moved: set[str] = set()
+            if now_s - self._spent_s >= _SPENT_EVERY_S:
+                self._spent_s, moved = now_s, self._moved(engine, now_s)
+            counts = pending_and_admitted(engine)
+            for name in self.queues:
+                status = queue_status(engine, name, now_s, counts, predictions())
+                if status.get("head") and not self._name_gangs:
+                    status["head"] |= {"gang": "", "message": ""}
+                await self._write_queue(engine, name, status, now_s, spent=name in moved)
+            for name in self.reservations:
+                await self.reservations.write(name, reservation_status(engine, name, now_s))
+            await asyncio.sleep(_EVERY_S)
+
+    def _moved(self, engine: Engine, now_s: float) -> set[str]:
+        """Return the queues that spent GPU time since they were last asked.
+
+        What was spent earlier decays by itself, wherever it is read: a thousand idle queues are
+        not written.
+        """
+        before, self._spent = self._spent, engine.ledger.totals(now_s)
+        return {queue for queue, spent in self._spent.items() if spent > before.get(queue, 0.0)}
+
+    async def _write_queue(
+        self, engine: Engine, name: str, status: dict[str, Any], now_s: float, *, spent: bool
+    ) -> None:
+        problem = self.queues.problems.get(name) or engine.ledger.usage.tree.problems.get(name)
+        ready = Condition(not problem, "Invalid" if problem else "Valid", problem or "")
+        conditions = (ready,) if problem else (ready, quotas_effective(engine, name))
+
+        def time_spent() -> dict[str, Any]:
+            return {"asOf": stamp(now_s), "spent": spent_status(engine, name, now_s)}
+
+        if not await self.queues.write(name, status, *conditions, beside=time_spent, anyway=spent):
+            self._spent.pop(name, None)
+
+
+Counts = dict[str, tuple[int, int, list[GangId]]]
+
+
+def pending_and_admitted(engine: Engine) -> Counts:
+    """Return, by queue, how many gangs wait and have room in it and below, and who waits in it."""
+    tree = engine.ledger.usage.tree
+    pending: dict[str, int] = {}
+    admitted: dict[str, int] = {}
+    waiting: dict[str, list[GangId]] = {}
+    for gang in engine.gangs.values():
+        if gang.spec is None:
+            continue
+        queue = gang.spec.queue
+        counts = pending
+        if gang.state in (State.RESERVED, State.BINDING, State.PLACED):
+            if engine.finished(gang):
+                continue
+            counts = admitted
+        else:
+            waiting.setdefault(queue, []).append(gang.id)
+        for name in tree.path(queue) if queue in tree else (queue,):
+            counts[name] = counts.get(name, 0) + 1
+    names_ = {*pending, *admitted}
+    return {n: (pending.get(n, 0), admitted.get(n, 0), waiting.get(n, [])) for n in names_}
+
+
+def queue_status(
+    engine: Engine,
+    name: str,
+    now_s: float,
+    counts: Counts,
+    predictions: dict[GangId, Prediction],
+) -> dict[str, Any]:
+    """Return the status of a Queue as its CRD has it, but for GPU time and conditions."""
+    usage = engine.ledger.usage
+    tree = usage.tree
+    pending, admitted, waiting = counts.get(name, (0, 0, []))
+    if name not in tree:
+        message = tree.problems.get(name, "")
+        return {"message": message, "pending": pending, "admitted": admitted}
+    quotas = []
+    for key in tree.limited(name):
+        nominal = tree.nominal(name, key) or 0
+        used = usage.used(name, key)
+        quotas.append(
+            {
+                "resource": key[0],
+                "gpuKind": key[1],
+                "nominal": number(key, nominal),
+                "used": number(key, used),
+                "borrowed": number(key, max(used - nominal, 0)),
+            }
+        )
+    usage.capacity = engine.capacity()
+    head = head_of(engine, waiting, predictions, now_s)
+    message = f"{plural(pending, 'gang')} waiting, {admitted} running or starting."
+    if tree.queues[name].stop is not Stop.NONE:
+        message = f"on hold; {message}"
+    told = [*tree.told(name), *lacking(tree.queues[name], engine.cluster.supply())]
+    if told:
+        message = f"{several(told)}."
+    return {
+        "message": message,
+        "pending": pending,
+        "admitted": admitted,
+        "share": round(usage.share(name), 4),
+        "quotas": quotas,
+        "head": head,
+    }
+
+
+def quotas_effective(engine: Engine, name: str) -> Condition:
+    """Return whether all quotas of a queue count as they are written."""
+    tree = engine.ledger.usage.tree
+    lowered = list(tree.lowered.get(name, {}).values())
+    absent = lacking(tree.queues[name], engine.cluster.supply())
+    reason = "LargerThanParent" if lowered else "NoSuchNode" if absent else "AsWritten"
+    told = [*lowered, *absent]
+    return Condition(not told, reason, f"{several(told)}." if told else "", "QuotasEffective")
+
+
+def several(sentences: list[str]) -> str:
+    """Write some of several sentences about one object."""
+    more = len(sentences) - _TOLD
+    return "; ".join(sentences[:_TOLD]) + (f"; and {more} more" if more > 0 else "")
+
+
+def head_of(
+    engine: Engine, waiting: list[GangId], predictions: dict[GangId, Prediction], now_s: float
+) -> dict[str, Any] | None:
+    """Return the gang that is next in a queue, and why it waits."""
+    if not waiting:
+        return None
+
+    def key(gang: GangId) -> tuple[float, str]:
+        found = predictions.get(gang)
+        since_s = engine.gangs[gang].waits_since_s()
+        return (float(found.position) if found is not None else 1e9 + since_s, gang)
+
+    first = min(waiting, key=key)
+    refusal = engine.refusals.get(first)
+    found = predictions.get(first)
+    expected = found.start_s if found is not None else None
+    return {
+        "gang": first,
+        "reason": refusal.reason.value if refusal is not None else "",
+        "message": refusal.message if refusal is not None else "",
+        "expectedStart": stamp(expected) if expected is not None else None,
+    }
+
+
+def spent_status(engine: Engine, name: str, now_s: float) -> list[dict[str, Any]]:
+    """Return the GPU time of a queue and of its users, for the next process.
+
+    Where they are more than there is room for, those who spent most are kept: nobody's budget
+    begins anew because others spent little.
+    """
+    found: list[dict[str, Any]] = []
+    ledger = engine.ledger
+    there = [user for queue, user in ledger.accounts if queue == name]
+    users = ledger.by_spent(name, (user for user in there if user), now_s)
+    for user in ["", *users] if "" in there else users:
+        time = ledger.accounts[name, user]
+        time.advance(now_s, ledger.half_life_s)
+        base = {"user": user, "decayedGpuSeconds": round(time.decayed, 3)}
+        rows = [
+            {**base, "periodSeconds": p, "period": n, "gpuSeconds": round(s, 3)}
+            for p, (n, s) in time.periods.items()
+        ] or [base]
+        if len(found) + len(rows) > SPENT_ROWS.most:
+            break
+        found += rows
+    return found
+
+
+def reservation_status(engine: Engine, name: str, now_s: float) -> dict[str, Any]:
+    """Return the status of a Reservation as its CRD has it."""
+    booking = engine.bookings.get(name)
+    if booking is None:
+        return {"phase": "Invalid"}
+    window = booking.window(now_s)
+    rows = booked_rows(engine.cluster, booking)
+    nodes = [str(engine.cluster.names[row]) for row in rows]
+    if window is None:
+        return {"phase": "Over", "message": "its last occurrence is over.", "nodes": nodes}
+    start_s, end_s = window
+    whom = ", ".join(sorted(booking.queues | booking.namespaces)) or "nobody (maintenance)"
+    message = f"{len(nodes)} nodes are kept for {whom}."
+    wanted = len(booking.nodes) or booking.count
+    if len(nodes) < wanted:
+        message = f"only {len(nodes)} of {wanted} nodes exist. {message}"
+    return {
+        "phase": "Active" if start_s <= now_s else "Scheduled",
+        "message": message,
+        "nodes": nodes,
+        "nextStart": stamp(start_s),
+        "nextEnd": stamp(end_s),
+    }

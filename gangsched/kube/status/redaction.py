@@ -1,0 +1,58 @@
+"""What a namespace reads of others in the sentences that are written for it."""
+
+import re
+from collections.abc import Container
+
+from gangsched.core.engine.engine import Engine
+from gangsched.core.model.ids import GangId
+from gangsched.core.model.refusal import plural
+
+_LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
+_NAME = r"[A-Za-z0-9](?:[-\w.:]{0,317}\w)?"
+_GANG = rf"{_LABEL}/{_NAME}"
+_GANGS = re.compile(rf"(?<![\w./-])(gangs? )?({_GANG}(?:(?:, | and ){_GANG})*)(?![\w/])")
+_QUEUE = re.compile(rf"\bqueue ({_NAME})")
+_READ = 4096
+"""Letters of a sentence that are written at most."""
+
+
+class Others:
+    """Leaves the names of others out: a tenant's are not for other tenants to read."""
+
+    def __init__(self, engine: Engine, namespaces: Container[str], *, named: bool) -> None:
+        self._engine = engine
+        self._namespaces = namespaces
+        self._named = named
+
+    def told(self, text: str, gang: GangId) -> str:
+        """Return a sentence as the namespace of a gang may read it.
+
+        Gangs of other namespaces are counted, and queues that it may not use are not named.
+        """
+        if self._named:
+            return text
+        namespace = gang.partition("/")[0]
+        state = self._engine.gangs.get(gang)
+        own = state.account[0] if state is not None else ""
+        tree = self._engine.ledger.usage.tree
+
+        def gangs(found: re.Match[str]) -> str:
+            ids = re.split(", | and ", found[2])
+            known = [one for one in ids if not self._another(one.partition("/")[0], namespace)]
+            count = len(ids) - len(known)
+            if not count:
+                return found[0]
+            rest = f"{plural(count, 'gang')} of other namespaces"
+            if count == 1:
+                rest = "a gang of another namespace"
+            return f"{found[1] or ''}{', '.join(known)} and {rest}" if known else rest
+
+        def queue(found: re.Match[str]) -> str:
+            name = found[1]
+            seen = name == own or name not in tree.queues or tree.admits(name, namespace)
+            return found[0] if seen else "another queue"
+
+        return _QUEUE.sub(queue, _GANGS.sub(gangs, text[:_READ]))
+
+    def _another(self, found: str, namespace: str) -> bool:
+        return found != namespace and found in self._namespaces

@@ -1,0 +1,232 @@
+"""What is to be said of one gang, and what its object says already."""
+
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gangsched.api import keys
+from gangsched.api.timestamps import stamp
+from gangsched.core.model.ids import NodeName, PodName
+from gangsched.core.model.refusal import Reason, Refusal
+from gangsched.core.planning.forecast import Prediction
+from gangsched.kube.decoding.gang_progress import Standing
+from gangsched.kube.decoding.native_groups import VERSIONS
+from gangsched.kube.decoding.quantities import seconds
+from gangsched.kube.status.other_schedulers import REASON as NOT_SERVED
+
+WARNINGS = frozenset(
+    {
+        "Broken",
+        "BelowMinimum",
+        "Invalid",
+        "Preempted",
+        "Shrunk",
+        "GivenUp",
+        "PlanFailed",
+        keys.REASON,
+        NOT_SERVED,
+    }
+) | {
+    reason.value
+    for reason in (
+        Reason.NOT_ADMITTED,
+        Reason.UNKNOWN_QUEUE,
+        Reason.QUEUE_INVALID,
+        Reason.MISCONFIGURED,
+        Reason.NOT_PERMITTED,
+        Reason.NO_GROUP,
+        Reason.UNSATISFIABLE,
+        Reason.TOO_LARGE,
+        Reason.BEYOND_QUOTA,
+        Reason.BEYOND_PLANNER,
+    )
+}
+"""What somebody has to mend; a gang that only waits for its turn is told so in a Normal Event."""
+
+_REFUSALS = frozenset({"Unschedulable", "UnschedulableOnNodePool", *VERSIONS.values()})
+"""Conditions of Volcano, KAI and Kubernetes, with a sentence of ours under a reason of theirs."""
+
+_HINTS = 4
+_TIMES = frozenset({"lastTransitionTime", "transitionID"})
+
+
+@dataclass(slots=True)
+class Word:
+    """What is to be said of one gang; `stored` is the status an earlier process left.
+
+    `before` is the status as it was written last, by whichever process.
+
+    Of what it `said` last the reason is unknown (empty) where others' words stand in its place.
+    """
+
+    state: str = ""
+    reason: str = ""
+    message: str = ""
+    queue: str = ""
+    assignments: tuple[tuple[PodName, NodeName], ...] = ()
+    proof: str = ""
+    refusal: Refusal | None = None
+    since: str = ""
+    scheduled: str = ""
+    events: list[tuple[str, str]] = field(default_factory=list)
+    said: tuple[str, str] | None = None
+    start: dict[str, Any] | None = None
+    expected_s: float | None = None
+    earliest_s: float | None = None
+    latest_s: float | None = None
+    promised_s: float | None = None
+    changed: bool = False
+    writing: bool = False
+    standing: tuple[str, bool] = ("", False)
+    written: Mapping[str, Any] | None = None
+    stored: Mapping[str, Any] | None = None
+    before: Mapping[str, Any] = field(default_factory=dict)
+    hints: frozenset[str] = frozenset()
+
+    def hint(self, reason: str, message: str) -> bool:
+        """Add an Event that is said once; tell whether it is new. Only so many are."""
+        if message in self.hints or len(self.hints) >= _HINTS:
+            return False
+        self.hints |= {message}
+        self.events.append((reason, message))
+        return True
+
+    def stands(self, minimum: int, pods: tuple[int, int, int], now: str) -> Standing:
+        """Return where the gang stands, for what writes others' status."""
+        return Standing(
+            self.state,
+            self.reason,
+            self.message,
+            self.since,
+            self.refusal is not None,
+            minimum,
+            pods,
+            self.before,
+            now,
+        )
+
+    def repeats(self, reason: str, message: str) -> bool:
+        """Tell whether this is what was said last."""
+        last = self.events[-1] if self.events else self.said
+        return last is not None and last[0] in ("", reason) and last[1] == message
+
+    def moved(self, one: Prediction, promised_s: float | None, now_s: float) -> bool:
+        """Tell whether a start differs so much from what was said that it is worth a write.
+
+        The ends of its range may be off by a third of the wait: the first moves with the clock.
+        """
+        if self.start is None or self.start.get("position") != one.position:
+            return True
+        moments = ((self.expected_s, one.start_s), (self.promised_s, promised_s))
+        if any(_moved(said_s, found_s, now_s) for said_s, found_s in moments):
+            return True
+        latest_s = one.high_s if one.high_s is not None else one.start_s
+        ends = (
+            (self.earliest_s, one.low_s if one.low_s is not None else one.start_s, one.start_s),
+            (self.latest_s, latest_s, latest_s),
+        )
+        for told_s, found_s, until_s in ends:
+            said_s = told_s if told_s is not None else self.expected_s
+            if said_s is None or found_s is None or until_s is None:
+                if said_s != found_s:
+                    return True
+            elif abs(found_s - said_s) > max(5.0, (until_s - now_s) / 3):
+                return True
+        return False
+
+    def keep(self, namespace: str) -> None:
+        """Keep what only the process that placed a gang knew: its places and their proof."""
+        if self.stored is not None:
+            self.proof = self.stored.get("proof") or ""
+            self.assignments = tuple(
+                (PodName(f"{namespace}/{one['pod']}"), NodeName(one["node"]))
+                for one in self.stored.get("assignments") or ()
+            )
+
+    def says(self, status: Mapping[str, Any]) -> bool:
+        """Tell whether the object says this already, and remember that it does."""
+        if self.written is None and self.stored is not None and same(self.stored, status):
+            self.written = status
+        self.stored = None
+        return self.written == status
+
+
+def adopted(stored: Mapping[str, Any]) -> Word:
+    """Return the word that an earlier process said last, by the status it wrote."""
+    word = Word(stored=stored, before=stored)
+    conditions = stored.get("conditions") or stored.get("schedulingConditions") or ()
+    for one in (one for one in conditions if isinstance(one, dict)):
+        word.since = one.get("lastTransitionTime", "")
+        if one.get("type") == "Scheduled" and "phase" in stored:
+            word.scheduled = one.get("status", "")
+            word.reason, word.message = one.get("reason", ""), one.get("message", "")
+            word.said = word.reason, word.message
+        elif one.get("type") in _REFUSALS:
+            word.said = "", one.get("message", "")
+    start = stored.get("start")
+    if isinstance(start, dict):
+        with contextlib.suppress(TypeError, ValueError):  # somebody else's scribble
+            word.start, word.expected_s = start, seconds(start.get("expected") or "") or None
+            word.earliest_s = seconds(start.get("earliest") or "") or None
+            word.latest_s = seconds(start.get("latest") or "") or None
+            word.promised_s = seconds(start.get("reserved") or "") or None
+    return word
+
+
+def _moved(said_s: float | None, found_s: float | None, now_s: float) -> bool:
+    if said_s is None or found_s is None:
+        return said_s != found_s
+    return abs(found_s - said_s) > max(5.0, 0.1 * (found_s - now_s))
+
+
+def same(stored: Any, wanted: Any) -> bool:
+    """Tell whether merging a status into the stored one would change nothing but times.
+
+    What is not stored is as good as empty.
+    """
+    if isinstance(wanted, Mapping) and isinstance(stored, Mapping):
+        return all(
+            name in _TIMES or same(stored.get(name), value) for name, value in wanted.items()
+        )
+    if isinstance(wanted, list) and isinstance(stored, list):
+        return len(stored) == len(wanted) and all(map(same, stored, wanted))
+    return bool(stored == wanted) or (stored is None and not wanted)
+
+
+def readable(refusal: Refusal, told: Callable[[str], str]) -> Refusal:
+    """Return a refusal with its remedies as its reader is told of them."""
+    remedies = (replace(one, message=told(one.message)) for one in refusal.remedies)
+    return replace(refusal, remedies=tuple(remedies))
+
+
+def remedies(refusal: Refusal) -> str:
+    """Write what would help, as the end of the sentence that says why."""
+    changes = [one.message for one in refusal.remedies if one.kind not in ("wait", "move")]
+    said = f" It would start now with {'; or '.join(changes)}." if changes else ""
+    for one in refusal.remedies:
+        if one.kind == "wait":
+            when = f" (expected at {stamp(one.at_s)})" if one.at_s is not None else ""
+            said += f" It starts by itself when {one.message}{when}."
+        elif one.kind == "move":
+            said += f" It would start after {one.message}."
+    return said
+
+
+def as_data(refusal: Refusal) -> dict[str, Any]:
+    """Return a refusal as the PodGroup's status has it."""
+    miss = refusal.near_miss
+    return {
+        "reason": refusal.reason.value,
+        "role": refusal.role,
+        "wanted": refusal.wanted,
+        "possible": refusal.possible,
+        "proved": refusal.proved,
+        "nearestNode": miss.node if miss is not None else "",
+        "lacks": dict(miss.lacks) if miss is not None else {},
+        "remedies": [
+            {"kind": one.kind, "message": one.message}
+            | ({"at": stamp(one.at_s)} if one.at_s is not None else {})
+            for one in refusal.remedies
+        ],
+    }

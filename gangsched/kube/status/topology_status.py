@@ -1,0 +1,64 @@
+"""The status of Topologies: how many nodes have their place, and what is wrong with the others."""
+
+import asyncio
+from typing import Any
+
+from gangsched.core.cluster.state import Cluster
+from gangsched.core.cluster.topology_tree import Tree
+from gangsched.kube.client.client import KubeClient
+from gangsched.kube.status.config_status import Condition, DeclaredStatus
+
+_EVERY_S = 2.0
+_NAMED = 20
+
+
+class TopologyStatusWriter:
+    """Writes a status when it changed; a whole cluster that starts costs a few writes."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self.topologies = DeclaredStatus(client, "Topology", "topologies")
+
+    async def run(self, cluster: Cluster) -> None:
+        """Write until cancelled."""
+        while True:
+            for name in self.topologies:
+                tree = cluster.trees.get(name)
+                status = describe(tree, cluster) if tree is not None else {}
+                await self.topologies.write(name, status, self._ready(name, status))
+            await asyncio.sleep(_EVERY_S)
+
+    def _ready(self, name: str, status: dict[str, Any]) -> Condition:
+        problem = self.topologies.problems.get(name)
+        if problem is not None:
+            return Condition(holds=False, reason="Invalid", message=problem)
+        ready = status.get("misplacedCount") == 0
+        reason = "EveryNodePlaced" if ready else "NodesMisplaced"
+        return Condition(ready, reason, status.get("message", ""))
+
+
+def describe(tree: Tree, cluster: Cluster) -> dict[str, Any]:
+    """Return the status of a Topology as its CRD has it."""
+    placed, misplaced = 0, []
+    for name, row in sorted(cluster.rows.items()):
+        problem = tree.lacking(row)
+        if problem is None:
+            placed += 1
+        else:
+            misplaced.append({"node": name, "problem": problem})
+    domains = [len({int(code) for code in codes[cluster.live]} - {-1}) for codes in tree.codes]
+    levels = tree.topology.levels
+    counts = ", ".join(f"{n} {level.name}" for n, level in zip(domains, levels, strict=True))
+    message = f"{placed} of {placed + len(misplaced)} nodes have their place: {counts}."
+    empty = [level for n, level in zip(domains, levels, strict=True) if not n]
+    if empty:
+        named = ", ".join(f"{level.name} ({level.label})" for level in empty)
+        message += f" No node has the label of level {named}."
+    return {
+        "nodes": placed,
+        "misplacedCount": len(misplaced),
+        "message": message,
+        "levels": [
+            {"name": level.name, "domains": n} for n, level in zip(domains, levels, strict=True)
+        ],
+        "misplaced": misplaced[:_NAMED],
+    }

@@ -1,0 +1,227 @@
+"""What is set aside across restarts: requests that no plan comes back from, objects that end us.
+
+An entry says of whom, why and until when. A gang is known by what it asks for, so that one made
+anew under another name is not planned either, and one that was changed is. An object is known by
+its uid and by what its owner wrote in it. Another version of gangsched tries everything again.
+
+Whoever takes long to plan is a suspect meanwhile: where two processes end at it without a word,
+killed for their memory perhaps, it is set aside too.
+"""
+
+import asyncio
+import hashlib
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from gangsched import __version__
+from gangsched.core.bounds import SET_ASIDE
+from gangsched.core.engine.engine import Engine
+from gangsched.core.facts import PlanFailed
+from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.ids import GangId
+from gangsched.kube.client.client import KubeClient
+from gangsched.kube.client.errors import KubeError
+from gangsched.kube.client.json_depth import bounded
+from gangsched.kube.stored.config_map import Kept
+
+log = logging.getLogger(__name__)
+
+SLOW_S = 3600.0
+"""How long a gang is set aside whose plan took too long and could be stopped."""
+
+LOST_S = 86_400.0
+"""How long whatever ended a process is set aside: it may do so once a day."""
+
+_SAVE_S = 5.0
+_PROBLEM_MAX = 200
+_TIMES = 2
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """Who was set aside first, why, and until when. Times are seconds since the epoch."""
+
+    who: str
+    problem: str
+    until_s: float
+
+
+class Suspect(msgspec.Struct, frozen=True):
+    """A gang that is being planned for long, and how many processes have not come back from it."""
+
+    who: str
+    times: int
+
+
+class _Written(msgspec.Struct):
+    version: str
+    gangs: dict[str, Entry] = {}
+    suspects: dict[str, Suspect] = {}
+    objects: dict[str, Entry] = {}
+
+
+class _Metadata(msgspec.Struct):
+    uid: str = ""
+    namespace: str = ""
+    name: str = ""
+    labels: msgspec.Raw = msgspec.Raw(b"")
+    annotations: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _Object(msgspec.Struct):
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    spec: msgspec.Raw = msgspec.Raw(b"")
+
+
+_object = msgspec.json.Decoder(_Object)
+_written = msgspec.json.Decoder(_Written)
+
+
+class Quarantine:
+    """The entries, and the ConfigMap that keeps them."""
+
+    def __init__(self, client: KubeClient, config_map: str) -> None:
+        self._place = Kept(client, config_map, "set-aside.json")
+        self._gangs: dict[str, Entry] = {}
+        self._objects: dict[str, Entry] = {}
+        self._suspects: dict[str, Suspect] = {}
+        self._saving = asyncio.Lock()
+        self._new = False
+        self._changed = False
+
+    # -- kept across restarts -----------------------------------------------------------------
+
+    async def read(self, now_s: float) -> None:
+        """Take over what an earlier process has set aside."""
+        text = await self._place.read()
+        if not text:
+            return
+        try:
+            found = _written.decode(text)
+        except (msgspec.DecodeError, RecursionError) as error:
+            log.warning("%s: %s", self._place, error)
+            return
+        if found.version != __version__:
+            log.info("%s: is of version %s; all is tried again", self._place, found.version)
+            return
+        self._gangs, self._objects, self._new = found.gangs, found.objects, True
+        for mark, one in found.suspects.items():
+            if one.times < _TIMES:
+                self._suspects[mark] = one
+                continue
+            problem = f"{one.times} processes ended while they planned it"
+            self._gangs = _with(self._gangs, mark, Entry(one.who, problem, now_s + LOST_S), now_s)
+            self._changed = True
+        for entry in (*self._gangs.values(), *self._objects.values()):
+            log.warning("%s is set aside: %s", entry.who, entry.problem)
+
+    async def save(self) -> None:
+        """Write what changed; where that fails it is said and tried no more."""
+        async with self._saving:  # the newest must be the last
+            if not self._changed:
+                return
+            self._changed = False
+            written = _Written(__version__, self._gangs, self._suspects, self._objects)
+            try:
+                async with asyncio.timeout(_SAVE_S):
+                    await self._place.write(msgspec.json.encode(written).decode())
+            except (KubeError, TimeoutError) as error:
+                log.warning("%s: is not written: %s", self._place, error or "no answer")
+
+    # -- gangs --------------------------------------------------------------------------------
+
+    def add_gang(self, waiting: Waiting, problem: str, for_s: float, now_s: float) -> None:
+        """Set aside what a gang asks for, whoever asks for it in its namespace."""
+        entry = Entry(waiting.gang.id, problem, now_s + for_s)
+        log.error("%s is set aside: %s", entry.who, problem)
+        self._gangs = _with(self._gangs, request(waiting), entry, now_s)
+        self._new = self._changed = True
+
+    def suspect(self, waiting: Waiting) -> str:
+        """Note that a gang is being planned for long; return what to clear it by."""
+        mark = request(waiting)
+        known = self._suspects.pop(mark, None)
+        times = known.times + 1 if known is not None else 1
+        self._suspects[mark] = Suspect(waiting.gang.id, times)
+        self._suspects = dict(list(self._suspects.items())[-SET_ASIDE.most :])
+        self._changed = True
+        return mark
+
+    def clear(self, mark: str) -> None:
+        """Note that planning a suspect has come to an end."""
+        self._changed |= self._suspects.pop(mark, None) is not None
+
+    def caught(self, engine: Engine, now_s: float) -> list[PlanFailed]:
+        """Return of the gangs to plan those that are set aside."""
+        self._gangs = {mark: one for mark, one in self._gangs.items() if now_s < one.until_s}
+        if not self._gangs:
+            return []
+        gangs = list(engine.gangs) if self._new else engine.newcomers()
+        self._new = False
+        return list(self._among(gangs, engine))
+
+    def _among(self, gangs: Iterable[GangId], engine: Engine) -> Iterator[PlanFailed]:
+        namespaces = {mark.partition("/")[0] for mark in self._gangs}
+        for gang_id in gangs:
+            gang = engine.gangs.get(gang_id)
+            if gang_id.partition("/")[0] in namespaces and gang is not None and gang.plannable():
+                entry = self._gangs.get(request(gang.waiting()))
+                if entry is not None:
+                    alike = (
+                        "" if entry.who == gang_id else f", as for {entry.who}, which asks alike"
+                    )
+                    yield PlanFailed(gang_id, f"{entry.problem}{alike}", entry.until_s)
+
+    # -- objects ------------------------------------------------------------------------------
+
+    def add_object(self, kind: str, raw: bytes, error: BaseException, now_s: float) -> None:
+        """Set aside an object as its owner wrote it: the engine failed on it."""
+        found = bounded(_object.decode, raw)
+        who = f"{kind} {found.metadata.namespace}/{found.metadata.name}"
+        why = error.__cause__ or error
+        said = f"{type(why).__name__}: {why}"[:_PROBLEM_MAX]
+        problem = f"the scheduler failed on it ({said}); please report it"
+        entry = Entry(who, problem, now_s + LOST_S)
+        log.error("%s is set aside: %s", who, problem)
+        self._objects = _with(self._objects, _mark(found), entry, now_s)
+        self._changed = True
+
+    def of_object(self, raw: bytes, now_s: float) -> str:
+        """Return why an object is set aside, or the empty string."""
+        if not self._objects:
+            return ""
+        found = bounded(_object.decode, raw)
+        if not any(mark.startswith(found.metadata.uid) for mark in self._objects):
+            return ""
+        entry = self._objects.get(_mark(found))
+        return entry.problem if entry is not None and now_s < entry.until_s else ""
+
+
+def request(waiting: Waiting) -> str:
+    """Return the namespace of a gang and a digest of what planning it depends on."""
+    counts = Counter(member.needs for member in waiting.members)
+    asked = (
+        (waiting.gang.queue, waiting.minimum, waiting.role_minimum),
+        (waiting.constraints, waiting.near_role),
+        sorted((repr(needs), count) for needs, count in counts.items()),
+    )
+    return f"{waiting.gang.id.partition('/')[0]}/{_digest(repr(asked).encode())}"
+
+
+def _mark(found: _Object) -> str:
+    metadata = found.metadata
+    text = b"\n".join(bytes(one) for one in (metadata.labels, metadata.annotations, found.spec))
+    return f"{metadata.uid}/{_digest(text)}"
+
+
+def _digest(text: bytes) -> str:
+    return hashlib.blake2b(text, digest_size=16).hexdigest()
+
+
+def _with(entries: dict[str, Entry], mark: str, entry: Entry, now_s: float) -> dict[str, Entry]:
+    """Return entries with one more and without those that are over; the oldest go of too many."""
+    kept = {key: one for key, one in entries.items() if now_s < one.until_s and key != mark}
+    kept[mark] = entry
+    return dict(list(kept.items())[-SET_ASIDE.most :])

@@ -1,0 +1,41 @@
+"""What was learnt of run times, kept across restarts in one ConfigMap beside the scheduler."""
+
+import asyncio
+import json
+import logging
+
+from gangsched.core.quota.runtime_history import History
+from gangsched.kube.client.client import KubeClient
+from gangsched.kube.client.errors import KubeError
+from gangsched.kube.stored.config_map import Kept
+
+log = logging.getLogger(__name__)
+
+
+class HistoryKeeper:
+    """Reads and writes the ConfigMap `namespace/name`; a wrong one is reported and replaced."""
+
+    def __init__(self, client: KubeClient, config_map: str) -> None:
+        self._place = Kept(client, config_map, "run-times.json")
+        self._kept = ""
+
+    async def read(self, history: History) -> None:
+        """Take over what an earlier process had learnt, where there is any."""
+        self._kept = await self._place.read()
+        try:
+            history.load(json.loads(self._kept or "{}"))
+        except (ValueError, RecursionError) as error:
+            log.warning("%s: %s", self._place, error)
+
+    async def run(self, history: History, interval_s: float) -> None:
+        """Write whenever something was learnt, until cancelled."""
+        while True:
+            await asyncio.sleep(interval_s)
+            text = json.dumps(history.data(), separators=(",", ":"))
+            if text == self._kept:
+                continue
+            try:
+                await self._place.write(text)
+                self._kept = text
+            except KubeError as error:
+                log.warning("%s: %s", self._place, error)

@@ -1,0 +1,42 @@
+"""The scheduler names that are served: whoever looks at the cluster has to read pods as we do."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Collection
+
+from gangsched.kube.client.client import KubeClient
+from gangsched.kube.client.errors import KubeError
+from gangsched.kube.stored.config_map import Kept
+
+log = logging.getLogger(__name__)
+
+_AGAIN_S = 60.0
+
+
+class ServedNames:
+    """Keeps the names of the scheduler that leads in the ConfigMap `namespace/name`."""
+
+    def __init__(self, client: KubeClient, config_map: str) -> None:
+        self._place = Kept(client, config_map, "scheduler-names.json")
+
+    async def read(self) -> frozenset[str]:
+        """Return the names that whoever leads serves, as far as they are known."""
+        try:
+            found = json.loads(await self._place.read() or "[]")
+        except (ValueError, RecursionError) as error:
+            log.warning("%s: %s", self._place, error)
+            return frozenset()
+        listed = found if isinstance(found, list) else []
+        return frozenset(name for name in listed if isinstance(name, str) and name)
+
+    async def run(self, names: Collection[str]) -> None:
+        """Write the names once, then rest until cancelled."""
+        while True:
+            try:
+                if await self.read() != frozenset(names):
+                    await self._place.write(json.dumps(sorted(names)))
+                await asyncio.get_running_loop().create_future()
+            except KubeError as error:
+                log.warning("%s: %s", self._place, error)
+                await asyncio.sleep(_AGAIN_S)

@@ -1,0 +1,391 @@
+"""Has the claims of a gang bound that wait for their first consumer, all of them or none.
+
+What kube-scheduler's AssumePodVolumes and BindPodVolumes do for one pod, for a gang. Members with
+such claims are held until nobody else of the gang is before the barrier. Then each claim gets a
+volume that exists, or has one made for its pod's node; new ones first, for that fails most. The
+gang passes the barrier once all are bound. When one is refused, or is late, the nodes that were
+chosen for the others are taken back, and no pod is bound.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from gangsched.core import facts as f
+from gangsched.core import orders as o
+from gangsched.core.engine.gangs.gang_views import State
+from gangsched.core.model.ids import GangId, PodUid
+from gangsched.core.model.nodes import Node
+from gangsched.kube.client.client import KubeClient
+from gangsched.kube.client.errors import Conflict, KubeError, NotFound
+from gangsched.kube.client.paths import named
+from gangsched.kube.service import Scheduler
+from gangsched.kube.volumes import storage_objects as read
+from gangsched.kube.volumes.binding_pass import FailedError, Pass
+from gangsched.kube.volumes.matching import Want, prebound, reaches, shared_out, suits
+from gangsched.kube.volumes.storage_objects import (
+    BOUND_BY_CONTROLLER,
+    SELECTED_NODE,
+    Claim,
+    Key,
+    Volume,
+)
+
+_PATIENCE = 0.9
+"""Of the time that the gang has left: its reason has to come before the gang's own."""
+
+
+class VolumeBinder:
+    """Holds members at the barrier until the claims of their whole gang are bound."""
+
+    def __init__(self, scheduler: Scheduler, client: KubeClient) -> None:
+        self._scheduler, self._client = scheduler, client
+        self._volumes = scheduler.volumes
+        self._volumes.binds = True
+        self._volumes.on_change = self._changed
+        self._held: dict[GangId, dict[PodUid, o.Prepare]] = {}
+        self._passes: dict[GangId, Pass] = {}
+        self._gangs: dict[PodUid, GangId] = {}
+        self._waiting: list[asyncio.Future[None]] = []
+
+    # -- who is held --------------------------------------------------------------------------
+
+    def hold(self, order: o.Prepare) -> bool:
+        """Hold a member that has claims to be bound; tell whether it has any."""
+        if not any(self._unsettled(use.key) for use in self._volumes.uses(order.uid)):
+            return False
+        self._held.setdefault(order.gang, {})[order.uid] = order
+        self._gangs[order.uid] = order.gang
+        return True
+
+    def _unsettled(self, key: Key) -> bool:
+        claim = self._volumes.claims.get(key)
+        return claim is None or claim.alone or not self._volumes.bound(claim)
+
+    def look(self, gang: GangId) -> None:
+        """Have claims bound if nobody of a gang is before the barrier but who is held here."""
+        held, state = self._held.get(gang), self._scheduler.engine.gangs.get(gang)
+        if not held or state is None or gang in self._passes:
+            return
+        if state.state is not State.PLACED and state.before_barrier() > len(held):
+            return
+        pods: dict[Key, list[o.Prepare]] = {}
+        for order in held.values():
+            for use in self._volumes.uses(order.uid):
+                pods.setdefault(use.key, []).append(order)
+        limits = self._scheduler.engine.limits
+        until_s = state.deadline_s
+        left_s = limits.barrier_s if until_s is None else until_s - self._scheduler.now_s()
+        first = next(iter(held.values())), "its claims were not looked at"
+        limit_s = max(left_s * _PATIENCE, 0.0)
+        one = Pass(gang, dict(held), limit_s, asyncio.timeout(limit_s), pods, first)
+        self._passes[gang] = one
+        for key, orders in pods.items():
+            self._volumes.going[key] = tuple(dict.fromkeys(order.node for order in orders))
+        one.task = self._scheduler.pods.start(self._run(one), waits=True)
+
+    def let_go(self, uid: PodUid) -> None:
+        """Hold a member no more: it was sent back, or is gone."""
+        gang = self._gangs.pop(uid, None)
+        if gang is None:
+            return
+        self._release(gang, uid)
+        one = self._passes.get(gang)
+        if one is not None and uid in one.orders:
+            assert one.task is not None, "begun with it"  # noqa: S101
+            one.task.cancel()
+            self._end(one, bound=False)
+            self.look(gang)
+
+    def refused(self, uid: PodUid) -> None:
+        """Take back what a pod alone was to have: it is not bound."""
+        for key in [key for key, pod in self._volumes.alone.items() if pod == uid]:
+            del self._volumes.alone[key]
+            self._volumes.claim_changed(key)
+
+    def _release(self, gang: GangId, uid: PodUid) -> None:
+        held = self._held.get(gang, {})
+        held.pop(uid, None)
+        if not held:
+            self._held.pop(gang, None)
+
+    # -- one gang -----------------------------------------------------------------------------
+
+    async def _run(self, one: Pass) -> None:
+        failed: FailedError | None = None
+        try:
+            async with one.limit:
+                await self._settle(one)
+        except TimeoutError:
+            order, what = one.awaited
+            failed = FailedError(order, f"{what} within {one.limit_s:.0f} s")
+        except FailedError as error:
+            failed = error
+        except KubeError as error:
+            failed = FailedError(one.awaited[0], str(error))
+        self._end(one, bound=failed is None)
+        passed = one.orders.values() if failed is None else (failed.order,)
+        for order in passed:
+            self._gangs.pop(order.uid, None)
+            self._release(one.gang, order.uid)
+        for order in passed:
+            if failed is None:
+                self._scheduler.observe(f.Prepared(order.uid, order.node))
+            else:
+                reason = str(failed)
+                self._scheduler.observe(f.PrepareFailed(order.uid, order.node, reason, failed.fits))
+        self.look(one.gang)
+
+    def _end(self, one: Pass, *, bound: bool) -> None:
+        """Forget a pass; where it failed, take back what nobody acted on."""
+        del self._passes[one.gang]
+        classes: dict[str, None] = {}
+        for key in one.pods:
+            self._volumes.going.pop(key, None)
+            for name in [name for name, of in self._volumes.assumed.items() if of == key]:
+                classes[self._volumes.known[name].wanted[0]] = None
+                del self._volumes.assumed[name]
+        if not bound:
+            for uid in one.orders:
+                self.refused(uid)
+            self._volumes.dropped.update(one.selected)
+            for key, node in one.selected.items():
+                self._scheduler.pods.start(self._take_back(key, node, one.call), waits=True)
+        for key in one.pods:
+            self._volumes.claim_changed(key)
+        for name in classes:
+            self._volumes.class_changed(name)
+
+    async def _settle(self, one: Pass) -> None:
+        for key, orders in one.pods.items():
+            one.awaited = orders[0], f"the claim {key[1]} of its ephemeral volume was not made"
+            await self._until(partial(self._there, key, orders[0]))
+        given, made = self._assume(one)
+        for claim in made:
+            await self._select(one, claim)
+        await self._until(partial(self._bound, one, [claim.key for claim in made]))
+        for key, volume in given.items():
+            await self._keep(one, key, volume.name)
+        await self._until(partial(self._bound, one, one.pods))
+
+    def _there(self, key: Key, order: o.Prepare) -> bool:
+        if key in self._volumes.claims:
+            return key not in self._volumes.dropped
+        uses = (use for use in self._volumes.uses(order.uid) if use.key == key)
+        if all(use.template is None for use in uses):
+            raise FailedError(order, f"there is no PersistentVolumeClaim {key[1]}")
+        return False
+
+    # -- who gets what ------------------------------------------------------------------------
+
+    def _assume(self, one: Pass) -> tuple[dict[Key, Volume], list[Claim]]:
+        """Choose a volume for each claim; return those that exist, and the claims without."""
+        nodes = {uid: self._node(order) for uid, order in one.orders.items()}
+        wants, made = [], []
+        for key, orders in one.pods.items():
+            claim = self._volumes.claims[key]
+            self._take(claim, orders)
+            if self._volumes.bound(claim) or claim.volume:
+                continue
+            if not self._volumes.waits_for_consumer(claim):
+                raise FailedError(orders[0], f"PersistentVolumeClaim {key[1]} is not bound")
+            if claim.selected:
+                made.append(claim)
+                continue
+            there = [nodes[order.uid] for order in orders]
+            offers = [
+                volume
+                for volume in self._volumes.offers(claim)
+                if all(reaches(volume.terms, node) for node in there)
+            ]
+            wants.append(Want(claim, offers))
+        given = shared_out(wants)
+        lacking: dict[PodUid, tuple[o.Prepare, str]] = {}
+        for want in wants:
+            claim, order = want.claim, one.pods[want.claim.key][0]
+            if claim.key in given:
+                continue
+            why = self._why_not_made(claim, nodes[order.uid])
+            if why:
+                lacking[order.uid] = order, f"PersistentVolumeClaim {claim.key[1]}: {why}"
+            made.append(claim)
+        for order, why in lacking.values():
+            together = (uid for uid, other in one.orders.items() if other.node == order.node)
+            raise FailedError(order, why, sum(uid not in lacking for uid in together))
+        for key, volume in given.items():
+            self._volumes.assumed[volume.name] = key
+        for name in {volume.wanted[0] for volume in given.values()}:
+            self._volumes.class_changed(name)
+        return given, made
+
+    def _node(self, order: o.Prepare) -> Node:
+        cluster = self._scheduler.engine.cluster
+        row = cluster.rows.get(order.node)
+        node = cluster.nodes[row] if row is not None else None
+        if node is None:
+            raise FailedError(order, "the node is gone")
+        return node
+
+    def _take(self, claim: Claim, orders: list[o.Prepare]) -> None:
+        """Let one pod have a claim that is for one alone."""
+        for order in orders if claim.alone else ():
+            other = self._volumes.used_by(claim.key, order.uid)
+            if other:
+                name = claim.key[1]
+                raise FailedError(
+                    order, f"pod {other} has PersistentVolumeClaim {name}, which is for one pod"
+                )
+            self._volumes.alone[claim.key] = order.uid
+
+    def _why_not_made(self, claim: Claim, node: Node) -> str:
+        terms = self._volumes.made_on(claim)
+        if isinstance(terms, str):
+            return f"{terms} there"
+        if reaches(terms, node):
+            return ""
+        return f"StorageClass {claim.class_name} makes no such volume for this node"
+
+    # -- what is written ----------------------------------------------------------------------
+
+    def _claim(self, one: Pass, key: Key) -> Claim:
+        found = self._volumes.claims.get(key)
+        if found is None:
+            raise FailedError(one.pods[key][0], f"PersistentVolumeClaim {key[1]} is gone")
+        return found
+
+    async def _select(self, one: Pass, claim: Claim) -> None:
+        """Have a volume made for the node of a claim's pod."""
+        key, order = claim.key, one.pods[claim.key][0]
+        nodes = [other.node for other in one.pods[key]]
+        one.awaited = order, f"PersistentVolumeClaim {key[1]} was not changed"
+        while True:
+            claim = self._claim(one, key)
+            if claim.volume:
+                return
+            if claim.selected:
+                if claim.selected not in nodes:
+                    why = f"the volume of PersistentVolumeClaim {key[1]} is made for node"
+                    raise FailedError(order, f"{why} {claim.selected}")
+                if not any(key in other.selected for other in self._passes.values()):
+                    one.selected[key] = claim.selected  # by who led before: it is ours now
+                return
+            one.selected[key] = order.node
+            body = {"annotations": {SELECTED_NODE: order.node}}
+            try:
+                self._volumes.claim(await self._patch(one, _path(key), claim, body))
+            except Conflict:
+                await self._read(key)
+
+    async def _keep(self, one: Pass, key: Key, name: str) -> None:
+        """Keep a volume for a claim; the controller of volumes does the rest."""
+        order = one.pods[key][0]
+        one.awaited = order, f"PersistentVolume {name} could not be kept for it"
+        while True:
+            claim, volume = self._claim(one, key), self._volumes.known.get(name)
+            if claim.volume or (volume is not None and volume.of_uid == claim.uid):
+                return
+            if volume is None or not suits(claim, volume):
+                raise FailedError(
+                    order,
+                    f"PersistentVolume {name} can no longer be had by PersistentVolumeClaim "
+                    f"{key[1]}",
+                )
+            reference = {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "namespace": key[0],
+                "name": key[1],
+                "uid": claim.uid,
+                "resourceVersion": claim.version,
+            }
+            own = {} if prebound(claim, volume) else {BOUND_BY_CONTROLLER: "yes"}
+            body, path = {"annotations": own}, named("/api/v1/persistentvolumes", name)
+            try:
+                raw = await self._patch(one, path, volume, body, spec={"claimRef": reference})
+                self._volumes.volume(raw)
+            except Conflict:  # the watch tells of what came first
+                await self._until(partial(self._is_other, name, volume))
+
+    def _is_other(self, name: str, was: Volume) -> bool:
+        return self._volumes.known.get(name) != was
+
+    async def _patch(
+        self, one: Pass, path: str, known: Claim | Volume, body: dict[str, Any], **more: object
+    ) -> bytes:
+        """Change an object as it is known; who ends the pass meanwhile waits for the answer."""
+        metadata = {"uid": known.uid, "resourceVersion": known.version, **body}
+        call = self._client.patch(path, {"metadata": metadata, **more})
+        one.call = asyncio.ensure_future(call)
+        one.call.add_done_callback(_looked_at)
+        return await asyncio.shield(one.call)
+
+    def _bound(self, one: Pass, keys: Iterable[Key]) -> bool:
+        """Tell whether claims and their volumes are bound to each other."""
+        awaited = []
+        for key in keys:
+            claim, order, wanted = self._claim(one, key), one.pods[key][0], one.selected.get(key)
+            maker = self._volumes.classes.get(claim.class_name)
+            by = f" by {maker.provisioner}" if wanted and maker is not None else ""
+            if wanted and not claim.volume and claim.selected != wanted:
+                raise FailedError(
+                    order, f"no volume can be made for PersistentVolumeClaim {key[1]}{by}"
+                )
+            if not self._volumes.bound(claim):
+                awaited.append((order, f"PersistentVolumeClaim {key[1]} was not bound{by}"))
+        one.awaited = awaited[0] if awaited else one.awaited
+        return not awaited
+
+    async def _take_back(self, key: Key, node: str, call: asyncio.Future[bytes] | None) -> None:
+        """Take back the node of a claim that was not bound; what came of it stays."""
+        try:
+            if call is not None:
+                await asyncio.wait([call])
+            while True:
+                claim = await self._read(key)
+                if claim.volume or claim.selected != node:
+                    return
+                metadata = {
+                    "uid": claim.uid,
+                    "resourceVersion": claim.version,
+                    "annotations": {SELECTED_NODE: None},
+                }
+                try:
+                    body = {"metadata": metadata}
+                    self._volumes.claim(await self._client.patch(_path(key), body))
+                except Conflict:
+                    continue
+        except NotFound:
+            return
+        finally:
+            self._volumes.dropped.discard(key)
+            self._volumes.claim_changed(key)
+
+    async def _read(self, key: Key) -> Claim:
+        raw = await self._client.get(_path(key))
+        self._volumes.claim(raw)
+        return read.claim(raw)
+
+    # -- waiting ------------------------------------------------------------------------------
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        while not holds():
+            change = asyncio.get_running_loop().create_future()
+            self._waiting.append(change)
+            await change
+
+    def _changed(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            if not one.done():
+                one.set_result(None)
+
+
+def _looked_at(call: asyncio.Future[bytes]) -> None:
+    """Let nobody complain of an error that came after the pass had ended."""
+    if not call.cancelled():
+        call.exception()
+
+
+def _path(key: Key) -> str:
+    return named(f"/api/v1/namespaces/{key[0]}/persistentvolumeclaims", key[1])

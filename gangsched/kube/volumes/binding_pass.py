@@ -1,0 +1,31 @@
+"""Members of a gang whose claims are bound together, and why that may fail."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from gangsched.core import orders as o
+from gangsched.core.model.ids import GangId, PodUid
+from gangsched.kube.volumes.storage_objects import Key
+
+
+class FailedError(Exception):
+    """A pod cannot have a claim; `fits` says how many of its gang its node could take."""
+
+    def __init__(self, order: o.Prepare, reason: str, fits: int = 0) -> None:
+        super().__init__(reason)
+        self.order, self.fits = order, fits
+
+
+@dataclass(slots=True, eq=False)
+class Pass:
+    """Members of a gang whose claims are bound together, and what was done for them."""
+
+    gang: GangId
+    orders: dict[PodUid, o.Prepare]
+    limit_s: float
+    limit: asyncio.Timeout
+    pods: dict[Key, list[o.Prepare]]
+    awaited: tuple[o.Prepare, str]
+    selected: dict[Key, str] = field(default_factory=dict)
+    task: asyncio.Task[None] | None = None
+    call: asyncio.Future[bytes] | None = None

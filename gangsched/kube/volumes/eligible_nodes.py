@@ -1,0 +1,393 @@
+"""PersistentVolumeClaims, and which nodes their pods may go to.
+
+A claim that is bound restricts its pods to the nodes of its volume. One that waits for its first
+consumer restricts them, under direct binding, to where a volume of its class is or may be made;
+`volume_binding.py` has it bound once the gang is at the barrier. Whoever waits for a claim is read
+again when its answer changes. With the extender, kube-scheduler sees to claims that are not bound.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+from gangsched.kube.decoding.claims import claims_of
+from gangsched.kube.decoding.schemas import Pod
+from gangsched.kube.volumes import storage_objects as read
+from gangsched.kube.volumes.matching import (
+    any_of,
+    candidates,
+    newer,
+    on_nodes,
+    prebound,
+    provisioned_on,
+)
+from gangsched.kube.volumes.storage_objects import (
+    Capacity,
+    Claim,
+    Key,
+    StorageClass,
+    Terms,
+    Volume,
+    Wanted,
+)
+
+if TYPE_CHECKING:
+    from gangsched.kube.informers.base import Receiver
+
+
+Of = TypeVar("Of", Key, str)
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A claim of a pod; `template` is what it will be made of where it is an ephemeral volume's."""
+
+    key: Key
+    template: object = field(default=None, compare=False)
+
+
+@dataclass(slots=True)
+class _Waiting:
+    receiver: "Receiver"
+    raw: bytes
+    asked: "Asked"
+    classes: tuple[str, ...]
+
+
+class Volumes:
+    """What is known of claims and volumes, and who waits for which claim."""
+
+    def __init__(self) -> None:
+        self.watched = False
+        self.binds = False
+        """We have claims bound that wait for their first consumer."""
+
+        self.claims: dict[Key, Claim] = {}
+        self.known: dict[str, Volume] = {}
+        self.classes: dict[str, StorageClass] = {}
+        self.assumed: dict[str, Key] = {}
+        """Volumes that claims at the barrier are to have."""
+
+        self.going: dict[Key, tuple[str, ...]] = {}
+        """Claims at the barrier, and the nodes of their pods."""
+
+        self.dropped: set[Key] = set()
+        """Claims whose node is being taken back."""
+
+        self.alone: dict[Key, str] = {}
+        """Claims for one pod alone, and which pod at the barrier has them."""
+
+        self.on_change: Callable[[], None] = lambda: None
+        self._of: dict[Key, dict[str, None]] = {}
+        self._capacities: dict[str, Capacity] = {}
+        self._drivers: dict[str, bool] = {}
+        self._offers: dict[Wanted, Terms | str] = {}
+        self._uses: dict[str, tuple[str, tuple[Use, ...]]] = {}
+        self._users: dict[Key, dict[str, None]] = {}
+        self._waits: dict[str, _Waiting] = {}
+        self._of_key: dict[Key, dict[str, None]] = {}
+        self._of_class: dict[str, dict[str, None]] = {}
+
+    def asked(self, namespace: str, pod: str = "", uid: str = "") -> "Asked":
+        """Return what answers the claims of one object; `pod` is its name where it is a pod."""
+        return Asked(self, namespace, pod, uid)
+
+    # -- answers ------------------------------------------------------------------------------
+
+    def answer(self, use: Use, uid: str = "") -> Terms | str:
+        """Return the nodes that a claim allows a pod, or why that is not known.
+
+        Where volumes are not watched, that needs no reason.
+        """
+        if not self.watched:
+            return ""
+        claim = self.claim_of(use)
+        if claim is None:
+            return "there is no such claim"
+        if use.template is not None and claim.uid and uid and claim.owner != uid:
+            return f"there is a claim {claim.key[1]} that is not the pod's own"
+        if claim.alone:
+            if not self.binds:
+                return "its volume is for one pod alone"
+            other = self.used_by(use.key, uid)
+            if other:
+                return f"pod {other} has it, and it is for one pod alone"
+        if claim.bound and self.bound(claim):
+            terms = self.known[claim.volume].terms
+            return "its volume names too many nodes" if terms is None else terms
+        if use.key in self.going:
+            return on_nodes(*self.going[use.key])
+        if claim.bound:
+            return "its volume is not there"
+        return self._unbound(claim) if self.binds else "it is not bound"
+
+    def claim_of(self, use: Use) -> Claim | None:
+        """Return a claim, or what it will be once it is made of its template."""
+        found = self.claims.get(use.key)
+        if found is None and use.template is not None:
+            return read.template(use.key, use.template, self._default_class())
+        return found
+
+    def bound(self, claim: Claim) -> bool:
+        """Tell whether a claim and its volume are bound to each other."""
+        volume = self.known.get(claim.volume)
+        return claim.bound and volume is not None and prebound(claim, volume)
+
+    def waits_for_consumer(self, claim: Claim) -> bool:
+        """Tell whether a claim is not bound before a pod has a node."""
+        of = self.classes.get(claim.class_name)
+        return of is not None and of.waits and not claim.volume
+
+    def used_by(self, key: Key, but: str) -> str:
+        """Return the name of a pod that runs, or is about to, with a claim; not of `but`."""
+        others = (uid for uid in self._users.get(key, ()) if uid != but)
+        other = next(others, self.alone.get(key, but))
+        return self._uses[other][0] if other != but and other in self._uses else ""
+
+    def offers(self, claim: Claim) -> list[Volume]:
+        """Return the volumes that a claim may have, the smallest first."""
+        own = [name for name, key in self.assumed.items() if key == claim.key]
+        names = own or [one for one in self._of.get(claim.key, ()) if self._kept(one, claim)]
+        return candidates(
+            claim,
+            (
+                one
+                for one in (map(self.known.__getitem__, names) if names else self.known.values())
+                if self.assumed.get(one.name, claim.key) == claim.key
+            ),
+        )
+
+    def _kept(self, name: str, claim: Claim) -> bool:
+        return name in self.known and prebound(claim, self.known[name])
+
+    def made_on(self, claim: Claim) -> Terms | str:
+        """Return the nodes that a new volume may be made for, or why none can be made."""
+        of = self.classes[claim.class_name]
+        tells = self._drivers.get(of.provisioner, False)
+        return provisioned_on(claim, of, self._capacities.values() if tells else None)
+
+    def _unbound(self, claim: Claim) -> Terms | str:
+        if claim.deleting:
+            return "it is being deleted"
+        if claim.lost:
+            return "its volume is lost"
+        if not self.waits_for_consumer(claim):
+            if claim.class_name and claim.class_name not in self.classes:
+                return f"it is not bound, and there is no StorageClass {claim.class_name}"
+            return "it is not bound"
+        if claim.selected and claim.key not in self.dropped:
+            return on_nodes(claim.selected)
+        if any(self._kept(one, claim) for one in self._of.get(claim.key, ())):
+            return self._found(claim)
+        if claim.wanted not in self._offers:  # many ask for the same
+            self._offers[claim.wanted] = self._found(claim)
+        return self._offers[claim.wanted]
+
+    def _found(self, claim: Claim) -> Terms | str:
+        static = [one.terms for one in self.offers(claim) if one.terms is not None]
+        made = self.made_on(claim)
+        if any(self._kept(one, claim) for one in self._of.get(claim.key, ())):
+            return any_of(static) if static else "the PersistentVolume kept for it does not suit it"
+        if isinstance(made, tuple):
+            return any_of([*static, made])
+        return any_of(static) if static else made
+
+    def _default_class(self) -> str:
+        found = [one for one in self.classes.values() if one.default]
+        return max(found, key=lambda one: (one.created, one.name)).name if found else ""
+
+    # -- who waits ----------------------------------------------------------------------------
+
+    def wait(self, receiver: "Receiver", uid: str, raw: bytes, asked: "Asked | None") -> None:
+        """Have an object read again once one of its claims is answered otherwise."""
+        self._wait_no_more(uid)
+        if asked is None or all(map(self._final, asked.answers)):
+            return
+        claims = {use.key: self.claim_of(use) for use in asked.answers}
+        classes = {one.class_name: None for one in claims.values() if one is not None}
+        self._waits[uid] = _Waiting(receiver, raw, asked, tuple(classes))
+        for key in claims:
+            self._of_key.setdefault(key, {})[uid] = None
+        for name in classes:
+            self._of_class.setdefault(name, {})[uid] = None
+
+    def _wait_no_more(self, uid: str) -> None:
+        known = self._waits.pop(uid, None)
+        if known is None:
+            return
+        for use in known.asked.answers:
+            _drop(self._of_key, use.key, uid)
+        for name in known.classes:
+            _drop(self._of_class, name, uid)
+
+    def _final(self, use: Use) -> bool:
+        claim = self.claims.get(use.key)
+        return claim is not None and not claim.alone and self.bound(claim)
+
+    def forget(self, uid: str) -> None:
+        """Forget an object that is gone."""
+        self._wait_no_more(uid)
+        self._used(uid, ())
+        for use in self._uses.pop(uid, ("", ()))[1]:
+            if self.alone.get(use.key) == uid:
+                del self.alone[use.key]
+
+    def use(self, pod: Pod, *, runs: bool) -> None:
+        """Learn which claims a pod has, and whether it runs with them."""
+        uid, where = pod.metadata.uid, (pod.metadata.namespace, pod.metadata.name)
+        uses = tuple(_use(*where, *one) for one in claims_of(pod.spec)) if pod.spec.volumes else ()
+        if uses:
+            self._uses[uid] = "/".join(where), uses
+        for one in uses if runs else ():
+            if self.alone.get(one.key) == uid:
+                del self.alone[one.key]  # it is among the users from now on
+        if uses or uid in self._uses:
+            self._used(uid, [one.key for one in uses] if runs else ())
+
+    def uses(self, uid: str) -> tuple[Use, ...]:
+        """Return the claims of a pod."""
+        return self._uses.get(uid, ("", ()))[1]
+
+    def _used(self, uid: str, keys: Iterable[Key]) -> None:
+        for use in self.uses(uid):
+            if (uid in self._users.get(use.key, ())) == (use.key in keys):
+                continue
+            if use.key in keys:
+                self._users.setdefault(use.key, {})[uid] = None
+            else:
+                _drop(self._users, use.key, uid)
+            self.claim_changed(use.key)
+
+    # -- what is seen -------------------------------------------------------------------------
+
+    def claim(self, raw: bytes) -> None:
+        """Learn a claim."""
+        found = read.claim(raw)
+        if newer(found, self.claims.get(found.key)):
+            self.claims[found.key] = found
+            self.claim_changed(found.key)
+
+    def claim_gone(self, key: Key) -> None:
+        """Forget a claim."""
+        if self.claims.pop(key, None) is not None:
+            self.claim_changed(key)
+
+    def claim_changed(self, key: Key) -> None:
+        """Look again at who waits for a claim."""
+        self._look(self._of_key.get(key, ()))
+
+    def volume(self, raw: bytes) -> None:
+        """Learn a volume."""
+        found = read.volume(raw)
+        known = self.known.get(found.name)
+        if not newer(found, known):
+            return
+        self.known[found.name] = found
+        if known is not None and known.of != found.of:
+            self._volume_left(known)
+        if found.of[1]:
+            self._of.setdefault(found.of, {})[found.name] = None
+        self._volume_changed(found, anybodys=not (known or found).of[1] or not found.of[1])
+
+    def volume_gone(self, name: str) -> None:
+        """Forget a volume."""
+        known = self.known.pop(name, None)
+        if known is not None:
+            self._volume_left(known)
+            self._volume_changed(known, anybodys=not known.of[1])
+
+    def _volume_left(self, known: Volume) -> None:
+        if known.of[1]:
+            _drop(self._of, known.of, known.name)
+            self.claim_changed(known.of)
+
+    def _volume_changed(self, volume: Volume, *, anybodys: bool) -> None:
+        """Look again at who may have a volume: most are made for one claim alone."""
+        if anybodys:
+            self.class_changed(volume.wanted[0])
+        self.claim_changed(volume.of)
+
+    def class_seen(self, raw: bytes) -> None:
+        """Learn a storage class."""
+        found = read.storage_class(raw)
+        self.classes[found.name] = found
+        self.class_changed()
+
+    def class_gone(self, name: str) -> None:
+        """Forget a storage class."""
+        self.classes.pop(name, None)
+        self.class_changed()
+
+    def driver_seen(self, name: str, raw: bytes) -> None:
+        """Learn whether a driver tells how much storage there is where."""
+        self._drivers[name] = read.tells_capacity(raw)
+        self.class_changed()
+
+    def driver_gone(self, name: str) -> None:
+        """Forget a driver."""
+        self._drivers.pop(name, None)
+        self.class_changed()
+
+    def capacity_seen(self, uid: str, raw: bytes) -> None:
+        """Learn how much storage of a class there is for some nodes."""
+        found = self._capacities[uid] = read.capacity(raw)
+        self.class_changed(found.class_name)
+
+    def capacity_gone(self, uid: str) -> None:
+        """Forget how much storage there is."""
+        known = self._capacities.pop(uid, None)
+        if known is not None:
+            self.class_changed(known.class_name)
+
+    def class_changed(self, name: str | None = None) -> None:
+        """Look again at who waits for a volume of a class; None for any."""
+        if name is None:
+            self._offers.clear()
+            self._look(self._waits)
+            return
+        for wanted in [one for one in self._offers if one[0] == name]:
+            del self._offers[wanted]
+        self._look(self._of_class.get(name, ()))
+
+    def _look(self, waiting: Iterable[str]) -> None:
+        """Read those again for whom a claim is answered otherwise now."""
+        self.on_change()
+        for uid in list(waiting):
+            one = self._waits.get(uid)
+            if one is not None and any(
+                self.answer(use, uid) != answer for use, answer in one.asked.answers.items()
+            ):
+                one.receiver.seen(one.raw)
+
+
+class Asked:
+    """The claims of one object, and how they were answered."""
+
+    def __init__(self, volumes: Volumes, namespace: str, pod: str, uid: str) -> None:
+        self._volumes = volumes
+        self._namespace, self._pod, self._uid = namespace, pod, uid
+        self.answers: dict[Use, Terms | str] = {}
+
+    def __call__(self, name: str, template: object) -> Terms | str:
+        """Return the nodes that a claim allows, or why they are not known."""
+        use = _use(self._namespace, self._pod, name, template)
+        found = self._volumes.answer(use, self._uid)
+        if found != "":
+            self.answers[use] = found
+        return found
+
+
+def _drop(sets: dict[Of, dict[str, None]], key: Of, name: str) -> None:
+    """Take a name out of a set, and forget the set when it is empty."""
+    known = sets.get(key, {})
+    known.pop(name, None)
+    if not known:
+        sets.pop(key, None)
+
+
+def _use(namespace: str, pod: str, name: str, template: object) -> Use:
+    """Return a claim by what it is asked by; that of an ephemeral volume has its pod's name."""
+    if template is None:
+        return Use((namespace, name))
+    own = f"{pod}-{name}" if pod else f"/{name}"  # of a role's template: no claim has this name
+    return Use((namespace, own), template)

@@ -1,0 +1,173 @@
+"""Which volumes suit which claims, and which of them each gets: kube-scheduler's rules.
+
+Follows FindMatchingVolume of k8s.io/component-helpers/storage/volume, and volumebinding/binder.go:
+the smallest volume that fits, before a new one is made.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from gangsched.core.engine.gangs.pod_templates import holds, matches
+from gangsched.core.model.nodes import Node
+from gangsched.core.model.pods import Expression, NodeTerm
+from gangsched.kube.decoding.claims import both, only_key
+from gangsched.kube.decoding.quantities import DecodeError
+from gangsched.kube.volumes.storage_objects import Capacity, Claim, Key, StorageClass, Terms, Volume
+
+Versioned = TypeVar("Versioned", Claim, Volume)
+
+_VALUES = 400
+"""Conditions and values that alternatives are brought together to: those of the smallest volumes.
+
+Two claims of a pod have to fit in what a pod may select nodes by.
+"""
+
+
+def suits(claim: Claim, volume: Volume) -> bool:
+    """Tell whether a claim may have a volume, on whatever node it is."""
+    if volume.deleting or volume.terms is None:
+        return False
+    (name, size, modes, labels, mode, attributes) = claim.wanted
+    (their_class, capacity, offers, _, their_mode, theirs) = volume.wanted
+    if capacity < size or mode != their_mode or attributes != theirs:
+        return False
+    if prebound(claim, volume):
+        return True
+    return (
+        not volume.of[1]
+        and volume.available
+        and their_class == name
+        and set(modes) <= set(offers)
+        and all(holds(one, volume.labels) for one in labels)
+    )
+
+
+def prebound(claim: Claim, volume: Volume) -> bool:
+    """Tell whether a volume is kept for a claim."""
+    return volume.of == claim.key and volume.of_uid in ("", claim.uid)
+
+
+def candidates(claim: Claim, volumes: Iterable[Volume]) -> list[Volume]:
+    """Return the volumes that a claim may have, the smallest first; one kept for it is the only."""
+    found = [one for one in volumes if suits(claim, one)]
+    kept = [one for one in found if prebound(claim, one)]
+    return sorted(kept or found, key=lambda one: (one.wanted[1], one.name))
+
+
+def provisioned_on(
+    claim: Claim, of: StorageClass, capacities: Iterable[Capacity] | None
+) -> Terms | str:
+    """Return the nodes that a new volume may be made for, or why it cannot be made.
+
+    `capacities` is None where nobody tells how much storage there is.
+    """
+    if not of.provisioner:
+        return f"no PersistentVolume of StorageClass {of.name} is available for it"
+    if capacities is None:
+        return of.topologies
+    there = [
+        one.terms
+        for one in capacities
+        if one.class_name == of.name and one.size >= claim.wanted[1] and one.terms is not None
+    ]
+    if not there:
+        return f"nowhere is room for its volume, of StorageClass {of.name}"
+    return all_of(of.topologies, any_of(there))
+
+
+def any_of(alternatives: Iterable[Terms]) -> Terms:
+    """Return terms one of which holds where those of one alternative do, as few as possible."""
+    values: dict[str, dict[str, None]] = {}
+    others: dict[NodeTerm, None] = {}
+    left = _VALUES
+    for terms in alternatives:
+        if not terms:
+            return ()
+        for term in terms:
+            key = only_key(term)
+            if key is None:
+                size = sum(1 + len(one.values) for one in (*term.labels, *term.names))
+                if size <= left and term not in others:
+                    others[term] = None
+                    left -= size
+                continue
+            known = values.setdefault(key, {})
+            more = [one for one in dict.fromkeys(term.labels[0].values) if one not in known][:left]
+            known.update(dict.fromkeys(more))
+            left -= len(more)
+    merged = (NodeTerm((Expression(key, "In", tuple(known)),)) for key, known in values.items())
+    return (*merged, *others)
+
+
+def on_nodes(*names: str) -> Terms:
+    """Return the terms of these nodes."""
+    return (NodeTerm((), (Expression("metadata.name", "In", names),)),)
+
+
+def all_of(terms: Terms, others: Terms) -> Terms | str:
+    """Return terms one of which holds where one of each side does, or why that cannot be said."""
+    try:
+        return both(terms, others)
+    except DecodeError as error:
+        return str(error)
+
+
+def reaches(terms: Terms | None, node: Node) -> bool:
+    """Tell whether terms hold on a node."""
+    return terms is not None and (not terms or any(matches(one, node) for one in terms))
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """A claim that comes to the barrier, and the volumes it may have on the nodes of its pods."""
+
+    claim: Claim
+    offers: Sequence[Volume]
+
+
+def shared_out(wants: Iterable[Want]) -> dict[Key, Volume]:
+    """Give as many claims a volume as can have one, small claims first."""
+    order = sorted(wants, key=lambda one: (one.claim.wanted[1], one.claim.key))
+    has: dict[str, Want] = {}
+    for want in order:
+        _give(want, has, set())
+    volumes = {one.name: one for want in order for one in want.offers}
+    return {want.claim.key: volumes[name] for name, want in has.items()}
+
+
+def _give(first: Want, has: dict[str, Want], tried: set[str]) -> bool:
+    """Give a claim a volume; who has the one it may have takes another (an augmenting path)."""
+    came: dict[str, tuple[Want, str | None]] = {}
+    queue: list[tuple[Want, str | None]] = [(first, None)]
+    while queue:
+        want, through = queue.pop(0)
+        for volume in want.offers:
+            name = volume.name
+            if name in tried:
+                continue
+            tried.add(name)
+            came[name] = want, through
+            if name not in has:
+                _pass_on(name, came, has)
+                return True
+            queue.append((has[name], name))
+    return False
+
+
+def _pass_on(
+    name: str | None, came: Mapping[str, tuple[Want, str | None]], has: dict[str, Want]
+) -> None:
+    while name is not None:
+        has[name], name = came[name]
+
+
+def newer(found: Versioned, known: Versioned | None) -> bool:
+    """Tell whether an object is not older than what is known of it: what a write answered counts.
+
+    Versions of one object can be compared since Kubernetes 1.35 says so, and could before.
+    """
+    if known is None or known.uid != found.uid:
+        return True
+    versions = found.version, known.version
+    return not all(one.isdecimal() for one in versions) or int(versions[0]) >= int(versions[1])

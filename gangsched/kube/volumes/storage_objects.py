@@ -1,0 +1,387 @@
+"""Claims, volumes and storage classes as a scheduler reads them."""
+
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+
+from gangsched.core.bounds import SELECTOR_VALUES
+from gangsched.core.model.pods import Expression, NodeTerm
+from gangsched.kube.decoding.quantities import DecodeError, quantity
+from gangsched.kube.decoding.schemas import (
+    Amounts,
+    Metadata,
+    NodeSelector,
+    Requirement,
+    Resources,
+    SelectorTerm,
+)
+
+Terms = tuple[NodeTerm, ...]
+"""One of them must hold; none at all restricts nothing."""
+
+Key = tuple[str, str]
+"""Namespace and name of a claim."""
+
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
+ALONE = "ReadWriteOncePod"
+_BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
+_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+_STATIC = ("", "kubernetes.io/no-provisioner")
+_ZONES = (
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+)
+_TERMS = 64
+
+
+class ObjectMetadata(Metadata):
+    """Of an object that we change, with the version that a change is made to."""
+
+    resource_version: str = ""
+
+
+class _Part(msgspec.Struct, rename="camel"):
+    """A part of an API object; absent fields have the API's defaults."""
+
+
+class _Selector(_Part):
+    match_labels: dict[str, str] = {}
+    match_expressions: list[Requirement] = []
+
+
+class _Reference(_Part):
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class _Affinity(_Part):
+    required: NodeSelector | None = None
+
+
+class _Phase(_Part):
+    phase: str = ""
+
+
+class ClaimSpec(_Part):
+    """The API's PersistentVolumeClaimSpec; a null class asks for the default one."""
+
+    volume_name: str = ""
+    access_modes: list[str] = []
+    storage_class_name: str | None = None
+    resources: Resources = msgspec.field(default_factory=Resources)
+    selector: _Selector | None = None
+    volume_mode: str | None = None
+    volume_attributes_class_name: str | None = None
+
+
+class _ClaimObject(_Part):
+    metadata: ObjectMetadata
+    spec: ClaimSpec = msgspec.field(default_factory=ClaimSpec)
+    status: _Phase = msgspec.field(default_factory=_Phase)
+
+
+class _VolumeSpec(_Part):
+    access_modes: list[str] = []
+    storage_class_name: str = ""
+    capacity: Amounts = {}
+    claim_ref: _Reference | None = None
+    node_affinity: _Affinity | None = None
+    volume_mode: str | None = None
+    volume_attributes_class_name: str | None = None
+
+
+class _VolumeObject(_Part):
+    metadata: ObjectMetadata
+    spec: _VolumeSpec = msgspec.field(default_factory=_VolumeSpec)
+    status: _Phase = msgspec.field(default_factory=_Phase)
+
+
+class _LabelRequirement(_Part):
+    key: str
+    values: list[str] = []
+
+
+class _TopologyTerm(_Part):
+    match_label_expressions: list[_LabelRequirement] = []
+
+
+class _ClassObject(_Part):
+    metadata: ObjectMetadata
+    provisioner: str = ""
+    volume_binding_mode: str = "Immediate"
+    allowed_topologies: list[_TopologyTerm] = []
+
+
+class _DriverSpec(_Part):
+    storage_capacity: bool = False
+
+
+class _DriverObject(_Part):
+    metadata: ObjectMetadata
+    spec: _DriverSpec = msgspec.field(default_factory=_DriverSpec)
+
+
+class _CapacityObject(_Part):
+    metadata: ObjectMetadata
+    storage_class_name: str = ""
+    node_topology: _Selector | None = None
+    capacity: str | int | float | None = None
+    maximum_volume_size: str | int | float | None = None
+
+
+Wanted = tuple[str, int, tuple[str, ...], tuple[Expression, ...], str, str]
+"""What a claim asks of a volume: class, bytes, access modes, labels, mode, attributes class."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A claim; `selected` is the node that its volume is to be provisioned for."""
+
+    key: Key
+    uid: str
+    version: str
+    wanted: Wanted
+    volume: str = ""
+    bound: bool = False
+    lost: bool = False
+    selected: str = ""
+    deleting: bool = False
+    owner: str = ""
+
+    @property
+    def class_name(self) -> str:
+        """Return the name of its storage class."""
+        return self.wanted[0]
+
+    @property
+    def alone(self) -> bool:
+        """Tell whether one pod at a time may use it."""
+        return ALONE in self.wanted[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """A volume, and the nodes it can be reached from; None where it names too many."""
+
+    name: str
+    uid: str
+    version: str
+    wanted: Wanted
+    labels: dict[str, str]
+    of: Key
+    of_uid: str
+    available: bool
+    deleting: bool
+    terms: Terms | None
+
+
+@dataclass(frozen=True, slots=True)
+class StorageClass:
+    """A storage class; `provisioner` is empty where its volumes are made by hand."""
+
+    name: str
+    provisioner: str
+    waits: bool
+    topologies: Terms
+    default: bool
+    created: str
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """How large a volume of a class may be on some nodes; `terms` is None where none has any."""
+
+    class_name: str
+    size: int
+    terms: Terms | None
+
+
+_Read = TypeVar("_Read", bound=_Part)
+
+
+def claim(raw: bytes) -> Claim:
+    """Read a claim.
+
+    Raises:
+        DecodeError: it is not understood.
+
+    """
+    found = _decoded(raw, _ClaimObject, "PersistentVolumeClaim")
+    meta, spec = found.metadata, found.spec
+    owner = next((one.uid for one in meta.owner_references if one.controller), "")
+    return Claim(
+        (meta.namespace, meta.name),
+        meta.uid,
+        meta.resource_version,
+        _wanted(spec, meta.annotations.get(_BETA_CLASS, spec.storage_class_name or "")),
+        spec.volume_name,
+        bool(spec.volume_name) and found.status.phase == "Bound",
+        found.status.phase == "Lost",
+        meta.annotations.get(SELECTED_NODE, ""),
+        meta.deletion_timestamp is not None,
+        owner,
+    )
+
+
+def template(key: Key, body: Any, default_class: str) -> Claim:
+    """Return the claim that will be made of the template of an ephemeral volume.
+
+    Raises:
+        DecodeError: it is not understood.
+
+    """
+    try:
+        spec = msgspec.convert(body.get("spec", {}) if isinstance(body, dict) else {}, ClaimSpec)
+    except msgspec.ValidationError as error:
+        raise DecodeError(f"volumeClaimTemplate.spec: {error}") from error
+    name = default_class if spec.storage_class_name is None else spec.storage_class_name
+    return Claim(key, "", "", _wanted(spec, name))
+
+
+def volume(raw: bytes) -> Volume:
+    """Read a volume.
+
+    Raises:
+        DecodeError: it is not understood.
+
+    """
+    found = _decoded(raw, _VolumeObject, "PersistentVolume")
+    meta, spec = found.metadata, found.spec
+    of = spec.claim_ref or _Reference()
+    wanted = (
+        meta.annotations.get(_BETA_CLASS, spec.storage_class_name),
+        quantity("storage", spec.capacity.get("storage", 0)),
+        tuple(spec.access_modes),
+        (),
+        spec.volume_mode or "Filesystem",
+        spec.volume_attributes_class_name or "",
+    )
+    return Volume(
+        meta.name,
+        meta.uid,
+        meta.resource_version,
+        wanted,
+        meta.labels,
+        (of.namespace, of.name),
+        of.uid,
+        found.status.phase == "Available",
+        meta.deletion_timestamp is not None,
+        _terms(found),
+    )
+
+
+def storage_class(raw: bytes) -> StorageClass:
+    """Read a storage class.
+
+    Raises:
+        DecodeError: it is not understood.
+
+    """
+    found = _decoded(raw, _ClassObject, "StorageClass")
+    meta = found.metadata
+    return StorageClass(
+        meta.name,
+        "" if found.provisioner in _STATIC else found.provisioner,
+        found.volume_binding_mode == "WaitForFirstConsumer",
+        tuple(
+            NodeTerm(
+                tuple(
+                    Expression(one.key, "In", tuple(one.values))
+                    for one in term.match_label_expressions
+                )
+            )
+            for term in found.allowed_topologies
+        ),
+        meta.annotations.get(_DEFAULT_CLASS) == "true",
+        meta.creation_timestamp,
+    )
+
+
+def tells_capacity(raw: bytes) -> bool:
+    """Tell whether a CSIDriver says how much storage there is where.
+
+    Raises:
+        DecodeError: it is not understood.
+
+    """
+    return _decoded(raw, _DriverObject, "CSIDriver").spec.storage_capacity
+
+
+def capacity(raw: bytes) -> Capacity:
+    """Read a CSIStorageCapacity.
+
+    Raises:
+        DecodeError: it is not understood.
+
+    """
+    found = _decoded(raw, _CapacityObject, "CSIStorageCapacity")
+    limit = found.capacity if found.maximum_volume_size is None else found.maximum_volume_size
+    where, terms = found.node_topology, None
+    if where is not None:
+        labels = _labels(where)
+        terms = (NodeTerm(labels),) if labels else ()
+    size = -1 if limit is None else quantity("storage", limit)
+    return Capacity(found.storage_class_name, size, terms)
+
+
+def _decoded(raw: bytes, kind: type[_Read], name: str) -> _Read:
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except msgspec.DecodeError as error:
+        raise DecodeError(f"{name}: {error}") from error
+
+
+def _wanted(spec: ClaimSpec, class_name: str) -> Wanted:
+    labels = _labels(spec.selector) if spec.selector is not None else ()
+    if sum(1 + len(one.values) for one in labels) > SELECTOR_VALUES.most:
+        raise DecodeError(
+            f"PersistentVolumeClaim: spec.selector has more than {SELECTOR_VALUES.most} conditions "
+            f"and values"
+        )
+    return (
+        class_name,
+        quantity("storage", spec.resources.requests.get("storage", 0)),
+        tuple(spec.access_modes),
+        labels,
+        spec.volume_mode or "Filesystem",
+        spec.volume_attributes_class_name or "",
+    )
+
+
+def _labels(selector: _Selector) -> tuple[Expression, ...]:
+    """Return the conditions of a label selector."""
+    exact = (Expression(key, "In", (value,)) for key, value in selector.match_labels.items())
+    more = (_expression(one) for one in selector.match_expressions)
+    return (*exact, *more)
+
+
+def _expression(one: Requirement) -> Expression:
+    return Expression(one.key, one.operator, tuple(one.values))
+
+
+def _terms(found: _VolumeObject) -> Terms | None:
+    """Return the nodes of a volume, as terms one of which must hold; None where they are many."""
+    zones = tuple(
+        Expression(key, "In", tuple(found.metadata.labels[key].split("__")))
+        for key in _ZONES
+        if key in found.metadata.labels
+    )
+    affinity = found.spec.node_affinity
+    terms = affinity.required.node_selector_terms if affinity and affinity.required else []
+    if len(terms) > _TERMS:
+        return None
+    if not terms:
+        return (NodeTerm(zones),) if zones else ()
+    return tuple(_term(term, zones) for term in terms)
+
+
+def _term(term: SelectorTerm, zones: tuple[Expression, ...]) -> NodeTerm:
+    labels, fields = (
+        tuple(map(_expression, ones)) for ones in (term.match_expressions, term.match_fields)
+    )
+    return NodeTerm((*labels, *zones), fields) if labels or fields else NodeTerm()

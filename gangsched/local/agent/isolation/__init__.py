@@ -1,0 +1,1 @@
+"""Isolation of the pods of process nodes: namespaces, root folders, networks."""

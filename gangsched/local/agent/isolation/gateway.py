@@ -1,0 +1,129 @@
+"""The API server as pods reach it: kubernetes.default.svc, from inside their network.
+
+The API server listens on the machine's loopback, which pods in namespaces of their own do not
+have. A socket that was opened in their network, and is served from here, leads there.
+"""
+
+import asyncio
+import contextlib
+import socket
+import subprocess
+import sys
+from urllib.parse import urlsplit
+
+from gangsched.local.agent.isolation.sandbox import Namespaces, SandboxError, Sandboxes
+
+NAME = "kubernetes.default.svc"
+_PORT = 6443
+_CHUNK = 1 << 16
+
+_LISTEN = """
+import socket, sys
+listening = socket.create_server((sys.argv[1], int(sys.argv[2])))
+with socket.socket(fileno=int(sys.argv[3])) as there:
+    socket.send_fds(there, [b"x"], [listening.fileno()])
+"""
+
+
+class Gateway:
+    """Where pods find the API server: variables for their environment, a line for /etc/hosts."""
+
+    def __init__(self, sandboxes: Sandboxes, server: str) -> None:
+        parts = urlsplit(server)
+        self._host, self._port = parts.hostname or "127.0.0.1", parts.port or 443
+        self._sandboxes = sandboxes
+        self._server: asyncio.Server | None = None
+
+    async def open(self) -> None:
+        """Listen in the pods' network.
+
+        Raises:
+            SandboxError: nothing can listen there.
+
+        """
+        if isinstance(self._sandboxes, Namespaces):
+            listening = await asyncio.to_thread(_listening, self._sandboxes, _PORT)
+            self._server = await asyncio.start_server(self._join, sock=listening)
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self._server is not None:
+            self._server.close()
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Return what clients in a cluster look for."""
+        inside = self._server is not None
+        return {
+            "KUBERNETES_SERVICE_HOST": NAME if inside else self._host,
+            "KUBERNETES_SERVICE_PORT": str(_PORT if inside else self._port),
+        }
+
+    @property
+    def hosts_line(self) -> str:
+        """Return the line of /etc/hosts that names the API server."""
+        names = ".".join(NAME.split(".")[:2]), NAME
+        return f"{self._sandboxes.host_address()} {' '.join(names)}"
+
+    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            there = await asyncio.open_connection(self._host, self._port)
+        except OSError:
+            writer.close()
+            return
+        await joined((reader, writer), there)
+
+
+async def joined(
+    one: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+    other: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+) -> None:
+    """Pass on what two ends say to each other, until both have ended."""
+    await asyncio.gather(_pump(one[0], other[1]), _pump(other[0], one[1]))
+    for _, writer in (one, other):
+        with contextlib.suppress(OSError):
+            writer.close()
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await reader.read(_CHUNK):
+            writer.write(data)
+            await writer.drain()
+    with contextlib.suppress(OSError):
+        if writer.can_write_eof():
+            writer.write_eof()  # the other direction may have more to say
+        else:
+            writer.close()
+
+
+def _listening(sandboxes: Namespaces, port: int) -> socket.socket:
+    """Return a socket that listens in the pods' network."""
+    return socket.socket(fileno=opened(sandboxes, _LISTEN, sandboxes.host_address(), str(port)))
+
+
+def opened(sandboxes: Namespaces, script: str, *arguments: str) -> int:
+    """Return the descriptor of a socket that a script opens in the pods' network.
+
+    It stays there wherever it is used. The script's last argument is the descriptor that it sends
+    it through.
+
+    Raises:
+        SandboxError: the script failed.
+
+    """
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        number = theirs.fileno()
+        done = subprocess.run(
+            [*sandboxes.enter_network(), sys.executable, "-c", script, *arguments, str(number)],
+            pass_fds=[number],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            said = done.stderr.strip().rsplit("\n", 1)[-1]
+            raise SandboxError(f"no socket in the pods' network: {said}")
+        _, descriptors, _, _ = socket.recv_fds(ours, 1, 1)
+    return descriptors[0]

@@ -1,0 +1,379 @@
+"""Isolation of pods without a container engine: namespaces by unshare, nsenter and ip.
+
+- `root`: every pod has its own network, mount, pid and host-name namespace. Its root is an
+  overlay of the machine's own, so that any mountPath can exist and nothing leaks back.
+- `user`: the same inside a user namespace, without any privilege.
+- `none`: plain processes that share the machine's loopback and files. Names of other pods become
+  127.0.0.1 in the environment, and mount paths are rewritten to where the files lie.
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+import psutil
+
+from gangsched.local.agent.images import Image
+from gangsched.local.agent.isolation.root import Mount, root_script
+from gangsched.local.network import free_ports
+
+Mode = Literal["root", "user", "none"]
+
+_TOOLS = ("unshare", "nsenter", "ip", "mount", "chroot")
+_NETWORK = "10.88"
+_ADDRESSES = ("MASTER_ADDR", "PET_MASTER_ADDR")
+_PORTS = ("MASTER_PORT", "PET_MASTER_PORT")
+_MADE_WITHIN_S = 120.0
+"""How long namespaces may take: what cannot be made says so at once, so only busy cores need it."""
+
+
+class SandboxError(Exception):
+    """A namespace or mount could not be made; the message ends with the tool's own words."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodPlace:
+    """Where a pod is to live: its host name, files, address, job, and the image it runs."""
+
+    name: str
+    folder: Path
+    ip: str
+    hosts: Path
+    job: str
+    image: Image | None = None
+
+
+class Pod(Protocol):
+    """The place where one pod's containers run; `owner` is whom its logs belong to."""
+
+    ip: str
+    owner: tuple[int, int] | None
+
+    def command(
+        self, command: list[str], folder: str | None, environment: Mapping[str, str]
+    ) -> tuple[list[str], dict[str, str], Path | None]:
+        """Return command line, environment and working folder for a process in the pod."""
+
+    def close(self) -> None:
+        """End everything that still runs in the pod."""
+
+
+class Sandboxes(Protocol):
+    """A way of isolating."""
+
+    mode: Mode
+
+    async def make(self, pod: PodPlace, mounts: list[Mount]) -> Pod:
+        """Make the place for one pod."""
+
+    def address(self) -> str:
+        """Return an address for a new pod."""
+
+    def host_address(self) -> str:
+        """Return the address of pods with hostNetwork."""
+
+    def close(self) -> None:
+        """End everything."""
+
+
+def choose(wanted: str, folder: Path) -> Sandboxes:
+    """Return the strongest isolation that works, or the one asked for.
+
+    Raises:
+        SandboxError: the one asked for does not work here.
+
+    """
+    problems = []
+    modes: tuple[Mode, ...] = ("root", "user") if os.geteuid() == 0 else ("user",)
+    for mode in modes if wanted == "auto" else (wanted,):
+        if mode == "none":
+            return Shared(folder)
+        try:
+            return Namespaces("root" if mode == "root" else "user", folder)
+        except SandboxError as error:
+            problems.append(f"{mode}: {error}")
+    if wanted == "auto":
+        return Shared(folder)
+    raise SandboxError("; ".join(problems))
+
+
+# -- namespaces -----------------------------------------------------------------------------------
+
+
+class Namespaces:
+    """Pods in namespaces, joined by a bridge inside a network namespace of our own."""
+
+    def __init__(self, mode: Mode, folder: Path) -> None:
+        missing = [tool for tool in _TOOLS if not shutil.which(tool)]
+        if missing:
+            raise SandboxError(f"{', '.join(missing)} not found")
+        self.mode = mode
+        self._folder = folder
+        self._next = 1
+        own = ["--user", "--map-root-user"] if mode == "user" else []
+        self._holder = subprocess.Popen(
+            ["unshare", *own, "--net", "--mount", "--fork", "--kill-child", "sleep", "infinity"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        try:
+            self._pid = _child(self._holder)
+            self._probe()
+        except SandboxError:
+            self.close()
+            raise
+
+    def _probe(self) -> None:
+        """Make the bridge, and try to build the root every pod will need."""
+        self._inside(
+            self._pid,
+            "ip link set lo up && ip link add br0 type bridge && "
+            f"ip address add {_NETWORK}.0.1/16 dev br0 && ip link set br0 up",
+        )
+        scratch = self._folder / "probe"
+        scratch.mkdir(parents=True, exist_ok=True)
+        process = self._pause(host_network=True)
+        try:
+            self._inside(_child(process), root_script(scratch, "probe", []))
+        finally:
+            process.kill()
+            process.wait()
+
+    @property
+    def network(self) -> ipaddress.IPv4Network:
+        """Return the addresses that pods have."""
+        return ipaddress.IPv4Network(f"{_NETWORK}.0.0/16")
+
+    def host_address(self) -> str:
+        """Return the address of pods with hostNetwork: the bridge's own."""
+        return f"{_NETWORK}.0.1"
+
+    def address(self) -> str:
+        """Return the next address of the bridge's network."""
+        self._next += 1
+        return f"{_NETWORK}.{self._next // 256}.{self._next % 256}"
+
+    async def make(self, pod: PodPlace, mounts: list[Mount]) -> "NamespacedPod":
+        """Make namespaces, network and root for one pod."""
+        making = asyncio.ensure_future(asyncio.to_thread(self._made, pod, mounts))
+        try:
+            return await asyncio.shield(making)
+        except asyncio.CancelledError:
+            making.add_done_callback(_unmake)  # a thread goes on to its end
+            raise
+
+    def _made(self, pod: PodPlace, mounts: list[Mount]) -> "NamespacedPod":
+        host_network = pod.ip == self.host_address()
+        root = pod.folder / "root"
+        root.mkdir(parents=True, exist_ok=True)
+        process = self._pause(host_network=host_network)
+        try:
+            pid = _child(process)
+            if not host_network:
+                self._connect(pid, pod.ip)
+            own = [Mount(pod.hosts, "/etc/hosts"), Mount(self._name_switch(), "/etc/nsswitch.conf")]
+            self._inside(pid, root_script(root, pod.name, [*mounts, *own], pod.image))
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        image, owner = pod.image, None
+        # exec in a shell: chroot has no option for the working folder.
+        inner = ["chroot", str(root / "r"), "sh", "-c", 'cd "$0" && exec "$@"']
+        if image is not None:
+            inner = image.changed_root(root / "r", privileged=self.mode == "root")
+            owner = (image.user, image.group) if self.mode == "root" else None
+        folder = image.folder if image else "/"
+        return NamespacedPod(process, [*self._enter(pid), *inner], folder, pod.ip, owner)
+
+    def _name_switch(self) -> Path:
+        """Return the file by which names come from /etc/hosts alone.
+
+        The machine's name server is out of a pod's reach: a look-up would wait for seconds.
+        """
+        path = self._folder / "nsswitch.conf"
+        if not path.exists():
+            system = Path("/etc/nsswitch.conf")
+            lines = system.read_text().splitlines() if system.exists() else []
+            kept = [line for line in lines if not line.startswith("hosts:")]
+            path.write_text("\n".join([*kept, "hosts: files", ""]))
+        return path
+
+    def _pause(self, *, host_network: bool) -> "subprocess.Popen[bytes]":
+        network = [] if host_network else ["--net"]
+        return subprocess.Popen(
+            [
+                *self._enter(self._pid, pid_namespace=False),
+                "unshare",
+                *network,
+                "--mount",
+                "--pid",
+                "--uts",
+                "--ipc",
+                "--fork",
+                "--kill-child",
+                "sleep",
+                "infinity",
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+
+    def _connect(self, pid: int, ip: str) -> None:
+        link = f"p{pid}"
+        self._inside(
+            self._pid,
+            f"ip link add {link} type veth peer name eth0 netns {pid} && "
+            f"ip link set {link} master br0 up",
+        )
+        self._inside(
+            pid,
+            f"ip link set lo up && ip address add {ip}/16 dev eth0 && ip link set eth0 up && "
+            f"ip route add default via {_NETWORK}.0.1",
+        )
+
+    def _enter(self, pid: int, *, pid_namespace: bool = True) -> list[str]:
+        own = ["--user", "--preserve-credentials"] if self.mode == "user" else []
+        inner = ["--pid", "--uts", "--ipc"] if pid_namespace else []
+        return ["nsenter", "--target", str(pid), *own, "--net", "--mount", *inner]
+
+    def enter_network(self) -> list[str]:
+        """Return what runs a program in the network of pods that share their node's."""
+        return self._enter(self._pid, pid_namespace=False)
+
+    def _inside(self, pid: int, script: str) -> None:
+        enter = self._enter(pid, pid_namespace=pid != self._pid)
+        done = subprocess.run(
+            [*enter, "sh", "-ec", script], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise SandboxError(done.stderr.strip() or f"exit code {done.returncode}")
+
+    def close(self) -> None:
+        """End the holder; the bridge goes with its namespace."""
+        self._holder.kill()
+        self._holder.wait()
+
+
+@dataclass(slots=True)
+class NamespacedPod:
+    """One pod's namespaces, kept by a sleeping process that is their pid 1."""
+
+    _process: "subprocess.Popen[bytes]"
+    _enter: list[str]
+    _folder: str
+    ip: str
+    owner: tuple[int, int] | None
+
+    def command(
+        self, command: list[str], folder: str | None, environment: Mapping[str, str]
+    ) -> tuple[list[str], dict[str, str], Path | None]:
+        """Enter the namespaces, change the root, then run."""
+        return [*self._enter, folder or self._folder, *command], dict(environment), None
+
+    def close(self) -> None:
+        """Kill pid 1; the kernel kills everything else in its namespace."""
+        self._process.kill()
+        self._process.wait()
+
+
+def _unmake(making: "asyncio.Future[NamespacedPod]") -> None:
+    """Close what was made for a pod that is gone by now."""
+    if not making.cancelled() and making.exception() is None:
+        making.result().close()
+
+
+def _child(process: "subprocess.Popen[bytes]") -> int:
+    """Wait for the process inside the new namespaces and return its pid."""
+    deadline_s = time.monotonic() + _MADE_WITHIN_S
+    while time.monotonic() < deadline_s:
+        if process.poll() is not None:
+            said = process.stderr.read().decode().strip() if process.stderr else ""
+            raise SandboxError(said or f"exit code {process.returncode}")
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended in this very moment
+            for child in psutil.Process(process.pid).children(recursive=True):
+                if child.name() == "sleep":
+                    return child.pid
+        time.sleep(0.01)
+    raise SandboxError(f"no namespaces within {_MADE_WITHIN_S:g} s")
+
+
+# -- nothing ------------------------------------------------------------------------------------
+
+
+class Shared:
+    """Pods as plain processes. They share loopback, so every job gets a port of its own."""
+
+    mode: Mode = "none"
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._ports: dict[str, int] = {}
+
+    def host_address(self) -> str:
+        """Return loopback."""
+        return "127.0.0.1"
+
+    def address(self) -> str:
+        """Return loopback for every pod."""
+        return "127.0.0.1"
+
+    async def make(self, pod: PodPlace, mounts: list[Mount]) -> "SharedPod":
+        """Nothing to make but the job's port."""
+        if pod.job not in self._ports:
+            (self._ports[pod.job],) = free_ports(1)
+        return SharedPod(pod.folder, pod.hosts, mounts, self._ports[pod.job])
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+@dataclass(slots=True)
+class SharedPod:
+    """A pod without isolation: paths, names and the rendezvous port are rewritten instead."""
+
+    _folder: Path
+    _hosts: Path
+    _mounts: list[Mount]
+    _port: int
+    ip: str = "127.0.0.1"
+    owner: tuple[int, int] | None = None
+
+    def command(
+        self, command: list[str], folder: str | None, environment: Mapping[str, str]
+    ) -> tuple[list[str], dict[str, str], Path | None]:
+        """Rewrite mount paths in the command, and names of pods in the environment."""
+        names = {name for line in self._hosts.read_text().splitlines() for name in line.split()[1:]}
+        # The name of a pod that has not come yet is no less a name of this machine.
+        names |= {environment[key] for key in _ADDRESSES if key in environment}
+        rewritten = {key: self._place(value) for key, value in environment.items()}
+        own = ("HOSTNAME",)  # who a pod is stays true; where others are does not
+        rewritten |= {
+            key: "127.0.0.1"
+            for key, value in environment.items()
+            if value in names and key not in own
+        }
+        rewritten |= {key: str(self._port) for key in _PORTS if key in environment}
+        work = Path(self._place(folder)) if folder else self._folder
+        # By way of a shell: a program that does not exist then ends with 127, as in a container.
+        parts = ["sh", "-c", 'exec "$0" "$@"', *(self._place(part) for part in command)]
+        return parts, rewritten, work
+
+    def _place(self, text: str) -> str:
+        for mount in self._mounts:
+            if text == mount.target or text.startswith(f"{mount.target}/"):
+                return str(mount.source) + text[len(mount.target) :]
+        return text
+
+    def close(self) -> None:
+        """Processes are ended one by one by their worker."""

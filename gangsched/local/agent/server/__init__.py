@@ -1,0 +1,1 @@
+"""The HTTPS API of process nodes: logs, exec and port-forward."""

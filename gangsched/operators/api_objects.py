@@ -1,0 +1,165 @@
+"""What job controllers ask of API objects: whose they are, which is later, where they live."""
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from gangsched.api import names
+from gangsched.api.timestamps import stamp
+from gangsched.jobs.common.clock import Clock
+from gangsched.jobs.common.model import Json
+from gangsched.kube.client.client import KubeClient
+from gangsched.kube.client.errors import Conflict, NotFound
+from gangsched.kube.status.events import Subject
+
+NO_ENV: Mapping[str, str] = MappingProxyType({})
+
+_MANAGERS = (None, "", "kubeflow.org/training-operator", "kubeflow.org/mpi-operator")
+
+
+def subject_of(body: Json, api_version: str, kind: str) -> Subject:
+    """Return whose parts are made, and who asked for it."""
+    metadata = body["metadata"]
+    user = (metadata.get("annotations") or {}).get(names.USER_ANNOTATION, "")
+    return Subject(
+        api_version, kind, metadata["namespace"], metadata["name"], metadata["uid"], user=user
+    )
+
+
+def owned_by(document: Json, subject: Subject) -> Json:
+    """Return a document as a part of its owner, asked for by whoever asked for the owner.
+
+    That comes last: our account is believed, and a template may say anything.
+    """
+    owner = {
+        "apiVersion": subject.api_version,
+        "kind": subject.kind,
+        "name": subject.name,
+        "uid": subject.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    metadata = document["metadata"] | {
+        "namespace": subject.namespace,
+        "ownerReferences": [owner],
+    }
+    user = {names.USER_ANNOTATION: subject.user} if subject.user else {}
+    given = metadata.get("annotations") or {}
+    if user or names.USER_ANNOTATION in given:
+        rest = {key: value for key, value in given.items() if key != names.USER_ANNOTATION}
+        metadata["annotations"] = rest | user
+    return document | {"metadata": metadata}
+
+
+def with_env(document: Json, env: Mapping[str, str]) -> Json:
+    """Return a pod, or a Job, whose containers have some variables.
+
+    What they set themselves counts. Other documents are returned as they are.
+    """
+    if not env or document.get("kind") not in ("Pod", "Job"):
+        return document
+    if document["kind"] == "Job":
+        template = document["spec"]["template"]
+        made = with_env({"kind": "Pod", "spec": template["spec"]}, env)["spec"]
+        return document | {"spec": document["spec"] | {"template": template | {"spec": made}}}
+    spec = dict(document["spec"])
+    for part in ("initContainers", "containers"):
+        if part in spec:
+            spec[part] = [_told(one, env) for one in spec[part]]
+    return document | {"spec": spec}
+
+
+def _told(container: Json, env: Mapping[str, str]) -> Json:
+    own = container.get("env") or []
+    known = {one["name"] for one in own}
+    more = [{"name": name, "value": value} for name, value in env.items() if name not in known]
+    return container | {"env": [*own, *more]}
+
+
+def ended(pod: Json) -> bool:
+    """Tell whether a pod has ended, well or not."""
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
+def collection(api_version: str, kind: str, namespace: str) -> str:
+    """Return the path of a namespace's objects of a kind."""
+    root = "/apis" if "/" in api_version else "/api"
+    return f"{root}/{api_version}/namespaces/{namespace}/{kind.lower()}s"
+
+
+def owner_uid(body: Json) -> str:
+    """Return who controls an object, or nothing."""
+    owners: list[Any] = body["metadata"].get("ownerReferences") or []
+    return next((str(o["uid"]) for o in owners if o.get("controller")), "")
+
+
+def owner_name(body: Json) -> str:
+    """Return the kind and name of an object's first owner, or "nobody"."""
+    owners: list[Any] = body["metadata"].get("ownerReferences") or []
+    return f"{owners[0]['kind']} {owners[0]['name']}" if owners else "nobody"
+
+
+async def remove(client: KubeClient, path: str, uid: str, policy: str = "Background") -> None:
+    """Delete an object, unless it is gone, or another has its name."""
+    body = {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "preconditions": {"uid": uid},
+        "propagationPolicy": policy,
+    }
+    with suppress(NotFound, Conflict):
+        await client.delete(path, body)
+
+
+async def lives(client: KubeClient, path: str, uid: str) -> bool:
+    """Ask whether an owner is still there.
+
+    It may not be, though nobody said so: kopf lists anew after a gap in its watch, and tells of
+    nothing that was deleted meanwhile.
+    """
+    try:
+        found = msgspec.json.decode(await client.get(path))
+    except NotFound:
+        return False
+    return bool(found["metadata"]["uid"] == uid)
+
+
+def same(one: Json, other: Json) -> bool:
+    """Tell whether two states are of one object, not of two that had its name in turn."""
+    return bool(one["metadata"]["uid"] == other["metadata"]["uid"])
+
+
+def newer(known: Json, body: Json) -> Json:
+    """Return the later of two states (versions count up, KEP-5504)."""
+    old, new = (int(b["metadata"].get("resourceVersion") or 0) for b in (known, body))
+    return body if new >= old else known
+
+
+def answered(known: Json | None, answer: Json, went: set[str]) -> Json | None:
+    """Return what is known of an object once a call about it was answered.
+
+    Watches may have told already what came after: a later state, or that it went (by its uid).
+    """
+    if answer["metadata"]["uid"] in went:
+        return known
+    return answer if known is None else newer(known, answer)
+
+
+def only(body: Json) -> Json:
+    """Return what keeps a change of an object from a successor of the same name."""
+    return {"metadata": {"uid": body["metadata"]["uid"]}}
+
+
+def clock() -> Clock:
+    """Return the present moment."""
+    return Clock(time.time(), stamp())
+
+
+def elsewhere(body: Json) -> bool:
+    """Tell whether another controller was asked to run a job (KEP-693)."""
+    policy = (body.get("spec") or {}).get("runPolicy") or {}
+    return policy.get("managedBy") not in _MANAGERS

@@ -1,0 +1,240 @@
+"""Which kinds of job other operators run now: two controllers of one kind would fight.
+
+An operator that leads holds a Lease of its own name; some are installed to lead without one, and
+are known by the image of a Deployment that works. Sources: training-operator release-1.9,
+mpi-operator v0.6, jobset v0.10, trainer v2.1: their main.go and their manifests.
+
+    absent -> there (Deployment ready, Lease renewed) -> lapsing (until a time) -> absent
+
+A Deployment whose pods are being replaced lapses for a while: a rollout is no departure. The Lease
+of a dead operator is not renewed, and no event says so. This is pure: `ownership.py` watches.
+"""
+
+import math
+from dataclasses import dataclass, field
+
+import msgspec
+
+from gangsched.kube.decoding.quantities import seconds
+
+_V1 = ("PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob", "MXJob")
+_LAPSES_S = 60.0
+"""So long a Deployment may have no ready pod before its operator counts as gone."""
+
+_LEASE_MAX_S = 300.0
+"""No operator asks for more; a Lease may say anything."""
+
+
+_OF_NAMESPACE = 8
+"""Signs of one namespace that are kept: any tenant may write Leases and Deployments in its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """An operator as it is seen from outside: its Lease, and the last word of its image's name.
+
+    Its account may write the status of its first kind, of API group `group`, in all namespaces.
+    """
+
+    name: str
+    lease: str
+    image: str
+    group: str
+    kinds: tuple[str, ...]
+
+
+OPERATORS = (
+    Operator(
+        "the Training Operator",
+        "1ca428e5.training-operator.kubeflow.org",
+        "training-operator",
+        "kubeflow.org",
+        _V1,
+    ),
+    Operator("the MPI Operator", "mpi-operator", "mpi-operator", "kubeflow.org", ("MPIJob",)),
+    Operator(
+        "the JobSet controller",
+        "6d4f6a47.jobset.x-k8s.io",
+        "jobset",
+        "jobset.x-k8s.io",
+        ("JobSet",),
+    ),
+    Operator("Katib", "", "katib-controller", "kubeflow.org", ("Experiment", "Trial")),
+    Operator(
+        "Kubeflow Trainer",
+        "trainer.kubeflow.org",
+        "trainer-controller-manager",
+        "trainer.kubeflow.org",
+        ("TrainJob",),
+    ),
+)
+
+LEASES = tuple(one.lease for one in OPERATORS if one.lease)
+"""Names of the Leases that are looked at."""
+
+
+class _Metadata(msgspec.Struct):
+    name: str
+    namespace: str
+    uid: str = ""
+    deletionTimestamp: str | None = None  # noqa: N815 -- the API's name
+
+
+class _LeaseSpec(msgspec.Struct):
+    holderIdentity: str | None = None  # noqa: N815
+    leaseDurationSeconds: int | None = None  # noqa: N815
+    renewTime: str | None = None  # noqa: N815
+
+
+class Lease(msgspec.Struct):
+    """What is read of a Lease."""
+
+    metadata: _Metadata
+    spec: _LeaseSpec = msgspec.field(default_factory=_LeaseSpec)
+
+
+class _Container(msgspec.Struct):
+    image: str = ""
+
+
+class _PodSpec(msgspec.Struct):
+    containers: list[_Container] = []
+    serviceAccountName: str = ""  # noqa: N815
+
+
+class _Template(msgspec.Struct):
+    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
+
+
+class _DeploymentSpec(msgspec.Struct):
+    template: _Template = msgspec.field(default_factory=_Template)
+    replicas: int | None = None
+
+
+class _DeploymentStatus(msgspec.Struct):
+    readyReplicas: int | None = None  # noqa: N815
+
+
+class Deployment(msgspec.Struct):
+    """What is read of a Deployment."""
+
+    metadata: _Metadata
+    spec: _DeploymentSpec = msgspec.field(default_factory=_DeploymentSpec)
+    status: _DeploymentStatus = msgspec.field(default_factory=_DeploymentStatus)
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A sign that an operator runs, good until a moment.
+
+    `account` is by what it acts: a service account (namespace, name), or for a Lease, which was
+    `renewed` some time, the pod that holds it. Any tenant may create a Deployment with an image of
+    an operator's name: a sign counts once that account is found to have an operator's rights.
+    """
+
+    operator: Operator
+    where: str
+    until_s: float
+    account: tuple[str, str]
+    renewed: str = ""
+
+
+@dataclass(slots=True)
+class Neighbours:
+    """The signs of other operators there are, and which of them are believed."""
+
+    _seen: dict[str, Sighting] = field(default_factory=dict)
+    _believed: set[str] = field(default_factory=set)
+
+    def lease_seen(self, lease: Lease, now_s: float) -> None:
+        """Take a Lease. Its times are its holder's: a renewal that was watched counts from now."""
+        metadata, spec = lease.metadata, lease.spec
+        operator = next((one for one in OPERATORS if one.lease == metadata.name), None)
+        holder, renewed = spec.holderIdentity or "", spec.renewTime or ""
+        if operator is None or not holder or not renewed:
+            self.gone(metadata.uid)
+            return
+        known = self._seen.get(metadata.uid)
+        lasts_s = min(max(float(spec.leaseDurationSeconds or 0), 0.0), _LEASE_MAX_S)
+        watched = known is not None and known.renewed != renewed
+        since_s = now_s if watched else min(seconds(renewed), now_s)
+        until_s = known.until_s if known is not None and not watched else since_s + lasts_s
+        pod = metadata.namespace, holder.partition("_")[0]
+        where = f"Lease {metadata.namespace}/{metadata.name}"
+        self._take(metadata.uid, Sighting(operator, where, until_s, pod, renewed))
+
+    def deployment_seen(self, deployment: Deployment, now_s: float) -> None:
+        """Take a Deployment."""
+        metadata, pod = deployment.metadata, deployment.spec.template.spec
+        words = {_last_word(one.image) for one in pod.containers}
+        operator = next((one for one in OPERATORS if one.image in words), None)
+        wanted = deployment.spec.replicas != 0 and metadata.deletionTimestamp is None
+        known = self._seen.get(metadata.uid)
+        if operator is None or not wanted:
+            self.gone(metadata.uid)
+            return
+        if deployment.status.readyReplicas:
+            until_s = math.inf
+        elif known is not None:
+            until_s = min(known.until_s, now_s + _LAPSES_S)
+        else:
+            return  # it has not begun
+        account = metadata.namespace, pod.serviceAccountName or "default"
+        where = f"Deployment {metadata.namespace}/{metadata.name}"
+        self._take(metadata.uid, Sighting(operator, where, until_s, account))
+
+    def gone(self, uid: str) -> None:
+        """Forget a sign."""
+        self._seen.pop(uid, None)
+        self._believed.discard(uid)
+
+    def _take(self, uid: str, sign: Sighting) -> None:
+        known = self._seen.get(uid)
+        if known is None:
+            namespace = sign.account[0]
+            beside = sum(one.account[0] == namespace for one in self._seen.values())
+            if beside >= _OF_NAMESPACE:
+                return
+        elif (known.account, known.operator) != (sign.account, sign.operator):
+            self._believed.discard(uid)
+        self._seen[uid] = sign
+
+    def doubtful(self, now_s: float) -> dict[str, Sighting]:
+        """Return the signs, by uid, that would count now and are not believed yet."""
+        return {
+            uid: sign
+            for uid, sign in self._seen.items()
+            if uid not in self._believed and now_s <= sign.until_s
+        }
+
+    def believe(self, uid: str) -> None:
+        """Count a sign from now on."""
+        if uid in self._seen:
+            self._believed.add(uid)
+
+    def others(self, now_s: float) -> dict[str, str]:
+        """Return the kinds that others run now, each with a clause that says who."""
+        signs = [
+            sign
+            for uid, sign in self._seen.items()
+            if uid in self._believed and now_s <= sign.until_s
+        ]
+        found: dict[str, str] = {}
+        for sign in sorted(signs, key=lambda one: (OPERATORS.index(one.operator), one.where)):
+            clause = f"{sign.operator.name} runs them, by its {sign.where}"
+            for kind in sign.operator.kinds:
+                found.setdefault(kind, clause)
+        return found
+
+    def next_s(self, now_s: float) -> float | None:
+        """Return when a sign that counts now ends unless it is renewed, if one does."""
+        times = (
+            sign.until_s
+            for uid, sign in self._seen.items()
+            if uid in self._believed and now_s <= sign.until_s < math.inf
+        )
+        return min(times, default=None)
+
+
+def _last_word(image: str) -> str:
+    return image.rsplit("/", 1)[-1].partition("@")[0].partition(":")[0]

@@ -1,0 +1,1 @@
+"""The controllers of jobs: caches, checks before anything is created, API calls."""

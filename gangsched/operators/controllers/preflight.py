@@ -1,0 +1,163 @@
+"""What would stop a gang half-way, asked before anything of it is created.
+
+Three questions, from cheap to dear: do the namespace's quotas let all pods in together; are the
+ConfigMaps there that they read; does the API server take one pod of each role. The last is a dry
+run, so limit ranges, pod security and everybody's webhooks have their say.
+"""
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from gangsched.core.bounds import CONFIG_MAPS
+from gangsched.core.model.text import shown
+from gangsched.jobs.common.model import GROUP_VERSION, Intent, Json
+from gangsched.kube.client.client import KubeClient
+from gangsched.kube.client.errors import Conflict, Forbidden, Invalid, NotFound
+from gangsched.kube.client.paths import is_dns_name, named
+from gangsched.kube.status.events import Subject
+from gangsched.operators.api_objects import collection, owned_by, owner_uid
+from gangsched.operators.controllers.resource_quota import exceeded, held, together, uncounted
+from gangsched.operators.job_kind import NotYetError, RefusedError
+
+_CLAIMED_S = 10.0
+"""How long what was let in counts before its PodGroup is seen."""
+
+_NO_DRY_RUN = "does not support dry run"
+_POLICY = ("denied the request", "denied request")
+"""Of webhooks and of admission policies: rules of this cluster, which may change."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """What a gang was let in for, whose PodGroup is to be written next."""
+
+    namespace: str
+    until_s: float
+    amounts: Mapping[str, int]
+
+
+_CLAIMS: WeakKeyDictionary[KubeClient, dict[str, _Claim]] = WeakKeyDictionary()
+"""By the owner's uid: two jobs that are looked at in the same moment do not see each other yet."""
+
+
+async def precheck(client: KubeClient, owner: Subject, intents: Sequence[Intent]) -> None:
+    """Return if everything that is intended can come true now.
+
+    Raises:
+        NotYetError: it cannot now.
+        RefusedError: it cannot until it is written otherwise.
+        KubeError: the API server gave no answer.
+
+    """
+    if not intents:
+        return
+    await _quotas(client, owner, intents)
+    await _config_maps(client, owner.namespace, intents)
+    for intent in intents:
+        document = intent.document
+        path = collection(document["apiVersion"], document["kind"], owner.namespace)
+        try:
+            await client.create(f"{path}?dryRun=All", owned_by(document, owner))
+        except Conflict:
+            continue  # whose it is shows when it is created
+        except Forbidden as error:
+            raise NotYetError(str(error)) from error
+        except Invalid as error:
+            if _NO_DRY_RUN in str(error):
+                continue  # that webhook is asked when the pods come
+            if any(words in str(error) for words in _POLICY):
+                raise NotYetError(str(error)) from error
+            raise RefusedError(str(error)) from error
+
+
+async def _quotas(client: KubeClient, owner: Subject, intents: Sequence[Intent]) -> None:
+    inside = f"/api/v1/namespaces/{owner.namespace}"
+    quotas = await _items(client, f"{inside}/resourcequotas")
+    if not quotas:
+        return
+    pods = [(one.count, one.document["spec"]) for one in intents if one.count]
+    if not uncounted(quotas):
+        sentence = exceeded(quotas, pods)
+    else:
+        live = "status.phase!=Succeeded,status.phase!=Failed"
+        there = await _items(client, f"{inside}/pods", fieldSelector=live)
+        groups = await _items(client, collection(GROUP_VERSION, "PodGroup", owner.namespace))
+        claims = _CLAIMS.setdefault(client, {})
+        sentence = _claim(claims, owner, pods, held(there, groups), quotas, groups)
+    if sentence is not None:
+        raise NotYetError(sentence)
+
+
+async def _items(client: KubeClient, path: str, **asked: str) -> list[Json]:
+    found: list[Json] = msgspec.json.decode(await client.get(path, **asked))["items"]
+    return found
+
+
+def _claim(
+    claims: dict[str, _Claim],
+    owner: Subject,
+    pods: Sequence[tuple[int, Json]],
+    there: dict[str, int],
+    quotas: Sequence[Json],
+    groups: Sequence[Json],
+) -> str | None:
+    """Return what pods would exceed, of what is there and was let in just now, or note them."""
+    now_s = time.monotonic()
+    declared = {owner_uid(group) for group in groups} | {owner.uid}
+    for uid, one in list(claims.items()):
+        if uid in declared or one.until_s < now_s:
+            del claims[uid]
+        elif one.namespace == owner.namespace:
+            for name, amount in one.amounts.items():
+                there[name] = there.get(name, 0) + amount
+    sentence = exceeded(quotas, pods, there)
+    if sentence is None:
+        claims[owner.uid] = _Claim(owner.namespace, now_s + _CLAIMED_S, together(pods))
+    return sentence
+
+
+async def _config_maps(client: KubeClient, namespace: str, intents: Sequence[Intent]) -> None:
+    """Only ConfigMaps: nothing of ours reads a Secret that is not its own."""
+    names = sorted({name for one in intents for name in _read_by(one.asked)})
+    if len(names) > CONFIG_MAPS.most:
+        raise RefusedError(
+            f"the templates read {len(names)} ConfigMaps; {CONFIG_MAPS.most} are allowed"
+        )
+    for name in names:
+        if not is_dns_name(name):
+            raise RefusedError(
+                f"a template reads ConfigMap {shown(name)}, which is no name of an object: lower "
+                f"case letters, digits, '-' and '.' are allowed"
+            )
+        with contextlib.suppress(Forbidden):
+            try:
+                await client.get(named(f"/api/v1/namespaces/{namespace}/configmaps", name))
+            except NotFound as error:
+                raise NotYetError(
+                    f"ConfigMap {namespace}/{name} does not exist and pods of this job cannot "
+                    f"start without it; create it, or mark it optional in the template"
+                ) from error
+
+
+def _read_by(spec: Json) -> Iterator[str]:
+    """Yield the names of the ConfigMaps that a pod cannot start without."""
+    for source in _sources(spec):
+        if source and source.get("name") and not source.get("optional"):
+            yield str(source["name"])
+
+
+def _sources(spec: Json) -> Iterator[Json | None]:
+    for volume in spec.get("volumes") or []:
+        yield volume.get("configMap")
+        for source in (volume.get("projected") or {}).get("sources") or []:
+            yield source.get("configMap")
+    for container in [*(spec.get("initContainers") or []), *(spec.get("containers") or [])]:
+        for source in container.get("envFrom") or []:
+            yield source.get("configMapRef")
+        for variable in container.get("env") or []:
+            yield (variable.get("valueFrom") or {}).get("configMapKeyRef")

@@ -1,0 +1,1 @@
+"""Expressions and searches that users write, evaluated in processes of their own."""

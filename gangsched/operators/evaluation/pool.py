@@ -1,0 +1,270 @@
+"""Evaluates what users wrote in processes of their own: patterns, logs, the points of a search.
+
+Whatever they ask for, the scheduler's own threads, memory and event loop are not touched: the
+processes have limits, and one that passes its deadline is ended. Namespaces take turns.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import msgspec
+
+from gangsched.core.bounds import EVALUATION_MIB, EVALUATION_S, EVALUATION_TRIES, EVALUATORS
+from gangsched.core.model.text import shown
+from gangsched.jobs.common.model import Json
+from gangsched.jobs.common.owned_objects import Owned
+from gangsched.jobs.katib.experiment import Assignments, Tried
+from gangsched.jobs.katib.metrics import Series
+from gangsched.kube.client.namespace_queue import Lanes
+from gangsched.operators.evaluation.program import LENGTH, Answer, Request
+from gangsched.operators.job_kind import NotYetError
+
+log = logging.getLogger(__name__)
+
+_WARM_S = 600.0
+"""A process that nobody needed for so long is ended: its libraries take some hundred MiB."""
+
+_ENDS_IN_S = 5.0
+"""A process that closed its output has ended, or is about to."""
+
+_SERIAL = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+"""Threads of algebra would each take memory of the process's share."""
+
+_OVERRUNS_KEPT = 10_000
+_DECODE_ANSWER = msgspec.msgpack.Decoder(Answer).decode
+
+
+class UnusableError(Exception):
+    """What was given cannot be evaluated; the message says why."""
+
+
+class OverrunError(NotYetError):
+    """An evaluation passed its bounds, or failed; it may be tried `again`, or did so too often."""
+
+    def __init__(self, clause: str, *, again: bool) -> None:
+        super().__init__(clause)
+        self.again = again
+
+
+class _LostError(Exception):
+    """The process had to be ended, or ended by itself; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    namespace: str
+    request: bytes
+    answer: asyncio.Future[Answer]
+
+
+class Evaluators:
+    """At most some processes, started when they are needed. Use as an async context manager.
+
+    Args:
+        deadline_s: seconds that one evaluation may take.
+        memory_mib: memory of each process.
+        processes: how many there are at most.
+
+    """
+
+    def __init__(
+        self,
+        deadline_s: float = EVALUATION_S.most,
+        memory_mib: int = EVALUATION_MIB.most,
+        processes: int = EVALUATORS.most,
+    ) -> None:
+        self._limits = deadline_s, memory_mib
+        self._most = processes
+        # Where there are two, one is always there for another namespace.
+        self._queue: Lanes[_Asked] = Lanes(lambda asked: asked.namespace, max(processes - 1, 1))
+        self._servers: list[asyncio.Task[None]] = []
+        self._idle = 0
+        self._overruns: OrderedDict[str, int] = OrderedDict()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for server in self._servers:
+            server.cancel()
+        await asyncio.gather(*self._servers, return_exceptions=True)
+        self._servers.clear()
+        self._idle = 0
+
+    # -- what can be asked ----------------------------------------------------------------------
+
+    async def matching(
+        self, owned: Owned, patterns: Sequence[str], messages: Sequence[str]
+    ) -> dict[str, list[str]]:
+        """Return which messages each pattern is found in. Raises as `points` does."""
+        found = await self._ask(owned, "matching", [list(patterns), list(messages)])
+        return msgspec.convert(found, dict[str, list[str]])
+
+    async def values(
+        self, owned: Owned, log: bytes, names: Sequence[str], filters: Sequence[str]
+    ) -> Series:
+        """Return the values of some metrics in a log. Raises as `points` does."""
+        found = await self._ask(owned, "values", [log, list(names), list(filters)])
+        return msgspec.convert(found, Series)
+
+    async def points(
+        self, owned: Owned, spec: Json, tried: list[Tried], count: int
+    ) -> list[Assignments]:
+        """Return the next points of a search.
+
+        Raises:
+            UnusableError: there can be none; the message says why.
+            OverrunError: it took too long, or too much memory, or failed.
+
+        """
+        needed = {key: spec[key] for key in ("algorithm", "objective", "parameters")}
+        found = await self._ask(owned, "points", [needed, tried, count, owned.uid])
+        return msgspec.convert(found, list[Assignments])
+
+    # -- how it is answered ---------------------------------------------------------------------
+
+    async def _ask(self, owned: Owned, task: str, arguments: list[Any]) -> Any:
+        request = msgspec.msgpack.encode(Request(task, arguments))
+        asked = _Asked(owned.namespace, request, asyncio.get_running_loop().create_future())
+        self._queue.put(asked)
+        if len(self._queue) > self._idle and len(self._servers) < self._most:
+            self._servers.append(asyncio.create_task(self._serve()))
+        try:
+            answer = await asked.answer
+        except _LostError as error:
+            raise self._overrun(owned.uid, str(error)) from error
+        if answer.no_memory:
+            raise self._overrun(owned.uid, f"it takes more than {self._limits[1]} MiB of memory")
+        if answer.failed:
+            log.warning("%s/%s: %s failed: %s", owned.namespace, owned.name, task, answer.failed)
+            said = answer.failed.strip().rsplit("\n", 1)[-1]
+            raise self._overrun(owned.uid, f"it failed with {shown(said)}")
+        self._overruns.pop(owned.uid, None)
+        if answer.wrong:
+            raise UnusableError(answer.wrong)
+        return answer.value
+
+    def _overrun(self, uid: str, clause: str) -> OverrunError:
+        count = self._overruns.pop(uid, 0) + 1
+        self._overruns[uid] = count
+        if len(self._overruns) > _OVERRUNS_KEPT:
+            self._overruns.popitem(last=False)
+        return OverrunError(clause, again=count < EVALUATION_TRIES.most)
+
+    async def _serve(self) -> None:
+        process = _Evaluator(*self._limits)
+        try:
+            while True:
+                asked = await self._next(process)
+                try:
+                    await _answer(process, asked)
+                finally:
+                    self._queue.done(asked)
+        finally:
+            await process.end()
+
+    async def _next(self, process: "_Evaluator") -> _Asked:
+        self._idle += 1
+        try:
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_WARM_S):
+                        return await self._queue.get()
+                await process.end()
+        finally:
+            self._idle -= 1
+
+
+async def _answer(process: "_Evaluator", asked: _Asked) -> None:
+    if asked.answer.done():
+        return  # whoever asked waits no more
+    try:
+        answer = await process.ask(asked.request)
+    except Exception as error:  # noqa: BLE001 -- whoever asked is told
+        if not asked.answer.done():
+            asked.answer.set_exception(error)
+    else:
+        if not asked.answer.done():
+            asked.answer.set_result(answer)
+
+
+class _Evaluator:
+    """One process, started by the first request and again by the first after it was ended."""
+
+    def __init__(self, deadline_s: float, memory_mib: int) -> None:
+        self._deadline_s, self._memory_mib = deadline_s, memory_mib
+        self._process: Process | None = None
+
+    async def ask(self, request: bytes) -> Answer:
+        """Return the answer to a request.
+
+        Raises:
+            _LostError: there was none, and the process is no more.
+
+        """
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                process = self._process or await self._begin()
+                assert process.stdin is not None, "a pipe"  # noqa: S101
+                process.stdin.write(LENGTH.pack(len(request)) + request)
+                await process.stdin.drain()
+                answer = _DECODE_ANSWER(await self._frame(process))
+        except TimeoutError:
+            await self.end()
+            raise _LostError(f"it takes longer than {self._deadline_s:g} s") from None
+        except (EOFError, ConnectionError) as error:
+            code = await self.end(_ENDS_IN_S)
+            if code == -signal.SIGXCPU:
+                raise _LostError(f"it takes longer than {self._deadline_s:g} s") from error
+            raise _LostError(f"its process ended with code {code}") from error
+        except BaseException:
+            await self.end()  # what it answers now would be taken for the answer to another
+            raise
+        if answer.no_memory:
+            await self.end()
+        return answer
+
+    async def _begin(self) -> Process:
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "gangsched.operators.evaluation.program",
+            str(int(self._deadline_s) + 1),
+            str(self._memory_mib),
+            stdin=PIPE,
+            stdout=PIPE,
+            env={**os.environ, **_SERIAL},
+            start_new_session=True,
+        )
+        await self._frame(self._process)  # it has begun
+        return self._process
+
+    async def _frame(self, process: Process) -> bytes:
+        assert process.stdout is not None, "a pipe"  # noqa: S101
+        head = await process.stdout.readexactly(LENGTH.size)
+        return await process.stdout.readexactly(*LENGTH.unpack(head))
+
+    async def end(self, by_itself_in_s: float = 0.0) -> int | None:
+        """End the process, if there is one, and return its exit code.
+
+        One that ends by itself is waited for: a signal to a process that has just ended would
+        take its exit code away.
+        """
+        process, self._process = self._process, None
+        if process is None:
+            return None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(by_itself_in_s):
+                return await process.wait()
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        return await process.wait()

@@ -1,0 +1,117 @@
+"""The program that evaluates what users wrote: patterns, logs, searches. It has limits of its own.
+
+It reads requests from its input and writes answers to its output, each after its length. What it
+is asked can end it, or keep it busy until it is ended: nothing else is lost with it.
+"""
+
+import math
+import os
+import resource
+import struct
+import sys
+import traceback
+import warnings
+from collections.abc import Callable
+from typing import IO, Any
+
+import msgspec
+
+from gangsched.jobs.katib.experiment import Assignments, Tried
+from gangsched.operators.search.expressions import ExpressionError, matching
+from gangsched.operators.search.search_space import SpaceError
+
+LENGTH = struct.Struct(">I")
+"""How the length of a request or an answer is written before it."""
+
+_NICENESS = 10
+
+
+class Request(msgspec.Struct):
+    """What is asked: the name of a task, and its arguments."""
+
+    task: str
+    arguments: list[Any]
+
+
+class Answer(msgspec.Struct, omit_defaults=True):
+    """What a task returned, or else: what is `wrong` with its arguments, or how it `failed`."""
+
+    value: Any = None
+    wrong: str = ""
+    failed: str = ""
+    no_memory: bool = False
+
+
+def _values(log: bytes, names: list[str], filters: list[str]) -> dict[str, list[float]]:
+    from gangsched.operators.search.metrics_collector import read  # noqa: PLC0415 -- only who needs it
+
+    return read(log.decode(errors="replace"), names, filters)
+
+
+def _points(spec: Any, tried: list[Any], count: int, uid: str) -> list[Assignments]:
+    from gangsched.operators.search.suggestion import suggest  # noqa: PLC0415 -- heavy
+
+    return suggest(spec, msgspec.convert(tried, list[Tried]), count, uid)
+
+
+_TASKS: dict[str, Callable[..., Any]] = {
+    "matching": matching,
+    "values": _values,
+    "points": _points,
+}
+
+
+def answer(raw: bytes) -> bytes:
+    """Do what a request asks for, and return the answer."""
+    try:
+        request = msgspec.msgpack.decode(raw, type=Request)
+        found = Answer(value=_TASKS[request.task](*request.arguments))
+    except (ExpressionError, SpaceError) as error:
+        found = Answer(wrong=str(error))
+    except MemoryError:
+        found = Answer(no_memory=True)
+    except Exception:  # noqa: BLE001 -- whoever asked is told
+        found = Answer(failed=traceback.format_exc())
+    return msgspec.msgpack.encode(found)
+
+
+def _limit(memory_mib: int) -> None:
+    """Bound what this process takes, whatever it is asked."""
+    data = memory_mib * 2**20
+    resource.setrlimit(resource.RLIMIT_DATA, (data, data))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.nice(_NICENESS)
+
+
+def _allow(cpu_s: int) -> None:
+    """Let the next task take so many seconds of CPU: the kernel ends a process nobody waits for."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    soft = math.ceil(usage.ru_utime + usage.ru_stime) + cpu_s
+    resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
+
+
+def _read(source: IO[bytes]) -> bytes | None:
+    head = source.read(LENGTH.size)
+    return source.read(*LENGTH.unpack(head)) if len(head) == LENGTH.size else None
+
+
+def main(cpu_s: int, memory_mib: int) -> None:
+    """Answer requests until there are no more; an empty answer says that this has begun."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints is no answer
+    warnings.simplefilter("ignore")
+    _limit(memory_mib)
+    said = b""
+    while True:
+        answers.write(LENGTH.pack(len(said)) + said)
+        answers.flush()
+        request = _read(sys.stdin.buffer)
+        if request is None:
+            return
+        _allow(cpu_s)
+        said = answer(request)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,52 @@
+"""What the controllers share of every kind of job: its contract, and the errors of a job."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from gangsched.core.bounds import SENTENCE_LETTERS
+from gangsched.jobs.common.clock import Clock
+from gangsched.jobs.common.owned_objects import Owned, Steps
+from gangsched.kube.client.client import KubeClient
+from gangsched.kube.client.errors import KubeError
+
+
+class InvalidJobError(Exception):
+    """The job cannot run as it is written; the message says what to change."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(sentence[: SENTENCE_LETTERS.most])
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerKind:
+    """One kind of owner.
+
+    `parts` are the API versions and kinds of what it owns; `step` reads an owner and returns what
+    to do, or raises InvalidJobError. `look` is asked before it, where the watches do not tell all
+    it needs; it may raise the same, or NotYetError: then the owner is looked at again, later.
+    """
+
+    api_version: str
+    kind: str
+    parts: tuple[tuple[str, str], ...]
+    step: Callable[[Owned, Clock], Steps]
+    look: Callable[[KubeClient, Owned], Awaitable[Owned]] | None = None
+
+    @property
+    def plural(self) -> str:
+        """Return the kind as paths have it."""
+        return f"{self.kind.lower()}s"
+
+
+class NotYetError(KubeError):
+    """Something that others can change stands in the way; the message is the whole sentence."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(409, sentence)
+
+
+class RefusedError(Exception):
+    """An object will never be taken as it is; the message is the API server's sentence."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(sentence[: SENTENCE_LETTERS.most])

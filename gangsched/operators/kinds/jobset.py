@@ -1,0 +1,189 @@
+"""JobSets: what is wrong with one in a sentence, else the core's reconcile."""
+
+from dataclasses import replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from gangsched.api import dialects
+from gangsched.api.jobs.jobset import JobSetSpec
+from gangsched.api.podgroup import PodGroupSpec
+from gangsched.config import one_sentence
+from gangsched.core.bounds import (
+    CLAIMS_OF_JOBSET,
+    JOBS_OF_JOBSET,
+    PATTERNS,
+    PODS_OF_GANG,
+)
+from gangsched.jobs.common.clock import Clock
+from gangsched.jobs.common.model import Json
+from gangsched.jobs.common.owned_objects import Owned, Steps
+from gangsched.jobs.jobset import reconcile
+from gangsched.jobs.jobset.stages import pods
+from gangsched.kube.client.client import KubeClient
+from gangsched.operators.evaluation.pool import Evaluators, OverrunError, UnusableError
+from gangsched.operators.job_kind import InvalidJobError, NotYetError, OwnerKind
+from gangsched.operators.kinds.template_schema import (
+    ClaimTemplate,
+    JobTemplate,
+    misshapen,
+    without_nulls,
+)
+from gangsched.operators.kinds.training_job import asked_of
+from gangsched.operators.search.expressions import ExpressionError, compiled
+
+MANAGER = "jobset.sigs.k8s.io/jobset-controller"
+_DNS_LABEL = 63
+_PATTERNS = "spec.failurePolicy.rules.onJobFailureMessagePatterns"
+_SUFFIX = len("-abcde")
+
+
+def kind(scheduler: str, evaluators: Evaluators | None = None) -> OwnerKind:
+    """Return how JobSets are run."""
+    evaluators = evaluators or Evaluators()
+
+    def step(owned: Owned, clock: Clock) -> Steps:
+        if _elsewhere(owned):
+            return Steps()
+        body = dict(owned.body)
+        body["spec"] = _checked(owned)
+        whole = Owned(body, owned.parts)
+        return reconcile.reconcile(whole, clock, scheduler, _asked(owned), owned.seen)
+
+    async def look(_: KubeClient, owned: Owned) -> Owned:
+        """Match the failure policy's patterns with what failed Jobs say, if there are both."""
+        failed = reconcile.messages(owned)
+        if not failed or _elsewhere(owned) or not (patterns := _patterns(_checked(owned))):
+            return owned
+        where = f"JobSet {owned.namespace}/{owned.name}: {_PATTERNS}"
+        try:
+            return replace(owned, seen=await evaluators.matching(owned, patterns, failed))
+        except UnusableError as error:
+            raise InvalidJobError(f"{where}: {error}") from error
+        except OverrunError as error:
+            if error.again:
+                raise NotYetError(f"{where}: {error}; it is tried again") from error
+            raise InvalidJobError(f"{where}: {error}") from error
+
+    return OwnerKind(reconcile.API_VERSION, reconcile.KIND, reconcile.REFS, step, look=look)
+
+
+def _elsewhere(owned: Owned) -> bool:
+    """Tell whether another controller was asked to run a JobSet."""
+    return (owned.body.get("spec") or {}).get("managedBy") not in (None, "", MANAGER)
+
+
+def _patterns(spec: Json) -> list[str]:
+    rules = (spec.get("failurePolicy") or {}).get("rules") or []
+    return [one for rule in rules for one in rule.get("onJobFailureMessagePatterns") or []]
+
+
+def _checked(owned: Owned) -> Json:
+    """Return the spec with its defaults.
+
+    Raises:
+        InvalidJobError: a field is wrong.
+
+    """
+    subject = f"JobSet {owned.namespace}/{owned.name}"
+    try:
+        spec = JobSetSpec.model_validate(owned.body.get("spec") or {})
+    except ValidationError as error:
+        raise InvalidJobError(one_sentence(error, f"{subject}: spec")) from error
+    if not spec.replicatedJobs:
+        raise InvalidJobError(f"{subject}: spec.replicatedJobs is empty; it needs at least one")
+    known: list[str] = []
+    for job in spec.replicatedJobs:
+        where = f"{subject}: spec.replicatedJobs[{job.name}]"
+        if job.name in known:
+            raise InvalidJobError(f"{where}: there are two of that name")
+        for one in job.dependsOn or []:
+            if one.name not in known:
+                earlier = ", ".join(known) or "none"
+                raise InvalidJobError(
+                    f"{where}.dependsOn names {one.name!r}; it must be an earlier one: {earlier}"
+                )
+        known.append(job.name)
+        inner: Any = job.template
+        for key in ("spec", "template", "spec"):
+            inner = inner.get(key) if isinstance(inner, dict) else None
+        if not inner:
+            raise InvalidJobError(f"{where}.template.spec.template.spec is missing")
+        if wrong := misshapen(job.template, JobTemplate):
+            raise InvalidJobError(f"{where}.template.{wrong}")
+        count = (job.template["spec"].get("completions") or 1) - 1
+        longest = len(f"{owned.name}-{job.name}-{job.replicas - 1}-{count}") + _SUFFIX
+        if longest > _DNS_LABEL:
+            raise InvalidJobError(
+                f"{where}: its pods' names would be {longest} long; DNS allows {_DNS_LABEL}: "
+                f"shorten the name of the JobSet or of the replicated job"
+            )
+    for policy in spec.volumeClaimPolicies or []:
+        for template in policy.templates:
+            if wrong := misshapen(template, ClaimTemplate):
+                raise InvalidJobError(f"{subject}: spec.volumeClaimPolicies.templates: {wrong}")
+    _check_targets(spec, known, subject)
+    found: Json = without_nulls(spec.model_dump(exclude_none=True))
+    _check_sizes(found, subject)
+    return found
+
+
+def _check_sizes(spec: Json, subject: str) -> None:
+    rjobs = spec["replicatedJobs"]
+    claims = sum(len(one.get("templates") or []) for one in spec.get("volumeClaimPolicies") or [])
+    for where, count, bound in (
+        ("spec.replicatedJobs", sum(one["replicas"] for one in rjobs), JOBS_OF_JOBSET),
+        ("spec.replicatedJobs", sum(map(pods, rjobs)), PODS_OF_GANG),
+        ("spec.volumeClaimPolicies", claims, CLAIMS_OF_JOBSET),
+        (_PATTERNS, len(_patterns(spec)), PATTERNS),
+    ):
+        if count > bound.most:
+            raise InvalidJobError(
+                f"{subject}: {where} asks for {count}; at most {bound.most} are allowed ("
+                f"{bound.what})"
+            )
+
+
+def _check_targets(spec: JobSetSpec, known: list[str], subject: str) -> None:
+    named: list[tuple[str, str]] = [
+        ("successPolicy.targetReplicatedJobs", one)
+        for one in (spec.successPolicy.targetReplicatedJobs if spec.successPolicy else None) or []
+    ]
+    for rule in (spec.failurePolicy.rules if spec.failurePolicy else None) or []:
+        named += [
+            ("failurePolicy.rules.targetReplicatedJobs", one)
+            for one in rule.targetReplicatedJobs or []
+        ]
+        for pattern in rule.onJobFailureMessagePatterns or []:
+            try:
+                compiled(pattern)
+            except ExpressionError as error:
+                raise InvalidJobError(f"{subject}: {_PATTERNS}: {error}") from error
+    if spec.coordinator is not None:
+        named.append(("coordinator.replicatedJob", spec.coordinator.replicatedJob))
+    for where, name in named:
+        if name not in known:
+            raise InvalidJobError(
+                f"{subject}: spec.{where} names {name!r}; there are: {', '.join(known)}"
+            )
+    orders = any(job.dependsOn for job in spec.replicatedJobs)
+    if orders and spec.startupPolicy and spec.startupPolicy.startupPolicyOrder == "InOrder":
+        raise InvalidJobError(
+            f"{subject}: spec.startupPolicy InOrder and dependsOn exclude each other; keep one"
+        )
+
+
+def _asked(owned: Owned) -> dict[str, Any]:
+    """Return what labels and annotations ask of the gangs."""
+    metadata = owned.body["metadata"]
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    # Exclusive topology is said role by role: each Job has a domain of its own.
+    rest = {key: value for key, value in annotations.items() if key != dialects.JOBSET}
+    subject = f"JobSet {owned.namespace}/{owned.name}"
+    found = asked_of({"labels": labels, "annotations": rest}, subject, PodGroupSpec)
+    pods = (job["template"]["spec"]["template"] for job in owned.body["spec"]["replicatedJobs"])
+    said = ((one.get("metadata") or {}).get("labels") for one in pods)
+    admitted = dialects.admitted_elsewhere(*said)
+    if queue := dialects.queue_of(labels, annotations, admitted=admitted):
+        found["queue"] = queue
+    return found

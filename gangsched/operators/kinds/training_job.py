@@ -1,0 +1,352 @@
+"""An object of kubeflow.org/v1 to the core's Job: defaults, aliases, and what is wrong."""
+
+import os
+import re
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from gangsched.api import dialects, keys
+from gangsched.api.base import ApiModel
+from gangsched.api.jobs.trainingjobs import (
+    SPECS,
+    ElasticPolicy,
+    MPIJobSpec,
+    ReplicaSpec,
+    RunPolicy,
+    SchedulingPolicy,
+)
+from gangsched.api.podgroup import PodGroupSpec
+from gangsched.api.topology import NearSpec
+from gangsched.config import one_sentence
+from gangsched.core.bounds import PODS_OF_GANG
+from gangsched.core.model.text import WHOLE_MAX, shown, whole
+from gangsched.jobs.common.adoption import origin_of
+from gangsched.jobs.common.model import (
+    ROOT_SSH,
+    V1,
+    Elastic,
+    GangPolicy,
+    Job,
+    JobRole,
+    Json,
+    Mpi,
+    PodView,
+    RunLimits,
+)
+from gangsched.jobs.kubeflow.framework import Framework
+from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
+from gangsched.kube.decoding.quantities import seconds
+from gangsched.operators.job_kind import InvalidJobError
+from gangsched.operators.kinds.template_schema import misshapen, without_nulls
+
+GANG_RESTARTS = "gangsched.io/gang-restarts"
+"""Annotation of a job: restart it as a whole, at most so often, when a member is lost."""
+
+_DNS_LABEL = 63
+_NAME = re.compile("[a-z]([-a-z0-9]*[a-z0-9])?")
+
+
+def parse(body: Json, scheduler: str, kind: str, aliases: Collection[str] = ()) -> Job:
+    """Read a job of a kind; `aliases` are further names of our scheduler.
+
+    Raises:
+        InvalidJobError: a field is wrong.
+
+    """
+    metadata = body["metadata"]
+    subject = f"{kind} {metadata['namespace']}/{metadata['name']}"
+    framework = FRAMEWORKS[kind]
+    if framework.unsupported:
+        known = ", ".join(one.kind for one in FRAMEWORKS.values() if not one.unsupported)
+        raise InvalidJobError(
+            f"{subject}: {framework.unsupported}; kinds of jobs that run are: {known}"
+        )
+    try:
+        spec: Any = SPECS[kind].model_validate(body.get("spec") or {})
+    except ValidationError as error:
+        raise InvalidJobError(one_sentence(error, f"{subject}: spec")) from error
+    version = version_of(body, framework.specs)
+    roles = _roles(getattr(spec, framework.specs), framework, subject, version)
+    _check_name(metadata["name"], roles, subject)
+    own = _own(spec, roles, framework, subject, version)
+    run = spec.runPolicy if isinstance(spec.runPolicy, RunPolicy) else RunPolicy()
+    policy = run.schedulingPolicy
+    labels = metadata.get("labels") or {}
+    annotations = metadata.get("annotations") or {}
+    said = ((role.template.get("metadata") or {}).get("labels") for role in roles)
+    admitted = dialects.admitted_elsewhere(*said)
+    queue = dialects.queue_of(labels, annotations, admitted=admitted)
+    job = Job(
+        kind=kind,
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        uid=metadata["uid"],
+        roles=roles,
+        limits=RunLimits(
+            clean_pods=run.cleanPodPolicy or getattr(spec, "cleanPodPolicy", None) or "",
+            ttl_s=_first(run.ttlSecondsAfterFinished, spec.ttlSecondsAfterFinished),
+            deadline_s=run.activeDeadlineSeconds,
+            backoff_limit=run.backoffLimit,
+            suspend=run.suspend,
+        ),
+        gang=GangPolicy(
+            minimum=_minimum(policy, own.get("elastic"), roles, framework),
+            queue=(policy.queue if policy else None) or queue or "default",
+            priority_class=(policy.priorityClass if policy else None) or "",
+            timeout_s=(policy.scheduleTimeoutSeconds if policy else None) or 60,
+            gang_restarts=_gang_restarts(metadata, subject),
+            asked=asked_of(metadata, subject, PodGroupSpec),
+        ),
+        scheduler=spec.schedulerName or scheduler,
+        ours=frozenset({scheduler, *aliases}),
+        **own,
+        status=body.get("status") or {},
+        misspelt=keys.unknown(labels, annotations),
+    )
+
+    if job.total > PODS_OF_GANG.most:
+        raise InvalidJobError(
+            f"{subject}: spec.{framework.specs} asks for {job.total} pods, and a job has at most "
+            f"{PODS_OF_GANG.most}"
+        )
+    if wrong := framework.too_long(job):
+        raise InvalidJobError(f"{subject}: spec.{framework.specs}: {job.total} pods: {wrong}")
+    return job
+
+
+def _minimum(
+    policy: SchedulingPolicy | None,
+    elastic: Elastic | None,
+    roles: tuple[JobRole, ...],
+    framework: Framework,
+) -> int | None:
+    """Return how many pods start together, None for all of them.
+
+    An elastic job begins with its least workers, unless its programs wait for each other.
+    """
+    if policy is not None and policy.minAvailable is not None:
+        return policy.minAvailable
+    if elastic is None or any(framework.waits_for_all(role.template) for role in roles):
+        return None
+    return elastic.minimum + sum(role.replicas for role in roles if role.type != "Worker")
+
+
+def _check_name(name: str, roles: tuple[JobRole, ...], subject: str) -> None:
+    """Pods' names are those of their Services, which DNS bounds (RFC 1035)."""
+    longest = max(len(f"-{role.type}-{role.replicas - 1}") for role in roles)
+    most = _DNS_LABEL - longest
+    if len(name) > most or not _NAME.fullmatch(name):
+        raise InvalidJobError(
+            f"{subject}: metadata.name is {name!r}; it must begin with a letter, have only lower "
+            f"case letters, digits and '-', and be at most {most} long: its pods' Services are "
+            f"called after it"
+        )
+
+
+def _own(
+    spec: Any, roles: tuple[JobRole, ...], framework: Framework, subject: str, version: str
+) -> dict[str, Any]:
+    """Return the fields that only this kind has."""
+    match framework.kind:
+        case "PyTorchJob":
+            processes = spec.nprocPerNode
+            return {
+                "nproc_per_node": None if processes is None else str(processes),
+                "elastic": _elastic(spec.elasticPolicy, roles, framework, subject),
+            }
+        case "MPIJob":
+            return {"mpi": _mpi(spec, roles, version)}
+        case "PaddleJob":
+            return {"elastic": _elastic(spec.elasticPolicy, roles, framework, subject)}
+        case "TFJob":
+            return {
+                "all_workers": spec.successPolicy == "AllWorkers",
+                "dynamic_workers": spec.enableDynamicWorker,
+                "cluster_domain": os.environ.get("CUSTOM_CLUSTER_DOMAIN", ""),
+            }
+    return {}
+
+
+def version_of(body: Json, specs: str) -> str:
+    """Return the API version a job was written in; any version may be read.
+
+    The API server says which in managedFields: whoever wrote `specs`, the replica specs, first.
+    """
+    writers = [
+        one
+        for one in body["metadata"].get("managedFields") or []
+        if f"f:{specs}" in ((one.get("fieldsV1") or {}).get("f:spec") or {})
+    ]
+    first: Json = min(writers, key=lambda one: one.get("time") or "", default={})
+    return str(first.get("apiVersion") or body.get("apiVersion") or "")
+
+
+def _mpi(spec: MPIJobSpec, roles: tuple[JobRole, ...], version: str) -> Mpi:
+    launcher = next(role for role in roles if role.type == "Launcher")
+    # In v1 a launcher that asks for a device is one that works itself.
+    containers = launcher.template["spec"]["containers"]
+    devices = any(
+        name.startswith("nvidia.com/")
+        for container in containers
+        for name in (container.get("resources") or {}).get("limits") or {}
+    )
+    return Mpi(
+        version=version,
+        slots=spec.slotsPerWorker or 1,
+        launcher_works=devices if version == V1 else bool(spec.runLauncherAsWorker),
+        waits=version != V1 and spec.launcherCreationPolicy == "WaitForWorkersReady",
+        implementation=spec.mpiImplementation or "OpenMPI",
+        ssh_mount=spec.sshAuthMountPath or ROOT_SSH,
+        container=spec.mainContainer or "",
+    )
+
+
+def _roles(
+    specs: Mapping[str, ReplicaSpec], framework: Framework, subject: str, version: str
+) -> tuple[JobRole, ...]:
+    name = subject.rsplit("/", 1)[1]
+    types = {one.lower(): one for one in framework.roles}
+    found: dict[str, JobRole] = {}
+    for key, replica in specs.items():
+        where = f"{subject}: spec.{framework.specs}.{key[:_DNS_LABEL]}"
+        kind = types.get(key.lower())
+        if kind is None:
+            allowed = " or ".join(framework.roles)
+            raise InvalidJobError(f"{where}: {shown(key)} is no replica type; use {allowed}")
+        if kind in found:
+            raise InvalidJobError(f"{where}: there are two roles {kind}; give it once")
+        replicas = 1 if replica.replicas is None else replica.replicas
+        if kind in framework.single and replicas != 1:
+            raise InvalidJobError(f"{where}.replicas is {replicas}; a job has exactly 1 {kind}")
+        if replicas < 1:
+            raise InvalidJobError(f"{where}.replicas is {replicas}; it must be at least 1")
+        template = replica.template or {}
+        if wrong := misshapen(template):
+            raise InvalidJobError(f"{where}.template.{wrong}")
+        template = without_nulls(template)
+        wrong = framework.misnamed(template)
+        if wrong:
+            raise InvalidJobError(f"{where}.template.spec.containers: {wrong}")
+        asked = asked_of(template.get("metadata") or {}, f"{where}.template", RoleTopology)
+        found[kind] = JobRole(
+            kind,
+            replicas,
+            replica.restartPolicy or framework.restart_of(kind, version),
+            template,
+            asked.get("topology"),
+            framework.alone(name, kind),
+        )
+    wrong = framework.wrong_roles(found)
+    if wrong:
+        raise InvalidJobError(f"{subject}: spec.{framework.specs} {wrong}")
+    return tuple(found[kind] for kind in framework.roles if kind in found)
+
+
+def _elastic(
+    policy: ElasticPolicy | None, roles: tuple[JobRole, ...], framework: Framework, subject: str
+) -> Elastic | None:
+    if policy is None:
+        return None
+    worker = next((role for role in roles if role.type == "Worker"), None)
+    if worker is None:
+        raise InvalidJobError(f"{subject}: spec.elasticPolicy needs a Worker replica spec")
+    least = _first(policy.minReplicas, policy.maxReplicas, worker.replicas) or 1
+    most = _first(policy.maxReplicas, policy.minReplicas, worker.replicas) or 1
+    if least > most:
+        raise InvalidJobError(
+            f"{subject}: spec.elasticPolicy.minReplicas is {least}, above maxReplicas {most}"
+        )
+    name = subject.rsplit("/", 1)[1]
+    endpoint = (
+        f"{policy.rdzvHost or f'{name}-worker-0'}:{policy.rdzvPort or framework.port_of(worker)}"
+    )
+    values: dict[str, Any] = {
+        "PET_RDZV_BACKEND": policy.rdzvBackend,
+        "PET_RDZV_ENDPOINT": endpoint,
+        "PET_RDZV_ID": policy.rdzvId,
+        "PET_RDZV_CONF": ",".join(f"{c.key}={c.value}" for c in policy.rdzvConf or []),
+        # torchrun reads it as a number: the empty string that operators used to write is an error.
+        "PET_STANDALONE": "1" if policy.standalone else None,
+        "PET_NPROC_PER_NODE": policy.nProcPerNode,
+        "PET_MAX_RESTARTS": policy.maxRestarts,
+    }
+    given = {key: str(value) for key, value in values.items() if value not in (None, "")}
+    return Elastic(least, most, given, tuple(policy.metrics or ()))
+
+
+def _gang_restarts(metadata: Json, subject: str) -> int:
+    text = (metadata.get("annotations") or {}).get(GANG_RESTARTS, "0")
+    number = whole(text)
+    if number is None:
+        raise InvalidJobError(
+            f"{subject}: annotation {GANG_RESTARTS} is {shown(text)}; it must be a whole number "
+            f"up to {WHOLE_MAX}"
+        )
+    return number
+
+
+class RoleTopology(ApiModel):
+    """What a role's template can ask: how near its pods are."""
+
+    topology: NearSpec | None = None
+
+
+def asked_of(metadata: dict[str, Any], subject: str, model: type[ApiModel]) -> Json:
+    """Return what annotations ask, as fields of a PodGroup or of one of its roles."""
+    try:
+        keys = (metadata.get("labels") or {}) | (metadata.get("annotations") or {})
+        asked = dialects.from_annotations(keys, subject)
+        model.model_validate(asked)
+    except dialects.DialectError as error:
+        raise InvalidJobError(str(error)) from error
+    except ValidationError as error:
+        raise InvalidJobError(one_sentence(error, f"{subject}: annotations")) from error
+    return asked
+
+
+def _first(*values: int | None) -> int | None:
+    return next((value for value in values if value is not None), None)
+
+
+def pod_view(pod: Json, container: str) -> PodView:
+    """Read what the reconcile needs of a pod."""
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    labels = metadata.get("labels") or {}
+    code, restarts, ended_s = None, 0, 0.0
+    for one in status.get("containerStatuses") or []:
+        restarts += one.get("restartCount", 0)
+        if one["name"] == container:
+            for state in ("state", "lastState"):
+                ended = (one.get(state) or {}).get("terminated")
+                if ended and code is None:
+                    code = ended.get("exitCode")
+                    ended_s = seconds(ended.get("finishedAt") or "")
+    return PodView(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        role=labels.get("training.kubeflow.org/replica-type", ""),
+        phase=status.get("phase") or "",
+        restarts=restarts,
+        exit_code=code,
+        reason=status.get("reason") or "",
+        terminating=bool(metadata.get("deletionTimestamp")),
+        ready=any(
+            one.get("type") == "Ready" and one.get("status") == "True"
+            for one in status.get("conditions") or []
+        ),
+        stopping=pod["spec"].get("activeDeadlineSeconds") == 1,
+        origin=origin_of(pod),
+        cut_short=bool(metadata.get("deletionTimestamp")) and ended_s >= _told_s(metadata),
+        disrupted=any(
+            one.get("type") == "DisruptionTarget" and one.get("status") == "True"
+            for one in status.get("conditions") or []
+        ),
+    )
+
+
+def _told_s(metadata: Json) -> float:
+    """Return when a pod was told to leave: its deletion's moment is the end of its grace period."""
+    grace_s = float(metadata.get("deletionGracePeriodSeconds", 0))
+    return seconds(metadata["deletionTimestamp"]) - grace_s

@@ -1,0 +1,234 @@
+"""Trials: how their job stands, and what its log says, for the core's reconcile."""
+
+import re
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import msgspec
+from pydantic import ValidationError
+
+from gangsched.api.jobs.katib import TrialSpec
+from gangsched.config import one_sentence
+from gangsched.core.bounds import LOG_BYTES, LOG_LINES
+from gangsched.core.model.text import shown
+from gangsched.jobs.common.clock import Clock
+from gangsched.jobs.common.model import Json
+from gangsched.jobs.common.owned_objects import Owned, Steps
+from gangsched.jobs.katib import trial
+from gangsched.kube.client.client import KubeClient
+from gangsched.kube.client.errors import KubeError, NotFound
+from gangsched.kube.client.paths import named
+from gangsched.operators.api_objects import collection
+from gangsched.operators.evaluation.pool import Evaluators, OverrunError, UnusableError
+from gangsched.operators.job_kind import InvalidJobError, NotYetError, OwnerKind
+from gangsched.operators.kinds.trial_queue import in_queue_of, scheduled
+from gangsched.operators.search.job_outcome import ConditionError, ended
+
+_FORMAT = "metricsCollector.source.filter.metricsFormat"
+_FEWER = 8
+"""By which the lines of a log's end are divided, until they fit."""
+
+_LISTED = "16"
+"""Pods that are looked at: a job may have thousands."""
+
+_LEVELS = 3
+_BETWEEN = (("batch/v1", "Job"), ("jobset.x-k8s.io/v1alpha2", "JobSet"))
+"""What may stand between a pod and a trial's job."""
+
+_LABEL = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_LABEL_LENGTH = 317
+_LABELS = 16
+
+_JOB_NAMES = {
+    "Job": "batch.kubernetes.io/job-name",
+    "TrainJob": "jobset.sigs.k8s.io/jobset-name",
+    "JobSet": "jobset.sigs.k8s.io/jobset-name",
+}
+_PRIMARY = {
+    "Job": {},
+    "JobSet": {},
+    "TrainJob": {
+        "jobset.sigs.k8s.io/replicatedjob-name": "node",
+        "batch.kubernetes.io/job-completion-index": "0",
+    },
+}
+_MASTER = {"training.kubeflow.org/job-role": "master"}
+
+
+def kind(evaluators: Evaluators, scheduler: str = "") -> OwnerKind:
+    """Return how Trials are run; their Jobs' pods are the `scheduler`'s, if there is one."""
+
+    def step(owned: Owned, clock: Clock) -> Steps:
+        steps = trial.reconcile(owned, trial.Seen(**owned.seen), clock)
+        jobs = [in_queue_of(owned.body, one) for one in steps.create]
+        steps.create = [scheduled(one, scheduler) for one in jobs]
+        return steps
+
+    return OwnerKind(
+        trial.API_VERSION, trial.KIND, trial.JOBS, step, look=partial(_look, evaluators)
+    )
+
+
+def unrunnable(job: Json) -> str:
+    """Return why a job cannot be a trial's, if it cannot."""
+    if (job.get("apiVersion"), job.get("kind")) not in trial.JOBS:
+        there = ", ".join(f"{version} {one}" for version, one in trial.JOBS)
+        return f"is a {job.get('apiVersion')} {job.get('kind')}; there are: {there}"
+    metadata = job.get("metadata") or {}
+    if not isinstance(metadata, dict):
+        return f"has metadata {metadata!r}; it must be a mapping"
+    for field in ("labels", "annotations"):
+        texts = metadata.get(field) or {}
+        if not isinstance(texts, dict) or not all(isinstance(one, str) for one in texts.values()):
+            return f"has metadata.{field} {texts!r}; it must be a mapping of strings"
+    return ""
+
+
+def checked(owned: Owned) -> Json:
+    """Return a trial's spec.
+
+    Raises:
+        InvalidJobError: a field is wrong.
+
+    """
+    subject = f"Trial {owned.namespace}/{owned.name}"
+    spec: Json = owned.body.get("spec") or {}
+    try:
+        TrialSpec.model_validate(spec)
+    except ValidationError as error:
+        raise InvalidJobError(one_sentence(error, f"{subject}: spec")) from error
+    if why := unrunnable(spec["runSpec"]):
+        raise InvalidJobError(f"{subject}: spec.runSpec {why}")
+    if why := mislabelled(spec.get("primaryPodLabels") or {}):
+        raise InvalidJobError(f"{subject}: spec.primaryPodLabels: {why}")
+    return spec
+
+
+def mislabelled(labels: dict[str, str]) -> str:
+    """Return what of labels can select no pods, or nothing."""
+    if len(labels) > _LABELS:
+        return f"there are {len(labels)} labels; {_LABELS} are allowed"
+    for key, value in labels.items():
+        for text in (key, *filter(None, [value])):
+            if len(text) > _LABEL_LENGTH or not _LABEL.fullmatch(text):
+                return f"{shown(text)} is no label"
+    return ""
+
+
+def filters(spec: Json) -> tuple[str, ...]:
+    """Return the expressions that find metrics in a trial's log, if it has its own."""
+    source = (spec.get("metricsCollector") or {}).get("source") or {}
+    return tuple((source.get("filter") or {}).get("metricsFormat") or ())
+
+
+async def _look(evaluators: Evaluators, client: KubeClient, owned: Owned) -> Owned:
+    """Return a trial with what its job and its log say.
+
+    Raises:
+        InvalidJobError: a field is wrong.
+
+    """
+    subject = f"Trial {owned.namespace}/{owned.name}"
+    spec = checked(owned)
+    job = owned.parts.get((spec["runSpec"]["kind"], owned.name))
+    if job is None or trial.state(owned.body) in trial.OVER:
+        return owned
+    try:
+        now = ended(spec, job)
+    except ConditionError as error:
+        raise InvalidJobError(f"{subject}: spec.{error}") from error
+    if not (
+        now == "succeeded"
+        or spec.get("earlyStoppingRules")
+        or trial.FIRST_STEPS in (owned.body["metadata"].get("annotations") or {})
+    ):
+        return replace(owned, seen={"ended": now})
+    log = await _log(client, owned, job)
+    if log is None:
+        return replace(owned, seen={"ended": now})
+    try:
+        series = await evaluators.values(owned, log, trial.metric_names(spec), filters(spec))
+    except UnusableError as error:
+        raise InvalidJobError(f"{subject}: spec.{_FORMAT}: {error}") from error
+    except OverrunError as error:
+        clause = f"its log cannot be read with spec.{_FORMAT}: {error}"
+        if error.again:
+            raise NotYetError(f"{subject}: {clause}; it is tried again") from error
+        return replace(owned, seen={"ended": now, "unreadable": clause})
+    return replace(owned, seen={"ended": now, "series": series})
+
+
+async def _log(client: KubeClient, owned: Owned, job: Json) -> bytes | None:
+    """Return the log of a job's first pod; None where there is none.
+
+    Of a long one, its beginning and its end.
+    """
+    pod = await _pod(client, owned, job)
+    if pod is None:
+        return None
+    containers = [one["name"] for one in pod["spec"]["containers"]]
+    container = owned.body["spec"].get("primaryContainerName")
+    if container not in containers:
+        container = containers[0]
+    path = f"{named(_pods(owned.namespace), pod['metadata']['name'])}/log"
+
+    async def read(most: int, **part: str) -> bytes:
+        return (await client.get(path, container=container, limitBytes=str(most), **part))[:most]
+
+    half, lines = LOG_BYTES.most // 2, LOG_LINES.most // 2
+    try:
+        log = await read(LOG_BYTES.most)
+        if len(log) < LOG_BYTES.most:
+            return log
+        end = await read(half, tailLines=str(lines))
+        while len(end) == half and lines > 1:  # cut at its end, which is what is looked for
+            lines = lines // _FEWER or 1
+            end = await read(half, tailLines=str(lines))
+    except KubeError:
+        return None
+    return log[:half] + b"\n" + end
+
+
+async def _pod(client: KubeClient, owned: Owned, job: Json) -> Json | None:
+    """Return the pod whose log counts: the last that was made for the job, of those chosen."""
+    spec = owned.body["spec"]
+    key = _JOB_NAMES.get(job["kind"], "training.kubeflow.org/job-name")
+    primary = spec.get("primaryPodLabels") or _PRIMARY.get(job["kind"], _MASTER)
+    labels = {key: owned.name} | primary
+    selector = ",".join(f"{name}={value}" for name, value in labels.items())
+    listed: Any = msgspec.json.decode(
+        await client.get(_pods(owned.namespace), labelSelector=selector, limit=_LISTED)
+    )
+    # Of several tries of one pod, the last counts.
+    pods = sorted(listed["items"], key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
+    for pod in reversed(pods):
+        if await _made_by(client, owned.namespace, pod, job["metadata"]["uid"]):
+            found: Json = pod
+            return found
+    return None
+
+
+async def _made_by(client: KubeClient, namespace: str, body: Json, uid: str) -> bool:
+    """Tell whether an object is a job's: labels, which users choose, do not say so."""
+    for _ in range(_LEVELS):
+        owners = body["metadata"].get("ownerReferences") or []
+        owner = next((one for one in owners if one.get("controller")), None)
+        if owner is None:
+            return False
+        if owner["uid"] == uid:
+            return True
+        if (owner["apiVersion"], owner["kind"]) not in _BETWEEN:
+            return False
+        path = named(collection(owner["apiVersion"], owner["kind"], namespace), owner["name"])
+        try:
+            body = msgspec.json.decode(await client.get(path))
+        except NotFound:
+            return False
+        if body["metadata"]["uid"] != owner["uid"]:
+            return False
+    return False
+
+
+def _pods(namespace: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/pods"

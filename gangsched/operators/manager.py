@@ -1,0 +1,234 @@
+"""The kopf operator: it watches jobs, and hands every change to the controller of their kind."""
+
+import asyncio
+import logging
+import signal
+import threading
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import kopf
+from prometheus_client import Gauge
+
+from gangsched.config import ConfigError
+from gangsched.core.bounds import EVALUATION_MIB, EVALUATION_S
+from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
+from gangsched.jobs.trainer.reconcile import KIND as TRAINJOB
+from gangsched.kube.client.access import Access
+from gangsched.kube.client.client import KubeClient
+from gangsched.kube.stored.config_map import Kept
+from gangsched.operators.api_objects import NO_ENV
+from gangsched.operators.controllers.job_controller import JobController
+from gangsched.operators.controllers.launched_mpijobs import MpiController
+from gangsched.operators.controllers.owner_controller import OwnerController
+from gangsched.operators.controllers.released_gangs import Releaser
+from gangsched.operators.evaluation.pool import Evaluators
+from gangsched.operators.job_kind import OwnerKind
+from gangsched.operators.kinds import jobset, trainjob
+from gangsched.operators.kopf_session import session
+from gangsched.operators.ownership import Ownership
+from gangsched.operators.part_watches import watched
+from gangsched.operators.runtime_watch import RuntimeReceiver, Runtimes
+
+log = logging.getLogger(__name__)
+
+Controllers = dict[str, JobController | OwnerController]
+"""By kind."""
+
+_SEARCHERS = ("gjson", "optuna", "scipy", "skopt", "threadpoolctl")
+
+
+@dataclass(frozen=True, slots=True)
+class Ours:
+    """Our scheduler's names, that which pods get first; `trials`: also those of trials' Jobs."""
+
+    scheduler: str = "gangsched"
+    aliases: tuple[str, ...] = ()
+    trials: bool = True
+
+
+_DEFAULTS = Ours()
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Where it is written down who runs which kinds: a ConfigMap, a gauge."""
+
+    kept: Kept | None = None
+    gauge: Gauge | None = None
+
+
+_NOWHERE = Written()
+
+
+async def run_operators(
+    access: Access | None,
+    client: KubeClient,
+    kinds: Collection[str] | None = None,
+    ours: Ours = _DEFAULTS,
+    env: Mapping[str, str] = NO_ENV,
+    evaluation: tuple[float, int] = (EVALUATION_S.most, EVALUATION_MIB.most),
+    written: Written = _NOWHERE,
+) -> None:
+    """Run the job controllers of some kinds, by default all that no other operator runs just then.
+
+    `ours` says whose their pods are. Every container of them is told `env`. An `evaluation` of what
+    users wrote may take so many seconds, and MiB of memory.
+
+    Raises:
+        ConfigError: there is no such kind.
+
+    """
+    async with Evaluators(*evaluation) as evaluators:
+        searches = _searches(evaluators, ours.scheduler if ours.trials else "")
+
+        def controllers() -> tuple[Controllers, RuntimeReceiver]:
+            return _controllers(client, ours, env, evaluators, searches)
+
+        known = controllers()[0]
+        for kind in kinds or ():
+            if kind not in known:
+                raise ConfigError(
+                    f"job_kinds: there is no kind {kind!r}; there are: {', '.join(known)}"
+                )
+        ownership = Ownership(client, known, kinds, written.kept, written.gauge)
+        deciding = asyncio.create_task(ownership.run())
+        stop = asyncio.Event()
+        stopped = asyncio.create_task(stop.wait())
+        changed = asyncio.create_task(ownership.changed.wait())
+        running: asyncio.Task[None] | None = None
+        try:
+            while True:
+                tasks = {deciding, changed, stopped}
+                tasks |= {running} if running is not None else set()
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                if done != {changed}:
+                    for task in done:
+                        task.result()
+                    return
+                # As after a restart: what is read of the world says all there is to know.
+                await _cancelled(running)
+                ownership.changed.clear()
+                changed = asyncio.create_task(ownership.changed.wait())
+                mine = ownership.standing.ours if ownership.standing is not None else frozenset()
+                running = asyncio.create_task(_run(access, client, mine, *controllers(), stop))
+        finally:
+            await _cancelled(deciding, changed, stopped, running)
+
+
+async def _cancelled(*tasks: "asyncio.Task[Any] | None") -> None:
+    """Stop tasks, and wait until they have stopped."""
+    there = [task for task in tasks if task is not None]
+    for task in there:
+        task.cancel()
+    await asyncio.gather(*there, return_exceptions=True)
+
+
+def _controllers(
+    client: KubeClient,
+    ours: Ours,
+    env: Mapping[str, str],
+    evaluators: Evaluators,
+    searches: Collection[OwnerKind],
+) -> tuple[Controllers, RuntimeReceiver]:
+    """Return a controller for each kind there is, and what hears of runtimes."""
+    controllers: Controllers = {}
+    for kind, framework in FRAMEWORKS.items():
+        made = MpiController if kind == "MPIJob" else JobController
+        controllers[kind] = made(client, ours.scheduler, framework, env, ours.aliases)
+    runtimes = Runtimes()
+    owners = jobset.kind(ours.scheduler, evaluators), trainjob.kind(runtimes), *searches
+    for owner in owners:
+        controllers[owner.kind] = OwnerController(client, owner, env)
+    train = controllers[TRAINJOB]
+    if isinstance(train, OwnerController):
+        runtimes.heard = train.wake_all
+    return controllers, RuntimeReceiver(client, runtimes)
+
+
+async def _run(
+    access: Access | None,
+    client: KubeClient,
+    mine: frozenset[str],
+    every: Controllers,
+    known: RuntimeReceiver,
+    stop: asyncio.Event,
+) -> None:
+    """Run the controllers of our kinds, and let go of the gangs of jobs that are not ours."""
+    controllers = {kind: one for kind, one in every.items() if kind in mine}
+    released = {kind: Releaser(client, kind) for kind in every if kind not in mine}
+    more = known.watches() if TRAINJOB in controllers else []
+    async with watched(client, {**controllers, **released}, more) as watching:
+        queues = [*controllers.values(), *released.values()]
+        tasks = [asyncio.create_task(one.run()) for one in queues]
+        if TRAINJOB in controllers:
+            tasks.append(asyncio.create_task(known.labelling.run()))
+        if controllers:  # without handlers, an operator returns at once
+            tasks += await _kopf(controllers, access, stop)
+        try:
+            done, _ = await asyncio.wait([*tasks, watching], return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            await _cancelled(*tasks)
+
+
+async def _kopf(
+    controllers: Controllers, access: Access | None, stop: asyncio.Event
+) -> list[asyncio.Task[None]]:
+    """Have kopf hear of jobs; return its tasks. A signal sets `stop`."""
+    registry = kopf.OperatorRegistry()
+    _register(registry, controllers, access)
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False  # our Events say what a user needs, and nothing of handlers
+    settings.scanning.disabled = False
+    settings.watching.server_timeout = 300
+    # Ten minutes after its tasks are cancelled, it would kill this process, which goes on.
+    settings.process.ultimate_exiting_timeout = None
+    # Not kopf.operator(): when it stops, that waits 5 s for whatever else runs in this loop.
+    tasks = await kopf.spawn_tasks(
+        registry=registry, settings=settings, clusterwide=True, standalone=True
+    )
+    # It takes the signals to itself, and nothing would hear of them once its tasks are over.
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return list(tasks)
+
+
+def _searches(evaluators: Evaluators, scheduler: str = "") -> tuple[OwnerKind, ...]:
+    """Return how Experiments and their Trials are run, where what they need is installed."""
+    if any(find_spec(name) is None for name in _SEARCHERS):
+        log.info("Experiments are left alone: they need the extra gangsched[experiments]")
+        return ()
+    from gangsched.operators.kinds import experiment, trial  # noqa: PLC0415 -- only where installed
+
+    return experiment.kind(evaluators), trial.kind(evaluators, scheduler)
+
+
+def _register(
+    registry: kopf.OperatorRegistry, controllers: Controllers, access: Access | None
+) -> None:
+    @kopf.on.login(registry=registry)
+    async def login(**_: Any) -> kopf.AiohttpSession:
+        return session(access)
+
+    for controller in controllers.values():
+        _register_kind(registry, controller)
+
+
+def _register_kind(
+    registry: kopf.OperatorRegistry, controller: JobController | OwnerController
+) -> None:
+    group, version = controller.kind.api_version.split("/")
+
+    @kopf.on.event(
+        group, version, controller.kind.plural, id=controller.kind.kind, registry=registry
+    )
+    def changed(event: kopf.RawEvent, body: kopf.Body, **_: Any) -> None:
+        if event["type"] == "DELETED":
+            controller.job_gone(dict(body))
+        else:
+            controller.job_seen(dict(body))

@@ -1,0 +1,49 @@
+"""Which settings the algorithms of an Experiment have, as Katib's services check theirs."""
+
+from collections.abc import Mapping
+
+from gangsched.api.jobs.katib import Algorithm
+from gangsched.core.bounds import CANDIDATES, FIRST_VALUES, TRIALS
+from gangsched.core.model.text import shown, whole
+
+MEDIANSTOP = "medianstop"
+_SEED = {"random_state": (0, 2**32 - 1)}
+_POINTS = (1, CANDIDATES.most)
+_TPE = {**_SEED, "n_startup_trials": _POINTS, "n_ei_candidates": _POINTS}
+
+_SETTINGS: Mapping[str, Mapping[str, tuple[int, int] | tuple[str, ...]]] = {
+    "random": _SEED,
+    "grid": _SEED,
+    "sobol": _SEED,
+    "tpe": _TPE,
+    "multivariate-tpe": _TPE,
+    "bayesianoptimization": {
+        **_SEED,
+        "n_initial_points": _POINTS,
+        "base_estimator": ("GP", "RF", "ET", "GBRT"),
+        "acq_func": ("gp_hedge", "LCB", "EI", "PI"),
+        "acq_optimizer": ("auto", "sampling", "lbfgs"),
+    },
+    MEDIANSTOP: {"min_trials_required": (1, TRIALS.most), "start_step": (1, FIRST_VALUES.most)},
+}
+"""Of each algorithm: the words a setting may be, or the least and the greatest whole number."""
+
+
+def misset(algorithm: Algorithm) -> str:
+    """Return what is wrong with an algorithm's settings, if anything is."""
+    known = _SETTINGS[algorithm.algorithmName]
+    for one in algorithm.algorithmSettings or []:
+        allowed = known.get(one.name)
+        if allowed is None:
+            return (
+                f"algorithmSettings: {shown(one.name)} is not known; there are: {', '.join(known)}"
+            )
+        where = f"algorithmSettings[{one.name}] is {shown(one.value)}"
+        match allowed:
+            case int(least), int(most):
+                number = whole(one.value, most)
+                if number is None or number < least:
+                    return f"{where}; it must be a whole number from {least} to {most}"
+            case words if one.value not in words:
+                return f"{where}; it must be one of: {', '.join(map(str, words))}"
+    return ""

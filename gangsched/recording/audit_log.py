@@ -1,0 +1,84 @@
+"""The audit trail: who was stopped, for whom, by what right; what administrators changed meanwhile.
+
+One JSON object a line, on disk when it is told. It answers "why was my job killed on Tuesday"
+long after Events are gone, and shows which rules held then. Who wrote a Queue is in the API
+server's own audit log; what the change was is here.
+"""
+
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from typing import IO, Any
+
+import msgspec
+
+from gangsched.core import facts as f
+from gangsched.core import orders as o
+from gangsched.core.engine.engine import Engine
+from gangsched.core.model.ids import GangId
+from gangsched.core.model.queues import Booking, Queue
+
+
+@dataclass(slots=True)
+class Trail:
+    """Writes the trail of one engine to a file."""
+
+    file: IO[str]
+
+    def fact(self, engine: Engine, fact: f.Fact, at_s: float) -> None:
+        """Take a fact the engine is about to hear: changes of queues and reservations are noted."""
+        match fact:
+            case f.QueueSeen(queue):
+                self._seen(at_s, "Queue", engine.queues.get(queue.name), queue)
+            case f.BookingSeen(booking):
+                self._seen(at_s, "Reservation", engine.bookings.get(booking.name), booking)
+            case f.QueueGone(name) if name in engine.queues:
+                self._write(at_s, "QueueDeleted", {"name": name})
+            case f.BookingGone(name) if name in engine.bookings:
+                self._write(at_s, "ReservationDeleted", {"name": name})
+            case _:
+                pass
+
+    def order(self, engine: Engine, order: o.Order, at_s: float) -> None:
+        """Take an order that is carried out: gangs that are stopped, pods that are deleted."""
+        match order:
+            case o.Preempt():
+                data: dict[str, Any] = _whose(engine, order.gang) | {"pods": order.pods}
+                data |= {"for": _whose(engine, order.by), "ground": order.ground}
+                data |= {"lost_gpu_s": round(order.lost_gpu_s, 1), "loop": order.loop}
+                self._write(at_s, "Stopped", data)
+            case o.Evict():
+                gang = engine.gangs.get(order.gang)
+                member = gang.members.get(order.name) if gang is not None else None
+                data = _whose(engine, order.gang) | {"pod": order.name, "uid": order.uid}
+                data |= {"node": member.node if member is not None else None}
+                self._write(at_s, "PodDeleted", data | {"reason": order.reason})
+            case _:
+                pass
+
+    def _seen(
+        self, at_s: float, kind: str, before: Queue | Booking | None, now: Queue | Booking
+    ) -> None:
+        if before is None:  # new, or this process has just begun: which rules hold from now on
+            said = {
+                one.name: value
+                for one in fields(now)
+                if (value := getattr(now, one.name)) != one.default
+            }
+            self._write(at_s, f"{kind}Seen", {"name": now.name, "fields": said})
+        elif before != now:
+            pairs = {one.name: [getattr(x, one.name) for x in (before, now)] for one in fields(now)}
+            changed = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+            self._write(at_s, f"{kind}Changed", {"name": now.name, "fields": changed})
+
+    def _write(self, at_s: float, what: str, data: dict[str, Any]) -> None:
+        at = datetime.fromtimestamp(at_s, UTC).isoformat(timespec="milliseconds")
+        line = {"at": at.replace("+00:00", "Z"), "what": what} | data
+        self.file.write(msgspec.json.encode(line, order="sorted").decode() + "\n")
+        self.file.flush()
+
+
+def _whose(engine: Engine, gang_id: GangId) -> dict[str, Any]:
+    gang = engine.gangs.get(gang_id)
+    spec = gang.spec if gang is not None else None
+    said = {"gang": str(gang_id)}
+    return said | ({"queue": spec.queue, "user": spec.user} if spec is not None else {})

@@ -1,0 +1,243 @@
+"""The journal: every fact the engine was told and every decision it took, one JSON line each.
+
+`gangsched run` writes one where `journal` is set; `gangsched snapshot` writes the facts of one
+moment in the same form. Read back, it is an engine as it was, or one that decides again.
+"""
+
+import gzip
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any, Literal, get_args
+
+import msgspec
+
+from gangsched import __version__
+from gangsched.config import ConfigError
+from gangsched.core import facts as f
+from gangsched.core import orders as o
+from gangsched.core.engine.engine import Engine, Limits
+from gangsched.core.model.ids import GangId
+from gangsched.core.model.placement import Placement
+from gangsched.core.model.queues import Rates
+from gangsched.core.planning.planner import Plan
+from gangsched.core.quota.ledger import Ledger
+from gangsched.core.quota.runtime_history import History
+from gangsched.core.snapshot import Asked, Snapshot
+from gangsched.recording.anonymize import Pseudonyms
+
+FORMAT = "gangsched.io/journal/v1"
+
+_FACTS = {kind.__name__: kind for kind in get_args(f.Fact)}
+
+Word = Literal["start", "fact", "tick", "look", "plan"]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line. `what` says which fact; `data` is the fact, the plan, or how the engine began.
+
+    `start` begins an engine, `look` takes a snapshot to plan on, `plan` accepts what came of it.
+    """
+
+    word: Word
+    at_s: float
+    what: str = ""
+    data: Any = None
+
+
+@dataclass(slots=True)
+class Journal:
+    """Writes lines as they come; a line is on disk when the call returns."""
+
+    file: IO[str]
+
+    def write(self, word: Word, at_s: float, what: str = "", data: object = None) -> None:
+        """Add a line."""
+        values: dict[str, Any] = {"word": word, "at_s": at_s}
+        if what:
+            values["what"] = what
+        if data is not None:
+            values["data"] = _bare(msgspec.to_builtins(data))
+        self.file.write(msgspec.json.encode(values).decode() + "\n")
+        self.file.flush()
+
+    def begin(self, engine: Engine, at_s: float) -> None:
+        """Say what an engine begins with."""
+        ledger = engine.ledger
+        data = {
+            "format": FORMAT,
+            "version": __version__,
+            "limits": asdict(engine.limits),
+            "rates": dict(ledger.rates.worth),
+            "half_life_s": ledger.half_life_s,
+            "beyond_is_judged": engine.beyond_is_judged,
+            "history": engine.history.data(),
+        }
+        self.write("start", at_s, data=data)
+
+    def fact(self, fact: f.Fact, at_s: float) -> None:
+        """Add a fact."""
+        self.write("fact", at_s, type(fact).__name__, fact)
+
+
+class JournalledEngine(Engine):
+    """The engine, which writes down what it is told and what it decides."""
+
+    def __init__(self, limits: Limits, ledger: Ledger | None, journal: Journal) -> None:
+        super().__init__(limits, ledger)
+        self._journal = journal
+        self._begun = False
+
+    def observe(self, fact: f.Fact, now_s: float) -> tuple[o.Order, ...]:
+        """Fold one fact in."""
+        if not self._begun:  # what was learnt of run times was read meanwhile
+            self._begun = True
+            self._journal.begin(self, now_s)
+        self._journal.fact(fact, now_s)
+        return super().observe(fact, now_s)
+
+    def tick(self, now_s: float) -> tuple[o.Order, ...]:
+        """Let time pass."""
+        if self._begun:
+            self._journal.write("tick", now_s)
+        return super().tick(now_s)
+
+    def snapshot(
+        self, now_s: float = 0.0, *, who: Asked = Asked.DUE, starts: int | None = None
+    ) -> Snapshot:
+        """Return a frozen view to plan on."""
+        if who is Asked.DUE:
+            self._journal.write("look", now_s, data={"starts": starts})
+        return super().snapshot(now_s, who=who, starts=starts)
+
+    def accept(self, plan: Plan, now_s: float) -> tuple[o.Order, ...]:
+        """Take a plan over; advice decides nothing and is not written."""
+        if not plan.advice:
+            placed = {one.gang: one.placement for one in plan.placements}
+            self._journal.write("plan", now_s, data=placed)
+        return super().accept(plan, now_s)
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+def entries(path: Path) -> Iterator[Entry]:
+    """Yield the lines of a journal, compressed or not.
+
+    Raises:
+        ConfigError: the file is missing, is no journal, or a line is not whole; the last line of a
+            scheduler that was killed may be.
+
+    """
+    decoder = msgspec.json.Decoder(Entry)
+    first = True
+    try:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rt") as file:
+            for number, line in enumerate(file, 1):
+                if not line.endswith("\n"):
+                    return  # the writer was stopped in it
+                try:
+                    entry = decoder.decode(line)
+                except msgspec.DecodeError as error:
+                    raise ConfigError(f"{path}: line {number}: {error}") from error
+                if first and (entry.word != "start" or entry.data.get("format") != FORMAT):
+                    raise ConfigError(f"{path}: line 1: is no journal of the form {FORMAT}")
+                first = False
+                yield entry
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: {error}") from error
+    if first:
+        raise ConfigError(f"{path}: is empty")
+
+
+def fact_of(entry: Entry) -> f.Fact:
+    """Return the fact of a line.
+
+    Raises:
+        ConfigError: there is no such fact, or a value of it is wrong.
+
+    """
+    kind = _FACTS.get(entry.what)
+    if kind is None:
+        raise ConfigError(f"a journal has no fact {entry.what!r}; there are: {', '.join(_FACTS)}")
+    try:
+        found: f.Fact = msgspec.convert(entry.data, kind)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{entry.what}: {error}") from error
+    return found
+
+
+def placements_of(entry: Entry) -> dict[GangId, Placement]:
+    """Return what a plan placed, by gang."""
+    return msgspec.convert(entry.data, dict[GangId, Placement])
+
+
+def engine_of(entry: Entry) -> Engine:
+    """Return an engine that begins as the one of a `start` line did."""
+    data = entry.data
+    ledger = Ledger(Rates(data["rates"]), data["half_life_s"])
+    engine = Engine(Limits(**data["limits"]), ledger)
+    engine.history.load(data["history"])
+    engine.beyond_is_judged = data["beyond_is_judged"]
+    return engine
+
+
+@dataclass(slots=True)
+class Recalled:
+    """The engine at the end of a journal, and the moment."""
+
+    engine: Engine
+    now_s: float
+    facts: list[f.Fact] = field(default_factory=list)
+
+
+def recall(path: Path) -> Recalled:
+    """Return the engine as its last facts leave it, and those facts; it has decided nothing.
+
+    Raises:
+        ConfigError: the journal cannot be read.
+
+    """
+    found: Recalled | None = None
+    for entry in entries(path):
+        if entry.word == "start":
+            found = Recalled(engine_of(entry), entry.at_s)
+        assert found is not None, "a journal begins with a start"  # noqa: S101
+        found.now_s = entry.at_s
+        if entry.word == "fact":
+            fact = fact_of(entry)
+            found.engine.observe(fact, entry.at_s)
+            found.facts.append(fact)
+    assert found is not None, "a journal is not empty"  # noqa: S101
+    found.engine.tick(found.now_s)
+    return found
+
+
+def write_facts(path: Path, recalled: Recalled, names: Pseudonyms | None = None) -> None:
+    """Write the facts of one moment; with names, hidden."""
+    if names is not None:
+        names.learn(recalled.facts)
+        history = History()
+        history.load(names.history(recalled.engine.history.data()))
+        recalled.engine.history = history
+    with (gzip.open if path.suffix == ".gz" else open)(path, "wt") as file:
+        journal = Journal(file)
+        journal.begin(recalled.engine, recalled.now_s)
+        for fact in recalled.facts:
+            data = _bare(msgspec.to_builtins(fact))
+            journal.write(
+                "fact",
+                recalled.now_s,
+                type(fact).__name__,
+                names.hide(data) if names is not None else data,
+            )
+
+
+def _bare(value: Any) -> Any:
+    """Return JSON values without fields that objects work out for themselves."""
+    if isinstance(value, dict):
+        return {key: _bare(one) for key, one in value.items() if not str(key).startswith("_")}
+    if isinstance(value, list | tuple):
+        return [_bare(one) for one in value]
+    return value

@@ -1,0 +1,390 @@
+"""One run of a scenario with one seed: the production engine in virtual time, and its outcome."""
+
+import gc
+import math
+import random
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from gangsched.config import ConfigError
+from gangsched.core import facts as f
+from gangsched.core import orders as o
+from gangsched.core.engine.engine import Engine, Limits
+from gangsched.core.facts import TopologySeen
+from gangsched.core.model.ids import GangId
+from gangsched.core.model.nodes import Node
+from gangsched.core.model.queues import Queue
+from gangsched.core.policy import Policies
+from gangsched.core.quota.queue_tree import Tree
+from gangsched.kube.decoding.cluster.nodes import node_fact
+from gangsched.kube.decoding.cluster.queues import queue as read_queue
+from gangsched.local.nodes import RACK_LABEL, NodeGroup
+from gangsched.plugins import load_policies
+from simulator.experiments.prospects import Hopeless, hopeless
+from simulator.jobs import GPU, Fate, Job
+from simulator.scenarios.initial_state import Beginning, begin
+from simulator.scenarios.scenario import COUNTING, QueueEntry, QueuesOfWorkload, Scenario
+from simulator.scenarios.workload import demand, jobs_of, queues_of, traces
+from simulator.traces import Trace
+from simulator.virtual.api_calls import CalledLoad
+from simulator.virtual.api_server import ApiServer, Writes
+from simulator.virtual.job_run import Load
+from simulator.virtual.usage_meter import Loans, Meter, Stays
+
+SAMPLES = 400
+PICTURES = 6
+"""Moments at which every node is looked at."""
+
+_TOLD = 24
+_PATROL_S = 300.0
+_GARBAGE = 50_000
+
+
+@dataclass(slots=True)
+class Sample:
+    """What a moment looked like; GPUs of nodes that are neither empty nor full lie in pieces."""
+
+    at_s: float
+    gpus: int
+    used: float
+    in_pieces: float
+    waiting: dict[str, int]
+    waiting_gpus: float
+
+
+@dataclass(slots=True)
+class Run:
+    """What came of a run.
+
+    `stories` are what each gang was told, when and for which reason. `never` are the gangs that
+    cannot run. `loans` are those until the last job came, at `last_s`.
+    """
+
+    scenario: Scenario
+    seed: int
+    nodes: list[Node]
+    queues: list[Queue]
+    fates: list[Fate]
+    samples: list[Sample] = field(default_factory=list)
+    pictures: list[tuple[float, list[float]]] = field(default_factory=list)
+    stories: dict[GangId, list[tuple[float, str, str]]] = field(default_factory=dict)
+    never: dict[GangId, Hopeless] = field(default_factory=dict)
+    stays: Stays | None = None
+    loans: dict[str, Loans] = field(default_factory=dict)
+    last_s: float = 0.0
+    left_out: dict[str, int] = field(default_factory=dict)
+    end_s: float = 0.0
+    compute_s: float = 0.0
+    events: int = 0
+    cycles: int = 0
+    preempted: int = 0
+
+    def tree(self) -> Tree:
+        """Return its queues as a tree."""
+        return Tree(self.queues)
+
+
+def policies_of(scenario: Scenario) -> Policies:
+    """Find the policies a scenario names.
+
+    Raises:
+        ConfigError: there is none of that name, or it has no such option.
+
+    """
+    return load_policies(scenario.policies)
+
+
+def nodes_of(scenario: Scenario, jobs: Sequence[Job]) -> list[Node]:
+    """Return the nodes, in number as asked for, or as large a cluster as the jobs' load wants."""
+    groups = scenario.cluster.nodes
+    if scenario.cluster.load is not None:
+        wanted = sum(demand(jobs).values()) / scenario.cluster.load / groups[0].gpus
+        groups = (groups[0].model_copy(update={"count": max(math.ceil(wanted), 1)}),)
+    return [_node(manifest) for group in groups for manifest in _manifests(group)]
+
+
+def _manifests(group: NodeGroup) -> list[dict[str, object]]:
+    return group.model_copy(update={"taints": group.taints or ()}).manifests()
+
+
+def _node(manifest: dict[str, object]) -> Node:
+    return node_fact(msgspec.json.encode(manifest)).node
+
+
+def run(
+    scenario: Scenario,
+    seed: int,
+    found: Sequence[Trace] | None = None,
+    engine: type[Engine] = Engine,
+) -> Run:
+    """Run a scenario once; `engine` is what checkers of checkers replace.
+
+    Raises:
+        ConfigError: the scenario cannot be run; the message says which field is wrong.
+        TraceError: a trace is wrong.
+        ViolationError: an invariant of the scheduler does not hold.
+
+    """
+    result, jobs, start = prepare(scenario, seed, found)
+    return _Runner(result, jobs, engine, start).run()
+
+
+def prepare(
+    scenario: Scenario, seed: int, found: Sequence[Trace] | None = None
+) -> tuple[Run, list[Job], Beginning | None]:
+    """Return what a run begins with: nodes and queues, and the jobs that will come.
+
+    Raises:
+        ConfigError, TraceError: see `run`.
+
+    """
+    found = traces(scenario) if found is None else found
+    jobs = jobs_of(scenario, found, seed)
+    nodes = nodes_of(scenario, jobs)
+    before = scenario.cluster.snapshot
+    start = begin(scenario.folder / before) if before is not None else None
+    if start is not None:
+        jobs = sorted((*start.jobs, *jobs), key=lambda job: job.at_s)
+        nodes = [*start.nodes, *nodes]
+    if not jobs:
+        raise ConfigError(
+            f"{scenario.name}: there are no jobs: nothing runs or waits in {before}, and workload "
+            f"has no traces or generators"
+        )
+    result = Run(scenario, seed, nodes, _queues(scenario, jobs, nodes, start), [])
+    for trace in found:
+        for reason, count in trace.left_out.items():
+            result.left_out[reason] = result.left_out.get(reason, 0) + count
+    return result, jobs, start
+
+
+def never_run(result: Run, jobs: Sequence[Job], start: Beginning | None) -> dict[GangId, Hopeless]:
+    """Return the jobs that an empty cluster would not take, and why.
+
+    Raises:
+        ConfigError: a policy that the scenario names does not exist.
+
+    """
+    scenario = result.scenario
+    topologies = () if start is None else start.topologies
+    if scenario.cluster.topology is not None:
+        topologies = (*topologies, scenario.cluster.topology.topology("default"))
+    counting = scenario.policies.model_copy(
+        update={"placer": COUNTING, "placer_options": {}}  # its refusals tell what is proved
+    )
+    others = () if start is None else start.others
+    return hopeless(jobs, result.nodes, result.queues, topologies, others, load_policies(counting))
+
+
+def entries_of(
+    scenario: Scenario, jobs: Sequence[Job], nodes: Sequence[Node]
+) -> Sequence[QueueEntry]:
+    """Return the queues a scenario declares, or those its jobs name."""
+    if not isinstance(scenario.queues, QueuesOfWorkload):
+        return scenario.queues
+    gpus = sum(dict(node.allocatable).get(GPU, 0) for node in nodes)
+    return queues_of(scenario.queues, jobs, gpus)
+
+
+def _queues(
+    scenario: Scenario, jobs: Sequence[Job], nodes: Sequence[Node], start: Beginning | None
+) -> list[Queue]:
+    if not scenario.queues and start is not None:
+        return list(start.queues)
+    found = []
+    for entry in entries_of(scenario, jobs, nodes):
+        raw = msgspec.json.encode(
+            {"metadata": {"name": entry.name}, "spec": entry.model_dump(exclude={"name"})}
+        )
+        found.append(read_queue(raw, {}, {}))
+    known = {queue.name for queue in found} | {"default"}
+    lost = next((job for job in jobs if job.queue not in known), None)
+    if lost is not None:
+        raise ConfigError(
+            f"{scenario.name}: job {lost.name} names queue {lost.queue!r}; the queues are: "
+            f"{', '.join(sorted(known))}"
+        )
+    return found
+
+
+class _Runner:
+    """Builds the world of a run, lets it go wrong as asked, and looks at it now and then."""
+
+    def __init__(
+        self, result: Run, jobs: list[Job], engine: type[Engine], start: Beginning | None
+    ) -> None:
+        self._result = result
+        self._rng = random.Random(f"faults {result.seed}")  # noqa: S311 -- no secret
+        scenario, delays = result.scenario, result.scenario.delays
+        self._start, self._meter = start, Meter(result.nodes, result.queues)
+        what = (result.nodes, jobs, policies_of(scenario), result.queues)
+        how: dict[str, Any] = {
+            "writes": Writes(delays.writes_per_s, delays.burst) if delays.writes_per_s else None,
+            "limits": Limits(patrol_s=_PATROL_S),
+            "replan_s": delays.replan,
+            "plan_interval_s": delays.plan,
+            "start_s": self._start_s if delays.start else None,
+            "told": self._told,
+            "meter": self._meter,
+            "engine": engine,
+        }
+        faults = scenario.faults
+        self._load = Load(*what, **how)
+        if faults.any_api():
+            api = ApiServer(self._rng, faults.api_latency, faults.api_errors)
+            self._load = CalledLoad(api, *what, **how)
+            if faults.restart_mtbf is not None:
+                self._restarts(self._load, faults.restart_mtbf)
+        if scenario.cluster.topology is not None:
+            self._load.observe(TopologySeen(scenario.cluster.topology.topology("default")))
+        if start is not None:
+            self._resume(start)
+        longest_s = max(job.runtime_s for job in jobs)
+        self._until_s = scenario.horizon or float("inf")
+        last_s = max(jobs[-1].at_s, 0.0)
+        result.last_s = max((one.at_s for one in jobs if 0 < one.at_s <= self._until_s), default=0)
+        self._every_s = max(min(last_s + longest_s, self._until_s) / SAMPLES, 1.0)
+        self._picture_s = max(min(last_s, self._until_s) / PICTURES, 1.0)
+        self._gpus = np.array([dict(node.allocatable).get(GPU, 0) for node in result.nodes])
+        self._break()
+
+    def _resume(self, start: Beginning) -> None:
+        """Let everything be as it was."""
+        load = self._load
+        facts: list[f.Fact] = [f.TopologySeen(one) for one in start.topologies]
+        facts += [f.BookingSeen(one) for one in start.bookings]
+        for fact in (*facts, *start.others):
+            load.observe(fact)
+        for gang, seats in start.seats.items():
+            load.at(0.0, lambda g=gang, s=seats: load.resume(g, s, start.started_s[g]))  # type: ignore[misc]
+
+    def run(self) -> Run:
+        begin_s = time.perf_counter()
+        self._load.at(0.0, self._look)
+        if self._result.last_s:
+            self._load.at(self._result.last_s, self._last_came)
+        with _little_garbage():
+            self._load.run(self._until_s)
+        result, load = self._result, self._load
+        if load.judge is not None and not result.scenario.horizon:
+            load.judge.over((fate.job for fate in load.waiting()), load.now_s)
+        result.compute_s = time.perf_counter() - begin_s
+        result.fates = list(load.fates.values())
+        load.close()
+        result.last_s = result.last_s or load.now_s
+        result.loans = result.loans or self._meter.loans(load.now_s)
+        result.stays = self._meter.close(load.now_s)
+        left = [fate.job for fate in result.fates if fate.started_s is None]
+        result.never = never_run(result, left, self._start)
+        result.preempted = sum(not order.pods for order in load.preemptions)
+        result.end_s, result.events, result.cycles = load.now_s, load.events, load.cycles
+        return result
+
+    # -- what is seen -------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        result, engine, now_s = self._result, self._load.engine, self._load.now_s
+        cluster = engine.cluster
+        there = np.array([node.name in cluster.rows for node in result.nodes])
+        has = np.where(there, self._gpus, 0)
+        used = np.where(there, self._meter.on_nodes(), 0.0)
+        torn = (used > 0) & (used < has)
+        waiting: dict[str, int] = {}
+        gpus = 0.0
+        for fate in self._load.waiting():
+            waiting[fate.job.queue] = waiting.get(fate.job.queue, 0) + 1
+            gpus += fate.job.all_gpus()
+        in_pieces = float((has - used)[torn].sum())
+        result.samples.append(
+            Sample(now_s, int(has.sum()), float(used.sum()), in_pieces, waiting, gpus)
+        )
+        due_s = self._picture_s * (len(result.pictures) + 0.5)
+        if now_s >= due_s and len(result.pictures) < PICTURES:
+            result.pictures.append((now_s, np.where(there, used, -1.0).tolist()))
+        if self._load.busy():
+            self._load.at(now_s + self._every_s, self._look)
+
+    def _last_came(self) -> None:
+        self._result.loans = self._meter.loans(self._load.now_s)
+
+    def _told(self, report: o.Report) -> None:
+        """Keep what a gang was told: the first words and the last for each reason in turn."""
+        if self._load.fates[report.gang].ended_s is not None:
+            return  # its work is done, and its pods leave one by one
+        said = self._result.stories.setdefault(report.gang, [])
+        if said and said[-1][1] == report.message:
+            return
+        again = [reason for *_, reason in said[-2:]] == [report.reason] * 2
+        if again or len(said) == _TOLD:
+            del said[-1 if again else _TOLD // 2]
+        said.append((self._load.now_s, report.message, report.reason))
+
+    # -- what goes wrong ------------------------------------------------------------------------
+
+    def _start_s(self) -> float:
+        delays = self._result.scenario.delays
+        return delays.start * math.exp(self._rng.gauss(0.0, delays.start_spread))
+
+    def _restarts(self, load: CalledLoad, mtbf_s: float) -> None:
+        def restart() -> None:
+            load.restart()
+            self._restarts(load, mtbf_s)
+
+        load.at(load.now_s + self._rng.expovariate(1 / mtbf_s), restart)
+
+    def _break(self) -> None:
+        """Let nodes and racks fail, each for the first time."""
+        faults = self._result.scenario.faults
+        if faults.node_mtbf is not None:
+            for node in self._result.nodes:
+                self._fails([node], faults.node_mtbf, faults.node_repair)
+        if faults.rack_mtbf is not None:
+            for rack in racks(self._result.nodes).values():
+                self._fails(rack, faults.rack_mtbf, faults.rack_repair)
+
+    def _fails(self, nodes: list[Node], mtbf_s: float, repair_s: float) -> None:
+        at_s = self._load.now_s + self._rng.expovariate(1 / mtbf_s)
+        back_s = self._rng.expovariate(1 / repair_s)
+
+        def fail() -> None:
+            here = [node for node in nodes if node.name in self._load.engine.cluster.rows]
+            for node in here:
+                self._load.node_fails(node.name)
+            self._load.at(self._load.now_s + back_s, lambda: back(here))
+
+        def back(gone: list[Node]) -> None:
+            for node in gone:
+                self._load.node_returns(node)
+            self._fails(nodes, mtbf_s, repair_s)
+
+        self._load.at(at_s, fail)
+
+
+@contextmanager
+def _little_garbage() -> Iterator[None]:
+    """Look for garbage seldom, and not among the jobs: a run leaves next to none in cycles."""
+    kept = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_GARBAGE)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*kept)
+        gc.unfreeze()
+
+
+def racks(nodes: Sequence[Node]) -> dict[str, list[Node]]:
+    """Return nodes by their rack, where labels tell it."""
+    found: dict[str, list[Node]] = {}
+    for node in nodes:
+        rack = node.labels.get(RACK_LABEL)
+        if rack is not None:
+            found.setdefault(rack, []).append(node)
+    return found

@@ -1,0 +1,1 @@
+"""Invariants of a run, judged from what really happened."""

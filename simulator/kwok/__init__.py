@@ -1,0 +1,1 @@
+"""Scenarios on a real control plane with KWOK nodes."""

@@ -1,0 +1,1 @@
+"""Scenarios: clusters, queues, workloads, and where a run begins."""

@@ -1,0 +1,1 @@
+"""What the scheduler says by seed, held against what then happens."""

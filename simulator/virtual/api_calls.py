@@ -1,0 +1,88 @@
+"""A load whose pods are created, prepared and bound by calls, by a scheduler that is restarted."""
+
+from collections.abc import Callable
+from typing import Any
+
+from gangsched.core import facts as f
+from gangsched.core import orders as o
+from gangsched.core.model.ids import GangId, NodeName, PodName
+from simulator.virtual.api_server import ApiServer
+from simulator.virtual.job_run import Load
+
+_NO = "the API server said no"
+
+
+class CalledLoad(Load):
+    """A run in which each call to the API server takes time, and some fail."""
+
+    def __init__(self, api: ApiServer, *what: Any, **how: Any) -> None:
+        self._api = api
+        super().__init__(*what, **how)
+
+    def observe(self, fact: f.Fact) -> None:
+        """Tell the engine a fact, and remember it for the next one."""
+        self._api.keep(fact)
+        super().observe(fact)
+
+    def restart(self) -> None:
+        """Start the scheduler anew: it knows what exists, and no more."""
+        self._api.epoch += 1
+        before = self.engine
+        listed = self._api.listed(before, self.now_s)
+        self.engine = self._build(before.limits)
+        self.engine.history.load(before.history.data())
+        if self.judge is not None:
+            self.judge.restarted(self.engine)
+        for fact in listed:
+            self._execute(self.engine.observe(fact, self.now_s))
+
+    def _execute(self, orders: tuple[o.Order, ...]) -> None:
+        for order in orders:
+            self._api.keep_order(order)
+        super()._execute(orders)
+
+    def _make(self, gang: GangId, name: PodName, node: NodeName) -> None:
+        self._call(lambda: self._create(gang, name))
+
+    def _other(self, order: o.Order) -> None:
+        match order:
+            case o.Prepare():
+                self._call(lambda: self._prepare(order))
+            case o.Bind():
+                self._call(lambda: self._try_bind(order))
+            case _:
+                pass
+
+    def _call(self, happen: Callable[[], None]) -> None:
+        """Have a call take effect, unless the scheduler is restarted before."""
+        epoch = self._api.epoch
+        self.at(
+            self.now_s + self._api.delay_s(),
+            lambda: happen() if self._api.epoch == epoch else None,
+        )
+
+    def _create(self, gang: GangId, name: PodName) -> None:
+        state = self.engine.gangs.get(gang)
+        member = state.members.get(name) if state is not None else None
+        if name in self._pods.get(gang, {}) or member is None or member.node is None:
+            return  # it was made, or has lost its place
+        if self._api.fails():
+            self._call(lambda: self._create(gang, name))
+        else:
+            self._pod(gang, name)
+
+    def _prepare(self, order: o.Prepare) -> None:
+        if self._pods.get(order.gang, {}).get(order.name) != order.uid:
+            return
+        if self._api.fails():
+            self.observe(f.PrepareFailed(order.uid, order.node, _NO))
+        else:
+            self.observe(f.Prepared(order.uid, order.node))
+
+    def _try_bind(self, order: o.Bind) -> None:
+        if self._pods.get(order.gang, {}).get(order.name) != order.uid:
+            return
+        if self._api.fails() or order.node not in self.engine.cluster.rows:
+            self.observe(f.BindFailed(order.uid, order.node, _NO))
+        else:
+            self._bind(order.gang, order.name, order.uid, order.node)

@@ -1,0 +1,327 @@
+"""A world in virtual time: an event heap, seeded latencies and failures, the production engine.
+
+The third driver of the core. It executes orders after random delays, loses binds, removes nodes,
+delivers facts late and twice, and lets the checkers judge its own truth after every event.
+"""
+
+import heapq
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from gangsched.core import facts as f
+from gangsched.core import orders as o
+from gangsched.core.engine.engine import Engine, Limits
+from gangsched.core.model.gangs import Gang, Role
+from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
+from gangsched.core.model.nodes import Node
+from gangsched.core.model.pods import PodNeeds
+from gangsched.core.planning.planner import make_plan
+from gangsched.core.policy import Policies
+from simulator.invariants.placement_checks import (
+    Running,
+    ViolationError,
+    check_all_or_none,
+    check_no_overcommit,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """How unkind the world is; probabilities per happening, latencies in seconds."""
+
+    bind_fails: float = 0.02
+    prepare_fails: float = 0.02
+    fact_repeats: float = 0.1
+    node_mtbf_s: float = 2_000.0
+    node_repair_s: float = 60.0
+    plan_s: float = 0.05
+    latency_s: tuple[float, float] = (0.001, 0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A generated load: gangs arrive at random, in mixed sizes, half of them pods first."""
+
+    nodes: int = 20
+    gpus_per_node: int = 8
+    gangs: int = 100
+    arrival_s: float = 5.0
+    runtime_s: tuple[float, float] = (5.0, 120.0)
+    sizes: tuple[int, ...] = (1, 1, 2, 4, 8, 16, 32)
+    gpus: tuple[int, ...] = (1, 1, 2, 4, 8)
+
+
+@dataclass(slots=True)
+class _Pod:
+    uid: PodUid
+    name: PodName
+    gang: GangId
+    needs: PodNeeds
+    runtime_s: float
+    node: NodeName | None = None
+    ended: bool = False
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run came to."""
+
+    placed: int = 0
+    finished: int = 0
+    broken: int = 0
+    refused: int = 0
+    binds: int = 0
+    end_s: float = 0.0
+    log: list[str] = field(default_factory=list)
+
+
+class World:
+    """One seeded run. `run` returns the outcome or raises the first violation."""
+
+    def __init__(
+        self,
+        seed: int,
+        policies: Policies,
+        workload: Workload | None = None,
+        faults: Faults | None = None,
+        engine: type[Engine] = Engine,
+    ) -> None:
+        self.seed = seed
+        self.faults = faults or Faults()
+        self.workload = workload or Workload()
+        self.outcome = Outcome()
+        self._policies = policies
+        self._random = random.Random(seed)  # noqa: S311 -- a simulation, not a secret
+        self._engine = engine(Limits(barrier_s=20.0, backoff_s=0.5, avoid_s=5.0))
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._sequence = 0
+        self._now_s = 0.0
+        self._planning = False
+        self._nodes: dict[NodeName, Node] = {}
+        self._pods: dict[PodUid, _Pod] = {}
+        self._gangs: dict[GangId, Gang] = {}
+        self._done: dict[GangId, None] = {}
+        self._runtime_s: dict[GangId, float] = {}
+        self._partial: dict[GangId, float] = {}
+        self._uids = 0
+
+    def run(self, horizon_s: float = 20_000.0) -> Outcome:
+        """Run until every gang finished or the horizon is reached.
+
+        Raises:
+            ViolationError: an invariant broke, or a gang that fits never ran.
+
+        """
+        self._set_up()
+        while self._heap and len(self._done) < self.workload.gangs:
+            at_s, _, happen = heapq.heappop(self._heap)
+            if at_s > horizon_s:
+                break
+            self._now_s = at_s
+            happen()
+            self._execute(self._engine.tick(at_s))
+            self._maybe_plan()
+            self._check()
+        if len(self._done) < self.workload.gangs:
+            left = sorted(gang for gang in self._gangs if gang not in self._done)[:3]
+            raise ViolationError(f"seed {self.seed}: not finished by {horizon_s:g} s: {left}")
+        self.outcome.end_s = self._now_s
+        return self.outcome
+
+    # -- set-up -------------------------------------------------------------------------------
+
+    def _set_up(self) -> None:
+        load = self.workload
+        for index in range(load.nodes):
+            name = NodeName(f"node-{index:03}")
+            self._node_comes(
+                Node(name, (("cpu", 64_000), ("nvidia.com/gpu", load.gpus_per_node), ("pods", 40)))
+            )
+        at_s = 0.0
+        for index in range(load.gangs):
+            at_s += self._random.expovariate(1 / load.arrival_s)
+            self._at(at_s, lambda index=index: self._gang_comes(index))  # type: ignore[misc]
+        self._at(1.0, self._heartbeat)
+        if self.faults.node_mtbf_s:
+            self._at(self._random.expovariate(1 / self.faults.node_mtbf_s), self._node_fails)
+
+    def _heartbeat(self) -> None:
+        """Give the engine its tick even when nothing happens."""
+        self._at(self._now_s + 1.0, self._heartbeat)
+
+    def _gang_comes(self, index: int) -> None:
+        load = self.workload
+        size = self._random.choice(load.sizes)
+        needs = PodNeeds((("cpu", 1000), ("nvidia.com/gpu", self._random.choice(load.gpus))))
+        fits = load.nodes * (load.gpus_per_node // dict(needs.requests)["nvidia.com/gpu"])
+        size = min(size, max(fits // 2, 1))
+        gang_id = GangId(f"sim/gang-{index:04}")
+        templated = self._random.random() < 0.5
+        roles: tuple[Role, ...] = (Role("Worker", size, size, needs),) if templated else ()
+        minimum = size if self._random.random() < 0.7 else max(1, size // 2)
+        roles = tuple(replace(role, min_count=minimum) for role in roles)
+        gang = Gang(gang_id, minimum, roles, created_s=self._now_s, schedule_timeout_s=20.0)
+        self._gangs[gang_id] = gang
+        self._runtime_s[gang_id] = self._random.uniform(*load.runtime_s)
+        self._deliver(f.GangSeen(gang))
+        if not templated:
+            for member in range(size):
+                self._pod_comes(gang_id, PodName(f"{gang_id}-worker-{member}"), needs)
+
+    def _pod_comes(self, gang_id: GangId, name: PodName, needs: PodNeeds) -> None:
+        self._uids += 1
+        pod = _Pod(PodUid(f"uid-{self._uids}"), name, gang_id, needs, self._runtime_s[gang_id])
+        self._pods[pod.uid] = pod
+        self._tell(pod)
+
+    def _node_comes(self, node: Node) -> None:
+        self._nodes[node.name] = node
+        self._deliver(f.NodeSeen(node))
+
+    def _node_fails(self) -> None:
+        self._at(
+            self._now_s + self._random.expovariate(1 / self.faults.node_mtbf_s), self._node_fails
+        )
+        if len(self._nodes) < self.workload.nodes:
+            return
+        node = self._nodes.pop(self._random.choice(sorted(self._nodes)))
+        self._deliver(f.NodeGone(node.name))
+        for pod in [pod for pod in self._pods.values() if pod.node == node.name]:
+            self._pod_leaves(pod)
+        self._at(self._now_s + self.faults.node_repair_s, lambda: self._node_comes(node))
+
+    # -- facts --------------------------------------------------------------------------------
+
+    def _tell(self, pod: _Pod) -> None:
+        self._deliver(
+            f.PodSeen(pod.uid, pod.name, pod.needs, pod.gang, "Worker", pod.node, ended=pod.ended)
+        )
+
+    def _deliver(self, fact: f.Fact) -> None:
+        """Bring a fact to the engine after a delay, sometimes twice, in order for each object."""
+        times = 2 if self._random.random() < self.faults.fact_repeats else 1
+        for _ in range(times):
+            self._execute(self._engine.observe(fact, self._now_s))
+
+    def _later(self, happen: Callable[[], None]) -> None:
+        self._at(self._now_s + self._random.uniform(*self.faults.latency_s), happen)
+
+    def _at(self, at_s: float, happen: Callable[[], None]) -> None:
+        self._sequence += 1
+        heapq.heappush(self._heap, (at_s, self._sequence, happen))
+
+    # -- orders -------------------------------------------------------------------------------
+
+    def _maybe_plan(self) -> None:
+        if self._planning or not self._engine.wants_plan():
+            return
+        self._planning = True
+        snapshot = self._engine.snapshot()
+        plan = make_plan(snapshot, self._policies, self._now_s)
+        self.outcome.refused += len(plan.refusals)
+
+        def land() -> None:
+            self._planning = False
+            self._execute(self._engine.accept(plan, self._now_s))
+            if self._random.random() < self.faults.fact_repeats:  # a stale plan lands again
+                self._execute(self._engine.accept(plan, self._now_s))
+
+        self._at(self._now_s + self._random.uniform(0, self.faults.plan_s), land)
+
+    def _execute(self, orders: tuple[o.Order, ...]) -> None:
+        for order in orders:
+            self.outcome.log.append(f"{self._now_s:.6f} {order}")
+            match order:
+                case o.Reserve(gang_id, assignments):
+                    self._later(lambda g=gang_id, a=assignments: self._create(g, a))  # type: ignore[misc]
+                case o.Prepare(uid=uid, node=node):
+                    self._later(lambda u=uid, n=node: self._prepare(u, n))  # type: ignore[misc]
+                case o.Bind(uid=uid, node=node):
+                    self._later(lambda u=uid, n=node: self._bind(u, n))  # type: ignore[misc]
+                case o.Evict(uid=uid):
+                    self._later(lambda u=uid: self._evict(u))  # type: ignore[misc]
+                case o.Report(reason="Broken"):
+                    self.outcome.broken += 1
+                case o.Report(reason="Placed"):
+                    self.outcome.placed += 1
+                case _:
+                    pass
+
+    def _create(self, gang_id: GangId, assignments: o.Assignments) -> None:
+        """Play the job controller: make the pods of a gang that was planned before creation."""
+        gang = self._gangs[gang_id]
+        state = self._engine.gangs.get(gang_id)
+        if not gang.planned_before_creation or gang_id in self._done or state is None:
+            return
+        there = {pod.name for pod in self._pods.values() if pod.gang == gang_id}
+        needs = gang.roles[0].needs
+        assert needs is not None, "planned before creation"  # noqa: S101
+        for name, node in assignments:
+            member = state.members.get(name)
+            if name not in there and member is not None and member.node == node:
+                self._pod_comes(gang_id, name, needs)
+
+    def _prepare(self, uid: PodUid, node: NodeName) -> None:
+        if uid not in self._pods:
+            return
+        if node not in self._nodes or self._random.random() < self.faults.prepare_fails:
+            self._deliver(f.PrepareFailed(uid, node, "a filter said no"))
+        else:
+            self._deliver(f.Prepared(uid, node))
+
+    def _bind(self, uid: PodUid, node: NodeName) -> None:
+        pod = self._pods.get(uid)
+        if pod is None:
+            return
+        if node not in self._nodes or self._random.random() < self.faults.bind_fails:
+            self._deliver(f.BindFailed(uid, node, "the API refused"))
+            return
+        self.outcome.binds += 1
+        pod.node = node
+        self._later(lambda: self._tell(pod) if uid in self._pods else None)
+        self._at(self._now_s + pod.runtime_s, lambda: self._ends(pod))
+
+    def _evict(self, uid: PodUid) -> None:
+        pod = self._pods.get(uid)
+        if pod is not None:
+            self._pod_leaves(pod)
+
+    def _pod_leaves(self, pod: _Pod) -> None:
+        """Delete a pod; its owner makes it anew unless its gang is planned before creation."""
+        del self._pods[pod.uid]
+        self._deliver(f.PodGone(pod.uid))
+        gang = self._gangs[pod.gang]
+        if pod.gang not in self._done and not gang.planned_before_creation:
+            self._later(lambda: self._pod_comes(pod.gang, pod.name, pod.needs))
+
+    def _ends(self, pod: _Pod) -> None:
+        """A pod's work is done once its whole gang has run; then the job is finished."""
+        if pod.uid not in self._pods or pod.gang in self._done:
+            return
+        members = [other for other in self._pods.values() if other.gang == pod.gang]
+        bound = [other for other in members if other.node is not None]
+        if len(bound) < self._gangs[pod.gang].min_member:
+            self._at(self._now_s + pod.runtime_s, lambda: self._ends(pod))
+            return
+        self._done[pod.gang] = None
+        self.outcome.finished += 1
+        for other in members:
+            del self._pods[other.uid]
+            self._deliver(f.PodGone(other.uid))
+        self._deliver(f.GangGone(pod.gang))
+
+    # -- the truth ----------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        running = [
+            Running(pod.name, pod.gang, pod.node, pod.needs)
+            for pod in self._pods.values()
+            if pod.node is not None and not pod.ended
+        ]
+        allocatable = {name: dict(node.allocatable) for name, node in self._nodes.items()}
+        check_no_overcommit(allocatable, running, self._now_s)
+        gangs = {
+            gang_id: gang for gang_id, gang in self._gangs.items() if gang_id not in self._done
+        }
+        check_all_or_none(gangs, running, {}, self._partial, self._now_s, grace_s=5.0)

@@ -1,0 +1,90 @@
+"""The world of published simulators: at every event all jobs are planned anew, from nothing.
+
+Muri's (Zhao et al., SIGCOMM'22, after Tiresias): jobs give way at any event at the cost of a fixed
+overhead, an event is an arrival or the next completion, and who does not fit is passed by. The
+planner and the policies are the scheduler's own.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from gangsched.core.engine.engine import Engine, Limits
+from gangsched.core.facts import GangSeen, NodeSeen
+from gangsched.core.model.gangs import Alike, Gang, Role, Waiting
+from gangsched.core.model.ids import GangId
+from gangsched.core.model.nodes import Node
+from gangsched.core.planning.planner import make_plan
+from gangsched.core.policy import Policies
+from gangsched.core.snapshot import Asked
+from simulator.jobs import Job
+
+_NONE_S = 1e-9
+
+
+@dataclass(slots=True)
+class Progress:
+    """A job on its way."""
+
+    job: Job
+    waiting: Waiting
+    left_s: float
+    ended_s: float | None = None
+    runs: bool = False
+    interrupted: int = 0
+
+
+def replan(
+    nodes: Iterable[Node],
+    jobs: Sequence[Job],
+    policies: Policies,
+    overhead_s: Callable[[Job], float],
+) -> list[Progress]:
+    """Run jobs to their end; each loses `overhead_s` of work at every event while it runs."""
+    engine = Engine(Limits())
+    for node in nodes:
+        engine.observe(NodeSeen(node), 0.0)
+    for job in jobs:
+        role = Role("w", job.pods, job.pods, job.wants())
+        gang = Gang(job.id, job.pods, (role,), created_s=job.at_s, expected_runtime_s=job.runtime_s)
+        engine.observe(GangSeen(gang), 0.0)
+    view = engine.snapshot(who=Asked.ALL)
+    known = {one.gang.id: one for one in view.waiting}
+    view = replace(view, waiting=())
+    everybody = [Progress(job, known[job.id], job.runtime_s) for job in jobs]
+    coming = sorted(everybody, key=lambda one: one.job.at_s)
+    active: dict[GangId, Progress] = {}
+    now_s, at = 0.0, 0
+    while at < len(coming) or active:
+        ends_s = min((now_s + p.left_s for p in active.values() if p.runs), default=float("inf"))
+        comes_s = coming[at].job.at_s if at < len(coming) else float("inf")
+        next_s = min(ends_s, comes_s)
+        if next_s == float("inf"):
+            raise ValueError(f"{len(active)} jobs fit nowhere, {next(iter(active))} among them")
+        for one in [one for one in active.values() if one.runs]:
+            if now_s + one.left_s <= next_s:
+                one.ended_s, one.left_s = next_s, 0.0
+                del active[one.job.id]
+            else:
+                one.left_s -= max(next_s - now_s - overhead_s(one.job), 0.0)
+                one.left_s = max(one.left_s, _NONE_S)
+        now_s = next_s
+        while at < len(coming) and coming[at].job.at_s <= now_s:
+            active[coming[at].job.id] = coming[at]
+            at += 1
+        lines = _lines(active.values())
+        plan = make_plan(replace(view, lines=lines), policies, now_s)
+        chosen = {planned.gang for planned in plan.placements}
+        for gang_id, one in active.items():
+            one.interrupted += one.runs and gang_id not in chosen
+            one.runs = gang_id in chosen
+    return everybody
+
+
+def _lines(active: Iterable[Progress]) -> tuple[Alike, ...]:
+    """Return the jobs by what they ask for, with what each has had."""
+    found: dict[int, list[Waiting]] = {}
+    for one in active:
+        had_s = one.job.runtime_s - one.left_s
+        waiting = replace(one.waiting, attained_s=had_s)
+        found.setdefault(waiting.shape, []).append(waiting)
+    return tuple(Alike(tuple(some), 0.0) for some in found.values())

@@ -1,0 +1,111 @@
+"""Which cluster and namespace a kubeconfig means, and the one sentence where it means none."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gangsched.cli import main
+from gangsched.cli.ask import full_name
+from gangsched.config import ConfigError
+from gangsched.kube.client.access import Access
+from gangsched.kube.client.errors import KubeError
+
+
+def written(folder: Path, name: str, *contexts: tuple[str, str | None]) -> Path:
+    """Write a kubeconfig with contexts, each with its namespace; the first is the current one."""
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": contexts[0][0],
+        "contexts": [
+            {
+                "name": context,
+                "context": {"cluster": context, "user": "u"}
+                | ({"namespace": space} if space else {}),
+            }
+            for context, space in contexts
+        ],
+        "clusters": [
+            {"name": context, "cluster": {"server": f"http://{context}.test"}}
+            for context, _ in contexts
+        ],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+    }
+    path = folder / name
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+@pytest.fixture
+def file(tmp_path):
+    return written(tmp_path, "config", ("here", "vision"), ("there", None))
+
+
+def test_the_context_says_whom_to_call_and_which_namespace_is_meant(file):
+    assert Access(file).credentials().host == "http://here.test"
+    assert Access(file).namespace() == "vision"
+    assert Access(file, "there").credentials().host == "http://there.test"
+    assert Access(file, "there").namespace() == "default"
+
+
+def test_several_files_are_read_as_kubectl_does(file, tmp_path, monkeypatch):
+    other = written(tmp_path, "other", ("elsewhere", "speech"))
+    monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'absent'}:{file}:{other}")
+    assert Access(context="elsewhere").credentials().host == "http://elsewhere.test"
+    assert Access(context="elsewhere").namespace() == "speech"
+
+
+def test_a_name_may_stand_alone(file):
+    access = Access(file)
+    assert full_name("job", None, access, None) == "vision/job"
+    assert full_name("job", "speech", access, None) == "speech/job"
+    assert full_name("speech/job", None, access, None) == "speech/job"
+    assert full_name("speech/job", "speech", access, None) == "speech/job"
+    assert full_name("job", None, Access(Path("/absent")), Path("snapshot")) == "default/job"
+    with pytest.raises(ConfigError, match="'vision' is not the namespace of 'speech/job'"):
+        full_name("speech/job", "vision", access, None)
+
+
+def test_a_context_that_there_is_not_is_named(file):
+    for ask in (Access(file, "nope").credentials, Access(file, "nope").namespace):
+        with pytest.raises(KubeError) as error:
+            ask()
+        assert str(error.value) == "--context: 'nope' does not exist; there are: here, there"
+
+
+WRONG = {"": "is empty", "[1": "expected ',' or ']'", "text": "is none", "a: b": "kube-config"}
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_what_is_no_kubeconfig_is_said_in_one_line(tmp_path, text):
+    path = tmp_path / "config"
+    path.write_text(text)
+    for ask in (Access(path).credentials, Access(path).namespace, Access(path, "c").namespace):
+        with pytest.raises(KubeError) as error:
+            ask()
+        said = str(error.value)
+        assert said.startswith(f"no usable kubeconfig: {path}")
+        assert WRONG[text] in said
+        assert "\n" not in said
+
+
+@pytest.mark.parametrize("given", [None, "/absent/config"])
+def test_without_a_kubeconfig_there_is_one_sentence_of_ours(tmp_path, monkeypatch, capfd, given):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    missing = "~/.kube/config"
+    if given is not None:
+        monkeypatch.setenv("KUBECONFIG", given)
+        missing = f"KUBECONFIG names '{given}', which"
+    monkeypatch.setattr(sys, "argv", ["gangsched", "queue"])
+    with pytest.raises(SystemExit) as ended:
+        main.main()
+    assert ended.value.code == 2
+    said = capfd.readouterr()
+    assert said.out == ""
+    assert said.err == (
+        f"error: no usable kubeconfig: {missing} does not exist; give --kubeconfig or KUBECONFIG\n"
+    )

@@ -1,0 +1,161 @@
+"""Work beside scheduling: it may fail, and is begun anew; the engine may not."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+from builders import POLICIES, gang, needs, node, plan, pod
+from prometheus_client import generate_latest
+from waiting import patience_s, until_async
+
+from gangsched.config import SchedulerConfig
+from gangsched.core.facts import GangSeen, NodeSeen
+from gangsched.core.model.runtime import Source
+from gangsched.core.planning.forecast import Prediction
+from gangsched.kube.client.errors import EngineError
+from gangsched.kube.service import Scheduler
+from gangsched.kube.status.status_record import Word
+from gangsched.metrics import Metrics
+
+
+@pytest.fixture
+def scheduler(monkeypatch):
+    """Return one that changes nothing, with no time between a failure and the next try."""
+    monkeypatch.setattr("gangsched.kube.background.supervisor._AGAIN_S", 0.0)
+    return Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), look_only=True)
+
+
+async def test_what_fails_is_counted_told_and_begun_anew(scheduler, caplog):
+    tries, done = [], asyncio.Event()
+
+    async def work() -> None:
+        tries.append(1)
+        if len(tries) <= 2:
+            raise ZeroDivisionError("a defect")
+        done.set()
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(scheduler.beside.keep_up("advice", work))
+    await asyncio.wait_for(done.wait(), patience_s(10))
+    task.cancel()
+    assert caplog.text.count("advice failed") == 2
+    assert "a defect" in caplog.text
+    figures = generate_latest(scheduler.metrics.registry)
+    assert b'gangsched_failures_total{work="advice"} 2.0' in figures
+
+
+async def test_a_failure_of_the_engine_is_passed_on(scheduler):
+    async def work() -> None:
+        raise EngineError("a defect")
+
+    with pytest.raises(EngineError):
+        await scheduler.beside.keep_up("advice", work)
+
+
+async def test_a_failure_of_the_engine_ends_the_process_whoever_caught_it(scheduler, monkeypatch):
+    async def read(*_) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(scheduler, "read", read)
+    monkeypatch.setattr(scheduler.engine, "observe", lambda *_: {}["a defect"])
+    running = asyncio.create_task(scheduler.run())
+    await asyncio.sleep(0)
+    with pytest.raises(EngineError):  # as in an answer to kube-scheduler, where aiohttp catches it
+        scheduler.observe(NodeSeen(node("n")))
+    with pytest.raises(ExceptionGroup) as raised:
+        await asyncio.wait_for(running, patience_s(10))
+    assert raised.group_contains(EngineError)
+
+
+async def test_an_order_that_fails_unexpectedly_ends_the_process(scheduler, monkeypatch):
+    async def read(*_) -> None:
+        await asyncio.Event().wait()
+
+    async def order() -> None:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(scheduler, "read", read)
+    running = asyncio.create_task(scheduler.run())
+    scheduler.pods.start(order())
+    with pytest.raises(ExceptionGroup) as raised:
+        await asyncio.wait_for(running, patience_s(10))
+    assert raised.group_contains(ZeroDivisionError)
+
+
+def test_what_a_gang_was_told_first_is_forgotten_with_it(scheduler):
+    beside = scheduler.beside
+    beside._remember({"ns/gone": Prediction("ns/gone", 1, 5.0, 5.0, 5.0, Source.LEARNT)})
+    assert beside.first_told_s == {}
+
+
+async def test_who_starts_while_starts_are_predicted_is_told_none(scheduler, monkeypatch):
+    """What a running gang is told would stand on it for ever."""
+    scheduler.observe(NodeSeen(node("n")))
+    for name, gpus in (("starts", 1), ("waits", 9)):
+        scheduler.observe(GangSeen(gang(name, 1)))
+        scheduler.observe(pod(f"{name}-0", name, needs(gpus)))
+
+    async def think(_, __, snapshot) -> dict[str, Prediction]:
+        plan(scheduler.engine)
+        found = [one.gang.id for one in snapshot.waiting]
+        return {one: Prediction(one, 1, 5.0, 5.0, 5.0, Source.LEARNT) for one in found}
+
+    told = []
+    monkeypatch.setattr(scheduler.thinking, "think", think)
+    status = SimpleNamespace(expect=lambda found, _: told.append(set(found)))
+    monkeypatch.setattr(scheduler, "status", status)
+    predicting = asyncio.create_task(scheduler.beside._predict_on())
+    await until_async(lambda: told or predicting.done(), "the forecast to end")
+    predicting.cancel()
+    assert told == [{"ns/waits"}]
+    assert set(scheduler.beside.first_told_s) == {"ns/waits"}
+
+
+async def test_queues_are_told_who_is_next_once_that_is_known(scheduler, monkeypatch):
+    """Before the first plan and the first forecast the words of an earlier process stand."""
+    began = asyncio.Event()
+
+    async def run(*_) -> None:
+        began.set()
+
+    monkeypatch.setattr("gangsched.kube.background.supervisor._LOOK_S", 0.0)
+    monkeypatch.setattr("gangsched.kube.background.supervisor._KNOWN_S", 3600.0)
+    monkeypatch.setattr(scheduler.queue_status, "run", run)
+    wants = [True]
+    monkeypatch.setattr(scheduler.engine, "wants_plan", lambda: wants[0])
+    task = asyncio.create_task(scheduler.beside.works()["the status of queues"]())
+    await asyncio.sleep(0)
+    scheduler.beside._remember({})
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not began.is_set(), "nobody was planned yet"
+    wants[0] = False
+    await asyncio.wait_for(task, patience_s(10))
+    assert began.is_set()
+
+
+async def test_queues_are_told_where_nothing_is_ever_predicted(scheduler, monkeypatch):
+    async def run(*_) -> None:
+        pass
+
+    monkeypatch.setattr("gangsched.kube.background.supervisor._KNOWN_S", 0.0)
+    monkeypatch.setattr(scheduler.queue_status, "run", run)
+    await asyncio.wait_for(scheduler.beside.works()["the status of queues"](), patience_s(10))
+
+
+def test_a_range_that_grew_is_told_though_its_middle_stays():
+    word = Word(start={"position": 1}, expected_s=100.0, earliest_s=50.0, latest_s=200.0)
+    assert not word.moved(Prediction("ns/g", 1, 100.0, 50.0, 240.0, Source.LEARNT), None, 0.0)
+    assert word.moved(Prediction("ns/g", 1, 100.0, 50.0, 400.0, Source.LEARNT), None, 0.0)
+
+
+def test_an_end_of_a_range_that_has_passed_is_told_anew():
+    """The first moment a gang may start at moves with the clock, while the middle stays."""
+    word = Word(start={"position": 1}, expected_s=3600.0, earliest_s=30.0, latest_s=4000.0)
+
+    def moved(low_s: float, now_s: float) -> bool:
+        one = Prediction("ns/g", 1, 3600.0, low_s, 4000.0, Source.LEARNT)
+        return word.moved(one, None, now_s)
+
+    assert not moved(600.0, 580.0), "a write of every gang at every forecast would be too many"
+    assert moved(1500.0, 1400.0)

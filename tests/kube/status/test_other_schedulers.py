@@ -1,0 +1,97 @@
+"""Pods of a group that name a scheduler which nobody serves: their group is told."""
+
+import asyncio
+import json
+
+import pytest
+from builders import POLICIES
+
+from gangsched.cli.cluster.view import View
+from gangsched.cli.queries import explain
+from gangsched.config import SchedulerConfig
+from gangsched.core.model.ids import GangId
+from gangsched.kube.decoding.external import groups as foreign
+from gangsched.kube.informers.external_groups import PodGroupsOfOthers
+from gangsched.kube.informers.pods import PodsSeen
+from gangsched.kube.service import Scheduler
+from gangsched.kube.status import other_schedulers
+from gangsched.metrics import Metrics
+
+GANG = GangId("default/scheduling.x-k8s.io:j")
+
+
+def pod(uid: str, *, conditions: list | None = None) -> bytes:
+    """Return a pod as the Training Operator makes it when it was told of another scheduler."""
+    labels = {"scheduling.x-k8s.io/pod-group": "j"}
+    return json.dumps(
+        {
+            "metadata": {"name": uid, "namespace": "default", "uid": uid, "labels": labels},
+            "spec": {"schedulerName": "scheduler-plugins", "containers": []},
+            "status": {"phase": "Pending", "conditions": conditions or []},
+        }
+    ).encode()
+
+
+def group() -> bytes:
+    metadata = {"name": "j", "namespace": "default", "uid": "g"}
+    return json.dumps({"metadata": metadata, "spec": {"minMember": 2}}).encode()
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    """Return a scheduler that acts, what reads its pods, and what reads its groups."""
+    monkeypatch.setattr(other_schedulers, "_LASTS_S", 0.0)
+    scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics())
+    kind = next(one for one in foreign.KINDS if one.whose == "scheduling.x-k8s.io")
+    return scheduler, PodsSeen(scheduler), PodGroupsOfOthers(scheduler, kind, scheduler.owners)
+
+
+def told(scheduler: Scheduler) -> list[str]:
+    word = scheduler.status._words.get(GANG)
+    return [
+        text for reason, text in (word.events if word else ()) if reason == other_schedulers.REASON
+    ]
+
+
+async def _look(scheduler: Scheduler) -> None:
+    """Have it look once for pods that nobody looks at."""
+    task = asyncio.create_task(scheduler.status.strays.run(scheduler.status._astray))
+    await asyncio.sleep(0)
+    task.cancel()
+
+
+async def test_a_group_is_told_of_pods_that_nobody_looks_at(seen):
+    scheduler, pods, groups = seen
+    groups.seen(group())
+    scheduler.status._words[GANG].reason = "TooFewPods"
+    pods.seen(pod("j-0"))
+    pods.seen(pod("j-1"))
+    await _look(scheduler)
+    (text, *_) = told(scheduler)
+    assert text == (
+        "2 pods of the group name the scheduler 'scheduler-plugins', which gangsched does not "
+        "serve here; it serves: gangsched."
+    )
+    view = View(scheduler.engine, POLICIES, scheduler.now_s(), strays=scheduler.status.strays.said)
+    assert explain(view, GANG)["message"].endswith(text)
+
+
+async def test_pods_that_their_scheduler_looks_at_are_nobody_elses_business(seen):
+    scheduler, pods, groups = seen
+    groups.seen(group())
+    scheduler.status._words[GANG].reason = "TooFewPods"
+    pods.seen(pod("j-0"))
+    pods.seen(pod("j-0", conditions=[{"type": "PodScheduled", "status": "False"}]))
+    pods.seen(pod("j-1"))
+    pods.gone("j-1", None)
+    await _look(scheduler)
+    assert told(scheduler) == []
+    assert scheduler.status.strays.said(GANG) == ""
+
+
+async def test_pods_without_a_group_are_not_kept(seen):
+    scheduler, pods, _ = seen
+    alone = json.loads(pod("p"))
+    del alone["metadata"]["labels"]
+    pods.seen(json.dumps(alone).encode())
+    assert scheduler.status.strays._pods == {}

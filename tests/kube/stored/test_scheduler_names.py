@@ -1,0 +1,93 @@
+"""Whoever looks at the cluster reads pods by the names that the running scheduler serves."""
+
+import asyncio
+import json
+
+import pytest
+from builders import POLICIES
+
+from gangsched.config import SchedulerConfig
+from gangsched.kube import service as module
+from gangsched.kube.client.errors import NotFound
+from gangsched.kube.service import Scheduler
+from gangsched.kube.stored.scheduler_names import ServedNames
+from gangsched.metrics import Metrics
+
+
+class Api:
+    """An API server with one ConfigMap, at first without it."""
+
+    def __init__(self) -> None:
+        self.data: dict[str, str] | None = None
+        self.writes = 0
+
+    async def get(self, _) -> bytes:
+        if self.data is None:
+            raise NotFound(404, "no such ConfigMap")
+        return json.dumps({"data": self.data}).encode()
+
+    async def patch(self, _, body) -> bytes:
+        if self.data is None:
+            raise NotFound(404, "no such ConfigMap")
+        self.data |= body["data"]
+        self.writes += 1
+        return b"{}"
+
+    async def create(self, _, body) -> bytes:
+        self.data = dict(body["data"])
+        self.writes += 1
+        return b"{}"
+
+
+async def kept(api: Api, names: set[str]) -> None:
+    """Let a scheduler serve these names for a while."""
+    served = ServedNames(api, "ns/kept")
+    running = asyncio.create_task(served.run(names))
+
+    async def known() -> bool:
+        return await served.read() == names
+
+    while not await known():
+        await asyncio.sleep(0)
+    running.cancel()
+
+
+async def test_names_are_kept_and_written_once():
+    api = Api()
+    for _ in range(2):
+        await kept(api, {"gangsched", "volcano"})
+    assert api.writes == 1
+    await kept(api, {"gangsched"})
+    assert api.writes == 2
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[", '[1, ""]', "[" * 100_000])
+async def test_a_scribble_is_no_name(text):
+    api = Api()
+    api.data = {"scheduler-names.json": text}
+    assert await ServedNames(api, "ns/kept").read() == frozenset()
+
+
+class Silent:
+    """A watch that hears nothing."""
+
+    def __init__(self, *_, **__) -> None:
+        self.synced = asyncio.Event()
+        self.synced.set()
+
+    async def run(self) -> None:
+        """Hear nothing."""
+
+    async def hand_over(self) -> None:
+        """Have nothing to hand over."""
+
+
+@pytest.mark.parametrize("look_only", [True, False])
+async def test_a_look_takes_the_names_over_and_a_scheduler_has_its_own(monkeypatch, look_only):
+    monkeypatch.setattr(module, "Watch", Silent)
+    api = Api()
+    await kept(api, {"gangsched", "volcano"})
+    scheduler = Scheduler(api, SchedulerConfig(), POLICIES, Metrics(), look_only=look_only)
+    async with asyncio.TaskGroup() as group:
+        await scheduler.read(group)
+    assert ("volcano" in scheduler.names) == look_only

@@ -1,0 +1,49 @@
+"""The scheduler's own loop: what one gang does to planning is no other's misfortune."""
+
+import asyncio
+import contextlib
+from dataclasses import replace
+
+from builders import POLICIES, gang, node, pod
+from prometheus_client import generate_latest
+from waiting import until_async
+
+from gangsched.config import SchedulerConfig
+from gangsched.core.engine.engine import State
+from gangsched.core.facts import GangSeen, NodeSeen
+from gangsched.core.model.ids import GangId
+from gangsched.kube.service import Scheduler
+from gangsched.metrics import Metrics
+from policies.pack import Pack
+
+
+class Raising:
+    """Cannot place one gang."""
+
+    def place(self, waiting, snapshot):
+        """Raise, as a defect would."""
+        if waiting.gang.id == "ns/bad":
+            raise ZeroDivisionError("a defect")
+        return Pack().place(waiting, snapshot)
+
+
+async def test_a_gang_that_cannot_be_planned_keeps_nobody_from_starting(caplog):
+    policies = replace(POLICIES, placer=Raising())
+    config = SchedulerConfig(plan_interval_s=0.01)
+    scheduler = Scheduler(None, config, policies, Metrics(), look_only=True)
+    facts = [NodeSeen(node("n")), GangSeen(gang("bad", 1)), pod("bad-0", "bad")]
+    for fact in (*facts, GangSeen(gang("good", 1)), pod("good-0", "good")):
+        scheduler.observe(fact)
+    scheduler._wake.set()
+    planning = asyncio.create_task(scheduler._plan_on())
+    good = scheduler.engine.gangs[GangId("ns/good")]
+    await until_async(
+        lambda: good.state is State.RESERVED or planning.done(), "the good gang's room"
+    )
+    planning.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await planning
+    assert good.state is State.RESERVED
+    assert "ZeroDivisionError: a defect" in scheduler.engine.refusals[GangId("ns/bad")].message
+    assert b"gangsched_plan_failures_total 1.0" in generate_latest(scheduler.metrics.registry)
+    assert "planning failed; the gang is set aside" in caplog.text

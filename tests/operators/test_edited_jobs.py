@@ -1,0 +1,47 @@
+"""What is said of templates that change while pods have the old ones."""
+
+import copy
+
+import pytest
+
+from gangsched.operators.controllers.job_cache import JobCache
+
+SPECS = "pytorchReplicaSpecs"
+
+
+def body(image="x", uid="u", replicas=1) -> dict:
+    """Return a job whose workers run an image."""
+    template = {"spec": {"containers": [{"name": "pytorch", "image": image}]}}
+    worker = {"replicas": replicas, "template": template}
+    return {"metadata": {"uid": uid}, "spec": {SPECS: {"Worker": worker}}}
+
+
+def heard(*bodies: dict, pods: bool = True) -> list:
+    """Return what is said after some states of a job."""
+    cache = JobCache()
+    cache.take(bodies[0], SPECS)
+    cache.pods = {"j-worker-0": {}} if pods else {}
+    for one in bodies[1:]:
+        cache.take(copy.deepcopy(one), SPECS)
+    said = cache.edits(SPECS)
+    assert not cache.edits(SPECS)
+    return said
+
+
+def test_a_template_that_changed_is_named_once():
+    (event,) = heard(body(), body("y"), body("y", replicas=2))
+    assert (event.type, event.reason) == ("Warning", "TemplateChanged")
+    assert event.message.startswith("spec.pytorchReplicaSpecs.Worker.template changed; pods that")
+
+
+def test_replicas_pods_to_come_and_a_successor_are_no_such_change():
+    assert not heard(body(), body(replicas=3))
+    assert not heard(body(), body("y"), pods=False)
+    assert not heard(body(), body("y", uid="another"))
+
+
+@pytest.mark.parametrize("spec", [None, {}, {SPECS: 3}, {SPECS: {"Worker": 3}}])
+def test_jobs_without_shape_have_no_templates(spec):
+    odd = {"metadata": {"uid": "u"}, "spec": spec}
+    assert not heard(odd, body())
+    assert not heard(body(), odd)

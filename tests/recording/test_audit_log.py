@@ -1,0 +1,103 @@
+"""The audit trail: one line for whoever was stopped, and for every rule that changed."""
+
+import io
+import json
+from dataclasses import replace
+
+from gangsched.core.engine.engine import Engine, Limits
+from gangsched.core.facts import BookingGone, BookingSeen, GangSeen, QueueGone, QueueSeen
+from gangsched.core.model.gangs import Gang
+from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
+from gangsched.core.model.queues import Booking, Queue, Quota
+from gangsched.core.orders import Evict, Preempt, Release
+from gangsched.core.quota.ledger import Ledger
+from gangsched.recording.audit_log import Trail
+
+
+class Written:
+    """A trail, its engine and the lines so far."""
+
+    def __init__(self):
+        self.file = io.StringIO()
+        self.trail = Trail(self.file)
+        self.engine = Engine(Limits(), Ledger())
+
+    def hear(self, fact):
+        self.trail.fact(self.engine, fact, 1_700_000_000.25)
+        self.engine.observe(fact, 1_700_000_000.25)
+
+    def lines(self):
+        found = [json.loads(line) for line in self.file.getvalue().splitlines()]
+        self.file.seek(0)
+        self.file.truncate()
+        return found
+
+
+def test_rules_that_change_are_noted_once_with_what_they_were():
+    written = Written()
+    queue = Queue("team", quotas=(Quota("gpu", "", 8),), weight=2.0)
+    written.hear(QueueSeen(queue))
+    (line,) = written.lines()
+    assert line["at"] == "2023-11-14T22:13:20.250Z"
+    assert (line["what"], line["name"]) == ("QueueSeen", "team")
+    assert line["fields"]["weight"] == 2.0
+    assert set(line["fields"]) == {"name", "quotas", "weight"}
+    written.hear(QueueSeen(queue))
+    assert not written.lines()  # the watch says it again: nothing changed
+    written.hear(QueueSeen(replace(queue, weight=3.0, strict=True)))
+    (line,) = written.lines()
+    assert line == {
+        "at": "2023-11-14T22:13:20.250Z",
+        "what": "QueueChanged",
+        "name": "team",
+        "fields": {"weight": [2.0, 3.0], "strict": [False, True]},
+    }
+    written.hear(QueueGone("team"))
+    written.hear(QueueGone("team"))
+    assert [line["what"] for line in written.lines()] == ["QueueDeleted"]
+
+
+def test_reservations_are_noted_too():
+    written = Written()
+    booking = Booking("maintenance", 10.0, 20.0, (NodeName("n"),), queues=frozenset({"team"}))
+    written.hear(BookingSeen(booking))
+    written.hear(BookingSeen(replace(booking, end_s=30.0)))
+    written.hear(BookingGone("maintenance"))
+    seen, changed, gone = written.lines()
+    assert seen["fields"]["queues"] == ["team"]
+    assert changed["fields"] == {"end_s": [20.0, 30.0]}
+    assert (gone["what"], gone["name"]) == ("ReservationDeleted", "maintenance")
+
+
+def test_who_was_stopped_for_whom_and_by_what_right():
+    written = Written()
+    for name, queue in (("lent", "a"), ("owner", "b")):
+        gang = GangId(f"ns/{name}")
+        written.hear(GangSeen(Gang(gang, 1, queue=queue, user=f"{name}@example.com")))
+    stopped = Preempt(GangId("ns/lent"), GangId("ns/owner"), (PodName("p"),), "reclaim", 7200.04)
+    deleted = Evict(GangId("ns/lent"), PodUid("u"), PodName("p"), "stopped for ns/owner")
+    for order in (stopped, deleted, Release(GangId("ns/lent"))):
+        written.trail.order(written.engine, order, 0.0)
+    who, pod = written.lines()
+    assert who == {
+        "at": "1970-01-01T00:00:00.000Z",
+        "what": "Stopped",
+        "gang": "ns/lent",
+        "queue": "a",
+        "user": "lent@example.com",
+        "for": {"gang": "ns/owner", "queue": "b", "user": "owner@example.com"},
+        "ground": "reclaim",
+        "pods": ["p"],
+        "lost_gpu_s": 7200.0,
+        "loop": False,
+    }
+    assert (pod["what"], pod["uid"], pod["reason"]) == ("PodDeleted", "u", "stopped for ns/owner")
+
+
+def test_a_gang_that_is_gone_is_named_all_the_same():
+    written = Written()
+    order = Evict(GangId("ns/gone"), PodUid("u"), PodName("p"), "why")
+    written.trail.order(written.engine, order, 0.0)
+    (line,) = written.lines()
+    assert line["gang"] == "ns/gone"
+    assert line["node"] is None

@@ -1,0 +1,153 @@
+"""The journal: decisions on it are the same again, and names in it can be hidden."""
+
+import gzip
+import random
+from dataclasses import replace
+
+import pytest
+from builders import node
+
+from gangsched.config import ConfigError
+from gangsched.core.model.ids import GangId
+from gangsched.core.model.queues import Preemption, Queue, Quota, Reclaim
+from gangsched.core.policy import Policies
+from gangsched.core.quota.runtime_history import stem
+from gangsched.core.snapshot import Asked
+from gangsched.recording.anonymize import Pseudonyms
+from gangsched.recording.journal import Journal, JournalledEngine, entries, recall, write_facts
+from gangsched.recording.replay import Replayed, replay
+from policies.cheapest import Cheapest
+from policies.drf import Drf
+from policies.easy import Easy
+from policies.fifo import Fifo
+from policies.pack import Pack
+from policies.shortest import Shortest
+from simulator.jobs import GPU, Job
+from simulator.virtual.job_run import Load
+
+POLICIES = Policies(Fifo(), Pack(), Drf(), Easy(), Cheapest())
+QUEUES = [
+    Queue("all", quotas=(Quota(GPU, 32_000),)),
+    Queue("vision", "all", (Quota(GPU, 16_000),), preemption=Preemption(reclaim=Reclaim.ANY)),
+    Queue("speech", "all", (Quota(GPU, 16_000),), preemption=Preemption(reclaim=Reclaim.ANY)),
+]
+
+
+def jobs(count: int) -> list[Job]:
+    rng = random.Random(1)
+    return [
+        Job(
+            f"train-{number}",
+            number * 20.0,
+            rng.uniform(50, 400),
+            rng.choice((1, 2, 4)),
+            rng.choice((2, 4, 8)),
+            rng.choice(("vision", "speech")),
+            rng.choice(("ann", "bob")),
+            estimate_s=rng.uniform(50, 400),
+        )
+        for number in range(count)
+    ]
+
+
+@pytest.fixture
+def journal(tmp_path):
+    """Return a journal of a busy hour, in which gangs were stopped for others."""
+    path = tmp_path / "journal.jsonl"
+    with path.open("w") as file:
+
+        def engine(limits, ledger=None):
+            return JournalledEngine(limits, ledger, Journal(file))
+
+        nodes = [node(f"gpu-{index}", labels={"rack": f"row-{index % 2}"}) for index in range(4)]
+        load = Load(nodes, jobs(60), POLICIES, QUEUES, engine=engine).run(2000.0)
+        assert load.preemptions
+    return path
+
+
+def test_the_same_policies_decide_the_same_again(journal):
+    done = Replayed()
+    assert list(replay(journal, POLICIES, done)) == []
+    assert done.plans > 40
+    assert done.placed > 40
+
+
+def test_other_policies_show_where_they_differ(journal):
+    done = Replayed()
+    found = list(replay(journal, replace(POLICIES, order=Shortest()), done))
+    assert found
+    assert len({(one.at_s, one.gang) for one in found}) == len(found)
+    assert all(one.then != one.now for one in found)
+    assert {one.then is None for one in found} == {True, False}
+
+
+def test_a_scheduler_that_was_killed_leaves_a_journal_that_can_be_read(journal):
+    text = journal.read_text()
+    journal.write_text(text[:-10])
+    assert len(list(entries(journal))) == text.count("\n") - 1
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is empty"),
+        ('{"word":"fact","at_s":1,"what":"NodeSeen","data":{}}\n', "line 1: is no journal"),
+        ("hello\n", "line 1: JSON is malformed"),
+    ],
+)
+def test_what_is_no_journal_is_said_to_be_none(text, said, tmp_path):
+    path = tmp_path / "wrong.jsonl"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        recall(path)
+
+
+def test_a_line_with_a_wrong_value_is_named(journal):
+    lines = journal.read_text().splitlines(keepends=True)
+    at = next(i for i, line in enumerate(lines) if '"NodeSeen"' in line)
+    lines[at] = lines[at].replace('"name":"gpu-', '"name":5,"was":"gpu-')
+    journal.write_text("".join(lines))
+    with pytest.raises(
+        ConfigError, match=r"NodeSeen: Expected `str`, got `int` - at `\$.node.name`"
+    ):
+        recall(journal)
+
+
+def test_a_snapshot_is_the_engine_as_it_was(journal, tmp_path):
+    before = recall(journal)
+    write_facts(tmp_path / "now.jsonl.gz", before)
+    after = recall(tmp_path / "now.jsonl.gz")
+    assert after.now_s == pytest.approx(before.now_s)
+    assert waiting(after) == waiting(before)
+    assert waiting(before)
+    assert after.engine.cluster.used.sum() == before.engine.cluster.used.sum() > 0
+
+
+def waiting(recalled):
+    seen = recalled.engine.snapshot(recalled.now_s, who=Asked.ALL)
+    return sorted((one.gang.id, len(one.members), one.priority) for one in seen.waiting)
+
+
+def test_hidden_names_tell_nothing_and_change_nothing(journal, tmp_path):
+    before = recall(journal)
+    before.engine.history.ended(gang(before), 77.0)
+    path = tmp_path / "hidden.jsonl.gz"
+    write_facts(path, before, Pseudonyms())
+    with gzip.open(path, "rt") as file:
+        text = file.read()
+    for name in ("vision", "speech", "ann", "bob", "train", "gpu-0", "row-1", "ns/"):
+        assert f'"{name}' not in text, name
+    after = recall(path)
+    assert len(waiting(after)) == len(waiting(before))
+    assert after.engine.cluster.used.sum() == before.engine.cluster.used.sum()
+    # The runs of one job are still told from others: what was learnt of them holds.
+    (key,) = after.engine.history.runs
+    users = {one.spec.user for one in after.engine.gangs.values() if one.spec is not None}
+    assert key[0] in users
+    assert any(stem(one) == key[1] for one in after.engine.gangs)
+
+
+def gang(recalled):
+    state = recalled.engine.gangs[GangId(next(iter(recalled.engine.gangs)))]
+    assert state.spec is not None
+    return state.spec

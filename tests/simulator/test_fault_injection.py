@@ -1,0 +1,120 @@
+"""Runs in which much fails: no invariant breaks, and a bug in the engine does not go unseen."""
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+from effort import seeds
+
+from gangsched.core.engine.engine import Engine
+from simulator.experiments import task
+from simulator.experiments.run import run
+from simulator.experiments.sweep import tasks, variants, work
+from simulator.invariants.placement_checks import ViolationError
+from simulator.scenarios.scenario import load
+
+UNKIND = Path(__file__).parents[2] / "examples" / "simulations" / "unkind.yaml"
+SEEDS = seeds(6)
+
+
+@cache
+def unkind(seed):
+    """Return what became of the scenario as it is."""
+    return run(load(UNKIND), seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_whatever_fails_every_job_ends_and_no_invariant_breaks(seed):
+    result = unkind(seed)
+    assert all(fate.ended_s is not None for fate in result.fates)
+
+
+def test_calls_and_restarts_did_go_wrong():
+    kind = ("faults.api_errors=0", "faults.restart_mtbf=30d", "faults.node_mtbf=300d")
+    calm, hard = run(load(UNKIND, kind), 1), unkind(1)
+    assert hard.cycles > calm.cycles
+    assert sum(f.stopped for f in hard.fates) > sum(f.stopped for f in calm.fates)
+
+
+class ReleasesTooEarly(Engine):
+    """Planted bug: the room of a gang that was told to leave is given to others at once."""
+
+    def _break(self, gang, *words, **more):
+        for member in gang.members.values():
+            if member.pod is not None:
+                self.cluster.discharge(member.pod)
+        super()._break(gang, *words, **more)
+
+
+class ForgetsReservations(Engine):
+    """Planted bug: reserved room is not counted."""
+
+    def _reserve(self, gang, planned, now_s, **more):
+        super()._reserve(gang, planned, now_s, **more)
+        for member in gang.members.values():
+            self.cluster.discharge((gang.id, member.name))
+
+
+class KeepsQuota(Engine):
+    """Planted bug: what a pod held of its queue's quota is not returned."""
+
+    def _discharge(self, key):
+        return self.cluster.discharge(key)
+
+
+class LeavesGangsPartial(Engine):
+    """Planted bug: the rest of a gang that lost a member holds its nodes."""
+
+    def _watch_minimum(self, gang, now_s):
+        pass
+
+    def _break(self, gang, *words, **more):
+        if not gang.bound_count():
+            super()._break(gang, *words, **more)
+
+
+class NeverPlansAgain(Engine):
+    """Planted bug: a gang that was stopped is forgotten."""
+
+    def snapshot(self, **asked):
+        seen = super().snapshot(**asked)
+        lines = [replace(one, gangs=fresh(one.gangs)) for one in seen.lines if fresh(one.gangs)]
+        return replace(seen, waiting=fresh(seen.waiting), lines=tuple(lines))
+
+
+def fresh(gangs):
+    return tuple(one for one in gangs if not one.attained_s)
+
+
+CHANGES = {
+    LeavesGangsPartial: ("horizon=2d",),
+    NeverPlansAgain: ("faults={}",),  # a scheduler that is restarted has forgotten nothing
+}
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [ReleasesTooEarly, ForgetsReservations, KeepsQuota, LeavesGangsPartial, NeverPlansAgain],
+)
+def test_the_judge_catches_planted_bugs(bug):
+    def five_seeds() -> None:
+        for seed in range(5):
+            run(load(UNKIND, CHANGES.get(bug, ())), seed, None, bug)
+
+    with pytest.raises(ViolationError):
+        five_seeds()
+
+
+def test_a_violation_tells_the_seed_the_moment_and_how_to_see_it_again(tmp_path, monkeypatch):
+    def broken(scenario, seed, found=None):
+        return run(scenario, seed, None, KeepsQuota)
+
+    monkeypatch.setattr("simulator.experiments.run.run", broken)
+    listed = tasks(variants(UNKIND, ("workload.checkpoint=5m",), ()), (3,), tmp_path)
+    with pytest.raises(ViolationError) as caught:
+        list(work(listed, 1))
+    said = str(caught.value)
+    assert said.startswith("seed 3: t=")
+    assert f"{UNKIND} --set workload.checkpoint=5m --set 'seeds=[3]'" in said
+    assert not task.Task.done(listed[0])

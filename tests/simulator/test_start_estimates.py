@@ -1,0 +1,21 @@
+"""Gangs start when they were told: short histories of what `make bench NAME=restart` measures."""
+
+from gangsched.core.policy import Policies
+from policies.cheapest import Cheapest
+from policies.drf import Drf
+from policies.easy import Easy
+from policies.fifo import Fifo
+from policies.pack import Pack
+from simulator.studies.start_estimates import Figures, Foretold
+
+POLICIES = Policies(Fifo(), Pack(), Drf(), Easy(), Cheapest())
+
+
+def test_starts_lie_in_the_ranges_that_were_told():
+    total = Figures()
+    for seed in (5, 13):
+        total.told += Foretold(seed, POLICIES, last_s=20_000.0).tell().told
+    figures = total.flat()
+    assert figures["start_estimates"] > 80
+    assert figures["start_estimates_inside_their_range"] >= 0.9
+    assert figures["start_range_width_p50"] < 6.0, "a range so wide says nothing"
