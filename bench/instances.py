@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from gangsched.core.cluster.state import Cluster
 from gangsched.core.model.constraints import NO_CONSTRAINTS, Constraints, Near, Slices
-from gangsched.core.model.gangs import Gang, Member, Role, Waiting
+from gangsched.core.model.gangs import Gang, Member, PendingGang, Role
 from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.nodes import Node
 from gangsched.core.model.pods import GPU, PodNeeds
@@ -46,7 +46,7 @@ def a_cluster(count: int, occupied: float, seed: int) -> Cluster:
     return cluster
 
 
-def a_gang(kind: str, size: int, rng: random.Random) -> Waiting:
+def a_gang(kind: str, size: int, rng: random.Random) -> PendingGang:
     """Return a waiting gang of a kind."""
     gpus = rng.choice((1, 2, 4, 8))
     worker = PodNeeds((("cpu", 4000), ("memory", 2**33), (GPU, gpus)))
@@ -65,7 +65,7 @@ def a_gang(kind: str, size: int, rng: random.Random) -> Waiting:
     return waiting(roles, constraints)
 
 
-def waiting(roles: list[Role], constraints: Constraints) -> Waiting:
+def waiting(roles: list[Role], constraints: Constraints) -> PendingGang:
     """Return a gang of roles as a planner sees it."""
     total = sum(role.count for role in roles)
     gang = Gang(GangId("b/g"), total, tuple(roles), constraints=constraints)
@@ -75,4 +75,4 @@ def waiting(roles: list[Role], constraints: Constraints) -> Waiting:
         for name in gang.member_names(role):
             members.append(Member(name, role.name, role.needs, len(members)))
     minimum = tuple((role.name, role.count) for role in roles)
-    return Waiting(gang, 1, tuple(members), total, minimum, 0, 0.0, constraints=constraints)
+    return PendingGang(gang, 1, tuple(members), total, minimum, 0, 0.0, constraints=constraints)

@@ -24,16 +24,20 @@ from gangsched.core.cluster.node_table import Ints
 from gangsched.core.cluster.state import Cluster
 from gangsched.core.facts import PodSeen
 from gangsched.core.model.constraints import NO_CONSTRAINTS, Near, Slices
-from gangsched.core.model.gangs import Role, Waiting
+from gangsched.core.model.gangs import PendingGang, Role
 from gangsched.core.model.ids import NodeName, PodName, PodUid
 from gangsched.core.model.placement import Placement, Proof
 from gangsched.core.model.pods import GPU, PodNeeds
 from gangsched.core.model.refusal import Refusal
-from gangsched.core.placement.constraints import resolve
-from gangsched.core.placement.demand import kinds_of
-from gangsched.core.placement.objectives import Cost, Prices
+from gangsched.core.placement.constraints import resolve_constraints
+from gangsched.core.placement.demand import pod_classes
+from gangsched.core.placement.objectives import Cost, PlacementCosts
 from gangsched.core.placement.optimal.patterns import TooLargeError
-from gangsched.core.placement.optimal.program import Program, Request, formulate
+from gangsched.core.placement.optimal.program import (
+    PlacementProblem,
+    PlacementProgram,
+    build_program,
+)
 from gangsched.core.policy import Placer
 from gangsched.core.snapshot import Snapshot
 from policies.best_fit import BestFit
@@ -77,7 +81,7 @@ class Found:
     cost: Cost | None
 
 
-def place(placer: Placer, gang: Waiting, cluster: Cluster) -> Found:
+def place(placer: Placer, gang: PendingGang, cluster: Cluster) -> Found:
     """Place once and measure."""
     snapshot = Snapshot(cluster, ())
     started_s = time.perf_counter()
@@ -88,32 +92,32 @@ def place(placer: Placer, gang: Waiting, cluster: Cluster) -> Found:
     return Found(ms, result, cost(result, gang, cluster))
 
 
-def cost(result: Placement, gang: Waiting, cluster: Cluster) -> Cost:
+def cost(result: Placement, gang: PendingGang, cluster: Cluster) -> Cost:
     """Return the cost of any policy's placement by the default objectives."""
-    scope = resolve(gang, cluster)
-    kinds = kinds_of(gang, scope, cluster)
+    scope = resolve_constraints(gang, cluster)
+    kinds = pod_classes(gang, scope, cluster)
     kind_of = {member.name: at for at, kind in enumerate(kinds) for member in kind.members}
     counts: list[Ints] = [np.zeros(len(cluster.names), dtype=np.int64) for _ in kinds]
     for name, node in result.nodes:
         counts[kind_of[name]][cluster.rows[node]] += 1
-    return Prices(cluster, scope, [kind.needs for kind in kinds]).cost(counts)
+    return PlacementCosts(cluster, scope, [kind.needs for kind in kinds]).cost(counts)
 
 
-def milp(gang: Waiting, cluster: Cluster) -> tuple[Cost | None, bool]:
+def milp(gang: PendingGang, cluster: Cluster) -> tuple[Cost | None, bool]:
     """Solve the same model, whole, with HiGHS: (cost, proved)."""
-    scope = resolve(gang, cluster)
-    kinds = kinds_of(gang, scope, cluster)
+    scope = resolve_constraints(gang, cluster)
+    kinds = pod_classes(gang, scope, cluster)
     wanted = [len(kind.members) for kind in kinds]
     mask = scope.allowed & scope.known(len(cluster.names))
     try:
-        prices = Prices(cluster, scope, [kind.needs for kind in kinds])
-        program = formulate(Request(gang, cluster, scope, kinds, wanted, mask, prices))
+        prices = PlacementCosts(cluster, scope, [kind.needs for kind in kinds])
+        program = build_program(PlacementProblem(gang, cluster, scope, kinds, wanted, mask, prices))
     except TooLargeError:
         return None, False
     return _highs(program)
 
 
-def _highs(program: Program) -> tuple[Cost | None, bool]:
+def _highs(program: PlacementProgram) -> tuple[Cost | None, bool]:
     linear = program.linear
     model = model_builder.Model()  # type: ignore[no-untyped-call]
     columns = [model.new_int_var(low, high, "") for low, high in linear.bounds]
@@ -172,7 +176,7 @@ class Tally:
         self.better: dict[str, int] = dict.fromkeys(HEURISTICS, 0)
         self.missed: dict[str, int] = dict.fromkeys(HEURISTICS, 0)
 
-    def add(self, kind: str, count: int, gang: Waiting, cluster: Cluster) -> None:
+    def add(self, kind: str, count: int, gang: PendingGang, cluster: Cluster) -> None:
         """Place one gang with every policy."""
         solved = place(Cpsat(), gang, cluster)
         self.ms.setdefault("solver", []).append(solved.ms)
@@ -200,7 +204,7 @@ class Tally:
         if count <= _MILP_NODES:
             self._against_milp(solved.cost, gang, cluster)
 
-    def _against_milp(self, reached: Cost, gang: Waiting, cluster: Cluster) -> None:
+    def _against_milp(self, reached: Cost, gang: PendingGang, cluster: Cluster) -> None:
         self.solved += 1
         started_s = time.perf_counter()
         other, proved = milp(gang, cluster)

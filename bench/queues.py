@@ -31,7 +31,7 @@ from policies.fifo import Fifo
 from policies.pack import Pack
 from simulator.jobs import Job
 from simulator.virtual.api_server import Writes
-from simulator.virtual.job_run import Load
+from simulator.virtual.job_run import JobRun
 
 GPU = "nvidia.com/gpu"
 POLICIES = Policies(Fifo(), Pack(), Drf(), Easy(), Cheapest())
@@ -98,7 +98,9 @@ def kueue(shape: str, *, capped: bool) -> dict[str, float]:
     nodes = [_node(index, (("cpu", 96_000), ("pods", 500))) for index in range(total // 80)]
     writes = Writes(50.0, 100, waiting=75) if capped else None
     pause_s = 1.0 if capped else 0.0
-    load = Load(nodes, jobs, POLICIES, queues, writes=writes, judge=False, plan_interval_s=pause_s)
+    load = JobRun(
+        nodes, jobs, POLICIES, queues, writes=writes, judge=False, plan_interval_s=pause_s
+    )
     begin_s = time.perf_counter()
     load.run()
     compute_s = time.perf_counter() - begin_s

@@ -33,8 +33,8 @@ from policies.least_attained import LeastAttained
 from policies.pack import Pack
 from policies.shortest import Shortest
 from policies.youngest import Youngest
-from simulator.jobs import Fate, Job
-from simulator.virtual.job_run import Load
+from simulator.jobs import Job, JobOutcome
+from simulator.virtual.job_run import JobRun
 
 GPU = "nvidia.com/gpu"
 DATA = Path(__file__).parents[2] / "shared" / "data"
@@ -161,7 +161,7 @@ def measure(trace: str, index: int) -> dict[str, float]:
     """Run one setting on one trace."""
     load_, setting = workload(trace), SETTINGS[index]
     nodes = [_node(number) for number in range(load_.nodes)]
-    load = Load(
+    load = JobRun(
         nodes,
         load_.jobs(),
         setting.policies,
@@ -190,11 +190,11 @@ def _node(number: int) -> Node:
     return Node(name, amounts, {"kubernetes.io/hostname": name})
 
 
-def _within(fate: Fate, until_s: float) -> float:
+def _within(fate: JobOutcome, until_s: float) -> float:
     return sum(max(min(end, until_s) - start, 0.0) for start, end in fate.runs)
 
 
-def _jain(fates: list[Fate]) -> float:
+def _jain(fates: list[JobOutcome]) -> float:
     """Return Jain's index over the queues' mean bounded slowdowns (10 s): 1 where all are equal."""
     slowdowns: dict[str, list[float]] = defaultdict(list)
     for fate in fates:

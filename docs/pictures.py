@@ -5,7 +5,7 @@ from pathlib import Path
 
 from gangsched.core.cluster.state import Cluster
 from gangsched.core.model.constraints import NO_CONSTRAINTS, Constraints, Near, Slices
-from gangsched.core.model.gangs import Gang, Member, Role, Waiting
+from gangsched.core.model.gangs import Gang, Member, PendingGang, Role
 from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.mig_profiles import MODELS
 from gangsched.core.model.nodes import Node
@@ -14,7 +14,7 @@ from gangsched.core.model.pods import GPU, PodNeeds
 from gangsched.core.model.refusal import Refusal
 from gangsched.core.model.topology import Fabric, Level, Topology
 from gangsched.core.placement.advice import advise
-from gangsched.core.placement.repartition import with_cut_gpus
+from gangsched.core.placement.repartition import place_with_repartition
 from gangsched.core.policy import Placer
 from gangsched.core.snapshot import Snapshot
 from policies.cpsat import Cpsat
@@ -42,29 +42,31 @@ def cluster(*racks: tuple[str, str, tuple[int, ...]]) -> Cluster:
     return made
 
 
-def gang(count: int, gpus: int, constraints: Constraints = NO_CONSTRAINTS, **more: int) -> Waiting:
+def gang(
+    count: int, gpus: int, constraints: Constraints = NO_CONSTRAINTS, **more: int
+) -> PendingGang:
     """Return a waiting gang of workers."""
     needs = PodNeeds(tuple(sorted({GPU: gpus, **more}.items())) if gpus else tuple(more.items()))
     role = Role("worker", count, count, needs)
     one = Gang(GangId("team/job"), count, (role,), constraints=constraints)
     names = enumerate(one.member_names(role))
     members = tuple(Member(name, "worker", needs, rank) for rank, name in names)
-    return Waiting(one, 1, members, count, (), 0, 0.0, constraints=constraints)
+    return PendingGang(one, 1, members, count, (), 0, 0.0, constraints=constraints)
 
 
-def place(placer: Placer, waiting: Waiting, made: Cluster) -> Placement | Refusal:
+def place(placer: Placer, waiting: PendingGang, made: Cluster) -> Placement | Refusal:
     """Place a gang."""
     return placer.place(waiting, Snapshot(made, ()))
 
 
-def scene(title: str, placer: Placer, waiting: Waiting, made: Cluster) -> Scene:
+def scene(title: str, placer: Placer, waiting: PendingGang, made: Cluster) -> Scene:
     """Place a gang and show where it went."""
     result = place(placer, waiting, made)
     places = dict(result.nodes) if isinstance(result, Placement) else {}
     return Scene(title, made, waiting, places)
 
 
-def slices() -> tuple[Cluster, Waiting]:
+def slices() -> tuple[Cluster, PendingGang]:
     """Eight pods of two GPUs, every four in one rack."""
     made = cluster(
         ("A", "a1", (2, 0, 4, 1)), ("A", "a2", (0, 4, 2, 0)), ("B", "b1", (4, 2, 0, 3)),
@@ -74,7 +76,7 @@ def slices() -> tuple[Cluster, Waiting]:
     return made, gang(8, 2, near)
 
 
-def fewer() -> tuple[Cluster, Waiting]:
+def fewer() -> tuple[Cluster, PendingGang]:
     """Eleven pods of one GPU: greedy filling needs three racks, two are enough."""
     made = cluster(
         ("A", "a1", (2, 4)), ("A", "a2", (1, 3)), ("B", "b1", (0, 0)), ("B", "b2", (1, 4)),
@@ -83,7 +85,7 @@ def fewer() -> tuple[Cluster, Waiting]:
     return made, gang(11, 1)
 
 
-def scattered() -> tuple[Cluster, Waiting]:
+def scattered() -> tuple[Cluster, PendingGang]:
     """Nine GPUs are free, and no rack has eight."""
     made = cluster(
         ("A", "a1", (3, 2)), ("A", "a2", (4, 1)), ("B", "b1", (2, 4)), ("B", "b2", (3, 4))
@@ -108,7 +110,7 @@ def mig() -> tuple[Node, Placement]:
     made.put_node(node)
     made.charge("x", node.name, PodNeeds((("nvidia.com/mig-1g.5gb", 2),)))
     waiting = gang(4, 0, **{MIG: 1})
-    result = with_cut_gpus(waiting, Snapshot(made, ()), Pack())
+    result = place_with_repartition(waiting, Snapshot(made, ()), Pack())
     assert result is not None
     return node, result
 

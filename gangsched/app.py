@@ -15,8 +15,8 @@ from aiohttp.typedefs import Middleware
 from gangsched.config import ConfigError, SchedulerConfig
 from gangsched.core.engine.engine import Engine, Limits
 from gangsched.core.quota.ledger import Ledger
-from gangsched.extender.server import Extender, serve
-from gangsched.kube.actuation.pod_binding import Direct
+from gangsched.extender.server import ExtenderBinder, serve
+from gangsched.kube.actuation.pod_binding import DirectBinder
 from gangsched.kube.client.access import Access
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.leadership.leader_label import mark_leader
@@ -24,13 +24,13 @@ from gangsched.kube.leadership.leadership import Leadership
 from gangsched.kube.leadership.lease import Election, Timing
 from gangsched.kube.service import Scheduler
 from gangsched.kube.serving.certificates import Certificates
-from gangsched.kube.serving.token_review import Reviews, guard
+from gangsched.kube.serving.token_review import TokenReviewer, guard
 from gangsched.kube.stored.config_map import Kept
 from gangsched.kube.volumes.binding import VolumeBinder
 from gangsched.metrics import Metrics
 from gangsched.operators.ownership import KEY, nothing
 from gangsched.plugins import load_policies
-from gangsched.recording.audit_log import Trail
+from gangsched.recording.audit_log import AuditLog
 from gangsched.recording.journal import Journal, JournalledEngine
 
 log = logging.getLogger(__name__)
@@ -59,10 +59,10 @@ async def run(
         scheduler.may_act = leadership.leads
         scheduler.trail = _trail(config, stack)
         if binding == "extender":
-            scheduler.binding = Extender(scheduler, config.barrier_s)
+            scheduler.binding = ExtenderBinder(scheduler, config.barrier_s)
         else:
             volumes = VolumeBinder(scheduler, client)
-            scheduler.binding = Direct(scheduler.pods, scheduler.observe, volumes)
+            scheduler.binding = DirectBinder(scheduler.pods, scheduler.observe, volumes)
             scheduler.engine.beyond_is_judged = False
         ports = _Ports(stack, config, own, access)
         port = await ports.open(scheduler, metrics)
@@ -150,8 +150,8 @@ def _engine(config: SchedulerConfig, stack: AsyncExitStack) -> Callable[[Limits,
     return partial(JournalledEngine, journal=Journal(file))
 
 
-def _trail(config: SchedulerConfig, stack: AsyncExitStack) -> Trail | None:
-    return Trail(_appended("audit", config.audit, stack)) if config.audit is not None else None
+def _trail(config: SchedulerConfig, stack: AsyncExitStack) -> AuditLog | None:
+    return AuditLog(_appended("audit", config.audit, stack)) if config.audit is not None else None
 
 
 def _appended(setting: str, path: Path, stack: AsyncExitStack) -> IO[str]:
@@ -199,14 +199,14 @@ class _Ports:
     async def open(self, scheduler: Scheduler, metrics: Metrics) -> int:
         """Open the extender, where there is one, and /metrics; return the port of the latter."""
         config = self._config
-        if isinstance(scheduler.binding, Extender):
+        if isinstance(scheduler.binding, ExtenderBinder):
             routes = scheduler.binding.routes()
             await self._serve(routes, config.extender_port, clients=True)
         reviewed: list[Middleware] = []
         if config.metrics_access == "reviewed":
             # Tokens are anybody's: a flood of them must not delay what else is asked, or the Lease.
             asking = KubeClient(self._access, tries=1)
-            reviewed = [guard(Reviews(await self._stack.enter_async_context(asking)))]
+            reviewed = [guard(TokenReviewer(await self._stack.enter_async_context(asking)))]
         routes = _metrics_routes(scheduler, metrics)
         return await self._serve(routes, config.metrics_port, reviewed, clients=False)
 

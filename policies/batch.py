@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.gangs import PendingGang
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,11 +16,11 @@ class Batch:
     window_s: float = 60.0
     by_age: ClassVar[bool] = True
 
-    def key(self, waiting: Waiting, now_s: float) -> tuple[float | str, ...]:
+    def key(self, waiting: PendingGang, now_s: float) -> tuple[float | str, ...]:
         """Return the sort key: higher priority first, then the longest waiting."""
         return (-waiting.priority, waiting.since_s, waiting.gang.id)
 
-    def peers(self, first: Waiting, other: Waiting) -> bool:
+    def peers(self, first: PendingGang, other: PendingGang) -> bool:
         """Tell whether two gangs of one priority came within the window."""
         same = first.priority == other.priority
         return same and other.since_s - first.since_s <= self.window_s

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gangsched.core.cluster.node_table import Ints
-from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.placement import Placement
 from gangsched.core.model.pods import GPU
 from gangsched.core.model.refusal import Refusal
@@ -22,7 +22,7 @@ class BestFit:
     filling nodes in the order of their score equals choosing anew for every pod.
     """
 
-    def place(self, waiting: Waiting, snapshot: Snapshot) -> Placement | Refusal:
+    def place(self, waiting: PendingGang, snapshot: Snapshot) -> Placement | Refusal:
         """Place the gang on the tightest nodes."""
         return fill(waiting, snapshot, _choose)
 

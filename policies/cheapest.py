@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from gangsched.core.model.placement import Placement
-from gangsched.core.policy import Request
-from gangsched.core.preemption.victim_options import Prices
-from gangsched.core.preemption.victim_search import Search
+from gangsched.core.policy import PreemptionRequest
+from gangsched.core.preemption.victim_options import PreemptionCost
+from gangsched.core.preemption.victim_search import VictimSearch
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Cheapest:
     fairness: float = 0.5
     solve: bool = True
 
-    def choose(self, request: Request) -> Placement | None:
+    def choose(self, request: PreemptionRequest) -> Placement | None:
         """Return a placement and whom it evicts."""
-        prices = Prices(self.restart_s, self.gang, self.fairness)
-        return Search(request, prices, solve=self.solve).cheapest()
+        prices = PreemptionCost(self.restart_s, self.gang, self.fairness)
+        return VictimSearch(request, prices, solve=self.solve).cheapest()

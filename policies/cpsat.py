@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.placement import Placement
 from gangsched.core.model.refusal import Refusal
 from gangsched.core.placement.fragmentation import Typical, workload
@@ -23,7 +23,7 @@ class Cpsat:
     budget: float = 1.0
     solved_pods: int = 512
 
-    def place(self, waiting: Waiting, snapshot: Snapshot) -> Placement | Refusal:
+    def place(self, waiting: PendingGang, snapshot: Snapshot) -> Placement | Refusal:
         """Place the gang as well as the budget allows."""
         typical: tuple[Typical, ...] = ()
         if Objective.FRAGMENTATION in self.objectives:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gangsched.core.cluster.node_table import Ints
-from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.placement import Placement
 from gangsched.core.model.pods import GPU
 from gangsched.core.model.refusal import Refusal
@@ -21,7 +21,7 @@ from gangsched.core.snapshot import Snapshot
 class DotProduct:
     """Smallest product of what is free and what is asked, CPU and GPUs alike."""
 
-    def place(self, waiting: Waiting, snapshot: Snapshot) -> Placement | Refusal:
+    def place(self, waiting: PendingGang, snapshot: Snapshot) -> Placement | Refusal:
         """Place the gang on the nodes of smallest product."""
         return fill(waiting, snapshot, _choose)
 

@@ -6,11 +6,11 @@ import numpy as np
 
 from gangsched.core.cluster.node_table import Ints
 from gangsched.core.cluster.state import Cluster
-from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.placement import Placement
 from gangsched.core.model.pods import GPU, PodNeeds
 from gangsched.core.model.refusal import Refusal
-from gangsched.core.placement.choosers import Bins, fewest
+from gangsched.core.placement.choosers import Bins, fewest_bins
 from gangsched.core.placement.fill import fill
 from gangsched.core.placement.fragmentation import Floats, Typical, growth, workload
 from gangsched.core.snapshot import Snapshot
@@ -31,12 +31,14 @@ class Fgd:
     leftover_milli: float = 0.0
     grain_milli: float = 1.0
 
-    def place(self, waiting: Waiting, snapshot: Snapshot) -> Placement | Refusal:
+    def place(self, waiting: PendingGang, snapshot: Snapshot) -> Placement | Refusal:
         """Place each pod on the node whose fragmentation grows least."""
         typical = self.typical or workload(waiting, snapshot)
 
         def choose(bins: Bins) -> Ints:
-            return fewest(bins) if bins.rows is None else self._descend(bins, snapshot, typical)
+            return (
+                fewest_bins(bins) if bins.rows is None else self._descend(bins, snapshot, typical)
+            )
 
         return fill(waiting, snapshot, choose)
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.gangs import PendingGang
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,11 +12,11 @@ class Fifo:
 
     by_age: ClassVar[bool] = True
 
-    def key(self, waiting: Waiting, now_s: float) -> tuple[float | str, ...]:
+    def key(self, waiting: PendingGang, now_s: float) -> tuple[float | str, ...]:
         """Return the sort key; the present time plays no part."""
         del now_s
         return (-waiting.priority, waiting.since_s, waiting.gang.id)
 
-    def peers(self, first: Waiting, other: Waiting) -> bool:
+    def peers(self, first: PendingGang, other: PendingGang) -> bool:
         """Nobody is passed over for the sake of a better fit."""
         return False

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.placement import Placement
 from gangsched.core.model.refusal import Refusal
-from gangsched.core.placement.choosers import first
+from gangsched.core.placement.choosers import first_fit
 from gangsched.core.placement.fill import fill
 from gangsched.core.snapshot import Snapshot
 
@@ -14,6 +14,6 @@ from gangsched.core.snapshot import Snapshot
 class FirstFit:
     """Nodes in the order they became known."""
 
-    def place(self, waiting: Waiting, snapshot: Snapshot) -> Placement | Refusal:
+    def place(self, waiting: PendingGang, snapshot: Snapshot) -> Placement | Refusal:
         """Place the gang on the first nodes that fit."""
-        return fill(waiting, snapshot, first)
+        return fill(waiting, snapshot, first_fit)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.pods import GPU
 
 
@@ -20,7 +20,7 @@ class LeastAttained:
     promote: float = 8.0
     by_age: ClassVar[bool] = False
 
-    def key(self, waiting: Waiting, now_s: float) -> tuple[float | str, ...]:
+    def key(self, waiting: PendingGang, now_s: float) -> tuple[float | str, ...]:
         """Return the sort key: the queue by attained service, then arrival."""
         gpus = max(sum(dict(m.needs.requests).get(GPU, 0) for m in waiting.members), 1)
         attained = waiting.attained_s * gpus
@@ -30,6 +30,6 @@ class LeastAttained:
             demoted = False
         return (float(demoted), waiting.since_s, waiting.gang.id)
 
-    def peers(self, first: Waiting, other: Waiting) -> bool:
+    def peers(self, first: PendingGang, other: PendingGang) -> bool:
         """Nobody is passed over for the sake of a better fit."""
         return False

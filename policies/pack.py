@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.placement import Placement
 from gangsched.core.model.refusal import Refusal
-from gangsched.core.placement.choosers import fewest
+from gangsched.core.placement.choosers import fewest_bins
 from gangsched.core.placement.fill import fill
 from gangsched.core.snapshot import Snapshot
 
@@ -17,6 +17,6 @@ class Pack:
     For pods of one kind this uses the smallest possible number of nodes.
     """
 
-    def place(self, waiting: Waiting, snapshot: Snapshot) -> Placement | Refusal:
+    def place(self, waiting: PendingGang, snapshot: Snapshot) -> Placement | Refusal:
         """Place the gang on few nodes."""
-        return fill(waiting, snapshot, fewest)
+        return fill(waiting, snapshot, fewest_bins)

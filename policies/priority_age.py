@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.gangs import PendingGang
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,11 +13,11 @@ class PriorityAge:
     point_s: float = 600.0
     by_age: ClassVar[bool] = True
 
-    def key(self, waiting: Waiting, now_s: float) -> tuple[float | str, ...]:
+    def key(self, waiting: PendingGang, now_s: float) -> tuple[float | str, ...]:
         """Return the sort key: priority plus age, in points."""
         age = max(now_s - waiting.since_s, 0.0) / self.point_s
         return (-(waiting.priority + age), waiting.since_s, waiting.gang.id)
 
-    def peers(self, first: Waiting, other: Waiting) -> bool:
+    def peers(self, first: PendingGang, other: PendingGang) -> bool:
         """Nobody is passed over for the sake of a better fit."""
         return False

@@ -6,7 +6,7 @@ from zlib import crc32
 import numpy as np
 
 from gangsched.core.cluster.node_table import Ints
-from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.placement import Placement
 from gangsched.core.model.refusal import Refusal
 from gangsched.core.placement.choosers import Bins
@@ -20,7 +20,7 @@ class RandomFit:
 
     seed: int = 0
 
-    def place(self, waiting: Waiting, snapshot: Snapshot) -> Placement | Refusal:
+    def place(self, waiting: PendingGang, snapshot: Snapshot) -> Placement | Refusal:
         """Place the gang on random nodes."""
         rng = np.random.default_rng((self.seed, crc32(waiting.gang.id.encode())))
 

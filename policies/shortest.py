@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gangsched.core.model.gangs import Waiting, runtime_s
+from gangsched.core.model.gangs import PendingGang, runtime_s
 from gangsched.core.model.pods import GPU
 
 
@@ -22,7 +22,7 @@ class Shortest:
     patience_s: float = 86_400.0
     by_age: ClassVar[bool] = False
 
-    def key(self, waiting: Waiting, now_s: float) -> tuple[float | str, ...]:
+    def key(self, waiting: PendingGang, now_s: float) -> tuple[float | str, ...]:
         """Return the sort key: what is left to run."""
         waited_s = now_s - waiting.since_s
         if waited_s > self.patience_s:
@@ -31,11 +31,11 @@ class Shortest:
         weight = gpus(waiting) ** self.service if self.service else 1.0
         return (1.0, left_s * weight, waiting.gang.id)
 
-    def peers(self, first: Waiting, other: Waiting) -> bool:
+    def peers(self, first: PendingGang, other: PendingGang) -> bool:
         """Nobody is passed over for the sake of a better fit."""
         return False
 
 
-def gpus(waiting: Waiting) -> int:
+def gpus(waiting: PendingGang) -> int:
     """Return the GPUs of all members, at least one."""
     return max(sum(dict(m.needs.requests).get(GPU, 0) for m in waiting.members), 1)

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.placement import Placement
 from gangsched.core.model.refusal import Refusal
-from gangsched.core.placement.choosers import even
+from gangsched.core.placement.choosers import evenly
 from gangsched.core.placement.fill import fill
 from gangsched.core.snapshot import Snapshot
 
@@ -14,6 +14,6 @@ from gangsched.core.snapshot import Snapshot
 class Spread:
     """The fewest pods of the gang on the fullest node; ties go to the emptier node."""
 
-    def place(self, waiting: Waiting, snapshot: Snapshot) -> Placement | Refusal:
+    def place(self, waiting: PendingGang, snapshot: Snapshot) -> Placement | Refusal:
         """Place the gang on many nodes."""
-        return fill(waiting, snapshot, even)
+        return fill(waiting, snapshot, evenly)

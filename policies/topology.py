@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.placement import Placement
 from gangsched.core.model.refusal import Refusal
-from gangsched.core.placement.choosers import fewest
+from gangsched.core.placement.choosers import fewest_bins
 from gangsched.core.placement.fill import fill
-from gangsched.core.placement.tree_fill import Style
+from gangsched.core.placement.tree_fill import FillStrategy
 from gangsched.core.snapshot import Snapshot
 
 
@@ -15,6 +15,6 @@ from gangsched.core.snapshot import Snapshot
 class Topology:
     """Goes down the tree level by level, using few domains at each (Kueue's BestFit, KEP-2724)."""
 
-    def place(self, waiting: Waiting, snapshot: Snapshot) -> Placement | Refusal:
+    def place(self, waiting: PendingGang, snapshot: Snapshot) -> Placement | Refusal:
         """Place the gang on few domains of each level."""
-        return fill(waiting, snapshot, Style(fewest, descend=True))
+        return fill(waiting, snapshot, FillStrategy(fewest_bins, descend=True))

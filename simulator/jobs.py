@@ -97,7 +97,7 @@ class Job:
 
 
 @dataclass(slots=True)
-class Fate:
+class JobOutcome:
     """What became of a job: `runs` from start to end."""
 
     job: Job

@@ -4,7 +4,7 @@ import json
 
 from gangsched.core.engine.engine import Engine, Limits
 from gangsched.core.facts import GangSeen, NodeSeen, PodSeen
-from gangsched.core.model.gangs import Gang, Role, Waiting
+from gangsched.core.model.gangs import Gang, PendingGang, Role
 from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
 from gangsched.core.model.nodes import Node
 from gangsched.core.model.pods import Expression, PodNeeds
@@ -70,7 +70,7 @@ def on(name: str) -> Expression:
     return Expression("kubernetes.io/hostname", "In", (name,))
 
 
-def waiting(group: Gang, members: int | None = None, wants: PodNeeds | None = None) -> Waiting:
+def waiting(group: Gang, members: int | None = None, wants: PodNeeds | None = None) -> PendingGang:
     """Return a gang as a planner sees it."""
     engine = an_engine()
     engine.observe(GangSeen(group), 0.0)

@@ -7,13 +7,13 @@ from builders import GPU
 
 from gangsched.core.cluster.state import Cluster
 from gangsched.core.model.constraints import Constraints, Near, Slices, Spread
-from gangsched.core.model.gangs import Gang, Member, Role, Waiting
+from gangsched.core.model.gangs import Gang, Member, PendingGang, Role
 from gangsched.core.model.ids import GangId, NodeName, PodName
 from gangsched.core.model.nodes import Node
 from gangsched.core.model.pods import Expression, NodeTerm, PodNeeds, Share
 from gangsched.core.model.queues import Queue
 from gangsched.core.model.topology import Fabric, Level, Topology
-from gangsched.core.quota.queue_tree import Tree
+from gangsched.core.quota.queue_tree import QueueTree
 from gangsched.core.quota.usage import Usage
 from gangsched.core.snapshot import Snapshot
 from simulator.invariants.placement_checks import Running, Situation
@@ -34,7 +34,7 @@ PRODUCTS = ("NVIDIA-H100-80GB-HBM3", "NVIDIA-A100-SXM4-80GB")
 class Instance:
     """One problem, for the planner and for the checker."""
 
-    waiting: Waiting
+    waiting: PendingGang
     situation: Situation
     snapshot: Snapshot
 
@@ -62,7 +62,7 @@ def an_instance(seed: int, *, nodes: int = 6, members: int = 6, shares: bool = T
                 cluster.exclusive = {gang: ("", TOPOLOGY.index(level))}
     waiting = _gang(rng, members, [node.name for node in made], shares=shares)
     situation = Situation({node.name: node for node in made}, tuple(running), TOPOLOGY, exclusive)
-    usage = Usage(Tree([Queue("default", exclusive=LEVELS[0])]))
+    usage = Usage(QueueTree([Queue("default", exclusive=LEVELS[0])]))
     return Instance(waiting, situation, Snapshot(cluster, (), usage))
 
 
@@ -115,7 +115,7 @@ def _near(rng: random.Random, count: int) -> Near:
     return Near(required, preferred, slices)
 
 
-def _gang(rng: random.Random, most: int, nodes: list[NodeName], *, shares: bool) -> Waiting:
+def _gang(rng: random.Random, most: int, nodes: list[NodeName], *, shares: bool) -> PendingGang:
     two = rng.random() < 0.4 and most > 1
     counts = [rng.randint(1, most - 1), 1] if two else [rng.randint(1, most)]
     if two:
@@ -148,7 +148,7 @@ def _gang(rng: random.Random, most: int, nodes: list[NodeName], *, shares: bool)
     for role in roles:
         for name in gang.member_names(role):
             members.append(Member(name, role.name, role.needs, len(members)))
-    return Waiting(
+    return PendingGang(
         gang=gang,
         version=1,
         members=tuple(members),

@@ -22,10 +22,12 @@ from gangsched.config import ConfigError, load_config
 from gangsched.kube.client.access import Access
 
 if TYPE_CHECKING:
-    from gangsched.cli.cluster.view import View
+    from gangsched.cli.cluster.view import ClusterView
 
 
-def _view(config: Path | None, access: Access, snapshot: Path | None, **changes: str) -> "View":
+def _view(
+    config: Path | None, access: Access, snapshot: Path | None, **changes: str
+) -> "ClusterView":
     from gangsched.cli.cluster.view import look, recalled  # noqa: PLC0415 -- the solver is heavy
     from gangsched.plugins import load_policies  # noqa: PLC0415
 
@@ -165,14 +167,14 @@ def defrag(
     context: Context = None,
 ) -> None:
     """Show which running gangs to move to make room; exit code 1 when there are none."""
-    from gangsched.cli.defrag import Wish, as_data, find, show  # noqa: PLC0415 -- the solver is heavy
+    from gangsched.cli.defrag import DefragRequest, as_data, find, show  # noqa: PLC0415 -- the solver is heavy
     from gangsched.plugins import load_policies  # noqa: PLC0415
 
     if bool(gang) == bool(level):
         raise ConfigError("give --gang NAMESPACE/NAME or --level LEVEL, one of them")
     settings = load_config(config)
     access = Access(kubeconfig, context)
-    wish = Wish(full_name(gang, namespace, access, None) if gang else "", level, topology)
+    wish = DefragRequest(full_name(gang, namespace, access, None) if gang else "", level, topology)
     found = asyncio.run(find(access, settings, load_policies(settings), wish))
     answer(as_data(found), output, lambda: show(found, wish, console()))
     if found is None:

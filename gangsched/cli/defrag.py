@@ -10,12 +10,12 @@ from gangsched.cli.cluster.view import read
 from gangsched.cli.output.printing import new_table, put, say
 from gangsched.config import ConfigError, SchedulerConfig
 from gangsched.core.engine.engine import Engine
-from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.refusal import Reason
 from gangsched.core.planning.planner import make_plan, starts
 from gangsched.core.policy import Policies
-from gangsched.core.preemption.defragmentation import Budget, Defragmentation, Mover
+from gangsched.core.preemption.defragmentation import Budget, Defragmentation, Defragmenter
 from gangsched.core.snapshot import Asked, Snapshot
 from gangsched.kube.background import disruption_budgets
 from gangsched.kube.client.access import Access
@@ -27,7 +27,7 @@ _FOR_QUOTA = frozenset({Reason.OVER_QUOTA, Reason.BEYOND_QUOTA, Reason.MAY_NOT_B
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class DefragRequest:
     """What to make room for: a waiting gang (`namespace/name`), or a whole domain of a level."""
 
     gang: str = ""
@@ -36,7 +36,7 @@ class Wish:
 
 
 async def find(
-    access: Access, config: SchedulerConfig, policies: Policies, wish: Wish
+    access: Access, config: SchedulerConfig, policies: Policies, wish: DefragRequest
 ) -> Defragmentation | None:
     """Read the cluster once and plan the moves.
 
@@ -52,10 +52,10 @@ async def find(
     now_s = time.time()
     snapshot = engine.snapshot(now_s, who=Asked.ALL)
 
-    def would(waiting: Waiting, on: Snapshot, at_s: float | None) -> bool:
+    def would(waiting: PendingGang, on: Snapshot, at_s: float | None) -> bool:
         return starts(waiting, on, policies, now_s if at_s is None else at_s)
 
-    mover = Mover(snapshot, policies.placer, now_s, budget, protected, would)
+    mover = Defragmenter(snapshot, policies.placer, now_s, budget, protected, would)
     if wish.gang:
         state = engine.gangs.get(GangId(wish.gang))
         if state is None or not state.plannable():
@@ -66,7 +66,7 @@ async def find(
     return mover.free_domain(wish.topology, _level(engine, wish))
 
 
-def _settled(engine: Engine, policies: Policies, wish: Wish) -> Defragmentation | None:
+def _settled(engine: Engine, policies: Policies, wish: DefragRequest) -> Defragmentation | None:
     """Return that nothing has to move, where the gang would start as it is.
 
     Raises:
@@ -88,7 +88,7 @@ def _settled(engine: Engine, policies: Policies, wish: Wish) -> Defragmentation 
     )
 
 
-def _level(engine: Engine, wish: Wish) -> int:
+def _level(engine: Engine, wish: DefragRequest) -> int:
     tree = engine.cluster.tree(wish.topology)
     if tree is None and not engine.cluster.trees:
         nodes = (node for node in engine.cluster.nodes if node is not None)
@@ -129,7 +129,7 @@ def as_data(found: Defragmentation | None) -> dict[str, Any]:
     }
 
 
-def show(found: Defragmentation | None, wish: Wish, console: Console) -> None:
+def show(found: Defragmentation | None, wish: DefragRequest, console: Console) -> None:
     """Print the moves as a table of 80 columns."""
     if found is None:
         what = f"gang {wish.gang}" if wish.gang else f"a whole {wish.level}"

@@ -15,7 +15,7 @@ from gangsched.api import names
 from gangsched.api.timestamps import stamp
 from gangsched.cli.cluster.changes import add_nodes, change_quota, noted, told
 from gangsched.cli.cluster.lookup import OwnWords, called, near, without_spec
-from gangsched.cli.cluster.view import View
+from gangsched.cli.cluster.view import ClusterView
 from gangsched.config import ConfigError
 from gangsched.core import facts as f
 from gangsched.core.engine.engine import State
@@ -29,7 +29,7 @@ from gangsched.core.model.runtime import Estimate, Source
 from gangsched.core.planning.forecast import Prediction, in_turn
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.quota.queue_tree import number
-from gangsched.core.snapshot import Asked, Reserved
+from gangsched.core.snapshot import Asked, BackfillReservation
 from gangsched.jobs.common.clock import Clock
 from gangsched.jobs.common.model import Observed
 from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
@@ -47,7 +47,7 @@ Data = dict[str, Any]
 # -- explain ------------------------------------------------------------------------------------
 
 
-def explain(view: View, name: str, own: OwnWords = lambda _: None) -> Data:
+def explain(view: ClusterView, name: str, own: OwnWords = lambda _: None) -> Data:
     """Say where a gang stands: why it waits, what would help, when it will start.
 
     It is asked for by the name its user gave to the job, or by its own; `own` says what the job
@@ -107,7 +107,7 @@ def expected_end(estimate: Estimate, started_s: float, now_s: float) -> Data:
     }
 
 
-def _refusal(view: View, gang: GangId) -> tuple[Refusal | None, Reserved | None]:
+def _refusal(view: ClusterView, gang: GangId) -> tuple[Refusal | None, BackfillReservation | None]:
     """Return why a gang waits, with what would help, and the room that is kept for it."""
     state = view.engine.gangs[gang]
     if not state.plannable():
@@ -123,7 +123,9 @@ def _refusal(view: View, gang: GangId) -> tuple[Refusal | None, Reserved | None]
     return None, kept
 
 
-def _start(one: Prediction | None, kept: Reserved | None, view: View) -> Data | None:
+def _start(
+    one: Prediction | None, kept: BackfillReservation | None, view: ClusterView
+) -> Data | None:
     """Return a start as it is told; `after` is the gang whose end it relies on."""
     if one is None:
         return None
@@ -141,7 +143,7 @@ def _start(one: Prediction | None, kept: Reserved | None, view: View) -> Data | 
     return found
 
 
-def _after(gang: GangId, view: View) -> Data:
+def _after(gang: GangId, view: ClusterView) -> Data:
     """Return a gang that others wait for; of one that runs, when it ends."""
     state = view.engine.gangs.get(gang)
     if state is None or state.spec is None or state.state is not State.PLACED:
@@ -155,7 +157,7 @@ def _after(gang: GangId, view: View) -> Data:
 # -- queues -------------------------------------------------------------------------------------
 
 
-def queues(view: View) -> list[Data]:
+def queues(view: ClusterView) -> list[Data]:
     """Return every queue with what it is guaranteed, holds and lends."""
     engine = view.engine
     usage = engine.ledger.usage
@@ -193,7 +195,7 @@ def queues(view: View) -> list[Data]:
     return found
 
 
-def queue(view: View, name: str) -> list[Data]:
+def queue(view: ClusterView, name: str) -> list[Data]:
     """Return who waits in a queue and those below it, in turn.
 
     Raises:
@@ -235,7 +237,7 @@ def queue(view: View, name: str) -> list[Data]:
 # -- when ---------------------------------------------------------------------------------------
 
 
-def when(view: View, path: Path, namespace: str) -> Data:
+def when(view: ClusterView, path: Path, namespace: str) -> Data:
     """Say when a job that is not submitted would start; of one that is, a further one.
 
     Raises:
@@ -265,7 +267,7 @@ def when(view: View, path: Path, namespace: str) -> Data:
     }
 
 
-def _gang(view: View, path: Path, namespace: str) -> tuple[GangId, GangState | None]:
+def _gang(view: ClusterView, path: Path, namespace: str) -> tuple[GangId, GangState | None]:
     """Take the gang of a file into the view, as if it had just been created.
 
     Where there is a gang of its name, that is returned too, and the new one has a name beside it.
@@ -320,7 +322,9 @@ def _group_of(job: Data, path: Path, now_s: float) -> Data:
 # -- what if ------------------------------------------------------------------------------------
 
 
-def what_if(view: View, changed: View, quotas: Iterable[str], nodes: Iterable[str]) -> list[Data]:
+def what_if(
+    view: ClusterView, changed: ClusterView, quotas: Iterable[str], nodes: Iterable[str]
+) -> list[Data]:
     """Compare when waiting gangs start with and without changes; both views are of one cluster.
 
     What is to be known of the changes are the notes of the changed view.

@@ -25,7 +25,7 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
-class CutGpus:
+class RepartitionGpus:
     """Have idle GPUs of a node cut anew; `layouts` says how each of its GPUs shall be.
 
     Answered by NodeSeen with these layouts, or with `mig_failed`.
@@ -67,7 +67,7 @@ class Bind:
 
 
 @dataclass(frozen=True, slots=True)
-class Refuse:
+class RejectPod:
     """Send the pod back from the barrier, with the reason. No answer is awaited."""
 
     gang: GangId
@@ -121,4 +121,4 @@ class Report:
     queue: str = ""
 
 
-Order = Reserve | Release | CutGpus | Prepare | Bind | Refuse | Evict | Preempt | Report
+Order = Reserve | Release | RepartitionGpus | Prepare | Bind | RejectPod | Evict | Preempt | Report

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar, Protocol
 
-from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.placement import Placement
 from gangsched.core.model.queues import Amounts, Queue
 from gangsched.core.model.refusal import Refusal
 from gangsched.core.quota.usage import Usage
-from gangsched.core.snapshot import Running, Snapshot
+from gangsched.core.snapshot import RunningGang, Snapshot
 
 
 class PolicyError(Exception):
@@ -50,11 +50,11 @@ class QueueOrder(Protocol):
 
     by_age: ClassVar[bool]
 
-    def key(self, waiting: Waiting, now_s: float) -> tuple[float | str, ...]:
+    def key(self, waiting: PendingGang, now_s: float) -> tuple[float | str, ...]:
         """Return the sort key of a gang; the smallest goes first. Ties must not exist."""
         ...
 
-    def peers(self, first: Waiting, other: Waiting) -> bool:
+    def peers(self, first: PendingGang, other: PendingGang) -> bool:
         """Tell whether a gang may be looked at together with one before it in the order.
 
         Among peers the set that uses most GPU-hours starts, whoever of them came first.
@@ -84,7 +84,7 @@ class Backfill(Protocol):
 class Placer(Protocol):
     """Where a gang goes."""
 
-    def place(self, waiting: Waiting, snapshot: Snapshot) -> Placement | Refusal:
+    def place(self, waiting: PendingGang, snapshot: Snapshot) -> Placement | Refusal:
         """Choose nodes for at least the gang's minimum, or say why there are none.
 
         The snapshot must be left as it was found (see `Snapshot.trial`).
@@ -92,7 +92,7 @@ class Placer(Protocol):
         ...
 
 
-class Ground(StrEnum):
+class PreemptionReason(StrEnum):
     """Why a gang may be stopped."""
 
     PRIORITY = "InQueuePriority"
@@ -105,19 +105,19 @@ class Ground(StrEnum):
 class Candidate:
     """A gang that may be stopped, on a ground."""
 
-    running: Running
-    ground: Ground
+    running: RunningGang
+    ground: PreemptionReason
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class PreemptionRequest:
     """A gang that does not fit, and those who may be stopped for it.
 
     `charge` is what it takes of its queue's quota. `usage` may be charged, and is to be left as
     it was.
     """
 
-    waiting: Waiting
+    waiting: PendingGang
     snapshot: Snapshot
     usage: Usage
     charge: Amounts
@@ -129,7 +129,7 @@ class Request:
 class Preemptor(Protocol):
     """Whom to stop for a gang that does not fit."""
 
-    def choose(self, request: Request) -> Placement | None:
+    def choose(self, request: PreemptionRequest) -> Placement | None:
         """Return a placement that names them in `evicts`, or None where stopping does not help."""
         ...
 

@@ -8,18 +8,18 @@ from enum import Enum
 from gangsched.core.cluster.gpu_sharing import Devices
 from gangsched.core.cluster.state import Cluster
 from gangsched.core.model.constraints import NO_CONSTRAINTS, Constraints, Near
-from gangsched.core.model.gangs import Alike, Gang, Waiting
+from gangsched.core.model.gangs import EquivalenceClassView, Gang, PendingGang
 from gangsched.core.model.ids import GangId, NodeName, PodName
 from gangsched.core.model.pods import PodNeeds
-from gangsched.core.model.queues import Amounts, Booking, Kinds, QuotaKey
+from gangsched.core.model.queues import Amounts, Booking, GpuTypes, QuotaKey
 from gangsched.core.model.runtime import Estimate
 from gangsched.core.progress import Progress
-from gangsched.core.quota.queue_tree import Tree
+from gangsched.core.quota.queue_tree import QueueTree
 from gangsched.core.quota.usage import Usage
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PodPlacement:
     """Where one member of a running gang is."""
 
     name: PodName
@@ -30,7 +30,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningGang:
     """A gang that runs: where, since when and until when, and what moving it would lose.
 
     `end_s` is expected, None where nobody said; `estimate` always says something.
@@ -40,7 +40,7 @@ class Running:
     """
 
     gang: Gang
-    places: tuple[Place, ...]
+    places: tuple[PodPlacement, ...]
     started_s: float
     end_s: float | None = None
     lost_since_s: float = 0.0
@@ -63,7 +63,7 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True)
-class Reserved:
+class BackfillReservation:
     """Room kept for a gang from a moment on."""
 
     gang: GangId
@@ -72,7 +72,7 @@ class Reserved:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class QueueRules:
     """What queues say beside quotas, for one planning cycle.
 
     `users` maps queue and user to what the user holds there; `spent` are GPU-seconds of budgets
@@ -87,7 +87,7 @@ class Rules:
     spent: Mapping[tuple[str, str, float], float] = field(default_factory=dict)
     bookings: tuple[Booking, ...] = ()
     stopped: frozenset[tuple[GangId, GangId]] = frozenset()
-    kinds: Kinds = field(default_factory=Kinds)
+    kinds: GpuTypes = field(default_factory=GpuTypes)
     namespaces: Mapping[str, Mapping[str, Mapping[str, int]]] = field(default_factory=dict)
     unborn: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     protected: frozenset[GangId] = frozenset()
@@ -102,7 +102,7 @@ class Asked(Enum):
 
 
 @dataclass(slots=True)
-class Allowance:
+class SolverBudget:
     """Deterministic seconds of solving that are left for one planning cycle."""
 
     left: float = 4.0
@@ -125,23 +125,23 @@ class Snapshot:
     """
 
     cluster: Cluster
-    waiting: tuple[Waiting, ...]
-    usage: Usage = field(default_factory=lambda: Usage(Tree()))
+    waiting: tuple[PendingGang, ...]
+    usage: Usage = field(default_factory=lambda: Usage(QueueTree()))
     beyond_is_judged: bool = True
-    running: tuple[Running, ...] = ()
-    leaving: tuple[Running, ...] = ()
-    promises: tuple[Reserved, ...] = ()
+    running: tuple[RunningGang, ...] = ()
+    leaving: tuple[RunningGang, ...] = ()
+    promises: tuple[BackfillReservation, ...] = ()
     unhelped: frozenset[tuple[int, int]] = frozenset()
-    solving: Allowance = field(default_factory=Allowance)
-    lines: tuple[Alike, ...] = ()
+    solving: SolverBudget = field(default_factory=SolverBudget)
+    lines: tuple[EquivalenceClassView, ...] = ()
     starts: int | None = None
     number: int = 0
-    rules: Rules = field(default_factory=Rules)
-    coming: tuple[Running, ...] = ()
+    rules: QueueRules = field(default_factory=QueueRules)
+    coming: tuple[RunningGang, ...] = ()
     progress: Progress = field(default_factory=Progress, compare=False)
 
     @property
-    def holders(self) -> tuple[Running, ...]:
+    def holders(self) -> tuple[RunningGang, ...]:
         """Return all who take room and may keep it: those who run, and those who will."""
         return (*self.running, *self.coming)
 
@@ -182,7 +182,7 @@ class Trial:
         return chosen
 
     @contextmanager
-    def released(self, places: list[tuple[GangId, Place]]) -> Iterator[None]:
+    def released(self, places: list[tuple[GangId, PodPlacement]]) -> Iterator[None]:
         """Look at the cluster without some running pods; leaving the block charges them again."""
         cluster = self._cluster
         there = [(cluster.rows[p.node], g, p) for g, p in places if p.node in cluster.rows]

@@ -70,7 +70,7 @@ _bind_args = msgspec.json.Decoder(_BindArgs)
 _encode = msgspec.json.Encoder().encode
 
 
-class Extender:
+class ExtenderBinder:
     """A `Binding` by way of kube-scheduler, and the routes kube-scheduler calls."""
 
     beyond_is_judged = True
@@ -111,7 +111,7 @@ class Extender:
         bound = await self._scheduler.pods.bind(order)
         self._answer(order.uid, "" if bound else "the API refused the binding")
 
-    def refuse(self, order: o.Refuse) -> None:
+    def refuse(self, order: o.RejectPod) -> None:
         """Let the held /bind call fail with the reason; kube-scheduler queues the pod again."""
         self._answer(order.uid, order.reason)
 

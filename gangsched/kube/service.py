@@ -20,20 +20,20 @@ from gangsched.core.engine.engine import Engine, Limits
 from gangsched.core.engine.gangs.gang_views import GangState
 from gangsched.core.model.gangs import Gang
 from gangsched.core.model.ids import GangId
-from gangsched.core.model.queues import Rates
+from gangsched.core.model.queues import GpuWeights
 from gangsched.core.planning.planner import Plan, make_plan
 from gangsched.core.policy import Policies, PolicyError
 from gangsched.core.quota.ledger import Ledger
 from gangsched.kube.actuation.mig_writer import MigWriter
-from gangsched.kube.actuation.pod_binding import Binding, Pods
+from gangsched.kube.actuation.pod_binding import PodBinder, PodClient
 from gangsched.kube.background.deadlines import Deadline, LateError
-from gangsched.kube.background.object_deadlines import Guarded, Thinking
-from gangsched.kube.background.supervisor import Beside
+from gangsched.kube.background.object_deadlines import Guarded, ObjectDeadlines
+from gangsched.kube.background.supervisor import BackgroundTasks
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import EngineError
 from gangsched.kube.client.watch import Watch, long_lived
 from gangsched.kube.decoding.users import Users
-from gangsched.kube.informers.base import Receiver
+from gangsched.kube.informers.base import Informer
 from gangsched.kube.informers.cluster_config import (
     Namespaces,
     PriorityClasses,
@@ -44,16 +44,16 @@ from gangsched.kube.informers.cluster_config import (
 from gangsched.kube.informers.external_owners import Owners
 from gangsched.kube.informers.namespace_quotas import NamespaceQuotas
 from gangsched.kube.informers.nodes import Nodes
-from gangsched.kube.informers.planned_pod_limit import PlannedPods
+from gangsched.kube.informers.planned_pod_limit import PlannedPodLimit
 from gangsched.kube.informers.podgroups import PodGroups
-from gangsched.kube.informers.pods import PodsSeen
+from gangsched.kube.informers.pods import Pods
 from gangsched.kube.informers.volumes import watched
 from gangsched.kube.informers.workloads import PATH as WORKLOADS
 from gangsched.kube.informers.workloads import Workloads
 from gangsched.kube.status.gauges import refresh
-from gangsched.kube.status.podgroup_status import Status
+from gangsched.kube.status.podgroup_status import PodGroupStatusWriter
 from gangsched.kube.status.queue_status import QueueStatusWriter
-from gangsched.kube.status.redaction import Others
+from gangsched.kube.status.redaction import Redaction
 from gangsched.kube.status.topology_status import TopologyStatusWriter
 from gangsched.kube.stored.gang_history import PastKeeper
 from gangsched.kube.stored.quarantine import Quarantine
@@ -61,7 +61,7 @@ from gangsched.kube.stored.runtime_history import HistoryKeeper
 from gangsched.kube.stored.scheduler_names import ServedNames
 from gangsched.kube.volumes.eligible_nodes import Volumes
 from gangsched.metrics import Metrics
-from gangsched.recording.audit_log import Trail
+from gangsched.recording.audit_log import AuditLog
 
 log = logging.getLogger(__name__)
 
@@ -102,14 +102,14 @@ class Scheduler:
             replan_s=config.replan_s,
             ready_tries=config.ready_tries,
         )
-        ledger = Ledger(Rates(config.gpu_rates), config.half_life_s)
+        ledger = Ledger(GpuWeights(config.gpu_rates), config.half_life_s)
         self.engine = engine(limits, ledger)
         self.namespaces: dict[str, dict[str, str]] = {}
         self.names = frozenset({config.scheduler_name, *config.scheduler_aliases})
         self.metrics = metrics
-        self.pods = Pods(client, self.observe, metrics, config.binds_in_flight)
-        self.binding: Binding | None = None
-        self.trail: Trail | None = None
+        self.pods = PodClient(client, self.observe, metrics, config.binds_in_flight)
+        self.binding: PodBinder | None = None
+        self.trail: AuditLog | None = None
         self.may_act: Callable[[], bool] = lambda: True
         self.warm = asyncio.Event()
         """Everything was read once: a standby is worth something."""
@@ -119,13 +119,13 @@ class Scheduler:
         self.topology_status = TopologyStatusWriter(client)
         self.history = HistoryKeeper(client, config.history_config_map)
         self.past = PastKeeper(client, config.past_config_map)
-        self.others = Others(self.engine, self.namespaces, named=config.name_others)
+        self.others = Redaction(self.engine, self.namespaces, named=config.name_others)
         self.served = ServedNames(client, config.history_config_map)
-        self.status = Status(client, self._standing, self.others.told)
+        self.status = PodGroupStatusWriter(client, self._standing, self.others.told)
         self.queue_status = QueueStatusWriter(client, self.now_s, name_gangs=config.name_others)
         self.users = Users(client)
         self.quarantine = Quarantine(client, config.history_config_map)
-        self.planned = PlannedPods(config.planned_pods_max)
+        self.planned = PlannedPodLimit(config.planned_pods_max)
         self.priorities: dict[str, int] = {}
         self.default_priority: int | None = None
         self._client = client
@@ -136,12 +136,12 @@ class Scheduler:
         self._epoch_s = time.time() - time.monotonic()
         self._watches: dict[str, Watch] = {}
         self.queues = Queues(self)
-        self.receivers: list[Receiver] = []
+        self.receivers: list[Informer] = []
         self.owners = Owners(self)
         self.workloads = Workloads(self)
         self.volumes = Volumes()
-        self.thinking = Thinking(self)
-        self.beside = Beside(self, client, config)
+        self.thinking = ObjectDeadlines(self)
+        self.beside = BackgroundTasks(self, client, config)
         plan_s = config.plan_deadline_s
         self._planning = Deadline("planning", plan_s, plan_s, each_gang=True)
 
@@ -185,7 +185,7 @@ class Scheduler:
         """
         if self.look_only:  # pods of all its names are those of the scheduler that leads
             self.names |= await self.served.read()
-        first: dict[str, tuple[str, Receiver, bool]] = {
+        first: dict[str, tuple[str, Informer, bool]] = {
             "PriorityClass": (CLASSES, PriorityClasses(self), False),
             "Namespace": ("/api/v1/namespaces", Namespaces(self), False),
             "ResourceQuota": ("/api/v1/resourcequotas", NamespaceQuotas(self), True),
@@ -195,9 +195,9 @@ class Scheduler:
             "Node": ("/api/v1/nodes", Nodes(self), False),
             **watched(self),
             **{one.kind: (one.path, one, True) for one in self.owners.receivers},
-            "Pod": ("/api/v1/pods", PodsSeen(self), False),
+            "Pod": ("/api/v1/pods", Pods(self), False),
         }
-        then: dict[str, tuple[str, Receiver, bool]] = {
+        then: dict[str, tuple[str, Informer, bool]] = {
             "PodGroup": (PODGROUPS, PodGroups(self), True),
             "Workload": (WORKLOADS, self.workloads, True),
             **{one.kind: (one.path, one, True) for one in self.owners.groups},
@@ -302,14 +302,14 @@ class Scheduler:
                     binding.prepare(order)
                 case o.Bind():
                     binding.bind(order)
-                case o.Refuse():
+                case o.RejectPod():
                     told = self.others.told(order.reason, order.gang)
                     binding.refuse(replace(order, reason=told))
                 case o.Evict():
                     log.info("evicting %s: %s", order.name, order.reason)
                     told = self.others.told(order.reason, order.gang)
                     self.pods.start(self.pods.evict(replace(order, reason=told)))
-                case o.CutGpus():
+                case o.RepartitionGpus():
                     log.info("cutting GPUs of %s for %s", order.node, order.gang)
                     self.pods.start(self.mig.cut(order))
                 case o.Preempt():

@@ -14,23 +14,23 @@ from gangsched.jobs.common.clock import Clock
 from gangsched.jobs.common.model import Json
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Conflict, NotFound
-from gangsched.kube.status.events import Subject
+from gangsched.kube.status.events import ObjectRef
 
 NO_ENV: Mapping[str, str] = MappingProxyType({})
 
 _MANAGERS = (None, "", "kubeflow.org/training-operator", "kubeflow.org/mpi-operator")
 
 
-def subject_of(body: Json, api_version: str, kind: str) -> Subject:
+def subject_of(body: Json, api_version: str, kind: str) -> ObjectRef:
     """Return whose parts are made, and who asked for it."""
     metadata = body["metadata"]
     user = (metadata.get("annotations") or {}).get(names.USER_ANNOTATION, "")
-    return Subject(
+    return ObjectRef(
         api_version, kind, metadata["namespace"], metadata["name"], metadata["uid"], user=user
     )
 
 
-def owned_by(document: Json, subject: Subject) -> Json:
+def owned_by(document: Json, subject: ObjectRef) -> Json:
     """Return a document as a part of its owner, asked for by whoever asked for the owner.
 
     That comes last: our account is believed, and a template may say anything.

@@ -140,7 +140,7 @@ class Sighting:
 
 
 @dataclass(slots=True)
-class Neighbours:
+class ConflictingOperators:
     """The signs of other operators there are, and which of them are believed."""
 
     _seen: dict[str, Sighting] = field(default_factory=dict)

@@ -38,14 +38,14 @@ class OwnerKind:
         return f"{self.kind.lower()}s"
 
 
-class NotYetError(KubeError):
+class BlockedError(KubeError):
     """Something that others can change stands in the way; the message is the whole sentence."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__(409, sentence)
 
 
-class RefusedError(Exception):
+class RejectedError(Exception):
     """An object will never be taken as it is; the message is the API server's sentence."""
 
     def __init__(self, sentence: str) -> None:

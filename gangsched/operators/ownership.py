@@ -28,9 +28,9 @@ from gangsched.kube.client.watch import Watch
 from gangsched.kube.stored.config_map import Kept
 from gangsched.operators.conflicting_operators import (
     LEASES,
+    ConflictingOperators,
     Deployment,
     Lease,
-    Neighbours,
     Sighting,
 )
 
@@ -145,7 +145,7 @@ class Ownership:
         self._client, self._known, self._wanted = client, tuple(known), wanted
         self._otherwise = otherwise
         self._kept, self._gauge, self._now_s = kept, gauge, now_s
-        self._neighbours = Neighbours()
+        self._neighbours = ConflictingOperators()
         self._woken = asyncio.Event()
         self._refused: dict[tuple[str, tuple[str, str]], float] = {}
         self._written = ""
@@ -316,7 +316,7 @@ async def others_now(client: KubeClient, now_s: float) -> dict[str, str]:
         KubeError: it cannot be asked.
 
     """
-    seen = Neighbours()
+    seen = ConflictingOperators()
     params = {"fieldSelector": "metadata.namespace!=kube-node-lease"}
     for body in msgspec.json.decode(await client.get(_LEASES, **params))["items"]:
         if body["metadata"]["name"] in LEASES:

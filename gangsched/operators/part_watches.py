@@ -34,7 +34,7 @@ _ALWAYS_THERE = ("Pod", "Service", "PersistentVolumeClaim", "Job")
 """Kinds no cluster is without."""
 
 
-class Hears(Protocol):
+class PartHandler(Protocol):
     """A controller of jobs, as far as parts are concerned."""
 
     @property
@@ -79,7 +79,7 @@ class _Known:
 class PartReceiver:
     """Hands the parts of one kind to the controllers of their owners, by the owners' kinds."""
 
-    def __init__(self, kind: str, controllers: Mapping[str, Hears]) -> None:
+    def __init__(self, kind: str, controllers: Mapping[str, PartHandler]) -> None:
         self._kind = kind
         self._controllers = controllers
         self._known: dict[str, _Known] = {}
@@ -109,7 +109,7 @@ class PartReceiver:
 
 @asynccontextmanager
 async def watched(
-    client: KubeClient, controllers: Mapping[str, Hears], more: Sequence[Watch] = ()
+    client: KubeClient, controllers: Mapping[str, PartHandler], more: Sequence[Watch] = ()
 ) -> AsyncIterator[asyncio.Task[None]]:
     """Watch the parts of jobs, and `more`; what is inside begins when all that exist are known.
 

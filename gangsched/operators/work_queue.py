@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 
 from gangsched.kube.client.errors import KubeError
-from gangsched.kube.client.namespace_queue import Lanes
+from gangsched.kube.client.namespace_queue import NamespaceFairQueue
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class WorkQueue:
 
     def __init__(self, step: Callable[[Key], Awaitable[None]]) -> None:
         self._step = step
-        self._queue: Lanes[Key] = Lanes(lambda key: key[0], _OF_NAMESPACE)
+        self._queue: NamespaceFairQueue[Key] = NamespaceFairQueue(lambda key: key[0], _OF_NAMESPACE)
         self._queued: set[Key] = set()
         self._busy: set[Key] = set()
         self._failures: dict[Key, int] = {}

@@ -8,7 +8,7 @@ from typing import Any
 
 from gangsched.core import facts as f
 from gangsched.core.model.ids import GangId
-from gangsched.core.quota.runtime_history import stem
+from gangsched.core.quota.runtime_history import job_name_prefix
 
 _TELLING = ("nvidia.com/", "kubernetes.io/os", "kubernetes.io/arch", "node.kubernetes.io/instance")
 """Labels whose values name a product, not a place."""
@@ -63,7 +63,7 @@ class Pseudonyms:
         self._learn(*names)
 
     def _run(self, gang: str, number: int) -> str:
-        return f"{self._digest(stem(GangId(gang)))}-{number}"
+        return f"{self._digest(job_name_prefix(GangId(gang)))}-{number}"
 
     def _pod(self, pod: f.PodSeen) -> None:
         self._learn(pod.uid)
@@ -118,7 +118,7 @@ class Pseudonyms:
             namespace, _ = str(name).split("/", 1)
             self._learn(str(user), namespace)
             gang = GangId(f"{self._known[namespace]}/{self._run(f'{name}-0', 0)}")
-            runs.append([self._known[str(user)], stem(gang), *times])
+            runs.append([self._known[str(user)], job_name_prefix(gang), *times])
         ratios = []
         for user, *some in data["ratios"]:
             self._learn(str(user))

@@ -19,7 +19,7 @@ from gangsched.core.model.queues import Booking, Queue
 
 
 @dataclass(slots=True)
-class Trail:
+class AuditLog:
     """Writes the trail of one engine to a file."""
 
     file: IO[str]

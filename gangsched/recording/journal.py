@@ -19,10 +19,10 @@ from gangsched.core import orders as o
 from gangsched.core.engine.engine import Engine, Limits
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.placement import Placement
-from gangsched.core.model.queues import Rates
+from gangsched.core.model.queues import GpuWeights
 from gangsched.core.planning.planner import Plan
 from gangsched.core.quota.ledger import Ledger
-from gangsched.core.quota.runtime_history import History
+from gangsched.core.quota.runtime_history import RuntimeHistory
 from gangsched.core.snapshot import Asked, Snapshot
 from gangsched.recording.anonymize import Pseudonyms
 
@@ -176,7 +176,7 @@ def placements_of(entry: Entry) -> dict[GangId, Placement]:
 def engine_of(entry: Entry) -> Engine:
     """Return an engine that begins as the one of a `start` line did."""
     data = entry.data
-    ledger = Ledger(Rates(data["rates"]), data["half_life_s"])
+    ledger = Ledger(GpuWeights(data["rates"]), data["half_life_s"])
     engine = Engine(Limits(**data["limits"]), ledger)
     engine.history.load(data["history"])
     engine.beyond_is_judged = data["beyond_is_judged"]
@@ -184,7 +184,7 @@ def engine_of(entry: Entry) -> Engine:
 
 
 @dataclass(slots=True)
-class Recalled:
+class RestoredEngine:
     """The engine at the end of a journal, and the moment."""
 
     engine: Engine
@@ -192,17 +192,17 @@ class Recalled:
     facts: list[f.Fact] = field(default_factory=list)
 
 
-def recall(path: Path) -> Recalled:
+def recall(path: Path) -> RestoredEngine:
     """Return the engine as its last facts leave it, and those facts; it has decided nothing.
 
     Raises:
         ConfigError: the journal cannot be read.
 
     """
-    found: Recalled | None = None
+    found: RestoredEngine | None = None
     for entry in entries(path):
         if entry.word == "start":
-            found = Recalled(engine_of(entry), entry.at_s)
+            found = RestoredEngine(engine_of(entry), entry.at_s)
         assert found is not None, "a journal begins with a start"  # noqa: S101
         found.now_s = entry.at_s
         if entry.word == "fact":
@@ -214,11 +214,11 @@ def recall(path: Path) -> Recalled:
     return found
 
 
-def write_facts(path: Path, recalled: Recalled, names: Pseudonyms | None = None) -> None:
+def write_facts(path: Path, recalled: RestoredEngine, names: Pseudonyms | None = None) -> None:
     """Write the facts of one moment; with names, hidden."""
     if names is not None:
         names.learn(recalled.facts)
-        history = History()
+        history = RuntimeHistory()
         history.load(names.history(recalled.engine.history.data()))
         recalled.engine.history = history
     with (gzip.open if path.suffix == ".gz" else open)(path, "wt") as file:

@@ -18,7 +18,7 @@ from simulator.chaos.gangs import surely
 from simulator.chaos.plan import FAIR, Fault
 from simulator.chaos.proxy import Proxy
 from simulator.chaos.skewed import set_off
-from simulator.chaos.witness import Witness
+from simulator.chaos.witness import IndependentObserver
 
 _RESTART_S = 0.5
 
@@ -37,7 +37,7 @@ class Faults:
         self._clocks = clocks
         self._away: set[str] = set()
 
-    async def inflict(self, fault: Fault, client: KubeClient, witness: Witness) -> None:
+    async def inflict(self, fault: Fault, client: KubeClient, witness: IndependentObserver) -> None:
         """Have a fault, from now until it is mended."""
         match fault.kind:
             case "weather":
@@ -83,7 +83,7 @@ class Faults:
                     await asyncio.to_thread(self._programs.restart, program.name)
 
 
-async def _lose(fault: Fault, client: KubeClient, witness: Witness) -> None:
+async def _lose(fault: Fault, client: KubeClient, witness: IndependentObserver) -> None:
     """Take a node away with its pods, as a cloud does, and bring it back."""
     path = f"/api/v1/nodes/{fault.who}"
     try:

@@ -53,7 +53,7 @@ class Gang:
 
 
 @dataclass(frozen=True, slots=True)
-class Weather:
+class NetworkFaults:
     """How a connection behaves; shares are of requests, or of pieces of a watch.
 
     `late_s` is the longest delay of a request, `lag_s` that of a piece of a watch. What is `lost`
@@ -69,7 +69,7 @@ class Weather:
     dark: str = ""
 
 
-FAIR = Weather()
+FAIR = NetworkFaults()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Fault:
     lasts_s: float
     kind: Kind
     who: str
-    weather: Weather = FAIR
+    weather: NetworkFaults = FAIR
     jump_s: float = 0.0
 
 
@@ -144,12 +144,12 @@ def _fault(rng: random.Random, binding: Binding) -> Fault:
     if kind == "stop":
         return Fault(at_s, lasts_s, kind, who)
     weathers = (
-        Weather(late_s=rng.uniform(0.1, 2.0)),
-        Weather(lag_s=rng.uniform(0.5, 4.0)),
-        Weather(errors=rng.uniform(0.1, 0.7)),
-        Weather(lost=rng.uniform(0.05, 0.4)),
-        Weather(cuts=rng.uniform(0.1, 0.9)),
-        Weather(dark="refuses"),
-        Weather(dark="hangs"),
+        NetworkFaults(late_s=rng.uniform(0.1, 2.0)),
+        NetworkFaults(lag_s=rng.uniform(0.5, 4.0)),
+        NetworkFaults(errors=rng.uniform(0.1, 0.7)),
+        NetworkFaults(lost=rng.uniform(0.05, 0.4)),
+        NetworkFaults(cuts=rng.uniform(0.1, 0.9)),
+        NetworkFaults(dark="refuses"),
+        NetworkFaults(dark="hangs"),
     )
     return Fault(at_s, lasts_s, kind, who, rng.choice(weathers))

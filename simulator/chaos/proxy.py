@@ -15,7 +15,7 @@ import aiohttp
 import yaml
 from aiohttp import web
 
-from simulator.chaos.plan import FAIR, Weather
+from simulator.chaos.plan import FAIR, NetworkFaults
 
 _HOP = {"connection", "transfer-encoding", "host", "content-length", "content-encoding"}
 _BODY_MAX = 2**26
@@ -31,7 +31,7 @@ class Proxy:
     """One component's way to the API server; `weather` may be changed at any time."""
 
     def __init__(self, kubeconfig: Path, seed: int) -> None:
-        self.weather: Weather = FAIR
+        self.weather: NetworkFaults = FAIR
         self._kubeconfig = kubeconfig
         self._rng = random.Random(seed)  # noqa: S311
         self._runner: web.AppRunner | None = None

@@ -45,7 +45,7 @@ from simulator.chaos.proxy import Proxy
 from simulator.chaos.restarts import GREEDY, Restarts, Tellers, settings
 from simulator.chaos.service import LeaderService
 from simulator.chaos.skewed import set_off
-from simulator.chaos.witness import Witness
+from simulator.chaos.witness import IndependentObserver
 from simulator.hostile.intruder import TENANT, Intruder, divide
 
 RECOVERS_S = 60.0
@@ -127,7 +127,7 @@ class Chaos:
         theirs = f"{namespace}-{HOSTILE}"
         async with KubeClient(self._plane.kubeconfig) as client, asyncio.TaskGroup() as group:
             tellers = Tellers()
-            witness = Witness(
+            witness = IndependentObserver(
                 {f"n-{i}": GPUS for i in range(NODES)},
                 {gang.name: gang.pods for gang in todo.gangs},
                 tellers.placed,
@@ -173,7 +173,7 @@ class Chaos:
         return [f"namespace {namespace} is not gone {self._recovers_s:g} s after its deletion"]
 
     async def _run(
-        self, client: KubeClient, witness: Witness, todo: Plan, users: Users
+        self, client: KubeClient, witness: IndependentObserver, todo: Plan, users: Users
     ) -> list[str]:
         started_s = time.monotonic()
 
@@ -251,7 +251,7 @@ async def _phases(client: KubeClient, namespace: str) -> dict[str, str]:
     }
 
 
-def standing(witness: Witness, gang: Gang, phases: dict[str, str]) -> str:
+def standing(witness: IndependentObserver, gang: Gang, phases: dict[str, str]) -> str:
     """Return what is wrong with a gang that should run, or nothing."""
     bound = witness.bound(gang.name)
     if bound == gang.pods:

@@ -63,7 +63,7 @@ _decode = msgspec.json.Decoder(Pod).decode
 
 
 @dataclass(slots=True)
-class Witness:
+class IndependentObserver:
     """A receiver of the watch on pods; `violations` are sentences of what must never be."""
 
     capacity: dict[str, int]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from gangsched.core import facts as f
 from gangsched.core.engine.engine import Engine, Limits
-from gangsched.core.model.gangs import Alike
+from gangsched.core.model.gangs import EquivalenceClassView
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.nodes import Node
 from gangsched.core.model.queues import Queue
@@ -60,7 +60,9 @@ def hopeless(
     same = {some[0].id: some for some in alike.values()}
     found: dict[GangId, Hopeless] = {}
     for waiting in view.waiting:
-        plan = make_plan(replace(empty, lines=(Alike((waiting,), 0.0),)), policies, 0.0)
+        plan = make_plan(
+            replace(empty, lines=(EquivalenceClassView((waiting,), 0.0),)), policies, 0.0
+        )
         refusals = (*(one.refusal for one in plan.refusals), *(one for _, one in plan.lines))
         refusal = next((one for one in refusals if one.proved), None)
         if refusal is not None:

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gangsched.core.quota.queue_tree import Tree
+from gangsched.core.quota.queue_tree import QueueTree
 from simulator.experiments.run import Run
 from simulator.experiments.stories import details, slowdown
-from simulator.jobs import GPU, Fate
+from simulator.jobs import GPU, JobOutcome
 
 Figures = dict[str, float]
 
@@ -32,7 +32,7 @@ class State(StrEnum):
     COMING = "NotYetSubmitted"
 
 
-def state(fate: Fate, run: Run) -> State:
+def state(fate: JobOutcome, run: Run) -> State:
     """Return what had become of a gang."""
     if fate.job.at_s > run.end_s:
         return State.COMING
@@ -43,12 +43,12 @@ def state(fate: Fate, run: Run) -> State:
     return State.RUNNING if fate.runs and fate.runs[-1][1] >= run.end_s else State.WAITING_AGAIN
 
 
-def wait_s(fate: Fate, now_s: float) -> float:
+def wait_s(fate: JobOutcome, now_s: float) -> float:
     """Return how long a gang waited for its first start; up to now, if it never started."""
     return now_s - fate.job.at_s if fate.wait_s is None else fate.wait_s
 
 
-def came(run: Run) -> list[Fate]:
+def came(run: Run) -> list[JobOutcome]:
     """Return the gangs that came before the run ended."""
     return [fate for fate in run.fates if fate.job.at_s <= run.end_s]
 
@@ -112,7 +112,7 @@ def _busy(run: Run, until_s: float, total: int) -> float:
     return held_s / (total * until_s) if total and until_s else 0.0
 
 
-def jain(fates: Iterable[Fate], now_s: float) -> float:
+def jain(fates: Iterable[JobOutcome], now_s: float) -> float:
     """Return Jain's index over the queues' mean bounded slowdowns: 1 where all fare alike.
 
     Of a gang that has not ended, its slowdown so far counts: a queue that starves is seen.
@@ -176,7 +176,7 @@ def queue_rows(run: Run) -> list[dict[str, object]]:
     tree, gpu_s = run.tree(), run.stays.gpu_s(run.last_s)
     own = np.bincount(run.stays.queue + 1, gpu_s, len(run.loans) + 1)[1:].tolist()
     held_s = dict(zip(sorted(run.loans), own, strict=True))
-    fates: dict[str, list[Fate]] = {}
+    fates: dict[str, list[JobOutcome]] = {}
     for fate in came(run):
         fates.setdefault(tree.home(fate.job.queue), []).append(fate)
     rows = []
@@ -212,7 +212,7 @@ def queue_rows(run: Run) -> list[dict[str, object]]:
     return rows
 
 
-def _in_order(tree: Tree) -> Iterable[tuple[str, int]]:
+def _in_order(tree: QueueTree) -> Iterable[tuple[str, int]]:
     """Yield queues and how deep they lie, each before those below it."""
     ways = {tree.path(name)[::-1]: name for name in tree.queues if name in tree}
     return ((ways[way], len(way) - 1) for way in sorted(ways))

@@ -21,20 +21,20 @@ from gangsched.core.model.ids import GangId
 from gangsched.core.model.nodes import Node
 from gangsched.core.model.queues import Queue
 from gangsched.core.policy import Policies
-from gangsched.core.quota.queue_tree import Tree
+from gangsched.core.quota.queue_tree import QueueTree
 from gangsched.kube.decoding.cluster.nodes import node_fact
 from gangsched.kube.decoding.cluster.queues import queue as read_queue
 from gangsched.local.nodes import RACK_LABEL, NodeGroup
 from gangsched.plugins import load_policies
 from simulator.experiments.prospects import Hopeless, hopeless
-from simulator.jobs import GPU, Fate, Job
+from simulator.jobs import GPU, Job, JobOutcome
 from simulator.scenarios.initial_state import Beginning, begin
 from simulator.scenarios.scenario import COUNTING, QueueEntry, QueuesOfWorkload, Scenario
 from simulator.scenarios.workload import demand, jobs_of, queues_of, traces
 from simulator.traces import Trace
-from simulator.virtual.api_calls import CalledLoad
+from simulator.virtual.api_calls import ApiCallJobRun
 from simulator.virtual.api_server import ApiServer, Writes
-from simulator.virtual.job_run import Load
+from simulator.virtual.job_run import JobRun
 from simulator.virtual.usage_meter import Loans, Meter, Stays
 
 SAMPLES = 400
@@ -70,7 +70,7 @@ class Run:
     seed: int
     nodes: list[Node]
     queues: list[Queue]
-    fates: list[Fate]
+    fates: list[JobOutcome]
     samples: list[Sample] = field(default_factory=list)
     pictures: list[tuple[float, list[float]]] = field(default_factory=list)
     stories: dict[GangId, list[tuple[float, str, str]]] = field(default_factory=dict)
@@ -85,9 +85,9 @@ class Run:
     cycles: int = 0
     preempted: int = 0
 
-    def tree(self) -> Tree:
+    def tree(self) -> QueueTree:
         """Return its queues as a tree."""
-        return Tree(self.queues)
+        return QueueTree(self.queues)
 
 
 def policies_of(scenario: Scenario) -> Policies:
@@ -235,10 +235,10 @@ class _Runner:
             "engine": engine,
         }
         faults = scenario.faults
-        self._load = Load(*what, **how)
+        self._load = JobRun(*what, **how)
         if faults.any_api():
             api = ApiServer(self._rng, faults.api_latency, faults.api_errors)
-            self._load = CalledLoad(api, *what, **how)
+            self._load = ApiCallJobRun(api, *what, **how)
             if faults.restart_mtbf is not None:
                 self._restarts(self._load, faults.restart_mtbf)
         if scenario.cluster.topology is not None:
@@ -331,7 +331,7 @@ class _Runner:
         delays = self._result.scenario.delays
         return delays.start * math.exp(self._rng.gauss(0.0, delays.start_spread))
 
-    def _restarts(self, load: CalledLoad, mtbf_s: float) -> None:
+    def _restarts(self, load: ApiCallJobRun, mtbf_s: float) -> None:
         def restart() -> None:
             load.restart()
             self._restarts(load, mtbf_s)

@@ -6,7 +6,7 @@ import numpy as np
 
 from gangsched.core.model.ids import NodeName
 from simulator.experiments.run import Run, racks
-from simulator.jobs import GPU, Fate
+from simulator.jobs import GPU, JobOutcome
 
 _LEAST_S = 10.0
 """Slowdowns are bounded: of a job of less, its wait is compared with so much (Feitelson)."""
@@ -17,7 +17,7 @@ _WORST = 10
 _OTHERS = "pods of no gang"
 
 
-def slowdown(fate: Fate, now_s: float) -> float:
+def slowdown(fate: JobOutcome, now_s: float) -> float:
     """Return how many times as long as its run time a job took, bounded; so far, if it waits."""
     end_s = fate.ended_s if fate.ended_s is not None else now_s
     return max((end_s - fate.job.at_s) / max(fate.job.runtime_s, _LEAST_S), 1.0)
@@ -44,7 +44,7 @@ def details(run: Run) -> dict[str, object]:
     }
 
 
-def _story(fate: Fate, run: Run) -> dict[str, object]:
+def _story(fate: JobOutcome, run: Run) -> dict[str, object]:
     job = fate.job
     return {
         "name": job.name,
@@ -59,7 +59,7 @@ def _story(fate: Fate, run: Run) -> dict[str, object]:
     }
 
 
-def _events(fate: Fate, run: Run) -> Iterator[tuple[float, str]]:
+def _events(fate: JobOutcome, run: Run) -> Iterator[tuple[float, str]]:
     """Yield what happened to a gang and what it was told, in order where moments are equal."""
     yield fate.job.at_s, "submitted"
     for at_s, message, _ in run.stories.get(fate.job.id, ()):

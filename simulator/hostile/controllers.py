@@ -13,7 +13,7 @@ from gangsched.jobs.common.model import GroupView, Observed
 from gangsched.jobs.common.owned_objects import Owned
 from gangsched.jobs.kubeflow.reconcile import reconcile
 from gangsched.operators.evaluation.pool import Evaluators
-from gangsched.operators.job_kind import InvalidJobError, NotYetError, OwnerKind
+from gangsched.operators.job_kind import BlockedError, InvalidJobError, OwnerKind
 from gangsched.operators.kinds import experiment, jobset, trainjob, trial
 from gangsched.operators.kinds.training_job import parse
 from gangsched.operators.runtime_watch import Runtimes
@@ -68,7 +68,7 @@ class Controllers:
             if body["kind"] in FRAMEWORKS:
                 return self._framework(body)
             return await self._tree(body, self._kind(body["kind"]))
-        except (InvalidJobError, NotYetError):
+        except (InvalidJobError, BlockedError):
             return []
 
     def _kind(self, kind: str) -> OwnerKind:

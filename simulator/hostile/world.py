@@ -20,7 +20,7 @@ from gangsched.core.policy import PolicyError
 from gangsched.core.snapshot import Asked
 from gangsched.kube.background.advisor import Counsel
 from gangsched.kube.informers import cluster_config, podgroups, pods
-from gangsched.kube.informers.base import Receiver
+from gangsched.kube.informers.base import Informer
 from gangsched.kube.informers.nodes import Nodes
 from gangsched.kube.service import Scheduler
 from gangsched.metrics import Metrics
@@ -119,13 +119,13 @@ class World:
         made.clock_s = self.now_s
         made.engine.beyond_is_judged = False
         self._counsel = Counsel(client, self._config, self._policies)
-        self._readers: dict[str, Receiver] = {
+        self._readers: dict[str, Informer] = {
             "PriorityClass": cluster_config.PriorityClasses(made),
             "Namespace": cluster_config.Namespaces(made),
             "Topology": cluster_config.Topologies(made),
             "Queue": made.queues,
             "Node": Nodes(made),
-            "Pod": pods.PodsSeen(made),
+            "Pod": pods.Pods(made),
             _POD_GROUP: podgroups.PodGroups(made),
         }
         theirs = (*made.owners.groups, *made.owners.receivers)
@@ -145,7 +145,7 @@ class World:
         self.scheduler.ready.set()
         self.settle()
 
-    def _reader(self, document: Json) -> Receiver | None:
+    def _reader(self, document: Json) -> Informer | None:
         if document["kind"] == "Pod":
             return self._readers["Pod"]
         return self._readers.get(f"{document['kind']}.{document['apiVersion']}")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
 
-from gangsched.core.model.gangs import Gang, Waiting
+from gangsched.core.model.gangs import Gang, PendingGang
 from gangsched.core.model.ids import GangId, NodeName, PodName
 from gangsched.core.model.nodes import Node
 from gangsched.core.model.pods import GPU, Expression, NodeTerm, PodNeeds
@@ -99,7 +99,7 @@ class Situation:
 
 
 def check_placement(
-    waiting: Waiting, places: Mapping[PodName, NodeName], situation: Situation
+    waiting: PendingGang, places: Mapping[PodName, NodeName], situation: Situation
 ) -> None:
     """Judge one placement by every rule a gang can give.
 
@@ -197,7 +197,7 @@ def _matches(node: Node, expression: Expression) -> bool:
 
 
 def _check_constraints(
-    waiting: Waiting, places: Mapping[PodName, NodeName], situation: Situation
+    waiting: PendingGang, places: Mapping[PodName, NodeName], situation: Situation
 ) -> None:
     asked = waiting.constraints
     members = {member.name: member for member in waiting.members}
@@ -245,7 +245,7 @@ def _check_constraints(
 
 
 def _check_exclusive(
-    waiting: Waiting, used: set[NodeName], place: "_Place", situation: Situation
+    waiting: PendingGang, used: set[NodeName], place: "_Place", situation: Situation
 ) -> None:
     claims = situation.exclusive or {}
     wanted = waiting.constraints.exclusive

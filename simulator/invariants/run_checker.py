@@ -21,7 +21,7 @@ _PARTIAL_S = 900.0
 _PODS: QuotaKey = ("pods", "")
 
 
-class Judge:
+class RunChecker:
     """Hears every fact, and raises at the first violation.
 
     `most` are the largest amounts each queue's subtree ever held.

@@ -24,7 +24,7 @@ from gangsched.kube.client.watch import Watch
 from gangsched.local.nodes import NodeFile
 from gangsched.local.plane import Options, Plane
 from simulator.experiments.run import Run, entries_of, prepare
-from simulator.jobs import Fate, Job
+from simulator.jobs import Job, JobOutcome
 from simulator.scenarios.scenario import Scenario
 
 _JOBS = "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs"
@@ -60,7 +60,7 @@ _decode = msgspec.json.Decoder(_Pod).decode
 class _Seen:
     """A receiver of the watch on pods: where each job's are bound, and when all have ended."""
 
-    fates: dict[str, Fate]
+    fates: dict[str, JobOutcome]
     now_s: Callable[[], float]
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     left: int = 0
@@ -161,7 +161,7 @@ async def _run(
     faster: float,
     progress: Callable[[str], None],
 ) -> float:
-    fates = {job.name: Fate(job) for job in jobs}
+    fates = {job.name: JobOutcome(job) for job in jobs}
     async with KubeClient(plane.kubeconfig) as client:
         await _declare(client, scenario, result, jobs)
         begin_s = time.monotonic()
@@ -287,7 +287,9 @@ class Agreement:
         return second / first if first else (1.0 if not second else float("inf"))
 
 
-def agreement(first: Iterable[Fate], second: Iterable[Fate], apart_s: float) -> Agreement:
+def agreement(
+    first: Iterable[JobOutcome], second: Iterable[JobOutcome], apart_s: float
+) -> Agreement:
     """Compare the same jobs in two worlds."""
     others = {fate.job.id: fate for fate in second}
     pairs = [

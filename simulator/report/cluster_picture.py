@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from gangsched.core.cluster.state import Cluster
-from gangsched.core.cluster.topology_tree import Tree
-from gangsched.core.model.gangs import Waiting
+from gangsched.core.cluster.topology_tree import TopologyTree
+from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import NodeName, PodName
 from gangsched.core.model.mig_profiles import Model, starts
 from gangsched.core.model.nodes import Layout
@@ -32,7 +32,7 @@ class Scene:
 
     title: str
     cluster: Cluster
-    waiting: Waiting
+    waiting: PendingGang
     places: Mapping[PodName, NodeName]
 
 
@@ -69,7 +69,7 @@ def _draw_cluster(axis: Axes, scene: Scene) -> None:
     axis.axis("off")
 
 
-def _by_domain(tree: Tree, cluster: Cluster) -> dict[str, dict[str, list[NodeName]]]:
+def _by_domain(tree: TopologyTree, cluster: Cluster) -> dict[str, dict[str, list[NodeName]]]:
     """Return hosts by the finest domain, and those by the coarsest."""
     found: dict[str, dict[str, list[NodeName]]] = {}
     finest = len(tree.codes) - 1

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from gangsched.core import facts as f
 from gangsched.core.engine.engine import Engine
-from gangsched.core.model.gangs import Member, Waiting
+from gangsched.core.model.gangs import Member, PendingGang
 from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.nodes import Node
 from gangsched.core.model.pods import PodNeeds
 from gangsched.core.model.queues import Booking, Queue
 from gangsched.core.model.topology import Topology
-from gangsched.core.snapshot import Asked, Running
+from gangsched.core.snapshot import Asked, RunningGang
 from gangsched.recording.journal import recall
 from simulator.jobs import GPU, Job, Part
 
@@ -64,7 +64,7 @@ def begin(path: Path) -> Beginning:
     )
 
 
-def _running(one: Running, now_s: float) -> Job:
+def _running(one: RunningGang, now_s: float) -> Job:
     parts: dict[str, tuple[int, PodNeeds]] = {}
     for place in one.places:
         parts[place.role] = (parts.get(place.role, (0, place.needs))[0] + 1, place.needs)
@@ -75,7 +75,7 @@ def _running(one: Running, now_s: float) -> Job:
     return _job(one, now_s, left_s, said_s, [(r, c, needs) for r, (c, needs) in parts.items()])
 
 
-def _waiting(one: Waiting, now_s: float) -> Job:
+def _waiting(one: PendingGang, now_s: float) -> Job:
     parts: dict[tuple[str, PodNeeds], list[Member]] = {}
     for member in one.members:
         parts.setdefault((member.role, member.needs), []).append(member)
@@ -85,7 +85,7 @@ def _waiting(one: Waiting, now_s: float) -> Job:
 
 
 def _job(
-    one: Running | Waiting,
+    one: RunningGang | PendingGang,
     now_s: float,
     runtime_s: float,
     said_s: float | None,

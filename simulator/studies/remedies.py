@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from gangsched.core import facts as f
 from gangsched.core.engine.engine import Engine, Limits
 from gangsched.core.model.constraints import Constraints, Near, Slices, Spread
-from gangsched.core.model.gangs import Gang, Role, Waiting
+from gangsched.core.model.gangs import Gang, PendingGang, Role
 from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
 from gangsched.core.model.nodes import Node
 from gangsched.core.model.placement import Eviction
@@ -24,7 +24,7 @@ from gangsched.core.model.topology import Fabric, Level, Topology
 from gangsched.core.placement.advice import advise
 from gangsched.core.planning.planner import Plan, Planned, make_plan, starts
 from gangsched.core.policy import Policies
-from gangsched.core.preemption.defragmentation import Defragmentation, Mover, moving
+from gangsched.core.preemption.defragmentation import Defragmentation, Defragmenter, moving
 from gangsched.core.snapshot import Asked, Snapshot
 
 GPU = "nvidia.com/gpu"
@@ -224,7 +224,7 @@ def _run(rng: random.Random, scene: Scene, index: int, needs: PodNeeds | None = 
 class Told:
     """A refused gang, what it was told, and the moves that it was told of."""
 
-    waiting: Waiting
+    waiting: PendingGang
     refusal: Refusal
     moves: Defragmentation | None = None
 
@@ -232,7 +232,7 @@ class Told:
 def told(engine: Engine, policies: Policies) -> list[Told]:
     """Return what the gangs that wait are told would help."""
 
-    def would(waiting: Waiting, snapshot: Snapshot, at_s: float | None) -> bool:
+    def would(waiting: PendingGang, snapshot: Snapshot, at_s: float | None) -> bool:
         return starts(waiting, snapshot, policies, NOW_S if at_s is None else at_s)
 
     found = []
@@ -243,7 +243,9 @@ def told(engine: Engine, policies: Policies) -> list[Told]:
             snapshot = engine.snapshot(NOW_S, who=Asked.ALL)
             advised, moves = advise(waiting, snapshot, refusal, would), None
             if refusal.reason in (Reason.NO_ROOM, Reason.TOPOLOGY):
-                moves = Mover(snapshot, policies.placer, NOW_S, starts=would).make_room(waiting)
+                moves = Defragmenter(snapshot, policies.placer, NOW_S, starts=would).make_room(
+                    waiting
+                )
             if moves is not None:
                 advised = replace(advised, remedies=(*advised.remedies, moving(moves)))
             found.append(Told(waiting, advised, moves))
@@ -325,7 +327,7 @@ def _ending(engine: Engine, remedy: Remedy) -> tuple[GangId, ...]:
     return named, *others[: int(before[1]) if before else 0]
 
 
-def _changed(gang: Gang, waiting: Waiting, remedy: Remedy) -> Gang:
+def _changed(gang: Gang, waiting: PendingGang, remedy: Remedy) -> Gang:
     """Return the gang as its user would submit it, having read the remedy."""
     asks, words = gang.constraints, remedy.message
     match remedy.kind:

@@ -13,20 +13,20 @@ from gangsched.core import facts as f
 from gangsched.core.engine.engine import Engine
 from gangsched.core.engine.gangs.gang_views import GangState, Limits
 from gangsched.core.engine.gangs.member import State
-from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId, NodeName, PodUid
 from gangsched.core.model.nodes import Node
 from gangsched.core.planning.planner import Plan, make_plan
-from gangsched.core.planning.queue_order import Turns
+from gangsched.core.planning.queue_order import QueueOrderIterator
 from gangsched.core.policy import Policies
 from gangsched.core.quota.charges import charge_of
-from gangsched.core.snapshot import Allowance, Asked, Running, Snapshot
+from gangsched.core.snapshot import Asked, RunningGang, Snapshot, SolverBudget
 from simulator.jobs import GPU
 from simulator.scenarios.histories import a_tree, jobs
-from simulator.virtual.api_calls import CalledLoad
+from simulator.virtual.api_calls import ApiCallJobRun
 from simulator.virtual.api_server import ApiServer
 
-_Gang = TypeVar("_Gang", Waiting, Running)
+_Gang = TypeVar("_Gang", PendingGang, RunningGang)
 
 _STILL = (State.GATHERING, State.PENDING, State.PLACED)
 
@@ -68,7 +68,7 @@ class Compared:
         self.differences += [f"t={now_s:.1f}: {one}" for one in found]
 
 
-class Watched(CalledLoad):
+class Watched(ApiCallJobRun):
     """A history in which at any moment an engine that starts then is compared with the old one.
 
     Nodes are lost and come back, calls fail, owners ask for more members while their gangs run,
@@ -162,7 +162,7 @@ def _view(engine: Engine, now_s: float) -> Snapshot:
         waiting=tuple(_fresh(engine, one) for one in sorted(view.waiting, key=_name)),
         running=tuple(_fresh(engine, one) for one in sorted(view.running, key=_name)),
         unhelped=frozenset(),
-        solving=Allowance(),
+        solving=SolverBudget(),
     )
 
 
@@ -171,12 +171,14 @@ def _fresh(engine: Engine, one: _Gang) -> _Gang:
     return replace(one, estimate=engine.history.estimate(one.gang, queue))
 
 
-def _name(one: Waiting | Running) -> GangId:
+def _name(one: PendingGang | RunningGang) -> GangId:
     return one.gang.id
 
 
 def _turns(view: Snapshot, policies: Policies, now_s: float) -> list[GangId]:
-    turns = Turns(view.waiting, view.lines, view.usage.copy(), policies, now_s, charge_of)
+    turns = QueueOrderIterator(
+        view.waiting, view.lines, view.usage.copy(), policies, now_s, charge_of
+    )
     return [one.gang.id for one in turns]
 
 

@@ -17,7 +17,7 @@ from gangsched.core.policy import Policies
 from gangsched.core.snapshot import Asked
 from simulator.jobs import GPU, Job
 from simulator.scenarios.histories import a_tree
-from simulator.virtual.job_run import Load
+from simulator.virtual.job_run import JobRun
 
 LAST_S = 86_400.0
 """Jobs come for so long. Their starts are awaited for twice as long; then they were missed."""
@@ -82,7 +82,7 @@ def _share(told: list[Told]) -> float:
     return sum(one.holds() for one in told) / max(len(told), 1)
 
 
-class Foretold(Load):
+class Foretold(JobRun):
     """A history in which all who wait are told when they will start, and then do, or do not."""
 
     def __init__(

@@ -7,12 +7,12 @@ from gangsched.core import facts as f
 from gangsched.core import orders as o
 from gangsched.core.model.ids import GangId, NodeName, PodName
 from simulator.virtual.api_server import ApiServer
-from simulator.virtual.job_run import Load
+from simulator.virtual.job_run import JobRun
 
 _NO = "the API server said no"
 
 
-class CalledLoad(Load):
+class ApiCallJobRun(JobRun):
     """A run in which each call to the API server takes time, and some fail."""
 
     def __init__(self, api: ApiServer, *what: Any, **how: Any) -> None:

@@ -76,7 +76,7 @@ class Outcome:
     log: list[str] = field(default_factory=list)
 
 
-class World:
+class FaultWorld:
     """One seeded run. `run` returns the outcome or raises the first violation."""
 
     def __init__(

@@ -20,8 +20,8 @@ from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import Policies
 from gangsched.core.quota.ledger import Ledger
 from simulator.invariants.placement_checks import ViolationError
-from simulator.invariants.run_checker import Judge
-from simulator.jobs import Fate, Job
+from simulator.invariants.run_checker import RunChecker
+from simulator.jobs import Job, JobOutcome
 from simulator.virtual.api_server import Writes
 from simulator.virtual.usage_meter import Meter
 
@@ -29,7 +29,7 @@ _LONG_S = 2 * 86_400.0
 """Nothing ran for so long, and nobody will come: a run is over."""
 
 
-class Load:
+class JobRun:
     """One run. `fates` tells what became of every job."""
 
     def __init__(
@@ -54,11 +54,11 @@ class Load:
     ) -> None:
         self._build = engine
         self.engine = engine(limits or Limits(), ledger)
-        self.fates: dict[GangId, Fate] = {job.id: Fate(job) for job in jobs}
+        self.fates: dict[GangId, JobOutcome] = {job.id: JobOutcome(job) for job in jobs}
         self.now_s = 0.0
         self.preemptions: list[o.Preempt] = []
         queues = tuple(queues)
-        self.judge = Judge(self.engine, queues) if judge else None
+        self.judge = RunChecker(self.engine, queues) if judge else None
         self._meter = meter
         self._policies = policies
         self._writes = writes
@@ -95,7 +95,7 @@ class Load:
         self._sequence += 1
         heapq.heappush(self._heap, (at_s, self._sequence, happen))
 
-    def run(self, until_s: float = float("inf")) -> "Load":
+    def run(self, until_s: float = float("inf")) -> "JobRun":
         """Run until all jobs are done, nothing is left to happen, or a moment."""
         beat_s, last_s = self.engine.limits.replan_s, self.now_s
         while self._left:
@@ -155,7 +155,7 @@ class Load:
 
     # -- questions ----------------------------------------------------------------------------
 
-    def waiting(self) -> Iterator[Fate]:
+    def waiting(self) -> Iterator[JobOutcome]:
         """Yield the jobs that wait, for the first time or again."""
         return (self.fates[gang] for gang in self._waits)
 
@@ -171,7 +171,7 @@ class Load:
 
     # -- jobs ---------------------------------------------------------------------------------
 
-    def _comes(self, fate: Fate) -> None:
+    def _comes(self, fate: JobOutcome) -> None:
         self._coming -= 1
         self._waits[fate.job.id] = None
         self.observe(f.GangSeen(fate.job.gang()))

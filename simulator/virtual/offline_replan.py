@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from gangsched.core.engine.engine import Engine, Limits
 from gangsched.core.facts import GangSeen, NodeSeen
-from gangsched.core.model.gangs import Alike, Gang, Role, Waiting
+from gangsched.core.model.gangs import EquivalenceClassView, Gang, PendingGang, Role
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.nodes import Node
 from gangsched.core.planning.planner import make_plan
@@ -26,7 +26,7 @@ class Progress:
     """A job on its way."""
 
     job: Job
-    waiting: Waiting
+    waiting: PendingGang
     left_s: float
     ended_s: float | None = None
     runs: bool = False
@@ -80,11 +80,11 @@ def replan(
     return everybody
 
 
-def _lines(active: Iterable[Progress]) -> tuple[Alike, ...]:
+def _lines(active: Iterable[Progress]) -> tuple[EquivalenceClassView, ...]:
     """Return the jobs by what they ask for, with what each has had."""
-    found: dict[int, list[Waiting]] = {}
+    found: dict[int, list[PendingGang]] = {}
     for one in active:
         had_s = one.job.runtime_s - one.left_s
         waiting = replace(one.waiting, attained_s=had_s)
         found.setdefault(waiting.shape, []).append(waiting)
-    return tuple(Alike(tuple(some), 0.0) for some in found.values())
+    return tuple(EquivalenceClassView(tuple(some), 0.0) for some in found.values())

@@ -10,7 +10,7 @@ from gangsched.core.cluster.gpu_sharing import Devices
 from gangsched.core.cluster.state import Cluster
 from gangsched.core.engine.engine import Engine, Limits
 from gangsched.core.facts import GangSeen, NodeSeen
-from gangsched.core.model.gangs import Gang, Role, Waiting
+from gangsched.core.model.gangs import Gang, PendingGang, Role
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.nodes import Node
 from gangsched.core.model.placement import Placement
@@ -84,7 +84,7 @@ def _placed(engine: Engine, pods: Sequence[PodNeeds], placer: Placer) -> Callabl
     return place
 
 
-def _waiting(engine: Engine, needs: PodNeeds, number: int) -> Waiting:
+def _waiting(engine: Engine, needs: PodNeeds, number: int) -> PendingGang:
     gang = Gang(GangId(f"ns/pod-{number}"), 1, (Role("w", 1, 1, needs),))
     engine.observe(GangSeen(gang), 0.0)
     return engine.gangs[gang.id].waiting()

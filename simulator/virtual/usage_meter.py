@@ -17,7 +17,7 @@ from gangsched.core.model.ids import GangId, NodeName, PodUid
 from gangsched.core.model.nodes import Node
 from gangsched.core.model.pods import GPU, MILLI, PodNeeds
 from gangsched.core.model.queues import Queue, QuotaKey
-from gangsched.core.quota.queue_tree import Tree
+from gangsched.core.quota.queue_tree import QueueTree
 from simulator.jobs import gpus_of
 
 Numbers = NDArray[np.float64]
@@ -61,7 +61,7 @@ class Meter:
     """
 
     def __init__(self, nodes: Iterable[Node], queues: Iterable[Queue]) -> None:
-        self.tree = Tree(queues)
+        self.tree = QueueTree(queues)
         self.names = sorted(name for name in self.tree.queues if name in self.tree)
         self._number = {name: at for at, name in enumerate(self.names)}
         self._models = {node.name: node.gpu_model for node in nodes}
@@ -74,7 +74,7 @@ class Meter:
         self._now_s = 0.0
         self._quotas(self.tree)
 
-    def _quotas(self, tree: Tree) -> None:
+    def _quotas(self, tree: QueueTree) -> None:
         """Give each queue a row for each kind of GPU that its quotas count."""
         keys = {name: _keys(tree, name) for name in self.names}
         self._rows = [(name, key) for name in self.names for key in keys[name]]
@@ -190,7 +190,7 @@ class Meter:
         return Stays(node, queue, *rest)
 
 
-def _keys(tree: Tree, name: str) -> Sequence[QuotaKey]:
+def _keys(tree: QueueTree, name: str) -> Sequence[QuotaKey]:
     """Return what a queue's quotas count GPUs by: all of them, or each kind by itself."""
     keys = [key for key in tree.limited(name) if key[0] == GPU]
     return [(GPU, "")] if (GPU, "") in keys or not keys else keys

@@ -8,8 +8,8 @@ from builders import POLICIES, an_engine, gang, needs, node, pod, templated
 from rich.console import Console
 
 from gangsched.cli.cluster import view as live
-from gangsched.cli.cluster.view import View, effort_of
-from gangsched.cli.defrag import Wish, _level, _settled, as_data, show
+from gangsched.cli.cluster.view import ClusterView, effort_of
+from gangsched.cli.defrag import DefragRequest, _level, _settled, as_data, show
 from gangsched.cli.output.tables import show_gang
 from gangsched.cli.queries import expected_end, explain
 from gangsched.config import ConfigError, SchedulerConfig
@@ -19,7 +19,7 @@ from gangsched.core.model.queues import Queue, Quota
 from gangsched.core.model.runtime import Estimate, Source
 from gangsched.core.model.topology import Level, Topology
 from gangsched.core.planning.forecast import Effort
-from gangsched.core.preemption.defragmentation import Defragmentation, Mover
+from gangsched.core.preemption.defragmentation import Defragmentation, Defragmenter
 from gangsched.core.snapshot import Asked
 from gangsched.kube.background.advisor import budget_of
 from policies.easy import Easy
@@ -51,10 +51,10 @@ def run(engine, name, place, wants=None):
 def test_a_rack_that_is_free_is_told():
     engine = racks()
     run(engine, "there", "n0")
-    mover = Mover(engine.snapshot(who=Asked.NONE), POLICIES.placer, 100.0)
+    mover = Defragmenter(engine.snapshot(who=Asked.NONE), POLICIES.placer, 100.0)
     found = mover.free_domain("", 0)
     assert found == Defragmentation((), domain="rack-1")
-    assert printed(found, Wish(level="rack")) == (
+    assert printed(found, DefragRequest(level="rack")) == (
         "rack rack-1 is free already; no gang has to move\n"
     )
     assert as_data(found)["possible"]
@@ -64,7 +64,7 @@ def test_a_rack_with_pods_of_nobody_is_not_free():
     engine = racks()
     run(engine, "there", "n0", needs(1))
     engine.observe(pod("own", None, needs(1), node=NodeName("n2")), 0.0)
-    mover = Mover(engine.snapshot(who=Asked.NONE), POLICIES.placer, 100.0)
+    mover = Defragmenter(engine.snapshot(who=Asked.NONE), POLICIES.placer, 100.0)
     found = mover.free_domain("", 0)
     assert found is not None
     assert (found.domain, len(found.moves)) == ("rack-0", 1)
@@ -72,7 +72,7 @@ def test_a_rack_with_pods_of_nobody_is_not_free():
 
 def test_without_a_topology_it_is_told_what_to_do():
     with pytest.raises(ConfigError) as error:
-        _level(racks(declared=False), Wish(level="rack"))
+        _level(racks(declared=False), DefragRequest(level="rack"))
     assert str(error.value) == (
         "--level: there is no Topology, so nobody knows what a rack is; nodes have the label "
         "topology.gangsched.io/rack. Apply a Topology that names such labels of the nodes "
@@ -85,7 +85,7 @@ def test_moving_does_not_help_against_a_quota():
     engine.observe(QueueSeen(Queue("small", quotas=(Quota("nvidia.com/gpu", 8000),))), 0.0)
     engine.observe(GangSeen(templated("g", 2, needs(8), queue="small")), 0.0)
     with pytest.raises(ConfigError) as error:
-        _settled(engine, POLICIES, Wish(gang="ns/g"))
+        _settled(engine, POLICIES, DefragRequest(gang="ns/g"))
     assert str(error.value) == (
         "--gang: its queue has no quota for it: moving other gangs does not help ns/g: queue "
         "small can never have more than 8 nvidia.com/gpu, loans included; the gang needs 16."
@@ -96,11 +96,11 @@ def test_a_gang_that_lacks_room_is_looked_at_and_one_that_has_it_is_told_so():
     engine = racks()
     run(engine, "there", "n0")
     engine.observe(GangSeen(templated("g", 4, needs(8))), 0.0)
-    assert _settled(engine, POLICIES, Wish(gang="ns/g")) is None
+    assert _settled(engine, POLICIES, DefragRequest(gang="ns/g")) is None
     engine.observe(GangSeen(templated("h", 1, needs(8))), 0.0)
-    found = _settled(engine, POLICIES, Wish(gang="ns/h"))
+    found = _settled(engine, POLICIES, DefragRequest(gang="ns/h"))
     said = "there is room for ns/h now; no gang has to move\n"
-    assert printed(found, Wish(gang="ns/h")) == said
+    assert printed(found, DefragRequest(gang="ns/h")) == said
 
 
 @pytest.mark.parametrize(
@@ -124,23 +124,27 @@ def crowded():
 
 def test_explain_proposes_the_moves_that_the_scheduler_does():
     config = SchedulerConfig()
-    view = View(crowded(), POLICIES, 100.0, budget=budget_of(config))
+    view = ClusterView(crowded(), POLICIES, 100.0, budget=budget_of(config))
     assert [one for one in explain(view, "ns/waits")["wouldHelp"] if one.startswith("moving ns/")]
-    view = View(crowded(), POLICIES, 100.0, budget=budget_of(SchedulerConfig(defragment="off")))
+    view = ClusterView(
+        crowded(), POLICIES, 100.0, budget=budget_of(SchedulerConfig(defragment="off"))
+    )
     assert not [one for one in explain(view, "ns/waits")["wouldHelp"] if "moving" in one]
 
 
 def test_answers_look_as_far_ahead_as_the_scheduler(monkeypatch):
     assert effort_of(SchedulerConfig(forecast_runs=9, forecast_cycles=7)) == Effort(9, 7)
-    often = explain(View(crowded(), POLICIES, 100.0, effort=Effort(9, 100)), "ns/waits")["start"]
+    often = explain(ClusterView(crowded(), POLICIES, 100.0, effort=Effort(9, 100)), "ns/waits")[
+        "start"
+    ]
     assert often["earliest"] < often["latest"]
     drawn = []
     with monkeypatch.context() as patch:
         patch.setattr(live, "forecast", lambda *given: drawn.append(given[3]) or {})
-        View(crowded(), POLICIES, 100.0, effort=Effort(1, 100)).predictions()
+        ClusterView(crowded(), POLICIES, 100.0, effort=Effort(1, 100)).predictions()
     assert drawn == [Effort(1, 100)]
     assert "reserved" not in often, "nobody has room kept without backfill"
-    kept = View(crowded(), replace(POLICIES, backfill=Easy()), 100.0)
+    kept = ClusterView(crowded(), replace(POLICIES, backfill=Easy()), 100.0)
     assert explain(kept, "ns/waits")["start"]["reserved"] == "1970-01-01T01:00:00Z"
 
 
@@ -155,7 +159,7 @@ def explained(name: str) -> str:
         one = templated(later, 1, needs(8), expected_runtime_s=500.0, created_s=10.0 + index)
         engine.observe(GangSeen(one), 10.0)
     console = Console(file=io.StringIO(), width=80)
-    show_gang(explain(View(engine, POLICIES, 100.0), name), console)
+    show_gang(explain(ClusterView(engine, POLICIES, 100.0), name), console)
     return console.file.getvalue()
 
 

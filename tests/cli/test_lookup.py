@@ -5,7 +5,7 @@ from builders import POLICIES, an_engine, gang, needs, node, pod, templated
 from rich.console import Console
 
 from gangsched.cli.cluster.lookup import ask, standing
-from gangsched.cli.cluster.view import View
+from gangsched.cli.cluster.view import ClusterView
 from gangsched.cli.output import tables
 from gangsched.cli.queries import explain, what_if, when
 from gangsched.config import ConfigError
@@ -16,13 +16,13 @@ from gangsched.kube.client.errors import Forbidden, NotFound
 SMALL = needs(0, cpu=100)
 
 
-def a_view(*names: str, **more) -> View:
+def a_view(*names: str, **more) -> ClusterView:
     """Return a cluster where a pod of each of these gangs waits for a second one."""
     engine = an_engine(node("n"))
     for name in names:
         engine.observe(f.GangSeen(gang(name, 2)), 0.0)
         engine.observe(pod(f"{name}-0", name, SMALL), 1.0)
-    return View(engine, POLICIES, 2.0, **more)
+    return ClusterView(engine, POLICIES, 2.0, **more)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_the_name_that_was_typed_is_never_proposed():
 def test_pods_whose_group_is_missing_are_a_gang_that_waits_for_it(name):
     engine = an_engine(node("n"))
     engine.observe(pod("a", name.split("/")[1], SMALL), 1.0)
-    found = explain(View(engine, POLICIES, 2.0), "ns/absent")
+    found = explain(ClusterView(engine, POLICIES, 2.0), "ns/absent")
     assert found["reason"] == "PodGroupMissing"
     assert "PodGroup absent" in found["message"]
     assert found["pods"]["there"] == 1
@@ -144,14 +144,14 @@ def test_when_of_a_gang_that_exists_is_about_a_further_one(tmp_path):
     path = tmp_path / "group.yaml"
     path.write_text(GROUP)
     engine = an_engine(node("n", cpu=100_000))
-    first = when(View(engine, POLICIES, 2.0), path, "ns")
+    first = when(ClusterView(engine, POLICIES, 2.0), path, "ns")
     assert "exists" not in first
     assert (first["gang"], first["reason"]) == ("ns/g", "WouldStart")
     runs = an_engine(node("n", cpu=100_000))
     runs.observe(f.GangSeen(templated("g", 1, needs(0, cpu=40_000))), 0.0)
     runs.observe(pod("g-worker-0", "g", needs(0, cpu=40_000), node=NodeName("n")), 1.0)
     assert runs.gangs[GangId("ns/g")].state == "Placed"
-    found = when(View(runs, POLICIES, 2.0), path, "ns")
+    found = when(ClusterView(runs, POLICIES, 2.0), path, "ns")
     assert (found["exists"], found["gang"]) == ("Placed", "ns/g-further")
     assert found["reason"] == "NotEnoughFree", "what runs keeps its room"
     assert runs.gangs[GangId("ns/g")].minimum() == 1, "and stays what it was"
@@ -176,6 +176,6 @@ def test_when_of_a_gang_that_exists_is_about_a_further_one(tmp_path):
 )
 def test_a_node_that_is_not_there_is_named_with_some_that_are(words, told):
     engine = an_engine(*(node(name) for name in ("a0", "a1", "a2", "b0")))
-    view = View(engine, POLICIES, 2.0)
+    view = ClusterView(engine, POLICIES, 2.0)
     with pytest.raises(ConfigError, match=told):
         what_if(view, view, [], [words])

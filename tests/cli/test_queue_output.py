@@ -10,6 +10,7 @@ from rich.console import Console
 from gangsched.cli import queries
 from gangsched.cli.cluster import view as live
 from gangsched.cli.cluster.changes import told
+from gangsched.cli.cluster.view import ClusterView
 from gangsched.cli.output import tables
 from gangsched.config import ConfigError, SchedulerConfig
 from gangsched.core import facts as f
@@ -40,11 +41,11 @@ def declare(scheduler: Scheduler, name: str = "q", **spec: object) -> None:
     scheduler.queues.seen(json.dumps(body).encode())
 
 
-def view(*queues: Queue) -> queries.View:
+def view(*queues: Queue) -> ClusterView:
     engine = an_engine(node("n", gpu_model="NVIDIA-H100-80GB-HBM3"))
     for queue in queues:
         engine.observe(f.QueueSeen(queue), 0.0)
-    return queries.View(engine, POLICIES, 10.0)
+    return ClusterView(engine, POLICIES, 10.0)
 
 
 def printed(show, *args: object, terminal: bool = True) -> str:
@@ -84,7 +85,7 @@ def test_a_queue_stored_before_the_rules_is_listed_with_its_problem(scheduler, s
     declare(scheduler, **spec)
     engine = scheduler.engine
     assert engine.ledger.usage.tree.problems["q"] == said
-    found = queries.queues(queries.View(engine, POLICIES, 0.0))
+    found = queries.queues(ClusterView(engine, POLICIES, 0.0))
     assert row(found, "q")["problem"] == said
     text = printed(tables.show_queues, found, terminal=False)
     assert f"q: {said}\n" in text
@@ -170,7 +171,7 @@ def test_of_many_sentences_some_are_told():
 # -- what if --------------------------------------------------------------------------------------
 
 
-def waiting_view() -> queries.View:
+def waiting_view() -> ClusterView:
     made = view(Queue("zero", quotas=(Quota(GPU, 0),)), *RESEARCH)
     for name, queue in (("a", "vision"), ("b", "vision"), ("never", "zero")):
         group = templated(name, 1, needs(8), queue=queue)

@@ -11,11 +11,11 @@ from waiting import patience_s
 
 from gangsched.core import bounds
 from gangsched.core import facts as f
-from gangsched.core.cluster.gpu_sharing import Shared
+from gangsched.core.cluster.gpu_sharing import SharedGpus
 from gangsched.core.cluster.node_filters import clash
 from gangsched.core.cluster.node_table import Mask
 from gangsched.core.cluster.state import Cluster
-from gangsched.core.cluster.topology_tree import Tree
+from gangsched.core.cluster.topology_tree import TopologyTree
 from gangsched.core.engine.engine import Engine, State
 from gangsched.core.engine.gangs.gang_views import GangState
 from gangsched.core.model.constraints import Constraints, Near, Slices
@@ -26,8 +26,8 @@ from gangsched.core.model.pods import Expression, PodNeeds, Share
 from gangsched.core.model.refusal import Reason, Refusal
 from gangsched.core.model.topology import Level, Topology
 from gangsched.core.placement import fill
-from gangsched.core.placement.constraints import resolve
-from gangsched.core.placement.demand import kinds_of
+from gangsched.core.placement.constraints import resolve_constraints
+from gangsched.core.placement.demand import pod_classes
 from gangsched.core.placement.objectives import DEFAULT
 from gangsched.core.placement.optimal import patterns
 from gangsched.core.placement.optimal.optimise import Options, optimise
@@ -143,7 +143,7 @@ def test_late_members_of_one_domain_are_one_kind():
     late = engine.gangs[GangId("ns/a")].waiting()
     assert len(late.members) == 6
     cluster = engine.cluster
-    kinds = kinds_of(late, resolve(late, cluster), cluster)
+    kinds = pod_classes(late, resolve_constraints(late, cluster), cluster)
     assert [[member.name[-1] for member in kind.members] for kind in kinds] == [
         ["1", "2", "3"],
         ["5", "6", "7"],
@@ -234,7 +234,7 @@ def test_columns_of_resources_and_labels_that_nodes_lose_are_dropped():
 
 
 def test_taints_and_domains_that_nodes_lose_are_forgotten():
-    tree = Tree(Topology("t", (Level("zone", "zone"), Level("rack", "rack"))), 2)
+    tree = TopologyTree(Topology("t", (Level("zone", "zone"), Level("rack", "rack"))), 2)
     for index in range(500):
         tree.put(0, node("n", labels={"zone": "z", "rack": f"r{index}"}))
         tree.put(1, node("m", labels={"zone": "z", "rack": f"r{index + 1}"}))
@@ -273,7 +273,7 @@ def test_parts_of_any_number_of_gpus_are_charged():
 
 
 def test_a_share_beyond_what_a_node_has_takes_the_emptiest_gpus():
-    shared = Shared()
+    shared = SharedGpus()
     shared.take(0, 900, tuple(range(1023)))
     shared.take(0, 950, (1023,))
     assert shared.choose(0, 500, 2, 0, 1024) == (0, 1)
@@ -401,7 +401,7 @@ def test_domains_of_others_are_barred_together():
         engine.observe(f.GangSeen(gang(name, 1)), 0.0)
         engine.observe(pod(f"{name}-0", name, node=NodeName(place)), 0.0)
     alone = waiting(templated("alone", 1, constraints=Constraints(exclusive="rack")))
-    allowed = resolve(alone, engine.cluster).allowed
+    allowed = resolve_constraints(alone, engine.cluster).allowed
     names = [name for name, row in engine.cluster.rows.items() if allowed[row]]
     assert names == ["n4", "n5"]
 
@@ -450,7 +450,7 @@ def test_of_very_many_domains_the_tightest_and_the_roomiest_are_tried(monkeypatc
 def test_few_changes_are_tried_to_say_what_is_in_the_way():
     roles = tuple(Role(f"r{i}", 1, 1, needs(), Near(required="host")) for i in range(64))
     wide = waiting(gang("g", 64, roles=roles))
-    scope = resolve(wide, an_engine(node("n")).cluster)
+    scope = resolve_constraints(wide, an_engine(node("n")).cluster)
     assert len(list(relaxations(wide, scope))) == bounds.CHANGES_TRIED.most
 
 

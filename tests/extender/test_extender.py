@@ -15,9 +15,9 @@ from gangsched.core.engine.gangs.gang_views import Stage
 from gangsched.core.engine.gangs.member import State
 from gangsched.core.model.ids import GangId, NodeName, PodUid
 from gangsched.extender import server
-from gangsched.extender.server import Extender
-from gangsched.kube.actuation.pod_binding import Pods
-from gangsched.kube.informers.pods import OUR_MARK, PodsSeen
+from gangsched.extender.server import ExtenderBinder
+from gangsched.kube.actuation.pod_binding import PodClient
+from gangsched.kube.informers.pods import OUR_MARK, Pods
 from gangsched.kube.service import Scheduler
 from gangsched.metrics import Metrics
 
@@ -26,7 +26,7 @@ from gangsched.metrics import Metrics
 def scheduler():
     """A scheduler that knows one node and a pod reserved for it; it never calls an API."""
     made = Scheduler(None, SchedulerConfig(), POLICIES, Metrics())
-    made.binding = Extender(made, barrier_s=3600.0)
+    made.binding = ExtenderBinder(made, barrier_s=3600.0)
     made.engine.observe(f.NodeSeen(node("n1")), 0.0)
     made.engine.observe(f.GangSeen(gang("g", 1)), 0.0)
     made.engine.observe(pod("a", "g"), 0.0)
@@ -112,7 +112,7 @@ def planned(scheduler, monkeypatch):
     scheduler.engine.observe(f.GangSeen(templated("p", 2, needs(4))), 0.0)
     plan(scheduler.engine)
     assert scheduler.engine.gangs["ns/p"].state is State.RESERVED
-    scheduler.pods = Pods(Api(), scheduler.observe, Metrics(), 1)
+    scheduler.pods = PodClient(Api(), scheduler.observe, Metrics(), 1)
     return scheduler
 
 
@@ -183,7 +183,7 @@ class Api:
 
 async def woken(scheduler) -> list[dict]:
     """Plan, carry the orders out, and return how pods were changed."""
-    scheduler.pods = Pods(api := Api(), scheduler.observe, Metrics(), 1)
+    scheduler.pods = PodClient(api := Api(), scheduler.observe, Metrics(), 1)
     scheduler.execute(plan(scheduler.engine))
     await until_async(lambda: not scheduler.pods._tasks, "the end of what the orders began")
     return api.patches
@@ -218,7 +218,7 @@ async def test_who_was_put_aside_under_another_leader_is_woken(scheduler):
     spec = {"schedulerName": "gangsched", "containers": []}
     status = {"phase": "Pending", "conditions": [condition]}
     raw = json.dumps({"metadata": metadata, "spec": spec, "status": status}).encode()
-    PodsSeen(scheduler).take(raw)
+    Pods(scheduler).take(raw)
     assert len(await woken(scheduler)) == 1
 
 

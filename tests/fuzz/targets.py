@@ -19,8 +19,8 @@ from trace_texts import GAVEL, TABLES, THROUGHPUTS
 
 from gangsched.config import ConfigError, SchedulerConfig
 from gangsched.core.planning.planner import make_plan
-from gangsched.core.quota.runtime_history import History
-from gangsched.extender.server import Extender, _bind_args, _filter_args
+from gangsched.core.quota.runtime_history import RuntimeHistory
+from gangsched.extender.server import ExtenderBinder, _bind_args, _filter_args
 from gangsched.jobs.common.clock import Clock
 from gangsched.jobs.common.model import Observed
 from gangsched.jobs.common.owned_objects import Owned
@@ -30,7 +30,7 @@ from gangsched.kube.decoding.external import groups
 from gangsched.kube.decoding.external.owners import OWNERS
 from gangsched.kube.decoding.quantities import DecodeError
 from gangsched.kube.informers import cluster_config, external_owners, podgroups, pods
-from gangsched.kube.informers.base import Receiver
+from gangsched.kube.informers.base import Informer
 from gangsched.kube.informers.nodes import Nodes
 from gangsched.kube.service import Scheduler
 from gangsched.metrics import Metrics
@@ -56,11 +56,11 @@ class Cluster:
         config = SchedulerConfig()
         self._policies = load_policies(config)
         self.scheduler = Scheduler(None, config, self._policies, Metrics(), look_only=True)  # type: ignore[arg-type]
-        self.scheduler.binding = Extender(self.scheduler, 1.0)
+        self.scheduler.binding = ExtenderBinder(self.scheduler, 1.0)
         made = self.scheduler
-        self.readers: dict[str, Receiver] = {
+        self.readers: dict[str, Informer] = {
             "Node": Nodes(made),
-            "Pod": pods.PodsSeen(made),
+            "Pod": pods.Pods(made),
             "PodGroup": podgroups.PodGroups(made),
             "Queue": made.queues,
             "Topology": cluster_config.Topologies(made),
@@ -77,7 +77,7 @@ class Cluster:
                 self.readers[name].seen(json.dumps(document).encode())
         self._count = 0
 
-    def hear(self, reader: Receiver, raw: bytes) -> None:
+    def hear(self, reader: Informer, raw: bytes) -> None:
         """Hear of an object, as a watch tells it."""
         uid = msgspec.json.decode(raw)["metadata"]["uid"]
         try:
@@ -137,7 +137,7 @@ def _runtime(jobs: tuple[Any, ...]) -> Callable[[bytes], None]:
 
 def _history(raw: bytes) -> None:
     with contextlib.suppress(ValueError, TypeError):
-        History().load(json.loads(raw))
+        RuntimeHistory().load(json.loads(raw))
 
 
 def _experiment(raw: bytes) -> None:
@@ -196,7 +196,7 @@ def _throughputs(folder: Path) -> Callable[[bytes], None]:
 
 def _extender(cluster: Cluster) -> Callable[[bytes], None]:
     extender = cluster.scheduler.binding
-    assert isinstance(extender, Extender)
+    assert isinstance(extender, ExtenderBinder)
     cluster.scheduler.ready.set()
 
     async def look(raw: bytes) -> None:

@@ -17,7 +17,7 @@ from gangsched.core.planning.planner import Plan, make_plan
 from gangsched.core.policy import Policies, PolicyError
 from gangsched.core.snapshot import Snapshot
 from gangsched.plugins import load_policies
-from gangsched.recording.audit_log import Trail
+from gangsched.recording.audit_log import AuditLog
 from gangsched.recording.journal import (
     Entry,
     Journal,
@@ -44,10 +44,10 @@ RECORDED: dict[str, tuple[int, dict[str, str]]] = {
 WORDS: dict[type[o.Order], str] = {
     o.Reserve: "Reserve",
     o.Release: "Release",
-    o.CutGpus: "CutGpus",
+    o.RepartitionGpus: "CutGpus",
     o.Prepare: "Prepare",
     o.Bind: "Bind",
-    o.Refuse: "Refuse",
+    o.RejectPod: "Refuse",
     o.Evict: "Evict",
     o.Preempt: "Preempt",
     o.Report: "Report",
@@ -74,7 +74,7 @@ class Replayed:
 
     def add(self, at_s: float, orders: tuple[o.Order, ...]) -> None:
         """Note orders, in order."""
-        trail = Trail(self.audit)
+        trail = AuditLog(self.audit)
         for order in orders:
             trail.order(self.engine, order, at_s)
             self.kinds[WORDS[type(order)]] += 1
@@ -106,7 +106,7 @@ def replayed(
             case "fact":
                 found.facts[entry.what] += 1
                 fact = fact_of(entry)
-                Trail(found.audit).fact(found.engine, fact, entry.at_s)
+                AuditLog(found.audit).fact(found.engine, fact, entry.at_s)
                 found.add(entry.at_s, found.engine.observe(fact, entry.at_s))
             case "tick":
                 found.add(entry.at_s, found.engine.tick(entry.at_s))

@@ -24,7 +24,7 @@ from gangsched.core.policy import Policies, PolicyError
 from gangsched.recording.journal import Journal, JournalledEngine
 from simulator.jobs import Job
 from simulator.scenarios.histories import a_tree, jobs
-from simulator.virtual.api_calls import CalledLoad
+from simulator.virtual.api_calls import ApiCallJobRun
 from simulator.virtual.api_server import ApiServer
 
 UNTIL_S = 420.0
@@ -58,7 +58,7 @@ def asks(gpus: int, cpu: int = 1000, **more: object) -> PodNeeds:
     return PodNeeds(tuple(sorted((k, v) for k, v in amounts.items() if v)), **more)  # type: ignore[arg-type]
 
 
-class Recorded(CalledLoad):
+class Recorded(ApiCallJobRun):
     """A history whose every fact, tick, look and plan goes to a file."""
 
     def __init__(self, seed: int, policies: Policies, file: IO[str]) -> None:
@@ -185,7 +185,7 @@ class Recorded(CalledLoad):
             self.observe(f.NodeSeen(replace(node, unschedulable=True, taints=(taint,))))
             self.at(self.now_s + 30.0, lambda: self.node_returns(node))
 
-    def _cut(self, order: o.CutGpus) -> None:
+    def _cut(self, order: o.RepartitionGpus) -> None:
         node = self._machines[5]
         if self._rng.random() < 0.3:
             self.observe(f.NodeSeen(replace(node, mig_failed=True)))
@@ -308,7 +308,7 @@ class Recorded(CalledLoad):
     def _execute(self, orders: tuple[o.Order, ...]) -> None:
         """Carry out orders about gangs of all sorts here, and of jobs as any load does."""
         for order in orders:
-            if order.gang in self.fates and not isinstance(order, o.CutGpus):
+            if order.gang in self.fates and not isinstance(order, o.RepartitionGpus):
                 super()._execute((order,))
                 continue
             self._api.keep_order(order)
@@ -344,7 +344,7 @@ class Recorded(CalledLoad):
     def _answer(self, order: o.Order) -> None:
         uid = getattr(order, "uid", None)
         match order:
-            case o.CutGpus():
+            case o.RepartitionGpus():
                 self.at(self.now_s + 3.0, lambda: self._cut(order))
             case o.Evict() if uid in self._wild:
                 self._changed(uid, terminating=True)

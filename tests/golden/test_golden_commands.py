@@ -7,6 +7,7 @@ doctor, migrate-storage, support-bundle, snapshot, demo, tune and local.
 import json
 import re
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import typer
@@ -14,6 +15,7 @@ from golden import DATA, agrees
 from histories import path_of
 from pyarrow import parquet
 from rich.console import Console
+from typer import rich_utils
 from typer.testing import CliRunner
 
 from gangsched.cli import doctor, main
@@ -38,7 +40,8 @@ def invoked(app, *words: str) -> str:
     """Return what a command prints at 80 columns, its errors and its exit code."""
     env = {"COLUMNS": "80", "TERMINAL_WIDTH": "80", "NO_COLOR": "1", "TERM": "dumb"}
     env |= {"FORCE_COLOR": None, "_TYPER_FORCE_DISABLE_TERMINAL": "1", "KUBECONFIG": "/nowhere"}
-    done = CliRunner(env=env).invoke(app, list(words), prog_name="gangsched")
+    with patch.object(rich_utils, "MAX_WIDTH", 80):  # it is read once, when typer is imported
+        done = CliRunner(env=env).invoke(app, list(words), prog_name="gangsched")
     text = "\n".join(line.rstrip() for line in done.output.splitlines())
     error = done.exception
     if error is not None and not isinstance(error, SystemExit):

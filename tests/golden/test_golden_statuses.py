@@ -22,11 +22,11 @@ from gangsched.core.model.runtime import Source
 from gangsched.core.model.topology import Fabric, Level, Topology
 from gangsched.core.orders import Release, Report, Reserve
 from gangsched.core.planning.forecast import Prediction
-from gangsched.core.snapshot import Reserved
+from gangsched.core.snapshot import BackfillReservation
 from gangsched.kube.decoding.external import groups
 from gangsched.kube.status import podgroup_status, queue_status, topology_status
-from gangsched.kube.status.events import Subject
-from gangsched.kube.status.podgroup_status import Status
+from gangsched.kube.status.events import ObjectRef
+from gangsched.kube.status.podgroup_status import PodGroupStatusWriter
 from gangsched.kube.status.queue_status import QueueStatusWriter
 from gangsched.kube.status.topology_status import TopologyStatusWriter
 
@@ -113,18 +113,18 @@ REPORTS: dict[str, tuple[Report | Reserve | Release, ...]] = {
     "shrunk": (Report(G, "Placed", "Shrunk", "gives 2 surplus pods back."),),
     "long": (Report(G, "Pending", "Broken", "word " * 300),),
 }
-OURS = Subject("gangsched.io/v1beta1", "PodGroup", "ns", "g", "u", has_status=True)
-OWNED = Subject("gangsched.io/v1beta1", "PodGroup", "ns", "g", "u", has_status=True, owned=True)
-ONE_POD = Subject("v1", "Pod", "ns", "g", "u")
+OURS = ObjectRef("gangsched.io/v1beta1", "PodGroup", "ns", "g", "u", has_status=True)
+OWNED = ObjectRef("gangsched.io/v1beta1", "PodGroup", "ns", "g", "u", has_status=True, owned=True)
+ONE_POD = ObjectRef("v1", "Pod", "ns", "g", "u")
 THEIRS = [
-    Subject(kind.api_version, kind.kind, "ns", "g", "u", theirs=kind) for kind in groups.KINDS
+    ObjectRef(kind.api_version, kind.kind, "ns", "g", "u", theirs=kind) for kind in groups.KINDS
 ]
 
 
-async def told(subject: Subject, reports, pods=(2, 0, 0)) -> list[dict]:
+async def told(subject: ObjectRef, reports, pods=(2, 0, 0)) -> list[dict]:
     """Return what is written of a gang that these are said of, one after another."""
     api = Api()
-    made = Status(api, lambda _: (2, pods))
+    made = PodGroupStatusWriter(api, lambda _: (2, pods))
     made.subject(G, subject)
     running = asyncio.create_task(made.run())
     for report in reports:
@@ -177,10 +177,10 @@ async def test_what_is_written_of_groups_of_others():
     agrees("statuses-of-others.jsonl.gz", lines(found))
 
 
-async def written_once(subject: Subject, reports, pods) -> list[dict]:
+async def written_once(subject: ObjectRef, reports, pods) -> list[dict]:
     """Return what is written, be it nothing, as some kinds are of some words."""
     api = Api()
-    made = Status(api, lambda _: (2, pods))
+    made = PodGroupStatusWriter(api, lambda _: (2, pods))
     made.subject(G, subject)
     for report in reports:
         made.take(report)
@@ -195,12 +195,12 @@ async def written_once(subject: Subject, reports, pods) -> list[dict]:
 
 async def test_when_a_gang_starts_and_what_is_wrong_with_it():
     api = Api()
-    made = Status(api, lambda _: (2, (0, 0, 0)))
+    made = PodGroupStatusWriter(api, lambda _: (2, (0, 0, 0)))
     made.subject(G, OURS)
     made.take(REPORTS["refused NotEnoughFree"][0])
     late_s = NOW_S + 3e9
     one = Prediction(G, 2, late_s, late_s - 60, late_s + 60, Source.LEARNT)
-    made.expect({G: one}, {G: Reserved(G, late_s + 120, ())})
+    made.expect({G: one}, {G: BackfillReservation(G, late_s + 120, ())})
     running = asyncio.create_task(made.run())
     await quiet(api)
     made.invalid(G, "PodGroup ns/g: spec.minMember: 0 is not allowed", before=True)

@@ -18,12 +18,12 @@ from gangsched.core import facts as f
 from gangsched.core.engine.engine import Engine, Limits
 from gangsched.core.model.gangs import Gang
 from gangsched.core.model.ids import GangId
-from gangsched.core.quota.runtime_history import History
+from gangsched.core.quota.runtime_history import RuntimeHistory
 from gangsched.kube.client.errors import NotFound
 from gangsched.kube.informers.cluster_config import Queues, Reservations, Topologies
 from gangsched.kube.informers.nodes import Nodes
 from gangsched.kube.informers.podgroups import PodGroups
-from gangsched.kube.informers.pods import PodsSeen
+from gangsched.kube.informers.pods import Pods
 from gangsched.kube.service import Scheduler
 from gangsched.kube.stored.gang_history import PastKeeper
 from gangsched.kube.stored.quarantine import Quarantine
@@ -72,9 +72,9 @@ async def until_written(work, api: ConfigMaps) -> None:
         await running
 
 
-def learnt() -> History:
+def learnt() -> RuntimeHistory:
     """Return run times that a process has learnt."""
-    found = History()
+    found = RuntimeHistory()
     found.load(history("simple").engine.history.data())
     for runtime_s in (60.0, 90.5, 3600.0):
         found.ended(Gang(GangId("ns/train-7"), 2, user="ann", queue="q"), runtime_s)
@@ -106,7 +106,7 @@ async def test_what_is_kept_in_the_config_map():
 async def test_what_the_next_process_makes_of_the_config_map():
     kept = stored("config-map.json").replace('\\"VERSION\\"', json.dumps(VERSION)[1:-1])
     api = ConfigMaps(json.loads(kept))
-    before, found = json.dumps(learnt().data()), History()
+    before, found = json.dumps(learnt().data()), RuntimeHistory()
     await HistoryKeeper(api, PLACE).read(found)
     assert json.dumps(found.data()) == before
     facts = await PastKeeper(api, PLACE).read()
@@ -161,7 +161,7 @@ def test_objects_with_the_status_of_an_earlier_process():
         "Queue": scheduler.queues,
         "Reservation": Reservations(scheduler),
         "Node": Nodes(scheduler),
-        "Pod": PodsSeen(scheduler),
+        "Pod": Pods(scheduler),
         "PodGroup": PodGroups(scheduler),
     }
     assert isinstance(receivers["Queue"], Queues)

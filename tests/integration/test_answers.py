@@ -10,7 +10,7 @@ import pytest
 from test_queues import gpus, queue, status
 
 from gangsched.cli import queries
-from gangsched.cli.cluster.view import View, look
+from gangsched.cli.cluster.view import ClusterView, look
 from gangsched.config import load_config
 from gangsched.kube.client.access import Access
 from gangsched.kube.decoding.quantities import seconds
@@ -31,7 +31,7 @@ MOVES = {"expected": 1 / 10, "reserved": 1 / 10, "earliest": 1 / 3, "latest": 1 
 """By what part of the wait a moment moves until it is told anew."""
 
 
-def view(cluster) -> View:
+def view(cluster) -> ClusterView:
     """Read the cluster as a command does."""
     config = load_config(None)
     access = Access(cluster.plane.kubeconfig)

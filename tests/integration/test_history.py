@@ -8,7 +8,7 @@ from waiting import until_async
 
 from gangsched.core.model.gangs import Gang
 from gangsched.core.model.ids import GangId
-from gangsched.core.quota.runtime_history import History
+from gangsched.core.quota.runtime_history import RuntimeHistory
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.stored.runtime_history import HistoryKeeper
 
@@ -27,19 +27,19 @@ def stored(cluster) -> dict | None:
 
 def test_what_was_learnt_is_there_after_a_restart(cluster):
     kubeconfig = cluster.plane.folder / "gangsched.kubeconfig"
-    learnt = History()
+    learnt = RuntimeHistory()
 
     async def write() -> None:
         wanted = json.loads(json.dumps(learnt.data()))
         async with KubeClient(kubeconfig) as client:
             keeper = HistoryKeeper(client, f"{HOME}/{NAME}")
-            await keeper.read(History())  # nothing there yet is no error
+            await keeper.read(RuntimeHistory())  # nothing there yet is no error
             writing = asyncio.create_task(keeper.run(learnt, 0.05))
             await until_async(lambda: stored(cluster) == wanted, "it to be kept", 30)
             writing.cancel()
 
-    async def read() -> History:
-        found = History()
+    async def read() -> RuntimeHistory:
+        found = RuntimeHistory()
         async with KubeClient(kubeconfig) as client:
             await HistoryKeeper(client, f"{HOME}/{NAME}").read(found)
         return found

@@ -16,7 +16,7 @@ from gangsched.jobs.common.owned_objects import Owned
 from gangsched.jobs.katib import experiment, metrics, trial
 from gangsched.kube.client.errors import NotFound
 from gangsched.operators.evaluation.pool import OverrunError
-from gangsched.operators.job_kind import InvalidJobError, NotYetError
+from gangsched.operators.job_kind import BlockedError, InvalidJobError
 from gangsched.operators.kinds.experiment import kind
 from gangsched.operators.kinds.trial import kind as trials
 from gangsched.operators.search.expressions import ExpressionError
@@ -529,7 +529,7 @@ class Overrun(Here):
 
 async def test_a_search_that_takes_too_long_is_tried_again_and_then_has_failed():
     owned = search([tried("a", "Running")])
-    with pytest.raises(NotYetError, match=r"ns/e: the search by random .* 120 s; it is tried"):
+    with pytest.raises(BlockedError, match=r"ns/e: the search by random .* 120 s; it is tried"):
         await kind(Overrun(again=True)).look(None, owned)
     made = kind(Overrun(again=False))
     steps = made.step(await made.look(None, owned), CLOCK)
@@ -664,7 +664,7 @@ async def test_a_log_that_takes_too_long_fails_its_trial():
     job = {"kind": "Job", "metadata": {"name": "t", "uid": "j"}}
     job["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
     owned = Owned(_running(), {("Job", "t"): job})
-    with pytest.raises(NotYetError, match=r"ns/t: its log cannot be read with spec\.metrics"):
+    with pytest.raises(BlockedError, match=r"ns/t: its log cannot be read with spec\.metrics"):
         await trials(Overrun(again=True)).look(server, owned)
     made = trials(Overrun(again=False))
     steps = made.step(await made.look(server, owned), CLOCK)

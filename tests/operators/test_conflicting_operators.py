@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from gangsched.operators.conflicting_operators import Deployment, Lease, Neighbours
+from gangsched.operators.conflicting_operators import ConflictingOperators, Deployment, Lease
 
 NOW_S = 1_800_000_000.0
 NOW = "2027-01-15T08:00:00.000000Z"
@@ -29,7 +29,9 @@ def deployment(image=MPI, ready: int | None = 1, replicas=1, **metadata) -> Depl
     return msgspec.convert(body, Deployment)
 
 
-def told(seen: Neighbours, *signs: Lease | Deployment, now_s=NOW_S, believed=True) -> Neighbours:
+def told(
+    seen: ConflictingOperators, *signs: Lease | Deployment, now_s=NOW_S, believed=True
+) -> ConflictingOperators:
     """Tell of some signs, and believe all that there are."""
     for sign in signs:
         take = seen.lease_seen if isinstance(sign, Lease) else seen.deployment_seen
@@ -65,17 +67,17 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_who_runs_what(case):
     signs, kinds = CASES[case]
-    assert set(told(Neighbours(), *signs).others(NOW_S)) == kinds
+    assert set(told(ConflictingOperators(), *signs).others(NOW_S)) == kinds
 
 
 def test_it_says_who_and_by_what():
-    found = told(Neighbours(), lease(TRAINING)).others(NOW_S)
+    found = told(ConflictingOperators(), lease(TRAINING)).others(NOW_S)
     assert {"PyTorchJob", "TFJob", "MPIJob"} <= set(found)
     assert found["TFJob"] == f"the Training Operator runs them, by its Lease kubeflow/{TRAINING}"
 
 
 def test_a_lease_ends_by_time_alone_and_each_renewal_puts_that_off():
-    seen = told(Neighbours(), lease())
+    seen = told(ConflictingOperators(), lease())
     assert seen.next_s(NOW_S) == NOW_S + 15
     told(seen, lease(renewed=LATER), now_s=NOW_S + 10)
     assert seen.next_s(NOW_S + 10) == NOW_S + 25, "by our clock: its holder's may be off"
@@ -88,12 +90,12 @@ def test_a_lease_ends_by_time_alone_and_each_renewal_puts_that_off():
 
 
 def test_a_lease_from_a_clock_that_is_ahead_ends_all_the_same():
-    seen = told(Neighbours(), lease(renewed="2027-01-15T12:00:00.000000Z"))
+    seen = told(ConflictingOperators(), lease(renewed="2027-01-15T12:00:00.000000Z"))
     assert not seen.others(NOW_S + 16)
 
 
 def test_a_rollout_is_no_departure_and_what_stays_away_is_one():
-    seen = told(Neighbours(), deployment())
+    seen = told(ConflictingOperators(), deployment())
     assert seen.next_s(NOW_S) is None
     told(seen, deployment(ready=0))
     told(seen, deployment(ready=0), now_s=NOW_S + 30)
@@ -106,7 +108,7 @@ def test_a_rollout_is_no_departure_and_what_stays_away_is_one():
 
 @pytest.mark.parametrize("away", [deployment(replicas=0), deployment(deletionTimestamp=NOW), None])
 def test_what_is_taken_away_is_gone_at_once(away):
-    seen = told(Neighbours(), deployment())
+    seen = told(ConflictingOperators(), deployment())
     if away is None:
         seen.gone(f"d-{MPI}")
     else:
@@ -115,7 +117,7 @@ def test_what_is_taken_away_is_gone_at_once(away):
 
 
 def test_a_sign_counts_only_once_its_account_is_known_to_be_an_operators():
-    seen = told(Neighbours(), deployment(), believed=False)
+    seen = told(ConflictingOperators(), deployment(), believed=False)
     assert not seen.others(NOW_S)
     (sign,) = seen.doubtful(NOW_S).values()
     assert sign.account == ("kubeflow", "operator")
@@ -127,6 +129,6 @@ def test_a_sign_counts_only_once_its_account_is_known_to_be_an_operators():
 
 def test_a_tenant_cannot_fill_the_memory_with_signs():
     signs = [deployment(namespace="tenant", uid=str(number)) for number in range(100)]
-    seen = told(Neighbours(), *signs, believed=False)
+    seen = told(ConflictingOperators(), *signs, believed=False)
     assert len(seen.doubtful(NOW_S)) == 8
     assert set(told(seen, deployment()).others(NOW_S)) == {"MPIJob"}

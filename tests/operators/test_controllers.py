@@ -18,7 +18,7 @@ from gangsched.operators.controllers import owner_controller as owner_module
 from gangsched.operators.controllers.job_controller import JobController
 from gangsched.operators.controllers.owner_controller import OwnerController
 from gangsched.operators.evaluation.pool import Evaluators
-from gangsched.operators.job_kind import NotYetError
+from gangsched.operators.job_kind import BlockedError
 from gangsched.operators.kinds import jobset
 from gangsched.operators.part_watches import PartReceiver
 from gangsched.operators.runtime_watch import RuntimeReceiver, Runtimes
@@ -395,13 +395,13 @@ def test_parts_of_owners_that_there_are_not_are_forgotten(kind):
 
 async def test_an_owner_that_cannot_be_evaluated_now_is_told_so_and_tried_again():
     async def look(client, owned):
-        raise NotYetError("it takes longer than 1 s; it is tried again")
+        raise BlockedError("it takes longer than 1 s; it is tried again")
 
     server = Server("u")
     controller = OwnerController(server, replace(jobset.kind("gangsched"), look=look))
     controller.job_seen(job("JobSet", "1", {}))
     for _ in range(2):
-        with pytest.raises(NotYetError):
+        with pytest.raises(BlockedError):
             await controller._step(("ns", "j"))
     assert server.wrote == ["/api/v1/namespaces/ns/events"]  # once: it says the same again
 

@@ -6,11 +6,11 @@ import pytest
 from gangsched.core.bounds import CONFIG_MAPS
 from gangsched.jobs.common.model import Intent
 from gangsched.kube.client.errors import NotFound
-from gangsched.kube.status.events import Subject
+from gangsched.kube.status.events import ObjectRef
 from gangsched.operators.controllers.preflight import precheck
-from gangsched.operators.job_kind import NotYetError, RefusedError
+from gangsched.operators.job_kind import BlockedError, RejectedError
 
-JOB = Subject("kubeflow.org/v1", "PyTorchJob", "ns", "j", "u")
+JOB = ObjectRef("kubeflow.org/v1", "PyTorchJob", "ns", "j", "u")
 
 
 class Server:
@@ -55,21 +55,21 @@ def intents(*names: str) -> list[Intent]:
 )
 async def test_a_name_that_is_none_is_refused_and_not_asked_for(name):
     server = Server()
-    with pytest.raises(RefusedError, match="which is no name of an object"):
+    with pytest.raises(RejectedError, match="which is no name of an object"):
         await precheck(server, JOB, intents(name))
     assert not [path for path in server.asked if "configmaps" in path]
 
 
 async def test_a_config_map_that_is_not_there_is_waited_for():
     server = Server()
-    with pytest.raises(NotYetError, match=r"ConfigMap ns/some\.map does not exist"):
+    with pytest.raises(BlockedError, match=r"ConfigMap ns/some\.map does not exist"):
         await precheck(server, JOB, intents("some.map"))
     assert server.asked[-1] == "/api/v1/namespaces/ns/configmaps/some.map"
 
 
 async def test_so_many_config_maps_are_not_asked_for():
     server = Server()
-    with pytest.raises(RefusedError, match=f"101 ConfigMaps; {CONFIG_MAPS.most} are allowed"):
+    with pytest.raises(RejectedError, match=f"101 ConfigMaps; {CONFIG_MAPS.most} are allowed"):
         await precheck(server, JOB, intents(*(f"c{i}" for i in range(CONFIG_MAPS.most + 1))))
     assert not [path for path in server.asked if "configmaps" in path]
 
@@ -89,9 +89,11 @@ async def test_two_jobs_of_one_moment_do_not_both_get_a_whole_quota():
     server, wanted = WithQuota(), [Intent(2, pod, spec)]
     await precheck(server, JOB, wanted)
     await precheck(server, JOB, wanted)  # it does not stand in its own way
-    other = Subject("kubeflow.org/v1", "PyTorchJob", "ns", "k", "v")
-    with pytest.raises(NotYetError, match=r"used: nvidia\.com/gpu=16, limited: nvidia\.com/gpu=16"):
+    other = ObjectRef("kubeflow.org/v1", "PyTorchJob", "ns", "k", "v")
+    with pytest.raises(
+        BlockedError, match=r"used: nvidia\.com/gpu=16, limited: nvidia\.com/gpu=16"
+    ):
         await precheck(server, other, wanted)
-    elsewhere = Subject("kubeflow.org/v1", "PyTorchJob", "other", "k", "w")
+    elsewhere = ObjectRef("kubeflow.org/v1", "PyTorchJob", "other", "k", "w")
     await precheck(server, elsewhere, wanted)
     assert "/apis/gangsched.io/v1beta1/namespaces/ns/podgroups" in server.asked

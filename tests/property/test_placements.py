@@ -14,7 +14,7 @@ from effort import seeds
 from placements import GPU, TOPOLOGY, Instance, an_instance
 
 from gangsched.core.model.constraints import Near
-from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId, PodName
 from gangsched.core.model.placement import Placement, Proof
 from gangsched.core.model.refusal import Reason, Refusal
@@ -187,7 +187,7 @@ def test_small_problems_agree_with_brute_force():
     assert seen["refused"] > len(SEEDS) // 60
 
 
-def renamed(waiting: Waiting, name: str) -> Waiting:
+def renamed(waiting: PendingGang, name: str) -> PendingGang:
     """Return the same gang under another name."""
     group = GangId(f"ns/{name}")
     members = tuple(
@@ -250,7 +250,7 @@ def test_an_elastic_gang_gets_as_many_as_fit(name):
     assert partial > 3
 
 
-def most_that_fit(instance: Instance, waiting: Waiting) -> int:
+def most_that_fit(instance: Instance, waiting: PendingGang) -> int:
     """Return the largest number of members for which any valid placement exists."""
     names = [member.name for member in waiting.members]
     unit = waiting.constraints.near.slices[0].size if waiting.constraints.near.slices else 1

@@ -27,9 +27,9 @@ from policies.shortest import Shortest
 from policies.youngest import Youngest
 from simulator.jobs import GPU, Job
 from simulator.scenarios.histories import a_tree, jobs
-from simulator.virtual.api_calls import CalledLoad
+from simulator.virtual.api_calls import ApiCallJobRun
 from simulator.virtual.api_server import ApiServer
-from simulator.virtual.job_run import Load
+from simulator.virtual.job_run import JobRun
 
 SEEDS = seeds(3)
 
@@ -49,7 +49,7 @@ def test_the_books_hold_and_nobody_starves(seed, name):
     rng = random.Random(seed)
     nodes = [node(f"n{index}") for index in range(rng.randint(2, 6))]
     queues = a_tree(rng, 8 * len(nodes))
-    load = Load(nodes, jobs(rng, queues, 60), POLICIES[name], queues)
+    load = JobRun(nodes, jobs(rng, queues, 60), POLICIES[name], queues)
     load._planned = lambda _: check_loans(load, queues)
     load.run(until_s=50_000)
     for fate in load.fates.values():
@@ -58,7 +58,7 @@ def test_the_books_hold_and_nobody_starves(seed, name):
     check_preemptions(load)
 
 
-def check_loans(load: Load, queues: list[Queue]) -> None:
+def check_loans(load: JobRun, queues: list[Queue]) -> None:
     """What may not be stopped is never more than a queue is guaranteed: it would be no loan."""
     parents = {queue.name: queue.parent for queue in queues}
     held: dict[str, int] = {}
@@ -74,7 +74,7 @@ def check_loans(load: Load, queues: list[Queue]) -> None:
             assert held.get(queue.name, 0) <= quota.nominal, queue.name
 
 
-def never_fits(job: Job, queues: list[Queue], load: Load) -> bool:
+def never_fits(job: Job, queues: list[Queue], load: JobRun) -> bool:
     """Tell whether a job is too large for its queue or the cluster, and was told so."""
     refusal = load.engine.refusals.get(job.id)
     if refusal is not None and refusal.reason.value in ("LargerThanQuota", "LargerThanCluster"):
@@ -84,7 +84,7 @@ def never_fits(job: Job, queues: list[Queue], load: Load) -> bool:
     return blocked and by_name[job.queue].strict
 
 
-def check_preemptions(load: Load) -> None:
+def check_preemptions(load: JobRun) -> None:
     """Nobody is stopped for a gang that does not start then, and nobody in vain too often."""
     for one in load.preemptions:
         by = load.fates[one.by]
@@ -110,7 +110,7 @@ def in_line(rng: random.Random) -> list[Job]:
     ]
 
 
-def late_s(load: Load) -> dict[str, float]:
+def late_s(load: JobRun) -> dict[str, float]:
     """Run a load; return how much later each gang started than it was first promised."""
     promised: dict[str, float] = {}
 
@@ -132,7 +132,7 @@ def test_backfill_never_delays_the_first(seed, backfill):
     nodes = [node(f"n{index}") for index in range(rng.randint(2, 6))]
     policies = Policies(Fifo(), Pack(), None, backfill, None)
     # Under EASY who was once the head may be passed again by nobody: it stays the head.
-    assert max(late_s(Load(nodes, in_line(rng), policies)).values()) <= 1e-6
+    assert max(late_s(JobRun(nodes, in_line(rng), policies)).values()) <= 1e-6
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -141,7 +141,7 @@ def test_the_first_is_delayed_by_calls_alone(seed):
     rng = random.Random(seed)
     nodes = [node(f"n{index}") for index in range(rng.randint(2, 6))]
     policies = Policies(Fifo(), Pack(), None, Easy(), None)
-    load = CalledLoad(ApiServer(rng, latency_s=0.5), nodes, in_line(rng), policies)
+    load = ApiCallJobRun(ApiServer(rng, latency_s=0.5), nodes, in_line(rng), policies)
     assert max(late_s(load).values()) < 15
 
 
@@ -155,7 +155,7 @@ def test_shares_converge_to_weights(sharing):
         for queue in "ab"
         for index in range(400)
     ]
-    load = Load(nodes, made, Policies(Fifo(), Pack(), sharing, None, None), queues)
+    load = JobRun(nodes, made, Policies(Fifo(), Pack(), sharing, None, None), queues)
     load.run(until_s=2_000)
     served = {"a": 0.0, "b": 0.0}
     for fate in load.fates.values():

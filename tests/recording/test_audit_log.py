@@ -11,7 +11,7 @@ from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
 from gangsched.core.model.queues import Booking, Queue, Quota
 from gangsched.core.orders import Evict, Preempt, Release
 from gangsched.core.quota.ledger import Ledger
-from gangsched.recording.audit_log import Trail
+from gangsched.recording.audit_log import AuditLog
 
 
 class Written:
@@ -19,7 +19,7 @@ class Written:
 
     def __init__(self):
         self.file = io.StringIO()
-        self.trail = Trail(self.file)
+        self.trail = AuditLog(self.file)
         self.engine = Engine(Limits(), Ledger())
 
     def hear(self, fact):

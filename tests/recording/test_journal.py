@@ -11,7 +11,7 @@ from gangsched.config import ConfigError
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.queues import Preemption, Queue, Quota, Reclaim
 from gangsched.core.policy import Policies
-from gangsched.core.quota.runtime_history import stem
+from gangsched.core.quota.runtime_history import job_name_prefix
 from gangsched.core.snapshot import Asked
 from gangsched.recording.anonymize import Pseudonyms
 from gangsched.recording.journal import Journal, JournalledEngine, entries, recall, write_facts
@@ -23,7 +23,7 @@ from policies.fifo import Fifo
 from policies.pack import Pack
 from policies.shortest import Shortest
 from simulator.jobs import GPU, Job
-from simulator.virtual.job_run import Load
+from simulator.virtual.job_run import JobRun
 
 POLICIES = Policies(Fifo(), Pack(), Drf(), Easy(), Cheapest())
 QUEUES = [
@@ -60,7 +60,7 @@ def journal(tmp_path):
             return JournalledEngine(limits, ledger, Journal(file))
 
         nodes = [node(f"gpu-{index}", labels={"rack": f"row-{index % 2}"}) for index in range(4)]
-        load = Load(nodes, jobs(60), POLICIES, QUEUES, engine=engine).run(2000.0)
+        load = JobRun(nodes, jobs(60), POLICIES, QUEUES, engine=engine).run(2000.0)
         assert load.preemptions
     return path
 
@@ -144,7 +144,7 @@ def test_hidden_names_tell_nothing_and_change_nothing(journal, tmp_path):
     (key,) = after.engine.history.runs
     users = {one.spec.user for one in after.engine.gangs.values() if one.spec is not None}
     assert key[0] in users
-    assert any(stem(one) == key[1] for one in after.engine.gangs)
+    assert any(job_name_prefix(one) == key[1] for one in after.engine.gangs)
 
 
 def gang(recalled):

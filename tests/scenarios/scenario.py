@@ -22,7 +22,7 @@ from gangsched.core.model.topology import Level, Topology
 from gangsched.core.policy import Policies
 from gangsched.kube.decoding.cluster.queues import queue as decode
 from simulator.jobs import Job
-from simulator.virtual.job_run import Load
+from simulator.virtual.job_run import JobRun
 
 RACKS = Topology("default", (Level("rack", "rack"),))
 
@@ -128,13 +128,13 @@ class Scenario(Model):
     until: float = 10_000.0
     expect: list[Expect]
 
-    def run(self) -> Load:
+    def run(self) -> JobRun:
         """Run it to its end."""
         nodes = {one.name: one for one in self._nodes()}
         queues = [read(name, spec) for name, spec in self.queues.items()]
         jobs = [job for text in self.jobs for job in text.jobs()]
         unchanged = not any(one.queue for one in self.happens)
-        load = Load(nodes.values(), jobs, policies(self.policies), queues, judge=unchanged)
+        load = JobRun(nodes.values(), jobs, policies(self.policies), queues, judge=unchanged)
         load.engine.observe(f.TopologySeen(RACKS), 0.0)
         for one in self.happens:
             if one.queue:
@@ -188,7 +188,7 @@ def load_all() -> list[Scenario]:
     return found
 
 
-def check(scenario: Scenario, load: Load) -> None:
+def check(scenario: Scenario, load: JobRun) -> None:
     """Compare what came of it with what must."""
     for expect in scenario.expect:
         if expect.stops is not None:
@@ -211,7 +211,7 @@ def check(scenario: Scenario, load: Load) -> None:
             _check_job(expect, fate, load)
 
 
-def _check_job(expect: Expect, fate, load: Load) -> None:
+def _check_job(expect: Expect, fate, load: JobRun) -> None:
     told = (expect, fate, load.engine.refusals.get(fate.job.id))
     if expect.starts_by is not None:
         assert fate.started_s is not None, told

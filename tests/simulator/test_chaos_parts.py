@@ -24,7 +24,7 @@ from simulator.chaos.told import (
     pod_view,
     queue_view,
 )
-from simulator.chaos.witness import Witness
+from simulator.chaos.witness import IndependentObserver
 
 
 def test_a_seed_says_the_same_again():
@@ -53,7 +53,7 @@ def pod(name: str, node: str, gpus: int, gang: str = "g", phase: str = "Running"
 
 
 def test_two_pods_on_one_place_are_seen():
-    witness = Witness({"n": 8})
+    witness = IndependentObserver({"n": 8})
     witness.seen(pod("a", "n", 4))
     witness.seen(pod("b", "n", 4))
     assert not witness.violations
@@ -63,7 +63,7 @@ def test_two_pods_on_one_place_are_seen():
 
 
 def test_a_pod_that_ended_makes_room():
-    witness = Witness({"n": 8})
+    witness = IndependentObserver({"n": 8})
     witness.seen(pod("a", "n", 8))
     witness.seen(pod("a", "n", 8, phase="Succeeded"))
     witness.seen(pod("b", "n", 8))
@@ -77,7 +77,7 @@ class Gang:
 
 
 def test_what_should_run_and_does_not_is_said():
-    witness = Witness({"n": 8})
+    witness = IndependentObserver({"n": 8})
     assert "would fit, and waits" in standing(witness, Gang, {"g": "Placed"})
     witness.seen(pod("a", "n", 4))
     assert "runs in part: 1 of 2" in standing(witness, Gang, {"g": "Placed"})
@@ -86,7 +86,7 @@ def test_what_should_run_and_does_not_is_said():
 
 
 def test_what_has_no_room_may_wait():
-    witness = Witness({"n": 8})
+    witness = IndependentObserver({"n": 8})
     witness.seen(pod("other", "n", 5, gang="x"))
     assert not standing(witness, Gang, {"g": "Placed"})
 
@@ -102,7 +102,7 @@ def test_odd_seeds_go_through_kube_scheduler_and_every_kind_of_fault_comes():
 
 
 def test_a_phase_that_is_behind_is_said():
-    witness = Witness({"n": 8})
+    witness = IndependentObserver({"n": 8})
     for name in ("a", "b"):
         witness.seen(pod(name, "n", 4))
     assert standing(witness, Gang, {"g": "Pending"}) == "gang g runs, and its phase is 'Pending'"
@@ -336,9 +336,9 @@ def test_a_past_that_ended_by_itself_is_no_difference():
     assert not ends_within(kept(), 500.0, 900.0)
 
 
-def watched(gang: str = "g") -> Witness:
+def watched(gang: str = "g") -> IndependentObserver:
     """Return a witness of a gang of two pods that runs."""
-    one = Witness({"n": 8}, {gang: 2}, lambda _: True, "")
+    one = IndependentObserver({"n": 8}, {gang: 2}, lambda _: True, "")
     for name in ("a", "b"):
         one.seen(pod(name, "n", 4))
     return one

@@ -12,7 +12,7 @@ from policies.fifo import Fifo
 from policies.pack import Pack
 from policies.spread import Spread
 from simulator.invariants.placement_checks import ViolationError
-from simulator.virtual.fault_world import Faults, Workload, World
+from simulator.virtual.fault_world import Faults, FaultWorld, Workload
 
 UNKIND = Faults(bind_fails=0.05, prepare_fails=0.05, node_mtbf_s=200.0)
 PLACERS = {"pack": Pack(), "spread": Spread()}
@@ -21,7 +21,7 @@ PLACERS = {"pack": Pack(), "spread": Spread()}
 @pytest.mark.parametrize("placer", PLACERS)
 @pytest.mark.parametrize("seed", seeds(4))
 def test_every_gang_runs_whatever_fails(seed, placer):
-    outcome = World(seed, Policies(Fifo(), PLACERS[placer]), faults=UNKIND).run()
+    outcome = FaultWorld(seed, Policies(Fifo(), PLACERS[placer]), faults=UNKIND).run()
     assert outcome.finished == Workload().gangs
     assert outcome.broken > 0, "the faults must really strike"
 
@@ -29,11 +29,11 @@ def test_every_gang_runs_whatever_fails(seed, placer):
 def test_the_same_seed_gives_the_same_orders_under_another_hash_seed():
     program = (
         "import hashlib\n"
-        "from simulator.virtual.fault_world import World\n"
+        "from simulator.virtual.fault_world import FaultWorld\n"
         "from gangsched.core.policy import Policies\n"
         "from policies.fifo import Fifo\n"
         "from policies.pack import Pack\n"
-        "log = World(5, Policies(Fifo(), Pack())).run().log\n"
+        "log = FaultWorld(5, Policies(Fifo(), Pack())).run().log\n"
         "print(len(log), hashlib.sha256('\\n'.join(log).encode()).hexdigest())\n"
     )
     said = {
@@ -84,7 +84,7 @@ class ForgetsReservations(Engine):
 def test_the_checkers_catch_planted_bugs(bug):
     def many_seeds() -> None:
         for seed in range(20):
-            World(seed, Policies(Fifo(), Pack()), faults=UNKIND, engine=bug).run(5_000.0)
+            FaultWorld(seed, Policies(Fifo(), Pack()), faults=UNKIND, engine=bug).run(5_000.0)
 
     with pytest.raises(ViolationError):
         many_seeds()

@@ -10,7 +10,7 @@ from builders import node
 from gangsched.config import ConfigError
 from gangsched.core import facts as f
 from gangsched.core.engine.engine import Engine, Limits
-from gangsched.recording.journal import Recalled, write_facts
+from gangsched.recording.journal import RestoredEngine, write_facts
 from simulator.experiments.notices import notices
 from simulator.experiments.results import OBJECTIVES, figures, write
 from simulator.experiments.run import run
@@ -136,7 +136,7 @@ def test_a_mean_of_fewer_gangs_is_not_coloured_as_better(path, tmp_path):
 
 
 def test_a_snapshot_of_a_cluster_where_nothing_runs_is_told_so(path):
-    idle = Recalled(Engine(Limits()), 0.0, [f.NodeSeen(node("n0"))])
+    idle = RestoredEngine(Engine(Limits()), 0.0, [f.NodeSeen(node("n0"))])
     write_facts(path.parent / "now.jsonl.gz", idle)
     scenario = load(path, ("cluster={snapshot: now.jsonl.gz}", "workload={}", "queues=[]"))
     with pytest.raises(ConfigError, match=r"no jobs: nothing runs or waits in now\.jsonl\.gz, and"):

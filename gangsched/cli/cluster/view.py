@@ -27,11 +27,11 @@ from gangsched.kube.service import Scheduler
 from gangsched.kube.stored.config_map import Kept
 from gangsched.metrics import Metrics
 from gangsched.operators.ownership import KEY, standing_of
-from gangsched.recording.journal import Recalled, recall
+from gangsched.recording.journal import RestoredEngine, recall
 
 
 @dataclass(slots=True)
-class View:
+class ClusterView:
     """The cluster as it was read, and the moment.
 
     `effort` and `budget` are those of the scheduler that runs by the same settings: its answers
@@ -57,7 +57,7 @@ class View:
         return stretched(drawn, self.engine.history.starts.punctuality(self.now_s), self.now_s)
 
 
-async def look(access: Access, config: SchedulerConfig, policies: Policies) -> View:
+async def look(access: Access, config: SchedulerConfig, policies: Policies) -> ClusterView:
     """Read the cluster.
 
     Whoever asks of one thing is not told of others' objects that are wrong: these have a status.
@@ -72,7 +72,7 @@ async def look(access: Access, config: SchedulerConfig, policies: Policies) -> V
             protected = await disruption_budgets.protected(client, seen.engine)
     finally:
         logger.setLevel(before)
-    return View(
+    return ClusterView(
         seen.engine,
         policies,
         time.time(),
@@ -85,7 +85,7 @@ async def look(access: Access, config: SchedulerConfig, policies: Policies) -> V
     )
 
 
-def recalled(file: Path, config: SchedulerConfig, policies: Policies) -> View:
+def recalled(file: Path, config: SchedulerConfig, policies: Policies) -> ClusterView:
     """Return the view that a snapshot keeps.
 
     Raises:
@@ -93,7 +93,7 @@ def recalled(file: Path, config: SchedulerConfig, policies: Policies) -> View:
 
     """
     found = recall(file)
-    return View(
+    return ClusterView(
         found.engine,
         policies,
         found.now_s,
@@ -119,7 +119,7 @@ def own_words(access: Access, config: SchedulerConfig) -> Callable[[str], dict[s
     return lambda gang: asyncio.run(ask(gang))
 
 
-async def take(access: Access, config: SchedulerConfig, policies: Policies) -> Recalled:
+async def take(access: Access, config: SchedulerConfig, policies: Policies) -> RestoredEngine:
     """Read the cluster, and keep the facts it came in, the last of each object."""
     told: list[f.Fact] = []
 
@@ -130,7 +130,7 @@ async def take(access: Access, config: SchedulerConfig, policies: Policies) -> R
 
     async with KubeClient(access) as client:
         seen = await read(client, config, policies, Listening)
-    return Recalled(seen.engine, seen.now_s(), told)
+    return RestoredEngine(seen.engine, seen.now_s(), told)
 
 
 async def at_home(client: KubeClient, config: SchedulerConfig) -> SchedulerConfig:

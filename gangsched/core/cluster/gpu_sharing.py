@@ -18,15 +18,15 @@ Ints = NDArray[np.int64]
 Devices = tuple[int, ...]
 
 
-class Shared:
+class SharedGpus:
     """The shared GPUs of every node: taken thousandths by row and device index."""
 
     def __init__(self) -> None:
         self._taken: dict[int, dict[int, int]] = {}
 
-    def copy(self) -> "Shared":
+    def copy(self) -> "SharedGpus":
         """Return an independent copy."""
-        other = Shared()
+        other = SharedGpus()
         other._taken = dict(self._taken)  # its dicts are replaced, never written
         return other
 

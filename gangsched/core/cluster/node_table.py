@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gangsched.core.bounds import AMOUNT, PODS_OF_NODE
 from gangsched.core.cluster.node_filters import Filters
 from gangsched.core.cluster.supply import Supply
-from gangsched.core.cluster.topology_tree import Tree
+from gangsched.core.cluster.topology_tree import TopologyTree
 from gangsched.core.model.ids import NodeName
 from gangsched.core.model.nodes import Node
 from gangsched.core.model.pods import GPU, PODS, PodNeeds, Requests
@@ -33,7 +33,7 @@ _UNNAMED_KEPT = 64
 """Columns of resources that no node has any more: they often come back."""
 
 
-class Nodes:
+class NodeTable:
     """One row a slot, one column a resource; `live` tells which slots hold a node.
 
     Only what nodes have gets a column: what pods ask for beside that (`unknown`) fits nowhere.
@@ -45,7 +45,7 @@ class Nodes:
         self.resources: list[str] = list(_ALWAYS)
         self.live: Mask = np.zeros(0, dtype=np.bool_)
         self.allocatable: Ints = np.zeros((0, len(self.resources)), dtype=np.int64)
-        self.trees: dict[str, Tree] = {}
+        self.trees: dict[str, TopologyTree] = {}
         self.filters = Filters()
         self._columns: dict[str, int] = {name: i for i, name in enumerate(self.resources)}
         self._named: dict[str, int] = {}  # how many nodes have a resource
@@ -135,7 +135,7 @@ class Nodes:
     def set_topologies(self, topologies: tuple[Topology, ...]) -> None:
         """Replace the topologies; the order tells which is the default (the first)."""
         self._own()
-        self.trees = {one.name: Tree(one, len(self.names)) for one in topologies}
+        self.trees = {one.name: TopologyTree(one, len(self.names)) for one in topologies}
         for name in sorted(self.rows):
             row = self.rows[name]
             node = self.nodes[row]
@@ -143,7 +143,7 @@ class Nodes:
                 if node is not None:
                     tree.put(row, node)
 
-    def tree(self, topology: str = "") -> Tree | None:
+    def tree(self, topology: str = "") -> TopologyTree | None:
         """Return a topology's tree; "" for the default one, which a cluster need not have."""
         if topology:
             return self.trees.get(topology)

@@ -22,15 +22,15 @@ class _Known:
 
 
 @dataclass(slots=True)
-class Memory:
+class RowCache:
     """What is known of rows; whoever changes one adds it to `touched`."""
 
     touched: list[int] = field(default_factory=list)
     _known: dict[Hashable, _Known] = field(default_factory=dict)
 
-    def copy(self) -> "Memory":
+    def copy(self) -> "RowCache":
         """Return a copy that may go on by itself."""
-        return Memory(list(self.touched), dict(self._known))
+        return RowCache(list(self.touched), dict(self._known))
 
     def recall(self, what: Hashable, find: Callable[[Rows], NDArray[Any]]) -> NDArray[Any]:
         """Return the values of all rows; `find` works out those of some. Read-only."""

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from gangsched.core.bounds import PODS_OF_NODE
 from gangsched.core.cluster.charges import Charge, Charges
-from gangsched.core.cluster.gpu_sharing import Devices, Shared, share_milli
+from gangsched.core.cluster.gpu_sharing import Devices, SharedGpus, share_milli
 from gangsched.core.cluster.node_filters import clash
-from gangsched.core.cluster.node_table import Ints, Nodes
-from gangsched.core.cluster.row_cache import Memory
+from gangsched.core.cluster.node_table import Ints, NodeTable
+from gangsched.core.cluster.row_cache import RowCache
 from gangsched.core.model.constraints import Constraints
 from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.pods import GPU, MILLI, HostPort, PodNeeds, Requests
@@ -30,7 +30,7 @@ Rows = Ints | slice
 K = TypeVar("K")
 
 
-class Cluster(Nodes):
+class Cluster(NodeTable):
     """Nodes, what is taken of them and by whom.
 
     `used` counts observed pods and reservations alike, each under its own key, so that nothing is
@@ -40,11 +40,11 @@ class Cluster(Nodes):
     def __init__(self) -> None:
         super().__init__()
         self.used: Ints = np.zeros((0, len(self.resources)), dtype=np.int64)
-        self.shared = Shared()
+        self.shared = SharedGpus()
         self.exclusive: dict[GangId, tuple[str, int]] = {}
         self.holders: dict[int, dict[GangId, int]] = {}
         self.shapes: dict[PodNeeds, int] = {}
-        self._memory = Memory()
+        self._memory = RowCache()
         self._charges = Charges()
         self._ports: dict[int, dict[HostPort, int]] = {}
         # Taken on a row of resources that no node has: they may get their columns yet.
@@ -77,7 +77,7 @@ class Cluster(Nodes):
         return other
 
     def _on_change(self) -> None:
-        self._memory = Memory()
+        self._memory = RowCache()
 
     def _on_grown(self, more: int) -> None:
         blank = np.zeros((more, self.used.shape[1]), dtype=np.int64)
@@ -272,7 +272,7 @@ class Cluster(Nodes):
 
     def forget_counts(self) -> None:
         """Count anew: usage changed in ways that were not noted row by row."""
-        self._memory = Memory()
+        self._memory = RowCache()
 
     def put_used(self, rows: list[int], used: Ints) -> None:
         """Set what is used on some rows of a copy."""
@@ -295,7 +295,7 @@ class Cluster(Nodes):
                 self._column(name)
         kept = self.allocatable
         self.allocatable = self.allocatable.copy()
-        self._memory = Memory()
+        self._memory = RowCache()
         for node, (less, more) in changes.items():
             for sign, requests in ((-1, less), (1, more)):
                 for name, quantity in requests:
@@ -303,7 +303,7 @@ class Cluster(Nodes):
         try:
             yield
         finally:
-            self._memory = Memory()
+            self._memory = RowCache()
             self.allocatable = kept
 
     @contextmanager
@@ -312,15 +312,15 @@ class Cluster(Nodes):
         names = ("used", "shared", "holders", "_ports", "_unnamed", "_memory")
         kept = {name: getattr(self, name) for name in names}
         self.used = np.zeros_like(self.used)
-        self.shared, self.holders, self._ports, self._unnamed = Shared(), {}, {}, {}
-        self._memory = Memory()
+        self.shared, self.holders, self._ports, self._unnamed = SharedGpus(), {}, {}, {}
+        self._memory = RowCache()
         try:
             yield
         finally:
             if self.used.shape != kept["used"].shape:  # GPUs would be cut into something new
                 more = self.used.shape[1] - kept["used"].shape[1]
                 kept["used"] = np.pad(kept["used"], ((0, 0), (0, more)))
-                kept["_memory"] = Memory()
+                kept["_memory"] = RowCache()
             self.__dict__.update(kept)
 
     # -- questions ----------------------------------------------------------------------------
@@ -360,7 +360,7 @@ class Cluster(Nodes):
         if needs.share is not None:
             gpu = self._columns[GPU]
             idle = self.allocatable[rows][:, gpu] - (used[:, gpu] if used is not None else 0)
-            shared = self.shared if used is not None else Shared()
+            shared = self.shared if used is not None else SharedGpus()
             slots = np.arange(len(self.names))[rows]
             np.minimum(counts, shared.capacities(slots, idle, self.nodes, needs.share), out=counts)
         if needs.host_ports:  # two pods of one kind never share a host port

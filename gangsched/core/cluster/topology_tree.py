@@ -22,7 +22,7 @@ UNKNOWN = -1
 """The domain code of a node whose labels do not say where it is."""
 
 
-class Tree:
+class TopologyTree:
     """Which domain of each level every node slot is in.
 
     `codes[level]` has shape (slots,) and is UNKNOWN where a node lacks the label of the level or
@@ -40,9 +40,9 @@ class Tree:
         self._unique = [i for i, lv in enumerate(topology.levels) if lv.fabric is Fabric.NVLINK]
         self._claims: dict[tuple[int, str], dict[Path, set[int]]] = {}
 
-    def copy(self) -> "Tree":
+    def copy(self) -> "TopologyTree":
         """Return an independent copy."""
-        other = Tree.__new__(Tree)
+        other = TopologyTree.__new__(TopologyTree)
         other.__dict__.update(
             self.__dict__,
             codes=[codes.copy() for codes in self.codes],

@@ -12,12 +12,17 @@ from gangsched.core import orders as o
 from gangsched.core.engine.allocations import Custody
 from gangsched.core.engine.gangs.gang_views import GangState, State
 from gangsched.core.model.constraints import Constraints
-from gangsched.core.model.gangs import Gang, Waiting
+from gangsched.core.model.gangs import Gang, PendingGang
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.queues import DEFAULT_QUEUE
 from gangsched.core.model.refusal import Reason, Refusal, plural
 from gangsched.core.placement.constraints import kept_from
-from gangsched.core.planning.admission import barred, may_have, may_not_borrow, over_quota
+from gangsched.core.planning.admission import (
+    admission_refusal,
+    may_have,
+    may_not_borrow,
+    over_quota,
+)
 from gangsched.core.quota.charges import charge_of
 from gangsched.core.quota.ledger import Ledger
 from gangsched.core.snapshot import Snapshot
@@ -97,17 +102,17 @@ class Belief(Custody):
     def _refused_move(self, gang: GangState, known: Gang, asked: Gang) -> Refusal | None:
         """Return why what a gang holds may not be charged to another queue, or None."""
         charge, constraints = self.ledger.charge_of(gang.id), gang.constraints()
-        waiting = Waiting(
+        waiting = PendingGang(
             asked, 0, (), 0, (), gang.priority(), 0.0, constraints=constraints, charge=charge
         )
         snapshot = Snapshot(self.cluster, (), rules=self._rules((waiting,), self._now_s))
         usage = self.ledger.usage
-        refusal = barred(waiting, snapshot, usage, snapshot.rules.users, self._now_s)
+        refusal = admission_refusal(waiting, snapshot, usage, snapshot.rules.users, self._now_s)
         if refusal is not None:
             return refusal
         return self._loan(gang, known, asked) or self._over_quota(gang, known, waiting)
 
-    def _over_quota(self, gang: GangState, known: Gang, waiting: Waiting) -> Refusal | None:
+    def _over_quota(self, gang: GangState, known: Gang, waiting: PendingGang) -> Refusal | None:
         usage, charge = self.ledger.usage.copy(), self.ledger.charge_of(gang.id)
         usage.charge(known.queue, charge, -1)
         return over_quota(waiting, usage, charge)
@@ -117,7 +122,7 @@ class Belief(Custody):
         waiting = self._waiting(gang)
         snapshot = Snapshot(self.cluster, (), rules=self._rules((waiting,), self._now_s))
         usage, charge = self.ledger.usage, charge_of(waiting)
-        barrier = barred(waiting, snapshot, usage, snapshot.rules.users, self._now_s)
+        barrier = admission_refusal(waiting, snapshot, usage, snapshot.rules.users, self._now_s)
         barrier = barrier or may_not_borrow(waiting, usage, charge)
         return barrier is None and over_quota(waiting, usage, charge) is None
 
@@ -127,7 +132,7 @@ class Belief(Custody):
             return None
         usage, charge = self.ledger.usage.copy(), self.ledger.charge_of(gang.id)
         usage.charge(known.queue, charge, -1, firm=not known.preemptible)
-        return may_not_borrow(Waiting(asked, 0, (), 0, (), 0, 0.0), usage, charge)
+        return may_not_borrow(PendingGang(asked, 0, (), 0, (), 0, 0.0), usage, charge)
 
     # -- what others are kept from ------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from gangsched.core import orders as o
 from gangsched.core.cluster.gpu_sharing import Devices
 from gangsched.core.engine.gangs.gang_views import GangState
 from gangsched.core.engine.gangs.member import State
-from gangsched.core.engine.lifecycle.preemption_history import Loops
+from gangsched.core.engine.lifecycle.preemption_history import PreemptionHistory
 from gangsched.core.engine.snapshot_builder import Views
 from gangsched.core.model.gangs import NOBODY
 from gangsched.core.model.ids import GangId, NodeName, PodUid
@@ -19,12 +19,12 @@ from gangsched.core.model.placement import Eviction
 from gangsched.core.model.pods import GPU, MILLI, PodNeeds
 from gangsched.core.model.queues import CREDITS, DEFAULT_QUEUE, Booking, Queue, QuotaKey, amounts
 from gangsched.core.planning.node_profile import booked_rows
-from gangsched.core.policy import Ground
-from gangsched.core.quota.ledger import Holding as Held
+from gangsched.core.policy import PreemptionReason
+from gangsched.core.quota.ledger import Allocation as Held
 from gangsched.core.quota.ledger import Ledger
-from gangsched.core.quota.queue_tree import Tree
-from gangsched.core.quota.runtime_history import History
-from gangsched.core.snapshot import Reserved
+from gangsched.core.quota.queue_tree import QueueTree
+from gangsched.core.quota.runtime_history import RuntimeHistory
+from gangsched.core.snapshot import BackfillReservation
 
 
 class Custody(Views):
@@ -33,14 +33,14 @@ class Custody(Views):
     def __init__(self, ledger: Ledger | None) -> None:
         self._ledger = ledger or Ledger()
         self._tree_changed = False
-        self.history = History()
+        self.history = RuntimeHistory()
         self.queues: dict[str, Queue] = {}
         self.bookings: dict[str, Booking] = {}
         self.namespaces: dict[str, dict[str, dict[str, int]]] = {}
-        self.reserved: dict[GangId, Reserved] = {}
+        self.reserved: dict[GangId, BackfillReservation] = {}
         self.protected: frozenset[GangId] = frozenset()
         self.unhelped: set[tuple[int, int]] = set()
-        self.loops = Loops()
+        self.loops = PreemptionHistory()
         self.drift = 0
         self._now_s = 0.0
         self._tree_stamp = 0
@@ -102,7 +102,7 @@ class Custody(Views):
         """What the queues hold, by the tree as it was declared last."""
         if self._tree_changed:
             self._tree_changed = False
-            self._ledger.declare(Tree(self.queues.values()), self._now_s)
+            self._ledger.declare(QueueTree(self.queues.values()), self._now_s)
         return self._ledger
 
     def _remember(self, fact: f.GpuTimeSeen) -> None:
@@ -246,7 +246,7 @@ class Custody(Views):
             o.Preempt(victim.id, by.id, eviction.pods, eviction.reason, lost_s * gpus, loop)
         )
         queue = by.spec.queue if by.spec is not None else DEFAULT_QUEUE
-        if eviction.reason == Ground.OVERRUN and victim.spec is not None:
+        if eviction.reason == PreemptionReason.OVERRUN and victim.spec is not None:
             self._learn(victim)
             said_s = victim.spec.expected_runtime_s or 0
             by_word = f", which it passed, after more than the {said_s:g} s it was expected to run"

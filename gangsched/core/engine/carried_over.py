@@ -9,11 +9,11 @@ from gangsched.core.engine.gangs.member import State
 from gangsched.core.facts import PastSeen
 from gangsched.core.model.ids import NodeName, PodName
 from gangsched.core.model.queues import QuotaKey
-from gangsched.core.snapshot import Reserved
+from gangsched.core.snapshot import BackfillReservation
 
 
 def past_of(
-    gang: GangRecord, promise: Reserved | None, held: Mapping[QuotaKey, int]
+    gang: GangRecord, promise: BackfillReservation | None, held: Mapping[QuotaKey, int]
 ) -> PastSeen | None:
     """Return what a gang that holds so much now has been through, None where that is nothing."""
     blank = PastSeen(gang.id, gang.waits_since_s())

@@ -19,12 +19,12 @@ from gangsched.core.cluster.state import Cluster
 from gangsched.core.engine.carried_over import past_of, recall
 from gangsched.core.engine.gangs.gang_views import GangState, Limits, Stage, State
 from gangsched.core.engine.gangs.pod_templates import excess
-from gangsched.core.engine.lifecycle.capacity_wait import Holding
+from gangsched.core.engine.lifecycle.capacity_wait import CapacityWait
 from gangsched.core.engine.lifecycle.timers import Timers
 from gangsched.core.engine.observed_pods import Pods
-from gangsched.core.engine.pending.pending_queue import Backlog
-from gangsched.core.engine.revalidation import emptied, holds
-from gangsched.core.model.gangs import Waiting
+from gangsched.core.engine.pending.pending_queue import PendingQueue
+from gangsched.core.engine.revalidation import still_fits, without_victims
+from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId, NodeName, PodUid
 from gangsched.core.model.nodes import Node
 from gangsched.core.model.placement import Placement
@@ -34,7 +34,7 @@ from gangsched.core.model.topology import Topology
 from gangsched.core.placement.advice import without
 from gangsched.core.planning.planner import Plan, Planned
 from gangsched.core.quota.ledger import Ledger
-from gangsched.core.snapshot import Reserved, Running, Snapshot
+from gangsched.core.snapshot import BackfillReservation, RunningGang, Snapshot
 
 
 class Engine(Pods):
@@ -48,16 +48,16 @@ class Engine(Pods):
         self.beyond_is_judged = True
         self.stale_plans = 0
         self.topologies: dict[str, Topology] = {}
-        self._holding = Holding(self.cluster, self._within_quota)
-        self._backlog = Backlog(self.gangs)
+        self._holding = CapacityWait(self.cluster, self._within_quota)
+        self._backlog = PendingQueue(self.gangs)
         self._pods: dict[PodUid, f.PodSeen] = {}
         self._timers = Timers(self._due_s)
         self._leavers: dict[GangId, None] = {}
         self._changes: dict[GangId, None] = {}
-        self._running: dict[GangId, Running] = {}
-        self._coming: dict[GangId, Running] = {}
+        self._running: dict[GangId, RunningGang] = {}
+        self._coming: dict[GangId, RunningGang] = {}
         self._running_stamp = 0
-        self._waiting_known: dict[GangId, tuple[tuple[int, int], Waiting, tuple[int, int]]] = {}
+        self._waiting_known: dict[GangId, tuple[tuple[int, int], PendingGang, tuple[int, int]]] = {}
         self._needs_known: dict[PodNeeds, PodNeeds] = {}
         self._births = 0
         self._replanned_s = 0.0
@@ -146,7 +146,7 @@ class Engine(Pods):
             gang = self.gangs.get(planned.gang)
             fresh = gang is not None and gang.version == planned.version
             left = self._emptied(planned) if fresh else None
-            if gang is None or left is None or not holds(left, gang, planned):
+            if gang is None or left is None or not still_fits(left, gang, planned):
                 self.stale_plans += 1
                 if gang is not None:
                     self._backlog.want(gang.id)
@@ -179,7 +179,11 @@ class Engine(Pods):
     def _emptied(self, planned: Planned) -> Cluster | None:
         """Return the cluster without those a placement stops; None if one of them has changed."""
         evicts = planned.placement.evicts
-        return emptied(self.cluster, self.gangs, evicts, self.leaving()) if evicts else self.cluster
+        return (
+            without_victims(self.cluster, self.gangs, evicts, self.leaving())
+            if evicts
+            else self.cluster
+        )
 
     def _reserve(
         self, gang: GangState, planned: Planned, now_s: float, *, held_back: bool = False
@@ -290,7 +294,7 @@ class Engine(Pods):
         open_places = tuple((n, node) for n, node in known if not gang.members[n].bound)
         planned = Planned(gang.id, gang.version, Placement(open_places))
         whole = len(known) >= gang.minimum() and open_places and self._as_planned(gang)
-        if whole and self._still_admitted(gang) and holds(self.cluster, gang, planned):
+        if whole and self._still_admitted(gang) and still_fits(self.cluster, gang, planned):
             self._reserve(gang, planned, now_s)
         elif len(known) < len(fact.assignments) or open_places:
             self._orders.append(o.Release(gang.id))
@@ -306,7 +310,7 @@ class Engine(Pods):
         if past.not_before_s is not None and past.not_before_s > now_s:
             self._back_off(gang, past.not_before_s)
         if past.promised_s is not None and gang.state in (State.PENDING, State.PLACED):
-            self.reserved[gang.id] = Reserved(gang.id, past.promised_s, past.promised)
+            self.reserved[gang.id] = BackfillReservation(gang.id, past.promised_s, past.promised)
         if past.places and gang.state in (State.PENDING, State.PLACED):
             self._regain(gang, past, now_s)
         self._refresh(gang, now_s)
@@ -325,7 +329,7 @@ class Engine(Pods):
         room = without(Snapshot(self.cluster, ()), gone).cluster if gone else self.cluster
         planned = Planned(gang.id, gang.version, Placement(places))
         admitted = bool(gone) or self._still_admitted(gang)  # who is held back is asked in the end
-        if places and admitted and self._as_planned(gang) and holds(room, gang, planned):
+        if places and admitted and self._as_planned(gang) and still_fits(room, gang, planned):
             self._reserve(gang, planned, now_s, held_back=bool(gone))
 
     def past(self) -> tuple[f.PastSeen | f.StoppedSeen, ...]:

@@ -158,7 +158,7 @@ class Pods(Machine):
         if member.node != node or member.stage is not Stage.PREPARING:
             if member.stage is not Stage.PREPARED and member.stage is not Stage.BINDING:
                 self._orders.append(
-                    o.Refuse(gang.id, uid, member.name, f"{node} is not reserved for this pod")
+                    o.RejectPod(gang.id, uid, member.name, f"{node} is not reserved for this pod")
                 )
             return
         gang.move(member, Stage.PREPARED)

@@ -15,12 +15,12 @@ from gangsched.core.model.pods import PodNeeds
 from gangsched.core.placement.advice import without
 from gangsched.core.placement.constraints import kept_from
 from gangsched.core.planning.planner import Planned
-from gangsched.core.snapshot import Running, Snapshot
+from gangsched.core.snapshot import RunningGang, Snapshot
 
 Gangs = Mapping[GangId, GangState]
 
 
-def holds(cluster: Cluster, gang: GangState, planned: Planned) -> bool:
+def still_fits(cluster: Cluster, gang: GangState, planned: Planned) -> bool:
     """Tell whether a placement still fits, counting pods of one kind together."""
     if not _alone(cluster, gang, planned):
         return False
@@ -44,8 +44,8 @@ def _alone(cluster: Cluster, gang: GangState, planned: Planned) -> bool:
     return not any(row is not None and barred[row] for row in rows)
 
 
-def emptied(
-    cluster: Cluster, gangs: Gangs, evictions: Iterable[Eviction], leaving: Iterable[Running]
+def without_victims(
+    cluster: Cluster, gangs: Gangs, evictions: Iterable[Eviction], leaving: Iterable[RunningGang]
 ) -> Cluster | None:
     """Return the cluster without those who leave already and those who shall be stopped.
 

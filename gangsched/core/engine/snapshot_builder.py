@@ -13,20 +13,20 @@ from gangsched.core.bounds import KINDS
 from gangsched.core.cluster.state import Cluster
 from gangsched.core.engine.gangs.gang_views import GangState
 from gangsched.core.engine.gangs.member import MemberState, Stage, State
-from gangsched.core.engine.lifecycle.preemption_history import Loops
+from gangsched.core.engine.lifecycle.preemption_history import PreemptionHistory
 from gangsched.core.engine.lifecycle.timers import Timers
 from gangsched.core.engine.limits import Limits
-from gangsched.core.engine.pending.pending_queue import Backlog
-from gangsched.core.model.gangs import Alike, Gang, Waiting
+from gangsched.core.engine.pending.pending_queue import PendingQueue
+from gangsched.core.model.gangs import EquivalenceClassView, Gang, PendingGang
 from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
 from gangsched.core.model.pods import PodNeeds, Requests
 from gangsched.core.model.queues import Amounts, Booking, Queue, QuotaKey
 from gangsched.core.model.refusal import Reason, Refusal
 from gangsched.core.planning.namespace_quotas import add_to, asked
-from gangsched.core.quota.charges import charge_at, charge_of, split
+from gangsched.core.quota.charges import charge_of, charge_on_nodes, split_required_optional
 from gangsched.core.quota.ledger import Ledger
-from gangsched.core.quota.runtime_history import History
-from gangsched.core.snapshot import Asked, Reserved, Rules, Running, Snapshot
+from gangsched.core.quota.runtime_history import RuntimeHistory
+from gangsched.core.snapshot import Asked, BackfillReservation, QueueRules, RunningGang, Snapshot
 
 _NEEDS_KEPT = 4096
 _COUNTED_AHEAD = 1024
@@ -37,10 +37,10 @@ class Views:
     """The questions; the engine sets the attributes."""
 
     limits: Limits
-    history: History
+    history: RuntimeHistory
     bookings: dict[str, Booking]
     namespaces: dict[str, dict[str, dict[str, int]]]
-    reserved: Mapping[GangId, Reserved]
+    reserved: Mapping[GangId, BackfillReservation]
     protected: frozenset[GangId]
     unhelped: set[tuple[int, int]]
     cluster: Cluster
@@ -48,16 +48,16 @@ class Views:
     beyond_is_judged: bool
     _pods: dict[PodUid, f.PodSeen]
     _timers: Timers
-    _backlog: Backlog
+    _backlog: PendingQueue
     _now_s: float
     _leavers: dict[GangId, None]
     _changes: dict[GangId, None]
-    _running: dict[GangId, Running]
-    _coming: dict[GangId, Running]
+    _running: dict[GangId, RunningGang]
+    _coming: dict[GangId, RunningGang]
     _running_stamp: int
     _tree_stamp: int
-    loops: Loops
-    _waiting_known: dict[GangId, tuple[tuple[int, int], Waiting, tuple[int, int]]]
+    loops: PreemptionHistory
+    _waiting_known: dict[GangId, tuple[tuple[int, int], PendingGang, tuple[int, int]]]
     _needs_known: dict[PodNeeds, PodNeeds]
 
     @property
@@ -93,7 +93,7 @@ class Views:
         Who is refused on the present room is left out, but for those that have room reserved in
         time: whoever is planned must know of them. A forecast wants all.
         """
-        lines: tuple[Alike, ...] = ()
+        lines: tuple[EquivalenceClassView, ...] = ()
         gangs: Iterable[GangState] = ()
         if who is Asked.ALL:
             gangs = [gang for gang in self.gangs.values() if gang.plannable()]
@@ -132,7 +132,7 @@ class Views:
         """Return the gangs that changed since they were planned last, or were never planned."""
         return self._backlog.newcomers()
 
-    def _readable(self, gangs: Iterable[GangState]) -> list[Waiting]:
+    def _readable(self, gangs: Iterable[GangState]) -> list[PendingGang]:
         """Return gangs as planners see them; who cannot be shown to them is set aside."""
         found = []
         for gang in gangs:
@@ -146,7 +146,7 @@ class Views:
         """Leave a gang out of plans for a while."""
         raise NotImplementedError
 
-    def _rules(self, waiting: Iterable[Waiting], now_s: float) -> Rules:
+    def _rules(self, waiting: Iterable[PendingGang], now_s: float) -> QueueRules:
         """Return what queues say; those of one line have one user."""
         tree, ledger = self.ledger.usage.tree, self.ledger
         spent: dict[tuple[str, str, float], float] = {}
@@ -156,7 +156,7 @@ class Views:
                 for account in users if budget.per_user else ((queue.name, ""),):
                     spent[(*account, budget.period_s)] = ledger.spent(account, budget, now_s)
         limited = {name for name, queue in tree.queues.items() if queue.user_limits}
-        return Rules(
+        return QueueRules(
             users={key: dict(held) for key, held in ledger.users.items() if key[0] in limited}
             if limited
             else {},
@@ -180,7 +180,7 @@ class Views:
                 add_to(found.setdefault(namespace, {}), asked(needs))
         return found
 
-    def _waiting(self, gang: GangState) -> Waiting:
+    def _waiting(self, gang: GangState) -> PendingGang:
         """Return a waiting gang with what its queue adds; worked out once for each version."""
         known = self._waiting_known.get(gang.id)
         stamp = (gang.version, self._tree_stamp)
@@ -197,7 +197,7 @@ class Views:
         self._waiting_known[gang.id] = (stamp, made, learnt)
         return made
 
-    def _made(self, gang: GangState) -> Waiting:
+    def _made(self, gang: GangState) -> PendingGang:
         made = gang.waiting()
         queue = self.ledger.usage.tree.queues.get(made.gang.queue)
         counts: dict[PodNeeds, int] = {}
@@ -206,7 +206,7 @@ class Views:
         namespace = gang.id.split("/", 1)[0]
         unborn: Requests = ()
         if self.namespaces.get(namespace):
-            must, _ = split(made)
+            must, _ = split_required_optional(made)
             unborn = asked(m.needs for m in must if gang.members[m.name].pod is None)
         shape = hash(
             (
@@ -254,7 +254,7 @@ class Views:
             return None
         return member.node if member.stage is Stage.RESERVED else None
 
-    def unadvised(self, limit: int, now_s: float) -> tuple[tuple[Waiting, Refusal], ...]:
+    def unadvised(self, limit: int, now_s: float) -> tuple[tuple[PendingGang, Refusal], ...]:
         """Return refused gangs to think about, at most `limit`; they count as advised now."""
         due = self._backlog.unadvised(limit, now_s, self.limits.advice_s)
         return tuple((self._waiting(gang), refusal) for gang, refusal in due)
@@ -268,12 +268,12 @@ class Views:
         """Return how many gangs wait for which reason."""
         return self._backlog.refusals.reasons()
 
-    def running(self) -> tuple[Running, ...]:
+    def running(self) -> tuple[RunningGang, ...]:
         """Return every gang that runs whole, with an estimate of how long."""
         self._follow()
         return tuple(self._running.values())
 
-    def coming(self) -> tuple[Running, ...]:
+    def coming(self) -> tuple[RunningGang, ...]:
         """Return what is reserved, or bound before its gang is whole, with an estimate."""
         self._follow()
         return tuple(self._coming.values())
@@ -303,13 +303,15 @@ class Views:
         on_its_way = gang.state in (State.RESERVED, State.BINDING)
         return on_its_way and len(kept.places) == gang.in_progress() + gang.bound_count()
 
-    def _keep(self, kept: dict[GangId, Running], gang: GangId, made: Running | None) -> None:
+    def _keep(
+        self, kept: dict[GangId, RunningGang], gang: GangId, made: RunningGang | None
+    ) -> None:
         if made is not None and made.places:
             kept[gang] = self._estimated(made)
         else:
             kept.pop(gang, None)
 
-    def _estimated(self, made: Running) -> Running:
+    def _estimated(self, made: RunningGang) -> RunningGang:
         made, tree = self._at_home(made), self.ledger.usage.tree
         queue = tree.queues.get(made.gang.queue)
         # One that runs may be declared anew with any class: it counts for no more than it may.
@@ -328,14 +330,14 @@ class Views:
             return queue.default_priority or 0
         return given
 
-    def _at_home(self, made: Running) -> Running:
+    def _at_home(self, made: RunningGang) -> RunningGang:
         """Return a running gang in the queue that is charged for it."""
         home = self.ledger.usage.tree.home(made.gang.queue)
         return (
             made if home == made.gang.queue else replace(made, gang=replace(made.gang, queue=home))
         )
 
-    def leaving(self) -> tuple[Running, ...]:
+    def leaving(self) -> tuple[RunningGang, ...]:
         """Return what was told to leave and still takes room."""
         parts = (self.gangs[gang].leaving() for gang in self._leavers if gang in self.gangs)
         return tuple(
@@ -344,9 +346,9 @@ class Views:
             if part is not None
         )
 
-    def _charge_of(self, running: Running) -> Amounts:
+    def _charge_of(self, running: RunningGang) -> Amounts:
         seats = ((place.node, place.needs) for place in running.places)
-        return charge_at(self.cluster, self.ledger.kinds, seats)
+        return charge_on_nodes(self.cluster, self.ledger.kinds, seats)
 
     def pod(self, uid: PodUid) -> f.PodSeen | None:
         """Return the latest fact about a pod."""

@@ -110,7 +110,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Seated:
+class PlacedMember:
     """A member that has its node: what is added later must keep the constraints with it."""
 
     role: str
@@ -119,7 +119,7 @@ class Seated:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class PendingGang:
     """A gang with members to place, as a planner sees it.
 
     `minimum` of `members` must be placed together (and `role_minimum` of each role), or none.
@@ -145,7 +145,7 @@ class Waiting:
     most_per_node: int | None = None
     constraints: Constraints = NO_CONSTRAINTS
     near_role: tuple[tuple[str, Near], ...] = ()
-    seated: tuple[Seated, ...] = ()
+    seated: tuple[PlacedMember, ...] = ()
     repair: bool = False
     surplus: bool = False
     attained_s: float = 0.0
@@ -162,7 +162,7 @@ class Waiting:
         return self.shape, self.priority
 
 
-def runtime_s(waiting: Waiting) -> float:
+def runtime_s(waiting: PendingGang) -> float:
     """Return how long a gang is expected to run."""
     if waiting.estimate is not None:
         return waiting.estimate.runtime_s
@@ -170,11 +170,11 @@ def runtime_s(waiting: Waiting) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Alike:
+class EquivalenceClassView:
     """Waiting gangs of one shape and priority, the oldest first.
 
     None of them is expected to run for less than `shortest_s`.
     """
 
-    gangs: tuple[Waiting, ...]
+    gangs: tuple[PendingGang, ...]
     shortest_s: float

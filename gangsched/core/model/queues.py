@@ -169,7 +169,7 @@ class Booking:
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class GpuWeights:
     """What a GPU of each kind is worth, for shares and budgets: H100 = 2 where A100 = 1."""
 
     worth: Mapping[str, float] = field(default_factory=dict)
@@ -198,7 +198,7 @@ def amounts(needs: PodNeeds, times: int = 1) -> Amounts:
     return tuple(sorted(found.items()))
 
 
-def added(parts: Mapping[PodNeeds, int]) -> Amounts:
+def sum_requests(parts: Mapping[PodNeeds, int]) -> Amounts:
     """Return the sum over pods of several kinds."""
     total: dict[QuotaKey, int] = {}
     for needs, times in parts.items():
@@ -208,11 +208,11 @@ def added(parts: Mapping[PodNeeds, int]) -> Amounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Kinds:
+class GpuTypes:
     """How GPUs of different products count: those with quotas of their own, and their worth."""
 
     names: tuple[str, ...] = ()
-    rates: Rates = field(default_factory=Rates)
+    rates: GpuWeights = field(default_factory=GpuWeights)
 
     def of(self, model: str) -> str:
         """Return the kind with a quota of its own that a product name contains, or ""."""
@@ -232,10 +232,10 @@ class Kinds:
         return tuple(sorted([*charge, *more]))
 
 
-def kinds_of(queues: Iterable[Queue], rates: Rates) -> Kinds:
+def kinds_of(queues: Iterable[Queue], rates: GpuWeights) -> GpuTypes:
     """Return the GPU kinds that any queue has a quota for; longer names are looked at first."""
     names = {quota.kind for queue in queues for quota in queue.quotas} - {""}
-    return Kinds(tuple(sorted(names, key=lambda kind: (-len(kind), kind))), rates)
+    return GpuTypes(tuple(sorted(names, key=lambda kind: (-len(kind), kind))), rates)
 
 
 def label(key: QuotaKey) -> str:

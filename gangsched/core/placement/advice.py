@@ -8,23 +8,23 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.pods import GPU
 from gangsched.core.model.refusal import Reason, Refusal, Remedy, amount, plural
-from gangsched.core.placement.choosers import fewest
-from gangsched.core.placement.constraints import MisconfiguredError, resolve
-from gangsched.core.placement.demand import kinds_of
-from gangsched.core.placement.fill import fits
+from gangsched.core.placement.choosers import fewest_bins
+from gangsched.core.placement.constraints import MisconfiguredError, resolve_constraints
+from gangsched.core.placement.demand import pod_classes
+from gangsched.core.placement.fill import is_feasible
 from gangsched.core.placement.objectives import main_resource
 from gangsched.core.placement.relaxations import relaxations, with_fewer
-from gangsched.core.placement.tree_fill import Style
-from gangsched.core.snapshot import Running, Snapshot
+from gangsched.core.placement.tree_fill import FillStrategy
+from gangsched.core.snapshot import RunningGang, Snapshot
 
-Starts = Callable[[Waiting, Snapshot, float | None], bool]
+Starts = Callable[[PendingGang, Snapshot, float | None], bool]
 """Whether a gang, changed in some way, starts on a snapshot, at a moment (None: now)."""
 
-_STYLE = Style(fewest, descend=True)
+_STYLE = FillStrategy(fewest_bins, descend=True)
 _RELEASED_MAX = 200
 """Running gangs looked at for when room comes free; beyond it the answer would be a guess."""
 
@@ -44,7 +44,7 @@ _UNHELPED = frozenset(
 """Refusals that nothing lifts which a gang could ask for otherwise, or wait for."""
 
 
-def advise(waiting: Waiting, snapshot: Snapshot, refusal: Refusal, starts: Starts) -> Refusal:
+def advise(waiting: PendingGang, snapshot: Snapshot, refusal: Refusal, starts: Starts) -> Refusal:
     """Return the refusal with remedies; a gang whose request makes no sense gets none.
 
     The snapshot has to hold all waiting gangs.
@@ -63,13 +63,13 @@ def advise(waiting: Waiting, snapshot: Snapshot, refusal: Refusal, starts: Start
 class _Advisor:
     """Looks for what helps one gang."""
 
-    waiting: Waiting
+    waiting: PendingGang
     snapshot: Snapshot
     refusal: Refusal
     starts: Starts
 
     def remedies(self) -> Iterator[Remedy]:
-        scope = resolve(self.waiting, self.snapshot.cluster)
+        scope = resolve_constraints(self.waiting, self.snapshot.cluster)
         helped: set[str] = set()
         for one in relaxations(self.waiting, scope):
             if one.binding not in helped and self._helps(one.waiting):
@@ -79,16 +79,18 @@ class _Advisor:
             if remedy is not None:
                 yield remedy
 
-    def _helps(self, changed: Waiting) -> bool:
+    def _helps(self, changed: PendingGang) -> bool:
         """Tell whether a changed gang would start now."""
         changed = _unknown(changed)
-        return fits(changed, self.snapshot, _STYLE) and self.starts(changed, self.snapshot, None)
+        return is_feasible(changed, self.snapshot, _STYLE) and self.starts(
+            changed, self.snapshot, None
+        )
 
     def _fewer(self) -> Remedy | None:
         """Find the largest number of members that starts now."""
         waiting, cluster = self.waiting, self.snapshot.cluster
-        scope = resolve(waiting, cluster)
-        unit = max(kind.rules.unit(0) for kind in kinds_of(waiting, scope, cluster))
+        scope = resolve_constraints(waiting, cluster)
+        unit = max(kind.rules.unit(0) for kind in pod_classes(waiting, scope, cluster))
         if len(scope.roles) and unit > 1:
             return None  # slices of one role among several: what to leave out is the user's choice
         low, high = 0, waiting.minimum
@@ -147,7 +149,7 @@ class _Advisor:
                 return Remedy("wait", f"{_what(one)} of gang {one.gang.id} come free")
         return None
 
-    def _holders(self) -> list[Running]:
+    def _holders(self) -> list[RunningGang]:
         """Return all others who take room, each gang once."""
         found = sorted(self.snapshot.holders, key=lambda one: one.gang.id)
         whole = []
@@ -158,7 +160,7 @@ class _Advisor:
                 whole.append(replace(first, places=places))
         return whole
 
-    def _first(self, known: list[Running]) -> int | None:
+    def _first(self, known: list[RunningGang]) -> int | None:
         """Count how many gangs, the first to end first, have to end so that there is room."""
         for count in _growing(len(known)):
             if not self._may_fit(known[:count]):
@@ -170,9 +172,9 @@ class _Advisor:
             return high
         return None
 
-    def _may_fit(self, gone: "list[Running] | tuple[Running, ...]") -> bool:
+    def _may_fit(self, gone: "list[RunningGang] | tuple[RunningGang, ...]") -> bool:
         self.snapshot.progress.check()
-        return fits(self.waiting, ended(self.snapshot, gone), _STYLE)
+        return is_feasible(self.waiting, ended(self.snapshot, gone), _STYLE)
 
 
 def _growing(total: int) -> Iterator[int]:
@@ -184,13 +186,13 @@ def _growing(total: int) -> Iterator[int]:
         yield total
 
 
-def _unknown(waiting: Waiting) -> Waiting:
+def _unknown(waiting: PendingGang) -> PendingGang:
     """Return a gang of which nothing was worked out: it asks for something of its own."""
     kinds = tuple(dict.fromkeys(member.needs for member in waiting.members))
     return replace(waiting, charge=(), shape=0, kinds=kinds)
 
 
-def without(snapshot: Snapshot, gone: tuple[Running, ...]) -> Snapshot:
+def without(snapshot: Snapshot, gone: tuple[RunningGang, ...]) -> Snapshot:
     """Return the snapshot as it would be without some running gangs; queues stay charged."""
     cluster = snapshot.cluster.copy()
     for gang in gone:
@@ -206,7 +208,7 @@ def without(snapshot: Snapshot, gone: tuple[Running, ...]) -> Snapshot:
     return replace(snapshot, cluster=cluster, running=running, coming=coming)
 
 
-def ended(snapshot: Snapshot, gone: "list[Running] | tuple[Running, ...]") -> Snapshot:
+def ended(snapshot: Snapshot, gone: "list[RunningGang] | tuple[RunningGang, ...]") -> Snapshot:
     """Return the snapshot as it would be when gangs have ended: their quota is free as well."""
     ids: set[GangId] = {one.gang.id for one in gone}
     usage = snapshot.usage.copy()
@@ -225,6 +227,6 @@ def ended(snapshot: Snapshot, gone: "list[Running] | tuple[Running, ...]") -> Sn
     return replace(left, usage=usage, rules=rules)
 
 
-def _what(gang: Running) -> str:
+def _what(gang: RunningGang) -> str:
     gpus = sum(dict(place.needs.requests).get(GPU, 0) for place in gang.places)
     return plural(gpus, "GPU") if gpus else plural(len(gang.places), "pod")

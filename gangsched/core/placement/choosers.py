@@ -26,11 +26,11 @@ class Bins:
     wanted: int
 
 
-Chooser = Callable[[Bins], Ints]
+BinChooser = Callable[[Bins], Ints]
 """Returns how many go to each bin: at most its room, `wanted` in all (there is room for them)."""
 
 
-def fewest(bins: Bins) -> Ints:
+def fewest_bins(bins: Bins) -> Ints:
     """Use as few bins as possible: the largest first, the rest where it fits most tightly.
 
     With equal preferences no other choice uses fewer bins. Kueue calls this BestFit (KEP-2724).
@@ -50,7 +50,7 @@ def fewest(bins: Bins) -> Ints:
     return counts
 
 
-def even(bins: Bins) -> Ints:
+def evenly(bins: Bins) -> Ints:
     """Keep the fullest bin as empty as possible; ties go to the emptier bin."""
     room, preference, wanted = bins.room, bins.preference, bins.wanted
     low, high = 0, int(room.max())
@@ -68,7 +68,7 @@ def even(bins: Bins) -> Ints:
     return counts
 
 
-def first(bins: Bins) -> Ints:
+def first_fit(bins: Bins) -> Ints:
     """Fill bins in the order in which they became known (first fit)."""
     return in_order(bins, np.arange(len(bins.room)))
 

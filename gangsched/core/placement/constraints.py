@@ -8,9 +8,9 @@ import numpy as np
 from gangsched.core.bounds import KINDS
 from gangsched.core.cluster.node_table import Ints, Mask
 from gangsched.core.cluster.state import Cluster
-from gangsched.core.cluster.topology_tree import UNKNOWN, Tree
+from gangsched.core.cluster.topology_tree import UNKNOWN, TopologyTree
 from gangsched.core.model.constraints import Near
-from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.topology import Fabric
 
@@ -23,7 +23,7 @@ class MisconfiguredError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class PodConstraints:
     """Constraints on the pods of one kind, as levels (the host is the last).
 
     `slices` are (level, size), coarsest first. `preferred` is tried like a required level, and
@@ -40,7 +40,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class ResolvedConstraints:
     """A gang's constraints resolved against the cluster.
 
     `order` lists the topology's levels as the gang wants its domains few: the preferred level
@@ -48,19 +48,19 @@ class Scope:
     are tried in turn.
     """
 
-    tree: Tree | None
+    tree: TopologyTree | None
     depth: int
-    rules: Rules
-    roles: dict[str, Rules]
+    rules: PodConstraints
+    roles: dict[str, PodConstraints]
     order: tuple[int, ...]
     spread: dict[int, int]
     exclusive: int | None
     allowed: Mask
     gpu_masks: tuple[tuple[str, Mask], ...]
 
-    def of_role(self, role: str) -> Rules:
+    def of_role(self, role: str) -> PodConstraints:
         """Return the rules of a role's pods; without its own they are the gang's slices."""
-        return self.roles.get(role, Rules(slices=self.rules.slices))
+        return self.roles.get(role, PodConstraints(slices=self.rules.slices))
 
     def codes(self, level: int, slots: int) -> Ints:
         """Return the domain of each slot at a level; the host's domain is the slot itself."""
@@ -78,7 +78,7 @@ class Scope:
         """Return a level's name for users."""
         return "host" if self.tree is None else self.tree.topology.level_name(level)
 
-    def known(self, slots: int, rules: Rules | None = None) -> Mask:
+    def known(self, slots: int, rules: PodConstraints | None = None) -> Mask:
         """Return which slots have a known domain wherever the gang's constraints need one.
 
         With `rules` those of one kind are meant, else those of the whole gang.
@@ -94,7 +94,7 @@ class Scope:
         return mask
 
 
-def resolve(waiting: Waiting, cluster: Cluster) -> Scope:
+def resolve_constraints(waiting: PendingGang, cluster: Cluster) -> ResolvedConstraints:
     """Resolve a gang's constraints.
 
     Raises:
@@ -118,9 +118,9 @@ def resolve(waiting: Waiting, cluster: Cluster) -> Scope:
             required = level if required is None else max(required, level)
         elif preferred is None:
             preferred = level
-    rules = Rules(required, None, _slices(names, near, _counts(waiting, gang=True)))
+    rules = PodConstraints(required, None, _slices(names, near, _counts(waiting, gang=True)))
     roles = {
-        role: Rules(
+        role: PodConstraints(
             names.level(one.required, f"required level of role {role}"),
             names.level(one.preferred, f"preferred level of role {role}"),
             _slices(names, one, _counts(waiting, role=role)) or rules.slices,
@@ -136,7 +136,7 @@ def resolve(waiting: Waiting, cluster: Cluster) -> Scope:
         order.remove(preferred)
         order.insert(0, preferred)
     _alike(waiting, rules)
-    return Scope(
+    return ResolvedConstraints(
         tree=tree,
         depth=depth,
         rules=rules,
@@ -149,7 +149,7 @@ def resolve(waiting: Waiting, cluster: Cluster) -> Scope:
     )
 
 
-def _few_kinds(waiting: Waiting) -> None:
+def _few_kinds(waiting: PendingGang) -> None:
     kinds = len(waiting.kinds or {member.needs for member in waiting.members})
     if kinds > KINDS.most:
         raise MisconfiguredError(
@@ -161,7 +161,7 @@ def _few_kinds(waiting: Waiting) -> None:
 class _Names:
     """Level names of one topology, with errors that say what there is."""
 
-    def __init__(self, tree: Tree | None, cluster: Cluster) -> None:
+    def __init__(self, tree: TopologyTree | None, cluster: Cluster) -> None:
         self._tree = tree
         self._cluster = cluster
 
@@ -224,7 +224,7 @@ def _slices(
     return tuple(found)
 
 
-def _counts(waiting: Waiting, *, gang: bool = False, role: str = "") -> list[tuple[str, int]]:
+def _counts(waiting: PendingGang, *, gang: bool = False, role: str = "") -> list[tuple[str, int]]:
     """Return what slices have to divide; surplus pods that come by themselves are not judged."""
     roles = waiting.gang.roles
     if gang:
@@ -234,7 +234,7 @@ def _counts(waiting: Waiting, *, gang: bool = False, role: str = "") -> list[tup
     return [(f"pods of role {role}", one.count) for one in roles if one.name == role]
 
 
-def _alike(waiting: Waiting, rules: Rules) -> None:
+def _alike(waiting: PendingGang, rules: PodConstraints) -> None:
     """Refuse slices across pods that are not alike: a slice would have no one size."""
     if not rules.slices:
         return
@@ -255,7 +255,7 @@ def _alike(waiting: Waiting, rules: Rules) -> None:
         )
 
 
-def _allowed(waiting: Waiting, cluster: Cluster, exclusive: int | None) -> Mask:
+def _allowed(waiting: PendingGang, cluster: Cluster, exclusive: int | None) -> Mask:
     mask = cluster.live.copy()
     for name in (*waiting.avoid, *waiting.constraints.avoid):
         row = cluster.rows.get(name)

@@ -12,13 +12,13 @@ import numpy as np
 from gangsched.core.cluster.node_table import Mask
 from gangsched.core.cluster.state import Cluster
 from gangsched.core.cluster.topology_tree import UNKNOWN
-from gangsched.core.model.gangs import Member, Waiting
+from gangsched.core.model.gangs import Member, PendingGang
 from gangsched.core.model.pods import PodNeeds
-from gangsched.core.placement.constraints import Rules, Scope
+from gangsched.core.placement.constraints import PodConstraints, ResolvedConstraints
 
 
 @dataclass(eq=False, slots=True)
-class Kind:
+class PodClass:
     """Pods that are alike, in rank order; `least` of them must be placed.
 
     `only` restricts a few late members to the domain of those that run already. `split` tells that
@@ -26,7 +26,7 @@ class Kind:
     """
 
     needs: PodNeeds
-    rules: Rules
+    rules: PodConstraints
     members: list[Member]
     least: int = 0
     only: Mask | None = None
@@ -44,18 +44,20 @@ class Kind:
         return len(self.members) // unit * unit
 
 
-def kinds_of(waiting: Waiting, scope: Scope, cluster: Cluster) -> list[Kind]:
+def pod_classes(
+    waiting: PendingGang, scope: ResolvedConstraints, cluster: Cluster
+) -> list[PodClass]:
     """Return the gang's open places by kind, with the least of each."""
     late = _late_in_their_slice(waiting, scope, cluster)
-    kinds: dict[object, Kind] = {}
-    seen: dict[tuple[str, int], Kind] = {}  # needs are shared objects: their ids are quick keys
+    kinds: dict[object, PodClass] = {}
+    seen: dict[tuple[str, int], PodClass] = {}  # needs are shared objects: their ids are quick keys
     for member in waiting.members:
         if late and member.rank in late:
-            rules = Rules(scope.of_role(member.role).required)
+            rules = PodConstraints(scope.of_role(member.role).required)
             alike = member.role, member.needs, late[member.rank]
             if alike not in kinds:
                 only = _inside(late[member.rank], scope, cluster)
-                kinds[alike] = Kind(member.needs, rules, [], only=only)
+                kinds[alike] = PodClass(member.needs, rules, [], only=only)
             kinds[alike].members.append(member)
             continue
         quick = member.role, id(member.needs)
@@ -64,7 +66,7 @@ def kinds_of(waiting: Waiting, scope: Scope, cluster: Cluster) -> list[Kind]:
             rules = scope.of_role(member.role)
             kind = _sliced_alike(kinds.values(), member, rules)
             if kind is None:
-                kind = kinds.setdefault((member.needs, rules), Kind(member.needs, rules, []))
+                kind = kinds.setdefault((member.needs, rules), PodClass(member.needs, rules, []))
             seen[quick] = kind
         kind.members.append(member)
     found = list(kinds.values())
@@ -74,7 +76,9 @@ def kinds_of(waiting: Waiting, scope: Scope, cluster: Cluster) -> list[Kind]:
     return found
 
 
-def _sliced_alike(kinds: Iterable[Kind], member: Member, rules: Rules) -> Kind | None:
+def _sliced_alike(
+    kinds: Iterable[PodClass], member: Member, rules: PodConstraints
+) -> PodClass | None:
     """Return the kind that shares slices with a member though their needs differ a little.
 
     The API server adds tolerations to pods, and webhooks an affinity to some of them: places of
@@ -103,7 +107,7 @@ def _both(one: PodNeeds, other: PodNeeds) -> PodNeeds | None:
     return both if same else None
 
 
-def _share_minimum(waiting: Waiting, kinds: list[Kind]) -> None:
+def _share_minimum(waiting: PendingGang, kinds: list[PodClass]) -> None:
     """Decide how many of each kind make the smallest gang that may start."""
     left = waiting.minimum
     roles = [Counter(member.role for member in kind.members) for kind in kinds]
@@ -124,7 +128,7 @@ def _share_minimum(waiting: Waiting, kinds: list[Kind]) -> None:
         kind.least = min(least, kind.most)
 
 
-def chosen(kind: Kind, count: int, waiting: Waiting) -> list[Member]:
+def select_members(kind: PodClass, count: int, waiting: PendingGang) -> list[Member]:
     """Return which members are placed when only `count` are: each role's minimum comes first."""
     if count >= len(kind.members):
         return kind.members
@@ -145,7 +149,9 @@ _Domains = tuple[tuple[int, int], ...]
 """Level and code of each domain that something must be in."""
 
 
-def _late_in_their_slice(waiting: Waiting, scope: Scope, cluster: Cluster) -> dict[int, _Domains]:
+def _late_in_their_slice(
+    waiting: PendingGang, scope: ResolvedConstraints, cluster: Cluster
+) -> dict[int, _Domains]:
     """Return, by rank, where a late member must go because others of its slice run there."""
     found: dict[int, _Domains] = {}
     if not waiting.seated:
@@ -170,11 +176,11 @@ def _late_in_their_slice(waiting: Waiting, scope: Scope, cluster: Cluster) -> di
     return found
 
 
-def _slices(scope: Scope, member: Member) -> tuple[tuple[int, int], ...]:
+def _slices(scope: ResolvedConstraints, member: Member) -> tuple[tuple[int, int], ...]:
     return scope.of_role(member.role).slices
 
 
-def _inside(domains: _Domains, scope: Scope, cluster: Cluster) -> Mask:
+def _inside(domains: _Domains, scope: ResolvedConstraints, cluster: Cluster) -> Mask:
     """Return which slots are in all of some domains."""
     slots = len(cluster.names)
     mask = np.ones(slots, dtype=np.bool_)
@@ -183,7 +189,7 @@ def _inside(domains: _Domains, scope: Scope, cluster: Cluster) -> Mask:
     return mask
 
 
-def _slice_ranks(waiting: Waiting, scope: Scope) -> dict[int, tuple[str, int]]:
+def _slice_ranks(waiting: PendingGang, scope: ResolvedConstraints) -> dict[int, tuple[str, int]]:
     """Return for each rank of the gang its pool (a role, or all that share slices) and place."""
     everyone = [(member.rank, member.role) for member in waiting.members]
     everyone += [(seat.rank, seat.role) for seat in waiting.seated]
@@ -196,7 +202,9 @@ def _slice_ranks(waiting: Waiting, scope: Scope) -> dict[int, tuple[str, int]]:
     return found
 
 
-def seated_mask(waiting: Waiting, scope: Scope, cluster: Cluster, kind: Kind | None) -> Mask | None:
+def seated_mask(
+    waiting: PendingGang, scope: ResolvedConstraints, cluster: Cluster, kind: PodClass | None
+) -> Mask | None:
     """Return the required domain that running members fix, for the gang or for one kind."""
     rules = scope.rules if kind is None else kind.rules
     if rules.required is None:

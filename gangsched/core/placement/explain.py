@@ -7,11 +7,11 @@ import numpy as np
 from gangsched.core.cluster.state import Cluster
 from gangsched.core.cluster.topology_tree import UNKNOWN
 from gangsched.core.model import mig_profiles
-from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.pods import PODS, PodNeeds
 from gangsched.core.model.refusal import NearMiss, Reason, Refusal, amount, plural
-from gangsched.core.placement.constraints import Scope
-from gangsched.core.placement.demand import Kind, kinds_of
+from gangsched.core.placement.constraints import ResolvedConstraints
+from gangsched.core.placement.demand import PodClass, pod_classes
 from gangsched.core.placement.excluded_nodes import left_out
 from gangsched.core.placement.relaxations import Relaxed, relaxations, without_constraints
 from gangsched.core.snapshot import Snapshot
@@ -19,19 +19,21 @@ from gangsched.core.snapshot import Snapshot
 _NAMED = 8
 """Of many things the first are named in a sentence."""
 
-Fits = Callable[[Waiting], bool]
+Fits = Callable[[PendingGang], bool]
 Roles = tuple[str, ...]
 Wanted = dict[PodNeeds, tuple[Roles, int]]
 
 
-def explain(waiting: Waiting, snapshot: Snapshot, scope: Scope, fits: Fits) -> Refusal:
+def explain(
+    waiting: PendingGang, snapshot: Snapshot, scope: ResolvedConstraints, fits: Fits
+) -> Refusal:
     """Say why the smallest gang that may start does not fit, worst obstacle first.
 
     A kind that no node could ever take comes first, then what the empty cluster cannot hold,
     then what lacks free room now, then the constraint that binds. `fits` plans a changed gang.
     """
     cluster = snapshot.cluster
-    kinds = kinds_of(waiting, scope, cluster)
+    kinds = pod_classes(waiting, scope, cluster)
     split = next((kind for kind in kinds if kind.split), None)
     if split is not None:
         there = len(split.members)
@@ -82,7 +84,7 @@ def explain(waiting: Waiting, snapshot: Snapshot, scope: Scope, fits: Fits) -> R
     )
 
 
-def _constrained(waiting: Waiting) -> bool:
+def _constrained(waiting: PendingGang) -> bool:
     return (
         waiting.constraints.demanding()
         or bool(waiting.avoid)
@@ -90,17 +92,17 @@ def _constrained(waiting: Waiting) -> bool:
     )
 
 
-def _fits_when_empty(waiting: Waiting, snapshot: Snapshot, fits: Fits) -> bool:
+def _fits_when_empty(waiting: PendingGang, snapshot: Snapshot, fits: Fits) -> bool:
     """Tell whether the gang would fit if nothing else ran."""
     with snapshot.emptied():
         return fits(waiting)
 
 
 def _binding(
-    waiting: Waiting,
+    waiting: PendingGang,
     snapshot: Snapshot,
-    scope: Scope,
-    kinds: list[Kind],
+    scope: ResolvedConstraints,
+    kinds: list[PodClass],
     fits: Fits,
     *,
     empty: bool,
@@ -135,7 +137,7 @@ def _binding(
     )
 
 
-def _best_domain(cluster: Cluster, scope: Scope, kinds: list[Kind]) -> str:
+def _best_domain(cluster: Cluster, scope: ResolvedConstraints, kinds: list[PodClass]) -> str:
     """Say which domain of the required level has most room, and how much there is in all."""
     level = scope.rules.required
     if level is None:
@@ -156,7 +158,7 @@ def _best_domain(cluster: Cluster, scope: Scope, kinds: list[Kind]) -> str:
     )
 
 
-def _by_needs(kinds: list[Kind]) -> Wanted:
+def _by_needs(kinds: list[PodClass]) -> Wanted:
     """Count pods of equal needs together, whatever their roles: they compete for one room."""
     found: Wanted = {}
     for kind in kinds:
@@ -204,7 +206,7 @@ def _who(roles: Roles) -> str:
 
 
 def _no_node(
-    waiting: Waiting, cluster: Cluster, roles: Roles, needs: PodNeeds, count: int
+    waiting: PendingGang, cluster: Cluster, roles: Roles, needs: PodNeeds, count: int
 ) -> Refusal:
     eligible = cluster.eligible(needs)
     nodes = int(cluster.live.sum())
@@ -261,7 +263,7 @@ def _cannot_be_cut(cluster: Cluster, needs: PodNeeds) -> str:
 
 
 def _no_room(
-    waiting: Waiting, cluster: Cluster, roles: Roles, needs: PodNeeds, count: int, room: int
+    waiting: PendingGang, cluster: Cluster, roles: Roles, needs: PodNeeds, count: int, room: int
 ) -> Refusal:
     miss = None
     closest = ""

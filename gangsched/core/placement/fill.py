@@ -1,6 +1,6 @@
 """Filling a gang into the tree of domains, by counting.
 
-A placer brings one function, `Chooser`: given how much each bin can take, how much goes where.
+A placer brings one function, `BinChooser`: given how much each bin can take, how much goes where.
 Bins are nodes, or domains of a level, counted in whole slices. Everything else is the same for
 every such placer and lives here: constraints, all or the minimum or nothing, the hardest kind
 first, rank order, the refusal.
@@ -18,16 +18,20 @@ from gangsched.core.bounds import DOMAINS_TRIED
 from gangsched.core.cluster.gpu_sharing import Devices
 from gangsched.core.cluster.node_table import Ints, Mask
 from gangsched.core.cluster.state import Cluster
-from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import NodeName, PodName
 from gangsched.core.model.placement import Placement
 from gangsched.core.model.refusal import Reason, Refusal
-from gangsched.core.placement.choosers import Chooser
-from gangsched.core.placement.constraints import MisconfiguredError, Scope, resolve
-from gangsched.core.placement.demand import Kind, chosen, kinds_of, seated_mask
+from gangsched.core.placement.choosers import BinChooser
+from gangsched.core.placement.constraints import (
+    MisconfiguredError,
+    ResolvedConstraints,
+    resolve_constraints,
+)
+from gangsched.core.placement.demand import PodClass, pod_classes, seated_mask, select_members
 from gangsched.core.placement.explain import explain
-from gangsched.core.placement.objectives import Cost, Objective, Prices
-from gangsched.core.placement.tree_fill import Descent, Style
+from gangsched.core.placement.objectives import Cost, Objective, PlacementCosts
+from gangsched.core.placement.tree_fill import FillStrategy, TreeFill
 from gangsched.core.snapshot import Snapshot
 
 Counts = list[Ints]
@@ -43,47 +47,49 @@ class Found:
     `order` is that in which the kinds were filled: shares of GPUs fit in this order.
     """
 
-    kinds: list[Kind]
+    kinds: list[PodClass]
     counts: Counts
     gpu: str
     mask: Mask
     order: tuple[int, ...] = ()
 
 
-def fill(waiting: Waiting, snapshot: Snapshot, style: Style | Chooser) -> Placement | Refusal:
+def fill(
+    waiting: PendingGang, snapshot: Snapshot, style: FillStrategy | BinChooser
+) -> Placement | Refusal:
     """Place every member if possible, else as many as fit above the minimum, else refuse."""
-    if not isinstance(style, Style):
-        style = Style(style)
+    if not isinstance(style, FillStrategy):
+        style = FillStrategy(style)
     cluster = snapshot.cluster
     try:
-        scope = resolve(waiting, cluster)
+        scope = resolve_constraints(waiting, cluster)
     except MisconfiguredError as error:
         return Refusal(waiting.gang.id, Reason.MISCONFIGURED, str(error))
     found = search(waiting, snapshot, scope, style)
     if found is None:
-        return explain(waiting, snapshot, scope, lambda trial: fits(trial, snapshot, style))
+        return explain(waiting, snapshot, scope, lambda trial: is_feasible(trial, snapshot, style))
     return placement(waiting, snapshot, scope, found)
 
 
-def fits(waiting: Waiting, snapshot: Snapshot, style: Style) -> bool:
+def is_feasible(waiting: PendingGang, snapshot: Snapshot, style: FillStrategy) -> bool:
     """Tell whether a gang, changed in some way, would find its place."""
-    if countable(waiting) and not snapshot.cluster.exclusive:
-        return enough(waiting, snapshot.cluster)
+    if is_exactly_countable(waiting) and not snapshot.cluster.exclusive:
+        return may_be_feasible(waiting, snapshot.cluster)
     try:
-        scope = resolve(waiting, snapshot.cluster)
+        scope = resolve_constraints(waiting, snapshot.cluster)
     except MisconfiguredError:
         return False
     return search(waiting, snapshot, scope, style) is not None
 
 
-def enough(waiting: Waiting, cluster: Cluster) -> bool:
+def may_be_feasible(waiting: PendingGang, cluster: Cluster) -> bool:
     """Tell whether counting pods alone leaves hope: cheap, and never wrong when it says no."""
     if len(waiting.kinds) != 1:
         return True
     return int(cluster.capacity(waiting.kinds[0]).sum()) >= waiting.minimum
 
 
-def countable(waiting: Waiting) -> bool:
+def is_exactly_countable(waiting: PendingGang) -> bool:
     """Tell whether a gang fits just where the pods that nodes take one by one are enough."""
     plain = not (waiting.constraints.demanding() or waiting.constraints.gpu_kinds or waiting.avoid)
     plain = plain and not (waiting.near_role or waiting.seated or waiting.most_per_node)
@@ -92,9 +98,11 @@ def countable(waiting: Waiting) -> bool:
     return waiting.kinds[0].share is None and not waiting.kinds[0].host_ports
 
 
-def search(waiting: Waiting, snapshot: Snapshot, scope: Scope, style: Style) -> Found | None:
+def search(
+    waiting: PendingGang, snapshot: Snapshot, scope: ResolvedConstraints, style: FillStrategy
+) -> Found | None:
     """Find counts for as many members as possible, on the first kind of GPU that takes any."""
-    kinds = kinds_of(waiting, scope, snapshot.cluster)
+    kinds = pod_classes(waiting, scope, snapshot.cluster)
     if any(kind.split for kind in kinds) or not any(kind.members for kind in kinds):
         return None
     for gpu, mask in scope.gpu_masks:
@@ -127,7 +135,7 @@ def _most(filling: "Filling", mask: Mask) -> Counts | None:
     return best
 
 
-def _with_surplus(kinds: list[Kind], surplus: int) -> list[int]:
+def _with_surplus(kinds: list[PodClass], surplus: int) -> list[int]:
     wanted = []
     for kind in kinds:
         unit = kind.rules.unit(0)
@@ -137,7 +145,9 @@ def _with_surplus(kinds: list[Kind], surplus: int) -> list[int]:
     return wanted
 
 
-def placement(waiting: Waiting, snapshot: Snapshot, scope: Scope, found: Found) -> Placement:
+def placement(
+    waiting: PendingGang, snapshot: Snapshot, scope: ResolvedConstraints, found: Found
+) -> Placement:
     """Give counted places to members: neighbouring ranks get neighbouring nodes."""
     cluster = snapshot.cluster
     slots = len(cluster.names)
@@ -146,7 +156,7 @@ def placement(waiting: Waiting, snapshot: Snapshot, scope: Scope, found: Found) 
     for kind, counts in zip(found.kinds, found.counts, strict=True):
         rows = np.flatnonzero(counts)
         order = rows[np.lexsort((rows, *(key[rows] for key in keys)))]
-        members = chosen(kind, int(counts.sum()), waiting)
+        members = select_members(kind, int(counts.sum()), waiting)
         places = np.repeat(order, counts[order])
         nodes.extend(
             (member.name, cluster.names[row]) for member, row in zip(members, places, strict=True)
@@ -162,7 +172,7 @@ def _devices(
     if all(kind.needs.share is None for kind in found.kinds):
         return ()
     places = dict(nodes)
-    chosen: list[tuple[PodName, Devices]] = []
+    select_members: list[tuple[PodName, Devices]] = []
     with snapshot.trial() as trial:
         for index in found.order or range(len(found.kinds)):
             kind = found.kinds[index]
@@ -170,19 +180,19 @@ def _devices(
                 if member.name in places:
                     row = snapshot.cluster.rows[places[member.name]]
                     taken = trial.take(row, kind.needs)
-                    chosen.extend((member.name, devices) for devices in taken)
-    return tuple(chosen)
+                    select_members.extend((member.name, devices) for devices in taken)
+    return tuple(select_members)
 
 
 @dataclass(slots=True)
 class Filling:
     """Attempts to fill one gang; `seated` members count for spread."""
 
-    waiting: Waiting
+    waiting: PendingGang
     snapshot: Snapshot
-    scope: Scope
-    style: Style
-    kinds: list[Kind]
+    scope: ResolvedConstraints
+    style: FillStrategy
+    kinds: list[PodClass]
     order: list[int] = field(default_factory=list)
     _members: Ints = field(init=False)
 
@@ -197,7 +207,7 @@ class Filling:
             return self._fill(wanted, mask)
         best: tuple[Cost, Counts] | None = None
         needs = [kind.needs for kind in self.kinds]
-        prices = Prices(self.snapshot.cluster, self.scope, needs, (Objective.DOMAINS,))
+        prices = PlacementCosts(self.snapshot.cluster, self.scope, needs, (Objective.DOMAINS,))
         compared = 0
         for domain in self._domains(level, wanted, mask):
             counts = self._fill(wanted, domain)
@@ -226,8 +236,8 @@ class Filling:
                 continue
             room = self.snapshot.cluster.capacity(kind.needs) * mask
             total = np.bincount(codes[mask], weights=room[mask]).astype(np.int64)
-            enough = total >= count
-            possible = enough if possible is None else possible & enough
+            may_be_feasible = total >= count
+            possible = may_be_feasible if possible is None else possible & may_be_feasible
             slack = total - count if slack is None else np.minimum(slack, total - count)
         if possible is None or slack is None:
             return
@@ -270,7 +280,7 @@ class Filling:
             slack.append(total / max(count, 1))
         return sorted(range(len(wanted)), key=lambda index: slack[index])
 
-    def _one_kind(self, kind: Kind, wanted: int, mask: Mask) -> Ints | None:
+    def _one_kind(self, kind: PodClass, wanted: int, mask: Mask) -> Ints | None:
         cluster = self.snapshot.cluster
         mask = mask & self.scope.known(len(mask), kind.rules)
         if kind.only is not None:
@@ -278,7 +288,7 @@ class Filling:
         room = cluster.capacity(kind.needs) * mask
         if self.waiting.most_per_node is not None:
             room = np.clip(self.waiting.most_per_node - self._members, 0, room)
-        descent = Descent(cluster, self.scope, self.style, kind, self._members)
+        descent = TreeFill(cluster, self.scope, self.style, kind, self._members)
         fixed = seated_mask(self.waiting, self.scope, cluster, kind)
         level = kind.rules.required
         if fixed is not None:
@@ -292,7 +302,7 @@ class Filling:
         return self._in_one_domain(descent, room, wanted, level)
 
     def _in_one_domain(
-        self, descent: "Descent", room: Ints, wanted: int, level: int
+        self, descent: "TreeFill", room: Ints, wanted: int, level: int
     ) -> Ints | None:
         """Place all pods of a kind in one domain, the tightest that takes them."""
         codes = self.scope.codes(level, len(room))
@@ -305,12 +315,12 @@ class Filling:
         return None
 
 
-def tries(kinds: list[Kind]) -> int:
+def tries(kinds: list[PodClass]) -> int:
     """Return in how many domains pods of these kinds are tried."""
     return max(DOMAINS_TRIED.most // max(len(kinds), 1), _DOMAINS_COMPARED)
 
 
-def _seats(waiting: Waiting, cluster: Cluster) -> Ints:
+def _seats(waiting: PendingGang, cluster: Cluster) -> Ints:
     """Return how many members each slot holds already."""
     seats = np.zeros(len(cluster.names), dtype=np.int64)
     for seat in waiting.seated:

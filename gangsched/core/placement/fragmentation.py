@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gangsched.core.cluster.gpu_sharing import share_milli
 from gangsched.core.cluster.node_table import Ints, Mask
 from gangsched.core.cluster.state import Cluster
-from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.pods import GPU, MILLI, PodNeeds
 from gangsched.core.snapshot import Snapshot
 
@@ -146,7 +146,7 @@ def growth(
     return best, device
 
 
-def workload(waiting: Waiting, snapshot: Snapshot) -> tuple[Typical, ...]:
+def workload(waiting: PendingGang, snapshot: Snapshot) -> tuple[Typical, ...]:
     """Return the most frequent shapes of all pods in the snapshot with their shares."""
     seen: dict[PodNeeds, int] = dict(snapshot.cluster.shapes)
     others = [gang for line in snapshot.lines for gang in line.gangs]

@@ -8,7 +8,7 @@ from gangsched.core.cluster.node_table import Ints
 from gangsched.core.cluster.state import Cluster
 from gangsched.core.cluster.topology_tree import UNKNOWN
 from gangsched.core.model.pods import GPU, PodNeeds
-from gangsched.core.placement.constraints import Scope
+from gangsched.core.placement.constraints import ResolvedConstraints
 
 Cost = tuple[int, ...]
 
@@ -41,7 +41,7 @@ def main_resource(needs: list[PodNeeds]) -> str:
     return extended[0] if extended else "cpu"
 
 
-class Prices:
+class PlacementCosts:
     """Costs of placements of one gang: what many of them need is worked out once.
 
     `free` is what is free of the main resource, shape (slots,), never negative; `around` the same
@@ -52,7 +52,7 @@ class Prices:
     def __init__(
         self,
         cluster: Cluster,
-        scope: Scope,
+        scope: ResolvedConstraints,
         needs: list[PodNeeds],
         objectives: tuple[Objective, ...] = DEFAULT,
         growth: list[Ints] | None = None,

@@ -6,9 +6,9 @@ from itertools import islice
 
 from gangsched.core.bounds import CHANGES_TRIED
 from gangsched.core.model.constraints import Constraints, Near
-from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.refusal import plural
-from gangsched.core.placement.constraints import Scope
+from gangsched.core.placement.constraints import ResolvedConstraints
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,15 +21,15 @@ class Relaxed:
     kind: str
     message: str
     binding: str
-    waiting: Waiting
+    waiting: PendingGang
 
 
-def relaxations(waiting: Waiting, scope: Scope) -> Iterator[Relaxed]:
+def relaxations(waiting: PendingGang, scope: ResolvedConstraints) -> Iterator[Relaxed]:
     """Yield single loosenings, the least drastic of each constraint first."""
     yield from islice(_relaxations(waiting, scope), CHANGES_TRIED.most)
 
 
-def _relaxations(waiting: Waiting, scope: Scope) -> Iterator[Relaxed]:
+def _relaxations(waiting: PendingGang, scope: ResolvedConstraints) -> Iterator[Relaxed]:
     asked = waiting.constraints
     if len(asked.gpu_kinds) > 0:
         yield Relaxed(
@@ -66,7 +66,7 @@ def _relaxations(waiting: Waiting, scope: Scope) -> Iterator[Relaxed]:
         )
 
 
-def _nearer(waiting: Waiting, scope: Scope) -> Iterator[Relaxed]:
+def _nearer(waiting: PendingGang, scope: ResolvedConstraints) -> Iterator[Relaxed]:
     asked = waiting.constraints
     level = scope.rules.required
     if level is not None:
@@ -96,7 +96,7 @@ def _nearer(waiting: Waiting, scope: Scope) -> Iterator[Relaxed]:
             )
 
 
-def _slices(waiting: Waiting, scope: Scope) -> Iterator[Relaxed]:
+def _slices(waiting: PendingGang, scope: ResolvedConstraints) -> Iterator[Relaxed]:
     asked = waiting.constraints
     for index, one in enumerate(asked.near.slices):
         fewer = asked.near.slices[:index] + asked.near.slices[index + 1 :]
@@ -117,26 +117,26 @@ def _slices(waiting: Waiting, scope: Scope) -> Iterator[Relaxed]:
             )
 
 
-def without_constraints(waiting: Waiting) -> Waiting:
+def without_constraints(waiting: PendingGang) -> PendingGang:
     """Return the gang asking for nothing but room."""
     return replace(waiting, constraints=Constraints(), near_role=(), avoid=(), most_per_node=None)
 
 
-def with_fewer(waiting: Waiting, count: int, unit: int) -> Waiting:
+def with_fewer(waiting: PendingGang, count: int, unit: int) -> PendingGang:
     """Return the gang with only its first `count` members, slices kept whole."""
     kept = tuple(sorted(waiting.members, key=lambda member: member.rank))
     members = kept[: count // unit * unit]
     return replace(waiting, members=members, minimum=len(members), role_minimum=())
 
 
-def _name(scope: Scope, level: int | None) -> str:
+def _name(scope: ResolvedConstraints, level: int | None) -> str:
     return scope.level_name(scope.depth if level is None else level)
 
 
-def _with(waiting: Waiting, constraints: Constraints) -> Waiting:
+def _with(waiting: PendingGang, constraints: Constraints) -> PendingGang:
     return replace(waiting, constraints=constraints)
 
 
-def _with_role(waiting: Waiting, role: str, near: Near) -> Waiting:
+def _with_role(waiting: PendingGang, role: str, near: Near) -> PendingGang:
     changed = tuple((name, near if name == role else old) for name, old in waiting.near_role)
     return replace(waiting, near_role=changed)

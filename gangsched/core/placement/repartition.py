@@ -15,15 +15,19 @@ from gangsched.core.bounds import AMOUNT, CUTS_TRIED, DOMAINS_TRIED
 from gangsched.core.cluster.node_table import Mask
 from gangsched.core.cluster.state import Cluster
 from gangsched.core.cluster.topology_tree import UNKNOWN
-from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import NodeName
 from gangsched.core.model.mig_profiles import RESOURCE, Model, maximal, model_of, offers
 from gangsched.core.model.nodes import Layout, Node
 from gangsched.core.model.placement import Placement, Repartition
 from gangsched.core.model.pods import GPU
 from gangsched.core.model.refusal import Refusal
-from gangsched.core.placement.constraints import MisconfiguredError, Scope, resolve
-from gangsched.core.placement.demand import kinds_of
+from gangsched.core.placement.constraints import (
+    MisconfiguredError,
+    ResolvedConstraints,
+    resolve_constraints,
+)
+from gangsched.core.placement.demand import pod_classes
 from gangsched.core.policy import Placer
 from gangsched.core.snapshot import Snapshot
 
@@ -32,7 +36,7 @@ _SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class GpuPool:
     """Idle GPUs of one node and one layout: their indices, and what each offers now."""
 
     node: NodeName
@@ -41,7 +45,9 @@ class Pool:
     indices: tuple[int, ...]
 
 
-def with_cut_gpus(waiting: Waiting, snapshot: Snapshot, placer: Placer) -> Placement | None:
+def place_with_repartition(
+    waiting: PendingGang, snapshot: Snapshot, placer: Placer
+) -> Placement | None:
     """Place a gang by cutting the fewest idle GPUs anew, or return None where that cannot help."""
     cluster = snapshot.cluster
     wanted = _wanted(waiting)
@@ -51,7 +57,7 @@ def with_cut_gpus(waiting: Waiting, snapshot: Snapshot, placer: Placer) -> Place
     if not pools:
         return None
     try:
-        scope = resolve(waiting, cluster)
+        scope = resolve_constraints(waiting, cluster)
     except MisconfiguredError:
         return None
     masks = islice(_masks(waiting, scope, cluster), DOMAINS_TRIED.most)
@@ -71,7 +77,7 @@ def with_cut_gpus(waiting: Waiting, snapshot: Snapshot, placer: Placer) -> Place
     return None
 
 
-def _wanted(waiting: Waiting) -> dict[str, int]:
+def _wanted(waiting: PendingGang) -> dict[str, int]:
     """Return how many MIG instances and whole GPUs the smallest gang needs."""
     found: dict[str, int] = {}
     for member in sorted(waiting.members, key=lambda one: one.rank)[: waiting.minimum]:
@@ -81,7 +87,7 @@ def _wanted(waiting: Waiting) -> dict[str, int]:
     return found
 
 
-def _pools(cluster: Cluster) -> Iterator[Pool]:
+def _pools(cluster: Cluster) -> Iterator[GpuPool]:
     """Yield the idle GPUs of every node whose layout is known."""
     for row, node in enumerate(cluster.nodes):
         if node is None or not node.layouts:
@@ -93,7 +99,7 @@ def _pools(cluster: Cluster) -> Iterator[Pool]:
         for layout in sorted(set(node.layouts)):
             if _idle(cluster, row, layout):
                 indices = tuple(i for i, one in enumerate(node.layouts) if one == layout)
-                yield Pool(name, model, layout, indices)
+                yield GpuPool(name, model, layout, indices)
 
 
 def _idle(cluster: Cluster, row: int, layout: Layout) -> bool:
@@ -103,7 +109,7 @@ def _idle(cluster: Cluster, row: int, layout: Layout) -> bool:
     return not cluster.used[row, columns].any()
 
 
-def _masks(waiting: Waiting, scope: Scope, cluster: Cluster) -> Iterator[Mask]:
+def _masks(waiting: PendingGang, scope: ResolvedConstraints, cluster: Cluster) -> Iterator[Mask]:
     """Yield where the cuts may be: each domain of the required level, or everywhere."""
     level = scope.rules.required
     if level is None:
@@ -111,7 +117,7 @@ def _masks(waiting: Waiting, scope: Scope, cluster: Cluster) -> Iterator[Mask]:
             yield mask & scope.allowed
         return
     codes = scope.codes(level, len(cluster.names))
-    kinds = kinds_of(waiting, scope, cluster)
+    kinds = pod_classes(waiting, scope, cluster)
     for _, mask in scope.gpu_masks:
         inside = mask & scope.allowed & (codes != UNKNOWN)
         for kind in kinds[:1]:
@@ -121,7 +127,7 @@ def _masks(waiting: Waiting, scope: Scope, cluster: Cluster) -> Iterator[Mask]:
 
 
 def _choose(
-    wanted: dict[str, int], cluster: Cluster, pools: list[Pool], mask: Mask
+    wanted: dict[str, int], cluster: Cluster, pools: list[GpuPool], mask: Mask
 ) -> list[Repartition] | None:
     """Choose the fewest GPUs to cut, as counts of maximal layouts per node (CP-SAT)."""
     inside = [pool for pool in pools if mask[cluster.rows[pool.node]]]
@@ -162,7 +168,7 @@ def _choose(
     solver.parameters.max_deterministic_time = _SECONDS
     if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return None
-    chosen: dict[NodeName, list[tuple[Pool, Layout, int]]] = {}
+    chosen: dict[NodeName, list[tuple[GpuPool, Layout, int]]] = {}
     for (index, target), variable in cut.items():
         if count := solver.value(variable):
             chosen.setdefault(inside[index].node, []).append((inside[index], target, count))
@@ -184,7 +190,7 @@ def _free(cluster: Cluster, name: str, mask: Mask) -> int:
 
 
 def _repartition(
-    cluster: Cluster, name: NodeName, parts: list[tuple[Pool, Layout, int]]
+    cluster: Cluster, name: NodeName, parts: list[tuple[GpuPool, Layout, int]]
 ) -> Repartition:
     node = cluster.nodes[cluster.rows[name]]
     assert isinstance(node, Node), "pools are of live nodes"  # noqa: S101

@@ -7,33 +7,33 @@ import numpy as np
 from gangsched.core.cluster.node_table import Ints
 from gangsched.core.cluster.state import Cluster
 from gangsched.core.cluster.topology_tree import UNKNOWN
-from gangsched.core.placement.choosers import Bins, Chooser
-from gangsched.core.placement.constraints import Scope
-from gangsched.core.placement.demand import Kind
+from gangsched.core.placement.choosers import BinChooser, Bins
+from gangsched.core.placement.constraints import ResolvedConstraints
+from gangsched.core.placement.demand import PodClass
 
 _LAST = -(10**9)
 """Preference of nodes whose place in the topology is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
-class Style:
+class FillStrategy:
     """How a placer fills: its chooser, and whether it goes down the tree level by level.
 
     Without `descend` only levels that constraints name are looked at.
     """
 
-    choose: Chooser
+    choose: BinChooser
     descend: bool = False
 
 
 @dataclass(slots=True)
-class Descent:
+class TreeFill:
     """One kind of pod going down the tree: room is summed up, then shares are handed down."""
 
     cluster: Cluster
-    scope: Scope
-    style: Style
-    kind: Kind
+    scope: ResolvedConstraints
+    style: FillStrategy
+    kind: PodClass
     members: Ints
 
     def down(self, room: Ints, wanted: int) -> Ints | None:

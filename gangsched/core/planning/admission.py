@@ -9,13 +9,13 @@ from itertools import islice
 
 from gangsched.core.cluster.state import Cluster
 from gangsched.core.model.constraints import Constraints
-from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.pods import GPU
 from gangsched.core.model.queues import Amounts, GpuBudget, Queue, QuotaKey, Stop
 from gangsched.core.model.refusal import Reason, Refusal
-from gangsched.core.quota.charges import charge_for, charge_of, split
+from gangsched.core.quota.charges import charge_for, charge_of, split_required_optional
 from gangsched.core.quota.guarantee import loan, sentence
-from gangsched.core.quota.queue_tree import SYSTEM_NAMESPACE, Tree, number, shown
+from gangsched.core.quota.queue_tree import SYSTEM_NAMESPACE, QueueTree, number, shown
 from gangsched.core.quota.usage import Usage, describe
 from gangsched.core.snapshot import Snapshot
 
@@ -26,8 +26,8 @@ Users = Mapping[tuple[str, str], Mapping[QuotaKey, int]]
 _QUEUES_TOLD = 10
 
 
-def barred(
-    waiting: Waiting, snapshot: Snapshot, usage: Usage, users: Users, now_s: float
+def admission_refusal(
+    waiting: PendingGang, snapshot: Snapshot, usage: Usage, users: Users, now_s: float
 ) -> Refusal | None:
     """Return why the queue admits nothing of this gang whatever is free, or None.
 
@@ -69,18 +69,18 @@ def barred(
     return _user_limit(waiting, tree.queues[gang.queue], users)
 
 
-def _not_permitted(waiting: Waiting, message: str) -> Refusal:
+def _not_permitted(waiting: PendingGang, message: str) -> Refusal:
     return Refusal(waiting.gang.id, Reason.NOT_PERMITTED, message)
 
 
-def _open_to(namespace: str, tree: Tree) -> str:
+def _open_to(namespace: str, tree: QueueTree) -> str:
     """Write which queues a namespace may use: the names of others' are none of its business."""
     known = list(islice(tree.open_to(namespace), _QUEUES_TOLD + 1))
     more = ", ..." if len(known) > _QUEUES_TOLD else ""
     return f"namespace {namespace} may use: {', '.join(known[:_QUEUES_TOLD]) or 'none'}{more}"
 
 
-def _priority(waiting: Waiting, namespace: str, tree: Tree) -> Refusal | None:
+def _priority(waiting: PendingGang, namespace: str, tree: QueueTree) -> Refusal | None:
     """Return why a gang may not have the priority that it, or one of its pods, asks for."""
     most, queue = tree.highest(waiting.gang.queue, namespace)
     if waiting.priority <= most:
@@ -96,7 +96,7 @@ def _priority(waiting: Waiting, namespace: str, tree: Tree) -> Refusal | None:
     return _not_permitted(waiting, f"{said}, and {why}; name another priorityClassName.")
 
 
-def may_have(cluster: Cluster, tree: Tree, queue: str, asked: Constraints) -> bool:
+def may_have(cluster: Cluster, tree: QueueTree, queue: str, asked: Constraints) -> bool:
     """Tell whether a queue lets gangs have their domains of a level for themselves.
 
     Nobody else may use what such a gang leaves free, and no quota counts that.
@@ -109,7 +109,7 @@ def may_have(cluster: Cluster, tree: Tree, queue: str, asked: Constraints) -> bo
     return coarsest is not None and wanted >= coarsest
 
 
-def _budget(waiting: Waiting, queue: Queue, snapshot: Snapshot, now_s: float) -> Refusal | None:
+def _budget(waiting: PendingGang, queue: Queue, snapshot: Snapshot, now_s: float) -> Refusal | None:
     gang = waiting.gang
     if not queue.budgets or not dict(charge_of(waiting)).get((GPU, "")):
         return None
@@ -140,7 +140,7 @@ def _left(budget: GpuBudget, now_s: float) -> str:
     return f"{left_s / 86_400:.1f} days" if left_s > 86_400 else f"{left_s / 3600:.1f} hours"
 
 
-def _user_limit(waiting: Waiting, queue: Queue, users: Users) -> Refusal | None:
+def _user_limit(waiting: PendingGang, queue: Queue, users: Users) -> Refusal | None:
     if not queue.user_limits:
         return None
     user = waiting.gang.account[1]
@@ -159,7 +159,7 @@ def _user_limit(waiting: Waiting, queue: Queue, users: Users) -> Refusal | None:
     return None
 
 
-def over_quota(waiting: Waiting, usage: Usage, charge: Amounts) -> Refusal | None:
+def over_quota(waiting: PendingGang, usage: Usage, charge: Amounts) -> Refusal | None:
     """Return which queue on the way to the root lacks quota for a charge, or None."""
     short = usage.shortfalls(waiting.gang.queue, charge)
     if not short:
@@ -178,7 +178,7 @@ def over_quota(waiting: Waiting, usage: Usage, charge: Amounts) -> Refusal | Non
     return Refusal(waiting.gang.id, Reason.OVER_QUOTA, message)
 
 
-def may_not_borrow(waiting: Waiting, usage: Usage, charge: Amounts) -> Refusal | None:
+def may_not_borrow(waiting: PendingGang, usage: Usage, charge: Amounts) -> Refusal | None:
     """Return why a gang that may not be stopped would run on a loan, or None."""
     if waiting.gang.preemptible:
         return None
@@ -191,9 +191,9 @@ def may_not_borrow(waiting: Waiting, usage: Usage, charge: Amounts) -> Refusal |
     return Refusal(waiting.gang.id, reason, message)
 
 
-def trimmed(waiting: Waiting, usage: Usage, kind: str, snapshot: Snapshot) -> Waiting:
+def trim_to_quota(waiting: PendingGang, usage: Usage, kind: str, snapshot: Snapshot) -> PendingGang:
     """Return the gang with as many members above its minimum as its queue has quota for."""
-    must, may = split(waiting)
+    must, may = split_required_optional(waiting)
     if not may:
         return waiting
     kinds = snapshot.rules.kinds

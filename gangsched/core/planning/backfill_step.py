@@ -2,16 +2,16 @@
 
 from dataclasses import replace
 
-from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.placement import Placement
 from gangsched.core.model.refusal import Reason, Refusal
-from gangsched.core.placement.choosers import fewest
-from gangsched.core.placement.fill import fits
-from gangsched.core.placement.tree_fill import Style
-from gangsched.core.planning.context import Outlook, at_least
-from gangsched.core.planning.quota_profile import Ahead
-from gangsched.core.preemption.first_feasible import first_count
-from gangsched.core.snapshot import Reserved, Snapshot
+from gangsched.core.placement.choosers import fewest_bins
+from gangsched.core.placement.fill import is_feasible
+from gangsched.core.placement.tree_fill import FillStrategy
+from gangsched.core.planning.context import PlanningContext, at_least
+from gangsched.core.planning.quota_profile import QuotaProjection
+from gangsched.core.preemption.first_feasible import smallest_feasible_count
+from gangsched.core.snapshot import BackfillReservation, Snapshot
 
 ROOM = frozenset({Reason.NO_ROOM, Reason.TOPOLOGY, Reason.BEHIND, Reason.BOOKED})
 """Refusals for want of room: time, or others leaving, would help."""
@@ -19,11 +19,11 @@ ROOM = frozenset({Reason.NO_ROOM, Reason.TOPOLOGY, Reason.BEHIND, Reason.BOOKED}
 LACKS = ROOM | {Reason.OVER_QUOTA}
 """Refusals for want of room or quota."""
 
-_STYLE = Style(fewest, descend=True)
+_STYLE = FillStrategy(fewest_bins, descend=True)
 _TRIES = 3
 
 
-def keep_promises(outlook: Outlook) -> None:
+def restore_reservations(outlook: PlanningContext) -> None:
     """Keep what was promised before, before anybody has a turn.
 
     Where it is not possible any more, because somebody runs for longer than was expected, room is
@@ -41,11 +41,15 @@ def keep_promises(outlook: Outlook) -> None:
 
 
 def keep_room(
-    outlook: Outlook, waiting: Waiting, refusal: Refusal, promised: Reserved | None
+    outlook: PlanningContext,
+    waiting: PendingGang,
+    refusal: Refusal,
+    promised: BackfillReservation | None,
 ) -> Refusal:
     """Keep room for a gang that does not start now, where the backfill policy says so.
 
-    Whoever had a promise keeps it: only a gang that outranks it takes it away (`Outlook.lapse`).
+    A backfill reservation is kept from cycle to cycle: only a gang that outranks its gang takes it
+    away (`PlanningContext.lapse`).
     """
     if outlook.policies.backfill is None or waiting.surplus:
         return refusal
@@ -60,7 +64,7 @@ def keep_room(
     return refusal if start_s is None else replace(refusal, starts_s=start_s)
 
 
-def _again(outlook: Outlook, waiting: Waiting, promise: Reserved) -> bool:
+def _again(outlook: PlanningContext, waiting: PendingGang, promise: BackfillReservation) -> bool:
     """Keep a promise as it is; tell whether that is possible."""
     names = {member.name for member in waiting.members}
     if not all(name in names for name, _ in promise.nodes):
@@ -76,7 +80,9 @@ def _again(outlook: Outlook, waiting: Waiting, promise: Reserved) -> bool:
     return True
 
 
-def _keep(outlook: Outlook, waiting: Waiting, before_s: float = float("inf")) -> float | None:
+def _keep(
+    outlook: PlanningContext, waiting: PendingGang, before_s: float = float("inf")
+) -> float | None:
     """Keep room and quota from the first moment there are both; return when that is."""
     claim, ahead = outlook.claim(waiting), outlook.ahead(waiting)
     if ahead is not None:
@@ -95,18 +101,22 @@ def _keep(outlook: Outlook, waiting: Waiting, before_s: float = float("inf")) ->
         return replace(outlook.snapshot, cluster=view)
 
     # It is taken that a later moment never works worse.
-    count = first_count(len(times), lambda number: fits(least, at(times[number - 1]), _STYLE))
+    count = smallest_feasible_count(
+        len(times), lambda number: is_feasible(least, at(times[number - 1]), _STYLE)
+    )
     for time_s in times[count - 1 : count - 1 + _TRIES] if count is not None else ():
         placed = outlook.policies.placer.place(least, at(time_s))
         if not isinstance(placed, Placement):
             continue
         if _has_quota(outlook, waiting, ahead, time_s):
-            outlook.keep(waiting, Reserved(waiting.gang.id, time_s, placed.nodes), ahead)
+            outlook.keep(waiting, BackfillReservation(waiting.gang.id, time_s, placed.nodes), ahead)
             return time_s
     return None
 
 
-def _has_quota(outlook: Outlook, waiting: Waiting, ahead: Ahead | None, time_s: float) -> bool:
+def _has_quota(
+    outlook: PlanningContext, waiting: PendingGang, ahead: QuotaProjection | None, time_s: float
+) -> bool:
     if ahead is None:
         return True
     ahead.to(time_s)

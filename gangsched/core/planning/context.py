@@ -5,18 +5,34 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 
-from gangsched.core.model.gangs import Waiting, runtime_s
+from gangsched.core.model.gangs import PendingGang, runtime_s
 from gangsched.core.model.ids import GangId, NodeName, PodName
 from gangsched.core.model.placement import Placement
 from gangsched.core.model.queues import Amounts, QuotaKey
 from gangsched.core.planning.namespace_quotas import add_to
-from gangsched.core.planning.node_profile import Ends, Horizon, Stay, seats_of
-from gangsched.core.planning.quota_profile import Ahead, Claim, Holds
+from gangsched.core.planning.node_profile import (
+    AvailabilityProfile,
+    Occupancy,
+    ReleaseSchedule,
+    seats_of,
+)
+from gangsched.core.planning.quota_profile import QuotaClaim, QuotaProfile, QuotaProjection
 from gangsched.core.policy import Candidate, Policies
-from gangsched.core.preemption.candidates import Lenders, candidates, outranks, overrun, stoppable
-from gangsched.core.quota.charges import charge_at, charge_of, kinds_in, split
+from gangsched.core.preemption.candidates import (
+    BorrowingQueues,
+    candidates,
+    outranks,
+    overrun,
+    preemptible,
+)
+from gangsched.core.quota.charges import (
+    charge_of,
+    charge_on_nodes,
+    pod_classes_of,
+    split_required_optional,
+)
 from gangsched.core.quota.usage import Usage
-from gangsched.core.snapshot import Reserved, Running, Snapshot
+from gangsched.core.snapshot import BackfillReservation, RunningGang, Snapshot
 
 _EXAMINED = 500
 """So many running gangs are considered for stopping in one planning cycle, or those of one search:
@@ -32,7 +48,7 @@ _GRACE_S = 60.0
 _FOREVER_S = 10 * 365 * 86_400.0
 
 
-class Outlook:
+class PlanningContext:
     """The state of one planning cycle. `victims` are gangs that it stops.
 
     `postponed` are gangs that have to wait for a later cycle before others are stopped for them;
@@ -49,42 +65,46 @@ class Outlook:
         self.unborn = {name: dict(some) for name, some in snapshot.rules.unborn.items()}
         self.users = {account: dict(held) for account, held in snapshot.rules.users.items()}
         shapes = (*snapshot.waiting, *(line.gangs[0] for line in snapshot.lines))
-        kinds = {id(kind): kind for one in shapes for kind in kinds_in(one)}
+        kinds = {id(kind): kind for one in shapes for kind in pod_classes_of(one)}
         for needs in kinds.values():
             snapshot.cluster.vector(needs)  # a resource nobody has yet adds a column: now
-        self._ends = Ends(partial(_ends_of, snapshot, now_s))
-        self.horizon = Horizon(snapshot.cluster, self._ends, now_s, snapshot.rules.bookings)
-        self.holds = Holds()
+        self._ends = ReleaseSchedule(partial(_ends_of, snapshot, now_s))
+        self.horizon = AvailabilityProfile(
+            snapshot.cluster, self._ends, now_s, snapshot.rules.bookings
+        )
+        self.holds = QuotaProfile()
         self.waiting = {one.gang.id: one for one in snapshot.waiting}
         self.victims: set[GangId] = set()
         self._examined = 0
         self.postponed: set[GangId] = set()
         self.unhelped: set[tuple[int, int]] = set()
         self._afterwards: tuple[Snapshot, Usage] | None = None
-        self._stoppable: dict[str, list[Running]] | None = None
-        self._lenders = Lenders()
+        self._stoppable: dict[str, list[RunningGang]] | None = None
+        self._lenders = BorrowingQueues()
         self._kept_in: dict[str, int] = {}
         self._may_keep: dict[str, bool] = {}
         self._tops: dict[str, str] = {}
-        self._ending: dict[str, list[tuple[float, Running]]] = {}
+        self._ending: dict[str, list[tuple[float, RunningGang]]] = {}
         self._marks_s: list[float] | None = None
         self._passed: dict[GangId, Amounts] = {}
         self._yields: dict[tuple[str, int], Amounts] = {}
-        self.leaving: list[Running] = list(snapshot.leaving)
+        self.leaving: list[RunningGang] = list(snapshot.leaving)
 
     @cached_property
-    def running(self) -> dict[GangId, Running]:
+    def running(self) -> dict[GangId, RunningGang]:
         """Return who runs, by name."""
         return {one.gang.id: one for one in self.snapshot.running}
 
     # -- what is kept in time -----------------------------------------------------------------
 
     @property
-    def reserved(self) -> list[Reserved]:
+    def reserved(self) -> list[BackfillReservation]:
         """Return what is kept, in the order it was."""
         return self.horizon.reserved
 
-    def keep(self, waiting: Waiting, promise: Reserved, ahead: Ahead | None) -> None:
+    def keep(
+        self, waiting: PendingGang, promise: BackfillReservation, ahead: QuotaProjection | None
+    ) -> None:
         """Keep room, and quota as it will be `ahead`, for a gang."""
         self.waiting[waiting.gang.id] = waiting
         stay = self.stay(waiting, promise.nodes, promise.start_s)
@@ -95,7 +115,7 @@ class Outlook:
         self._marks_s = None
         self._may_keep.clear()
 
-    def turn_of(self, waiting: Waiting) -> Reserved | None:
+    def turn_of(self, waiting: PendingGang) -> BackfillReservation | None:
         """Begin a gang's turn: return what it was promised, which is free for it again."""
         if not self.horizon.keeps(waiting.gang.id):
             return None
@@ -112,7 +132,7 @@ class Outlook:
         self._marks_s = None
         self._may_keep.clear()
 
-    def may_keep(self, waiting: Waiting) -> bool:
+    def may_keep(self, waiting: PendingGang) -> bool:
         """Tell whether a gang may have room and quota kept: so many of its tree, by the policy."""
         known = self._may_keep.get(waiting.gang.queue)
         if known is None:
@@ -121,7 +141,7 @@ class Outlook:
             self._may_keep[waiting.gang.queue] = known
         return known and not waiting.surplus
 
-    def mark_s(self, waiting: Waiting) -> float:
+    def mark_s(self, waiting: PendingGang) -> float:
         """Return when the last thing begins that a gang would outlive if it started now.
 
         Two that outlive the same promises and bookings see the same cluster.
@@ -136,7 +156,7 @@ class Outlook:
         count = bisect_left(self._marks_s, self.now_s + runtime_s)
         return self._marks_s[count - 1] if count else ALWAYS
 
-    def lapse(self, first: Waiting) -> bool:
+    def lapse(self, first: PendingGang) -> bool:
         """Take back what was promised to those a gang outranks; tell if there was any."""
         if not self.reserved:
             return False
@@ -162,7 +182,7 @@ class Outlook:
             )
         return known
 
-    def _yielding(self, waiting: Waiting) -> Amounts:
+    def _yielding(self, waiting: PendingGang) -> Amounts:
         """Return what gangs of lower priority hold in a gang's queue: it may take their place."""
         key = (waiting.gang.queue, waiting.priority)
         known = self._yields.get(key)
@@ -172,12 +192,12 @@ class Outlook:
             self._yields[key] = known
         return known
 
-    def claim(self, waiting: Waiting) -> Claim:
+    def claim(self, waiting: PendingGang) -> QuotaClaim:
         """Return what a gang would take of its queue."""
         runtime_s = self.runtime_s(waiting)
-        return Claim(waiting.gang.id, waiting.gang.queue, charge_of(waiting), runtime_s)
+        return QuotaClaim(waiting.gang.id, waiting.gang.queue, charge_of(waiting), runtime_s)
 
-    def tree_of(self, waiting: Waiting) -> str:
+    def tree_of(self, waiting: PendingGang) -> str:
         """Return the top of a gang's tree, "" where no quota bounds it."""
         queue = waiting.gang.queue
         known = self._tops.get(queue)
@@ -187,7 +207,7 @@ class Outlook:
             known = self._tops[queue] = tree.path(queue)[-1] if bounded else ""
         return known
 
-    def ahead(self, waiting: Waiting) -> Ahead | None:
+    def ahead(self, waiting: PendingGang) -> QuotaProjection | None:
         """Return what a gang's tree will use as others end; None where no quota bounds it."""
         top = self.tree_of(waiting)
         if not top:
@@ -203,11 +223,11 @@ class Outlook:
                 for end_s, one in self._ends
                 if one.gang.queue in inside and not one.leaving
             ]
-        return Ahead(usage, self._ending[top], self.now_s, self.victims)
+        return QuotaProjection(usage, self._ending[top], self.now_s, self.victims)
 
     # -- starts and stops ---------------------------------------------------------------------
 
-    def started(self, waiting: Waiting, placed: Placement, charge: Amounts) -> None:
+    def started(self, waiting: PendingGang, placed: Placement, charge: Amounts) -> None:
         """Count a gang that starts now; the cluster was charged already."""
         stay = self.stay(waiting, placed.nodes)
         self.usage.charge(waiting.gang.queue, charge, firm=not waiting.gang.preemptible)
@@ -237,7 +257,7 @@ class Outlook:
             self._afterwards = replace(self.snapshot, cluster=cluster), usage
         return self._afterwards
 
-    def candidates(self, waiting: Waiting, charge: Amounts) -> Iterator[Candidate]:
+    def candidates(self, waiting: PendingGang, charge: Amounts) -> Iterator[Candidate]:
         """Yield the gangs that may be stopped for one with this charge, but not in turn."""
         _, usage = self.afterwards()
         found = candidates(waiting, self.stoppable(), self._lenders, usage, charge, self.now_s)
@@ -258,14 +278,14 @@ class Outlook:
         self._examined += cost
         return True
 
-    def stoppable(self) -> dict[str, list[Running]]:
+    def stoppable(self) -> dict[str, list[RunningGang]]:
         """Return by queue the gangs that may be stopped and are not yet."""
         if self._stoppable is None:
             ones = (one for one in self.running.values() if one.gang.id not in self.victims)
-            self._stoppable = stoppable(ones, self.usage, self.now_s)
+            self._stoppable = preemptible(ones, self.usage, self.now_s)
         return self._stoppable
 
-    def stopped(self, gone: Sequence[Running]) -> None:
+    def stopped(self, gone: Sequence[RunningGang]) -> None:
         """Count gangs that are stopped in this cycle as leaving."""
         self.victims.update(one.gang.id for one in gone)
         self.leaving.extend(gone)
@@ -279,32 +299,32 @@ class Outlook:
 
     # -- how long -----------------------------------------------------------------------------
 
-    def runtime_s(self, waiting: Waiting) -> float:
+    def runtime_s(self, waiting: PendingGang) -> float:
         """Return how long a gang is expected to run."""
         return runtime_s(waiting)
 
     def stay(
         self,
-        waiting: Waiting,
+        waiting: PendingGang,
         nodes: tuple[tuple[PodName, NodeName], ...],
         start_s: float | None = None,
-    ) -> Stay:
+    ) -> Occupancy:
         """Return the room a placement takes, from now or from a moment on."""
         needs = {member.name: member.needs for member in waiting.members}
         start_s = self.now_s if start_s is None else start_s
         end_s = start_s + self.runtime_s(waiting)
-        return Stay(start_s, end_s, tuple((node, needs[name]) for name, node in nodes))
+        return Occupancy(start_s, end_s, tuple((node, needs[name]) for name, node in nodes))
 
-    def stay_of(self, gang: GangId) -> Stay:
+    def stay_of(self, gang: GangId) -> Occupancy:
         """Return the room a running gang takes."""
         one = self.running[gang]
-        return Stay(one.started_s, one.free_s(self.now_s), seats_of(one))
+        return Occupancy(one.started_s, one.free_s(self.now_s), seats_of(one))
 
-    def charged(self, waiting: Waiting, placed: Placement) -> Amounts:
+    def charged(self, waiting: PendingGang, placed: Placement) -> Amounts:
         """Return what a placement charges, on the GPUs it really gets."""
         needs = {member.name: member.needs for member in waiting.members}
         seats = ((node, needs[name]) for name, node in placed.nodes)
-        return charge_at(self.snapshot.cluster, self.snapshot.rules.kinds, seats)
+        return charge_on_nodes(self.snapshot.cluster, self.snapshot.rules.kinds, seats)
 
 
 def _sum(charges: Iterable[Amounts]) -> Amounts:
@@ -315,15 +335,15 @@ def _sum(charges: Iterable[Amounts]) -> Amounts:
     return tuple(sorted(total.items()))
 
 
-def at_least(waiting: Waiting) -> Waiting:
+def at_least(waiting: PendingGang) -> PendingGang:
     """Return the gang with the members it needs to start and no more."""
     if waiting.minimum >= len(waiting.members):
         return waiting
-    must, _ = split(waiting)
+    must, _ = split_required_optional(waiting)
     return replace(waiting, members=must, minimum=len(must))
 
 
-def _ends_of(snapshot: Snapshot, now_s: float) -> Iterator[tuple[float, Running]]:
+def _ends_of(snapshot: Snapshot, now_s: float) -> Iterator[tuple[float, RunningGang]]:
     last_s = now_s + _FOREVER_S
     yield from ((min(one.free_s(now_s), last_s), one) for one in snapshot.holders)
     yield from ((now_s + _GRACE_S, one) for one in snapshot.leaving)

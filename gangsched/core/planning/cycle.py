@@ -7,37 +7,42 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.placement import Placement
 from gangsched.core.model.queues import Amounts
 from gangsched.core.model.refusal import Reason, Refusal, beyond
-from gangsched.core.placement.choosers import fewest
-from gangsched.core.placement.fill import fits
-from gangsched.core.placement.optimal.joint import BATCH_MAX, Outcome, better
-from gangsched.core.placement.repartition import with_cut_gpus
-from gangsched.core.placement.tree_fill import Style
-from gangsched.core.planning.admission import barred, may_not_borrow, over_quota, trimmed
-from gangsched.core.planning.backfill_step import LACKS, keep_promises, keep_room
-from gangsched.core.planning.context import Outlook
+from gangsched.core.placement.choosers import fewest_bins
+from gangsched.core.placement.fill import is_feasible
+from gangsched.core.placement.optimal.joint import BATCH_MAX, Outcome, choose_jointly
+from gangsched.core.placement.repartition import place_with_repartition
+from gangsched.core.placement.tree_fill import FillStrategy
+from gangsched.core.planning.admission import (
+    admission_refusal,
+    may_not_borrow,
+    over_quota,
+    trim_to_quota,
+)
+from gangsched.core.planning.backfill_step import LACKS, keep_room, restore_reservations
+from gangsched.core.planning.context import PlanningContext
 from gangsched.core.planning.namespace_quotas import not_let_in
-from gangsched.core.planning.preempt_step import stop_others, without_victims
-from gangsched.core.planning.queue_order import Turns
-from gangsched.core.planning.refusal_cache import Answers
+from gangsched.core.planning.preempt_step import find_preemption, without_victims
+from gangsched.core.planning.queue_order import QueueOrderIterator
+from gangsched.core.planning.refusal_cache import RefusalCache
 from gangsched.core.policy import Policies, PolicyError
 from gangsched.core.progress import StoppedError
 from gangsched.core.quota.charges import charge_of, kinds_to_try, of_kind
-from gangsched.core.snapshot import Reserved, Snapshot, Trial
+from gangsched.core.snapshot import BackfillReservation, Snapshot, Trial
 
-Verify = Callable[[Waiting, Placement, Snapshot, Trial], None]
+Verify = Callable[[PendingGang, Placement, Snapshot, Trial], None]
 
-_STYLE = Style(fewest, descend=True)
+_STYLE = FillStrategy(fewest_bins, descend=True)
 
 
 class Refused(NamedTuple):
     """A gang that was refused; what it is told may be told to others, word by word."""
 
-    waiting: Waiting
+    waiting: PendingGang
     refusal: Refusal
 
 
@@ -47,26 +52,28 @@ class Cycle:
     def __init__(
         self, snapshot: Snapshot, policies: Policies, now_s: float, verify: Verify
     ) -> None:
-        self._outlook = Outlook(snapshot, policies, now_s)
-        keep_promises(self._outlook)
+        self._outlook = PlanningContext(snapshot, policies, now_s)
+        restore_reservations(self._outlook)
         self._verify = verify
         usage = self._outlook.usage
-        self._turns = Turns(snapshot.waiting, snapshot.lines, usage, policies, now_s, charge_of)
-        self._answers = Answers(self._outlook)
-        self.started: list[tuple[Waiting, Placement]] = []
+        self._turns = QueueOrderIterator(
+            snapshot.waiting, snapshot.lines, usage, policies, now_s, charge_of
+        )
+        self._answers = RefusalCache(self._outlook)
+        self.started: list[tuple[PendingGang, Placement]] = []
         self.refused: list[Refused] = []
         self.lines: dict[tuple[int, int], Refusal] = {}
         self.cut = False
         self._starts = snapshot.starts
 
     @property
-    def reserved(self) -> tuple[Reserved, ...]:
+    def reserved(self) -> tuple[BackfillReservation, ...]:
         """Return the room, or the quota, kept for gangs in time."""
         return tuple(self._outlook.reserved)
 
     @property
     def postponed(self) -> frozenset[GangId]:
-        """Return the refused gangs that were not looked at in full; see `Outlook`."""
+        """Return the refused gangs that were not looked at in full; see `PlanningContext`."""
         return frozenset(self._outlook.postponed)
 
     @property
@@ -93,20 +100,20 @@ class Cycle:
             except Exception as error:
                 raise PolicyError(waiting.gang.id, f"{type(error).__name__}: {error}") from error
 
-    def _before_promises(self, waiting: Waiting, refusal: Refusal) -> Placement | Refusal:
+    def _before_promises(self, waiting: PendingGang, refusal: Refusal) -> Placement | Refusal:
         """Try again without what was promised to gangs that come later."""
         if waiting.surplus or not self._outlook.lapse(waiting):
             return refusal
         return self._plan(waiting)
 
-    def _batch(self, first: Waiting) -> Outcome:
+    def _batch(self, first: PendingGang) -> Outcome:
         """Plan a gang, together with those its order calls peers."""
         peers = self._turns.peers(first, BATCH_MAX - 1)
         if not peers:
             return [(first, self._planned(first))]
         batch = [first, *peers]
 
-        def in_order(gangs: list[Waiting]) -> Outcome:
+        def in_order(gangs: list[PendingGang]) -> Outcome:
             found: Outcome = []
             charged: list[tuple[str, Amounts, bool]] = []
             cluster = self._outlook.snapshot.cluster
@@ -130,9 +137,9 @@ class Cycle:
         outcome = in_order(batch)
         if all(isinstance(result, Placement) for _, result in outcome):
             return outcome
-        return better(batch, self._outlook.snapshot, outcome, in_order)
+        return choose_jointly(batch, self._outlook.snapshot, outcome, in_order)
 
-    def _start(self, waiting: Waiting, placed: Placement, trial: Trial) -> None:
+    def _start(self, waiting: PendingGang, placed: Placement, trial: Trial) -> None:
         """Count a placement; whoever comes later plans on what it leaves."""
         with without_victims(self._outlook, placed, trial):
             self._verify(waiting, placed, self._outlook.snapshot, trial)
@@ -145,11 +152,15 @@ class Cycle:
             self._starts -= len(placed.nodes)
 
     def _refuse(
-        self, waiting: Waiting, refusal: Refusal, trial: Trial, promised: Reserved | None
+        self,
+        waiting: PendingGang,
+        refusal: Refusal,
+        trial: Trial,
+        promised: BackfillReservation | None,
     ) -> None:
         """Look for another way to start a gang: stop others; else keep room for it."""
         if refusal.reason in LACKS:
-            placed = stop_others(self._outlook, waiting)
+            placed = find_preemption(self._outlook, waiting)
             if isinstance(placed, Placement):
                 self._start(waiting, placed, trial)
                 return
@@ -159,7 +170,7 @@ class Cycle:
         self._say(waiting, refusal)
         self._behind(waiting, refusal)
 
-    def _behind(self, waiting: Waiting, refusal: Refusal) -> None:
+    def _behind(self, waiting: PendingGang, refusal: Refusal) -> None:
         """Where the queue is strict nobody passes; elsewhere those alike are told the same."""
         queue = self._outlook.usage.tree.queues.get(waiting.gang.queue)
         # Anybody may name any queue: who may not use it is not before those who may.
@@ -199,7 +210,7 @@ class Cycle:
         else:
             self._turns.keep(())
 
-    def _turn(self, waiting: Waiting, trial: Trial) -> None:
+    def _turn(self, waiting: PendingGang, trial: Trial) -> None:
         """Decide on a gang, and on those that are looked at together with it."""
         promised = self._outlook.turn_of(waiting)
         for one, result in self._batch(waiting):
@@ -212,7 +223,7 @@ class Cycle:
             else:
                 self._refuse(one, answer, trial, promised)
 
-    def _tell(self, waiting: Waiting) -> bool:
+    def _tell(self, waiting: PendingGang) -> bool:
         """Tell a gang what another of its kind was told; tell whether there was one."""
         known = self._answers.told(waiting)
         if known is None:
@@ -222,12 +233,12 @@ class Cycle:
         self._say(waiting, known)
         return True
 
-    def _say(self, waiting: Waiting, refusal: Refusal) -> None:
+    def _say(self, waiting: PendingGang, refusal: Refusal) -> None:
         self.refused.append(Refused(waiting, refusal))
 
     # -- one gang -----------------------------------------------------------------------------
 
-    def _planned(self, waiting: Waiting) -> Placement | Refusal:
+    def _planned(self, waiting: PendingGang) -> Placement | Refusal:
         """Plan a gang; a failure is told of this one, whoever is looked at together with it."""
         try:
             return self._plan(waiting)
@@ -236,10 +247,12 @@ class Cycle:
         except Exception as error:
             raise PolicyError(waiting.gang.id, f"{type(error).__name__}: {error}") from error
 
-    def _plan(self, waiting: Waiting) -> Placement | Refusal:
+    def _plan(self, waiting: PendingGang) -> Placement | Refusal:
         outlook = self._outlook
         outlook.snapshot.progress.at(waiting.gang.id)
-        refusal = barred(waiting, outlook.snapshot, outlook.usage, outlook.users, outlook.now_s)
+        refusal = admission_refusal(
+            waiting, outlook.snapshot, outlook.usage, outlook.users, outlook.now_s
+        )
         if refusal is None and waiting.unborn:
             unborn = outlook.unborn.get(waiting.gang.id.partition("/")[0], {})
             refusal = not_let_in(waiting, outlook.snapshot.rules, unborn)
@@ -260,7 +273,7 @@ class Cycle:
                 answer = answer or short
                 continue
             trial = of_kind(
-                trimmed(waiting, self._outlook.usage, kind, self._outlook.snapshot), kind
+                trim_to_quota(waiting, self._outlook.usage, kind, self._outlook.snapshot), kind
             )
             result = self._place(trial)
             if isinstance(result, Placement):
@@ -269,7 +282,7 @@ class Cycle:
         assert answer is not None, "there is always a kind to try"  # noqa: S101
         return answer
 
-    def _quota(self, waiting: Waiting, kind: str) -> Refusal | None:
+    def _quota(self, waiting: PendingGang, kind: str) -> Refusal | None:
         charge = self._outlook.snapshot.rules.kinds.counted(charge_of(waiting), kind)
         usage = self._outlook.usage
         short = may_not_borrow(waiting, usage, charge) or over_quota(waiting, usage, charge)
@@ -282,7 +295,7 @@ class Cycle:
         message = f"it would take quota that is kept for {hold.gang}, which is before it."
         return Refusal(waiting.gang.id, Reason.BEHIND, message)
 
-    def _place(self, waiting: Waiting) -> Placement | Refusal:
+    def _place(self, waiting: PendingGang) -> Placement | Refusal:
         gang = waiting.gang
         namespace = gang.id.split("/", 1)[0]
         end_s = self._outlook.now_s + self._outlook.runtime_s(waiting)
@@ -294,14 +307,16 @@ class Cycle:
         result = placer.place(waiting, snapshot)
         if not isinstance(result, Refusal) or result.reason is Reason.MISCONFIGURED:
             return result
-        cut = with_cut_gpus(waiting, snapshot, placer)
+        cut = place_with_repartition(waiting, snapshot, placer)
         if cut is not None:
             return cut
-        if snapshot is not self._outlook.snapshot and fits(waiting, self._outlook.snapshot, _STYLE):
+        if snapshot is not self._outlook.snapshot and is_feasible(
+            waiting, self._outlook.snapshot, _STYLE
+        ):
             return self._kept_out(waiting, end_s)
         return result
 
-    def _kept_out(self, waiting: Waiting, end_s: float) -> Refusal:
+    def _kept_out(self, waiting: PendingGang, end_s: float) -> Refusal:
         """Say for whom the room is kept that the gang would fit into."""
         gang = waiting.gang
         first = next((one for one in self._outlook.horizon.reserved if one.start_s < end_s), None)

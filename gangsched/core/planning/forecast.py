@@ -12,19 +12,25 @@ from operator import itemgetter
 from zlib import crc32
 
 from gangsched.core.cluster.state import Cluster
-from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.placement import Eviction, Placement
 from gangsched.core.model.queues import Amounts
 from gangsched.core.model.runtime import ASSUMED_S, Estimate, Source
 from gangsched.core.planning.planner import make_plan
-from gangsched.core.planning.queue_order import Turns
+from gangsched.core.planning.queue_order import QueueOrderIterator
 from gangsched.core.policy import Policies, PolicyError
 from gangsched.core.preemption.defragmentation import as_waiting
-from gangsched.core.quota.charges import charge_at, charge_of
-from gangsched.core.quota.start_accuracy import Punctuality
+from gangsched.core.quota.charges import charge_of, charge_on_nodes
+from gangsched.core.quota.start_accuracy import StartAccuracy
 from gangsched.core.quota.usage import Usage
-from gangsched.core.snapshot import Allowance, Place, Reserved, Running, Snapshot
+from gangsched.core.snapshot import (
+    BackfillReservation,
+    PodPlacement,
+    RunningGang,
+    Snapshot,
+    SolverBudget,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +59,10 @@ class Prediction:
     after: GangId | None = None
 
 
-def in_turn(snapshot: Snapshot, policies: Policies, now_s: float) -> list[Waiting]:
+def in_turn(snapshot: Snapshot, policies: Policies, now_s: float) -> list[PendingGang]:
     """Return the waiting gangs in the order in which it is their turn."""
     usage = snapshot.usage.copy()
-    turns = Turns(snapshot.waiting, snapshot.lines, usage, policies, now_s, charge_of)
+    turns = QueueOrderIterator(snapshot.waiting, snapshot.lines, usage, policies, now_s, charge_of)
     return list(turns)
 
 
@@ -79,7 +85,7 @@ def forecast(
     near = replace(snapshot, waiting=tuple(order[: effort.gangs]))
     starts: dict[GangId, list[tuple[float, GangId | None]]] = {}
     for number in range(effort.runs):
-        run = _Run(near, policies, now_s, number, effort.runs)
+        run = _ForwardRun(near, policies, now_s, number, effort.runs)
         for gang, start_s in run.forward(effort.cycles).items():
             starts.setdefault(gang, []).append((start_s, run.after.get(gang)))
     found: dict[GangId, Prediction] = {}
@@ -110,7 +116,7 @@ def ranges(found: Mapping[GangId, Prediction]) -> Iterator[tuple[GangId, float, 
 
 
 def stretched(
-    found: Mapping[GangId, Prediction], by: Punctuality, now_s: float
+    found: Mapping[GangId, Prediction], by: StartAccuracy, now_s: float
 ) -> dict[GangId, Prediction]:
     """Return predictions as they are to be told: with ranges that real starts lie in."""
     told = {}
@@ -123,7 +129,7 @@ def stretched(
 
 
 @dataclass(slots=True)
-class _Run:
+class _ForwardRun:
     """One run forward, on copies."""
 
     snapshot: Snapshot
@@ -133,12 +139,12 @@ class _Run:
     runs: int
     starts: dict[GangId, float] = field(default_factory=dict)
     after: dict[GangId, GangId] = field(default_factory=dict)
-    _ended: list[Running] = field(default_factory=list)
+    _ended: list[RunningGang] = field(default_factory=list)
     _cluster: Cluster = field(init=False)
     _usage: Usage = field(init=False)
-    _waiting: dict[GangId, Waiting] = field(init=False)
-    _running: dict[GangId, tuple[float, Running]] = field(init=False)
-    _promises: tuple[Reserved, ...] = field(init=False)
+    _waiting: dict[GangId, PendingGang] = field(init=False)
+    _running: dict[GangId, tuple[float, RunningGang]] = field(init=False)
+    _promises: tuple[BackfillReservation, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         self._promises = self.snapshot.promises
@@ -201,10 +207,10 @@ class _Run:
             leaving=(),
             coming=(),
             promises=self._promises,
-            solving=Allowance(0.0),
+            solving=SolverBudget(0.0),
         )
 
-    def _started(self, waiting: Waiting, placed: Placement, at_s: float) -> None:
+    def _started(self, waiting: PendingGang, placed: Placement, at_s: float) -> None:
         if waiting.gang.id not in self.starts:
             self.starts[waiting.gang.id] = at_s
             self._relies(waiting.gang.id, placed)
@@ -217,8 +223,8 @@ class _Run:
             on = devices.get(name, ())
             chosen = self._cluster.take(row, member.needs, 1, waiting.gang.id, on)
             on = chosen[0] if chosen else ()
-            places.append(Place(name, member.role, node, member.needs, on))
-        one = Running(
+            places.append(PodPlacement(name, member.role, node, member.needs, on))
+        one = RunningGang(
             gang=waiting.gang,
             places=tuple(places),
             started_s=at_s,
@@ -255,7 +261,7 @@ class _Run:
         again = as_waiting(one)
         self._waiting[eviction.gang] = replace(again, since_s=one.since_s, priority=one.priority)
 
-    def _gone(self, one: Running) -> None:
+    def _gone(self, one: RunningGang) -> None:
         for place in one.places:
             row = self._cluster.rows.get(place.node)
             if row is not None:
@@ -264,12 +270,12 @@ class _Run:
         firm = not one.gang.preemptible
         self._usage.charge(one.gang.queue, self._counted(one.places), -1, firm=firm)
 
-    def _counted(self, places: Iterable[Place]) -> Amounts:
+    def _counted(self, places: Iterable[PodPlacement]) -> Amounts:
         """Return what pods charge, on the GPUs they have."""
         seats = ((place.node, place.needs) for place in places)
-        return charge_at(self._cluster, self.snapshot.rules.kinds, seats)
+        return charge_on_nodes(self._cluster, self.snapshot.rules.kinds, seats)
 
-    def _end_s(self, one: Running, at_s: float | None = None) -> float:
+    def _end_s(self, one: RunningGang, at_s: float | None = None) -> float:
         """Draw when a gang ends; one that runs already ends later than now."""
         estimate = one.estimate or Estimate(ASSUMED_S, ASSUMED_S, ASSUMED_S, Source.ASSUMED)
         level = self._level(one.gang.id) if self.number else 0.5

@@ -6,10 +6,10 @@ is counted here, or it would be kept from others for pods that are never let in.
 
 from collections.abc import Iterable, Mapping
 
-from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.pods import PODS, PodNeeds, Requests
 from gangsched.core.model.refusal import Reason, Refusal, amount
-from gangsched.core.snapshot import Rules
+from gangsched.core.snapshot import QueueRules
 
 
 def asked(pods: Iterable[PodNeeds]) -> Requests:
@@ -32,7 +32,9 @@ def add_to(total: dict[str, int], more: Requests) -> None:
         total[name] = total.get(name, 0) + quantity
 
 
-def not_let_in(waiting: Waiting, rules: Rules, unborn: Mapping[str, int]) -> Refusal | None:
+def not_let_in(
+    waiting: PendingGang, rules: QueueRules, unborn: Mapping[str, int]
+) -> Refusal | None:
     """Return which quota of its namespace has too little left for a gang's pods, or None.
 
     `unborn` is what room is reserved for in that namespace whose pods do not exist either.

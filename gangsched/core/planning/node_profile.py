@@ -20,14 +20,14 @@ from gangsched.core.cluster.state import Cluster
 from gangsched.core.model.ids import GangId, NodeName, PodName
 from gangsched.core.model.pods import PodNeeds
 from gangsched.core.model.queues import Booking
-from gangsched.core.snapshot import Reserved, Running
+from gangsched.core.snapshot import BackfillReservation, RunningGang
 
 Seats = tuple[tuple[NodeName, PodNeeds], ...]
 """Nodes and what one pod takes there."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stay:
+class Occupancy:
     """Room that is taken from a moment until another."""
 
     start_s: float
@@ -35,13 +35,13 @@ class Stay:
     seats: Seats
 
 
-def seats_of(running: Running) -> Seats:
+def seats_of(running: RunningGang) -> Seats:
     """Return what a running gang takes where."""
     return tuple((place.node, place.needs) for place in running.places)
 
 
 @dataclass(frozen=True, slots=True)
-class Closed:
+class ReservedWindow:
     """Rows that are booked for others from a moment until another."""
 
     booking: Booking
@@ -63,14 +63,14 @@ class _View:
     """The cluster with the first `count` moments and some bookings on top of it."""
 
     count: int
-    closed: tuple[Closed, ...]
+    closed: tuple[ReservedWindow, ...]
     cluster: Cluster
 
 
-class Ends:
+class ReleaseSchedule:
     """Who runs now, by when their room is believed to come free; asked for when it is needed."""
 
-    def __init__(self, find: Callable[[], Iterable[tuple[float, Running]]]) -> None:
+    def __init__(self, find: Callable[[], Iterable[tuple[float, RunningGang]]]) -> None:
         self._find = find
         # Seats of the first to end, as many as were asked for; `counts` after each gang.
         self._rows: list[int] = []
@@ -80,7 +80,7 @@ class Ends:
         self._vectors: list[Ints] = []
 
     @cached_property
-    def _ranked(self) -> list[tuple[float, Running]]:
+    def _ranked(self) -> list[tuple[float, RunningGang]]:
         return sorted(self._find(), key=itemgetter(0))
 
     @cached_property
@@ -99,7 +99,7 @@ class Ends:
         rows = np.array(self._rows[:count], dtype=np.int64)
         return rows, amounts[np.array(self._kinds[:count], dtype=np.int64)]
 
-    def _list_seats(self, one: Running, cluster: Cluster) -> None:
+    def _list_seats(self, one: RunningGang, cluster: Cluster) -> None:
         for place in one.places:
             row = cluster.rows.get(place.node)
             if row is None:
@@ -112,33 +112,33 @@ class Ends:
             self._kinds.append(kind)
         self._counts.append(len(self._rows))
 
-    def __iter__(self) -> Iterator[tuple[float, Running]]:
+    def __iter__(self) -> Iterator[tuple[float, RunningGang]]:
         return iter(self._ranked)
 
 
-class Horizon:
+class AvailabilityProfile:
     """The moments in time order, and the views they make."""
 
     def __init__(
         self,
         cluster: Cluster,
-        running: Ends,
+        running: ReleaseSchedule,
         now_s: float,
         bookings: Iterable[Booking] = (),
     ) -> None:
         self.now_s = now_s
-        self.reserved: list[Reserved] = []
-        self._kept: dict[GangId, Stay] = {}
+        self.reserved: list[BackfillReservation] = []
+        self._kept: dict[GangId, Occupancy] = {}
         self._cluster = cluster
         self._running = running
-        self._started: list[Stay] = []
+        self._started: list[Occupancy] = []
         self._moments: list[_Moment] = []
         self._views: dict[tuple[int, tuple[str, ...]], _View] = {}
         self.closed = tuple(_close(cluster, bookings, now_s))
 
     # -- what changes it ----------------------------------------------------------------------
 
-    def started(self, stay: Stay) -> None:
+    def started(self, stay: Occupancy) -> None:
         """Count a gang that starts now; the present cluster was charged already."""
         self._started.append(stay)
         rows = {self._cluster.rows[node] for node, _ in stay.seats if node in self._cluster.rows}
@@ -163,7 +163,7 @@ class Horizon:
         """Tell whether room is kept for a gang."""
         return gang in self._kept
 
-    def possible(self, stay: Stay) -> bool:
+    def possible(self, stay: Occupancy) -> bool:
         """Tell whether there is room for a stay that begins later."""
         if any(node not in self._cluster.rows for node, _ in stay.seats):
             return False
@@ -176,7 +176,7 @@ class Horizon:
         return not bool((used[rows] > self._cluster.allocatable[rows]).any())
 
     def reserve(
-        self, gang: GangId, stay: Stay, nodes: tuple[tuple[PodName, NodeName], ...]
+        self, gang: GangId, stay: Occupancy, nodes: tuple[tuple[PodName, NodeName], ...]
     ) -> None:
         """Keep room for a gang from a moment on."""
         if all(moment.at_s != stay.start_s for moment in self._moments):
@@ -187,7 +187,7 @@ class Horizon:
             if stay.start_s <= moment.at_s < stay.end_s:
                 self._charge(moment.used, stay.seats, 1)
         self._views.clear()
-        self.reserved.append(Reserved(gang, stay.start_s, nodes))
+        self.reserved.append(BackfillReservation(gang, stay.start_s, nodes))
 
     def _charge(self, used: Ints, seats: Seats, sign: int) -> None:
         for node, needs in seats:
@@ -227,7 +227,7 @@ class Horizon:
         ends.update(self._running.ends_s)
         return sorted(end_s for end_s in ends if self.now_s < end_s < float("inf"))
 
-    def delayed(self, stay: Stay, gone: Iterable[Stay]) -> bool:
+    def delayed(self, stay: Occupancy, gone: Iterable[Occupancy]) -> bool:
         """Tell whether a gang that starts now would delay a reservation once others have gone."""
         gone = tuple(gone)
         for moment in self._moments:
@@ -249,7 +249,7 @@ class Horizon:
 
     def _closed_to(
         self, namespace: str, queue: str, start_s: float, end_s: float
-    ) -> tuple[Closed, ...]:
+    ) -> tuple[ReservedWindow, ...]:
         return tuple(
             one
             for one in self.closed
@@ -297,9 +297,9 @@ def booked_rows(cluster: Cluster, booking: Booking) -> list[int]:
     return fitting[: booking.count]
 
 
-def _close(cluster: Cluster, bookings: Iterable[Booking], now_s: float) -> Iterable[Closed]:
+def _close(cluster: Cluster, bookings: Iterable[Booking], now_s: float) -> Iterable[ReservedWindow]:
     for booking in bookings:
         window = booking.window(now_s)
         if window is not None:
             rows = np.array(booked_rows(cluster, booking), dtype=np.int64)
-            yield Closed(booking, *window, rows)
+            yield ReservedWindow(booking, *window, rows)

@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gangsched.core.cluster.state import Cluster
-from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.placement import Placement
 from gangsched.core.model.pods import GPU, PodNeeds
 from gangsched.core.model.refusal import Refusal
 from gangsched.core.planning.cycle import Cycle, Refused
-from gangsched.core.planning.queue_order import Turns
+from gangsched.core.planning.queue_order import QueueOrderIterator
 from gangsched.core.policy import Policies, PolicyError
 from gangsched.core.quota.charges import charge_of
-from gangsched.core.snapshot import Allowance, Reserved, Snapshot, Trial
+from gangsched.core.snapshot import BackfillReservation, Snapshot, SolverBudget, Trial
 
 _BESIDE = 500
 """So many of those who wait are planned beside a gang that is tried: the first in turn."""
@@ -46,7 +46,7 @@ class Plan:
     refusals: tuple[Refused, ...] = ()
     lines: tuple[tuple[tuple[int, int], Refusal], ...] = ()
     advice: bool = False
-    reserved: tuple[Reserved, ...] = ()
+    reserved: tuple[BackfillReservation, ...] = ()
     postponed: frozenset[GangId] = frozenset()
     unhelped: frozenset[tuple[int, int]] = frozenset()
     cut: bool = False
@@ -78,7 +78,7 @@ def make_plan(snapshot: Snapshot, policies: Policies, now_s: float) -> Plan:
     )
 
 
-def starts(waiting: Waiting, snapshot: Snapshot, policies: Policies, now_s: float) -> bool:
+def starts(waiting: PendingGang, snapshot: Snapshot, policies: Policies, now_s: float) -> bool:
     """Tell whether a gang, changed in some way, would start in the next cycle, stopping nobody.
 
     All who wait are planned with it, in turn; counting decides the places.
@@ -89,7 +89,7 @@ def starts(waiting: Waiting, snapshot: Snapshot, policies: Policies, now_s: floa
     """
     gang = waiting.gang.id
     usage = snapshot.usage.copy()
-    turns = Turns(snapshot.waiting, snapshot.lines, usage, policies, now_s, charge_of)
+    turns = QueueOrderIterator(snapshot.waiting, snapshot.lines, usage, policies, now_s, charge_of)
     others = [one for one in turns if one.gang.id != gang]
     promised = {one.gang for one in snapshot.promises}
     beside = (*others[:_BESIDE], *(one for one in others[_BESIDE:] if one.gang.id in promised))
@@ -99,7 +99,7 @@ def starts(waiting: Waiting, snapshot: Snapshot, policies: Policies, now_s: floa
         waiting=(*beside, waiting),
         lines=(),
         starts=None,
-        solving=Allowance(0.0),
+        solving=SolverBudget(0.0),
     )
     try:
         plan = make_plan(tried, policies, now_s)
@@ -109,7 +109,7 @@ def starts(waiting: Waiting, snapshot: Snapshot, policies: Policies, now_s: floa
     return any(not placement.evicts for placement in placed)
 
 
-def verify(waiting: Waiting, placement: Placement, snapshot: Snapshot, trial: Trial) -> None:
+def verify(waiting: PendingGang, placement: Placement, snapshot: Snapshot, trial: Trial) -> None:
     """Charge the placement to the trial.
 
     Raises:
@@ -133,7 +133,7 @@ def verify(waiting: Waiting, placement: Placement, snapshot: Snapshot, trial: Tr
         trial.take(cluster.rows[cut.node], PodNeeds(cut.held))
 
 
-def _charge(waiting: Waiting, placement: Placement, cluster: Cluster, trial: Trial) -> None:
+def _charge(waiting: PendingGang, placement: Placement, cluster: Cluster, trial: Trial) -> None:
     members = {member.name: member for member in waiting.members}
     devices = dict(placement.devices)
     groups: dict[PodNeeds, dict[int, int]] = {}
@@ -158,7 +158,7 @@ def _charge(waiting: Waiting, placement: Placement, cluster: Cluster, trial: Tri
             trial.take(row, needs, times, waiting.gang.id)
 
 
-def _check_shares(waiting: Waiting, cluster: Cluster, row: int, needs: PodNeeds) -> None:
+def _check_shares(waiting: PendingGang, cluster: Cluster, row: int, needs: PodNeeds) -> None:
     name = cluster.names[row]
     if not cluster.eligible(needs)[row]:
         raise PolicyError(waiting.gang.id, f"{name} does not admit it")

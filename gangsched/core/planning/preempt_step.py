@@ -4,22 +4,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.placement import Placement
 from gangsched.core.model.refusal import Reason, Refusal
-from gangsched.core.placement.choosers import fewest
-from gangsched.core.placement.fill import fits
-from gangsched.core.placement.tree_fill import Style
-from gangsched.core.planning.context import Outlook, at_least
-from gangsched.core.policy import Candidate, Request
-from gangsched.core.quota.charges import charge_at, charge_of, kinds_to_try, of_kind
-from gangsched.core.snapshot import Running, Trial
+from gangsched.core.placement.choosers import fewest_bins
+from gangsched.core.placement.fill import is_feasible
+from gangsched.core.placement.tree_fill import FillStrategy
+from gangsched.core.planning.context import PlanningContext, at_least
+from gangsched.core.policy import Candidate, PreemptionRequest
+from gangsched.core.quota.charges import charge_of, charge_on_nodes, kinds_to_try, of_kind
+from gangsched.core.snapshot import RunningGang, Trial
 
-_STYLE = Style(fewest, descend=True)
+_STYLE = FillStrategy(fewest_bins, descend=True)
 
 
-def stop_others(outlook: Outlook, waiting: Waiting) -> Placement | Refusal | None:
+def find_preemption(outlook: PlanningContext, waiting: PendingGang) -> Placement | Refusal | None:
     """Find whom to stop; a refusal says that those who leave already are enough."""
     preemptor = outlook.policies.preemptor
     if preemptor is None or waiting.surplus:
@@ -31,12 +31,14 @@ def stop_others(outlook: Outlook, waiting: Waiting) -> Placement | Refusal | Non
     return None
 
 
-def _of_kind(outlook: Outlook, waiting: Waiting, kind: str) -> Placement | Refusal | None:
+def _of_kind(
+    outlook: PlanningContext, waiting: PendingGang, kind: str
+) -> Placement | Refusal | None:
     snapshot, usage = outlook.afterwards()
     charge = outlook.snapshot.rules.kinds.counted(charge_of(waiting), kind)
     least = of_kind(at_least(waiting), kind)
     admitted = outlook.leaving and usage.fits(waiting.gang.queue, charge)
-    if admitted and fits(least, snapshot, _STYLE):
+    if admitted and is_feasible(least, snapshot, _STYLE):
         named = ", ".join(one.gang.id for one in outlook.leaving[:3])
         message = f"room comes free as gangs leave that were stopped: {named}."
         return Refusal(waiting.gang.id, Reason.NO_ROOM, message)
@@ -57,7 +59,7 @@ def _of_kind(outlook: Outlook, waiting: Waiting, kind: str) -> Placement | Refus
     placed = None
     for group in groups:
         if placed is None:
-            request = Request(least, snapshot, usage, charge, group, placer, now_s)
+            request = PreemptionRequest(least, snapshot, usage, charge, group, placer, now_s)
             placed = _chosen(outlook, request)
     alone = any(one == waiting.gang.id for one, _ in outlook.snapshot.rules.stopped)
     if placed is None and waiting.shape and not alone:
@@ -73,7 +75,7 @@ def _by_protection(
     return (others, found) if others and len(others) < len(found) else (found,)
 
 
-def _chosen(outlook: Outlook, request: Request) -> Placement | None:
+def _chosen(outlook: PlanningContext, request: PreemptionRequest) -> Placement | None:
     """Ask the preemptor; what would delay those who have room kept is not done."""
     preemptor = outlook.policies.preemptor
     assert preemptor is not None, "asked by stop_others"  # noqa: S101
@@ -87,18 +89,18 @@ def _chosen(outlook: Outlook, request: Request) -> Placement | None:
 
 
 @contextmanager
-def without_victims(outlook: Outlook, placed: Placement, trial: Trial) -> Iterator[None]:
+def without_victims(outlook: PlanningContext, placed: Placement, trial: Trial) -> Iterator[None]:
     """Look at the cluster as it will be once those have left whom a placement stops.
 
     Afterwards they take their room and quota again: what they free belongs to the gang they are
     stopped for, and what is left of it to nobody before they are gone.
     """
-    gone: list[Running] = []
+    gone: list[RunningGang] = []
     for eviction in placed.evicts:
         one = outlook.running[eviction.gang]
         places = tuple(p for p in one.places if not eviction.pods or p.name in eviction.pods)
         cluster, kinds = outlook.snapshot.cluster, outlook.snapshot.rules.kinds
-        charge = charge_at(cluster, kinds, ((place.node, place.needs) for place in places))
+        charge = charge_on_nodes(cluster, kinds, ((place.node, place.needs) for place in places))
         gone.append(replace(one, places=places, charge=charge, spare=(), leaving=True))
     leaving = [*outlook.leaving, *gone] if gone else []
     with trial.released([(one.gang.id, place) for one in leaving for place in one.places]):

@@ -9,54 +9,54 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 
-from gangsched.core.model.gangs import Alike, Waiting
+from gangsched.core.model.gangs import EquivalenceClassView, PendingGang
 from gangsched.core.model.queues import Amounts
 from gangsched.core.policy import Policies, QueueOrder, QueueView
 from gangsched.core.quota.usage import Usage
 
-Charge = Callable[[Waiting], Amounts]
+Charge = Callable[[PendingGang], Amounts]
 
 _Key = tuple[float, ...]
 _OrderKey = tuple[float | str, ...]
 
 
 @dataclass(slots=True)
-class _Cursor:
+class _ClassCursor:
     """Gangs alike, in their order, and how far they had their turn."""
 
-    gangs: Sequence[Waiting]
+    gangs: Sequence[PendingGang]
     shortest_s: float
     in_line: bool
     at: int = 0
 
-    def rest(self) -> Alike:
-        return Alike(tuple(self.gangs[self.at :]), self.shortest_s)
+    def rest(self) -> EquivalenceClassView:
+        return EquivalenceClassView(tuple(self.gangs[self.at :]), self.shortest_s)
 
 
-class _Line:
+class _OrderedGangs:
     """Gangs in order: a heap of the first of each that are alike."""
 
     def __init__(self, order: QueueOrder, now_s: float) -> None:
         self._order = order
         self._now_s = now_s
-        self._heap: list[tuple[_OrderKey, int, int, _Cursor]] = []
+        self._heap: list[tuple[_OrderKey, int, int, _ClassCursor]] = []
         self._made = 0
-        self.last: _Cursor | None = None
+        self.last: _ClassCursor | None = None
 
-    def add(self, alike: Alike, *, in_line: bool) -> None:
+    def add(self, alike: EquivalenceClassView, *, in_line: bool) -> None:
         """Add gangs alike, oldest first; `sort` once all are there."""
-        gangs: Sequence[Waiting] = alike.gangs
+        gangs: Sequence[PendingGang] = alike.gangs
         if not self._order.by_age and len(gangs) > 1:
             gangs = sorted(gangs, key=lambda one: self._order.key(one, self._now_s))
         self._made += 1
-        cursor = _Cursor(gangs, alike.shortest_s, in_line)
+        cursor = _ClassCursor(gangs, alike.shortest_s, in_line)
         key = self._order.key(gangs[0], self._now_s)
         self._heap.append((key, self._made, 0, cursor))
 
     def sort(self) -> None:
         heapify(self._heap)
 
-    def head(self) -> Waiting | None:
+    def head(self) -> PendingGang | None:
         """Return who is next, or None at the end."""
         while self._heap:
             _, _, at, cursor = self._heap[0]
@@ -65,7 +65,7 @@ class _Line:
             heappop(self._heap)  # it was dropped
         return None
 
-    def pop(self) -> Waiting:
+    def pop(self) -> PendingGang:
         """Take who is next; only after `head` has told that there is one."""
         _, number, at, cursor = heappop(self._heap)
         cursor.at += 1
@@ -75,7 +75,7 @@ class _Line:
         self.last = cursor
         return cursor.gangs[at]
 
-    def keep(self, gangs: Sequence[Waiting]) -> None:
+    def keep(self, gangs: Sequence[PendingGang]) -> None:
         """Of those like the last that was taken, keep these alone."""
         last = self.last
         assert last is not None, "somebody was taken"  # noqa: S101
@@ -83,16 +83,16 @@ class _Line:
         if gangs:
             self._made += 1
             key = self._order.key(gangs[0], self._now_s)
-            cursor = _Cursor(gangs, last.shortest_s, last.in_line)
+            cursor = _ClassCursor(gangs, last.shortest_s, last.in_line)
             heappush(self._heap, (key, self._made, 0, cursor))
 
-    def left(self) -> list[tuple[Alike, bool]]:
+    def left(self) -> list[tuple[EquivalenceClassView, bool]]:
         """Return all who had no turn yet, and whether they are a line."""
         cursors = [cursor for _, _, at, cursor in sorted(self._heap) if cursor.at == at]
         return [(cursor.rest(), cursor.in_line) for cursor in cursors]
 
 
-class Turns:
+class QueueOrderIterator:
     """Yields waiting gangs in turn. `usage` is looked at anew after each `charged`.
 
     `lines` are gangs alike: each has its turn as if it came alone, unless `keep` says otherwise.
@@ -101,8 +101,8 @@ class Turns:
 
     def __init__(
         self,
-        waiting: Iterable[Waiting],
-        lines: Iterable[Alike],
+        waiting: Iterable[PendingGang],
+        lines: Iterable[EquivalenceClassView],
         usage: Usage,
         policies: Policies,
         now_s: float,
@@ -113,25 +113,25 @@ class Turns:
         self._now_s = now_s
         self._charge = charge
         self._blocked: set[str] = set()
-        self._lines: dict[str, _Line] = {}
+        self._lines: dict[str, _OrderedGangs] = {}
         self._heaps: dict[str, list[tuple[_Key, str, int]]] = {}
         self._stamps: dict[tuple[str, str], int] = {}
         self._keys: dict[tuple[str, str], _Key] = {}
-        self._heads: dict[tuple[str, str], Waiting] = {}
+        self._heads: dict[tuple[str, str], PendingGang] = {}
         self._rivals: dict[str, int] = {}
         self._shares: dict[tuple[str, bool], tuple[float, float]] = {}
-        self._first = _Line(policies.order, now_s)
-        self._last = _Line(policies.order, now_s)
+        self._first = _OrderedGangs(policies.order, now_s)
+        self._last = _OrderedGangs(policies.order, now_s)
         self._current = self._first
         for one in waiting:
-            self._line_of(one).add(Alike((one,), 0.0), in_line=False)
+            self._line_of(one).add(EquivalenceClassView((one,), 0.0), in_line=False)
         for alike in lines:
             self._line_of(alike.gangs[0]).add(alike, in_line=True)
         for line in (self._first, self._last, *self._lines.values()):
             line.sort()
         self._renew_all()
 
-    def _line_of(self, one: Waiting) -> _Line:
+    def _line_of(self, one: PendingGang) -> _OrderedGangs:
         if one.repair:
             return self._first
         if one.surplus:
@@ -140,7 +140,7 @@ class Turns:
         name = one.gang.queue if known else ""
         line = self._lines.get(name)
         if line is None:
-            line = self._lines[name] = _Line(self.order_of(name), self._now_s)
+            line = self._lines[name] = _OrderedGangs(self.order_of(name), self._now_s)
         return line
 
     def order_of(self, queue: str) -> QueueOrder:
@@ -151,7 +151,7 @@ class Turns:
 
     # -- turns --------------------------------------------------------------------------------
 
-    def __iter__(self) -> Iterator[Waiting]:
+    def __iter__(self) -> Iterator[PendingGang]:
         yield from self._all(self._first)
         plain = self._lines.get("")
         if plain is not None:
@@ -164,36 +164,36 @@ class Turns:
             self._renew(name)
         yield from self._all(self._last)
 
-    def _all(self, line: _Line) -> Iterator[Waiting]:
+    def _all(self, line: _OrderedGangs) -> Iterator[PendingGang]:
         self._current = line
         while line.head() is not None:
             yield line.pop()
 
-    def peers(self, first: Waiting, limit: int) -> list[Waiting]:
+    def peers(self, first: PendingGang, limit: int) -> list[PendingGang]:
         """Take the gangs after the first of its line that may be looked at together with it."""
         line, order = self._current, self.order_of(first.gang.queue)
-        batch: list[Waiting] = []
+        batch: list[PendingGang] = []
         while len(batch) < limit and (head := line.head()) is not None:
             if not order.peers(first, head):
                 break
             batch.append(line.pop())
         return batch
 
-    def rest(self) -> Alike:
+    def rest(self) -> EquivalenceClassView:
         """Return those like the last who had its turn, and had none yet."""
         last = self._current.last
-        return last.rest() if last is not None else Alike((), 0.0)
+        return last.rest() if last is not None else EquivalenceClassView((), 0.0)
 
-    def keep(self, gangs: Sequence[Waiting]) -> None:
+    def keep(self, gangs: Sequence[PendingGang]) -> None:
         """Of the `rest`, let these alone have a turn."""
         self._current.keep(gangs)
 
-    def block(self, queue: str) -> list[tuple[Alike, bool]]:
+    def block(self, queue: str) -> list[tuple[EquivalenceClassView, bool]]:
         """Let nobody of a queue pass any more; return those left, and whether they are a line."""
         self._blocked.add(queue)
         line = self._lines.get(queue)
         if line is not None:
-            self._lines[queue] = _Line(self.order_of(queue), self._now_s)
+            self._lines[queue] = _OrderedGangs(self.order_of(queue), self._now_s)
             return line.left()
         plain = self._lines.get("")
         left = plain.left() if plain is not None else []
@@ -254,7 +254,7 @@ class Turns:
             head = self._heads[(name, child)] if child is not None else None
         self._enter(tree.queues[name].parent, name, head)
 
-    def _enter(self, above: str, name: str, head: Waiting | None) -> None:
+    def _enter(self, above: str, name: str, head: PendingGang | None) -> None:
         where = (above, name)
         if head is None:
             if self._keys.pop(where, None) is not None:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.queues import Amounts
 from gangsched.core.quota.usage import Usage
-from gangsched.core.snapshot import Running
+from gangsched.core.snapshot import RunningGang
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class QuotaClaim:
     """What a gang would take of its queue's quota, and for how long."""
 
     gang: GangId
@@ -24,10 +24,10 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class QuotaReservation:
     """Quota kept from a moment on; `usage` is what there will be then, itself included."""
 
-    claim: Claim
+    claim: QuotaClaim
     at_s: float
     usage: Usage
 
@@ -45,7 +45,7 @@ class Hold:
         return self.usage.fits(queue, charge)
 
 
-class Ahead:
+class QuotaProjection:
     """The usage of one tree as time passes: `ending` are its gangs, the first to end first.
 
     Those in `gone` are not counted any more.
@@ -54,7 +54,7 @@ class Ahead:
     def __init__(
         self,
         usage: Usage,
-        ending: Sequence[tuple[float, Running]],
+        ending: Sequence[tuple[float, RunningGang]],
         now_s: float,
         gone: Container[GangId] = (),
     ) -> None:
@@ -84,16 +84,16 @@ class Ahead:
         self.at_s = max(self.at_s, at_s)
 
 
-class Holds:
+class QuotaProfile:
     """The holds of one planning cycle."""
 
     def __init__(self) -> None:
-        self._made: dict[GangId, Hold] = {}
+        self._made: dict[GangId, QuotaReservation] = {}
 
-    def __iter__(self) -> Iterator[Hold]:
+    def __iter__(self) -> Iterator[QuotaReservation]:
         return iter(self._made.values())
 
-    def possible(self, claim: Claim, ahead: Ahead) -> bool:
+    def possible(self, claim: QuotaClaim, ahead: QuotaProjection) -> bool:
         """Tell whether a claim from a moment on fits, and leaves the other holds what they need."""
         then = [one.claim for one in self if one.overlaps(ahead.at_s)]
         for one in then:
@@ -105,13 +105,13 @@ class Holds:
         later = (one for one in self if ahead.at_s < one.at_s < end_s)
         return enough and all(one.leaves(claim.queue, claim.charge) for one in later)
 
-    def keep(self, claim: Claim, ahead: Ahead) -> None:
+    def keep(self, claim: QuotaClaim, ahead: QuotaProjection) -> None:
         """Keep quota from a moment on; the hold owns the usage from now on."""
         for one in self:
             if one.overlaps(ahead.at_s):
                 ahead.usage.charge(one.claim.queue, one.claim.charge)
         ahead.usage.charge(claim.queue, claim.charge)
-        made = Hold(claim, ahead.at_s, ahead.usage)
+        made = QuotaReservation(claim, ahead.at_s, ahead.usage)
         for one in self:
             if made.overlaps(one.at_s):
                 one.usage.charge(claim.queue, claim.charge)
@@ -132,7 +132,7 @@ class Holds:
             if one.at_s < end_s:
                 one.usage.charge(queue, charge)
 
-    def blocking(self, queue: str, charge: Amounts, end_s: float) -> Hold | None:
+    def blocking(self, queue: str, charge: Amounts, end_s: float) -> QuotaReservation | None:
         """Return a hold that would lack quota if a gang started now and ended then."""
         return next(
             (one for one in self if one.at_s < end_s and not one.leaves(queue, charge)), None

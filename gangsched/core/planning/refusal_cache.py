@@ -2,23 +2,23 @@
 
 from dataclasses import replace
 
-from gangsched.core.model.gangs import Alike, Waiting
+from gangsched.core.model.gangs import EquivalenceClassView, PendingGang
 from gangsched.core.model.refusal import Reason, Refusal
 from gangsched.core.planning.backfill_step import ROOM
-from gangsched.core.planning.context import ALWAYS, Outlook
+from gangsched.core.planning.context import ALWAYS, PlanningContext
 
 _IN_TIME = frozenset({Reason.BEHIND, Reason.BOOKED})
 """Refusals that hold only for gangs that run for as long; the others hold for all alike."""
 
 
-class Answers:
+class RefusalCache:
     """The refusals of one cycle by request and priority."""
 
-    def __init__(self, outlook: Outlook) -> None:
+    def __init__(self, outlook: PlanningContext) -> None:
         self._outlook = outlook
         self._given: dict[tuple[int, int], tuple[float, float, bool, Refusal]] = {}
 
-    def remember(self, waiting: Waiting, refusal: Refusal) -> None:
+    def remember(self, waiting: PendingGang, refusal: Refusal) -> None:
         """Remember what a gang was told, for those alike."""
         if not waiting.shape:
             return
@@ -29,7 +29,7 @@ class Answers:
             plain = refusal if refusal.starts_s is None else replace(refusal, starts_s=None)
             self._given[key] = (mark_s, waiting.since_s, refusal.reason in ROOM, plain)
 
-    def all_told(self, alike: Alike) -> bool:
+    def all_told(self, alike: EquivalenceClassView) -> bool:
         """Tell whether all of them are told what the oldest is told, at one glance."""
         first = alike.gangs[0]
         mark_s, since_s, for_room, _ = self._given[first.alike]
@@ -37,7 +37,7 @@ class Answers:
             return False
         return mark_s == ALWAYS or self._outlook.mark_after_s(alike.shortest_s) >= mark_s
 
-    def told(self, waiting: Waiting) -> Refusal | None:
+    def told(self, waiting: PendingGang) -> Refusal | None:
         """Return what a gang of the same request was told that is no younger and no longer."""
         known = self._given.get(waiting.alike)
         if known is None:

@@ -12,21 +12,23 @@ longer than it said, may be stopped for that gang: as in EASY, where the limit e
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gangsched.core.bounds import UNDISTURBED_S
-from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.queues import Amounts, QuotaKey, Reclaim, Within
-from gangsched.core.policy import Candidate, Ground
+from gangsched.core.policy import Candidate, PreemptionReason
 from gangsched.core.quota.usage import Usage
-from gangsched.core.snapshot import Running
+from gangsched.core.snapshot import RunningGang
 
-ByQueue = Mapping[str, Sequence[Running]]
+ByQueue = Mapping[str, Sequence[RunningGang]]
 """Running gangs that may be stopped at all, by queue; see `stoppable`."""
 
 
-def stoppable(running: Iterable[Running], usage: Usage, now_s: float) -> dict[str, list[Running]]:
+def preemptible(
+    running: Iterable[RunningGang], usage: Usage, now_s: float
+) -> dict[str, list[RunningGang]]:
     """Return by queue the gangs that may be stopped: preemptible, past their minimum run time."""
     tree = usage.tree
     least_s: dict[str, float] = {}
-    found: dict[str, list[Running]] = {}
+    found: dict[str, list[RunningGang]] = {}
     for one in running:
         queue = one.gang.queue
         if one.leaving or not one.gang.preemptible or queue not in tree:
@@ -43,14 +45,14 @@ Groups = dict[tuple[str, ...], list[tuple[str, tuple[str, ...]]]]
 """Queues with their way up to the common ancestor, by one's own way up to it."""
 
 
-class Lenders:
+class BorrowingQueues:
     """Who holds more than is guaranteed, seen from each queue; to be told what `changed`."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, tuple[QuotaKey, ...]], Groups] = {}
         self._lending: dict[tuple[QuotaKey, ...], dict[str, None]] = {}
         self._stale: dict[tuple[QuotaKey, ...], dict[str, None]] = {}
-        self._weakest: dict[str, Running] = {}
+        self._weakest: dict[str, RunningGang] = {}
 
     def changed(self, queues: Iterable[str]) -> None:
         """Take note of queues that hold more, or less, than before."""
@@ -91,7 +93,7 @@ class Lenders:
         self._stale[wanted] = {}
         return lending
 
-    def weakest(self, running: ByQueue, queue: str) -> Running | None:
+    def weakest(self, running: ByQueue, queue: str) -> RunningGang | None:
         """Return who is stopped first inside a queue: the lowest priority, then the youngest."""
         ones = running.get(queue)
         if ones and queue not in self._weakest:
@@ -102,9 +104,9 @@ class Lenders:
 
 
 def candidates(
-    waiting: Waiting,
+    waiting: PendingGang,
     running: ByQueue,
-    lenders: Lenders,
+    lenders: BorrowingQueues,
     usage: Usage,
     charge: Amounts,
     now_s: float,
@@ -121,7 +123,7 @@ def candidates(
         if weakest is not None and _outranks(waiting, weakest, rules.within):
             for one in running[queue]:
                 if _outranks(waiting, one, rules.within):
-                    yield Candidate(one, Ground.PRIORITY)
+                    yield Candidate(one, PreemptionReason.PRIORITY)
     if rules.reclaim is Reclaim.NEVER and not rules.fair:
         return
     groups = lenders.among(usage, running, queue, contested(usage, queue, charge))
@@ -136,13 +138,13 @@ def candidates(
             spares = usage.spares(theirs[-1], our_share) if fair and theirs else ()
             for one in running[other]:
                 if reclaims and (rules.reclaim is Reclaim.ANY or one.priority < waiting.priority):
-                    yield Candidate(one, Ground.RECLAIM)
+                    yield Candidate(one, PreemptionReason.RECLAIM)
                 elif spares and _affordable(one.charge, spares):
-                    yield Candidate(one, Ground.FAIR)
+                    yield Candidate(one, PreemptionReason.FAIR)
 
 
 def overrun(
-    waiting: Waiting, running: Iterable[Running], usage: Usage, now_s: float
+    waiting: PendingGang, running: Iterable[RunningGang], usage: Usage, now_s: float
 ) -> Iterator[Candidate]:
     """Yield the gangs that started after this one came and outlived their own word.
 
@@ -156,7 +158,7 @@ def overrun(
         if one.priority > waiting.priority or one.gang.queue not in tree:
             continue
         if ran_s >= max(tree.queues[name].min_runtime_s for name in tree.path(one.gang.queue)):
-            yield Candidate(one, Ground.OVERRUN)
+            yield Candidate(one, PreemptionReason.OVERRUN)
 
 
 def _affordable(charge: Amounts, spares: Amounts) -> bool:
@@ -165,7 +167,7 @@ def _affordable(charge: Amounts, spares: Amounts) -> bool:
     return any(taken.get(key, 0) <= most for key, most in spares)
 
 
-def _outranks(waiting: Waiting, one: Running, within: Within) -> bool:
+def _outranks(waiting: PendingGang, one: RunningGang, within: Within) -> bool:
     if one.priority != waiting.priority:
         return one.priority < waiting.priority
     return within is Within.NEWER and (one.since_s, one.gang.id) > (
@@ -202,7 +204,9 @@ def within_guarantee(
     return counted
 
 
-def outranks(one: Waiting, yields: Amounts, other: Waiting, passed: Amounts, usage: Usage) -> bool:
+def outranks(
+    one: PendingGang, yields: Amounts, other: PendingGang, passed: Amounts, usage: Usage
+) -> bool:
     """Tell whether a gang may start in room that was promised to another.
 
     A smaller share is no reason: who is next changes with every start, and promises would be worth

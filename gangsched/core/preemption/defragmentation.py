@@ -15,16 +15,16 @@ import numpy as np
 from gangsched.core.cluster.node_table import Mask
 from gangsched.core.cluster.state import Cluster
 from gangsched.core.cluster.topology_tree import UNKNOWN
-from gangsched.core.model.gangs import Member, Waiting
+from gangsched.core.model.gangs import Member, PendingGang
 from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.placement import Placement
 from gangsched.core.model.pods import GPU, PODS
 from gangsched.core.model.refusal import Refusal, Remedy
 from gangsched.core.placement.advice import Starts, ended, without
-from gangsched.core.placement.constraints import MisconfiguredError, resolve
+from gangsched.core.placement.constraints import MisconfiguredError, resolve_constraints
 from gangsched.core.policy import Placer
-from gangsched.core.quota.charges import charge_at
-from gangsched.core.snapshot import Place, Running, Snapshot
+from gangsched.core.quota.charges import charge_on_nodes
+from gangsched.core.snapshot import PodPlacement, RunningGang, Snapshot
 
 _SHARED = frozenset({"cpu", "memory", "ephemeral-storage", PODS})
 """What pods of a node's own services take in a domain that is free all the same."""
@@ -66,7 +66,7 @@ class Defragmentation:
 
 
 @dataclass(slots=True)
-class Mover:
+class Defragmenter:
     """Plans moves on one snapshot; `protected` gangs stay (disruption budgets), as do others.
 
     With `starts` moves for a gang are tried; the snapshot has to hold all waiting gangs then.
@@ -79,7 +79,7 @@ class Mover:
     protected: frozenset[GangId] = frozenset()
     starts: Starts | None = None
 
-    def make_room(self, waiting: Waiting) -> Defragmentation | None:
+    def make_room(self, waiting: PendingGang) -> Defragmentation | None:
         """Find the cheapest set of gangs whose move lets a waiting gang start, or None."""
         best: Defragmentation | None = None
         for group in self._groups_for(waiting):
@@ -110,18 +110,18 @@ class Mover:
                 best = replace(found, domain=tree.name(level, int(code)))
         return best
 
-    def lost_gpu_s(self, gang: Running) -> float:
+    def lost_gpu_s(self, gang: RunningGang) -> float:
         """Return the GPU-seconds a gang loses when it is stopped now."""
         gpus = sum(dict(place.needs.requests).get(GPU, 0) for place in gang.places)
         return max(self.now_s - gang.lost_since_s, 0.0) * gpus
 
-    def _groups_for(self, waiting: Waiting) -> Iterator[tuple[Running, ...]]:
+    def _groups_for(self, waiting: PendingGang) -> Iterator[tuple[RunningGang, ...]]:
         """Yield sets of gangs worth trying: the movable ones of each domain, then all of them."""
         movable = tuple(gang for gang in self.snapshot.running if self._movable(gang))
         movable = tuple(sorted(movable, key=lambda gang: (self.lost_gpu_s(gang), gang.gang.id)))
         cluster = self.snapshot.cluster
         try:
-            scope = resolve(waiting, cluster)
+            scope = resolve_constraints(waiting, cluster)
         except MisconfiguredError:
             return
         level = scope.rules.required
@@ -137,8 +137,8 @@ class Mover:
 
     def _smallest(
         self,
-        group: tuple[Running, ...],
-        attempt: Callable[[tuple[Running, ...]], Defragmentation | None],
+        group: tuple[RunningGang, ...],
+        attempt: Callable[[tuple[RunningGang, ...]], Defragmentation | None],
     ) -> Defragmentation | None:
         """Grow a set from the cheapest gang until it works, then drop what is not needed."""
         for count in range(1, min(len(group), self.budget.gangs) + 1):
@@ -152,7 +152,9 @@ class Mover:
             return attempt(gone) if self._allowed(gone) else None
         return None
 
-    def _around(self, waiting: Waiting, gone: tuple[Running, ...]) -> Defragmentation | None:
+    def _around(
+        self, waiting: PendingGang, gone: tuple[RunningGang, ...]
+    ) -> Defragmentation | None:
         """Place the waiting gang where others were, and those elsewhere."""
         self.snapshot.progress.check()
         snapshot = without(self.snapshot, gone)
@@ -167,7 +169,7 @@ class Mover:
             return None
         return Defragmentation(self._moves(gone, moved), placement=placed)
 
-    def _elsewhere(self, gone: tuple[Running, ...], inside: Mask) -> Defragmentation | None:
+    def _elsewhere(self, gone: tuple[RunningGang, ...], inside: Mask) -> Defragmentation | None:
         """Place gangs again, outside a domain that shall be free."""
         snapshot = without(self.snapshot, gone)
         names = snapshot.cluster.names
@@ -176,8 +178,8 @@ class Mover:
         return None if moved is None else Defragmentation(self._moves(gone, moved))
 
     def _placed_again(
-        self, gone: tuple[Running, ...], snapshot: Snapshot, avoid: tuple[NodeName, ...] = ()
-    ) -> dict[GangId, Running] | None:
+        self, gone: tuple[RunningGang, ...], snapshot: Snapshot, avoid: tuple[NodeName, ...] = ()
+    ) -> dict[GangId, RunningGang] | None:
         """Place gangs anew, the largest first; return them as they would run there."""
         moved = {}
         for gang in sorted(gone, key=_largest):
@@ -189,7 +191,9 @@ class Mover:
             moved[gang.gang.id] = seated(gang, waiting, placed, snapshot.cluster)
         return moved
 
-    def _moves(self, gone: tuple[Running, ...], moved: dict[GangId, Running]) -> tuple[Move, ...]:
+    def _moves(
+        self, gone: tuple[RunningGang, ...], moved: dict[GangId, RunningGang]
+    ) -> tuple[Move, ...]:
         return tuple(
             Move(gang.gang.id, _nodes(gang), _nodes(moved[gang.gang.id]), self.lost_gpu_s(gang))
             for gang in sorted(gone, key=_largest)
@@ -197,10 +201,10 @@ class Mover:
 
     def _tried(
         self,
-        waiting: Waiting,
+        waiting: PendingGang,
         placed: Placement,
-        gone: tuple[Running, ...],
-        moved: dict[GangId, Running],
+        gone: tuple[RunningGang, ...],
+        moved: dict[GangId, RunningGang],
     ) -> bool:
         """Tell whether a gang starts once others have moved, and whether those start again."""
         if self.starts is None:
@@ -214,7 +218,7 @@ class Mover:
             there = _holding(there, one)
         if not self.starts(waiting, there, None):
             return False
-        first = Running(
+        first = RunningGang(
             waiting.gang, (), self.now_s, estimate=waiting.estimate, constraints=waiting.constraints
         )
         left = _holding(left, seated(first, waiting, placed, left.cluster))
@@ -235,17 +239,17 @@ class Mover:
         devices = np.array([name not in _SHARED for name in cluster.resources])
         return not cluster.used[inside][:, devices].any()
 
-    def _inside(self, inside: Mask) -> tuple[Running, ...]:
+    def _inside(self, inside: Mask) -> tuple[RunningGang, ...]:
         cluster = self.snapshot.cluster
         return tuple(gang for gang in self.snapshot.running if _touches(gang, inside, cluster))
 
-    def _movable(self, gang: Running) -> bool:
+    def _movable(self, gang: RunningGang) -> bool:
         ran_s = self.now_s - gang.started_s
         return (
             gang.movable and ran_s >= gang.gang.min_runtime_s and gang.gang.id not in self.protected
         )
 
-    def _allowed(self, gone: Iterable[Running]) -> bool:
+    def _allowed(self, gone: Iterable[RunningGang]) -> bool:
         group = tuple(gone)
         within = sum(self.lost_gpu_s(gang) for gang in group) <= self.budget.gpu_s
         return (
@@ -262,12 +266,12 @@ def moving(plan: Defragmentation) -> Remedy:
     return Remedy("move", f"moving {names} elsewhere, {loses}")
 
 
-def as_waiting(gang: Running, avoid: tuple[NodeName, ...] = ()) -> Waiting:
+def as_waiting(gang: RunningGang, avoid: tuple[NodeName, ...] = ()) -> PendingGang:
     """Return a running gang as if it had to be placed again: as it is declared."""
     members = tuple(
         Member(place.name, place.role, place.needs, rank) for rank, place in enumerate(gang.places)
     )
-    return Waiting(
+    return PendingGang(
         gang=gang.declared or gang.gang,
         version=0,
         members=members,
@@ -282,21 +286,23 @@ def as_waiting(gang: Running, avoid: tuple[NodeName, ...] = ()) -> Waiting:
     )
 
 
-def seated(gang: Running, waiting: Waiting, placed: Placement, cluster: Cluster) -> Running:
+def seated(
+    gang: RunningGang, waiting: PendingGang, placed: Placement, cluster: Cluster
+) -> RunningGang:
     """Return a gang as it runs where it was placed; its room is taken."""
     members = {member.name: member for member in waiting.members}
     devices, places = dict(placed.devices), []
     for name, node in placed.nodes:
         one, row = members[name], cluster.rows[node]
         taken = cluster.take(row, one.needs, 1, waiting.gang.id, devices.get(name, ()))
-        places.append(Place(name, one.role, node, one.needs, taken[0] if taken else ()))
+        places.append(PodPlacement(name, one.role, node, one.needs, taken[0] if taken else ()))
     return replace(gang, places=tuple(places))
 
 
-def _holding(snapshot: Snapshot, one: Running) -> Snapshot:
+def _holding(snapshot: Snapshot, one: RunningGang) -> Snapshot:
     """Return a snapshot in which a gang runs whose room is taken: it holds quota, and domains."""
     seats = ((place.node, place.needs) for place in one.places)
-    charge = charge_at(snapshot.cluster, snapshot.rules.kinds, seats)
+    charge = charge_on_nodes(snapshot.cluster, snapshot.rules.kinds, seats)
     snapshot.cluster.claim(one.gang.id, one.constraints)
     usage = snapshot.usage.copy()
     usage.charge(one.gang.queue, charge, firm=not one.gang.preemptible)
@@ -312,14 +318,14 @@ def _holding(snapshot: Snapshot, one: Running) -> Snapshot:
     )
 
 
-def _nodes(gang: Running) -> tuple[NodeName, ...]:
+def _nodes(gang: RunningGang) -> tuple[NodeName, ...]:
     return tuple(sorted({place.node for place in gang.places}))
 
 
-def _largest(gang: Running) -> tuple[int, GangId]:
+def _largest(gang: RunningGang) -> tuple[int, GangId]:
     return -len(gang.places), gang.gang.id
 
 
-def _touches(gang: Running, inside: Mask, cluster: Cluster) -> bool:
+def _touches(gang: RunningGang, inside: Mask, cluster: Cluster) -> bool:
     rows = (cluster.rows.get(place.node) for place in gang.places)
     return any(row is not None and inside[row] for row in rows)

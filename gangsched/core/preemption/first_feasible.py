@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 
-def first_count(most: int, works: Callable[[int], bool], least: int = 1) -> int | None:
+def smallest_feasible_count(most: int, works: Callable[[int], bool], least: int = 1) -> int | None:
     """Return the smallest count up to `most` that works, or None.
 
     More must never work worse, and fewer than `least` is known not to work. The count is doubled

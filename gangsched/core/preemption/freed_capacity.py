@@ -5,30 +5,30 @@ from dataclasses import replace
 import numpy as np
 
 from gangsched.core.cluster.node_table import Ints
-from gangsched.core.placement.choosers import fewest
-from gangsched.core.placement.fill import countable, fits
-from gangsched.core.placement.tree_fill import Style
-from gangsched.core.policy import Request
-from gangsched.core.preemption.victim_options import Option
+from gangsched.core.placement.choosers import fewest_bins
+from gangsched.core.placement.fill import is_exactly_countable, is_feasible
+from gangsched.core.placement.tree_fill import FillStrategy
+from gangsched.core.policy import PreemptionRequest
+from gangsched.core.preemption.victim_options import VictimOption
 from gangsched.core.snapshot import Snapshot
 
-_STYLE = Style(fewest, descend=True)
+_STYLE = FillStrategy(fewest_bins, descend=True)
 
 
-class Vacancy:
+class FreedCapacity:
     """What one request finds once options are given up."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: PreemptionRequest) -> None:
         self._waiting = request.waiting
         self._snapshot = request.snapshot
         self._frees: dict[int, tuple[Ints, Ints] | None] = {}
-        self._countable = countable(self._waiting)
+        self._countable = is_exactly_countable(self._waiting)
 
-    def fits(self, gone: list[Option]) -> bool:
+    def fits(self, gone: list[VictimOption]) -> bool:
         """Tell whether there is room once these are gone."""
         freed = self._freed(gone) if self._countable else None
         if freed is None:
-            return fits(self._waiting, self.without(gone), _STYLE)
+            return is_feasible(self._waiting, self.without(gone), _STYLE)
         cluster, (needs,) = self._snapshot.cluster, self._waiting.kinds
         rows, amounts = freed
         kept = cluster.used[rows]
@@ -39,7 +39,7 @@ class Vacancy:
         now = cluster.capacity(needs)
         return int(now.sum() - now[touched].sum() + then.sum()) >= self._waiting.minimum
 
-    def without(self, gone: list[Option]) -> Snapshot:
+    def without(self, gone: list[VictimOption]) -> Snapshot:
         """Return the snapshot once these are gone."""
         cluster, freed = self._snapshot.cluster.copy(), self._freed(gone)
         if freed is not None:
@@ -56,7 +56,7 @@ class Vacancy:
                 cluster.exclusive.pop(option.candidate.running.gang.id, None)
         return replace(self._snapshot, cluster=cluster)
 
-    def _freed(self, gone: list[Option]) -> tuple[Ints, Ints] | None:
+    def _freed(self, gone: list[VictimOption]) -> tuple[Ints, Ints] | None:
         """Return rows and what comes free there, shapes (n,) and (n, resources).
 
         Return None where that is not all there is to it: shared GPUs, ports, nodes held alone.
@@ -74,7 +74,7 @@ class Vacancy:
             amounts.append(freed[1])
         return np.concatenate(rows), np.concatenate(amounts)
 
-    def _freed_by(self, option: Option) -> tuple[Ints, Ints] | None:
+    def _freed_by(self, option: VictimOption) -> tuple[Ints, Ints] | None:
         if id(option) not in self._frees:
             cluster = self._snapshot.cluster
             if any(p.needs.share is not None or p.needs.host_ports for p in option.places):

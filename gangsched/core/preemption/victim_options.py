@@ -9,14 +9,14 @@ from gangsched.core.bounds import AMOUNT
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.pods import GPU, MILLI, PodNeeds
 from gangsched.core.model.queues import Amounts
-from gangsched.core.policy import Candidate, Ground, Request
+from gangsched.core.policy import Candidate, PreemptionReason, PreemptionRequest
 from gangsched.core.preemption.candidates import beyond_guarantee, contested
-from gangsched.core.quota.charges import charge_at
-from gangsched.core.snapshot import Place
+from gangsched.core.quota.charges import charge_on_nodes
+from gangsched.core.snapshot import PodPlacement
 
 
 @dataclass(frozen=True, slots=True)
-class Prices:
+class PreemptionCost:
     """What stopping costs beside the lost work: GPU-seconds to start again, and for each gang."""
 
     restart_s: float = 60.0
@@ -25,36 +25,38 @@ class Prices:
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class VictimOption:
     """One thing that can be given up: a whole gang, or its spare members.
 
     The smallest `rank` is given up first: lower priorities, then spare members, then by cost.
     """
 
     candidate: Candidate
-    places: tuple[Place, ...]
+    places: tuple[PodPlacement, ...]
     whole: bool
     cost: int
     charge: Amounts
     rank: "Rank"
 
 
-_WHATEVER_IS_LENT = frozenset({Ground.PRIORITY, Ground.OVERRUN})
+_WHATEVER_IS_LENT = frozenset({PreemptionReason.PRIORITY, PreemptionReason.OVERRUN})
 
 Rank = tuple[int, bool, float, GangId]
 """Priority, whether it is a whole gang, cost (or age), and the gang."""
 
-_Priced = tuple[Rank, int, tuple[Place, ...], Candidate]
+_Priced = tuple[Rank, int, tuple[PodPlacement, ...], Candidate]
 
 
-class Offer(Sequence[Option]):
+class VictimOptions(Sequence[VictimOption]):
     """What can be given up for one request and frees something the gang could use, by rank.
 
     Options are made as they are looked at. With `youngest` the latest to start go first, whatever
     they cost.
     """
 
-    def __init__(self, request: Request, prices: Prices, *, youngest: bool = False) -> None:
+    def __init__(
+        self, request: PreemptionRequest, prices: PreemptionCost, *, youngest: bool = False
+    ) -> None:
         tree = request.usage.tree
         queues = {one.running.gang.queue for one in request.candidates}
         queues.add(request.waiting.gang.queue)
@@ -68,16 +70,16 @@ class Offer(Sequence[Option]):
         self._useful: dict[int, bool] = {}
         priced = (priced for one in request.candidates for priced in self._prices_of(one))
         self._priced = sorted(priced, key=itemgetter(0))
-        self._made: list[Option] = []
+        self._made: list[VictimOption] = []
 
     def __len__(self) -> int:
         return len(self._priced)
 
     @overload
-    def __getitem__(self, at: int) -> Option: ...
+    def __getitem__(self, at: int) -> VictimOption: ...
     @overload
-    def __getitem__(self, at: slice) -> list[Option]: ...
-    def __getitem__(self, at: int | slice) -> Option | list[Option]:
+    def __getitem__(self, at: slice) -> list[VictimOption]: ...
+    def __getitem__(self, at: int | slice) -> VictimOption | list[VictimOption]:
         last = at if isinstance(at, int) else at.indices(len(self))[1] - 1
         for priced in self._priced[len(self._made) : last + 1]:
             self._made.append(self._option(*priced))
@@ -98,23 +100,25 @@ class Offer(Sequence[Option]):
             yield self._price(one, running.places, price, whole=True)
 
     def _price(
-        self, one: Candidate, places: tuple[Place, ...], price: float, *, whole: bool
+        self, one: Candidate, places: tuple[PodPlacement, ...], price: float, *, whole: bool
     ) -> _Priced:
         running, cost = one.running, round(min(price * self._mercy(one), AMOUNT.most))
         first = -running.started_s if self._youngest else float(cost)
         return (running.priority, whole, first, running.gang.id), cost, places, one
 
-    def _option(self, rank: Rank, cost: int, places: tuple[Place, ...], one: Candidate) -> Option:
+    def _option(
+        self, rank: Rank, cost: int, places: tuple[PodPlacement, ...], one: Candidate
+    ) -> VictimOption:
         _, whole, *_ = rank
         charge = (one.running.charge if whole else ()) or self._charge(places)
-        if one.ground is not Ground.FAIR:  # only what has a quota decides who is admitted
+        if one.ground is not PreemptionReason.FAIR:  # only what has a quota decides who is admitted
             charge = tuple(item for item in charge if item[0] in self._limited)
-        return Option(one, places, whole, cost, charge, rank)
+        return VictimOption(one, places, whole, cost, charge, rank)
 
-    def _charge(self, places: tuple[Place, ...]) -> Amounts:
+    def _charge(self, places: tuple[PodPlacement, ...]) -> Amounts:
         seats = ((place.node, place.needs) for place in places)
         snapshot = self._request.snapshot
-        return charge_at(snapshot.cluster, snapshot.rules.kinds, seats)
+        return charge_on_nodes(snapshot.cluster, snapshot.rules.kinds, seats)
 
     def _mercy(self, one: Candidate) -> float:
         """Stopping gangs of the queue that is furthest beyond its share costs less."""
@@ -126,7 +130,7 @@ class Offer(Sequence[Option]):
             self._mercies[queue] = 1.0 + self._prices.fairness / (1.0 + share)
         return self._mercies[queue]
 
-    def _touches(self, places: tuple[Place, ...]) -> bool:
+    def _touches(self, places: tuple[PodPlacement, ...]) -> bool:
         """Tell whether giving them up frees anything the gang could use."""
         return self._short or any(self._frees(place.needs) for place in places)
 
@@ -137,13 +141,13 @@ class Offer(Sequence[Option]):
         return known
 
 
-class Steps:
+class VictimSequence:
     """Options given up one after the other, as far as the rules allow; worked out as asked for.
 
     A queue is never pushed below its guarantee by more than its last gang.
     """
 
-    def __init__(self, request: Request, options: Sequence[Option]) -> None:
+    def __init__(self, request: PreemptionRequest, options: Sequence[VictimOption]) -> None:
         self.options = options
         self._waiting = request.waiting
         self._charge = request.charge
@@ -151,9 +155,9 @@ class Steps:
         self._wanted = contested(self._usage, request.waiting.gang.queue, request.charge)
         self._at = 0
         self._admitted = 0 if self._has_quota() else None
-        self._parts: dict[GangId, Option] = {}
+        self._parts: dict[GangId, VictimOption] = {}
         self._whole: set[GangId] = set()
-        self._taken: list[tuple[int, Option, Option | None]] = []
+        self._taken: list[tuple[int, VictimOption, VictimOption | None]] = []
 
     @property
     def admitted(self) -> int | None:
@@ -162,11 +166,11 @@ class Steps:
             self._step()
         return self._admitted
 
-    def kept(self, count: int) -> list[Option]:
+    def kept(self, count: int) -> list[VictimOption]:
         """Return who is given up of the first so many options."""
         while self._at < min(count, len(self.options)):
             self._step()
-        kept: dict[int, Option] = {}
+        kept: dict[int, VictimOption] = {}
         for at, option, before in self._taken:
             if at > count:
                 break
@@ -189,7 +193,7 @@ class Steps:
         if before is not None:  # its spare members were counted; now the whole gang is
             self._usage.charge(queue, before.charge)
         self._usage.charge(queue, option.charge, -1)
-        if ground is Ground.FAIR and not self._stays_fair(queue):
+        if ground is PreemptionReason.FAIR and not self._stays_fair(queue):
             self._usage.charge(queue, option.charge)
             if before is not None:
                 self._usage.charge(queue, before.charge, -1)

@@ -10,23 +10,23 @@ from ortools.sat.python import cp_model
 
 from gangsched.core.cluster.node_table import Ints
 from gangsched.core.cluster.state import Cluster
-from gangsched.core.model.gangs import Waiting
-from gangsched.core.placement.constraints import MisconfiguredError, resolve
-from gangsched.core.preemption.victim_options import Option
+from gangsched.core.model.gangs import PendingGang
+from gangsched.core.placement.constraints import MisconfiguredError, resolve_constraints
+from gangsched.core.preemption.victim_options import VictimOption
 from gangsched.core.snapshot import Snapshot
 
 _BUDGET = 0.02
 """Deterministic seconds; ten times as many found nothing cheaper on the loads of the benchmark."""
 
 
-def cheaper(
-    waiting: Waiting,
+def find_cheaper_set(
+    waiting: PendingGang,
     snapshot: Snapshot,
-    options: list[Option],
+    options: list[VictimOption],
     limit: int,
-    ruled_out: list[list[Option]],
+    ruled_out: list[list[VictimOption]],
     quota: list[tuple[int, list[int]]],
-) -> list[Option] | None:
+) -> list[VictimOption] | None:
     """Return a set that costs less than `limit` and makes room, or None.
 
     `quota` lists amounts that must come free, each with what every option frees of it.
@@ -39,7 +39,7 @@ def cheaper(
     if cluster.unknown(needs):
         return None
     try:
-        scope = resolve(waiting, cluster)
+        scope = resolve_constraints(waiting, cluster)
     except MisconfiguredError:
         return None
     domains = np.zeros(len(cluster.names), dtype=np.int64)
@@ -101,7 +101,7 @@ def _solve(model: cp_model.CpModel, gone: list[cp_model.IntVar]) -> list[int] | 
     return [at for at, variable in enumerate(gone) if solver.value(variable)]
 
 
-def _freed(options: list[Option], cluster: Cluster) -> dict[int, list[tuple[int, Ints]]]:
+def _freed(options: list[VictimOption], cluster: Cluster) -> dict[int, list[tuple[int, Ints]]]:
     """Return, by row, what each option frees there."""
     found: dict[int, dict[int, Ints]] = {}
     for at, option in enumerate(options):
@@ -114,7 +114,7 @@ def _freed(options: list[Option], cluster: Cluster) -> dict[int, list[tuple[int,
 
 
 def _one_of_each(
-    model: cp_model.CpModel, options: list[Option], gone: list[cp_model.IntVar]
+    model: cp_model.CpModel, options: list[VictimOption], gone: list[cp_model.IntVar]
 ) -> None:
     """A gang goes whole, or gives its spare members back, or stays."""
     of_gang: dict[str, list[cp_model.IntVar]] = {}

@@ -10,21 +10,26 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
-from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.placement import Eviction, Placement
 from gangsched.core.model.refusal import Refusal
-from gangsched.core.placement.choosers import fewest
+from gangsched.core.placement.choosers import fewest_bins
 from gangsched.core.placement.fill import fill
-from gangsched.core.placement.tree_fill import Style
-from gangsched.core.policy import Request
-from gangsched.core.preemption.first_feasible import first_count
-from gangsched.core.preemption.freed_capacity import Vacancy
-from gangsched.core.preemption.victim_options import Offer, Option, Prices, Steps
-from gangsched.core.preemption.victim_program import cheaper
+from gangsched.core.placement.tree_fill import FillStrategy
+from gangsched.core.policy import PreemptionRequest
+from gangsched.core.preemption.first_feasible import smallest_feasible_count
+from gangsched.core.preemption.freed_capacity import FreedCapacity
+from gangsched.core.preemption.victim_options import (
+    PreemptionCost,
+    VictimOption,
+    VictimOptions,
+    VictimSequence,
+)
+from gangsched.core.preemption.victim_program import find_cheaper_set
 from gangsched.core.quota.usage import Usage
 from gangsched.core.snapshot import Snapshot
 
-_STYLE = Style(fewest, descend=True)
+_STYLE = FillStrategy(fewest_bins, descend=True)
 _DOMAINS = 8
 _SOLVED = 300
 _CHECKS = 40
@@ -33,26 +38,26 @@ _NEAR = 400
 
 
 @dataclass(slots=True)
-class Search:
+class VictimSearch:
     """Looks for the cheapest options that let one gang start; the request is left as it was.
 
     With `youngest` the latest to start go first, whatever they cost.
     """
 
-    request: Request
-    prices: Prices = field(default_factory=Prices)
+    request: PreemptionRequest
+    prices: PreemptionCost = field(default_factory=PreemptionCost)
     solve: bool = True
     youngest: bool = False
-    _vacancy: Vacancy = field(init=False)
-    _all: Steps = field(init=False)
+    _vacancy: FreedCapacity = field(init=False)
+    _all: VictimSequence = field(init=False)
     _least: int = field(init=False)
-    _near: list[Option] = field(init=False)
+    _near: list[VictimOption] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._vacancy = Vacancy(self.request)
+        self._vacancy = FreedCapacity(self.request)
 
     @property
-    def waiting(self) -> Waiting:
+    def waiting(self) -> PendingGang:
         """Return the gang that would start."""
         return self.request.waiting
 
@@ -68,8 +73,8 @@ class Search:
 
     def cheapest(self) -> Placement | None:
         """Return the placement and whom it evicts, or None where stopping does not help."""
-        offer = Offer(self.request, self.prices, youngest=self.youngest)
-        self._all = Steps(self.request, offer)
+        offer = VictimOptions(self.request, self.prices, youngest=self.youngest)
+        self._all = VictimSequence(self.request, offer)
         least = self._count(self._all)
         if least is None:
             return None
@@ -93,29 +98,31 @@ class Search:
 
     # -- sets ---------------------------------------------------------------------------------
 
-    def _enough(self, chosen: list[Option]) -> bool:
+    def _enough(self, chosen: list[VictimOption]) -> bool:
         """Tell whether the gang fits once these are gone, by quota and by room."""
         kept = self._lawful(chosen)
         return kept is not None and self._vacancy.fits(kept)
 
-    def _count(self, steps: Steps) -> int | None:
+    def _count(self, steps: VictimSequence) -> int | None:
         """Return how many of the first are enough for quota and room, None if all are not."""
         if steps.admitted is None:
             return None
         vacant = self._vacancy.fits
-        return first_count(len(steps.options), lambda n: vacant(steps.kept(n)), steps.admitted)
+        return smallest_feasible_count(
+            len(steps.options), lambda n: vacant(steps.kept(n)), steps.admitted
+        )
 
-    def _lawful(self, chosen: list[Option]) -> list[Option] | None:
+    def _lawful(self, chosen: list[VictimOption]) -> list[VictimOption] | None:
         """Return the options the rules allow one after the other, or None if quota lacks then."""
-        steps = Steps(self.request, chosen)
+        steps = VictimSequence(self.request, chosen)
         return steps.kept(len(chosen)) if steps.admitted is not None else None
 
-    def _smallest(self, options: list[Option]) -> list[Option] | None:
+    def _smallest(self, options: list[VictimOption]) -> list[VictimOption] | None:
         """Take the cheapest first until it is enough, in each domain and in all; drop the rest."""
-        best: list[Option] | None = None
+        best: list[VictimOption] | None = None
         for group in self._groups(options):
             whole = group is self._near
-            steps = self._all if whole else Steps(self.request, group)
+            steps = self._all if whole else VictimSequence(self.request, group)
             count = self._least if whole else self._count(steps)
             if count is None:
                 continue
@@ -124,7 +131,7 @@ class Search:
                 best = chosen
         return best
 
-    def _helpful(self, chosen: list[Option]) -> list[Option]:
+    def _helpful(self, chosen: list[VictimOption]) -> list[VictimOption]:
         """Keep those on the nodes the gang would go to, and of the others what quota needs."""
         placed = fill(self.waiting, self._vacancy.without(chosen), _STYLE)
         if isinstance(placed, Refusal):
@@ -135,10 +142,12 @@ class Search:
             return near
         kept = {id(one) for one in near}
         far = [one for one in chosen if id(one) not in kept]
-        count = first_count(len(far), lambda number: self._enough([*near, *far[:number]]))
+        count = smallest_feasible_count(
+            len(far), lambda number: self._enough([*near, *far[:number]])
+        )
         return chosen if count is None else self._lawful([*near, *far[:count]]) or chosen
 
-    def _shrunk(self, chosen: list[Option]) -> list[Option]:
+    def _shrunk(self, chosen: list[VictimOption]) -> list[VictimOption]:
         """Drop whoever is not needed, the dearest first: one by one, or many at once of many.
 
         Fewer than the rules allow is allowed too: only quota and room are looked at.
@@ -161,18 +170,18 @@ class Search:
             self._charge(left, 1)
         return left[::-1]
 
-    def _charge(self, options: Iterable[Option], times: int) -> None:
+    def _charge(self, options: Iterable[VictimOption], times: int) -> None:
         for option in options:
             self.usage.charge(option.candidate.running.gang.queue, option.charge, times)
 
-    def _groups(self, options: list[Option]) -> Iterator[list[Option]]:
+    def _groups(self, options: list[VictimOption]) -> Iterator[list[VictimOption]]:
         """Yield the options of each domain the gang must fit into, then all of them."""
         cluster = self.snapshot.cluster
         near = self.waiting.constraints.near.required
         tree = cluster.tree(self.waiting.constraints.topology)
         level = tree.topology.index(near) if tree is not None and near is not None else None
         if tree is not None and level is not None and level < len(tree.codes):
-            inside: dict[int, list[Option]] = {}
+            inside: dict[int, list[VictimOption]] = {}
             for option in options:
                 rows = {cluster.rows.get(place.node, -1) for place in option.places}
                 for code in {int(tree.codes[level][row]) for row in rows if row >= 0}:
@@ -187,16 +196,18 @@ class Search:
         if not self.youngest:
             yield by_value
 
-    def _cheaper(self, options: list[Option], chosen: list[Option]) -> list[Option]:
+    def _cheaper(
+        self, options: list[VictimOption], chosen: list[VictimOption]
+    ) -> list[VictimOption]:
         """Let CP-SAT look for a cheaper set; keep what was found where it finds none."""
         limit = _total(chosen)
         useful = [option for option in options if option.cost < limit]
         if not useful or len(useful) > _SOLVED:
             return chosen
-        ruled_out: list[list[Option]] = []
+        ruled_out: list[list[VictimOption]] = []
         quota = self._lacking(useful)
         for _ in range(3):
-            found = cheaper(self.waiting, self.snapshot, useful, limit, ruled_out, quota)
+            found = find_cheaper_set(self.waiting, self.snapshot, useful, limit, ruled_out, quota)
             if found is None:
                 return chosen
             if self._enough(found):
@@ -204,7 +215,7 @@ class Search:
             ruled_out.append(found)
         return chosen
 
-    def _lacking(self, options: list[Option]) -> list[tuple[int, list[int]]]:
+    def _lacking(self, options: list[VictimOption]) -> list[tuple[int, list[int]]]:
         """Return what must come free of each quota, and what each option frees of it at most."""
         tree, found = self.usage.tree, []
         for short in self.usage.shortfalls(self.waiting.gang.queue, self.request.charge):
@@ -217,7 +228,7 @@ class Search:
             found.append((short.wanted - short.room, frees))
         return found
 
-    def _placed(self, chosen: list[Option]) -> Placement | None:
+    def _placed(self, chosen: list[VictimOption]) -> Placement | None:
         placed = self.request.placer.place(self.waiting, self._vacancy.without(chosen))
         if isinstance(placed, Refusal):
             return None
@@ -232,5 +243,5 @@ class Search:
         return replace(placed, evicts=evicts)
 
 
-def _total(options: Iterable[Option]) -> int:
+def _total(options: Iterable[VictimOption]) -> int:
     return sum(option.cost for option in options)

@@ -4,21 +4,21 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from gangsched.core.cluster.state import Cluster
-from gangsched.core.model.gangs import Member, Waiting
+from gangsched.core.model.gangs import Member, PendingGang
 from gangsched.core.model.ids import NodeName
 from gangsched.core.model.pods import GPU, PodNeeds
-from gangsched.core.model.queues import Amounts, Kinds, QuotaKey, added
+from gangsched.core.model.queues import Amounts, GpuTypes, QuotaKey, sum_requests
 from gangsched.core.quota.usage import Usage
 
 Seat = tuple[NodeName, PodNeeds]
 
 
-def charge_of(waiting: Waiting) -> Amounts:
+def charge_of(waiting: PendingGang) -> Amounts:
     """Return what the gang's minimum charges."""
-    return waiting.charge or charge_for(split(waiting)[0])
+    return waiting.charge or charge_for(split_required_optional(waiting)[0])
 
 
-def kinds_in(waiting: Waiting) -> tuple[PodNeeds, ...]:
+def pod_classes_of(waiting: PendingGang) -> tuple[PodNeeds, ...]:
     """Return the needs that differ among a gang's members."""
     return waiting.kinds or tuple({id(m.needs): m.needs for m in waiting.members}.values())
 
@@ -28,10 +28,10 @@ def charge_for(members: tuple[Member, ...]) -> Amounts:
     counts: dict[PodNeeds, int] = {}
     for member in members:
         counts[member.needs] = counts.get(member.needs, 0) + 1
-    return added(counts)
+    return sum_requests(counts)
 
 
-def charge_at(cluster: Cluster, kinds: Kinds, seats: Iterable[Seat]) -> Amounts:
+def charge_on_nodes(cluster: Cluster, kinds: GpuTypes, seats: Iterable[Seat]) -> Amounts:
     """Return what pods charge on the GPUs they have, by the kind of their nodes."""
     models: dict[str, dict[PodNeeds, int]] = {}
     for node, needs in seats:
@@ -40,12 +40,12 @@ def charge_at(cluster: Cluster, kinds: Kinds, seats: Iterable[Seat]) -> Amounts:
         here[needs] = here.get(needs, 0) + 1
     total: dict[QuotaKey, int] = {}
     for model, counts in models.items():
-        for key, quantity in kinds.counted(added(counts), model):
+        for key, quantity in kinds.counted(sum_requests(counts), model):
             total[key] = total.get(key, 0) + quantity
     return tuple(sorted(total.items()))
 
 
-def split(waiting: Waiting) -> tuple[tuple[Member, ...], tuple[Member, ...]]:
+def split_required_optional(waiting: PendingGang) -> tuple[tuple[Member, ...], tuple[Member, ...]]:
     """Return the members that must start, lowest ranks first, and those that may."""
     if waiting.minimum >= len(waiting.members):
         return waiting.members, ()
@@ -63,7 +63,7 @@ def split(waiting: Waiting) -> tuple[tuple[Member, ...], tuple[Member, ...]]:
     return chosen, tuple(m for at, m in enumerate(waiting.members) if at not in must)
 
 
-def kinds_to_try(waiting: Waiting, usage: Usage) -> tuple[str, ...]:
+def kinds_to_try(waiting: PendingGang, usage: Usage) -> tuple[str, ...]:
     """Return the GPU kinds to try one after the other; ("",) where kinds play no part."""
     declared = usage.tree.kinds(waiting.gang.queue)
     if not declared or not dict(charge_of(waiting)).get((GPU, "")):
@@ -71,7 +71,7 @@ def kinds_to_try(waiting: Waiting, usage: Usage) -> tuple[str, ...]:
     return waiting.constraints.gpu_kinds or declared
 
 
-def of_kind(waiting: Waiting, kind: str) -> Waiting:
+def of_kind(waiting: PendingGang, kind: str) -> PendingGang:
     """Return the gang bound to one kind of GPU."""
     if not kind or waiting.constraints.gpu_kinds == (kind,):
         return waiting

@@ -7,7 +7,7 @@ their own. So a queue may lend all it has, and its own gangs that may not be sto
 from typing import NamedTuple
 
 from gangsched.core.model.queues import Amounts, QuotaKey, label
-from gangsched.core.quota.queue_tree import Tree, number
+from gangsched.core.quota.queue_tree import QueueTree, number
 from gangsched.core.quota.usage import Usage
 
 
@@ -47,7 +47,7 @@ def sentence(found: Loan, queue: str) -> str:
     )
 
 
-def _lender(tree: Tree, queue: str, key: QuotaKey) -> str:
+def _lender(tree: QueueTree, queue: str, key: QuotaKey) -> str:
     """Return the nearest queue with a quota of its own, or the top of the tree."""
     path = tree.path(queue)
     return next((name for name in path if tree.quota(name, key) is not None), path[-1])

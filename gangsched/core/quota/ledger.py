@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from gangsched.core.bounds import USERS_OF_QUEUE
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.pods import GPU, MILLI
-from gangsched.core.model.queues import Amounts, GpuBudget, Kinds, QuotaKey, Rates, kinds_of
+from gangsched.core.model.queues import Amounts, GpuBudget, GpuTypes, GpuWeights, QuotaKey, kinds_of
 from gangsched.core.quota.gpu_time import GpuTime
-from gangsched.core.quota.queue_tree import Tree
+from gangsched.core.quota.queue_tree import QueueTree
 from gangsched.core.quota.usage import Usage
 
 Account = tuple[str, str]
@@ -26,7 +26,7 @@ _NOTHING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class Allocation:
     """What one key is charged for: `model` is the GPU product of the node, where known.
 
     What is `firm` belongs to a gang that may not be stopped.
@@ -43,22 +43,22 @@ class Holding:
 class Ledger:
     """Usage by queue, by user and over time."""
 
-    def __init__(self, rates: Rates | None = None, half_life_s: float = 7 * 86_400.0) -> None:
-        self.rates = rates or Rates()
+    def __init__(self, rates: GpuWeights | None = None, half_life_s: float = 7 * 86_400.0) -> None:
+        self.rates = rates or GpuWeights()
         self.half_life_s = half_life_s
-        self.usage = Usage(Tree())
+        self.usage = Usage(QueueTree())
         self.users: dict[Account, dict[QuotaKey, int]] = {}
         """What users hold that hold anything."""
 
         self.accounts: dict[Account, GpuTime] = {}
-        self._holdings: dict[Hashable, Holding] = {}
+        self._holdings: dict[Hashable, Allocation] = {}
         self._of_gang: dict[GangId, dict[Hashable, None]] = {}
-        self.kinds = Kinds()
+        self.kinds = GpuTypes()
         self._accounts_looked_through = 0
 
     # -- what changes it ----------------------------------------------------------------------
 
-    def declare(self, tree: Tree, now_s: float) -> None:
+    def declare(self, tree: QueueTree, now_s: float) -> None:
         """Take a new tree over, and count every charge in it anew."""
         for time in self.accounts.values():
             time.advance(now_s, self.half_life_s)
@@ -71,7 +71,7 @@ class Ledger:
         for account, time in self.accounts.items():
             self._watch(account, time)
 
-    def charge(self, key: Hashable, holding: Holding, now_s: float) -> None:
+    def charge(self, key: Hashable, holding: Allocation, now_s: float) -> None:
         """Count a charge in place of what its key was charged before."""
         if self._holdings.get(key) == holding:
             return
@@ -105,7 +105,7 @@ class Ledger:
             held = replace(self._holdings[key], queue=queue, user=user, firm=firm)
             self.charge(key, held, now_s)
 
-    def _count(self, holding: Holding, sign: int, now_s: float) -> None:
+    def _count(self, holding: Allocation, sign: int, now_s: float) -> None:
         amounts = self.kinds.counted(holding.amounts, holding.model)
         self.usage.charge(holding.queue, amounts, sign, firm=holding.firm)
         account = (self.usage.tree.home(holding.queue), holding.user)
@@ -116,7 +116,7 @@ class Ledger:
             del self.users[account]
         self._rate(holding, sign, now_s)
 
-    def _rate(self, holding: Holding, sign: int, now_s: float) -> None:
+    def _rate(self, holding: Allocation, sign: int, now_s: float) -> None:
         gpus = dict(holding.amounts).get((GPU, ""), 0) / MILLI
         if not gpus:
             return
@@ -200,7 +200,7 @@ class Ledger:
         number, spent = time.periods.get(budget.period_s, (-1, 0.0))
         return spent if number == int(now_s // budget.period_s) else 0.0
 
-    def holding(self, key: Hashable) -> Holding | None:
+    def holding(self, key: Hashable) -> Allocation | None:
         """Return what a key is charged for."""
         return self._holdings.get(key)
 
@@ -221,7 +221,7 @@ class Ledger:
                 found[resource] = found.get(resource, 0) + quantity
         return tuple(sorted(found.items()))
 
-    def audit(self, truth: Mapping[Hashable, Holding], now_s: float) -> dict[str, int]:
+    def audit(self, truth: Mapping[Hashable, Allocation], now_s: float) -> dict[str, int]:
         """Heal every difference from what really runs; return their number by queue.
 
         The usage itself is counted anew as well, since a wrong sum is a leak like any other.

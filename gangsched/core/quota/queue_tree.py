@@ -26,7 +26,7 @@ Branches = tuple[tuple[str, ...], tuple[str, ...]]
 _BRANCHES_KEPT = 100_000
 
 
-class Tree:
+class QueueTree:
     """Queues by name, immutable once made.
 
     `problems` says of queues that cannot be used what is wrong with them, `lowered` which quotas

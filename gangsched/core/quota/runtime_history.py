@@ -29,7 +29,7 @@ _SPREAD = {"declared": (0.5, 1.0), "queue": (0.25, 2.0), "assumed": (0.1, 3.0)}
 Owners declare too much rather than too little (Mu'alem and Feitelson, TPDS 2001)."""
 
 
-def stem(gang: GangId) -> str:
+def job_name_prefix(gang: GangId) -> str:
     """Return a gang's name without what tells its runs apart: trailing numbers and hashes."""
     namespace, name = gang.split("/", 1)
     parts = name.split("-")
@@ -80,7 +80,7 @@ def _hash(part: str) -> bool:
 
 
 @dataclass(slots=True)
-class History:
+class RuntimeHistory:
     """Run times of gangs that ended, by user and name.
 
     `ratios` are run times over what was declared, by user, and under "" of all users together.
@@ -101,7 +101,7 @@ class History:
         """Learn from a gang whose work is done."""
         self._all += 1
         _last(self._ended, gang.user, self._all)
-        key = (gang.user, stem(gang.id))
+        key = (gang.user, job_name_prefix(gang.id))
         known = self.runs.get(key) or deque(maxlen=_KEPT)
         runtime_s = round(max(runtime_s, 0.0), _DIGITS_S)  # as it is kept for the next process
         known.append(runtime_s)
@@ -159,7 +159,7 @@ class History:
         """Say how long a gang will run, and how that is known."""
         if gang.expected_runtime_s is not None:
             return self._declared(gang.expected_runtime_s, gang.user)
-        known = self.runs.get((gang.user, stem(gang.id)))
+        known = self.runs.get((gang.user, job_name_prefix(gang.id)))
         if known is not None and len(known) >= _NEEDED:
             cuts = quantiles(known, n=10, method="inclusive")
             return Estimate(max(cuts[4], 1.0), max(cuts[0], 1.0), max(cuts[8], 1.0), Source.LEARNT)

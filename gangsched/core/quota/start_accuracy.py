@@ -30,7 +30,7 @@ _MOST = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
-class Punctuality:
+class StartAccuracy:
     """By how much the time until the first and the last start that was drawn is stretched."""
 
     early: float = 1.0
@@ -100,7 +100,7 @@ class Starts:
         self.early = deque((min(one, _MOST) for one in early), maxlen=_KEPT) or self.early
         self.late = deque((min(one, _MOST) for one in late), maxlen=_KEPT) or self.late
 
-    def punctuality(self, now_s: float) -> Punctuality:
+    def punctuality(self, now_s: float) -> StartAccuracy:
         """Return how ranges are to be stretched now.
 
         Who is late already counts as what it is at least.
@@ -108,7 +108,7 @@ class Starts:
         awaited = (one.missed(now_s)[1] for told in self._open.values() for one in told)
         late = sorted((*self.late, *(one for one in awaited if one > 1)))
         early = sorted(self.early)
-        return Punctuality(
+        return StartAccuracy(
             min(early[int(len(early) * _MISSED)], 1.0),
             max(late[min(int(len(late) * (1 - _MISSED)), len(late) - 1)], 1.0),
         )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import floor
 
 from gangsched.core.model.queues import Amounts, QuotaKey
-from gangsched.core.quota.queue_tree import UNLIMITED, Tree, number, shown
+from gangsched.core.quota.queue_tree import UNLIMITED, QueueTree, number, shown
 
 Totals = dict[QuotaKey, int]
 
@@ -34,7 +34,7 @@ class Usage:
 
     def __init__(
         self,
-        tree: Tree,
+        tree: QueueTree,
         capacity: Mapping[QuotaKey, int] | None = None,
         loans: dict[str, Totals] | None = None,
     ) -> None:

@@ -13,7 +13,7 @@ import yaml
 
 from gangsched.api import names
 from gangsched.core.model.text import shown
-from gangsched.core.orders import CutGpus
+from gangsched.core.orders import RepartitionGpus
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Conflict, Invalid, NotFound
 from gangsched.kube.decoding.cluster.mig_labels import CONFIG_LABEL, STATE_LABEL, Layouts
@@ -28,7 +28,7 @@ class MigWriter:
         self._client = client
         self._namespace, _, self._name = config_map.partition("/")
 
-    async def cut(self, order: CutGpus) -> None:
+    async def cut(self, order: RepartitionGpus) -> None:
         """Have the GPUs of a node cut; the outcome is seen in the node."""
         entry = config_name(order.layouts)
         await self._write(entry, order.layouts)

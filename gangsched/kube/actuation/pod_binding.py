@@ -1,7 +1,7 @@
 """Orders that touch pods: bind, ungate, evict. Each is pursued until the world answered for sure.
 
-`Binding` is what a way of binding has to offer. `Direct` is the simple one: nobody else judges
-the pods, so a member is at the barrier as soon as it is ungated.
+`PodBinder` is what a way of binding has to offer. `DirectBinder` is the simple one: no other
+scheduler judges the pods, so a member is at the barrier as soon as it is ungated.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ from gangsched.kube.client.errors import (
     Forbidden,
     Invalid,
     KubeError,
-    NoRight,
     NotFound,
+    RbacDenied,
     Throttled,
     Unavailable,
 )
@@ -40,7 +40,7 @@ _RIGHTS_S = 10.0
 """How long an API server that starts may need to read who may do what."""
 
 
-class Binding(Protocol):
+class PodBinder(Protocol):
     """One way from a reservation to bound pods. Answers come back as facts."""
 
     beyond_is_judged: bool
@@ -52,7 +52,7 @@ class Binding(Protocol):
     def bind(self, order: o.Bind) -> None:
         """Bind the pod."""
 
-    def refuse(self, order: o.Refuse) -> None:
+    def refuse(self, order: o.RejectPod) -> None:
         """Send the pod back from the barrier."""
 
     def asleep(self, uid: PodUid) -> None:
@@ -62,7 +62,7 @@ class Binding(Protocol):
         """Drop what is remembered of a pod that is gone."""
 
 
-class Pods:
+class PodClient:
     """Calls about single pods, bounded in number and never given up half-way."""
 
     def __init__(
@@ -133,7 +133,7 @@ class Pods:
             except Conflict as error:
                 return await self._resolve(order, str(error))
             except KubeError as error:
-                if isinstance(error, NoRight) and started_s < patient_until_s:
+                if isinstance(error, RbacDenied) and started_s < patient_until_s:
                     await asyncio.sleep(_RETRY_S)
                     continue
                 self._metrics.binds.labels("refused").inc()
@@ -267,12 +267,12 @@ class Judge(Protocol):
         """Take note that a member could not be bound."""
 
 
-class Direct:
+class DirectBinder:
     """Bindings posted by us, at once for every member of a gang."""
 
     beyond_is_judged = False
 
-    def __init__(self, pods: Pods, observe: Observe, judge: Judge | None = None) -> None:
+    def __init__(self, pods: PodClient, observe: Observe, judge: Judge | None = None) -> None:
         self._pods = pods
         self._observe = observe
         self._judge = judge
@@ -302,7 +302,7 @@ class Direct:
         if not await self._pods.bind(order) and self._judge is not None:
             self._judge.refused(order.uid)
 
-    def refuse(self, order: o.Refuse) -> None:
+    def refuse(self, order: o.RejectPod) -> None:
         """Nobody waits for an answer here, but what was seen to meanwhile."""
         self.forget(order.uid)
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from gangsched.config import SchedulerConfig
 from gangsched.core.engine.engine import Engine
-from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.placement import Eviction
 from gangsched.core.model.refusal import Reason, Refusal
@@ -12,7 +12,7 @@ from gangsched.core.placement.advice import advise
 from gangsched.core.planning.cycle import Refused
 from gangsched.core.planning.planner import Plan, Planned, starts
 from gangsched.core.policy import Policies
-from gangsched.core.preemption.defragmentation import Budget, Defragmentation, Mover, moving
+from gangsched.core.preemption.defragmentation import Budget, Defragmentation, Defragmenter, moving
 from gangsched.core.progress import Progress
 from gangsched.core.snapshot import Asked, Snapshot
 from gangsched.kube.background import disruption_budgets
@@ -29,13 +29,13 @@ class Advisor:
     protected: frozenset[GangId] = frozenset()
 
     def advise(
-        self, waiting: Waiting, refusal: Refusal, snapshot: Snapshot
+        self, waiting: PendingGang, refusal: Refusal, snapshot: Snapshot
     ) -> tuple[Refusal, Defragmentation | None]:
         """Return the refusal with its remedies, and the moves that make room, where some do."""
         advised = advise(waiting, snapshot, refusal, self._starts)
         if self.budget is None or refusal.reason not in (Reason.NO_ROOM, Reason.TOPOLOGY):
             return advised, None
-        mover = Mover(
+        mover = Defragmenter(
             snapshot,
             self.policies.placer,
             self.now_s,
@@ -48,7 +48,7 @@ class Advisor:
             return advised, None
         return replace(advised, remedies=(*advised.remedies, moving(moves))), moves
 
-    def _starts(self, waiting: Waiting, snapshot: Snapshot, at_s: float | None) -> bool:
+    def _starts(self, waiting: PendingGang, snapshot: Snapshot, at_s: float | None) -> bool:
         return starts(waiting, snapshot, self.policies, self.now_s if at_s is None else at_s)
 
 
@@ -80,13 +80,13 @@ class Counsel:
         self._snapshot = engine.snapshot(now_s, who=Asked.ALL)
         self._now_s = now_s
 
-    def on(self, waiting: Waiting) -> Snapshot:
+    def on(self, waiting: PendingGang) -> Snapshot:
         """Return the view, to think about one gang on."""
         assert self._snapshot is not None, "look comes first"  # noqa: S101
         progress = Progress(waiting.gang.id)
         return replace(self._snapshot, progress=progress)
 
-    def advise(self, waiting: Waiting, refusal: Refusal, snapshot: Snapshot) -> Plan:
+    def advise(self, waiting: PendingGang, refusal: Refusal, snapshot: Snapshot) -> Plan:
         """Return the refusal with remedies, or the placement that moving others makes room for."""
         advisor = Advisor(self._policies, self._now_s, self._budget, self._protected)
         advised, moves = advisor.advise(waiting, refusal, snapshot)

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
 from gangsched.core.snapshot import Asked, Snapshot
 from gangsched.kube.background.deadlines import Deadline, Found, LateError, LostThreadError
@@ -12,13 +12,13 @@ from gangsched.kube.client.errors import EngineError
 from gangsched.kube.stored.quarantine import LOST_S, SLOW_S
 
 if TYPE_CHECKING:
-    from gangsched.kube.informers.base import Receiver
+    from gangsched.kube.informers.base import Informer
     from gangsched.kube.service import Scheduler
 
 log = logging.getLogger(__name__)
 
 
-class Thinking:
+class ObjectDeadlines:
     """Takes snapshots, and has work done on them in time."""
 
     def __init__(self, scheduler: "Scheduler") -> None:
@@ -91,7 +91,7 @@ class Thinking:
             scheduler.quarantine.add_gang(waiting, problem, for_s, scheduler.now_s())
 
 
-def _asked(gang_id: GangId | None, snapshot: Snapshot) -> Waiting | None:
+def _asked(gang_id: GangId | None, snapshot: Snapshot) -> PendingGang | None:
     """Return a gang as a snapshot shows it, None where it does not wait there."""
     alike = (one for line in snapshot.lines for one in line.gangs)
     return next((one for one in (*snapshot.waiting, *alike) if one.gang.id == gang_id), None)
@@ -100,7 +100,7 @@ def _asked(gang_id: GangId | None, snapshot: Snapshot) -> Waiting | None:
 class Guarded:
     """Stands before a receiver of objects: those that are set aside are malformed to it."""
 
-    def __init__(self, receiver: "Receiver", scheduler: "Scheduler") -> None:
+    def __init__(self, receiver: "Informer", scheduler: "Scheduler") -> None:
         self._receiver = receiver
         self._scheduler = scheduler
 

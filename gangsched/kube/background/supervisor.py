@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gangsched.config import SchedulerConfig
 from gangsched.core import facts as f
-from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.refusal import Refusal, plural
 from gangsched.core.planning.forecast import Effort, Prediction, forecast, ranges, stretched
@@ -39,7 +39,7 @@ _KNOWN_S = 30.0
 """The first plan and the first forecast may fail: whoever waits for them does not wait longer."""
 
 
-class Beside:
+class BackgroundTasks:
     """What thinks about the gangs of one scheduler, and what tells of them."""
 
     def __init__(self, scheduler: "Scheduler", client: KubeClient, config: SchedulerConfig) -> None:
@@ -170,7 +170,7 @@ class Beside:
                     break  # what it looked at may not be whole any more
             took_s = time.monotonic() - begun_s
 
-    async def _advise(self, counsel: Counsel, waiting: Waiting, refusal: Refusal) -> bool:
+    async def _advise(self, counsel: Counsel, waiting: PendingGang, refusal: Refusal) -> bool:
         """Think about one gang; return whether that ended in time."""
         scheduler = self._scheduler
         started_s = time.monotonic()

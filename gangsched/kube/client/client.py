@@ -15,7 +15,7 @@ from kubernetes import client as kubernetes_client
 
 from gangsched.core.model.text import shown
 from gangsched.kube.client.access import Access
-from gangsched.kube.client.errors import RETRIABLE, Invalid, NotLeading, Unavailable, error_for
+from gangsched.kube.client.errors import RETRIABLE, Invalid, NotLeader, Unavailable, error_for
 from gangsched.kube.client.paths import strays
 
 MERGE = "application/merge-patch+json"
@@ -143,7 +143,7 @@ class KubeClient:
     ) -> bytes:
         if method != "GET":
             if not self.may_write():
-                raise NotLeading(0, f"{method} {path}: this process does not lead")
+                raise NotLeader(0, f"{method} {path}: this process does not lead")
             self.writes += 1
         try:
             async with self._open().request(

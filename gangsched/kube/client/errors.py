@@ -42,7 +42,7 @@ class Forbidden(KubeError):  # noqa: N818
     """The caller may not do that."""
 
 
-class NoRight(Forbidden):
+class RbacDenied(Forbidden):
     """RBAC says no; an API server that has just started does, until it has read its rules."""
 
 
@@ -58,7 +58,7 @@ class Unavailable(KubeError):  # noqa: N818
     """The API could not be reached or failed by itself."""
 
 
-class NotLeading(KubeError):  # noqa: N818
+class NotLeader(KubeError):  # noqa: N818
     """A write was not sent, since another process may lead."""
 
 
@@ -86,9 +86,9 @@ def error_for(status: int, message: str) -> KubeError:
     """Return the error that fits an HTTP status."""
     kind = _BY_STATUS.get(status, Unavailable if status >= 500 else KubeError)
     if kind is Forbidden and _BY_RBAC.search(message):
-        kind = NoRight
+        kind = RbacDenied
     return kind(status, message)
 
 
-RETRIABLE = (NoRight, Throttled, Unavailable)
+RETRIABLE = (RbacDenied, Throttled, Unavailable)
 """What may succeed when tried again unchanged."""

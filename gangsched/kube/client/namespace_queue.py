@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Lanes(Generic[T]):
+class NamespaceFairQueue(Generic[T]):
     """A queue of items, each in the lane that `lane` says; lanes take turns, items in order.
 
     At most `most` items of a lane are out at a time, where `done` is called with each.

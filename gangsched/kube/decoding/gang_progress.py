@@ -6,7 +6,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class GangProgress:
     """Where a gang stands, for what writes its status.
 
     `state` and `reason` are those of our reports; `pods` are running, succeeded, failed. `before`

@@ -15,7 +15,7 @@ from typing import Any
 
 from gangsched.api import dialects
 from gangsched.core.model.text import shown
-from gangsched.kube.decoding.gang_progress import Standing
+from gangsched.kube.decoding.gang_progress import GangProgress
 from gangsched.kube.decoding.quantities import DecodeError
 
 Spec = Mapping[str, Any]
@@ -133,10 +133,10 @@ def _together(mode: object) -> bool:
 # -- what is written ---------------------------------------------------------------------------
 
 
-def status(condition: str) -> Callable[[Standing], dict[str, Any]]:
+def status(condition: str) -> Callable[[GangProgress], dict[str, Any]]:
     """Return how a group's status is written, by the name of the condition that it started."""
 
-    def written(standing: Standing) -> dict[str, Any]:
+    def written(standing: GangProgress) -> dict[str, Any]:
         before = _conditions(standing.before)
         found = [
             _scheduled(standing, condition, before.get(condition)),
@@ -147,7 +147,7 @@ def status(condition: str) -> Callable[[Standing], dict[str, Any]]:
     return written
 
 
-def _scheduled(standing: Standing, condition: str, before: Mapping[str, Any] | None) -> Any:
+def _scheduled(standing: GangProgress, condition: str, before: Mapping[str, Any] | None) -> Any:
     """Return the condition that a group started: once true it stays so, whatever comes.
 
     A group that was not tried yet has none.
@@ -163,7 +163,7 @@ def _scheduled(standing: Standing, condition: str, before: Mapping[str, Any] | N
     return before
 
 
-def _disrupted(standing: Standing, before: Mapping[str, Any] | None) -> Any:
+def _disrupted(standing: GangProgress, before: Mapping[str, Any] | None) -> Any:
     """Return the condition that a group is stopped for another, until it starts again."""
     if standing.reason == "Preempted":
         return _condition(standing, _DISRUPTED, "True", "PreemptionByScheduler", before)
@@ -173,7 +173,7 @@ def _disrupted(standing: Standing, before: Mapping[str, Any] | None) -> Any:
 
 
 def _condition(
-    standing: Standing, name: str, value: str, reason: str, before: Mapping[str, Any] | None
+    standing: GangProgress, name: str, value: str, reason: str, before: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """Return a condition; its time is that at which its status changed."""
     same = before is not None and before.get("status") == value

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Receiver:
+class Informer:
     """Common to all kinds: a malformed object is counted, told and skipped."""
 
     kind = ""
@@ -76,7 +76,7 @@ class Receiver:
             self.scheduler.status.adopt(gang, metadata.stored_status(raw))
 
 
-class Named(Receiver):
+class NameTracking(Informer):
     """Objects known by name: one is gone when no successor has its name."""
 
     def __init__(self, scheduler: "Scheduler") -> None:

@@ -7,14 +7,14 @@ from gangsched.core.model.queues import Queue
 from gangsched.kube.decoding import metadata
 from gangsched.kube.decoding.cluster import queues, topologies
 from gangsched.kube.decoding.quantities import DecodeError
-from gangsched.kube.informers.base import Named, Receiver
-from gangsched.kube.status.config_status import DeclaredStatus
+from gangsched.kube.informers.base import Informer, NameTracking
+from gangsched.kube.status.config_status import ConfigStatusWriter
 
 if TYPE_CHECKING:
     from gangsched.kube.service import Scheduler
 
 
-class PriorityClasses(Receiver):
+class PriorityClasses(Informer):
     """PriorityClasses: what a group's class name is worth, and what pods are that name none."""
 
     kind = "PriorityClass"
@@ -47,7 +47,7 @@ class PriorityClasses(Receiver):
         self.scheduler.default_priority = min(self._defaults.values(), default=None)
 
 
-class Namespaces(Named):
+class Namespaces(NameTracking):
     """Namespaces: their labels decide who may use a queue."""
 
     kind = "Namespace"
@@ -67,10 +67,10 @@ class Namespaces(Named):
             self.scheduler.queues.namespaces_changed()
 
 
-class Declaration(Named):
+class ConfigInformer(NameTracking):
     """Objects whose status says whether they are understood."""
 
-    def __init__(self, scheduler: "Scheduler", statuses: DeclaredStatus) -> None:
+    def __init__(self, scheduler: "Scheduler", statuses: ConfigStatusWriter) -> None:
         super().__init__(scheduler)
         self._statuses = statuses
 
@@ -91,7 +91,7 @@ class Declaration(Named):
         self._statuses.gone(name)
 
 
-class Queues(Declaration):
+class Queues(ConfigInformer):
     """Queues. What another scheduler process had counted of GPU time is taken over once."""
 
     kind = "Queue"
@@ -147,7 +147,7 @@ class Queues(Declaration):
         self.scheduler.observe(f.QueueGone(name))
 
 
-class Reservations(Declaration):
+class Reservations(ConfigInformer):
     """Room booked in advance."""
 
     kind = "Reservation"
@@ -167,7 +167,7 @@ class Reservations(Declaration):
         self.scheduler.observe(f.BookingGone(name))
 
 
-class Topologies(Declaration):
+class Topologies(ConfigInformer):
     """Our own Topologies."""
 
     kind = "Topology"

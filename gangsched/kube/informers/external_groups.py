@@ -28,7 +28,7 @@ from gangsched.kube.decoding.metadata import decode_group, group_key, identity
 from gangsched.kube.decoding.quantities import DecodeError
 from gangsched.kube.decoding.schemas import GroupObject
 from gangsched.kube.informers.podgroups import Groups
-from gangsched.kube.status.events import Subject
+from gangsched.kube.status.events import ObjectRef
 
 if TYPE_CHECKING:
     from gangsched.kube.service import Scheduler
@@ -41,10 +41,10 @@ _MAKERS = {
 """The kinds whose operators make a PodGroup for each object, which it refers to as its owner."""
 
 
-class Foreign(Groups):
+class ExternalGroups(Groups):
     """Objects of others of one kind that stand for a gang."""
 
-    def __init__(self, scheduler: "Scheduler", kind: foreign.Kind) -> None:
+    def __init__(self, scheduler: "Scheduler", kind: foreign.ExternalKind) -> None:
         super().__init__(scheduler)
         self.kind = f"{kind.kind}.{kind.api_version}"
         self.path = kind.path
@@ -61,7 +61,7 @@ class Foreign(Groups):
         kind = self._kind
         if self.remember(raw, gang_id) and kind.status is not None:
             self.adopt(gang_id, raw)
-        subject = Subject(kind.api_version, kind.kind, namespace, name, uid, theirs=kind)
+        subject = ObjectRef(kind.api_version, kind.kind, namespace, name, uid, theirs=kind)
         self.scheduler.status.subject(gang_id, subject)
         return uid
 
@@ -87,27 +87,29 @@ class Foreign(Groups):
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class OperatorGroup:
     """For whom a group was made: an object, by the id of its first gang, and which of its gangs."""
 
     home: GangId
     gang: GangId
 
 
-class Makers(Protocol):
+class GroupMakers(Protocol):
     """What is known of the objects that operators make PodGroups for."""
 
     def said(self, gang_id: GangId) -> Gang | None:
         """Return how an object says that a gang of its pods starts."""
 
 
-class PodGroupsOfOthers(Foreign):
+class ExternalPodGroups(ExternalGroups):
     """PodGroups of one kind."""
 
-    def __init__(self, scheduler: "Scheduler", kind: foreign.Kind, makers: Makers) -> None:
+    def __init__(
+        self, scheduler: "Scheduler", kind: foreign.ExternalKind, makers: GroupMakers
+    ) -> None:
         super().__init__(scheduler, kind)
         self._makers = makers
-        self._made_for: dict[GangId, Made] = {}
+        self._made_for: dict[GangId, OperatorGroup] = {}
         self._written: dict[GangId, dict[GangId, tuple[bytes, Gang]]] = {}
 
     def take(self, raw: bytes) -> None:
@@ -158,17 +160,17 @@ class PodGroupsOfOthers(Foreign):
         self.released(gang_id)
 
 
-def _made_for(group: GroupObject) -> Made | None:
+def _made_for(group: GroupObject) -> OperatorGroup | None:
     """Return what a PodGroup was made for, if it is of a known kind."""
     metadata = group.metadata
     if name := leader_worker_gang(metadata.labels):
         gang = foreign_id(metadata.namespace, LWS, name)
-        return Made(foreign_id(metadata.namespace, LWS, name.rpartition("-")[0]), gang)
+        return OperatorGroup(foreign_id(metadata.namespace, LWS, name.rpartition("-")[0]), gang)
     for owner in metadata.owner_references:
         whose = _MAKERS.get((owner.api_version, owner.kind))
         if whose is not None:
             gang = foreign_id(metadata.namespace, whose, owner.name)
-            return Made(gang, gang)
+            return OperatorGroup(gang, gang)
     return None
 
 

@@ -18,7 +18,7 @@ from gangsched.kube.decoding.membership import TRAINING, foreign_id
 from gangsched.kube.decoding.metadata import decode_group, group_key, identity
 from gangsched.kube.decoding.quantities import DecodeError, UnknownClassError
 from gangsched.kube.decoding.schemas import GroupObject
-from gangsched.kube.informers.external_groups import Foreign, PodGroupsOfOthers
+from gangsched.kube.informers.external_groups import ExternalGroups, ExternalPodGroups
 
 if TYPE_CHECKING:
     from gangsched.kube.service import Scheduler
@@ -58,14 +58,16 @@ class Known:
         return next((gang for gang, _ in self.gangs.values() if gang.id == gang_id), None)
 
 
-class PodOwners(Foreign):
+class PodOwners(ExternalGroups):
     """Objects of one kind whose pods are a gang, or several; most may be scheduled elsewhere.
 
     For an object without a pod of ours its gangs are only remembered, and no status or Event is
     written: its controller may have made a group for it, or another scheduler may place its pods.
     """
 
-    def __init__(self, scheduler: "Scheduler", kind: foreign.Kind, owners: "Owners") -> None:
+    def __init__(
+        self, scheduler: "Scheduler", kind: foreign.ExternalKind, owners: "Owners"
+    ) -> None:
         super().__init__(scheduler, kind)
         self._owners = owners
         self._known: dict[GangId, Known] = {}
@@ -201,7 +203,7 @@ class Owners:
 
     def __init__(self, scheduler: "Scheduler") -> None:
         self.receivers = tuple(PodOwners(scheduler, kind, self) for kind in OWNERS)
-        self.groups = tuple(PodGroupsOfOthers(scheduler, kind, self) for kind in foreign.KINDS)
+        self.groups = tuple(ExternalPodGroups(scheduler, kind, self) for kind in foreign.KINDS)
         self._scheduler = scheduler
         self._by_kind: dict[str, list[PodOwners]] = {}
         for kind, receiver in zip(OWNERS, self.receivers, strict=True):

@@ -13,14 +13,14 @@ from gangsched.core.model.pods import PODS, Requests
 from gangsched.kube.decoding import metadata
 from gangsched.kube.decoding.quantities import DecodeError, quantity
 from gangsched.kube.decoding.schemas import group_decoder
-from gangsched.kube.informers.base import Named
+from gangsched.kube.informers.base import NameTracking
 
 _REQUESTS = "requests."
 _PODS = frozenset({PODS, "count/pods"})
 _AS_REQUESTS = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 
-class NamespaceQuotas(Named):
+class NamespaceQuotas(NameTracking):
     """ResourceQuotas of every namespace."""
 
     kind = "ResourceQuota"

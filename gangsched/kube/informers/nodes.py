@@ -3,10 +3,10 @@
 from gangsched.core import facts as f
 from gangsched.core.model.ids import NodeName
 from gangsched.kube.decoding.cluster.nodes import node_fact, node_name
-from gangsched.kube.informers.base import Named
+from gangsched.kube.informers.base import NameTracking
 
 
-class Nodes(Named):
+class Nodes(NameTracking):
     """Nodes: what there is to give."""
 
     kind = "Node"

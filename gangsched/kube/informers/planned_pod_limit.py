@@ -17,7 +17,7 @@ _AGAIN = 100
 
 
 @dataclass(slots=True)
-class PlannedPods:
+class PlannedPodLimit:
     """Counts the pods of groups that are planned before they exist, by namespace, up to `most`."""
 
     most: int

@@ -11,14 +11,14 @@ from gangsched.core.model.gangs import Gang
 from gangsched.core.model.ids import GangId, NodeName, PodName
 from gangsched.kube.decoding import metadata, podgroups
 from gangsched.kube.decoding.cluster import topologies
-from gangsched.kube.status.events import Subject
+from gangsched.kube.status.events import ObjectRef
 
 if TYPE_CHECKING:
     from gangsched.kube.service import Scheduler
-from gangsched.kube.informers.base import Named
+from gangsched.kube.informers.base import NameTracking
 
 
-class Groups(Named):
+class Groups(NameTracking):
     """Objects that stand for a gang, ours and others'."""
 
     def __init__(self, scheduler: "Scheduler") -> None:
@@ -102,7 +102,7 @@ class PodGroups(Groups):
         if self.remember(raw, gang_id):
             self.adopt(gang_id, raw)
         it = f"{names.GROUP}/{names.VERSION}", "PodGroup", namespace, name, uid
-        subject = Subject(*it, has_status=True, owned=metadata.is_owned(raw))
+        subject = ObjectRef(*it, has_status=True, owned=metadata.is_owned(raw))
         self.scheduler.status.subject(gang_id, subject)
         return uid
 

@@ -16,8 +16,8 @@ from gangsched.kube.decoding.claims import Claims
 from gangsched.kube.decoding.external import groups as foreign
 from gangsched.kube.decoding.membership import implicit_gang
 from gangsched.kube.decoding.schemas import Pod
-from gangsched.kube.informers.base import Receiver, log
-from gangsched.kube.status.events import Subject
+from gangsched.kube.informers.base import Informer, log
+from gangsched.kube.status.events import ObjectRef
 
 if TYPE_CHECKING:
     from gangsched.kube.service import Scheduler
@@ -27,7 +27,7 @@ OUR_MARK = "gangsched:"
 """Begins every refusal of the extender, so that its echo in a pod's condition is known as ours."""
 
 
-class PodsSeen(Receiver):
+class Pods(Informer):
     """Pods, ours and others'."""
 
     kind = "Pod"
@@ -138,7 +138,7 @@ class PodsSeen(Receiver):
                 self.scheduler.status.forget(pod.gang)
 
 
-def _stands_for(pod: Pod, *, alone: bool) -> Subject:
+def _stands_for(pod: Pod, *, alone: bool) -> ObjectRef:
     """Return what Events of a gang are about that no object declares.
 
     That is what made the pods: of many pods nobody would look at the right one. Of a pod that is a
@@ -147,5 +147,5 @@ def _stands_for(pod: Pod, *, alone: bool) -> Subject:
     metadata = pod.metadata
     owner = next((one for one in metadata.owner_references if one.controller), None)
     if owner is None or alone or not owner.uid:
-        return Subject("v1", "Pod", metadata.namespace, metadata.name, metadata.uid)
-    return Subject(owner.api_version, owner.kind, metadata.namespace, owner.name, owner.uid)
+        return ObjectRef("v1", "Pod", metadata.namespace, metadata.name, metadata.uid)
+    return ObjectRef(owner.api_version, owner.kind, metadata.namespace, owner.name, owner.uid)

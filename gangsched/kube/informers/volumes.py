@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gangsched.kube.decoding import metadata
-from gangsched.kube.informers.base import Named, Receiver
+from gangsched.kube.informers.base import Informer, NameTracking
 
 if TYPE_CHECKING:
     from gangsched.kube.service import Scheduler
@@ -15,7 +15,7 @@ Take = Callable[[str, bytes], None]
 Leave = Callable[[str], None]
 
 
-class _Kept(Named):
+class _Kept(NameTracking):
     """Objects that are kept by namespace and name."""
 
     def __init__(self, scheduler: "Scheduler", kind: str, take: Take, leave: Leave) -> None:
@@ -38,7 +38,7 @@ class _Kept(Named):
         self._leave(name)
 
 
-def watched(scheduler: "Scheduler") -> dict[str, tuple[str, Receiver, bool]]:
+def watched(scheduler: "Scheduler") -> dict[str, tuple[str, Informer, bool]]:
     """Return what tells of volumes; whoever only asks a question may have no right to them.
 
     Storage classes matter to who has claims bound alone.
@@ -52,7 +52,7 @@ def watched(scheduler: "Scheduler") -> dict[str, tuple[str, Receiver, bool]]:
         namespace, _, own = name.partition("/")
         volumes.claim_gone((namespace, own))
 
-    found: dict[str, tuple[str, Receiver, bool]] = {}
+    found: dict[str, tuple[str, Informer, bool]] = {}
 
     def tell(kind: str, path: str, take: Take, leave: Leave) -> None:
         found[kind] = path, _Kept(scheduler, kind, take, leave), False

@@ -18,8 +18,8 @@ from gangsched.kube.decoding.metadata import decode_group
 from gangsched.kube.decoding.quantities import DecodeError
 from gangsched.kube.decoding.schemas import GroupObject, Pod
 from gangsched.kube.decoding.users import asked_by
-from gangsched.kube.informers.base import Named
-from gangsched.kube.status.events import Subject
+from gangsched.kube.informers.base import NameTracking
+from gangsched.kube.status.events import ObjectRef
 
 API_VERSION = "scheduling.k8s.io/v1alpha1"
 PATH = f"/apis/{API_VERSION}/workloads"
@@ -47,7 +47,7 @@ def minimums(group: GroupObject) -> dict[str, int]:
     return found
 
 
-class Workloads(Named):
+class Workloads(NameTracking):
     """What Workloads say of the gangs that pods name."""
 
     kind = "Workload"
@@ -95,7 +95,7 @@ class Workloads(Named):
         if group is None or minimum is None:
             return  # its pods wait, and say for what
         metadata = group.metadata
-        subject = Subject(API_VERSION, self.kind, namespace, name, metadata.uid)
+        subject = ObjectRef(API_VERSION, self.kind, namespace, name, metadata.uid)
         self.scheduler.status.subject(gang_id, subject)
         queue = queue_of(metadata.labels, metadata.annotations) or DEFAULT_QUEUE
         user = asked_by(metadata.annotations, namespace)

@@ -70,7 +70,7 @@ class _Turnstile:
             self._waiting -= 1
 
 
-class Reviews:
+class TokenReviewer:
     """Answers by token and path: who may is remembered for a minute, who may not for less.
 
     Whoever was let in before does not wait behind those who never were: any pod may send tokens.
@@ -132,7 +132,7 @@ class Reviews:
         return 200 if msgspec.json.decode(answer)["status"].get("allowed") else 403
 
 
-def guard(reviews: Reviews) -> Middleware:
+def guard(reviews: TokenReviewer) -> Middleware:
     """Return what lets only those in who may."""
 
     @web.middleware

@@ -8,7 +8,7 @@ from gangsched.api import names
 from gangsched.api.timestamps import stamp
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Conflict, KubeError, NotFound, Throttled, Unavailable
-from gangsched.kube.status.events import Subject, post_event
+from gangsched.kube.status.events import ObjectRef, post_event
 from gangsched.kube.status.status_record import same
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ class Condition(NamedTuple):
     type: str = "Ready"
 
 
-class DeclaredStatus:
+class ConfigStatusWriter:
     """The objects of one kind, by name, and what their statuses say.
 
     A status is written when it changed, and to the object that has the name now. With `warns` a
@@ -120,7 +120,7 @@ class DeclaredStatus:
             if not one.holds and one.message not in warned:
                 if len(warned) >= _WARNED:
                     return  # it goes back and forth: what is wrong is in its status
-                subject = Subject(api_version, self._kind, "", name, uid)
+                subject = ObjectRef(api_version, self._kind, "", name, uid)
                 try:
                     await post_event(self._client, subject, "Warning", one.reason, one.message)
                 except (Unavailable, Throttled):

@@ -12,7 +12,7 @@ MESSAGE_LETTERS_MAX = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class ObjectRef:
     """The object that stands for a gang: where its status goes and its Events point.
 
     An `owned` group is one of a job, which tells itself that it runs.
@@ -24,7 +24,7 @@ class Subject:
     name: str
     uid: str
     has_status: bool = False
-    theirs: groups.Kind | None = None
+    theirs: groups.ExternalKind | None = None
     owned: bool = False
     user: str = ""
     """Who asked for it, as its annotation has it."""
@@ -36,7 +36,7 @@ class Subject:
 
 
 async def post_event(
-    client: KubeClient, subject: Subject, kind: str, reason: str, message: str
+    client: KubeClient, subject: ObjectRef, kind: str, reason: str, message: str
 ) -> None:
     """Write a core/v1 Event about an object (`kind` is Normal or Warning).
 

@@ -5,7 +5,7 @@ import numpy as np
 from gangsched.core.engine.engine import Engine, State
 from gangsched.core.model.pods import GPU, MILLI
 from gangsched.core.model.queues import QuotaKey
-from gangsched.core.policy import Ground
+from gangsched.core.policy import PreemptionReason
 from gangsched.kube.status.queue_status import pending_and_admitted
 from gangsched.metrics import Metrics, QueueFigures
 
@@ -26,7 +26,7 @@ def refresh(metrics: Metrics, engine: Engine) -> None:
     for reason, count in engine.reasons().items():
         metrics.gangs_refused.labels(reason.value).set(count)
     for queue in engine.ledger.usage.tree.queues:  # a counter that begins with 1 has no increase
-        for ground in Ground:
+        for ground in PreemptionReason:
             metrics.preemptions.labels(queue, ground.value)
         metrics.evicted_gpu_seconds.labels(queue)
         metrics.backfilled.labels(queue)

@@ -32,7 +32,7 @@ _NAMED = 3
 
 
 @dataclass(slots=True)
-class Strays:
+class OtherSchedulers:
     """Which pods of groups nobody has looked at, and since when we know of them."""
 
     _gangs: dict[str, GangId] = field(default_factory=dict)

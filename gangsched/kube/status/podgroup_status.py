@@ -18,16 +18,23 @@ from gangsched.core.model.ids import GangId
 from gangsched.core.model.refusal import Reason
 from gangsched.core.orders import Release, Report, Reserve
 from gangsched.core.planning.forecast import Prediction
-from gangsched.core.snapshot import Reserved
+from gangsched.core.snapshot import BackfillReservation
 from gangsched.kube.client.client import MERGE, STRATEGIC, KubeClient
 from gangsched.kube.client.errors import Invalid, KubeError, NotFound, Throttled, Unavailable
-from gangsched.kube.client.namespace_queue import Lanes
+from gangsched.kube.client.namespace_queue import NamespaceFairQueue
 from gangsched.kube.client.paths import named
 from gangsched.kube.decoding.external import groups
 from gangsched.kube.status import other_schedulers
-from gangsched.kube.status.events import MESSAGE_LETTERS_MAX, Subject, post_event
-from gangsched.kube.status.other_schedulers import Strays
-from gangsched.kube.status.status_record import WARNINGS, Word, adopted, as_data, readable, remedies
+from gangsched.kube.status.events import MESSAGE_LETTERS_MAX, ObjectRef, post_event
+from gangsched.kube.status.other_schedulers import OtherSchedulers
+from gangsched.kube.status.status_record import (
+    WARNINGS,
+    StatusRecord,
+    adopted,
+    as_data,
+    readable,
+    remedies,
+)
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +62,7 @@ _TOLD_AT_ONCE = 100
 
 
 @dataclass(slots=True)
-class Status:
+class PodGroupStatusWriter:
     """Collects reports and writes them; `run` does the writing until cancelled."""
 
     client: KubeClient
@@ -63,13 +70,15 @@ class Status:
     told: Callable[[str, GangId], str] = lambda text, _: text
     """Returns a sentence as whoever reads a gang's status may read it."""
 
-    strays: Strays = field(default_factory=Strays)
-    _subjects: dict[GangId, Subject] = field(default_factory=dict)
-    _words: dict[GangId, Word] = field(default_factory=dict)
+    strays: OtherSchedulers = field(default_factory=OtherSchedulers)
+    _subjects: dict[GangId, ObjectRef] = field(default_factory=dict)
+    _words: dict[GangId, StatusRecord] = field(default_factory=dict)
     _invalid: dict[GangId, str] = field(default_factory=dict)
-    _queue: Lanes[GangId] = field(default_factory=lambda: Lanes(_namespace))
+    _queue: NamespaceFairQueue[GangId] = field(
+        default_factory=lambda: NamespaceFairQueue(_namespace)
+    )
 
-    def subject(self, gang: GangId, subject: Subject) -> None:
+    def subject(self, gang: GangId, subject: ObjectRef) -> None:
         """Learn which object stands for a gang."""
         known = self._subjects.get(gang)
         if known is not None and known.is_group and not subject.is_group:
@@ -98,7 +107,7 @@ class Status:
         """Write a foreign group's status again: its pods came further."""
         subject = self._subjects.get(gang)
         if subject is not None and subject.theirs is not None and subject.theirs.status:
-            self._changed(gang, self._words.setdefault(gang, Word()))
+            self._changed(gang, self._words.setdefault(gang, StatusRecord()))
 
     def forget(self, gang: GangId) -> None:
         """Forget a gang whose object is gone."""
@@ -108,7 +117,7 @@ class Status:
 
     def take(self, order: Reserve | Release | Report) -> None:
         """Take an order that only has to be told."""
-        word = self._words.setdefault(order.gang, Word())
+        word = self._words.setdefault(order.gang, StatusRecord())
         if isinstance(order, Report) and order.reason == Reason.NO_GROUP:
             wrong = self._invalid.get(order.gang)
             if wrong is not None:  # it is there, but cannot be understood
@@ -149,13 +158,15 @@ class Status:
             self._event(word)
             self._changed(gang, word)
 
-    def _event(self, word: Word) -> None:
+    def _event(self, word: StatusRecord) -> None:
         if word.reason not in _QUIET and not word.repeats(word.reason, word.message):
             event = (word.reason, word.message)
             word.events = [*word.events[1 - _EVENTS_MAX :], event]
 
     def expect(
-        self, predictions: Mapping[GangId, Prediction], reserved: Mapping[GangId, Reserved]
+        self,
+        predictions: Mapping[GangId, Prediction],
+        reserved: Mapping[GangId, BackfillReservation],
     ) -> None:
         """Tell waiting gangs when they will start, those whose prediction moved most visibly.
 
@@ -195,14 +206,14 @@ class Status:
         if not before:
             self.take(Report(gang, "Pending", "Invalid", message))
         elif new:
-            word = self._words.setdefault(gang, Word())
+            word = self._words.setdefault(gang, StatusRecord())
             told = f"{message}. What was declared before goes on."
             word.events = [*word.events[1 - _EVENTS_MAX :], ("Invalid", told)]
             self._changed(gang, word)
 
     def hint(self, gang: GangId, message: str, reason: str = keys.REASON) -> None:
         """Tell once what is written on a gang's objects and means nothing, or nothing to us."""
-        if message and (word := self._words.setdefault(gang, Word())).hint(reason, message):
+        if message and (word := self._words.setdefault(gang, StatusRecord())).hint(reason, message):
             self._changed(gang, word)
 
     def _astray(self, gang: GangId) -> None:
@@ -223,7 +234,7 @@ class Status:
             for _ in range(_WRITERS):
                 group.create_task(self._write_on())
 
-    def _changed(self, gang: GangId, word: Word) -> None:
+    def _changed(self, gang: GangId, word: StatusRecord) -> None:
         if not word.changed:
             word.changed = True
             self._queue.put(gang)
@@ -263,7 +274,7 @@ class Status:
                 if word.changed:
                     self._queue.put(gang)
 
-    async def _write_status(self, subject: Subject, word: Word) -> None:
+    async def _write_status(self, subject: ObjectRef, word: StatusRecord) -> None:
         placed = word.state == "Placed" and word.reason in ("Placed", Reason.NOT_ADMITTED)
         scheduled = "True" if placed else "False"
         if scheduled != word.scheduled:
@@ -295,7 +306,7 @@ class Status:
         word.written = body
 
     async def _write_foreign(
-        self, gang: GangId, subject: Subject, kind: groups.Kind, word: Word
+        self, gang: GangId, subject: ObjectRef, kind: groups.ExternalKind, word: StatusRecord
     ) -> None:
         """Write a foreign group's status as its own controller would, if it says anything new."""
         minimum, pods = self.standing(gang)
@@ -317,13 +328,13 @@ class Status:
         word.written = word.before = body
 
     async def _patch(
-        self, path: str, subject: Subject, status: dict[str, Any], merge: str = MERGE
+        self, path: str, subject: ObjectRef, status: dict[str, Any], merge: str = MERGE
     ) -> None:
         """Write the status of one object, not of a successor of its name."""
         body = {"metadata": {"uid": subject.uid}, "status": status}
         await self.client.patch(f"{named(path, subject.name)}/status", body, merge)
 
-    async def _write_events(self, subject: Subject, word: Word) -> None:
+    async def _write_events(self, subject: ObjectRef, word: StatusRecord) -> None:
         while word.events:
             reason, message = word.said = word.events.pop(0)
             if subject.owned and reason in _TOLD_BY_OWNERS:

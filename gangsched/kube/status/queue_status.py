@@ -15,7 +15,7 @@ from gangsched.core.planning.forecast import Prediction
 from gangsched.core.planning.node_profile import booked_rows
 from gangsched.core.quota.queue_tree import number
 from gangsched.kube.client.client import KubeClient
-from gangsched.kube.status.config_status import Condition, DeclaredStatus
+from gangsched.kube.status.config_status import Condition, ConfigStatusWriter
 
 _EVERY_S = 2.0
 _TOLD = 3
@@ -30,8 +30,8 @@ class QueueStatusWriter:
         self, client: KubeClient, now_s: Callable[[], float], *, name_gangs: bool = False
     ) -> None:
         """`name_gangs` lets everybody who may read a Queue read which gang is next in it."""
-        self.queues = DeclaredStatus(client, "Queue", "queues", warns=True)
-        self.reservations = DeclaredStatus(client, "Reservation", "reservations")
+        self.queues = ConfigStatusWriter(client, "Queue", "queues", warns=True)
+        self.reservations = ConfigStatusWriter(client, "Reservation", "reservations")
         self._now_s = now_s
         self._name_gangs = name_gangs
         self._spent_s = 0.0

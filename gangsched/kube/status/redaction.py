@@ -16,7 +16,7 @@ _READ = 4096
 """Letters of a sentence that are written at most."""
 
 
-class Others:
+class Redaction:
     """Leaves the names of others out: a tenant's are not for other tenants to read."""
 
     def __init__(self, engine: Engine, namespaces: Container[str], *, named: bool) -> None:

@@ -10,7 +10,7 @@ from gangsched.api.timestamps import stamp
 from gangsched.core.model.ids import NodeName, PodName
 from gangsched.core.model.refusal import Reason, Refusal
 from gangsched.core.planning.forecast import Prediction
-from gangsched.kube.decoding.gang_progress import Standing
+from gangsched.kube.decoding.gang_progress import GangProgress
 from gangsched.kube.decoding.native_groups import VERSIONS
 from gangsched.kube.decoding.quantities import seconds
 from gangsched.kube.status.other_schedulers import REASON as NOT_SERVED
@@ -52,7 +52,7 @@ _TIMES = frozenset({"lastTransitionTime", "transitionID"})
 
 
 @dataclass(slots=True)
-class Word:
+class StatusRecord:
     """What is to be said of one gang; `stored` is the status an earlier process left.
 
     `before` is the status as it was written last, by whichever process.
@@ -92,9 +92,9 @@ class Word:
         self.events.append((reason, message))
         return True
 
-    def stands(self, minimum: int, pods: tuple[int, int, int], now: str) -> Standing:
+    def stands(self, minimum: int, pods: tuple[int, int, int], now: str) -> GangProgress:
         """Return where the gang stands, for what writes others' status."""
-        return Standing(
+        return GangProgress(
             self.state,
             self.reason,
             self.message,
@@ -152,9 +152,9 @@ class Word:
         return self.written == status
 
 
-def adopted(stored: Mapping[str, Any]) -> Word:
+def adopted(stored: Mapping[str, Any]) -> StatusRecord:
     """Return the word that an earlier process said last, by the status it wrote."""
-    word = Word(stored=stored, before=stored)
+    word = StatusRecord(stored=stored, before=stored)
     conditions = stored.get("conditions") or stored.get("schedulingConditions") or ()
     for one in (one for one in conditions if isinstance(one, dict)):
         word.since = one.get("lastTransitionTime", "")

@@ -4,9 +4,9 @@ import asyncio
 from typing import Any
 
 from gangsched.core.cluster.state import Cluster
-from gangsched.core.cluster.topology_tree import Tree
+from gangsched.core.cluster.topology_tree import TopologyTree
 from gangsched.kube.client.client import KubeClient
-from gangsched.kube.status.config_status import Condition, DeclaredStatus
+from gangsched.kube.status.config_status import Condition, ConfigStatusWriter
 
 _EVERY_S = 2.0
 _NAMED = 20
@@ -16,7 +16,7 @@ class TopologyStatusWriter:
     """Writes a status when it changed; a whole cluster that starts costs a few writes."""
 
     def __init__(self, client: KubeClient) -> None:
-        self.topologies = DeclaredStatus(client, "Topology", "topologies")
+        self.topologies = ConfigStatusWriter(client, "Topology", "topologies")
 
     async def run(self, cluster: Cluster) -> None:
         """Write until cancelled."""
@@ -36,7 +36,7 @@ class TopologyStatusWriter:
         return Condition(ready, reason, status.get("message", ""))
 
 
-def describe(tree: Tree, cluster: Cluster) -> dict[str, Any]:
+def describe(tree: TopologyTree, cluster: Cluster) -> dict[str, Any]:
     """Return the status of a Topology as its CRD has it."""
     placed, misplaced = 0, []
     for name, row in sorted(cluster.rows.items()):

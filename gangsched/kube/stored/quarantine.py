@@ -20,7 +20,7 @@ from gangsched import __version__
 from gangsched.core.bounds import SET_ASIDE
 from gangsched.core.engine.engine import Engine
 from gangsched.core.facts import PlanFailed
-from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import KubeError
@@ -132,14 +132,14 @@ class Quarantine:
 
     # -- gangs --------------------------------------------------------------------------------
 
-    def add_gang(self, waiting: Waiting, problem: str, for_s: float, now_s: float) -> None:
+    def add_gang(self, waiting: PendingGang, problem: str, for_s: float, now_s: float) -> None:
         """Set aside what a gang asks for, whoever asks for it in its namespace."""
         entry = Entry(waiting.gang.id, problem, now_s + for_s)
         log.error("%s is set aside: %s", entry.who, problem)
         self._gangs = _with(self._gangs, request(waiting), entry, now_s)
         self._new = self._changed = True
 
-    def suspect(self, waiting: Waiting) -> str:
+    def suspect(self, waiting: PendingGang) -> str:
         """Note that a gang is being planned for long; return what to clear it by."""
         mark = request(waiting)
         known = self._suspects.pop(mark, None)
@@ -199,7 +199,7 @@ class Quarantine:
         return entry.problem if entry is not None and now_s < entry.until_s else ""
 
 
-def request(waiting: Waiting) -> str:
+def request(waiting: PendingGang) -> str:
     """Return the namespace of a gang and a digest of what planning it depends on."""
     counts = Counter(member.needs for member in waiting.members)
     asked = (

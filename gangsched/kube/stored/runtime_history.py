@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 
-from gangsched.core.quota.runtime_history import History
+from gangsched.core.quota.runtime_history import RuntimeHistory
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import KubeError
 from gangsched.kube.stored.config_map import Kept
@@ -19,7 +19,7 @@ class HistoryKeeper:
         self._place = Kept(client, config_map, "run-times.json")
         self._kept = ""
 
-    async def read(self, history: History) -> None:
+    async def read(self, history: RuntimeHistory) -> None:
         """Take over what an earlier process had learnt, where there is any."""
         self._kept = await self._place.read()
         try:
@@ -27,7 +27,7 @@ class HistoryKeeper:
         except (ValueError, RecursionError) as error:
             log.warning("%s: %s", self._place, error)
 
-    async def run(self, history: History, interval_s: float) -> None:
+    async def run(self, history: RuntimeHistory, interval_s: float) -> None:
         """Write whenever something was learnt, until cancelled."""
         while True:
             await asyncio.sleep(interval_s)

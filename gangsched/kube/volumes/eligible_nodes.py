@@ -32,7 +32,7 @@ from gangsched.kube.volumes.storage_objects import (
 )
 
 if TYPE_CHECKING:
-    from gangsched.kube.informers.base import Receiver
+    from gangsched.kube.informers.base import Informer
 
 
 Of = TypeVar("Of", Key, str)
@@ -48,7 +48,7 @@ class Use:
 
 @dataclass(slots=True)
 class _Waiting:
-    receiver: "Receiver"
+    receiver: "Informer"
     raw: bytes
     asked: "Asked"
     classes: tuple[str, ...]
@@ -198,7 +198,7 @@ class Volumes:
 
     # -- who waits ----------------------------------------------------------------------------
 
-    def wait(self, receiver: "Receiver", uid: str, raw: bytes, asked: "Asked | None") -> None:
+    def wait(self, receiver: "Informer", uid: str, raw: bytes, asked: "Asked | None") -> None:
         """Have an object read again once one of its claims is answered otherwise."""
         self._wait_no_more(uid)
         if asked is None or all(map(self._final, asked.answers)):

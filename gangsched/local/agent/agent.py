@@ -15,7 +15,7 @@ from gangsched.kube.client.client import STRATEGIC, KubeClient
 from gangsched.kube.client.errors import Conflict, KubeError, NotFound
 from gangsched.kube.client.paths import is_dns_name, named
 from gangsched.kube.client.watch import Watch
-from gangsched.kube.status.events import Subject, post_event
+from gangsched.kube.status.events import ObjectRef, post_event
 from gangsched.local.agent import spec as pods
 from gangsched.local.agent.container import timestamp
 from gangsched.local.agent.hosts import write_in_place
@@ -256,7 +256,7 @@ class Agent(Reporter):
     async def event(self, pod: Json, reason: str, message: str, kind: str = "Warning") -> None:
         """Write an Event about the pod."""
         metadata = pod["metadata"]
-        subject = Subject("v1", "Pod", metadata["namespace"], metadata["name"], metadata["uid"])
+        subject = ObjectRef("v1", "Pod", metadata["namespace"], metadata["name"], metadata["uid"])
         await post_event(self.client, subject, kind, reason, message)
 
     async def objects(self, pod: Json) -> Objects:

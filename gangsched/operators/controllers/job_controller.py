@@ -29,7 +29,7 @@ from gangsched.jobs.kubeflow.reconcile import reconcile
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Conflict, KubeError, NotFound
 from gangsched.kube.client.paths import named
-from gangsched.kube.status.events import Subject, post_event
+from gangsched.kube.status.events import ObjectRef, post_event
 from gangsched.operators.api_objects import (
     NO_ENV,
     answered,
@@ -50,8 +50,8 @@ from gangsched.operators.api_objects import (
 )
 from gangsched.operators.controllers.job_cache import JobCache
 from gangsched.operators.controllers.preflight import precheck
-from gangsched.operators.job_kind import InvalidJobError, NotYetError, RefusedError
-from gangsched.operators.kinds.ssh_keys import filled
+from gangsched.operators.job_kind import BlockedError, InvalidJobError, RejectedError
+from gangsched.operators.kinds.ssh_keys import with_ssh_key_pair
 from gangsched.operators.kinds.training_job import parse, pod_view
 from gangsched.operators.work_queue import Key, WorkQueue, all_done
 
@@ -180,7 +180,7 @@ class JobController:
         actions = reconcile(job, self._observed(cache, job, vanished), clock())
         try:
             await self._carry_out(job, cache, subject, actions)
-        except RefusedError as error:
+        except RejectedError as error:
             await self._reject(cache.body or body, subject, str(error))
             return
         del cache.vanished[: len(vanished)]
@@ -189,7 +189,7 @@ class JobController:
             self._work.later(key, actions.again_in_s + 0.05)
 
     async def _carry_out(
-        self, job: Job, cache: JobCache, subject: Subject, actions: Actions
+        self, job: Job, cache: JobCache, subject: ObjectRef, actions: Actions
     ) -> None:
         if actions.status is not None:
             await self._write_status(cache, job, actions.status)
@@ -227,7 +227,7 @@ class JobController:
         if actions.delete_job:
             await remove(self._client, named(self._collection(job.namespace), job.name), job.uid)
 
-    async def _create(self, cache: JobCache, subject: Subject, actions: Actions) -> None:
+    async def _create(self, cache: JobCache, subject: ObjectRef, actions: Actions) -> None:
         for document in actions.documents:
             await self._ensure(cache, subject, document)
         path = f"/api/v1/namespaces/{subject.namespace}"
@@ -238,7 +238,7 @@ class JobController:
                 try:
                     wanted = with_env(document, self._env)
                     made = await self._make(cache, subject, f"{path}/{kind.lower()}s", wanted)
-                except NotYetError:
+                except BlockedError:
                     raise
                 except KubeError as error:
                     reason = f"Error creating: {error}"
@@ -260,7 +260,7 @@ class JobController:
             await self._tell(cache, subject, event)
 
     async def _put_group(
-        self, cache: JobCache, subject: Subject, groups: str, actions: Actions
+        self, cache: JobCache, subject: ObjectRef, groups: str, actions: Actions
     ) -> None:
         group = actions.put_group or {}
         if cache.group is not None and owner_uid(cache.group) == subject.uid:
@@ -271,7 +271,7 @@ class JobController:
             made = await self._make(cache, subject, groups, group)
         cache.group = answered(cache.group, made, cache.went)
 
-    async def _look_ahead(self, cache: JobCache, subject: Subject, intents: list[Intent]) -> None:
+    async def _look_ahead(self, cache: JobCache, subject: ObjectRef, intents: list[Intent]) -> None:
         """Return if the whole gang can be created; say on the job why not.
 
         Raises:
@@ -280,7 +280,7 @@ class JobController:
         """
         try:
             await precheck(self._client, subject, intents)
-        except NotYetError as error:
+        except BlockedError as error:
             if cache.held != str(error):
                 cache.held = str(error)
                 self._work.wake((subject.namespace, subject.name))  # to say it on the job
@@ -288,20 +288,20 @@ class JobController:
             raise
         cache.held = ""
 
-    async def _ensure(self, cache: JobCache, subject: Subject, document: Json) -> None:
+    async def _ensure(self, cache: JobCache, subject: ObjectRef, document: Json) -> None:
         """Bring an object about that pods need, with the content it should have."""
         key = document["kind"], document["metadata"]["name"]
         if cache.documents.get(key) == document:
             return
         path = collection(document["apiVersion"], document["kind"], subject.namespace)
-        made = await self._make(cache, subject, path, filled(document))
+        made = await self._make(cache, subject, path, with_ssh_key_pair(document))
         content = {part: document[part] for part in _CONTENT if part in document}
         if not within(content, made):
             await self._client.patch(named(path, key[1]), content | only(made))
         cache.documents[key] = document
         cache.dropped.discard(key)
 
-    async def _drop(self, cache: JobCache, subject: Subject, document: Json) -> None:
+    async def _drop(self, cache: JobCache, subject: ObjectRef, document: Json) -> None:
         """Delete one of the job's documents, if it is there and the job's."""
         key = document["kind"], document["metadata"]["name"]
         if key in cache.dropped:
@@ -314,7 +314,7 @@ class JobController:
         cache.documents.pop(key, None)
         cache.dropped.add(key)
 
-    async def _make(self, cache: JobCache, subject: Subject, path: str, document: Json) -> Json:
+    async def _make(self, cache: JobCache, subject: ObjectRef, path: str, document: Json) -> Json:
         """Create an object of a job; one that is there already is the job's, or the name is taken.
 
         Raises:
@@ -337,7 +337,7 @@ class JobController:
             )
             if whose != f"{subject.kind} {subject.name}":  # an earlier job's goes by itself
                 await self._tell(cache, subject, JobEvent("Warning", "NameTaken", sentence))
-            raise NotYetError(sentence) from None
+            raise BlockedError(sentence) from None
         return made
 
     async def _write_status(self, cache: JobCache, job: Job, status: Json) -> None:
@@ -371,7 +371,7 @@ class JobController:
             heeded=cache.heeded.union(cache.deleted),
         )
 
-    async def _reject(self, body: Json, subject: Subject, message: str) -> None:
+    async def _reject(self, body: Json, subject: ObjectRef, message: str) -> None:
         """Say on a job itself what is wrong with it, unless another took its name meanwhile."""
         status: Json = dict(body.get("status") or {})
         if conditions.finished(status) or body["metadata"]["uid"] != subject.uid:
@@ -389,7 +389,7 @@ class JobController:
         except KubeError as error:
             log.warning("%s/%s: %s", subject.namespace, subject.name, error)
 
-    async def _tell(self, cache: JobCache, subject: Subject, event: JobEvent) -> None:
+    async def _tell(self, cache: JobCache, subject: ObjectRef, event: JobEvent) -> None:
         if event.among(cache.said):
             return
         cache.said = [*cache.said[-_EVENTS_KEPT:], event]

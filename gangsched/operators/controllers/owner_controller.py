@@ -17,7 +17,7 @@ from gangsched.jobs.common.owned_objects import Owned, Ref, Steps, condition, se
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Conflict, KubeError, NotFound
 from gangsched.kube.client.paths import named
-from gangsched.kube.status.events import Subject, post_event
+from gangsched.kube.status.events import ObjectRef, post_event
 from gangsched.operators.api_objects import (
     NO_ENV,
     answered,
@@ -35,7 +35,7 @@ from gangsched.operators.api_objects import (
     with_env,
 )
 from gangsched.operators.controllers.preflight import precheck
-from gangsched.operators.job_kind import InvalidJobError, NotYetError, OwnerKind, RefusedError
+from gangsched.operators.job_kind import BlockedError, InvalidJobError, OwnerKind, RejectedError
 from gangsched.operators.work_queue import Key, WorkQueue
 
 log = logging.getLogger(__name__)
@@ -158,7 +158,7 @@ class OwnerController:
         except InvalidJobError as error:
             await self._reject(cache, subject, str(error))
             return
-        except NotYetError as error:
+        except BlockedError as error:
             await self._tell(cache, subject, JobEvent("Warning", "NotEvaluated", str(error)))
             raise
         if cache.body is None or not same(cache.body, body):
@@ -176,7 +176,7 @@ class OwnerController:
             owned = await self.kind.look(self._client, owned)
         return self.kind.step(owned, clock())
 
-    async def _carry_out(self, cache: _Cache, subject: Subject, steps: Steps) -> None:
+    async def _carry_out(self, cache: _Cache, subject: ObjectRef, steps: Steps) -> None:
         if steps.status is not None:
             await self._write_status(cache, subject, steps.status)
         for event in steps.events:
@@ -185,10 +185,10 @@ class OwnerController:
             await self._delete(cache, subject, (kind, name))
         try:
             await precheck(self._client, subject, steps.intents)
-        except RefusedError as error:
+        except RejectedError as error:
             await self._reject(cache, subject, str(error))
             return
-        except NotYetError as error:
+        except BlockedError as error:
             await self._tell(cache, subject, JobEvent("Warning", "FailedCreatePod", str(error)))
             raise
         for document in steps.create:
@@ -209,11 +209,11 @@ class OwnerController:
         if steps.delete_owner:
             await remove(self._client, self._own_path(subject), subject.uid, "Background")
 
-    def _own_path(self, subject: Subject) -> str:
+    def _own_path(self, subject: ObjectRef) -> str:
         path = collection(self.kind.api_version, self.kind.kind, subject.namespace)
         return named(path, subject.name)
 
-    async def _create(self, cache: _Cache, subject: Subject, document: Json) -> None:
+    async def _create(self, cache: _Cache, subject: ObjectRef, document: Json) -> None:
         kind, name = document["kind"], document["metadata"]["name"]
         path = collection(document["apiVersion"], kind, subject.namespace)
         try:
@@ -229,14 +229,14 @@ class OwnerController:
             raise
         cache.answer((kind, name), made)
 
-    async def _taken(self, cache: _Cache, subject: Subject, made: Json, what: str) -> None:
+    async def _taken(self, cache: _Cache, subject: ObjectRef, made: Json, what: str) -> None:
         """Say whose a name is; an earlier owner's of our own name goes by itself."""
         whose = owner_name(made)
         if whose != f"{subject.kind} {subject.name}":
             message = f"{what} exists and belongs to {whose}; give this job another name"
             await self._tell(cache, subject, JobEvent("Warning", "NameTaken", message))
 
-    async def _delete(self, cache: _Cache, subject: Subject, ref: Ref) -> None:
+    async def _delete(self, cache: _Cache, subject: ObjectRef, ref: Ref) -> None:
         kind, name = ref
         known = cache.parts.get(ref)
         if known is None:
@@ -254,7 +254,7 @@ class OwnerController:
             stamp = {"deletionTimestamp": clock().now}
             cache.parts[ref] = known | {"metadata": known["metadata"] | stamp}
 
-    async def _write_status(self, cache: _Cache, subject: Subject, status: Json) -> None:
+    async def _write_status(self, cache: _Cache, subject: ObjectRef, status: Json) -> None:
         before = (cache.body or {}).get("status") or {}
         # A merge patch keeps keys that are absent: name those that have to go.
         absent = {key: None for key in before if key not in status}
@@ -267,7 +267,7 @@ class OwnerController:
         if cache.body is not None:
             cache.body = newer(cache.body, written)
 
-    async def _reject(self, cache: _Cache, subject: Subject, message: str) -> None:
+    async def _reject(self, cache: _Cache, subject: ObjectRef, message: str) -> None:
         """Say on the object itself what is wrong with it."""
         body = cache.body or {}
         known = condition(body, "Failed")
@@ -279,7 +279,7 @@ class OwnerController:
         await self._write_status(cache, subject, status)
         await self._tell(cache, subject, JobEvent("Warning", _REJECTED, message))
 
-    async def _tell(self, cache: _Cache, subject: Subject, event: JobEvent) -> None:
+    async def _tell(self, cache: _Cache, subject: ObjectRef, event: JobEvent) -> None:
         if event.among(cache.said):
             return
         cache.said = [*cache.said[-_EVENTS_KEPT:], event]

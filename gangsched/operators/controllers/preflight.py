@@ -19,10 +19,10 @@ from gangsched.jobs.common.model import GROUP_VERSION, Intent, Json
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Conflict, Forbidden, Invalid, NotFound
 from gangsched.kube.client.paths import is_dns_name, named
-from gangsched.kube.status.events import Subject
+from gangsched.kube.status.events import ObjectRef
 from gangsched.operators.api_objects import collection, owned_by, owner_uid
 from gangsched.operators.controllers.resource_quota import exceeded, held, together, uncounted
-from gangsched.operators.job_kind import NotYetError, RefusedError
+from gangsched.operators.job_kind import BlockedError, RejectedError
 
 _CLAIMED_S = 10.0
 """How long what was let in counts before its PodGroup is seen."""
@@ -45,7 +45,7 @@ _CLAIMS: WeakKeyDictionary[KubeClient, dict[str, _Claim]] = WeakKeyDictionary()
 """By the owner's uid: two jobs that are looked at in the same moment do not see each other yet."""
 
 
-async def precheck(client: KubeClient, owner: Subject, intents: Sequence[Intent]) -> None:
+async def precheck(client: KubeClient, owner: ObjectRef, intents: Sequence[Intent]) -> None:
     """Return if everything that is intended can come true now.
 
     Raises:
@@ -66,16 +66,16 @@ async def precheck(client: KubeClient, owner: Subject, intents: Sequence[Intent]
         except Conflict:
             continue  # whose it is shows when it is created
         except Forbidden as error:
-            raise NotYetError(str(error)) from error
+            raise BlockedError(str(error)) from error
         except Invalid as error:
             if _NO_DRY_RUN in str(error):
                 continue  # that webhook is asked when the pods come
             if any(words in str(error) for words in _POLICY):
-                raise NotYetError(str(error)) from error
-            raise RefusedError(str(error)) from error
+                raise BlockedError(str(error)) from error
+            raise RejectedError(str(error)) from error
 
 
-async def _quotas(client: KubeClient, owner: Subject, intents: Sequence[Intent]) -> None:
+async def _quotas(client: KubeClient, owner: ObjectRef, intents: Sequence[Intent]) -> None:
     inside = f"/api/v1/namespaces/{owner.namespace}"
     quotas = await _items(client, f"{inside}/resourcequotas")
     if not quotas:
@@ -90,7 +90,7 @@ async def _quotas(client: KubeClient, owner: Subject, intents: Sequence[Intent])
         claims = _CLAIMS.setdefault(client, {})
         sentence = _claim(claims, owner, pods, held(there, groups), quotas, groups)
     if sentence is not None:
-        raise NotYetError(sentence)
+        raise BlockedError(sentence)
 
 
 async def _items(client: KubeClient, path: str, **asked: str) -> list[Json]:
@@ -100,7 +100,7 @@ async def _items(client: KubeClient, path: str, **asked: str) -> list[Json]:
 
 def _claim(
     claims: dict[str, _Claim],
-    owner: Subject,
+    owner: ObjectRef,
     pods: Sequence[tuple[int, Json]],
     there: dict[str, int],
     quotas: Sequence[Json],
@@ -125,12 +125,12 @@ async def _config_maps(client: KubeClient, namespace: str, intents: Sequence[Int
     """Only ConfigMaps: nothing of ours reads a Secret that is not its own."""
     names = sorted({name for one in intents for name in _read_by(one.asked)})
     if len(names) > CONFIG_MAPS.most:
-        raise RefusedError(
+        raise RejectedError(
             f"the templates read {len(names)} ConfigMaps; {CONFIG_MAPS.most} are allowed"
         )
     for name in names:
         if not is_dns_name(name):
-            raise RefusedError(
+            raise RejectedError(
                 f"a template reads ConfigMap {shown(name)}, which is no name of an object: lower "
                 f"case letters, digits, '-' and '.' are allowed"
             )
@@ -138,7 +138,7 @@ async def _config_maps(client: KubeClient, namespace: str, intents: Sequence[Int
             try:
                 await client.get(named(f"/api/v1/namespaces/{namespace}/configmaps", name))
             except NotFound as error:
-                raise NotYetError(
+                raise BlockedError(
                     f"ConfigMap {namespace}/{name} does not exist and pods of this job cannot "
                     f"start without it; create it, or mark it optional in the template"
                 ) from error

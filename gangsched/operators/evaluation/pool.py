@@ -24,9 +24,9 @@ from gangsched.jobs.common.model import Json
 from gangsched.jobs.common.owned_objects import Owned
 from gangsched.jobs.katib.experiment import Assignments, Tried
 from gangsched.jobs.katib.metrics import Series
-from gangsched.kube.client.namespace_queue import Lanes
+from gangsched.kube.client.namespace_queue import NamespaceFairQueue
 from gangsched.operators.evaluation.program import LENGTH, Answer, Request
-from gangsched.operators.job_kind import NotYetError
+from gangsched.operators.job_kind import BlockedError
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class UnusableError(Exception):
     """What was given cannot be evaluated; the message says why."""
 
 
-class OverrunError(NotYetError):
+class OverrunError(BlockedError):
     """An evaluation passed its bounds, or failed; it may be tried `again`, or did so too often."""
 
     def __init__(self, clause: str, *, again: bool) -> None:
@@ -85,7 +85,9 @@ class Evaluators:
         self._limits = deadline_s, memory_mib
         self._most = processes
         # Where there are two, one is always there for another namespace.
-        self._queue: Lanes[_Asked] = Lanes(lambda asked: asked.namespace, max(processes - 1, 1))
+        self._queue: NamespaceFairQueue[_Asked] = NamespaceFairQueue(
+            lambda asked: asked.namespace, max(processes - 1, 1)
+        )
         self._servers: list[asyncio.Task[None]] = []
         self._idle = 0
         self._overruns: OrderedDict[str, int] = OrderedDict()

@@ -17,7 +17,7 @@ from gangsched.jobs.katib.trial import API_VERSION
 from gangsched.kube.client.client import KubeClient
 from gangsched.operators.api_objects import clock
 from gangsched.operators.evaluation.pool import Evaluators, OverrunError, UnusableError
-from gangsched.operators.job_kind import InvalidJobError, NotYetError, OwnerKind
+from gangsched.operators.job_kind import BlockedError, InvalidJobError, OwnerKind
 from gangsched.operators.kinds.trial import mislabelled, unrunnable
 from gangsched.operators.kinds.trial_queue import in_queue_of
 from gangsched.operators.search.algorithm_settings import MEDIANSTOP, misset
@@ -63,7 +63,7 @@ def kind(evaluators: Evaluators) -> OwnerKind:
                 f"{len(spec['parameters'])} parameters cannot be done: {error}"
             )
             if error.again:
-                raise NotYetError(f"{subject}: {clause}; it is tried again") from error
+                raise BlockedError(f"{subject}: {clause}; it is tried again") from error
             return replace(whole, seen={"failed": clause})
 
     def step(owned: Owned, clock: Clock) -> Steps:

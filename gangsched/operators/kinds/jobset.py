@@ -22,7 +22,7 @@ from gangsched.jobs.jobset import reconcile
 from gangsched.jobs.jobset.stages import pods
 from gangsched.kube.client.client import KubeClient
 from gangsched.operators.evaluation.pool import Evaluators, OverrunError, UnusableError
-from gangsched.operators.job_kind import InvalidJobError, NotYetError, OwnerKind
+from gangsched.operators.job_kind import BlockedError, InvalidJobError, OwnerKind
 from gangsched.operators.kinds.template_schema import (
     ClaimTemplate,
     JobTemplate,
@@ -62,7 +62,7 @@ def kind(scheduler: str, evaluators: Evaluators | None = None) -> OwnerKind:
             raise InvalidJobError(f"{where}: {error}") from error
         except OverrunError as error:
             if error.again:
-                raise NotYetError(f"{where}: {error}; it is tried again") from error
+                raise BlockedError(f"{where}: {error}; it is tried again") from error
             raise InvalidJobError(f"{where}: {error}") from error
 
     return OwnerKind(reconcile.API_VERSION, reconcile.KIND, reconcile.REFS, step, look=look)

@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from gangsched.jobs.common.model import Json
 
 
-def filled(document: Json) -> Json:
+def with_ssh_key_pair(document: Json) -> Json:
     """Return a document; a Secret of type ssh-auth without data gets a fresh key pair."""
     if document.get("type") != "kubernetes.io/ssh-auth" or "data" in document:
         return document

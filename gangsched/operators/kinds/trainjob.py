@@ -14,7 +14,7 @@ from gangsched.jobs.kubeflow.framework import listed_bytes, longer
 from gangsched.jobs.trainer import reconcile
 from gangsched.jobs.trainer.runtimes import LAUNCHER, RESERVED, wrong_tuning
 from gangsched.operators.job_kind import InvalidJobError, OwnerKind
-from gangsched.operators.kinds.ssh_keys import filled
+from gangsched.operators.kinds.ssh_keys import with_ssh_key_pair
 from gangsched.operators.runtime_watch import KINDS, Runtimes
 
 MANAGER = "trainer.kubeflow.org/trainjob-controller"
@@ -43,7 +43,9 @@ def kind(runtimes: Runtimes) -> OwnerKind:
             ) from error
         if steps.create:
             asked = _asked(owned, runtime) if runtime is not None else {}
-            steps.create = [filled(_marked(one, owned.body, asked)) for one in steps.create]
+            steps.create = [
+                with_ssh_key_pair(_marked(one, owned.body, asked)) for one in steps.create
+            ]
         return steps
 
     return OwnerKind(reconcile.API_VERSION, reconcile.KIND, reconcile.REFS, step)

@@ -21,7 +21,7 @@ from gangsched.kube.client.errors import KubeError, NotFound
 from gangsched.kube.client.paths import named
 from gangsched.operators.api_objects import collection
 from gangsched.operators.evaluation.pool import Evaluators, OverrunError, UnusableError
-from gangsched.operators.job_kind import InvalidJobError, NotYetError, OwnerKind
+from gangsched.operators.job_kind import BlockedError, InvalidJobError, OwnerKind
 from gangsched.operators.kinds.trial_queue import in_queue_of, scheduled
 from gangsched.operators.search.job_outcome import ConditionError, ended
 
@@ -154,7 +154,7 @@ async def _look(evaluators: Evaluators, client: KubeClient, owned: Owned) -> Own
     except OverrunError as error:
         clause = f"its log cannot be read with spec.{_FORMAT}: {error}"
         if error.again:
-            raise NotYetError(f"{subject}: {clause}; it is tried again") from error
+            raise BlockedError(f"{subject}: {clause}; it is tried again") from error
         return replace(owned, seen={"ended": now, "unreadable": clause})
     return replace(owned, seen={"ended": now, "series": series})
 

@@ -6,7 +6,7 @@ import numpy as np
 from builders import needs, node
 
 from gangsched.core.cluster.state import Cluster
-from gangsched.core.cluster.topology_tree import UNKNOWN, Tree
+from gangsched.core.cluster.topology_tree import UNKNOWN, TopologyTree
 from gangsched.core.model.ids import NodeName
 from gangsched.core.model.topology import Fabric, Level, Topology
 
@@ -86,7 +86,7 @@ def test_changes_one_by_one_equal_a_tree_built_anew():
             made.put_node(node(name, labels=place(*parts)))
         if rng.random() < 0.1:
             made.copy()  # shares the columns: the next change must not reach the copy
-    fresh = Tree(LEVELS, len(made.names))
+    fresh = TopologyTree(LEVELS, len(made.names))
     for name, row in made.rows.items():
         fresh.put(row, made.nodes[made.rows[name]])
     for level in range(3):

@@ -15,9 +15,9 @@ from gangsched.core.model.queues import Queue, Quota, Stop
 from gangsched.core.model.topology import Level, Topology
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import Policies
-from gangsched.core.preemption.candidates import stoppable
+from gangsched.core.preemption.candidates import preemptible
 from gangsched.core.quota.guarantee import loan
-from gangsched.core.quota.queue_tree import Tree
+from gangsched.core.quota.queue_tree import QueueTree
 from gangsched.core.quota.usage import Usage
 from policies.cheapest import Cheapest
 from policies.drf import Drf
@@ -91,7 +91,7 @@ def test_a_running_gang_stays_charged_where_it_was(queue, why):
     assert (used(engine, "mine"), used(engine, queue)) == (8000, 0)
     assert not engine.observe(f.GangSeen(replace(group, queue=queue)), 2.0), "told once"
     assert engine.audit(3.0) == {}
-    assert [one.gang.id for one in stoppable(engine.running(), engine.ledger.usage, 9e9)["mine"]]
+    assert [one.gang.id for one in preemptible(engine.running(), engine.ledger.usage, 9e9)["mine"]]
     assert said(engine.observe(f.GangSeen(group), 4.0)) == [
         "all 1 pod of the gang are bound, to 1 node."
     ]
@@ -130,7 +130,9 @@ def test_a_deleted_queue_leaves_its_gangs_to_the_default_one():
     run(engine, gang("g", 1, queue="mine"))
     engine.observe(f.QueueGone("mine"), 1.0)
     assert used(engine, "default") == 8000
-    assert [one.gang.id for one in stoppable(engine.running(), engine.ledger.usage, 9e9)["default"]]
+    assert [
+        one.gang.id for one in preemptible(engine.running(), engine.ledger.usage, 9e9)["default"]
+    ]
     engine.observe(f.QueueSeen(Queue("mine", "org", (Quota(GPU, 8000),))), 2.0)
     assert (used(engine, "mine"), used(engine, "default")) == (8000, 0)
 
@@ -220,7 +222,7 @@ def test_gangs_that_may_be_stopped_do_not_take_the_guarantee_of_those_that_may_n
 
 
 def test_a_queue_without_quota_has_what_is_guaranteed_to_no_other():
-    tree = Tree(
+    tree = QueueTree(
         [
             Queue("org", quotas=(Quota(GPU, 16_000),)),
             Queue("a", "org", (Quota(GPU, 6000),)),
@@ -239,7 +241,7 @@ def test_a_queue_without_quota_has_what_is_guaranteed_to_no_other():
     assert loan(usage, "a", ((KEY, 6000),)) is None, "what may be stopped does not count"
     assert loan(usage, "alone", ((KEY, 1),)) is not None, "all of it is guaranteed to others"
     assert loan(usage, "alone", ((("cpu", ""), 1),)) is None
-    assert loan(Usage(Tree()), "default", ((KEY, 1),)) is None
+    assert loan(Usage(QueueTree()), "default", ((KEY, 1),)) is None
 
 
 def test_a_gang_on_a_loan_stays_one_that_may_be_stopped():

@@ -14,9 +14,9 @@ from gangsched.core.model.placement import Eviction
 from gangsched.core.model.pods import Expression, NodeTerm, PodNeeds
 from gangsched.core.model.queues import Queue, Quota
 from gangsched.core.model.topology import HOST, Level, Topology
-from gangsched.core.orders import Bind, CutGpus, Evict, Prepare, Report, Reserve
+from gangsched.core.orders import Bind, Evict, Prepare, RepartitionGpus, Report, Reserve
 from gangsched.core.planning.planner import Plan, Planned, make_plan, starts
-from gangsched.core.preemption.defragmentation import Budget, Mover
+from gangsched.core.preemption.defragmentation import Budget, Defragmenter
 from gangsched.core.snapshot import Asked
 from policies.cpsat import Cpsat
 from policies.pack import Pack
@@ -48,7 +48,7 @@ def test_idle_gpus_are_cut_and_nothing_comes_before_they_are():
     engine = an_engine(a100("n", ((), (), ()), **{GPU: 3}))
     engine.observe(GangSeen(templated("g", 9, SLICE)), 0.0)
     orders = plan(engine)
-    (cut,) = of(orders, CutGpus)
+    (cut,) = of(orders, RepartitionGpus)
     assert sorted(cut.layouts, key=len) == [(), SEVEN, SEVEN]  # two of three GPUs are enough
     assert not of(orders, Reserve)
     assert of(orders, Report)[-1].reason == "MakingRoom"
@@ -70,7 +70,7 @@ def test_a_gpu_in_use_is_never_cut():
     engine = an_engine(a100("n", ((), ()), **{GPU: 2}))
     engine.observe(pod("busy", "other", needs(1), node=NodeName("n")), 0.0)
     engine.observe(GangSeen(templated("g", 1, SLICE)), 0.0)
-    assert not of(plan(engine), CutGpus)
+    assert not of(plan(engine), RepartitionGpus)
     assert "no node is large enough" in engine.refusals[GangId("ns/g")].message
 
 
@@ -79,14 +79,14 @@ def test_pools_of_one_node_are_judged_apart():
     engine = an_engine(a100("n", layouts, **{GPU: 1, MIG: 7}))
     engine.observe(pod("busy", "other", SLICE, node=NodeName("n")), 0.0)
     engine.observe(GangSeen(templated("g", 9, SLICE)), 0.0)
-    (cut,) = of(plan(engine), CutGpus)
+    (cut,) = of(plan(engine), RepartitionGpus)
     assert cut.layouts == (SEVEN, SEVEN)
 
 
 def test_mig_gpus_become_whole_again():
     engine = an_engine(a100("n", (SEVEN, SEVEN), **{MIG: 14}))
     engine.observe(GangSeen(templated("g", 2, needs(1, 100))), 0.0)
-    (cut,) = of(plan(engine), CutGpus)
+    (cut,) = of(plan(engine), RepartitionGpus)
     assert cut.layouts == ((), ())
 
 
@@ -94,7 +94,7 @@ def test_two_profiles_share_the_fewest_gpus():
     wants = PodNeeds((("cpu", 100), ("nvidia.com/mig-2g.10gb", 1), ("nvidia.com/mig-3g.20gb", 1)))
     engine = an_engine(a100("n", ((), (), ()), **{GPU: 3}))
     engine.observe(GangSeen(templated("g", 2, wants)), 0.0)
-    (cut,) = of(plan(engine), CutGpus)
+    (cut,) = of(plan(engine), RepartitionGpus)
     assert cut.layouts.count(()) == 1
 
 
@@ -150,7 +150,7 @@ def moves_for(engine, now_s=400.0, budget=None, protected=frozenset()):
     def would(gang, on, _):
         return starts(gang, on, POLICIES, now_s)
 
-    mover = Mover(snapshot, Pack(), now_s, budget or Budget(), protected, would)
+    mover = Defragmenter(snapshot, Pack(), now_s, budget or Budget(), protected, would)
     return waiting, mover.make_room(waiting)
 
 
@@ -226,7 +226,7 @@ def test_a_gang_that_others_are_before_does_not_have_its_room_made():
 
 def test_a_whole_domain_can_be_freed():
     engine = fragmented()
-    mover = Mover(engine.snapshot(who=Asked.NONE), Pack(), 400.0)
+    mover = Defragmenter(engine.snapshot(who=Asked.NONE), Pack(), 400.0)
     freed = mover.free_domain("", 0)
     assert freed.domain == "a"
     assert [move.gang for move in freed.moves] == ["ns/x"]

@@ -203,7 +203,7 @@ def test_a_refused_member_sends_the_others_back():
     first, second = of(plan(engine), o.Prepare)
     engine.observe(f.Prepared(first.uid, first.node), 1.0)
     orders = engine.observe(f.PrepareFailed(second.uid, second.node, "volume zone"), 1.0)
-    assert [r.uid for r in of(orders, o.Refuse)] == [first.uid]
+    assert [r.uid for r in of(orders, o.RejectPod)] == [first.uid]
     assert not of(orders, o.Bind)
 
 

@@ -328,7 +328,7 @@ def test_a_late_member_that_asks_for_more_is_planned_as_what_it_is():
     (late,) = of(plan(engine, 3.0), o.Prepare)
     orders = engine.observe(pod("b", "g", needs(8)), 4.0)
     assert of(orders, o.Report)[0].message.startswith("pod ns/b asks for 8")
-    assert of(orders, o.Refuse)[0].uid == late.uid
+    assert of(orders, o.RejectPod)[0].uid == late.uid
     assert engine.gangs[G].state is State.PLACED
     plan(engine, 5.0)
     assert engine.refusals[G].reason in ("QuotaInUse", "LargerThanQuota")

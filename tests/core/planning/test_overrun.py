@@ -9,7 +9,7 @@ from gangsched.core.engine.engine import State
 from gangsched.core.model.ids import GangId, NodeName, PodUid
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import Policies
-from gangsched.core.quota.runtime_history import History
+from gangsched.core.quota.runtime_history import RuntimeHistory
 from policies.cheapest import Cheapest
 from policies.drf import Drf
 from policies.easy import Easy
@@ -94,7 +94,7 @@ def test_a_higher_priority_is_not_stopped_for_a_lower_one():
 
 
 def test_who_says_too_little_is_believed_no_more():
-    history = History()
+    history = RuntimeHistory()
     short = gang("short", 1, expected_runtime_s=10.0, user="eve")
     assert history.estimate(short).runtime_s == 10.0
     for _ in range(5):
@@ -105,7 +105,7 @@ def test_who_says_too_little_is_believed_no_more():
 
 
 def test_who_says_too_much_is_taken_at_their_word():
-    history = History()
+    history = RuntimeHistory()
     long = gang("long", 1, expected_runtime_s=100.0, user="ann")
     for _ in range(5):
         history.ended(long, 50.0)

@@ -14,10 +14,10 @@ from gangsched.core.model.pods import PodNeeds, Share
 from gangsched.core.model.queues import (
     Booking,
     GpuBudget,
+    GpuWeights,
     Preemption,
     Queue,
     Quota,
-    Rates,
     Stop,
     amounts,
 )
@@ -25,9 +25,9 @@ from gangsched.core.model.runtime import Source
 from gangsched.core.planning.forecast import Effort, forecast
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import Policies
-from gangsched.core.quota.ledger import Holding, Ledger
-from gangsched.core.quota.queue_tree import Tree
-from gangsched.core.quota.runtime_history import History, stem
+from gangsched.core.quota.ledger import Allocation, Ledger
+from gangsched.core.quota.queue_tree import QueueTree
+from gangsched.core.quota.runtime_history import RuntimeHistory, job_name_prefix
 from gangsched.core.quota.usage import Usage
 from gangsched.core.snapshot import Asked
 from policies.cheapest import Cheapest
@@ -36,7 +36,7 @@ from policies.easy import Easy
 from policies.fifo import Fifo
 from policies.pack import Pack
 from simulator.jobs import GPU, Job
-from simulator.virtual.job_run import Load
+from simulator.virtual.job_run import JobRun
 
 POLICIES = Policies(Fifo(), Pack(), Drf(), Easy(), Cheapest())
 G = GangId("ns/g")
@@ -67,7 +67,7 @@ def message(engine, name="g"):
 
 
 def test_what_is_wrong_with_a_tree():
-    tree = Tree(
+    tree = QueueTree(
         [
             Queue("a", "b"),
             Queue("b", "a"),
@@ -80,7 +80,7 @@ def test_what_is_wrong_with_a_tree():
 
 
 def test_loans_follow_limits_at_every_level():
-    tree = Tree(
+    tree = QueueTree(
         [
             Queue("org", quotas=(Quota(GPU, 10_000),)),
             Queue("a", "org", (Quota(GPU, 6000, lending=2000),)),
@@ -166,7 +166,7 @@ def test_gpu_kinds_have_quotas_of_their_own():
 
 
 def test_exchange_rates_count_for_shares():
-    ledger = Ledger(Rates({"H100": 2.0}))
+    ledger = Ledger(GpuWeights({"H100": 2.0}))
     engine = Engine(Limits(), ledger)
     for name, model in (("h", "NVIDIA-H100-80GB"), ("a", "NVIDIA-A100-40GB")):
         engine.observe(f.NodeSeen(node(name, gpu_model=model)), 0.0)
@@ -334,7 +334,7 @@ def test_the_audit_heals_whatever_was_lost():
     assert engine.audit(1.0) == {}
     key = (GPU, "")
     engine.ledger.discharge(PodUid("a-0"), 1.0)
-    stranger = Holding(GangId("ns/ghost"), "default", "", amounts(needs(4)))
+    stranger = Allocation(GangId("ns/ghost"), "default", "", amounts(needs(4)))
     engine.ledger.charge("ghost", stranger, 1.0)
     engine.ledger.usage.held["default"][key] += 7
     assert sum(engine.audit(2.0).values()) >= 2
@@ -360,7 +360,7 @@ def test_maintenance_drains_by_run_times():
         Job("long", 0.0, 150.0, estimate_s=150.0),
         Job("short", 0.0, 50.0, estimate_s=50.0),
     ]
-    load = Load([node("n")], jobs, POLICIES, bookings=[booking]).run()
+    load = JobRun([node("n")], jobs, POLICIES, bookings=[booking]).run()
     assert load.fates[GangId("ns/short")].started_s == 0.0
     assert load.fates[GangId("ns/long")].started_s >= 200.0
 
@@ -375,7 +375,7 @@ def test_a_booking_recurs_and_is_for_its_queues():
         Job("in", 110.0, 10.0, queue="q", estimate_s=10.0),
         Job("out", 110.0, 10.0, estimate_s=10.0),
     ]
-    load = Load([node("n")], jobs, POLICIES, [Queue("q")], bookings=[booking]).run()
+    load = JobRun([node("n")], jobs, POLICIES, [Queue("q")], bookings=[booking]).run()
     assert load.fates[GangId("ns/in")].started_s == 110.0
     assert load.fates[GangId("ns/out")].started_s >= 150.0
 
@@ -383,7 +383,7 @@ def test_a_booking_recurs_and_is_for_its_queues():
 def test_whoever_runs_on_booked_nodes_is_stopped_if_the_booking_says_so():
     booking = Booking("now", 50.0, 90.0, nodes=(NodeName("n"),), evicts=True)
     jobs = [Job("a", 0.0, 60.0, estimate_s=10.0)]
-    load = Load([node("n")], jobs, POLICIES, bookings=[booking], replan_s=1.0)
+    load = JobRun([node("n")], jobs, POLICIES, bookings=[booking], replan_s=1.0)
     load.at(50.0, lambda: None)
     load.run()
     fate = load.fates[GangId("ns/a")]
@@ -392,7 +392,7 @@ def test_whoever_runs_on_booked_nodes_is_stopped_if_the_booking_says_so():
 
 
 def test_estimates_say_where_they_come_from():
-    history = History()
+    history = RuntimeHistory()
     one = gang("train-7f9c2", 1, user="ann")
     assert history.estimate(one).source is Source.ASSUMED
     assert history.estimate(one, Queue("q", default_runtime_s=60.0)).source is Source.QUEUE
@@ -421,7 +421,7 @@ def test_estimates_say_where_they_come_from():
     ],
 )
 def test_names_without_what_tells_runs_apart(name, expected):
-    assert stem(GangId(name)) == expected
+    assert job_name_prefix(GangId(name)) == expected
 
 
 def test_a_forecast_is_the_scheduler_run_forward():
@@ -648,7 +648,7 @@ def test_a_gang_whose_owner_takes_it_away_keeps_no_lost_places(gone_first):
 
 
 def test_a_history_outlives_its_process():
-    first, second = History(), History()
+    first, second = RuntimeHistory(), RuntimeHistory()
     for run_s in (100.0, 120.0, 140.0):
         first.ended(gang("train-1", 1, expected_runtime_s=200.0), run_s)
     second.ended(gang("train-2", 1), 160.0)
@@ -668,7 +668,7 @@ def test_a_history_outlives_its_process():
     ],
 )
 def test_a_wrong_history_is_refused_whole(data, said):
-    history = History()
+    history = RuntimeHistory()
     history.ended(gang("train-1", 1), 100.0)
     with pytest.raises(ValueError, match=said):
         history.load(data)

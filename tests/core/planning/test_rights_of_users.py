@@ -14,9 +14,9 @@ from gangsched.core.model.pods import GPU, MILLI
 from gangsched.core.model.queues import GpuBudget, Preemption, Queue, Quota
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import Policies
-from gangsched.core.quota.ledger import Holding, Ledger
-from gangsched.core.quota.queue_tree import Tree
-from gangsched.core.quota.runtime_history import History
+from gangsched.core.quota.ledger import Allocation, Ledger
+from gangsched.core.quota.queue_tree import QueueTree
+from gangsched.core.quota.runtime_history import RuntimeHistory
 from policies.cheapest import Cheapest
 from policies.drf import Drf
 from policies.easy import Easy
@@ -77,14 +77,14 @@ def test_gangs_of_nobody_share_one_budget():
 
 def spend(ledger: Ledger, user: str, at_s: float, for_s: float, queue: str = "q") -> None:
     """Have a user hold a GPU for a while."""
-    holding = Holding(GangId("ns/g"), queue, user, (((GPU, ""), MILLI),))
+    holding = Allocation(GangId("ns/g"), queue, user, (((GPU, ""), MILLI),))
     ledger.charge("pod", holding, at_s)
     ledger.discharge("pod", at_s + for_s)
 
 
 def test_who_spent_most_is_kept():
     ledger = Ledger()
-    ledger.declare(Tree([Queue("q", budgets=(GpuBudget(1e6, DAY_S, per_user=True),))]), 0.0)
+    ledger.declare(QueueTree([Queue("q", budgets=(GpuBudget(1e6, DAY_S, per_user=True),))]), 0.0)
     spend(ledger, "ann", 0.0, 1000.0)
     for number in range(10 * USERS_OF_QUEUE.most):
         spend(ledger, f"made-up-{number}", 1000.0 + number, 0.5)
@@ -102,7 +102,7 @@ def test_queues_that_are_made_up_have_no_accounts_of_their_own():
 
 
 def test_run_times_of_a_namespace_push_out_its_own():
-    history = History()
+    history = RuntimeHistory()
     history.ended(gang("night-1", 1, user="ann"), 60.0)
     for number in range(RUN_TIMES.most + 10):
         name = GangId(f"flood/{number}x")
@@ -112,7 +112,7 @@ def test_run_times_of_a_namespace_push_out_its_own():
 
 
 def test_ratios_are_of_so_many_users():
-    history = History()
+    history = RuntimeHistory()
     for number in range(RUN_TIMES.most + 10):
         history.ended(gang("g", 1, user=f"u{number}", expected_runtime_s=2), 1.0)
     assert len(history.ratios) == RUN_TIMES.most
@@ -121,7 +121,7 @@ def test_ratios_are_of_so_many_users():
 
 
 def test_what_is_written_down_fits():
-    history = History()
+    history = RuntimeHistory()
     history.ended(gang("night-1", 1, user="ann"), 60.0)
     for number in range(RUN_TIMES.most - 1):
         name = GangId(f"flood/{'x' * 240}{number}x")

@@ -10,19 +10,19 @@ from gangsched.core.cluster.supply import Supply, lacking
 from gangsched.core.model.ids import NodeName
 from gangsched.core.model.pods import GPU
 from gangsched.core.model.queues import Queue, Quota
-from gangsched.core.quota.queue_tree import Tree
+from gangsched.core.quota.queue_tree import QueueTree
 from gangsched.core.quota.usage import Usage
 
 KEY = (GPU, "")
 H100 = "NVIDIA-H100-80GB-HBM3"
 
 
-def tree(*children: int, parent: int = 64, lending: int | None = None) -> Tree:
+def tree(*children: int, parent: int = 64, lending: int | None = None) -> QueueTree:
     """Return a parent and its children a, b, ... with so many GPUs each."""
     queues = [Queue("top", quotas=(Quota(GPU, parent * 1000),))]
     for name, gpus in zip("abcdefgh", children, strict=False):
         queues.append(Queue(name, "top", (Quota(GPU, gpus * 1000, lending=lending),)))
-    return Tree(queues)
+    return QueueTree(queues)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_child_above_its_parent_is_told_so():
 
 
 def test_a_number_further_up_holds_too():
-    made = Tree(
+    made = QueueTree(
         [
             Queue("top", quotas=(Quota(GPU, 64_000),)),
             Queue("middle", "top"),
@@ -95,7 +95,7 @@ def test_no_queue_promises_more_than_it_has(seed):
         quota = Quota(GPU, rng.randint(0, 64_000), lending=rng.choice((None, 0, 5000)))
         parent = f"q{rng.randrange(index)}"
         queues.append(Queue(f"q{index}", parent, (quota,) if rng.random() < 0.7 else ()))
-    made = Tree(queues)
+    made = QueueTree(queues)
     for queue in queues:
         below = [made.nominals(child).get(KEY, 0) for child in made.children.get(queue.name, ())]
         assert sum(below) <= made.nominals(queue.name).get(KEY, 0)
@@ -107,7 +107,7 @@ def test_no_queue_promises_more_than_it_has(seed):
 
 
 def test_a_queue_that_cannot_be_read_is_there_and_cannot_be_used():
-    made = Tree([Queue("bad", broken="spec.x: it is wrong"), Queue("child", "bad")])
+    made = QueueTree([Queue("bad", broken="spec.x: it is wrong"), Queue("child", "bad")])
     assert made.problems["bad"] == "spec.x: it is wrong"
     assert "'bad', parent of 'child', cannot be used" in made.problems["child"]
     assert "bad" not in made

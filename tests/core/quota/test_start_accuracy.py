@@ -10,8 +10,8 @@ from gangsched.core.model.queues import Queue
 from gangsched.core.model.runtime import Estimate, Source
 from gangsched.core.model.topology import Level, Topology
 from gangsched.core.planning.forecast import Effort, forecast, ranges, stretched
-from gangsched.core.quota.runtime_history import History
-from gangsched.core.quota.start_accuracy import Punctuality, Starts
+from gangsched.core.quota.runtime_history import RuntimeHistory
+from gangsched.core.quota.start_accuracy import StartAccuracy, Starts
 from gangsched.core.snapshot import Asked
 
 G = GangId("ns/g")
@@ -76,10 +76,10 @@ def test_a_gang_counts_each_time_that_it_has_waited_twice_as_long():
 
 
 def test_what_was_learnt_is_kept_for_the_next_process():
-    history = History()
+    history = RuntimeHistory()
     history.starts.told([(G, 100.0, 200.0)], 0.0, {G})
     history.starts.started(G, 1000.0)
-    other = History()
+    other = RuntimeHistory()
     other.load(history.data())
     assert other.starts.punctuality(0.0) == history.starts.punctuality(0.0)
     assert other.data() == history.data()
@@ -100,7 +100,7 @@ def test_the_engine_learns_when_gangs_start():
 def test_a_prediction_is_stretched_and_its_middle_stays():
     engine = waiting_for("n0")
     drawn = forecast(engine.snapshot(10.0, who=Asked.ALL), POLICIES, 10.0)
-    told = stretched(drawn, Punctuality(0.5, 2.0), 10.0)
+    told = stretched(drawn, StartAccuracy(0.5, 2.0), 10.0)
     assert told[G].start_s == drawn[G].start_s
     assert told[G].low_s < drawn[G].low_s < drawn[G].high_s < told[G].high_s
     assert list(ranges(drawn)) == [(G, drawn[G].low_s, drawn[G].high_s)]

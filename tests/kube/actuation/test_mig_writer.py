@@ -6,11 +6,11 @@ import pytest
 import yaml
 
 from gangsched.core.model.ids import GangId, NodeName
-from gangsched.core.orders import CutGpus
+from gangsched.core.orders import RepartitionGpus
 from gangsched.kube.actuation.mig_writer import MigWriter, config_name
 from gangsched.kube.client.errors import Conflict, Invalid, KubeError, NotFound
 
-CUT = CutGpus(GangId("ns/g"), NodeName("n"), ((("1g.10gb", 7),), ()))
+CUT = RepartitionGpus(GangId("ns/g"), NodeName("n"), ((("1g.10gb", 7),), ()))
 ENTRY = config_name(CUT.layouts)
 
 

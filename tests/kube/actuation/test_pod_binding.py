@@ -9,9 +9,9 @@ from gangsched.core import facts as f
 from gangsched.core import orders as o
 from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
 from gangsched.kube.actuation import job_counters, pod_binding
-from gangsched.kube.actuation.pod_binding import Pods
+from gangsched.kube.actuation.pod_binding import PodClient
 from gangsched.kube.client.client import STRATEGIC
-from gangsched.kube.client.errors import Conflict, Invalid, KubeError, NoRight, error_for
+from gangsched.kube.client.errors import Conflict, Invalid, KubeError, RbacDenied, error_for
 from gangsched.metrics import Metrics
 
 RBAC = 'pods "p" is forbidden: User "system:serviceaccount:a:b" cannot delete resource "pods"'
@@ -114,13 +114,13 @@ def told(monkeypatch) -> list[f.Fact]:
     return []
 
 
-def pods(api: Api, told) -> Pods:
-    return Pods(api, told.append, Metrics(), 1)
+def pods(api: Api, told) -> PodClient:
+    return PodClient(api, told.append, Metrics(), 1)
 
 
 @pytest.mark.parametrize(("message", "by_rbac"), [(RBAC, True), (QUOTA, False)])
 def test_rbac_is_told_from_quotas(message, by_rbac):
-    assert isinstance(error_for(403, message), NoRight) == by_rbac
+    assert isinstance(error_for(403, message), RbacDenied) == by_rbac
 
 
 async def test_a_pod_is_evicted_however_often_it_is_forbidden(told, monkeypatch):

@@ -14,7 +14,7 @@ from gangsched.core.model.runtime import Source
 from gangsched.core.planning.forecast import Prediction
 from gangsched.kube.client.errors import EngineError
 from gangsched.kube.service import Scheduler
-from gangsched.kube.status.status_record import Word
+from gangsched.kube.status.status_record import StatusRecord
 from gangsched.metrics import Metrics
 
 
@@ -144,14 +144,14 @@ async def test_queues_are_told_where_nothing_is_ever_predicted(scheduler, monkey
 
 
 def test_a_range_that_grew_is_told_though_its_middle_stays():
-    word = Word(start={"position": 1}, expected_s=100.0, earliest_s=50.0, latest_s=200.0)
+    word = StatusRecord(start={"position": 1}, expected_s=100.0, earliest_s=50.0, latest_s=200.0)
     assert not word.moved(Prediction("ns/g", 1, 100.0, 50.0, 240.0, Source.LEARNT), None, 0.0)
     assert word.moved(Prediction("ns/g", 1, 100.0, 50.0, 400.0, Source.LEARNT), None, 0.0)
 
 
 def test_an_end_of_a_range_that_has_passed_is_told_anew():
     """The first moment a gang may start at moves with the clock, while the middle stays."""
-    word = Word(start={"position": 1}, expected_s=3600.0, earliest_s=30.0, latest_s=4000.0)
+    word = StatusRecord(start={"position": 1}, expected_s=3600.0, earliest_s=30.0, latest_s=4000.0)
 
     def moved(low_s: float, now_s: float) -> bool:
         one = Prediction("ns/g", 1, 3600.0, low_s, 4000.0, Source.LEARNT)

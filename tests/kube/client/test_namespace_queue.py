@@ -4,12 +4,12 @@ import asyncio
 
 from waiting import patience_s, until_async
 
-from gangsched.kube.client.namespace_queue import Lanes
+from gangsched.kube.client.namespace_queue import NamespaceFairQueue
 from gangsched.operators.work_queue import _OF_NAMESPACE, WorkQueue
 
 
 async def test_whoever_puts_much_waits_for_himself_alone():
-    lanes = Lanes(lambda item: item[0])
+    lanes = NamespaceFairQueue(lambda item: item[0])
     for number in range(1000):
         lanes.put(("much", number))
     lanes.put(("little", 0))
@@ -28,7 +28,7 @@ async def test_whoever_puts_much_waits_for_himself_alone():
 
 
 async def test_who_waits_gets_what_comes_and_a_cancelled_one_takes_nothing_away():
-    lanes = Lanes(lambda item: item)
+    lanes = NamespaceFairQueue(lambda item: item)
     first, second = (asyncio.create_task(lanes.get()) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
@@ -44,7 +44,7 @@ async def test_who_waits_gets_what_comes_and_a_cancelled_one_takes_nothing_away(
 
 
 async def test_a_lane_has_no_more_items_out_than_it_may():
-    lanes = Lanes(lambda item: item[0], 2)
+    lanes = NamespaceFairQueue(lambda item: item[0], 2)
     for item in ("a1", "a2", "a3", "b1"):
         lanes.put(item)
     assert [await lanes.get() for _ in range(3)] == ["a1", "b1", "a2"]

@@ -7,7 +7,7 @@ import pytest
 from gangsched.kube.decoding import native_groups
 from gangsched.kube.decoding.external.groups import KINDS
 from gangsched.kube.decoding.external.owners import OWNERS
-from gangsched.kube.decoding.gang_progress import Standing
+from gangsched.kube.decoding.gang_progress import GangProgress
 from gangsched.kube.decoding.membership import UPSTREAM
 from gangsched.kube.decoding.metadata import decode_group
 from gangsched.kube.decoding.pods import decode_pod, pod_fact
@@ -140,7 +140,7 @@ def written(kind, *reports, before=None):
     for minute, report in enumerate(reports):
         fields = {"since": "", "refused": False, "minimum": 3, "pods": (0, 0, 0)} | report
         now = f"2026-01-01T00:0{minute}:00Z"
-        status = kind.status(Standing(**fields, before=status, now=now))
+        status = kind.status(GangProgress(**fields, before=status, now=now))
     return {one["type"]: one for one in status["conditions"]}
 
 

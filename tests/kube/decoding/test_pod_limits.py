@@ -10,7 +10,7 @@ from gangsched.kube.decoding import podgroups, pods
 from gangsched.kube.decoding.cluster import mig_labels
 from gangsched.kube.decoding.cluster.nodes import node_fact
 from gangsched.kube.decoding.quantities import DecodeError, amounts, quantity
-from gangsched.kube.informers.planned_pod_limit import PlannedPods
+from gangsched.kube.informers.planned_pod_limit import PlannedPodLimit
 
 OURS = frozenset({"gangsched"})
 
@@ -154,7 +154,7 @@ def test_a_group_of_too_many_pods_is_told_so():
 
 
 def test_pods_are_counted_even_where_one_role_has_no_template():
-    bound = PlannedPods(10)
+    bound = PlannedPodLimit(10)
     raw = group(role("a", 11), {"name": "b", "count": 1}, minMember=1)
     gang, _, uid = podgroups.pod_group(raw, {})
     with pytest.raises(DecodeError, match="would have 11 such pods; 10 are allowed"):

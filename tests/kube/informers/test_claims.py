@@ -8,7 +8,7 @@ from builders import POLICIES
 from gangsched.config import SchedulerConfig
 from gangsched.core.model.pods import Expression, NodeTerm
 from gangsched.kube.informers.podgroups import PodGroups
-from gangsched.kube.informers.pods import PodsSeen
+from gangsched.kube.informers.pods import Pods
 from gangsched.kube.informers.volumes import watched
 from gangsched.kube.service import Scheduler
 from gangsched.metrics import Metrics
@@ -20,7 +20,7 @@ def cluster():
     scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics())
     scheduler.execute = lambda _: None
     there = {kind: receiver for kind, (_, receiver, _) in watched(scheduler).items()}
-    there |= {"Pod": PodsSeen(scheduler), "PodGroup": PodGroups(scheduler)}
+    there |= {"Pod": Pods(scheduler), "PodGroup": PodGroups(scheduler)}
     return scheduler, there
 
 
@@ -161,5 +161,5 @@ def test_a_claim_that_was_deleted_is_not_there(cluster):
 def test_whoever_only_asks_needs_no_right_to_volumes():
     scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), look_only=True)
     assert not watched(scheduler)
-    PodsSeen(scheduler).seen(pod())
+    Pods(scheduler).seen(pod())
     assert needs(scheduler).beyond == ("PersistentVolumeClaim c",)

@@ -7,7 +7,7 @@ from builders import written
 
 from gangsched.config import SchedulerConfig
 from gangsched.core.policy import Policies
-from gangsched.kube.informers.pods import PodsSeen
+from gangsched.kube.informers.pods import Pods
 from gangsched.kube.service import Scheduler
 from gangsched.metrics import Metrics
 from policies.conservative import Conservative
@@ -24,7 +24,7 @@ class Cluster:
 
     def __init__(self) -> None:
         self.scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), look_only=True)
-        self.pods = PodsSeen(self.scheduler)
+        self.pods = Pods(self.scheduler)
         self.kinds = {one.kind: one for one in self.scheduler.owners.receivers}
         self._uids = itertools.count()
 

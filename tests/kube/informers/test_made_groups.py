@@ -6,7 +6,7 @@ from builders import written
 from gangsched.config import SchedulerConfig
 from gangsched.core import bounds
 from gangsched.core.policy import Policies
-from gangsched.kube.informers.pods import PodsSeen
+from gangsched.kube.informers.pods import Pods
 from gangsched.kube.service import Scheduler
 from gangsched.metrics import Metrics
 from policies.conservative import Conservative
@@ -26,7 +26,7 @@ class Cluster:
         self.scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), look_only=True)
         owners = self.scheduler.owners
         self.kinds = {one.kind: one for one in (*owners.receivers, *owners.groups)}
-        self.pods = PodsSeen(self.scheduler)
+        self.pods = Pods(self.scheduler)
 
     def see(self, version: str, kind: str, spec: dict, **metadata) -> None:
         """Have an object seen that is named `j`."""

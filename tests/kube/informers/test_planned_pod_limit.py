@@ -8,7 +8,7 @@ from gangsched.core.model.gangs import Gang, Role
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.pods import PodNeeds
 from gangsched.kube.decoding.quantities import DecodeError
-from gangsched.kube.informers.planned_pod_limit import PlannedPods
+from gangsched.kube.informers.planned_pod_limit import PlannedPodLimit
 
 AGAIN = defaultdict(lambda: lambda: None)
 """What would read each group again, by its name."""
@@ -19,7 +19,7 @@ def group(name: str, pods: int, namespace: str = "flood", needs: PodNeeds | None
     return Gang(GangId(f"{namespace}/{name}"), pods, (Role("worker", pods, pods, needs),))
 
 
-def admit(bound: PlannedPods, gang: Gang, *, runs: bool = False) -> bool:
+def admit(bound: PlannedPodLimit, gang: Gang, *, runs: bool = False) -> bool:
     try:
         bound.admit(str(gang.id), gang, "PodGroup", AGAIN[gang.id], runs=runs)
     except DecodeError:
@@ -28,7 +28,7 @@ def admit(bound: PlannedPods, gang: Gang, *, runs: bool = False) -> bool:
 
 
 def test_a_namespace_is_told_and_others_are_not_touched():
-    bound = PlannedPods(10)
+    bound = PlannedPodLimit(10)
     assert admit(bound, group("a", 6))
     with pytest.raises(DecodeError) as error:
         bound.admit("b", group("b", 5), "PodGroup", AGAIN["b"], runs=False)
@@ -42,20 +42,20 @@ def test_a_namespace_is_told_and_others_are_not_touched():
 
 
 def test_what_exists_already_is_not_planned():
-    bound = PlannedPods(10)
+    bound = PlannedPodLimit(10)
     assert admit(bound, group("a", 50, needs=None))
     assert admit(bound, group("b", 10))
 
 
 def test_what_runs_is_counted_and_never_held_back():
-    bound = PlannedPods(10)
+    bound = PlannedPodLimit(10)
     assert admit(bound, group("runs", 50), runs=True)
     assert not admit(bound, group("b", 1))
     assert admit(bound, group("runs", 50))  # its status was late
 
 
 def test_those_held_back_have_their_turn_when_one_is_gone():
-    bound = PlannedPods(10)
+    bound = PlannedPodLimit(10)
     assert admit(bound, group("a", 6))
     assert not admit(bound, group("b", 6))
     assert not admit(bound, group("c", 6))
@@ -66,7 +66,7 @@ def test_those_held_back_have_their_turn_when_one_is_gone():
 
 
 def test_a_group_may_shrink_and_grow_within():
-    bound = PlannedPods(10)
+    bound = PlannedPodLimit(10)
     assert admit(bound, group("a", 6))
     assert admit(bound, group("a", 10))
     assert not admit(bound, group("a", 11))

@@ -18,10 +18,10 @@ from gangsched.kube.decoding import pods as decode
 from gangsched.kube.decoding.external import groups as foreign
 from gangsched.kube.informers import nodes as nodes_module
 from gangsched.kube.informers.cluster_config import Namespaces, PriorityClasses
-from gangsched.kube.informers.external_groups import PodGroupsOfOthers
+from gangsched.kube.informers.external_groups import ExternalPodGroups
 from gangsched.kube.informers.nodes import Nodes
 from gangsched.kube.informers.podgroups import PodGroups
-from gangsched.kube.informers.pods import PodsSeen
+from gangsched.kube.informers.pods import Pods
 from gangsched.kube.service import Scheduler
 from gangsched.metrics import Metrics
 
@@ -75,7 +75,7 @@ def test_a_failure_of_the_engine_ends_the_process(monkeypatch):
 def test_what_is_wrong_with_a_pod_is_said_until_it_is_mended():
     heard = Heard()
     heard.names = frozenset({"gangsched"})
-    pods = PodsSeen(heard)
+    pods = Pods(heard)
     wrong = {"metadata": {"name": "p", "namespace": "ns", "uid": "u", "generation": 1}}
     wrong["metadata"]["annotations"] = {"gpu-fraction": "7"}
     wrong["spec"] = {"schedulerName": "gangsched", "containers": [{"name": "c"}]}
@@ -97,7 +97,7 @@ def cluster():
         "Namespace": Namespaces(scheduler),
         "Queue": scheduler.queues,
         "PodGroup": PodGroups(scheduler),
-        "theirs": PodGroupsOfOthers(scheduler, VOLCANOS, scheduler.owners),
+        "theirs": ExternalPodGroups(scheduler, VOLCANOS, scheduler.owners),
     }
     scheduler.receivers += there.values()
     return scheduler, there
@@ -277,7 +277,7 @@ def one_node():
         quotas = (Quota("nvidia.com/gpu", 8000),)
         scheduler.observe(f.QueueSeen(Queue(name, quotas=quotas)))
     scheduler.observe(f.NodeSeen(a_node("n", 8)))
-    return scheduler, PodsSeen(scheduler)
+    return scheduler, Pods(scheduler)
 
 
 def taken(scheduler) -> tuple[int, int]:
@@ -364,7 +364,7 @@ def test_labels_that_change_give_nothing_away_now_or_to_the_next_leader(one_node
     for labels in later:
         scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), look_only=True)
         scheduler.observe(f.NodeSeen(a_node("n", 8)))
-        PodsSeen(scheduler).seen(a_pod("p", labels))
+        Pods(scheduler).seen(a_pod("p", labels))
         assert taken(scheduler)[0] == 4
 
 

@@ -11,7 +11,7 @@ from gangsched.kube.client.errors import (
     Conflict,
     LeadershipLostError,
     NotFound,
-    NotLeading,
+    NotLeader,
     Unavailable,
 )
 from gangsched.kube.leadership.lease import Election, Timing
@@ -185,7 +185,7 @@ async def test_a_former_leader_writes_nothing(tmp_path):
     )
     async with KubeClient(path) as client:
         client.may_write = lambda: False
-        with pytest.raises(NotLeading):
+        with pytest.raises(NotLeader):
             await client.create("/api/v1/namespaces/ns/pods", {})
         with pytest.raises(Unavailable):
             await client.request("GET", "/api/v1/pods", tries=1)

@@ -17,7 +17,7 @@ from gangsched.core.bounds import REVIEWS_WAITING, TOKENS_KNOWN
 from gangsched.extender.server import serve
 from gangsched.kube.client.errors import Conflict, Invalid, NotFound
 from gangsched.kube.serving.certificates import Certificates, due, issue
-from gangsched.kube.serving.token_review import BusyError, Reviews, guard
+from gangsched.kube.serving.token_review import BusyError, TokenReviewer, guard
 
 HOST = "gangsched-leader.gangsched-system.svc"
 
@@ -215,7 +215,7 @@ async def test_who_reads_metrics(header, monkeypatch):
     monkeypatch.setattr("gangsched.kube.serving.token_review._REVIEW_S", math.inf)
     judge = Judge()
     routes = [web.get("/metrics", hello), web.get("/readyz", hello)]
-    middlewares = [guard(Reviews(judge))]
+    middlewares = [guard(TokenReviewer(judge))]
     runner, port = await serve(routes, "127.0.0.1", 0, None, middlewares)
     try:
         headers = {"Authorization": header} if header else {}
@@ -256,7 +256,7 @@ async def test_a_flood_of_unknown_tokens_keeps_nobody_out_who_was_in(monkeypatch
     )  # each is reviewed again
     monkeypatch.setattr("gangsched.kube.serving.token_review._REVIEW_S", math.inf)
     door = Door()
-    reviews = Reviews(door)
+    reviews = TokenReviewer(door)
     assert await reviews.status("reader", "/metrics") == 200
     flood = [asyncio.create_task(reviews.status(f"t{n}", "/metrics")) for n in range(1000)]
     await until_async(lambda: door.now == 2, "the first strangers' reviews")
@@ -276,7 +276,7 @@ async def test_what_is_remembered_of_tokens_is_bounded_and_the_refused_push_nobo
     )
     door = Door()
     door.open.set()
-    reviews = Reviews(door)
+    reviews = TokenReviewer(door)
     await reviews.status("reader", "/metrics")
     for number in range(30):
         assert await reviews.status(f"t{number}", "/metrics") == 401
@@ -289,7 +289,7 @@ async def test_what_is_remembered_of_tokens_is_bounded_and_the_refused_push_nobo
 async def test_a_review_that_is_not_answered_ends(monkeypatch):
     monkeypatch.setattr("gangsched.kube.serving.token_review._REVIEW_S", 0.05)
     with pytest.raises(TimeoutError):
-        await Reviews(Door()).status("t", "/metrics")
+        await TokenReviewer(Door()).status("t", "/metrics")
 
 
 @pytest.mark.parametrize(("error", "status"), [(BusyError, 429), (TimeoutError, 503)])

@@ -4,7 +4,7 @@ import pytest
 
 from gangsched.kube.client.errors import Forbidden, Unavailable
 from gangsched.kube.status import config_status
-from gangsched.kube.status.config_status import Condition, DeclaredStatus
+from gangsched.kube.status.config_status import Condition, ConfigStatusWriter
 
 GOOD = Condition(holds=True, reason="Valid", message="")
 BAD = Condition(holds=False, reason="Invalid", message="no such parent")
@@ -32,7 +32,7 @@ def world(monkeypatch):
     """Return an API server, the statuses of a kind with one object, and the clock."""
     api, now = Api(), ["noon"]
     monkeypatch.setattr(config_status, "stamp", lambda: now[0])
-    queues = DeclaredStatus(api, "Queue", "queues")
+    queues = ConfigStatusWriter(api, "Queue", "queues")
     queues.seen("q", "uid", None)
     return api, queues, now
 
@@ -50,7 +50,7 @@ async def test_a_condition_says_when_it_turned_not_when_it_was_written(world):
 async def test_the_next_process_keeps_the_moment(world):
     api, queues, now = world
     await queues.write("q", {"pending": 1}, GOOD)
-    successor = DeclaredStatus(api, "Queue", "queues")
+    successor = ConfigStatusWriter(api, "Queue", "queues")
     successor.seen("q", "uid", None)
     successor.adopt("q", api.status)
     now[0] = "one"
@@ -94,7 +94,7 @@ def warning(world, monkeypatch):
         return b"{}"
 
     monkeypatch.setattr(api, "create", create, raising=False)
-    queues = DeclaredStatus(api, "Queue", "queues", warns=True)
+    queues = ConfigStatusWriter(api, "Queue", "queues", warns=True)
     queues.seen("q", "uid", None)
     return api, queues
 
@@ -121,7 +121,7 @@ async def test_what_does_not_hold_is_a_warning_once(warning):
 async def test_the_next_process_warns_of_nothing_again(warning):
     api, queues = warning
     await queues.write("q", {}, BAD)
-    successor = DeclaredStatus(api, "Queue", "queues", warns=True)
+    successor = ConfigStatusWriter(api, "Queue", "queues", warns=True)
     successor.seen("q", "uid", None)
     successor.adopt("q", api.status)
     await successor.write("q", {"pending": 3}, BAD)

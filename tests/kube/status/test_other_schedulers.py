@@ -6,13 +6,13 @@ import json
 import pytest
 from builders import POLICIES
 
-from gangsched.cli.cluster.view import View
+from gangsched.cli.cluster.view import ClusterView
 from gangsched.cli.queries import explain
 from gangsched.config import SchedulerConfig
 from gangsched.core.model.ids import GangId
 from gangsched.kube.decoding.external import groups as foreign
-from gangsched.kube.informers.external_groups import PodGroupsOfOthers
-from gangsched.kube.informers.pods import PodsSeen
+from gangsched.kube.informers.external_groups import ExternalPodGroups
+from gangsched.kube.informers.pods import Pods
 from gangsched.kube.service import Scheduler
 from gangsched.kube.status import other_schedulers
 from gangsched.metrics import Metrics
@@ -43,7 +43,7 @@ def seen(monkeypatch):
     monkeypatch.setattr(other_schedulers, "_LASTS_S", 0.0)
     scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics())
     kind = next(one for one in foreign.KINDS if one.whose == "scheduling.x-k8s.io")
-    return scheduler, PodsSeen(scheduler), PodGroupsOfOthers(scheduler, kind, scheduler.owners)
+    return scheduler, Pods(scheduler), ExternalPodGroups(scheduler, kind, scheduler.owners)
 
 
 def told(scheduler: Scheduler) -> list[str]:
@@ -72,7 +72,9 @@ async def test_a_group_is_told_of_pods_that_nobody_looks_at(seen):
         "2 pods of the group name the scheduler 'scheduler-plugins', which gangsched does not "
         "serve here; it serves: gangsched."
     )
-    view = View(scheduler.engine, POLICIES, scheduler.now_s(), strays=scheduler.status.strays.said)
+    view = ClusterView(
+        scheduler.engine, POLICIES, scheduler.now_s(), strays=scheduler.status.strays.said
+    )
     assert explain(view, GANG)["message"].endswith(text)
 
 

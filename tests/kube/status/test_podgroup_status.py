@@ -13,18 +13,18 @@ from gangsched.core.model.refusal import Reason, Refusal
 from gangsched.core.model.runtime import Source
 from gangsched.core.orders import Report, Reserve
 from gangsched.core.planning.forecast import Prediction
-from gangsched.core.snapshot import Reserved
+from gangsched.core.snapshot import BackfillReservation
 from gangsched.kube.client.errors import Forbidden, Invalid, NotFound, Unavailable
 from gangsched.kube.decoding.external import groups
 from gangsched.kube.status import podgroup_status
-from gangsched.kube.status.events import Subject
-from gangsched.kube.status.podgroup_status import Status
+from gangsched.kube.status.events import ObjectRef
+from gangsched.kube.status.podgroup_status import PodGroupStatusWriter
 from gangsched.kube.status.status_record import same
 
 G = GangId("ns/g")
 
 
-def idle(made: Status) -> bool:
+def idle(made: PodGroupStatusWriter) -> bool:
     """Tell whether everything was written: all writers wait, and there is nothing for them."""
     waiting = [one for one in made._queue._waiting if not one.done()]
     return len(waiting) == podgroup_status._WRITERS and not len(made._queue)
@@ -65,9 +65,9 @@ async def told(api: Api, wrote: dict[str, list[str]]) -> None:
     What is written of that one fails three times. It is said after the other, and so it is tried
     again after the other: by its end the other would have been tried four times, too.
     """
-    made = Status(api)
+    made = PodGroupStatusWriter(api)
     for name in ("g", "last"):
-        group = Subject("gangsched.io/v1beta1", "PodGroup", "ns", name, name, has_status=True)
+        group = ObjectRef("gangsched.io/v1beta1", "PodGroup", "ns", name, name, has_status=True)
         made.subject(GangId(f"ns/{name}"), group)
         made.take(Report(GangId(f"ns/{name}"), "Placed", "Placed", "all 2 pods are bound."))
     running = asyncio.create_task(made.run())
@@ -141,9 +141,9 @@ class Slow:
 
 async def test_what_was_written_while_another_failed_is_written_when_all_begin_anew():
     api = Slow()
-    made = Status(api)
+    made = PodGroupStatusWriter(api)
     for name in ("good", "bad"):
-        group = Subject("gangsched.io/v1beta1", "PodGroup", "ns", name, name, has_status=True)
+        group = ObjectRef("gangsched.io/v1beta1", "PodGroup", "ns", name, name, has_status=True)
         made.subject(GangId(f"ns/{name}"), group)
         made.take(Report(GangId(f"ns/{name}"), "Placed", "Placed", "all 2 pods are bound."))
     with pytest.raises(ExceptionGroup):
@@ -155,7 +155,7 @@ async def test_what_was_written_while_another_failed_is_written_when_all_begin_a
     assert api.phases["good"] == "Placed"
 
 
-async def written(made: Status) -> None:
+async def written(made: PodGroupStatusWriter) -> None:
     """Write until everything is written."""
     running = asyncio.create_task(made.run())
     await until_async(lambda: idle(made) or running.done(), "everything to be written")
@@ -181,9 +181,9 @@ class Store:
         return b"{}"
 
 
-OURS = Subject("gangsched.io/v1beta1", "PodGroup", "ns", "g", "u", has_status=True)
+OURS = ObjectRef("gangsched.io/v1beta1", "PodGroup", "ns", "g", "u", has_status=True)
 THEIRS = [
-    Subject(kind.api_version, "PodGroup", "ns", "g", "u", theirs=kind)
+    ObjectRef(kind.api_version, "PodGroup", "ns", "g", "u", theirs=kind)
     for kind in groups.KINDS
     if kind.whose in (groups.VOLCANO, groups.KAI, groups.UPSTREAM)
 ]
@@ -194,10 +194,10 @@ NO_ROOM = Refusal(G, Reason.NO_ROOM, "no node has 8 free GPUs.")
 REFUSED = Report(G, "Pending", "NotEnoughFree", "no node has 8 free GPUs.", NO_ROOM)
 
 
-async def one_process(api: Store, subject: Subject, monkeypatch, now: str, *reports) -> None:
+async def one_process(api: Store, subject: ObjectRef, monkeypatch, now: str, *reports) -> None:
     """Say something by a process that begins with what is stored, as a new leader does."""
     monkeypatch.setattr(podgroup_status, "stamp", lambda: now)
-    made = Status(api, lambda _: (2, (2, 0, 0)))
+    made = PodGroupStatusWriter(api, lambda _: (2, (2, 0, 0)))
     made.take(Report(G, "Gathering", "PodGroupMissing", "the pods name PodGroup g."))
     made.subject(G, subject)
     made.adopt(G, api.status)
@@ -236,7 +236,7 @@ async def test_a_native_group_that_started_says_so_to_its_end(monkeypatch, subje
 @pytest.mark.parametrize("subject", NATIVE, ids=lambda one: one.api_version)
 async def test_a_native_group_of_the_same_name_begins_from_nothing(subject):
     api = Store()
-    made = Status(api, lambda _: (2, (2, 0, 0)))
+    made = PodGroupStatusWriter(api, lambda _: (2, (2, 0, 0)))
     made.subject(G, subject)
     made.take(PLACED)
     await written(made)
@@ -304,7 +304,7 @@ async def test_a_scribble_in_a_status_is_overwritten(monkeypatch, stored):
 )
 async def test_what_somebody_has_to_mend_is_a_warning(reason, kind):
     api = Api()
-    made = Status(api)
+    made = PodGroupStatusWriter(api)
     made.subject(G, OURS)
     made.take(Report(G, "Pending", reason.value, "why.", Refusal(G, reason, "why.")))
     await written(made)
@@ -318,8 +318,8 @@ MENDED = ["UnknownQueue", "Misconfigured", "NotPermitted", "LargerThanCluster"]
 async def test_peers_groups_are_warned_of_the_same(kind):
     api = Api()
     api.patch = Store().patch
-    made = Status(api)
-    made.subject(G, Subject(kind.api_version, kind.kind, "ns", "g", "u", theirs=kind))
+    made = PodGroupStatusWriter(api)
+    made.subject(G, ObjectRef(kind.api_version, kind.kind, "ns", "g", "u", theirs=kind))
     for reason in MENDED:
         refusal = Refusal(G, Reason(reason), f"{reason}.")
         made.take(Report(G, "Pending", reason, refusal.message, refusal))
@@ -330,8 +330,8 @@ async def test_peers_groups_are_warned_of_the_same(kind):
 @pytest.mark.parametrize("lasts", [True, False])
 async def test_pods_whose_group_is_not_there_are_told_if_that_lasts(lasts):
     api = Api()
-    made = Status(api)
-    made.subject(G, Subject("batch/v1", "Job", "ns", "g", "u"))
+    made = PodGroupStatusWriter(api)
+    made.subject(G, ObjectRef("batch/v1", "Job", "ns", "g", "u"))
     made.take(Report(G, "Gathering", "PodGroupMissing", "its Job does not exist."))
     if not lasts:
         made.forget(G)
@@ -348,14 +348,14 @@ def test_moments_are_long_enough_for_the_garbage_collector():
 
 async def test_a_promise_that_came_or_moved_is_told():
     """Also where the start that is expected stays where it was."""
-    made, told = Status(Api()), []
-    group = Subject("gangsched.io/v1beta1", "PodGroup", "ns", "g", "g", has_status=True)
+    made, told = PodGroupStatusWriter(Api()), []
+    group = ObjectRef("gangsched.io/v1beta1", "PodGroup", "ns", "g", "g", has_status=True)
     made.subject(G, group)
     made.adopt(G, {"phase": "Pending"})
 
     def expect(promised_s: float | None) -> None:
         one = Prediction(G, 1, 4e9, 4e9, 4e9, Source.LEARNT)
-        kept = {} if promised_s is None else {G: Reserved(G, promised_s, ())}
+        kept = {} if promised_s is None else {G: BackfillReservation(G, promised_s, ())}
         made._words[G].changed = False
         made.expect({G: one}, kept)
         told.append((made._words[G].changed, made._words[G].start["reserved"]))
@@ -365,7 +365,7 @@ async def test_a_promise_that_came_or_moved_is_told():
     later, much_later = "2096-10-02T07:06:40Z", "2128-06-11T08:53:20Z"
     wanted = [(True, None), (True, later), (False, later), (True, much_later), (True, None)]
     assert told == wanted
-    again = Status(Api())
+    again = PodGroupStatusWriter(Api())
     again.subject(G, group)
     again.adopt(G, {"phase": "Pending", "start": made._words[G].start | {"reserved": later}})
     made = again

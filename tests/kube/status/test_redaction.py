@@ -15,8 +15,8 @@ from gangsched.core.model.ids import GangId, PodName, PodUid
 from gangsched.core.model.queues import Queue
 from gangsched.core.model.refusal import Reason, Refusal, Remedy
 from gangsched.kube.service import Scheduler
-from gangsched.kube.status.events import Subject
-from gangsched.kube.status.redaction import Others
+from gangsched.kube.status.events import ObjectRef
+from gangsched.kube.status.redaction import Redaction
 from gangsched.metrics import Metrics
 
 NAMESPACES = {"ns": {}, "theirs": {}, "others": {}}
@@ -32,7 +32,7 @@ def told():
         engine.observe(f.QueueSeen(theirs), 0.0)
     engine.observe(f.QueueSeen(Queue("open")), 0.0)
     engine.observe(f.GangSeen(gang("g", 1, queue="closed-to-it")), 0.0)
-    return lambda text, named=False: Others(engine, NAMESPACES, named=named).told(text, G)
+    return lambda text, named=False: Redaction(engine, NAMESPACES, named=named).told(text, G)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ async def test_what_is_written_does_not_name_others(caplog, named):
     scheduler.namespaces |= NAMESPACES
     scheduler.ready.set()
     scheduler.binding = scheduler  # type: ignore[assignment]
-    subject = Subject("gangsched.io/v1beta1", "PodGroup", "ns", "g", "u", has_status=True)
+    subject = ObjectRef("gangsched.io/v1beta1", "PodGroup", "ns", "g", "u", has_status=True)
     scheduler.status.subject(G, subject)
     refusal = Refusal(G, Reason.BEHIND, "it would delay theirs/secret, for which room is kept.")
     remedies = (

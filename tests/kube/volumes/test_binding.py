@@ -11,10 +11,10 @@ from gangsched.config import SchedulerConfig
 from gangsched.core import facts as f
 from gangsched.core import orders as o
 from gangsched.core.engine.gangs.gang_views import State
-from gangsched.kube.actuation.pod_binding import Direct
+from gangsched.kube.actuation.pod_binding import DirectBinder
 from gangsched.kube.client.errors import Conflict, NotFound
 from gangsched.kube.informers.podgroups import PodGroups
-from gangsched.kube.informers.pods import PodsSeen
+from gangsched.kube.informers.pods import Pods
 from gangsched.kube.informers.volumes import watched
 from gangsched.kube.service import Scheduler
 from gangsched.kube.volumes.binding import VolumeBinder
@@ -32,10 +32,10 @@ class World:
         self.scheduler = scheduler = Scheduler(self, SchedulerConfig(), POLICIES, Metrics())
         scheduler.ready.set()
         self.binder = VolumeBinder(scheduler, self)
-        scheduler.binding = Direct(scheduler.pods, scheduler.observe, self.binder)
+        scheduler.binding = DirectBinder(scheduler.pods, scheduler.observe, self.binder)
         scheduler.engine.beyond_is_judged = False
         self.there = {kind: receiver for kind, (_, receiver, _) in watched(scheduler).items()}
-        self.there |= {"Pod": PodsSeen(scheduler), "PodGroup": PodGroups(scheduler)}
+        self.there |= {"Pod": Pods(scheduler), "PodGroup": PodGroups(scheduler)}
         self.objects: dict[tuple[str, str], dict] = {}
         self.version = 0
         self.answers = True

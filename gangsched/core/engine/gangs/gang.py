@@ -3,9 +3,9 @@
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
-from gangsched.core.engine.gangs.late_pods import LatePlaces
+from gangsched.core.engine.gangs.late_pods import LatePodPlaces
 from gangsched.core.engine.gangs.member import MemberState, Stage, State
-from gangsched.core.engine.gangs.pod_templates import Templates, grown
+from gangsched.core.engine.gangs.pod_templates import PodTemplates, grown
 from gangsched.core.engine.limits import Limits
 from gangsched.core.facts import PodSeen
 from gangsched.core.model.constraints import Constraints
@@ -70,10 +70,10 @@ class GangRecord:
     admitted: dict[QuotaKey, int] = field(default_factory=dict)
     """The most that was charged for it at once since it began: its quota admitted so much."""
 
-    _late: LatePlaces | None = None
+    _late: LatePodPlaces | None = None
     """Of a gang some of whose pods are made only once the others run."""
 
-    _templates: Templates = field(default_factory=Templates)
+    _templates: PodTemplates = field(default_factory=PodTemplates)
 
     _open: tuple[int, State, bool] | None = None
     # Counted as members change: a gang of n members hears of 3n happenings, and looking through
@@ -130,7 +130,7 @@ class GangRecord:
             member.settle()
         self.members |= others
         if gang.late or self._late is not None:
-            self._late = LatePlaces(gang, self.members, self._templates)
+            self._late = LatePodPlaces(gang, self.members, self._templates)
         return True
 
     def place_taken(self, fact: PodSeen) -> PodName | None:

@@ -8,16 +8,16 @@ from gangsched.core.engine.gangs.gang import GangRecord
 from gangsched.core.engine.gangs.member import MemberState, Stage, State
 from gangsched.core.engine.limits import Limits
 from gangsched.core.model.constraints import Constraints, Near
-from gangsched.core.model.gangs import Member, Seated, Waiting
+from gangsched.core.model.gangs import Member, PendingGang, PlacedMember
 from gangsched.core.model.ids import NodeName, PodName
-from gangsched.core.snapshot import Place, Running
+from gangsched.core.snapshot import PodPlacement, RunningGang
 
 
 @dataclass(slots=True)
 class GangState(GangRecord):
     """Everything known of one gang, and the questions planners ask."""
 
-    def waiting(self) -> Waiting:
+    def waiting(self) -> PendingGang:
         """Return the gang as a planner sees it."""
         spec = self.spec
         assert spec is not None, "only declared gangs are planned"  # noqa: S101
@@ -32,14 +32,14 @@ class GangState(GangRecord):
             minimum, role_minimum = 1, ()
         ranks = self._ranks()
         constraints, near_role = self._constraints()
-        return Waiting(
+        return PendingGang(
             gang=spec,
             version=self.version,
             members=tuple(Member(m.name, m.role, m.needs, ranks[m.name]) for m in members),
             constraints=constraints,
             near_role=near_role,
             seated=tuple(
-                Seated(m.role, ranks[m.name], node)
+                PlacedMember(m.role, ranks[m.name], node)
                 for m in self.members.values()
                 if (node := m.node or (m.bound if m.runs else None)) is not None
             ),
@@ -88,11 +88,11 @@ class GangState(GangRecord):
         """Return what the gang asks of the topology as a whole."""
         return self._constraints()[0] if self.spec is not None else Constraints()
 
-    def running(self) -> Running:
+    def running(self) -> RunningGang:
         """Return the gang as it runs; members that were told to leave are not among its places."""
         return self._running(lambda member: member.bound is not None and not member.evicted)
 
-    def coming(self) -> Running | None:
+    def coming(self) -> RunningGang | None:
         """Return the part that takes room and does not count as running yet, or None.
 
         Those are reserved members, and bound ones of a gang that is not placed.
@@ -106,20 +106,20 @@ class GangState(GangRecord):
 
         return replace(self._running(comes), spare=())
 
-    def leaving(self) -> Running | None:
+    def leaving(self) -> RunningGang | None:
         """Return the part of the gang that was told to leave and still takes room, or None."""
         if self.spec is None or not any(m.runs and m.evicted for m in self.members.values()):
             return None
         gone = self._running(lambda member: member.bound is not None and member.evicted)
         return replace(gone, leaving=True, spare=())
 
-    def terminating(self) -> Running | None:
+    def terminating(self) -> RunningGang | None:
         """Return the part that somebody has told to leave, us or others, or None."""
         if self.spec is None or not any(m.runs and m.terminating for m in self.members.values()):
             return None
         return self._running(lambda member: member.bound is not None and member.terminating)
 
-    def _running(self, wanted: Callable[[MemberState], bool]) -> Running:
+    def _running(self, wanted: Callable[[MemberState], bool]) -> RunningGang:
         assert self.spec is not None, "only declared gangs run as gangs"  # noqa: S101
         starts = [m.started_s for m in self.members.values() if m.runs and m.started_s is not None]
         began_s = self.placed_s if self.state is State.PLACED else self.reserved_s
@@ -132,10 +132,10 @@ class GangState(GangRecord):
             for m in sorted(self.members.values(), key=lambda m: ranks[m.name])
             if not m.ended and wanted(m)
         ]
-        return Running(
+        return RunningGang(
             gang=self.spec,
             places=tuple(
-                Place(m.name, m.role, node, m.needs, m.devices)
+                PodPlacement(m.name, m.role, node, m.needs, m.devices)
                 for m in members
                 if (node := m.bound or m.node) is not None
             ),

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from gangsched.core.engine.gangs.member import MemberState
-from gangsched.core.engine.gangs.pod_templates import Templates
+from gangsched.core.engine.gangs.pod_templates import PodTemplates
 from gangsched.core.facts import PodSeen
 from gangsched.core.model.gangs import Gang, Role
 from gangsched.core.model.ids import GangId, PodName
@@ -17,14 +17,14 @@ CHUNK = 100_000
 """Ranks of a role whose pods are made by several Jobs: that of the Job times this, plus its own."""
 
 
-class LatePlaces:
+class LatePodPlaces:
     """Counts of the members of one gang that has late pods; the record tells of each change.
 
     Making it brings the members in line with the declaration.
     """
 
     def __init__(
-        self, gang: Gang, members: dict[PodName, MemberState], templates: Templates
+        self, gang: Gang, members: dict[PodName, MemberState], templates: PodTemplates
     ) -> None:
         self.to_come = 0
         """How many late places have room reserved and no pod yet."""

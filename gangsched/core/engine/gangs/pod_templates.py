@@ -32,7 +32,7 @@ def grown(place: PodNeeds, pod: PodNeeds) -> PodNeeds:
     )
 
 
-class Templates:
+class PodTemplates:
     """What a place of each role takes before there is a pod: its template, or what pods taught."""
 
     def __init__(self) -> None:

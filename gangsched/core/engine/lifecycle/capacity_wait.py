@@ -15,7 +15,7 @@ from gangsched.core.model.placement import Repartition
 from gangsched.core.model.pods import PodNeeds
 
 
-class Holding:
+class CapacityWait:
     """Keeps what reserved gangs wait for; the engine asks it after each fact that frees room.
 
     `admitted` tells whether a gang's queues hold no more than they may, those who leave included.
@@ -38,7 +38,7 @@ class Holding:
         for cut in cuts:
             gang.awaits[cut.node] = cut
             self._cluster.charge(_key(gang, cut.node), cut.node, PodNeeds(cut.held))
-            orders.append(o.CutGpus(gang.id, cut.node, cut.layouts))
+            orders.append(o.RepartitionGpus(gang.id, cut.node, cut.layouts))
         return orders
 
     def node_seen(self, node: Node) -> list[GangState]:

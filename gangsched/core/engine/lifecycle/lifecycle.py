@@ -20,7 +20,7 @@ keeps its turn.
 from gangsched.core import orders as o
 from gangsched.core.engine.gangs.gang_views import GangState, MemberState, Stage, State
 from gangsched.core.engine.gangs.incomplete import missing
-from gangsched.core.engine.lifecycle.capacity_wait import Holding
+from gangsched.core.engine.lifecycle.capacity_wait import CapacityWait
 from gangsched.core.engine.lifecycle.start_deadlines import Patience
 from gangsched.core.model.ids import NodeName, PodUid
 from gangsched.core.model.placement import Eviction
@@ -30,7 +30,7 @@ from gangsched.core.model.refusal import Reason, Refusal, plural
 class Machine(Patience):
     """Moves gangs through their states; the engine tells it what happened."""
 
-    _holding: Holding
+    _holding: CapacityWait
 
     def _refresh(self, gang: GangState, now_s: float) -> None:
         """Bring a gang's state in line with what is known of its members."""
@@ -309,7 +309,7 @@ class Machine(Patience):
         self._settle_member(gang, member)
         self._backlog.room_grew = True
         if member.pod is not None and stage in (Stage.PREPARING, Stage.PREPARED):
-            self._orders.append(o.Refuse(gang.id, member.pod, member.name, reason))
+            self._orders.append(o.RejectPod(gang.id, member.pod, member.name, reason))
 
     def _settle_broken(self, gang: GangState, now_s: float) -> None:
         pinned = gang.pinned()

@@ -8,19 +8,19 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from gangsched.core.model.gangs import Alike, Waiting, runtime_s
+from gangsched.core.model.gangs import EquivalenceClassView, PendingGang, runtime_s
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.refusal import Refusal
 
 _Age = tuple[float, GangId]
 
 
-def _age(waiting: Waiting) -> _Age:
+def _age(waiting: PendingGang) -> _Age:
     return waiting.since_s, waiting.gang.id
 
 
 @dataclass(slots=True)
-class Line:
+class EquivalenceClass:
     """Waiting gangs of one shape and priority; `told` is what all of them were told last, when.
 
     `when` counts plans.
@@ -28,36 +28,36 @@ class Line:
 
     told: Refusal | None = None
     when: int = 0
-    _gangs: list[Waiting] = field(default_factory=list)
-    _view: Alike | None = None
+    _gangs: list[PendingGang] = field(default_factory=list)
+    _view: EquivalenceClassView | None = None
 
     def __len__(self) -> int:
         return len(self._gangs)
 
-    def join(self, waiting: Waiting) -> None:
+    def join(self, waiting: PendingGang) -> None:
         """Take a gang in, by its age."""
         insort(self._gangs, waiting, key=_age)
         self._view = None
 
-    def leave(self, waiting: Waiting) -> None:
+    def leave(self, waiting: PendingGang) -> None:
         """Let a gang go that is in the line."""
         del self._gangs[bisect_left(self._gangs, _age(waiting), key=_age)]
         self._view = None
 
-    def view(self) -> Alike:
+    def view(self) -> EquivalenceClassView:
         """Return the line as planners see it."""
         if self._view is None:
             shortest_s = min((runtime_s(one) for one in self._gangs), default=0.0)
-            self._view = Alike(tuple(self._gangs), shortest_s)
+            self._view = EquivalenceClassView(tuple(self._gangs), shortest_s)
         return self._view
 
 
-class Lines:
+class EquivalenceClasses:
     """The lines by shape and priority, and who stands where."""
 
     def __init__(self) -> None:
-        self.kinds: dict[tuple[int, int], Line] = {}
-        self._members: dict[GangId, Waiting] = {}
+        self.kinds: dict[tuple[int, int], EquivalenceClass] = {}
+        self._members: dict[GangId, PendingGang] = {}
 
     def __contains__(self, gang: GangId) -> bool:
         return gang in self._members
@@ -65,7 +65,7 @@ class Lines:
     def __len__(self) -> int:
         return len(self._members)
 
-    def join(self, waiting: Waiting) -> bool:
+    def join(self, waiting: PendingGang) -> bool:
         """Put a gang in line, in place of what it asked for before; tell if it was not there."""
         known = self._members.get(waiting.gang.id)
         if known is waiting:
@@ -73,7 +73,7 @@ class Lines:
         if known is not None:
             self.leave(waiting.gang.id)
         self._members[waiting.gang.id] = waiting
-        self.kinds.setdefault(waiting.alike, Line()).join(waiting)
+        self.kinds.setdefault(waiting.alike, EquivalenceClass()).join(waiting)
         return True
 
     def leave(self, gang: GangId) -> None:
@@ -97,7 +97,9 @@ class Lines:
         """Return everybody in a line."""
         return list(self._members)
 
-    def views(self, kinds: Iterable[tuple[int, int]] | None = None) -> tuple[Alike, ...]:
+    def views(
+        self, kinds: Iterable[tuple[int, int]] | None = None
+    ) -> tuple[EquivalenceClassView, ...]:
         """Return lines as planners see them: those of some kinds, or all."""
         if kinds is None:
             return tuple(line.view() for line in self.kinds.values())

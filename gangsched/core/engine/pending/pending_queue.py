@@ -4,9 +4,9 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from gangsched.core.engine.gangs.gang_views import GangState
-from gangsched.core.engine.pending.equivalence import Lines
-from gangsched.core.engine.pending.refusal_log import Change, Refusals, _same
-from gangsched.core.model.gangs import Alike, Waiting
+from gangsched.core.engine.pending.equivalence import EquivalenceClasses
+from gangsched.core.engine.pending.refusal_log import RefusalLog, ReportChange, _same
+from gangsched.core.model.gangs import EquivalenceClassView, PendingGang
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.refusal import Refusal
 
@@ -16,7 +16,7 @@ _NEWS_AT_ONCE = 200
 _LOOKED_AT = 400
 
 
-class Backlog:
+class PendingQueue:
     """Gangs to plan, those that wait in line, and what they were told.
 
     A gang that changed is `fresh` until it has joined a line; a line is planned when somebody has
@@ -25,8 +25,8 @@ class Backlog:
     """
 
     def __init__(self, gangs: dict[GangId, GangState]) -> None:
-        self._lines = Lines()
-        self.refusals = Refusals(self._lines)
+        self._lines = EquivalenceClasses()
+        self.refusals = RefusalLog(self._lines)
         self.number = 0
         self._grew_at: int | None = None
         self._changed_at: int | None = None
@@ -127,7 +127,7 @@ class Backlog:
         """Return who has to join a line; they stay so until they are planned."""
         return list(self._fresh)
 
-    def join(self, waiting: Waiting, *, alone: bool = False) -> None:
+    def join(self, waiting: PendingGang, *, alone: bool = False) -> None:
         """Let a gang wait in line, or `alone` if something is kept for it."""
         gang = waiting.gang.id
         self._fresh.pop(gang, None)
@@ -139,7 +139,9 @@ class Backlog:
         if self._lines.join(waiting):
             self._joined[waiting.alike] = self.number
 
-    def due(self, strict: Collection[str] = ()) -> tuple[list[GangState], tuple[Alike, ...]]:
+    def due(
+        self, strict: Collection[str] = ()
+    ) -> tuple[list[GangState], tuple[EquivalenceClassView, ...]]:
         """Return whom to plan now: those with something kept for them, and lines.
 
         Whoever plans anybody must know of the former, and in `strict` queues of all who are there:
@@ -207,13 +209,13 @@ class Backlog:
         again = 0
         for _ in range(min(_LOOKED_AT, len(self._patrol))):
             gang = self._patrol.pop()
-            change = self.refusals.changed(gang) if gang in self._gangs else Change.NONE
-            if change is Change.NUMBERS:
+            change = self.refusals.changed(gang) if gang in self._gangs else ReportChange.NONE
+            if change is ReportChange.NUMBERS:
                 late = self.refusals.told_s(gang) <= now_s - _AGAIN_S
                 if not late or again == _AGAIN_AT_ONCE:
                     continue
                 again += 1
-            elif change is Change.NONE:
+            elif change is ReportChange.NONE:
                 continue
             due.append(gang)
             self.refusals.tell(gang, now_s)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from gangsched.core.engine.pending.equivalence import Lines
+from gangsched.core.engine.pending.equivalence import EquivalenceClasses
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.refusal import Reason, Refusal
 
@@ -21,7 +21,7 @@ class _Told:
     refusal: Refusal
 
 
-class Change(Enum):
+class ReportChange(Enum):
     """What a gang has not heard yet."""
 
     NONE = 0
@@ -29,13 +29,13 @@ class Change(Enum):
     NEWS = 2
 
 
-class Refusals(Mapping[GangId, Refusal]):
+class RefusalLog(Mapping[GangId, Refusal]):
     """Why each waiting gang waits: by its own refusal, or by that of its line, if later.
 
     `plans` counts plans, to tell which is later.
     """
 
-    def __init__(self, lines: Lines) -> None:
+    def __init__(self, lines: EquivalenceClasses) -> None:
         self.plans = 0
         self._lines = lines
         self._said: dict[GangId, _Said] = {}
@@ -104,14 +104,14 @@ class Refusals(Mapping[GangId, Refusal]):
         known = self._told.get(gang)
         return known.at_s if known is not None else float("-inf")
 
-    def changed(self, gang: GangId) -> Change:
+    def changed(self, gang: GangId) -> ReportChange:
         """Tell what a gang has not heard yet."""
         told, now = self._told.get(gang), self._latest(gang)
         if now is None:
-            return Change.NONE
+            return ReportChange.NONE
         if told is None or now.reason is not told.refusal.reason:
-            return Change.NEWS
-        return Change.NONE if _same(now, told.refusal) else Change.NUMBERS
+            return ReportChange.NEWS
+        return ReportChange.NONE if _same(now, told.refusal) else ReportChange.NUMBERS
 
 
 def _same(one: Refusal, other: Refusal) -> bool:

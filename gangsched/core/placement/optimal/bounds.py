@@ -12,10 +12,10 @@ import numpy as np
 from gangsched.core.bounds import AMOUNT
 from gangsched.core.cluster.node_table import Ints, Mask
 from gangsched.core.cluster.topology_tree import UNKNOWN
-from gangsched.core.placement.choosers import fewest
+from gangsched.core.placement.choosers import fewest_bins
 from gangsched.core.placement.objectives import Objective
-from gangsched.core.placement.optimal.program import Request
-from gangsched.core.placement.tree_fill import Descent, Style
+from gangsched.core.placement.optimal.program import PlacementProblem
+from gangsched.core.placement.tree_fill import FillStrategy, TreeFill
 
 IMPOSSIBLE = np.iinfo(np.int64).max // 4
 
@@ -28,7 +28,7 @@ class Candidate:
     bound: tuple[int, ...]
 
 
-def candidates(request: Request, level: int | None) -> Iterator[Candidate]:
+def candidates(request: PlacementProblem, level: int | None) -> Iterator[Candidate]:
     """Yield the domains of a level that counting does not rule out, the cheapest bound first.
 
     `level` None stands for the whole cluster as one domain.
@@ -48,7 +48,7 @@ def candidates(request: Request, level: int | None) -> Iterator[Candidate]:
         yield Candidate(codes == code, tuple(int(value) for value in table[code]))
 
 
-def _components(request: Request, level: int | None, codes: Ints, size: int) -> list[Ints]:
+def _components(request: PlacementProblem, level: int | None, codes: Ints, size: int) -> list[Ints]:
     """Return one array a cost component, with a bound for each candidate domain."""
     scope, prices = request.scope, request.prices
     weight = [dict(kind.needs.requests).get(prices.main, 0) for kind in request.kinds]
@@ -83,7 +83,7 @@ def _components(request: Request, level: int | None, codes: Ints, size: int) -> 
     return found
 
 
-def _fewest(request: Request, level: int, codes: Ints, size: int, demand: int) -> Ints:
+def _fewest(request: PlacementProblem, level: int, codes: Ints, size: int, demand: int) -> Ints:
     """Return how many domains of a level are needed at least inside each candidate."""
     best = np.zeros(size, dtype=np.int64)
     slots = len(codes)
@@ -93,7 +93,7 @@ def _fewest(request: Request, level: int, codes: Ints, size: int, demand: int) -
         if not wanted:
             continue
         room = request.room(index) * (codes != UNKNOWN)
-        descent = Descent(request.cluster, request.scope, Style(fewest), kind, members)
+        descent = TreeFill(request.cluster, request.scope, FillStrategy(fewest_bins), kind, members)
         capacity = descent.capacities(room, level)
         best = np.maximum(best, _prefix(_owners(at, codes, capacity), capacity, wanted, size))
     if demand and len(request.kinds) > 1:  # kinds compete for it; a single one was counted exactly
@@ -145,14 +145,14 @@ def _prefix(owner: Ints, capacity: Ints, wanted: int, size: int) -> Ints:
     return result
 
 
-def _most_liked(request: Request) -> int:
+def _most_liked(request: PlacementProblem) -> int:
     total = 0
     for kind, wanted in zip(request.kinds, request.wanted, strict=True):
         total += wanted * sum(max(weight, 0) for weight, _ in kind.needs.preferred)
     return total
 
 
-def _least_growth(request: Request) -> int:
+def _least_growth(request: PlacementProblem) -> int:
     total = 0
     for grows, kind, wanted in zip(
         request.prices.growth or [], request.kinds, request.wanted, strict=False

@@ -15,12 +15,16 @@ from ortools.sat.python import cp_model
 from gangsched.core.bounds import AMOUNT
 from gangsched.core.cluster.node_table import Ints
 from gangsched.core.cluster.topology_tree import UNKNOWN
-from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.placement import Placement
 from gangsched.core.model.pods import GPU
 from gangsched.core.model.refusal import Refusal
-from gangsched.core.placement.constraints import MisconfiguredError, Scope, resolve
-from gangsched.core.placement.demand import Kind, kinds_of
+from gangsched.core.placement.constraints import (
+    MisconfiguredError,
+    ResolvedConstraints,
+    resolve_constraints,
+)
+from gangsched.core.placement.demand import PodClass, pod_classes
 from gangsched.core.snapshot import Snapshot
 
 BATCH_MAX = 20
@@ -32,28 +36,28 @@ _BUDGET = 0.5
 _RUNTIME_S = 3600.0
 """What a gang that says nothing is expected to run."""
 
-Outcome = list[tuple[Waiting, Placement | Refusal]]
-PlaceInOrder = Callable[[list[Waiting]], Outcome]
+Outcome = list[tuple[PendingGang, Placement | Refusal]]
+PlaceInOrder = Callable[[list[PendingGang]], Outcome]
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
     """What one gang needs, resolved."""
 
-    waiting: Waiting
-    scope: Scope
-    kinds: list[Kind]
+    waiting: PendingGang
+    scope: ResolvedConstraints
+    kinds: list[PodClass]
 
 
-def value(waiting: Waiting) -> int:
+def value(waiting: PendingGang) -> int:
     """Return what starting a gang is worth: GPU-seconds of its minimum, or pod-seconds."""
     runtime_s = waiting.gang.expected_runtime_s or _RUNTIME_S
     gpus = sum(dict(member.needs.requests).get(GPU, 0) for member in waiting.members)
     return max(min(round(runtime_s * max(gpus, 1)), AMOUNT.most), 1)
 
 
-def better(
-    batch: list[Waiting], snapshot: Snapshot, so_far: Outcome, place: PlaceInOrder
+def choose_jointly(
+    batch: list[PendingGang], snapshot: Snapshot, so_far: Outcome, place: PlaceInOrder
 ) -> Outcome:
     """Return the outcome with more GPU-hours: `so_far`, or one that a joint choice found.
 
@@ -84,14 +88,14 @@ def _total(outcome: Outcome) -> int:
     return sum(value(waiting) for waiting, result in outcome if isinstance(result, Placement))
 
 
-def _resolve(batch: list[Waiting], snapshot: Snapshot) -> list[_Asked] | None:
+def _resolve(batch: list[PendingGang], snapshot: Snapshot) -> list[_Asked] | None:
     found = []
     for waiting in batch:
         try:
-            scope = resolve(waiting, snapshot.cluster)
+            scope = resolve_constraints(waiting, snapshot.cluster)
         except MisconfiguredError:
             return None
-        found.append(_Asked(waiting, scope, kinds_of(waiting, scope, snapshot.cluster)))
+        found.append(_Asked(waiting, scope, pod_classes(waiting, scope, snapshot.cluster)))
     return found
 
 
@@ -156,7 +160,7 @@ def _add_gang(
         model.add(sum(homes.values()) <= 1)
 
 
-def _leaves(scope: Scope, slots: int) -> Ints:
+def _leaves(scope: ResolvedConstraints, slots: int) -> Ints:
     """Return the finest domain of each slot; nodes of unknown place are their own."""
     if scope.depth == 0:
         return np.zeros(slots, dtype=np.int64)

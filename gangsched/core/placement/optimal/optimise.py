@@ -13,33 +13,37 @@ import numpy as np
 
 from gangsched.core.cluster.node_table import Ints
 from gangsched.core.cluster.state import Cluster
-from gangsched.core.model.gangs import Waiting
+from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.placement import Placement, Proof
 from gangsched.core.model.refusal import Reason, Refusal
 from gangsched.core.placement import choosers
-from gangsched.core.placement.choosers import fewest, first
-from gangsched.core.placement.constraints import MisconfiguredError, Scope, resolve
-from gangsched.core.placement.demand import Kind, kinds_of
+from gangsched.core.placement.choosers import fewest_bins, first_fit
+from gangsched.core.placement.constraints import (
+    MisconfiguredError,
+    ResolvedConstraints,
+    resolve_constraints,
+)
+from gangsched.core.placement.demand import PodClass, pod_classes
 from gangsched.core.placement.explain import explain
 from gangsched.core.placement.fill import Filling, Found, placement, search, tries
 from gangsched.core.placement.fragmentation import Typical, growth
-from gangsched.core.placement.objectives import DEFAULT, Cost, Objective, Prices
+from gangsched.core.placement.objectives import DEFAULT, Cost, Objective, PlacementCosts
 from gangsched.core.placement.optimal.bounds import Candidate, candidates
 from gangsched.core.placement.optimal.cpsat import Outcome, solve
 from gangsched.core.placement.optimal.knapsack import tightest
 from gangsched.core.placement.optimal.patterns import TooLargeError
-from gangsched.core.placement.optimal.program import Request, formulate
-from gangsched.core.placement.tree_fill import Style
+from gangsched.core.placement.optimal.program import PlacementProblem, build_program
+from gangsched.core.placement.tree_fill import FillStrategy
 from gangsched.core.snapshot import Snapshot
 
-_TOPOLOGY = Style(fewest, descend=True)
-_FLAT = Style(fewest)
+_TOPOLOGY = FillStrategy(fewest_bins, descend=True)
+_FLAT = FillStrategy(fewest_bins)
 _RIVALS = (
     _FLAT,
-    Style(first),
-    Style(first, descend=True),
-    Style(choosers.tightest),
-    Style(choosers.tightest, descend=True),
+    FillStrategy(first_fit),
+    FillStrategy(first_fit, descend=True),
+    FillStrategy(choosers.tightest),
+    FillStrategy(choosers.tightest, descend=True),
 )
 """Asked when nothing was proved: now and then one of them is luckier than going down the tree."""
 
@@ -83,11 +87,11 @@ class Best:
             self.open_bound = bound
 
 
-def optimise(waiting: Waiting, snapshot: Snapshot, options: Options) -> Placement | Refusal:
+def optimise(waiting: PendingGang, snapshot: Snapshot, options: Options) -> Placement | Refusal:
     """Place a gang as well as the budget allows; see the module for how."""
     cluster = snapshot.cluster
     try:
-        scope = resolve(waiting, cluster)
+        scope = resolve_constraints(waiting, cluster)
     except MisconfiguredError as error:
         return Refusal(waiting.gang.id, Reason.MISCONFIGURED, str(error))
     undecided = False
@@ -106,10 +110,10 @@ def optimise(waiting: Waiting, snapshot: Snapshot, options: Options) -> Placemen
     return replace(refusal, proved=not undecided)
 
 
-def _feasible(waiting: Waiting, snapshot: Snapshot, options: Options) -> bool:
+def _feasible(waiting: PendingGang, snapshot: Snapshot, options: Options) -> bool:
     """Tell whether a changed gang would find its place."""
     try:
-        scope = resolve(waiting, snapshot.cluster)
+        scope = resolve_constraints(waiting, snapshot.cluster)
     except MisconfiguredError:
         return False
     if search(waiting, snapshot, scope, _FLAT) is not None:
@@ -124,13 +128,13 @@ def _feasible(waiting: Waiting, snapshot: Snapshot, options: Options) -> bool:
 
 
 def _on_one_kind(
-    waiting: Waiting, snapshot: Snapshot, scope: Scope, options: Options
+    waiting: PendingGang, snapshot: Snapshot, scope: ResolvedConstraints, options: Options
 ) -> tuple[Found | None, Best | None]:
     """Place on one kind of GPU: (how many of what, the best counts)."""
     cluster = snapshot.cluster
     gpu, allowed = scope.gpu_masks[0]
     mask = allowed & scope.allowed
-    kinds = kinds_of(waiting, scope, cluster)
+    kinds = pod_classes(waiting, scope, cluster)
     if any(kind.split for kind in kinds):
         return None, None
     by_counting = waiting.seated or any(kind.needs.share is not None for kind in kinds)
@@ -157,7 +161,10 @@ def _on_one_kind(
         return found, best
     known = mask & scope.known(len(mask))
     _improve(
-        Request(waiting, cluster, scope, kinds, wanted, known, prices), snapshot, best, options
+        PlacementProblem(waiting, cluster, scope, kinds, wanted, known, prices),
+        snapshot,
+        best,
+        options,
     )
     for style in _RIVALS if best.undecided else ():
         other = search(waiting, snapshot, scope, style)
@@ -166,15 +173,17 @@ def _on_one_kind(
     return found, best
 
 
-def _counting_is_exact(kinds: list[Kind]) -> bool:
+def _counting_is_exact(kinds: list[PodClass]) -> bool:
     """Tell whether filling that found no place proves that there is none."""
     return len([kind for kind in kinds if kind.least]) <= 1
 
 
-def _prices(cluster: Cluster, scope: Scope, kinds: list[Kind], options: Options) -> Prices:
+def _prices(
+    cluster: Cluster, scope: ResolvedConstraints, kinds: list[PodClass], options: Options
+) -> PlacementCosts:
     needs = [kind.needs for kind in kinds]
     if Objective.FRAGMENTATION not in options.objectives:
-        return Prices(cluster, scope, needs, options.objectives)
+        return PlacementCosts(cluster, scope, needs, options.objectives)
     rows = np.flatnonzero(cluster.live)
     grows = []
     for one in needs:
@@ -182,10 +191,10 @@ def _prices(cluster: Cluster, scope: Scope, kinds: list[Kind], options: Options)
         values, _ = growth(cluster, rows, one, options.typical)
         column[rows] = np.rint(np.where(np.isfinite(values), values, 0)).astype(np.int64)
         grows.append(column)
-    return Prices(cluster, scope, needs, options.objectives, grows)
+    return PlacementCosts(cluster, scope, needs, options.objectives, grows)
 
 
-def _improve(request: Request, snapshot: Snapshot, best: Best, options: Options) -> None:
+def _improve(request: PlacementProblem, snapshot: Snapshot, best: Best, options: Options) -> None:
     """Look for better counts, from the finest level that could hold the gang to the coarsest."""
     scope = request.scope
     top = scope.rules.required
@@ -218,13 +227,13 @@ def _improve(request: Request, snapshot: Snapshot, best: Best, options: Options)
             return
 
 
-def _single(best: Best, scope: Scope, level: int | None) -> bool:
+def _single(best: Best, scope: ResolvedConstraints, level: int | None) -> bool:
     """Tell whether no coarser level can do better: the best uses one domain of this one."""
     return level is None or level >= scope.depth or best.cost[scope.order.index(level)] == 1
 
 
 def _solve_in(
-    request: Request, snapshot: Snapshot, candidate: Candidate, best: Best, budget: float
+    request: PlacementProblem, snapshot: Snapshot, candidate: Candidate, best: Best, budget: float
 ) -> None:
     """Search one domain: by counting, and where that proves nothing and budget is left, CP-SAT."""
     inside = replace(request, mask=request.mask & candidate.mask)
@@ -245,7 +254,7 @@ def _solve_in(
         best.leave_open(candidate.bound)
         return
     try:
-        program = formulate(inside)
+        program = build_program(inside)
     except TooLargeError:
         best.spent += _TOO_LARGE_S
         best.leave_open(candidate.bound)
@@ -269,7 +278,7 @@ def _solve_in(
         best.leave_open(candidate.bound)
 
 
-def _tightest(request: Request, counts: list[Ints], cost: Cost) -> Ints | None:
+def _tightest(request: PlacementProblem, counts: list[Ints], cost: Cost) -> Ints | None:
     """Choose the hosts of one finest domain exactly, for pods of one kind; None for other cases."""
     scope, prices = request.scope, request.prices
     if (

@@ -15,10 +15,10 @@ import numpy as np
 from gangsched.core.cluster.node_table import Ints, Mask
 from gangsched.core.cluster.state import Cluster
 from gangsched.core.cluster.topology_tree import UNKNOWN
-from gangsched.core.model.gangs import Waiting
-from gangsched.core.placement.constraints import Scope
-from gangsched.core.placement.demand import Kind
-from gangsched.core.placement.objectives import Objective, Prices
+from gangsched.core.model.gangs import PendingGang
+from gangsched.core.placement.constraints import ResolvedConstraints
+from gangsched.core.placement.demand import PodClass
+from gangsched.core.placement.objectives import Objective, PlacementCosts
 from gangsched.core.placement.optimal.linear import Linear, Terms
 from gangsched.core.placement.optimal.patterns import Pattern, TooLargeError, maximal
 
@@ -29,7 +29,7 @@ Domain = tuple[int, int]
 
 
 @dataclass(slots=True)
-class Class:
+class NodeClass:
     """Nodes that cannot be told apart: their slots, patterns and variables."""
 
     rows: Ints
@@ -43,13 +43,13 @@ class Class:
 
 
 @dataclass(slots=True)
-class Program:
+class PlacementProgram:
     """The program and what its variables mean."""
 
     linear: Linear
-    kinds: list[Kind]
+    kinds: list[PodClass]
     wanted: list[int]
-    classes: list[Class]
+    classes: list[NodeClass]
     used: dict[Domain, int]
 
     def counts(self, values: list[int], slots: int) -> list[Ints]:
@@ -94,16 +94,16 @@ class Program:
 
 
 @dataclass(slots=True)
-class Request:
+class PlacementProblem:
     """What is to be placed, and where it may go."""
 
-    waiting: Waiting
+    waiting: PendingGang
     cluster: Cluster
-    scope: Scope
-    kinds: list[Kind]
+    scope: ResolvedConstraints
+    kinds: list[PodClass]
     wanted: list[int]
     mask: Mask
-    prices: Prices
+    prices: PlacementCosts
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
@@ -133,7 +133,7 @@ class Request:
         return kind.rules.unit(self.scope.depth)
 
 
-def formulate(request: Request) -> Program:
+def build_program(request: PlacementProblem) -> PlacementProgram:
     """Build the program.
 
     Raises:
@@ -141,7 +141,7 @@ def formulate(request: Request) -> Program:
 
     """
     linear = Linear()
-    program = Program(linear, request.kinds, request.wanted, [], {})
+    program = PlacementProgram(linear, request.kinds, request.wanted, [], {})
     for rows, patterns, path in _classes(request):
         _add_class(program, request, rows, patterns, path)
         if len(linear.bounds) > VARIABLES_MAX:
@@ -155,7 +155,7 @@ def formulate(request: Request) -> Program:
     return program
 
 
-def _classes(request: Request) -> Iterator[tuple[Ints, list[Pattern], tuple[int, ...]]]:
+def _classes(request: PlacementProblem) -> Iterator[tuple[Ints, list[Pattern], tuple[int, ...]]]:
     """Yield the slots of each class, its patterns, and its domains from coarse to fine."""
     cluster, scope = request.cluster, request.scope
     slots = len(request.mask)
@@ -188,7 +188,7 @@ def _classes(request: Request) -> Iterator[tuple[Ints, list[Pattern], tuple[int,
         yield members, _patterns(request, int(members[0]), key[:depth]), path
 
 
-def _patterns(request: Request, row: int, most: Ints) -> list[Pattern]:
+def _patterns(request: PlacementProblem, row: int, most: Ints) -> list[Pattern]:
     """Return the maximal numbers of pods of each kind that one node takes together."""
     limit = request.waiting.most_per_node
     if request.scope.depth in request.scope.spread:
@@ -203,7 +203,11 @@ def _patterns(request: Request, row: int, most: Ints) -> list[Pattern]:
 
 
 def _add_class(
-    program: Program, request: Request, rows: Ints, patterns: list[Pattern], path: tuple[int, ...]
+    program: PlacementProgram,
+    request: PlacementProblem,
+    rows: Ints,
+    patterns: list[Pattern],
+    path: tuple[int, ...],
 ) -> None:
     linear, count = program.linear, len(rows)
     hosts = [linear.variable(0, count) for _ in patterns]
@@ -220,18 +224,18 @@ def _add_class(
     growth = [int(one[row]) for one in prices.growth] if prices.growth is not None else []
     liked = tuple(int(one[row]) for one in prices.liked())
     free = int(prices.free[row])
-    program.classes.append(Class(rows, patterns, path, hosts, pods, liked, free, growth))
+    program.classes.append(NodeClass(rows, patterns, path, hosts, pods, liked, free, growth))
 
 
-def _members(program: Program) -> dict[Domain, list[Class]]:
-    found: dict[Domain, list[Class]] = {}
+def _members(program: PlacementProgram) -> dict[Domain, list[NodeClass]]:
+    found: dict[Domain, list[NodeClass]] = {}
     for group in program.classes:
         for level, code in enumerate(group.path):
             found.setdefault((level, code), []).append(group)
     return found
 
 
-def _add_domains(program: Program, request: Request) -> None:
+def _add_domains(program: PlacementProgram, request: PlacementProblem) -> None:
     """Say when a domain counts as used: tight bounds keep the relaxation strong."""
     linear = program.linear
     total = sum(request.wanted)
@@ -254,7 +258,7 @@ def _add_domains(program: Program, request: Request) -> None:
             linear.add([(child, 1), (program.used[parent], -1)], None, 0)
 
 
-def _add_rules(program: Program, request: Request) -> None:
+def _add_rules(program: PlacementProgram, request: PlacementProblem) -> None:
     linear, scope = program.linear, request.scope
     members = _members(program)
     level = scope.rules.required
@@ -279,7 +283,9 @@ def _add_rules(program: Program, request: Request) -> None:
             _units(program, request, index, request.host_unit(index))
 
 
-def _one_domain(program: Program, request: Request, index: int, level: int) -> None:
+def _one_domain(
+    program: PlacementProgram, request: PlacementProblem, index: int, level: int
+) -> None:
     """Demand that all pods of one kind share one domain of a level."""
     linear, wanted = program.linear, request.wanted[index]
     choices: Terms = []
@@ -292,19 +298,19 @@ def _one_domain(program: Program, request: Request, index: int, level: int) -> N
     linear.add(choices, None, 1)
 
 
-def _units(program: Program, request: Request, index: int, unit: int) -> None:
+def _units(program: PlacementProgram, request: PlacementProblem, index: int, unit: int) -> None:
     """Demand whole slices on every host: patterns are whole already, so are the pods on them."""
     for group in program.classes:
         whole = program.linear.variable(0, request.wanted[index] // unit)
         program.linear.add([(group.pods[index], 1), (whole, -unit)], 0, 0)
 
 
-def _break_symmetry(program: Program, request: Request) -> None:
+def _break_symmetry(program: PlacementProgram, request: PlacementProblem) -> None:
     """Order equal finest domains of one parent by how many pods they get."""
     finest = request.scope.depth - 1
     if finest < 0:
         return
-    alike: dict[object, list[list[Class]]] = {}
+    alike: dict[object, list[list[NodeClass]]] = {}
     free = _free(program, request)
     for (level, code), groups in _members(program).items():
         if level == finest:
@@ -320,7 +326,7 @@ def _break_symmetry(program: Program, request: Request) -> None:
             program.linear.add(terms, 0, None)
 
 
-def _add_objectives(program: Program, request: Request) -> None:
+def _add_objectives(program: PlacementProgram, request: PlacementProblem) -> None:
     linear = program.linear
     every: Terms = [(v, 1) for group in program.classes for v in group.hosts]
     for objective in request.objectives:
@@ -359,7 +365,7 @@ def _add_objectives(program: Program, request: Request) -> None:
                 )
 
 
-def _free(program: Program, request: Request) -> dict[Domain, int]:
+def _free(program: PlacementProgram, request: PlacementProblem) -> dict[Domain, int]:
     """Return how much of the main resource is free in each domain, full nodes included."""
     return {
         (level, group.path[level]): int(request.prices.around(level)[group.rows[0]])

@@ -19,7 +19,7 @@ from gangsched.core.model.gangs import Gang, Role
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.queues import DEFAULT_QUEUE
 from gangsched.kube.decoding import constraints, native_groups
-from gangsched.kube.decoding.gang_progress import Standing
+from gangsched.kube.decoding.gang_progress import GangProgress
 from gangsched.kube.decoding.membership import KAI, PLUGINS, UPSTREAM, VOLCANO, foreign_id
 from gangsched.kube.decoding.pod_limits import few
 from gangsched.kube.decoding.quantities import DecodeError, UnknownClassError, seconds
@@ -59,7 +59,7 @@ def one_gang(gang: GangId) -> GangId:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ExternalKind:
     """One kind.
 
     `starts` returns which of its pods start together, by its spec, by its labels and annotations,
@@ -76,7 +76,7 @@ class Kind:
     plural: str
     starts: Starts
     fields: Callable[[Spec, str], dict[str, Any]] = lambda _, __: {}
-    status: Callable[[Standing], dict[str, Any]] | None = None
+    status: Callable[[GangProgress], dict[str, Any]] | None = None
     templates: Callable[[Spec], Iterable[Any]] = lambda _: ()
     """Of its pods, where it has some."""
     home: Callable[[GangId], GangId] = one_gang
@@ -194,11 +194,11 @@ def _plugin_fields(spec: Spec, _: str) -> dict[str, Any]:
 # -- what their controllers would write ---------------------------------------------------------
 
 
-def _counts(standing: Standing) -> dict[str, int]:
+def _counts(standing: GangProgress) -> dict[str, int]:
     return dict(zip(("running", "succeeded", "failed"), standing.pods, strict=True))
 
 
-def _volcano_status(standing: Standing) -> dict[str, Any]:
+def _volcano_status(standing: GangProgress) -> dict[str, Any]:
     """Pending -> Inqueue (pods may be created) -> Running -> Completed."""
     running, succeeded, _ = standing.pods
     phase = "Inqueue"
@@ -217,7 +217,7 @@ def _volcano_status(standing: Standing) -> dict[str, Any]:
     return {"phase": phase, "conditions": [condition], **_counts(standing)}
 
 
-def _plugin_status(standing: Standing) -> dict[str, Any]:
+def _plugin_status(standing: GangProgress) -> dict[str, Any]:
     """Pending -> Scheduling -> Scheduled -> Running -> Finished | Failed."""
     running, succeeded, failed = standing.pods
     phase = "Scheduling" if standing.refused or standing.state == "Pending" else "Pending"
@@ -230,7 +230,7 @@ def _plugin_status(standing: Standing) -> dict[str, Any]:
     return {"phase": phase, **_counts(standing)}
 
 
-def _kai_status(standing: Standing) -> dict[str, Any]:
+def _kai_status(standing: GangProgress) -> dict[str, Any]:
     phase = "Running" if standing.state == "Placed" else "Pending"
     found: dict[str, Any] = {"phase": phase, **_counts(standing), "schedulingConditions": []}
     if standing.refused:
@@ -248,8 +248,8 @@ def _kai_status(standing: Standing) -> dict[str, Any]:
     return found
 
 
-KINDS: tuple[Kind, ...] = (
-    Kind(
+KINDS: tuple[ExternalKind, ...] = (
+    ExternalKind(
         PLUGINS,
         f"{PLUGINS}/v1alpha1",
         "PodGroup",
@@ -258,7 +258,7 @@ KINDS: tuple[Kind, ...] = (
         _plugin_fields,
         _plugin_status,
     ),
-    Kind(
+    ExternalKind(
         VOLCANO,
         f"{VOLCANO}/v1beta1",
         "PodGroup",
@@ -267,9 +267,11 @@ KINDS: tuple[Kind, ...] = (
         _volcano_fields,
         _volcano_status,
     ),
-    Kind(KAI, f"{KAI}/v2alpha2", "PodGroup", "podgroups", least(_member), _kai_fields, _kai_status),
+    ExternalKind(
+        KAI, f"{KAI}/v2alpha2", "PodGroup", "podgroups", least(_member), _kai_fields, _kai_status
+    ),
     *(
-        Kind(
+        ExternalKind(
             UPSTREAM,
             f"{UPSTREAM}/{version}",
             "PodGroup",

@@ -22,7 +22,7 @@ from gangsched.jobs.jobset.stages import Stage, parallel_pods, pods, pods_each, 
 from gangsched.jobs.kubeflow.framework import Framework
 from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
 from gangsched.kube.decoding import native_groups
-from gangsched.kube.decoding.external.groups import Kind, Spec, Start, least
+from gangsched.kube.decoding.external.groups import ExternalKind, Spec, Start, least
 from gangsched.kube.decoding.membership import (
     JOB,
     JOBSET,
@@ -267,13 +267,13 @@ def _without_index(gang: GangId) -> GangId:
     return GangId(gang.rpartition("-")[0])
 
 
-def _of_kubeflow() -> Iterable[Kind]:
+def _of_kubeflow() -> Iterable[ExternalKind]:
     for kind, framework in FRAMEWORKS.items():
         if framework.unsupported:
             continue
         versions = ("v1", "v2beta1") if TRAINING[kind] == MPI else ("v1",)
         for version in versions:  # the MPI Operator's, beside the Training Operator's
-            yield Kind(
+            yield ExternalKind(
                 TRAINING[kind],
                 f"kubeflow.org/{version}",
                 kind,
@@ -284,8 +284,8 @@ def _of_kubeflow() -> Iterable[Kind]:
             )
 
 
-OWNERS: tuple[Kind, ...] = (
-    Kind(
+OWNERS: tuple[ExternalKind, ...] = (
+    ExternalKind(
         JOB,
         "batch/v1",
         "Job",
@@ -295,7 +295,7 @@ OWNERS: tuple[Kind, ...] = (
         templates=_one_template,
         given=_job_given,
     ),
-    Kind(
+    ExternalKind(
         STATEFUL,
         "apps/v1",
         "StatefulSet",
@@ -303,9 +303,11 @@ OWNERS: tuple[Kind, ...] = (
         least(_stateful),
         templates=_one_template,
     ),
-    Kind(RAY, "ray.io/v1", "RayCluster", "rayclusters", least(_ray), templates=_ray_templates),
-    Kind(RAYJOB, "ray.io/v1", "RayJob", "rayjobs", _ray_job, templates=_ray_job_templates),
-    Kind(
+    ExternalKind(
+        RAY, "ray.io/v1", "RayCluster", "rayclusters", least(_ray), templates=_ray_templates
+    ),
+    ExternalKind(RAYJOB, "ray.io/v1", "RayJob", "rayjobs", _ray_job, templates=_ray_job_templates),
+    ExternalKind(
         JOBSET,
         "jobset.x-k8s.io/v1alpha2",
         "JobSet",
@@ -315,7 +317,7 @@ OWNERS: tuple[Kind, ...] = (
         home=_without_stage,
         reads=frozenset({EXCLUSIVE}),
     ),
-    Kind(
+    ExternalKind(
         LWS,
         "leaderworkerset.x-k8s.io/v1",
         "LeaderWorkerSet",
