@@ -3,9 +3,13 @@
 import random
 
 import pytest
+from builders import an_engine, node, plan, pod, templated
 
+from gangsched.core import facts as f
+from gangsched.core import orders as o
+from gangsched.core.engine.engine import State
 from gangsched.core.engine.lifecycle.timers import Timers
-from gangsched.core.model.ids import GangId
+from gangsched.core.model.ids import GangId, NodeName, PodUid
 
 GANGS = [GangId(f"ns/g{index}") for index in range(6)]
 
@@ -47,3 +51,24 @@ def test_who_is_due_at_once_is_found_by_name():
         timers.watch(gang)
     assert timers.due(0.9) == []
     assert timers.due(1.0) == GANGS
+
+
+@pytest.mark.parametrize("bound", ["ready_timeout_s", "max_runtime_s"])
+def test_a_gang_that_starts_over_is_not_due_for_what_bounded_its_run(bound):
+    """All its pods go at once: it waits again, and neither bound of the old run holds for it."""
+    engine = an_engine(node("n"))
+    engine.observe(f.GangSeen(templated("g", 2, **{bound: 6.0})), 0.0)
+    plan(engine)
+    for name in ("g-worker-0", "g-worker-1"):
+        engine.observe(pod(name, "g", node=NodeName("n"), started_s=1.0, ready=False), 1.0)
+    gang = engine.gangs[GangId("ns/g")]
+    assert gang.state is State.PLACED
+    assert engine.next_due_s() == 7.0
+    for uid in ("g-worker-0", "g-worker-1"):
+        engine.observe(f.PodGone(PodUid(uid)), 2.0)
+    assert gang.state is State.PENDING
+    assert engine.next_due_s() is None
+    plan(engine, 3.0)
+    orders = engine.tick(8.0)
+    assert gang.state is State.RESERVED
+    assert not [one for one in orders if isinstance(one, o.Evict | o.Release)]

@@ -211,9 +211,15 @@ class GangRecord:
         self.bump()
         return True
 
+    def end_run(self) -> None:
+        """Forget every moment at which time alone would end the run that is over."""
+        self.below_since_s = self.deadline_s = self.refill_by_s = None
+        self.ready_by_s = self.end_by_s = None
+
     def start_over(self) -> None:
         """Forget that the gang ever ran: every place is open again. It keeps its turn."""
         self.bump()
+        self.end_run()
         self.ran_with = None
         self.admitted.clear()
         if self.undeclared:

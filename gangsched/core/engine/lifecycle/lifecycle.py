@@ -278,8 +278,7 @@ class Machine(Patience):
         gang.proof = ""
         gang.attempts += not preempted
         gang.bump()
-        gang.below_since_s = gang.deadline_s = gang.ready_by_s = gang.end_by_s = None
-        gang.refill_by_s = None
+        gang.end_run()
         again = "" if gang.given_up else " and will be planned again"
         self._report(gang, word, f"{reason}. The gang is stopped{again}.")
         self._orders.append(o.Release(gang.id))
