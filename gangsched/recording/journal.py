@@ -22,7 +22,6 @@ from gangsched.core.model.placement import Placement
 from gangsched.core.model.queues import GpuWeights
 from gangsched.core.planning.planner import Plan
 from gangsched.core.quota.ledger import Ledger
-from gangsched.core.quota.runtime_history import RuntimeHistory
 from gangsched.core.snapshot import Asked, Snapshot
 from gangsched.recording.anonymize import Pseudonyms
 
@@ -62,8 +61,8 @@ class Journal:
         self.file.write(msgspec.json.encode(values).decode() + "\n")
         self.file.flush()
 
-    def begin(self, engine: Engine, at_s: float) -> None:
-        """Say what an engine begins with."""
+    def begin(self, engine: Engine, at_s: float, history: Any = None) -> None:
+        """Say what an engine begins with; `history` stands in place of its run times."""
         ledger = engine.ledger
         data = {
             "format": FORMAT,
@@ -72,7 +71,7 @@ class Journal:
             "rates": dict(ledger.rates.worth),
             "half_life_s": ledger.half_life_s,
             "beyond_is_judged": engine.beyond_is_judged,
-            "history": engine.history.data(),
+            "history": engine.history.data() if history is None else history,
         }
         self.write("start", at_s, data=data)
 
@@ -216,14 +215,13 @@ def recall(path: Path) -> RestoredEngine:
 
 def write_facts(path: Path, recalled: RestoredEngine, names: Pseudonyms | None = None) -> None:
     """Write the facts of one moment; with names, hidden."""
+    history = recalled.engine.history.data()
     if names is not None:
         names.learn(recalled.facts)
-        history = RuntimeHistory()
-        history.load(names.history(recalled.engine.history.data()))
-        recalled.engine.history = history
+        history = names.history(history)
     with (gzip.open if path.suffix == ".gz" else open)(path, "wt") as file:
         journal = Journal(file)
-        journal.begin(recalled.engine, recalled.now_s)
+        journal.begin(recalled.engine, recalled.now_s, history)
         for fact in recalled.facts:
             data = _bare(msgspec.to_builtins(fact))
             journal.write(

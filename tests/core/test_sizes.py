@@ -364,14 +364,15 @@ def test_a_gang_that_no_snapshot_can_take_is_set_aside(monkeypatch, who):
     engine = an_engine(node("n"))
     for name in ("bad", "good"):
         engine.observe(f.GangSeen(templated(name, 1)), 0.0)
-    made = Engine._made
+    views = engine.parts.views
+    made = views.make
 
-    def failing(self: Engine, state: GangState) -> object:
+    def failing(state: GangState) -> object:
         if state.id == "ns/bad":
             raise OverflowError("too large")
-        return made(self, state)
+        return made(state)
 
-    monkeypatch.setattr(Engine, "_made", failing)
+    monkeypatch.setattr(views, "make", failing)
     snapshot = engine.snapshot(who=who)
     seen = [*snapshot.waiting, *(one for line in snapshot.lines for one in line.gangs)]
     assert [one.gang.id for one in seen] == ["ns/good"]

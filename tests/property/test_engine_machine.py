@@ -254,11 +254,11 @@ class EngineMachine(RuleBasedStateMachine):
         """What is kept from change to change is what looking at every gang would find."""
         declared = [gang for gang in self.engine.gangs.values() if gang.spec]
         runs = [gang.running() for gang in declared if gang.state is State.PLACED]
-        made = [self.engine._estimated(one) for one in runs if one.places]
+        made = [self.engine.parts.running.estimated(one) for one in runs if one.places]
         found = {one.gang.id: replace(one, estimate=None) for one in self.engine.running()}
         assert found == {one.gang.id: replace(one, estimate=None) for one in made}
         comes = [one for gang in declared if (one := gang.coming()) is not None]
-        made = [self.engine._estimated(one) for one in comes if one.places]
+        made = [self.engine.parts.running.estimated(one) for one in comes if one.places]
         found = {one.gang.id: (one.places, one.charge) for one in self.engine.coming()}
         assert found == {one.gang.id: (one.places, one.charge) for one in made}
 

@@ -1,6 +1,7 @@
 """A restart changes nothing: at any moment a new engine does and says what the old one would."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from effort import seeds
@@ -8,6 +9,8 @@ from test_queue_histories import POLICIES
 
 from gangsched.core import facts as f
 from gangsched.core.engine.engine import Engine
+from gangsched.core.engine.lifecycle.running import Running
+from gangsched.core.engine.parts import PartClasses
 from simulator.studies.restart import Watched
 
 
@@ -79,12 +82,16 @@ class ForgetsGpuTime(Engine):
         return () if isinstance(fact, f.GpuTimeSeen) else super().observe(fact, now_s)
 
 
-class LearnsOfTheDead(Engine):
-    """Planted bug: a gang that had ended before teaches that it ran for no time."""
+class LearnsFromEnded(Running):
+    """Planted bug: of a gang that had ended before, it is learned that it ran for no time."""
 
-    def _placed(self, gang, now_s, *, met=False):
-        super()._placed(gang, now_s, met=met)
+    def enter(self, gang, why, now_s):
+        entered = super().enter(gang, why, now_s)
         gang.learnt = False
+        return entered
+
+
+LearnsOfTheDead = partial(Engine, classes=PartClasses(running=LearnsFromEnded))
 
 
 class StopsInTurn(Engine):

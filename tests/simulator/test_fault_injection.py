@@ -1,13 +1,19 @@
 """Runs in which much fails: no invariant breaks, and a bug in the engine does not go unseen."""
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
 from effort import seeds
 
+from gangsched.core.engine.allocations import Allocations
 from gangsched.core.engine.engine import Engine
+from gangsched.core.engine.lifecycle.lifecycle import Lifecycle
+from gangsched.core.engine.lifecycle.member_steps import MemberSteps
+from gangsched.core.engine.lifecycle.minimum_watch import MinimumWatch
+from gangsched.core.engine.lifecycle.reservations import Reservations
+from gangsched.core.engine.parts import PartClasses
 from simulator.experiments import task
 from simulator.experiments.run import run
 from simulator.experiments.sweep import tasks, variants, work
@@ -37,41 +43,54 @@ def test_calls_and_restarts_did_go_wrong():
     assert sum(f.stopped for f in hard.fates) > sum(f.stopped for f in calm.fates)
 
 
-class ReleasesTooEarly(Engine):
-    """Planted bug: the room of a gang that was told to leave is given to others at once."""
+class FreesAtOnce(MemberSteps):
+    """Planted bug: the node of a pod that was evicted is free at once."""
 
-    def _break(self, gang, *words, **more):
+    def evict(self, gang, member, reason, **more):
+        super().evict(gang, member, reason, **more)
+        if member.pod is not None:
+            self._allocations.cluster.discharge(member.pod)
+
+
+class CountsNoReservation(Reservations):
+    """Planted bug: reserved nodes are not counted."""
+
+    def reserve(self, gang, planned, now_s, **more):
+        super().reserve(gang, planned, now_s, **more)
         for member in gang.members.values():
-            if member.pod is not None:
-                self.cluster.discharge(member.pod)
-        super()._break(gang, *words, **more)
+            self._allocations.cluster.discharge((gang.id, member.name))
 
 
-class ForgetsReservations(Engine):
-    """Planted bug: reserved room is not counted."""
-
-    def _reserve(self, gang, planned, now_s, **more):
-        super()._reserve(gang, planned, now_s, **more)
-        for member in gang.members.values():
-            self.cluster.discharge((gang.id, member.name))
-
-
-class KeepsQuota(Engine):
+class ReturnsNoQuota(Allocations):
     """Planted bug: what a pod held of its queue's quota is not returned."""
 
-    def _discharge(self, key):
+    def release(self, key):
         return self.cluster.discharge(key)
 
 
-class LeavesGangsPartial(Engine):
+ReleasesTooEarly = partial(Engine, classes=PartClasses(members=FreesAtOnce))
+ForgetsReservations = partial(Engine, classes=PartClasses(reservations=CountsNoReservation))
+KeepsQuota = partial(Engine, classes=PartClasses(allocations=ReturnsNoQuota))
+
+
+class WatchesNothing(MinimumWatch):
     """Planted bug: the rest of a gang that lost a member holds its nodes."""
 
-    def _watch_minimum(self, gang, now_s):
-        pass
+    def is_empty(self, gang, now_s):
+        return False
 
-    def _break(self, gang, *words, **more):
+
+class TearsDownNoRunning(Lifecycle):
+    """Planted bug: a gang that has a pod on a node is never torn down."""
+
+    def tear_down(self, gang, *words):
         if not gang.bound_count():
-            super()._break(gang, *words, **more)
+            super().tear_down(gang, *words)
+
+
+LeavesGangsPartial = partial(
+    Engine, classes=PartClasses(minimum=WatchesNothing, lifecycle=TearsDownNoRunning)
+)
 
 
 class NeverPlansAgain(Engine):
@@ -94,15 +113,21 @@ CHANGES = {
 
 
 @pytest.mark.parametrize(
-    "bug",
-    [ReleasesTooEarly, ForgetsReservations, KeepsQuota, LeavesGangsPartial, NeverPlansAgain],
+    ("bug", "found"),
+    [
+        (ReleasesTooEarly, "holds .* of 8"),
+        (ForgetsReservations, "holds .* of 8"),
+        (KeepsQuota, "pods in the books"),
+        (LeavesGangsPartial, "has run .* of at least"),
+        (NeverPlansAgain, "waits for ever"),
+    ],
 )
-def test_the_judge_catches_planted_bugs(bug):
+def test_the_judge_catches_planted_bugs(bug, found):
     def five_seeds() -> None:
         for seed in range(5):
             run(load(UNKIND, CHANGES.get(bug, ())), seed, None, bug)
 
-    with pytest.raises(ViolationError):
+    with pytest.raises(ViolationError, match=found):
         five_seeds()
 
 

@@ -2,11 +2,18 @@
 
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 from effort import seeds
 
-from gangsched.core.engine.engine import Engine, State
+from gangsched.core.engine.engine import Engine, Stage, State
+from gangsched.core.engine.lifecycle.barrier import Barrier
+from gangsched.core.engine.lifecycle.lifecycle import Lifecycle
+from gangsched.core.engine.lifecycle.reservations import Reservations
+from gangsched.core.engine.lifecycle.teardown import Teardown
+from gangsched.core.engine.lifecycle.transition import Cause, Transition
+from gangsched.core.engine.parts import PartClasses
 from gangsched.core.policy import Policies
 from policies.fifo import Fifo
 from policies.pack import Pack
@@ -49,42 +56,59 @@ def test_the_same_seed_gives_the_same_orders_under_another_hash_seed():
     assert len(said) == 1
 
 
-class ReleasesTooEarly(Engine):
-    """Planted bug: a broken gang gives all its room back at once."""
+class ReleasesTooEarly(Teardown):
+    """Planted bug: a broken gang frees the nodes of binds that are in flight."""
 
-    def _break(self, gang, reason, now_s):
+    def enter(self, gang, why, now_s):
         for member in gang.members.values():
-            self.cluster.discharge((gang.id, member.name))
-        self._room_grew = True
-        super()._break(gang, reason, now_s)
+            if member.stage is Stage.BINDING:
+                self._members.settle(gang, member)
+        return super().enter(gang, why, now_s)
 
 
-class SkipsTheBarrier(Engine):
-    """Planted bug: members are bound one by one, and a broken gang is left as it is."""
+class SkipsTheBarrier(Barrier):
+    """Planted bug: a member is bound as soon as it is prepared, whether the others are or not."""
 
-    def _advance(self, gang, now_s):
-        state, gang.state = gang.state, State.PLACED
-        super()._advance(gang, now_s)
-        gang.state = state
+    def step(self, gang, after, now_s):
+        if not gang.held_back:
+            self._members.bind_prepared(gang, self._members.prepare_reserved(gang))
+            if gang.before_barrier() == 0:
+                return super().step(gang, after, now_s)
+        return None
 
-    def _break(self, gang, reason, now_s):
-        gang.state = State.PLACED
+
+class LeavesBrokenGangs(Lifecycle):
+    """Planted bug: what was bound of a gang that broke runs on."""
+
+    def tear_down(self, gang, cause, reason, now_s):
+        if gang.state in (State.RESERVED, State.BINDING):
+            self.move(gang, Transition(State.PLACED, Cause.BOUND), now_s)
 
 
-class ForgetsReservations(Engine):
-    """Planted bug: reserved room is not counted."""
+class ForgetsReservations(Reservations):
+    """Planted bug: reserved nodes are not counted."""
 
-    def _reserve(self, gang, planned, now_s, **more):
-        super()._reserve(gang, planned, now_s, **more)
+    def reserve(self, gang, planned, now_s, **more):
+        super().reserve(gang, planned, now_s, **more)
         for member in gang.members.values():
-            self.cluster.discharge((gang.id, member.name))
+            self._allocations.cluster.discharge((gang.id, member.name))
 
 
-@pytest.mark.parametrize("bug", [ReleasesTooEarly, SkipsTheBarrier, ForgetsReservations])
-def test_the_checkers_catch_planted_bugs(bug):
+OVERCOMMITTED, PARTIAL = "holds .* of 8", "has run .* of at least"
+BUGS = [
+    (PartClasses(teardown=ReleasesTooEarly), OVERCOMMITTED),
+    (PartClasses(barrier=SkipsTheBarrier, lifecycle=LeavesBrokenGangs), PARTIAL),
+    (PartClasses(reservations=ForgetsReservations), OVERCOMMITTED),
+]
+
+
+@pytest.mark.parametrize(("classes", "found"), BUGS)
+def test_the_checkers_catch_planted_bugs(classes, found):
+    engine = partial(Engine, classes=classes)
+
     def many_seeds() -> None:
         for seed in range(20):
-            FaultWorld(seed, Policies(Fifo(), Pack()), faults=UNKIND, engine=bug).run(5_000.0)
+            FaultWorld(seed, Policies(Fifo(), Pack()), faults=UNKIND, engine=engine).run(5_000.0)
 
-    with pytest.raises(ViolationError):
+    with pytest.raises(ViolationError, match=found):
         many_seeds()

@@ -1,21 +1,24 @@
-"""How much of what a gang says anew is believed while it holds room.
+"""How much of what a running gang declares is admitted while it holds nodes.
 
-A gang that holds nothing is planned as it is declared, and planning admits it. Once it holds room,
+A gang that holds nothing is planned as it is declared, and planning admits it. Once it holds nodes,
 a change that moves what it is charged, or what others are kept from, is admitted first by the same
-rules; till then the gang goes on as it was, and is told so. What waits is looked at again now and
-then.
+rules; till then the gang goes on as it was, and its status says so. What is not admitted is looked
+at again now and then.
 """
 
 from dataclasses import replace
 
-from gangsched.core import orders as o
-from gangsched.core.engine.allocations import Custody
+from gangsched.core.engine.allocations import Allocations
+from gangsched.core.engine.gangs.gang_table import GangTable
 from gangsched.core.engine.gangs.gang_views import GangState, State
+from gangsched.core.engine.outbox import Outbox
+from gangsched.core.engine.pending_views import PendingViews
+from gangsched.core.engine.queue_rules import QueueRulesReader
 from gangsched.core.model.constraints import Constraints
 from gangsched.core.model.gangs import Gang, PendingGang
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.queues import DEFAULT_QUEUE
-from gangsched.core.model.refusal import Reason, Refusal, plural
+from gangsched.core.model.refusal import Reason, Refusal
 from gangsched.core.placement.constraints import kept_from
 from gangsched.core.planning.admission import (
     admission_refusal,
@@ -24,45 +27,90 @@ from gangsched.core.planning.admission import (
     over_quota,
 )
 from gangsched.core.quota.charges import charge_of
-from gangsched.core.quota.ledger import Ledger
 from gangsched.core.snapshot import Snapshot
 
 
-class Belief(Custody):
-    """Declarations of gangs, as far as they are believed."""
+class AdmittedChanges:
+    """Declarations of gangs, as far as they are admitted."""
 
-    def __init__(self, ledger: Ledger | None) -> None:
-        super().__init__(ledger)
+    def __init__(
+        self,
+        table: GangTable,
+        allocations: Allocations,
+        views: PendingViews,
+        rules: QueueRulesReader,
+        outbox: Outbox,
+    ) -> None:
+        self._table = table
+        self._allocations = allocations
+        self._views = views
+        self._rules = rules
+        self._outbox = outbox
         self._doubted: dict[GangId, str] = {}
+        """By gang: what of its declaration is not admitted, as a sentence that is never empty."""
         self._strays: dict[GangId, None] = {}
+        """Gangs that hold nodes and were not declared when that was found out."""
 
-    def _believe(self, gang: GangState) -> bool:
-        """Take a gang's declaration over as far as it is admitted; tell whether that is news."""
-        asked = gang.asked
+    def take_over(self, gang: GangState) -> bool:
+        """Take a gang's declaration over as far as it is admitted; return whether that is new."""
+        asked, allocations = gang.asked, self._allocations
         if asked is None:
             return False
         doubts: list[str] = []
-        before = gang.account, self._firm(gang.id)
+        before = gang.account, allocations.is_firm(gang.id)
         new = gang.declare(self._admitted(gang, asked, doubts) if gang.holds() else asked)
-        if (gang.account, self._firm(gang.id)) != before:
-            self.ledger.move(gang.id, gang.account, self._now_s, firm=self._firm(gang.id))
+        if (gang.account, allocations.is_firm(gang.id)) != before:
+            allocations.reassign(gang)
         if gang.holds():
-            self._claim(gang, doubts)
+            self.claim_domains(gang, doubts)
         self._doubt(gang, " ".join(doubts))
         return new
 
-    def _reconsider(self) -> list[GangState]:
-        """Look again at what was not believed; return the gangs about which there is news."""
+    def take_over_running(self, gang: GangState) -> None:
+        """Charge a gang that runs, and was not admitted by this process, where it may be."""
+        if gang.asked is None:
+            self._strays[gang.id] = None
+        else:
+            gang.spec = None
+            self.take_over(gang)
+
+    def take_over_placed(self, gang: GangState) -> None:
+        """Take over the declaration of a gang from when it runs, and report all of its doubts."""
+        self._doubted.pop(gang.id, None)
+        self.take_over(gang)
+
+    def reconsider(self) -> list[GangState]:
+        """Look again at what was not admitted; return the gangs about which there is news."""
+        gangs = self._table.gangs
         for gang_id in self._strays:
-            gang = self.gangs.get(gang_id)
+            gang = gangs.get(gang_id)
             if gang is not None and gang.spec is None and gang.holds():
-                # Nobody declares it, and it runs: whoever wants its room back may stop it.
+                # No object declares it, and it runs: it may be preempted for what it holds.
                 gang.asked = Gang(gang_id, 1, queue=gang.account[0], user=gang.account[1])
                 gang.undeclare()
         found = [*self._strays, *self._doubted]
         self._strays.clear()
-        gangs = [self.gangs[gang_id] for gang_id in found if gang_id in self.gangs]
-        return [gang for gang in gangs if self._believe(gang)]
+        known = [gangs[gang_id] for gang_id in found if gang_id in gangs]
+        return [gang for gang in known if self.take_over(gang)]
+
+    def forget(self, gang: GangId) -> None:
+        """Forget a gang."""
+        self._doubted.pop(gang, None)
+        self._strays.pop(gang, None)
+
+    def still_admitted(self, gang: GangState) -> bool:
+        """Return whether a gang that holds nothing yet would be admitted by its queue."""
+        waiting, now_s = self._views.view(gang), self._allocations.now_s
+        snapshot = self._snapshot(waiting, now_s)
+        usage, charge = self._allocations.ledger.usage, charge_of(waiting)
+        barrier = admission_refusal(waiting, snapshot, usage, snapshot.rules.users, now_s)
+        barrier = barrier or may_not_borrow(waiting, usage, charge)
+        return barrier is None and over_quota(waiting, usage, charge) is None
+
+    def report_whole(self, gang: GangState) -> None:
+        """Report that a gang that runs is whole again, if its last report was of less."""
+        if gang.id not in self._doubted:
+            self._outbox.report_placed(gang, met=True)
 
     # -- what is charged ----------------------------------------------------------------------
 
@@ -77,7 +125,7 @@ class Belief(Custody):
             if refusal is None:
                 spec = replace(spec, queue=asked.queue)
             else:
-                home = self.ledger.usage.tree.home(spec.queue)
+                home = self._allocations.ledger.usage.tree.home(spec.queue)
                 doubts.append(f"It stays charged to queue {home}: {refusal.message}")
         if spec.preemptible != asked.preemptible:
             firm = replace(spec, preemptible=asked.preemptible)
@@ -89,11 +137,11 @@ class Belief(Custody):
         return spec
 
     def _as_found(self, asked: Gang) -> Gang:
-        """Return what is believed at first of a gang that runs already.
+        """Return what is admitted at first of a gang that runs already.
 
         It is charged to the queue that an earlier process charged, or to one it may use.
         """
-        queue, tree = asked.charged or asked.queue, self.ledger.usage.tree
+        queue, tree = asked.charged or asked.queue, self._allocations.ledger.usage.tree
         namespace = asked.id.split("/", 1)[0]
         if not asked.charged and not (queue in tree and tree.admits(queue, namespace)):
             queue = DEFAULT_QUEUE
@@ -101,44 +149,42 @@ class Belief(Custody):
 
     def _refused_move(self, gang: GangState, known: Gang, asked: Gang) -> Refusal | None:
         """Return why what a gang holds may not be charged to another queue, or None."""
-        charge, constraints = self.ledger.charge_of(gang.id), gang.constraints()
+        ledger, now_s = self._allocations.ledger, self._allocations.now_s
+        charge, constraints = ledger.charge_of(gang.id), gang.constraints()
         waiting = PendingGang(
             asked, 0, (), 0, (), gang.priority(), 0.0, constraints=constraints, charge=charge
         )
-        snapshot = Snapshot(self.cluster, (), rules=self._rules((waiting,), self._now_s))
-        usage = self.ledger.usage
-        refusal = admission_refusal(waiting, snapshot, usage, snapshot.rules.users, self._now_s)
+        snapshot = self._snapshot(waiting, now_s)
+        refusal = admission_refusal(waiting, snapshot, ledger.usage, snapshot.rules.users, now_s)
         if refusal is not None:
             return refusal
         return self._loan(gang, known, asked) or self._over_quota(gang, known, waiting)
 
     def _over_quota(self, gang: GangState, known: Gang, waiting: PendingGang) -> Refusal | None:
-        usage, charge = self.ledger.usage.copy(), self.ledger.charge_of(gang.id)
+        ledger = self._allocations.ledger
+        usage, charge = ledger.usage.copy(), ledger.charge_of(gang.id)
         usage.charge(known.queue, charge, -1)
         return over_quota(waiting, usage, charge)
 
-    def _still_admitted(self, gang: GangState) -> bool:
-        """Tell whether a gang that holds nothing yet would be admitted by its queue."""
-        waiting = self._waiting(gang)
-        snapshot = Snapshot(self.cluster, (), rules=self._rules((waiting,), self._now_s))
-        usage, charge = self.ledger.usage, charge_of(waiting)
-        barrier = admission_refusal(waiting, snapshot, usage, snapshot.rules.users, self._now_s)
-        barrier = barrier or may_not_borrow(waiting, usage, charge)
-        return barrier is None and over_quota(waiting, usage, charge) is None
-
     def _loan(self, gang: GangState, known: Gang, asked: Gang) -> Refusal | None:
-        """Return why a gang would hold a loan that cannot be taken back, or None."""
+        """Return why a gang would borrow what cannot be taken back, or None."""
         if asked.preemptible:
             return None
-        usage, charge = self.ledger.usage.copy(), self.ledger.charge_of(gang.id)
+        ledger = self._allocations.ledger
+        usage, charge = ledger.usage.copy(), ledger.charge_of(gang.id)
         usage.charge(known.queue, charge, -1, firm=not known.preemptible)
         return may_not_borrow(PendingGang(asked, 0, (), 0, (), 0, 0.0), usage, charge)
 
+    def _snapshot(self, waiting: PendingGang, now_s: float) -> Snapshot:
+        rules = self._rules.rules((waiting,), now_s)
+        return Snapshot(self._allocations.cluster, (), rules=rules)
+
     # -- what others are kept from ------------------------------------------------------------
 
-    def _claim(self, gang: GangState, doubts: list[str]) -> None:
-        """Keep others out of a gang's domains if its queue allows that and nobody else is there."""
-        asked, cluster, tree = gang.constraints(), self.cluster, self.ledger.usage.tree
+    def claim_domains(self, gang: GangState, doubts: list[str]) -> None:
+        """Keep others out of a gang's domains if its queue allows that and none are there."""
+        asked, cluster = gang.constraints(), self._allocations.cluster
+        tree = self._allocations.ledger.usage.tree
         level = cluster.level(asked.topology, asked.exclusive) if asked.exclusive else None
         if level is None or cluster.exclusive.get(gang.id) == (asked.topology, level):
             cluster.claim(gang.id, asked)
@@ -154,41 +200,20 @@ class Belief(Custody):
             cluster.claim(gang.id, asked)
 
     def _shares(self, gang: GangState, topology: str, level: int) -> bool:
-        kept = kept_from(gang.id, self.cluster, topology, level)
+        cluster = self._allocations.cluster
+        kept = kept_from(gang.id, cluster, topology, level)
         nodes = {node for _, node in gang.assignments()}
-        rows = (self.cluster.rows.get(node) for node in nodes)
+        rows = (cluster.rows.get(node) for node in nodes)
         return any(row is not None and bool(kept[row]) for row in rows)
 
-    # -- words --------------------------------------------------------------------------------
-
-    def _doubt(self, gang: GangState, said: str) -> None:
-        """Tell a gang that runs what of its declaration is not believed; it is looked at again."""
-        told = self._doubted.pop(gang.id, "")
-        if said:
-            self._doubted[gang.id] = said
-        if gang.state is not State.PLACED or said == told:
+    def _doubt(self, gang: GangState, doubt: str) -> None:
+        """Report of a gang that runs what of its declaration is not admitted."""
+        reported = self._doubted.pop(gang.id, "")
+        if doubt:
+            self._doubted[gang.id] = doubt
+        if gang.state is not State.PLACED or doubt == reported:
             return
-        if said:
-            self._report(gang, Reason.NOT_ADMITTED.value, said)
+        if doubt:
+            self._outbox.report(gang, Reason.NOT_ADMITTED.value, doubt)
         else:
-            self._report_placed(gang, met=True)
-
-    def _report_placed(self, gang: GangState, *, met: bool) -> None:
-        nodes = len({m.bound for m in gang.members.values() if m.bound})
-        self._report(
-            gang,
-            "Placed",
-            f"all {plural(gang.bound_count(), 'pod')} of the gang are bound, "
-            f"to {plural(nodes, 'node')}.",
-            met=met,
-        )
-
-    def _report_whole(self, gang: GangState) -> None:
-        """Tell a gang that runs that it is whole again, where its last word was of less."""
-        if gang.id not in self._doubted:
-            self._report_placed(gang, met=True)
-
-    def _report(self, gang: GangState, reason: str, message: str, *, met: bool = False) -> None:
-        state, queue = gang.state.value, gang.account[0] if gang.holds() else ""
-        report = o.Report(gang.id, state, reason, message, None, gang.proof, met, queue)
-        self._orders.append(report)
+            self._outbox.report_placed(gang, met=True)

@@ -1,360 +1,383 @@
 """The engine: folds facts, takes snapshots, accepts plans, and settles by facts alone.
 
-`machine.py` draws the life of a gang. What always holds:
+It is made of parts (`parts.py`), and only routes: each fact goes to the part that folds it.
+`lifecycle/lifecycle.py` draws the life of a gang. What always holds:
 
-- A reservation ends only by an observed fact. A broken gang keeps the room of every bind in
-  flight until that bind is answered, and of every bound member until its pod is gone; freeing it
-  at the first refusal would over-commit a node, because another bind may still succeed.
+- A reservation ends only by an observed fact. A broken gang keeps what it is charged for every bind
+  in flight until that bind is answered, and for every bound member until its pod is gone; freeing
+  it at the first refusal would over-commit a node, because another bind may still succeed.
 - No member is bound before every reserved member has passed the barrier (two-phase commit).
 - A plan is checked again on the current state; a gang that changed meanwhile is dropped whole.
 
 The engine has no clock: every call brings the time, in seconds from any fixed point.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from gangsched.core import facts as f
 from gangsched.core import orders as o
 from gangsched.core.cluster.state import Cluster
-from gangsched.core.engine.carried_over import past_of, recall
+from gangsched.core.engine.declarations import Change
 from gangsched.core.engine.gangs.gang_views import GangState, Limits, Stage, State
-from gangsched.core.engine.gangs.pod_templates import excess
-from gangsched.core.engine.lifecycle.capacity_wait import CapacityWait
-from gangsched.core.engine.lifecycle.timers import Timers
-from gangsched.core.engine.observed_pods import Pods
-from gangsched.core.engine.pending.pending_queue import PendingQueue
+from gangsched.core.engine.lifecycle.run_times import finished
+from gangsched.core.engine.parts import PARTS, PartClasses, Parts
+from gangsched.core.engine.preemption_history import PreemptionHistory
 from gangsched.core.engine.revalidation import still_fits, without_victims
+from gangsched.core.engine.settings import Settings
 from gangsched.core.model.gangs import PendingGang
-from gangsched.core.model.ids import GangId, NodeName, PodUid
-from gangsched.core.model.nodes import Node
-from gangsched.core.model.placement import Placement
-from gangsched.core.model.pods import PodNeeds
-from gangsched.core.model.refusal import Reason, Refusal, plural
+from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
+from gangsched.core.model.queues import Booking, Queue, QuotaKey
+from gangsched.core.model.refusal import Reason, Refusal
 from gangsched.core.model.topology import Topology
-from gangsched.core.placement.advice import without
 from gangsched.core.planning.planner import Plan, Planned
 from gangsched.core.quota.ledger import Ledger
-from gangsched.core.snapshot import BackfillReservation, RunningGang, Snapshot
+from gangsched.core.quota.runtime_history import RuntimeHistory
+from gangsched.core.snapshot import Asked, BackfillReservation, RunningGang, Snapshot
 
 
-class Engine(Pods):
-    """All state of the scheduler. One task owns it; see the module's drawing."""
+class Engine:
+    """All state of the scheduler, by its parts. One task owns it."""
 
-    def __init__(self, limits: Limits, ledger: Ledger | None = None) -> None:
-        super().__init__(ledger)
-        self.limits = limits
-        self.cluster = Cluster()
-        self.gangs: dict[GangId, GangState] = {}
-        self.beyond_is_judged = True
-        self.stale_plans = 0
-        self.topologies: dict[str, Topology] = {}
-        self._holding = CapacityWait(self.cluster, self._within_quota)
-        self._backlog = PendingQueue(self.gangs)
-        self._pods: dict[PodUid, f.PodSeen] = {}
-        self._timers = Timers(self._due_s)
-        self._leavers: dict[GangId, None] = {}
-        self._changes: dict[GangId, None] = {}
-        self._running: dict[GangId, RunningGang] = {}
-        self._coming: dict[GangId, RunningGang] = {}
-        self._running_stamp = 0
-        self._waiting_known: dict[GangId, tuple[tuple[int, int], PendingGang, tuple[int, int]]] = {}
-        self._needs_known: dict[PodNeeds, PodNeeds] = {}
-        self._births = 0
+    def __init__(
+        self, limits: Limits, ledger: Ledger | None = None, *, classes: PartClasses = PARTS
+    ) -> None:
+        self.parts = Parts(Settings(limits), ledger or Ledger(), classes)
+        """Every part; drivers ask the engine instead."""
         self._replanned_s = 0.0
+        """When all refused gangs were last planned again because of time alone."""
 
     # -- facts --------------------------------------------------------------------------------
 
     def observe(self, fact: f.Fact, now_s: float) -> tuple[o.Order, ...]:
         """Fold one fact in; return what has to be done because of it."""
-        self._now_s = max(now_s, self._now_s)
+        parts = self.parts
+        parts.allocations.advance_to(now_s)
         match fact:
             case f.PodSeen():
-                self._pod_seen(fact, now_s)
+                parts.pods.seen(fact, now_s)
             case f.PodGone(uid):
-                self._pod_gone(uid, now_s)
+                parts.pods.gone(uid, now_s)
             case f.Prepared(uid, node):
-                self._prepared(uid, node, now_s)
+                parts.pods.prepared(uid, node, now_s)
             case f.Bound(uid, node):
-                pod = self._pods.get(uid)
+                pod = self.pod(uid)
                 if pod is not None and pod.node is None:
-                    self._pod_seen(replace(pod, node=node, gated=False), now_s)
+                    parts.pods.seen(replace(pod, node=node, gated=False), now_s)
             case f.PrepareFailed() | f.BindFailed():
-                self._refused(fact, now_s)
-            case f.PlanFailed():
-                self._set_aside(fact, now_s)
-            case f.NodeSeen(node=seen):
-                if self.cluster.put_node(seen):
-                    self._backlog.room_grew = True
-                    self._devices_known(seen.name)
-                    self._gpus_cut(seen, now_s)
+                parts.pods.refused(fact, now_s)
+            case f.PlanFailed(gang_id):
+                failed = self.gangs.get(gang_id)
+                if failed is not None:
+                    parts.deadlines.set_aside(failed, fact, now_s)
+            case f.NodeSeen(node=node_seen):
+                if parts.allocations.put_node(node_seen):
+                    parts.pods.devices_known(node_seen.name)
+                    parts.reservations.node_seen(node_seen, now_s)
             case f.NodeGone(name):
-                self._node_gone(name, now_s)
-            case f.TopologySeen(topology):
-                self._topologies({**self.topologies, topology.name: topology})
-            case f.TopologyGone(name):
-                self._topologies({k: v for k, v in self.topologies.items() if k != name})
-            case f.GangSeen(gang):
-                state = self._gang(gang.id)
-                again, state.undeclared, state.asked = state.undeclared, False, gang
-                self._changes[gang.id] = None
-                if self._believe(state) or again:
-                    for member in list(state.members.values()) if state.in_progress() else ():
-                        self._outgrown(state, member, now_s)
-                    self._refresh(state, now_s)
+                if parts.allocations.remove_node(name):
+                    parts.pods.node_gone(name, now_s)
+            case f.GangSeen():
+                self._gang_seen(fact, now_s)
             case f.GangGone(gang_id):
                 self._gang_gone(gang_id, now_s)
             case f.ReservationSeen():
-                self._adopt(fact, now_s)
+                parts.restoration.reservation(fact, now_s)
             case f.PastSeen():
-                self._recall(fact, now_s)
+                parts.restoration.history(fact, now_s)
             case f.StoppedSeen(victim, by, at_s):
-                self.loops.recall(victim, by, at_s)
+                parts.preemption_history.recall(victim, by, at_s)
+            case f.GpuTimeSeen():
+                parts.allocations.restore_usage(fact)
             case _:
-                self._queue_fact(fact)
-        if self._backlog.room_grew and self._holding.any():
-            self._room_came(now_s)
-        return self._take_orders()
+                self._declared(parts.declarations.fold(fact))
+        if parts.pending.room_grew and parts.capacity.any():
+            parts.reservations.capacity_freed(now_s)
+        return parts.outbox.drain()
+
+    def _declared(self, change: Change) -> None:
+        if change is Change.REQUESTS:
+            self.parts.pending.anew()
+        elif change is Change.TOPOLOGIES:
+            self.parts.allocations.set_topologies()
+
+    def _gang_seen(self, fact: f.GangSeen, now_s: float) -> None:
+        parts = self.parts
+        gang = parts.table.ensure(fact.gang.id)
+        again, gang.undeclared, gang.asked = gang.undeclared, False, fact.gang
+        parts.table.mark(gang.id)
+        if parts.admitted.take_over(gang) or again:
+            for member in list(gang.members.values()) if gang.in_progress() else ():
+                parts.pods.outgrown(gang, member, now_s)
+            parts.lifecycle.settle(gang, now_s)
+
+    def _gang_gone(self, gang_id: GangId, now_s: float) -> None:
+        parts, gang = self.parts, self.gangs.get(gang_id)
+        if gang is None or gang.spec is None or gang.undeclared:
+            return
+        if gang.state is State.PLACED:
+            parts.run_times.learn(gang, now_s)
+        gang.undeclare()
+        if gang.state in (State.RESERVED, State.BINDING):
+            reason = "its PodGroup was deleted before the gang had started"
+            parts.lifecycle.fail(gang, reason, now_s)
+        parts.members.withdraw_empty(gang)
+        parts.lifecycle.settle(gang, now_s)
+        parts.removal.remove_if_vanished(gang)
+
+    # -- time ---------------------------------------------------------------------------------
 
     def tick(self, now_s: float) -> tuple[o.Order, ...]:
-        """Let time pass: break what is overdue, and let what backed off try again."""
-        self._now_s = max(now_s, self._now_s)
+        """Let time pass: end what is overdue, and let what backed off try again."""
+        parts = self.parts
+        parts.allocations.advance_to(now_s)
         if now_s - self._replanned_s >= self.limits.replan_s:
             self._replanned_s = now_s
-            self._backlog.relearn()
-            self._backlog.again()
-            self.unhelped.clear()
-            for state in self._reconsider():
-                self._refresh(state, now_s)
-        for unwanted, reason in self._unwanted():
-            unwanted.attained_s += max(now_s - unwanted.running().started_s, 0.0)
-            self._break(unwanted, reason, now_s, word="Preempted")
-        for gang_id in self._timers.due(now_s):
-            gang = self.gangs.get(gang_id)
-            if gang is not None:
-                self._due(gang, now_s)
-                self._timers.watch(gang_id)
-        for gang_id in self._backlog.untold(now_s, self.limits.patrol_s):
-            self._tell(self.gangs[gang_id])
-        return self._take_orders()
+            parts.pending.relearn()
+            parts.pending.again()
+            parts.feedback.lapse()
+            for gang in parts.admitted.reconsider():
+                parts.lifecycle.settle(gang, now_s)
+        for drained, reason in parts.drained.find(now_s):
+            parts.preemptions.have_leave(drained, reason, now_s)
+        for gang_id in parts.timers.due(now_s):
+            due = self.gangs.get(gang_id)
+            if due is not None:
+                parts.due.act(due, now_s)
+                parts.timers.watch(gang_id)
+        for gang_id in parts.pending.untold(now_s, self.limits.patrol_s):
+            parts.refusals.report(self.gangs[gang_id])
+        return parts.outbox.drain()
+
+    def audit(self, now_s: float) -> dict[str, int]:
+        """Compare usage with the pods and places that exist; correct it, return differences."""
+        self.parts.allocations.advance_to(now_s)
+        return self.parts.allocations.audit(self.pods())
 
     # -- planning -----------------------------------------------------------------------------
 
+    def snapshot(
+        self, now_s: float = 0.0, *, who: Asked = Asked.DUE, starts: int | None = None
+    ) -> Snapshot:
+        """Return a frozen view with the gangs to plan; planning ends after `starts` pods."""
+        snapshots = self.parts.snapshots
+        if who is Asked.ALL:
+            return snapshots.with_all(now_s, starts)
+        if who is Asked.DUE:
+            return snapshots.begin_cycle(now_s, starts)
+        return snapshots.with_none(now_s, starts)
+
     def accept(self, plan: Plan, now_s: float) -> tuple[o.Order, ...]:
         """Check every placement on the current state, and reserve those that still hold."""
-        self._now_s = max(now_s, self._now_s)
+        parts = self.parts
+        parts.allocations.advance_to(now_s)
         for planned in plan.placements:
-            gang = self.gangs.get(planned.gang)
-            fresh = gang is not None and gang.version == planned.version
-            left = self._emptied(planned) if fresh else None
-            if gang is None or left is None or not still_fits(left, gang, planned):
-                self.stale_plans += 1
-                if gang is not None:
-                    self._backlog.want(gang.id)
-                continue
-            for eviction in planned.placement.evicts:
-                self._stop(self.gangs[eviction.gang], eviction, gang, now_s)
-            self._reserve(gang, planned, now_s)
+            self._place(planned, now_s)
         if not plan.advice:
-            self.reserved = {one.gang: one for one in plan.reserved}
-            self.unhelped |= plan.unhelped
-            self._backlog.refusals.plans += 1
-            self._backlog.planned(plan.number)
+            parts.feedback.learn(plan)
+            parts.pending.refusals.plans += 1
+            parts.pending.planned(plan.number)
         for alike, refusal in plan.lines:
-            self._backlog.say_line(alike, refusal)
+            parts.pending.say_line(alike, refusal)
         for waiting, refusal in plan.refusals:
             gang = self.gangs.get(waiting.gang.id)
             if gang is None or gang.version != waiting.version:
                 continue
             if plan.advice:  # it may be in line again meanwhile, and must stay there
-                if self._backlog.stands(gang.id, refusal):
-                    self._refuse(gang, refusal)
+                if parts.pending.stands(gang.id, refusal):
+                    parts.refusals.refuse(gang, refusal, now_s)
             else:
-                self._backlog.join(waiting, alone=gang.id in self.reserved)
-                self._refuse(gang, refusal)
-                self._relent(gang, now_s)
+                parts.pending.join(waiting, alone=gang.id in self.reserved)
+                parts.refusals.refuse(gang, refusal, now_s)
+                parts.deadlines.shorten_exclusions(gang, now_s)
         if plan.postponed or plan.cut:
-            self._backlog.again()
-        return self._take_orders()
+            parts.pending.again()
+        return parts.outbox.drain()
 
-    def _emptied(self, planned: Planned) -> Cluster | None:
-        """Return the cluster without those a placement stops; None if one of them has changed."""
+    def _place(self, planned: Planned, now_s: float) -> None:
+        parts, gang = self.parts, self.gangs.get(planned.gang)
+        fresh = gang is not None and gang.version == planned.version
+        left = self._without_victims(planned) if fresh else None
+        if gang is None or left is None or not still_fits(left, gang, planned):
+            parts.feedback.count_stale()
+            if gang is not None:
+                parts.pending.want(gang.id)
+            return
+        for eviction in planned.placement.evicts:
+            parts.preemptions.preempt(self.gangs[eviction.gang], eviction, gang, now_s)
+        parts.reservations.reserve(gang, planned, now_s)
+
+    def _without_victims(self, planned: Planned) -> Cluster | None:
+        """Return the cluster without the victims of a placement; None if one has changed."""
         evicts = planned.placement.evicts
-        return (
-            without_victims(self.cluster, self.gangs, evicts, self.leaving())
-            if evicts
-            else self.cluster
-        )
+        if not evicts:
+            return self.cluster
+        return without_victims(self.cluster, self.gangs, evicts, self.leaving())
 
-    def _reserve(
-        self, gang: GangState, planned: Planned, now_s: float, *, held_back: bool = False
-    ) -> None:
-        devices = dict(planned.placement.devices)
-        gang.proof = planned.placement.proof.value
-        for name, node in planned.placement.nodes:
-            member = gang.members[name]
-            member.node = node
-            gang.move(member, Stage.RESERVED)
-            chosen = devices.get(name, ())
-            key = (gang.id, name)
-            member.devices = self._charge(key, node, member.needs, gang.id, chosen)
-        if gang.state is State.PENDING:
-            gang.enter(State.RESERVED)
-            gang.reserved_s = now_s
-        self._admit(gang)
-        self._claim(gang, [])
-        gang.bump()
-        self._allow(gang, self._patience_s(gang), now_s)
-        self._backlog.pause(gang.id)
-        self._backlog.refusals.unsay(gang.id)
-        if held_back or planned.placement.repartitions or planned.placement.evicts:
-            self._hold(gang, planned.placement, now_s)
-        else:
-            self._reserved(gang, now_s)
-        self._timers.watch(gang.id)
+    def unadvised(self, limit: int, now_s: float) -> tuple[tuple[PendingGang, Refusal], ...]:
+        """Return refused gangs to think about, at most `limit`; they count as advised now."""
+        due = self.parts.pending.unadvised(limit, now_s, self.limits.advice_s)
+        return tuple((self.parts.views.view(gang), refusal) for gang, refusal in due)
 
-    def _reserved(self, gang: GangState, now_s: float) -> None:
-        """Let a reserved gang's pods come, now that all its room exists."""
-        self._orders.append(o.Reserve(gang.id, gang.assignments()))
-        nodes = len({member.node for member in gang.members.values() if member.stage})
-        self._report(
-            gang,
-            "Reserved",
-            f"room for {plural(gang.in_progress(), 'pod')} is reserved on {plural(nodes, 'node')}.",
-        )
-        self._advance(gang, now_s)
+    # -- settings -----------------------------------------------------------------------------
 
-    # -- room that does not exist yet ---------------------------------------------------------
+    @property
+    def limits(self) -> Limits:
+        """How long each step in the life of a gang may take."""
+        return self.parts.settings.limits
 
-    def _hold(self, gang: GangState, placement: Placement, now_s: float) -> None:
-        """Have the room made, and hold the gang back until it is there."""
-        self._orders.extend(self._holding.hold(gang, placement.repartitions))
-        self._allow(gang, self.limits.repartition_s, now_s)
-        cut = ", ".join(one.node for one in placement.repartitions)
-        gone = ", ".join(eviction.gang for eviction in placement.evicts)
-        parts = [f"idle GPUs of {cut} are being cut anew"] * bool(cut)
-        parts += [f"{gone} is being stopped"] * bool(gone)
-        said = " and ".join(parts) or "others are being stopped"
-        self._report(gang, Reason.MAKING_ROOM.value, f"{said} to make room.")
+    @limits.setter
+    def limits(self, limits: Limits) -> None:
+        self.parts.settings.limits = limits
 
-    def _gpus_cut(self, node: Node, now_s: float) -> None:
-        for gang in self._holding.node_seen(node):
-            self._break(gang, f"node {node.name} could not cut its GPUs anew", now_s)
-            self._refresh(gang, now_s)
+    @property
+    def beyond_is_judged(self) -> bool:
+        """Whether the driver checks what the planner does not model."""
+        return self.parts.settings.beyond_is_judged
 
-    def _room_came(self, now_s: float) -> None:
-        for gang in self._holding.ready():
-            self._allow(gang, self._patience_s(gang), now_s)
-            self._reserved(gang, now_s)
+    @beyond_is_judged.setter
+    def beyond_is_judged(self, judged: bool) -> None:
+        self.parts.settings.beyond_is_judged = judged
 
-    def _topologies(self, topologies: dict[str, Topology]) -> None:
-        """Take the topologies over; one called "default" is the default, else the first by name."""
-        if topologies != self.topologies:
-            self.topologies = topologies
-            order = sorted(topologies.values(), key=lambda one: (one.name != "default", one.name))
-            self.cluster.set_topologies(tuple(order))
-            self._backlog.room_grew = True
+    # -- questions: the answers change nothing ------------------------------------------------
 
-    # -- nodes and gangs ----------------------------------------------------------------------
+    @property
+    def gangs(self) -> dict[GangId, GangState]:
+        """Every gang by its name."""
+        return self.parts.table.gangs
 
-    def _node_gone(self, name: NodeName, now_s: float) -> None:
-        if not self.cluster.remove_node(name):
-            return
-        for gang in list(self.gangs.values()):
-            lost = [m for m in gang.members.values() if m.node == name and m.stage is not None]
-            if lost and gang.state in (State.RESERVED, State.BINDING):
-                self._break(gang, f"node {name} went away before the gang had started", now_s)
-                self._refresh(gang, now_s)
-            elif lost:  # refills of a running gang: take back those whose bind is not in flight
-                for member in lost:
-                    if member.stage is not Stage.BINDING:
-                        self._withdraw(gang, member, f"node {name} went away")
-                gang.bump()
-                self._refresh(gang, now_s)
+    @property
+    def cluster(self) -> Cluster:
+        """Nodes, and what they are charged."""
+        return self.parts.allocations.cluster
 
-    def _gang_gone(self, gang_id: GangId, now_s: float) -> None:
-        gang = self.gangs.get(gang_id)
-        if gang is None or gang.spec is None or gang.undeclared:
-            return
-        if gang.state is State.PLACED:
-            self._learn(gang)
-        gang.undeclare()
-        if gang.state in (State.RESERVED, State.BINDING):
-            self._break(gang, "its PodGroup was deleted before the gang had started", now_s)
-        self._withdraw_empty(gang)
-        self._refresh(gang, now_s)
-        if gang.vanished():
-            self._forget(gang)
+    @property
+    def ledger(self) -> Ledger:
+        """What queues hold, and have used."""
+        return self.parts.allocations.ledger
 
-    def _adopt(self, fact: f.ReservationSeen, now_s: float) -> None:
-        """Take over a reservation an earlier process wrote, if it still holds whole."""
-        gang = self.gangs.get(fact.gang)
-        if gang is None or gang.state is not State.PENDING:
-            return
-        known = tuple((n, node) for n, node in fact.assignments if n in gang.members)
-        open_places = tuple((n, node) for n, node in known if not gang.members[n].bound)
-        planned = Planned(gang.id, gang.version, Placement(open_places))
-        whole = len(known) >= gang.minimum() and open_places and self._as_planned(gang)
-        if whole and self._still_admitted(gang) and still_fits(self.cluster, gang, planned):
-            self._reserve(gang, planned, now_s)
-        elif len(known) < len(fact.assignments) or open_places:
-            self._orders.append(o.Release(gang.id))
+    @property
+    def drift(self) -> int:
+        """How many differences audits found and corrected."""
+        return self.parts.allocations.drift
 
-    def _recall(self, past: f.PastSeen, now_s: float) -> None:
-        """Let a gang have its past back, unless it is another gang of that name."""
-        gang = self.gangs.get(past.gang)
-        if gang is None or gang.waits_since_s() != past.since_s:
-            return
-        recall(gang, past, now_s)
-        if gang.given_up and gang.state is State.PENDING:
-            self._refuse(gang, Refusal(gang.id, Reason.GIVEN_UP, f"{gang.given_up}."))
-        if past.not_before_s is not None and past.not_before_s > now_s:
-            self._back_off(gang, past.not_before_s)
-        if past.promised_s is not None and gang.state in (State.PENDING, State.PLACED):
-            self.reserved[gang.id] = BackfillReservation(gang.id, past.promised_s, past.promised)
-        if past.places and gang.state in (State.PENDING, State.PLACED):
-            self._regain(gang, past, now_s)
-        self._refresh(gang, now_s)
+    @property
+    def queues(self) -> dict[str, Queue]:
+        """Queues as they are declared."""
+        return self.parts.declarations.queues
 
-    def _regain(self, gang: GangState, past: f.PastSeen, now_s: float) -> None:
-        """Reserve again what was reserved, if that still holds; what others leave counts as free.
+    @property
+    def bookings(self) -> dict[str, Booking]:
+        """Advance reservations as they are declared."""
+        return self.parts.declarations.bookings
 
-        Who was held back is so again until they have left.
-        """
-        open_names = {member.name for member in gang.open_members()}
-        places = tuple((name, node) for name, node in past.places if name in open_names)
-        if gang.state is State.PENDING and len(places) < len(past.places):
-            return  # some of it is in flight: the rest of the gang is planned with that
-        parts = (one.terminating() for one in self.gangs.values()) if past.held_back else ()
-        gone = tuple(part for part in parts if part is not None)
-        room = without(Snapshot(self.cluster, ()), gone).cluster if gone else self.cluster
-        planned = Planned(gang.id, gang.version, Placement(places))
-        admitted = bool(gone) or self._still_admitted(gang)  # who is held back is asked in the end
-        if places and admitted and self._as_planned(gang) and still_fits(room, gang, planned):
-            self._reserve(gang, planned, now_s, held_back=bool(gone))
+    @property
+    def topologies(self) -> dict[str, Topology]:
+        """Topologies as they are declared."""
+        return self.parts.declarations.topologies
+
+    @property
+    def protected(self) -> frozenset[GangId]:
+        """Gangs that a PodDisruptionBudget protects."""
+        return self.parts.declarations.protected
+
+    @property
+    def history(self) -> RuntimeHistory:
+        """What is learned of run times."""
+        return self.parts.history
+
+    @property
+    def loops(self) -> PreemptionHistory:
+        """Which gang was preempted for which, a short time ago."""
+        return self.parts.preemption_history
+
+    @property
+    def reserved(self) -> dict[GangId, BackfillReservation]:
+        """Backfill reservations."""
+        return self.parts.feedback.reserved
+
+    @property
+    def stale_plans(self) -> int:
+        """How many placements were dropped because the state had changed."""
+        return self.parts.feedback.stale_plans
+
+    @property
+    def refusals(self) -> Mapping[GangId, Refusal]:
+        """Why each pending gang does not start."""
+        return self.parts.pending.refusals
+
+    def reasons(self) -> dict[Reason, int]:
+        """Return how many gangs wait for which reason."""
+        return self.parts.pending.refusals.reasons()
+
+    def capacity(self) -> dict[QuotaKey, int]:
+        """Return what the whole cluster has, in the units of quotas."""
+        return self.parts.allocations.capacity()
+
+    def next_due_s(self) -> float | None:
+        """Return when `tick` has something to do next, or None."""
+        return self.parts.timers.next_s()
+
+    def wants_plan(self) -> bool:
+        """Return whether a gang waits that was not refused on what is free now already."""
+        return self.parts.pending.any()
+
+    def waits(self) -> bool:
+        """Return whether any gang waits."""
+        return self.parts.pending.waits()
+
+    def newcomers(self) -> list[GangId]:
+        """Return the gangs that changed since they were planned last, or were never planned."""
+        return self.parts.pending.newcomers()
+
+    def running(self) -> tuple[RunningGang, ...]:
+        """Return every gang that runs whole, with an estimate of how long."""
+        return self.parts.running.running()
+
+    def coming(self) -> tuple[RunningGang, ...]:
+        """Return what is reserved, or bound before its gang is whole, with an estimate."""
+        return self.parts.running.starting()
+
+    def leaving(self) -> tuple[RunningGang, ...]:
+        """Return what was evicted and still takes nodes."""
+        return self.parts.running.terminating()
+
+    def finished(self, gang: GangState) -> bool:
+        """Return whether the work of a gang is done."""
+        return finished(gang)
 
     def past(self) -> tuple[f.PastSeen | f.StoppedSeen, ...]:
-        """Return what the next process cannot learn from objects; promises in their order."""
-        held, kept = self.ledger.of_gang, self.reserved
-        others = (gang for gang in self.gangs if gang not in kept)
-        known = (self.gangs[gang] for gang in (*kept, *others) if gang in self.gangs)
-        pasts = (past_of(one, kept.get(one.id), held(one.id)) for one in known)
-        stopped = (f.StoppedSeen(*one) for one in self.loops.all(self._now_s))
-        return (*(one for one in pasts if one is not None), *stopped)
+        """Return what the next process cannot learn from objects."""
+        return self.parts.restoration.past()
 
-    def _as_planned(self, gang: GangState) -> bool:
-        """Tell whether no pod that waits asks for more than its role, for which it was admitted."""
-        return not any(
-            excess(member.template, member.asks, None, judged=self.beyond_is_judged)
-            for member in gang.members.values()
-            if member.template is not None and member.asks is not None and not member.bound
-        )
+    # -- questions about pods -----------------------------------------------------------------
 
-    def _take_orders(self) -> tuple[o.Order, ...]:
-        if not self._orders:
-            return ()
-        taken = tuple(self._orders)
-        self._orders.clear()
-        return taken
+    def pod(self, uid: PodUid) -> f.PodSeen | None:
+        """Return the latest fact about a pod."""
+        return self.parts.table.pods.get(uid)
+
+    def pods(self) -> tuple[f.PodSeen, ...]:
+        """Return the latest fact about every pod, for checkers."""
+        return tuple(self.parts.table.pods.values())
+
+    def as_known(self, fact: f.PodSeen) -> f.PodSeen:
+        """Return what is believed of a pod."""
+        return self.parts.table.as_known(fact)
+
+    def reservation(self, uid: PodUid) -> NodeName | None:
+        """Return the node a pod may go to now, for a driver's look-up."""
+        found = self.parts.table.member(uid)
+        if found is None or found[0].held_back or found[1].stage is None:
+            return None
+        return found[1].node
+
+    def awaited(self, gang: GangId, name: PodName) -> NodeName | None:
+        """Return the node that is reserved for a pod of which no fact has come yet."""
+        state = self.gangs.get(gang)
+        member = state.members.get(name) if state is not None else None
+        if state is None or member is None or state.held_back or member.pod is not None:
+            return None
+        return member.node if member.stage is Stage.RESERVED else None
 
 
 __all__ = ["Engine", "GangState", "Limits", "Stage", "State"]

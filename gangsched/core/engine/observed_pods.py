@@ -1,106 +1,148 @@
-"""The pods of gangs as they are observed: what runs is charged, whatever anybody says of it."""
-
-from dataclasses import replace
+"""The pods of gangs as they are observed: what runs is charged, whatever it is declared as."""
 
 from gangsched.core import facts as f
 from gangsched.core import orders as o
 from gangsched.core.cluster.gpu_sharing import Devices
-from gangsched.core.engine.gangs.gang_views import GangState, Limits, MemberState, Stage, State
+from gangsched.core.engine.admitted_changes import AdmittedChanges
+from gangsched.core.engine.allocations import Allocations
+from gangsched.core.engine.gang_removal import GangRemoval
+from gangsched.core.engine.gangs.gang_table import GangTable
+from gangsched.core.engine.gangs.gang_views import GangState, MemberState, Stage, State
 from gangsched.core.engine.gangs.pod_templates import excess
-from gangsched.core.engine.lifecycle.lifecycle import Machine
-from gangsched.core.model.ids import GangId, NodeName, PodUid
+from gangsched.core.engine.lifecycle.lifecycle import Lifecycle
+from gangsched.core.engine.lifecycle.member_steps import MemberSteps
+from gangsched.core.engine.lifecycle.start_deadlines import StartDeadlines
+from gangsched.core.engine.outbox import Outbox
+from gangsched.core.engine.running_set import RunningSet
+from gangsched.core.engine.settings import Settings
+from gangsched.core.model.ids import NodeName, PodUid
 
 
-class Pods(Machine):
-    """Folds what happens to pods into gangs and books; the engine sets the attributes."""
+class ObservedPods:
+    """Folds what happens to pods into gangs and charges; it owns nothing."""
 
-    limits: Limits
-    _births: int
+    def __init__(
+        self,
+        settings: Settings,
+        table: GangTable,
+        allocations: Allocations,
+        running: RunningSet,
+        admitted: AdmittedChanges,
+        deadlines: StartDeadlines,
+        members: MemberSteps,
+        lifecycle: Lifecycle,
+        removal: GangRemoval,
+        outbox: Outbox,
+    ) -> None:
+        self._settings = settings
+        self._table = table
+        self._allocations = allocations
+        self._running = running
+        self._admitted = admitted
+        self._deadlines = deadlines
+        self._members = members
+        self._lifecycle = lifecycle
+        self._removal = removal
+        self._outbox = outbox
 
-    def _pod_seen(self, fact: f.PodSeen, now_s: float) -> None:
-        known = self._pods.get(fact.uid)
+    # -- pods that come and go ----------------------------------------------------------------
+
+    def seen(self, fact: f.PodSeen, now_s: float) -> None:
+        """Fold a pod in."""
+        known = self._table.pods.get(fact.uid)
         if known is not None and known.ended and not fact.ended:
             return
-        fact = self.as_known(fact)
+        fact = self._table.as_known(fact)
         if known is not None and known.gang != fact.gang:
-            self._pod_gone(fact.uid, now_s)  # it waits elsewhere from now on
-        self._pods[fact.uid] = fact
+            self.gone(fact.uid, now_s)  # it waits elsewhere from now on
+        self._table.pods[fact.uid] = fact
         if fact.gang is not None:
-            self._take_place(self._gang(fact.gang), fact)
+            self._take_place(self._table.ensure(fact.gang), fact)
         devices: Devices = ()
         if fact.node is not None and not fact.ended:
-            devices = self._arrive(fact, fact.node)
-        elif self._discharge(fact.uid):
-            self._backlog.room_grew = True
-        if fact.gang is None:
+            devices = self._charge(fact, fact.node)
+        else:
+            self._allocations.release(fact.uid)
+        if fact.gang is not None:
+            self._fold(self._table.ensure(fact.gang), fact, devices, now_s)
+
+    def gone(self, uid: PodUid, now_s: float) -> None:
+        """Fold in that a pod is gone."""
+        known = self._table.pods.pop(uid, None)
+        if known is None:
             return
-        gang = self._gang(fact.gang)
+        self._allocations.release(uid)
+        if known.gang is None:
+            return
+        gang = self._table.gangs.get(known.gang)
+        member = None if gang is None else gang.members.get(known.name)
+        if gang is None or member is None or member.pod != uid:
+            return
+        lost_reserved = member.stage is not None
+        if lost_reserved:
+            self._members.settle(gang, member)
+        gang.pod_gone(member)
+        self._running.pod_left(gang)
+        if lost_reserved and gang.state in (State.RESERVED, State.BINDING):
+            reason = f"pod {known.name} left before the gang had started"
+            self._lifecycle.fail(gang, reason, now_s)
+        self._lifecycle.settle(gang, now_s)
+        self._removal.remove_if_vanished(gang)
+
+    def _fold(self, gang: GangState, fact: f.PodSeen, devices: Devices, now_s: float) -> None:
         held = gang.holds()
         changed = gang.pod_seen(fact)
         if not held and gang.holds():  # it was bound by others, or before this process began
-            self._met(gang)
+            self._admitted.take_over_running(gang)
         member = gang.members[fact.name]
         if member.pod == fact.uid and fact.terminating and member.runs and not member.evicted:
-            member.evicted = True  # by an earlier process, or by anybody: its room comes free
-            self._leavers[gang.id] = None
-            self._changes[gang.id] = None
+            member.evicted = True  # by an earlier process, or by others: its node is freed
+            self._running.mark_evicted(gang.id)
+            self._table.mark(gang.id)
         if member.pod == fact.uid and member.bound:
             member.devices = devices
             if member.stage is not None:
-                self._settle_member(gang, member)
+                self._members.settle(gang, member)
                 changed = True
-        if not changed or self._outgrown(gang, member, now_s):
+        if not changed or self.outgrown(gang, member, now_s):
             return
         waits = gang.held_back or member.stage is not Stage.RESERVED
         if gang.state in (State.RESERVED, State.BINDING) and not waits:
-            self._prepare(gang, member)  # the others have not moved: no need to look at them
+            self._members.prepare(gang, member)  # the others have not moved
         elif gang.state is not State.BINDING or gang.under_way() == 0:
-            self._refresh(gang, now_s)
+            self._lifecycle.settle(gang, now_s)
 
     def _take_place(self, gang: GangState, fact: f.PodSeen) -> None:
-        """Let a new pod fill a place that was kept for one of its role, with the room it has."""
+        """Let a new pod fill a place that was kept for one of its role, and what it is charged."""
         before = gang.place_taken(fact)
         if before is not None and gang.members[fact.name].stage is not None:
-            self.ledger.rename((gang.id, before), (gang.id, fact.name))
-            self.cluster.rename((gang.id, before), (gang.id, fact.name))
-            self._coming.pop(gang.id, None)  # it has the place's name
+            self._allocations.rename((gang.id, before), (gang.id, fact.name))
+            self._running.renamed(gang.id)
 
-    def as_known(self, fact: f.PodSeen) -> f.PodSeen:
-        """Return what is believed of a pod: what is bound stays so, and in the gang it is in.
-
-        Labels may change at any time; what a bound pod takes, and who is charged for it, does not.
-        """
-        known, found = self._pods.get(fact.uid), self._member(fact.uid)
-        binding = found is not None and found[1].stage is Stage.BINDING
-        if known is None or (known.node is None and not binding):
-            return fact
-        stays = fact.node or known.node, known.gang, known.role  # no late echo takes a binding back
-        if stays == (fact.node, fact.gang, fact.role):
-            return fact
-        return replace(fact, node=stays[0], gang=stays[1], role=stays[2])
-
-    def _met(self, gang: GangState) -> None:
-        """Charge a gang that runs, and was not admitted by this process, where it may be."""
-        if gang.asked is None:
-            self._strays[gang.id] = None
-        else:
-            gang.spec = None
-            self._believe(gang)
-
-    def _arrive(self, fact: f.PodSeen, node: NodeName) -> Devices:
+    def _charge(self, fact: f.PodSeen, node: NodeName) -> Devices:
         """Charge a bound pod, in place of what was reserved for it; return the GPUs it shares."""
-        gang = self.gangs.get(fact.gang) if fact.gang is not None else None
+        gang = self._table.gangs.get(fact.gang) if fact.gang is not None else None
         member = gang.members.get(fact.name) if gang is not None else None
         devices = fact.devices
         if gang is not None and member is not None and not fact.terminating:
             expected = member.stage is not None and member.node == node
             if expected and member.pod in (None, fact.uid):
                 devices = member.devices
-                self._hand_over((gang.id, fact.name), fact.uid, node, fact.needs)
-        return self._charge(fact.uid, node, fact.needs, fact.gang, devices)
+                self._allocations.transfer((gang.id, fact.name), fact.uid, node, fact.needs)
+        return self._allocations.charge(fact.uid, node, fact.needs, fact.gang, devices)
 
-    def _outgrown(self, gang: GangState, member: MemberState, now_s: float) -> bool:
-        """Take a place back whose pod asks for more than was planned for it; tell whether it does.
+    def devices_known(self, name: NodeName) -> None:
+        """Learn which GPUs pods share that were there before their node was known."""
+        for key, devices in self._allocations.cluster.sharing(name).items():
+            found = self._table.member(PodUid(str(key)))
+            if found is not None and found[1].devices != devices:
+                found[1].devices = devices
+                self._table.mark(found[0].id)
+
+    # -- pods that ask for more than was planned ----------------------------------------------
+
+    def outgrown(self, gang: GangState, member: MemberState, now_s: float) -> bool:
+        """Take a place back whose pod asks for more than was planned; return whether it does.
 
         It was admitted, and placed, as what it was planned for. Before there is a pod, its role
         speaks for it.
@@ -109,66 +151,44 @@ class Pods(Machine):
         asked = member.asks or member.template
         if not staged or asked is None or member.node is None:
             return False
-        row = self.cluster.rows.get(member.node)
-        node = self.cluster.nodes[row] if row is not None else None
-        why = excess(member.needs, asked, node, judged=self.beyond_is_judged)
+        cluster = self._allocations.cluster
+        row = cluster.rows.get(member.node)
+        node = cluster.nodes[row] if row is not None else None
+        why = excess(member.needs, asked, node, judged=self._settings.beyond_is_judged)
         if not why:
             return False
         reason = f"pod {member.name} {why}" if member.asks else f"role {member.role} {why}"
         gang.outgrown(member)
         if gang.state is State.PLACED:
-            self._withdraw(gang, member, reason)
+            self._members.withdraw(gang, member, reason)
             gang.bump()
-            self._report(gang, "Outgrown", f"{reason}. It is planned again.")
+            self._outbox.report(gang, "Outgrown", f"{reason}. It is planned again.")
         else:
-            self._break(gang, reason, now_s)
-        self._refresh(gang, now_s)
+            self._lifecycle.fail(gang, reason, now_s)
+        self._lifecycle.settle(gang, now_s)
         return True
 
-    def _pod_gone(self, uid: PodUid, now_s: float) -> None:
-        known = self._pods.pop(uid, None)
-        if known is None:
-            return
-        if self._discharge(uid):
-            self._backlog.room_grew = True
-        if known.gang is None:
-            return
-        gang = self.gangs.get(known.gang)
-        member = None if gang is None else gang.members.get(known.name)
-        if gang is None or member is None or member.pod != uid:
-            return
-        lost_reserved = member.stage is not None
-        if lost_reserved:
-            self._settle_member(gang, member)
-            self._backlog.room_grew = True
-        gang.pod_gone(member)
-        if gang.id in self._leavers and gang.leaving() is None:
-            del self._leavers[gang.id]
-        if lost_reserved and gang.state in (State.RESERVED, State.BINDING):
-            self._break(gang, f"pod {known.name} left before the gang had started", now_s)
-        self._refresh(gang, now_s)
-        if gang.vanished():
-            self._forget(gang)
+    # -- the barrier --------------------------------------------------------------------------
 
-    def _prepared(self, uid: PodUid, node: NodeName, now_s: float) -> None:
-        found = self._member(uid)
+    def prepared(self, uid: PodUid, node: NodeName, now_s: float) -> None:
+        """Fold in that a pod is ready to be bound to a node."""
+        found = self._table.member(uid)
         if found is None:
             return
         gang, member = found
         if member.node != node or member.stage is not Stage.PREPARING:
             if member.stage is not Stage.PREPARED and member.stage is not Stage.BINDING:
-                self._orders.append(
-                    o.RejectPod(gang.id, uid, member.name, f"{node} is not reserved for this pod")
-                )
+                reason = f"{node} is not reserved for this pod"
+                self._outbox.emit(o.RejectPod(gang.id, uid, member.name, reason))
             return
         gang.move(member, Stage.PREPARED)
         if gang.before_barrier() == 0 or gang.state is State.PLACED:
-            self._advance(gang, now_s)
+            self._lifecycle.advance(gang, now_s)
 
-    def _refused(self, fact: f.PrepareFailed | f.BindFailed, now_s: float) -> None:
+    def refused(self, fact: f.PrepareFailed | f.BindFailed, now_s: float) -> None:
         """Settle a member that was refused for good: it is not bound and will not be."""
         node = fact.node
-        found = self._member(fact.uid)
+        found = self._table.member(fact.uid)
         if found is None:
             return
         gang, member = found
@@ -177,39 +197,28 @@ class Pods(Machine):
         fits = fact.fits if isinstance(fact, f.PrepareFailed) else None
         if fits is None:  # perhaps the members repel each other (pod anti-affinity)
             fits = sum(1 for m in gang.members.values() if node in (m.node, m.bound)) - 1
-        self._settle_member(gang, member)
-        self._backlog.room_grew = True
-        self._avoid(gang, node, fits, now_s)
+        self._members.settle(gang, member)
+        self._deadlines.exclude_node(gang, node, fits, now_s)
         surplus = gang.under_way() + gang.bound_count() >= gang.enough()
         if gang.state is State.PLACED or (surplus and gang.state is State.BINDING):
             gang.bump()
-            self._back_off(gang, now_s + self.limits.backoff_s)
+            self._deadlines.back_off_shortly(gang, now_s)
         elif gang.state in (State.RESERVED, State.BINDING):
-            self._break(gang, f"{node} refused pod {member.name}: {fact.reason}", now_s)
-        self._refresh(gang, now_s)
+            reason = f"{node} refused pod {member.name}: {fact.reason}"
+            self._lifecycle.fail(gang, reason, now_s)
+        self._lifecycle.settle(gang, now_s)
 
-    # -- their gangs --------------------------------------------------------------------------
-
-    def _gang(self, gang_id: GangId) -> GangState:
-        gang = self.gangs.get(gang_id)
-        if gang is None:
-            # A gang that is deleted and declared anew must not meet plans of its predecessor.
-            self._births += 1
-            gang = self.gangs[gang_id] = GangState(
-                gang_id, version=self._births << 32, changes=self._changes
-            )
-        return gang
-
-    def _forget(self, gang: GangState) -> None:
-        for member in gang.members.values():
-            self._discharge((gang.id, member.name))
-        del self.gangs[gang.id]
-        self.cluster.exclusive.pop(gang.id, None)
-        self._doubted.pop(gang.id, None)
-        self._strays.pop(gang.id, None)
-        self._holding.drop(gang)
-        self._backlog.forget(gang.id)
-        self._timers.forget(gang.id)
-        self._leavers.pop(gang.id, None)
-        self._waiting_known.pop(gang.id, None)
-        self._changes[gang.id] = None
+    def node_gone(self, name: NodeName, now_s: float) -> None:
+        """Take back what is reserved on a node that is gone."""
+        for gang in list(self._table.gangs.values()):
+            lost = [m for m in gang.members.values() if m.node == name and m.stage is not None]
+            if lost and gang.state in (State.RESERVED, State.BINDING):
+                reason = f"node {name} went away before the gang had started"
+                self._lifecycle.fail(gang, reason, now_s)
+                self._lifecycle.settle(gang, now_s)
+            elif lost:  # refills of a running gang: take back those whose bind is not in flight
+                for member in lost:
+                    if member.stage is not Stage.BINDING:
+                        self._members.withdraw(gang, member, f"node {name} went away")
+                gang.bump()
+                self._lifecycle.settle(gang, now_s)

@@ -7,8 +7,9 @@ from builders import POLICIES, an_engine, gang, needs, node, plan, pod
 
 from gangsched.core.cluster.state import Cluster
 from gangsched.core.engine.engine import State
-from gangsched.core.facts import GangSeen, NodeSeen, PlanFailed
+from gangsched.core.facts import BookingSeen, GangSeen, NodeSeen, PlanFailed
 from gangsched.core.model.ids import GangId
+from gangsched.core.model.queues import Booking
 from gangsched.core.planning.forecast import forecast
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import PolicyError
@@ -94,9 +95,10 @@ def test_a_gang_is_set_aside_until_a_moment_or_until_it_changes():
 
 def test_a_gang_that_cannot_be_shown_to_planners_is_set_aside(monkeypatch):
     engine = two_gangs()
-    made = engine._made
+    views = engine.parts.views
+    made = views.make
     monkeypatch.setattr(
-        engine, "_made", lambda gang: {}["a defect"] if gang.id == BAD else made(gang)
+        views, "make", lambda gang: {}["a defect"] if gang.id == BAD else made(gang)
     )
     plan(engine, 1.0)
     assert engine.gangs[GOOD].state is State.RESERVED
@@ -108,7 +110,7 @@ def test_a_gang_whose_room_cannot_be_counted_is_named_by_the_plan(in_line, monke
     engine = two_gangs()
     if in_line:
         engine.snapshot(0.5)
-        engine._backlog.room_grew = True
+        engine.observe(BookingSeen(Booking("b", 900.0, 999.0)), 0.5)
     count = Cluster.capacity
 
     def fails(cluster, needs):

@@ -234,7 +234,7 @@ def test_a_gang_that_is_being_stopped_is_stopped_first():
     made = make_plan(engine.snapshot(now_s=1000.0), POLICIES, 1000.0)
     (placed,) = made.placements
     assert [one.gang for one in placed.placement.evicts] == ["ns/old"]
-    assert PodUid("old-0") in engine._pods
+    assert engine.pod(PodUid("old-0")) is not None
 
 
 def test_a_stranger_is_not_told_what_is_wrong_with_a_queue():

@@ -273,7 +273,7 @@ async def test_two_of_a_gang_never_take_one_volume(world):
     gang = world.scheduler.engine.gangs["ns/g"]
     assert (gang.most_per_node, gang.avoid) == (1, {})
     gang.not_before_s = None
-    world.scheduler.engine._refresh(gang, world.scheduler.now_s())
+    world.scheduler.engine.parts.lifecycle.settle(gang, world.scheduler.now_s())
     world.plan()
     assert sorted((await bound(world)).values()) == ["n1", "n2"]
 

@@ -8,8 +8,9 @@ from gangsched.core.engine.gangs.gang import GangRecord
 from gangsched.core.engine.gangs.member import MemberState, Stage, State
 from gangsched.core.engine.limits import Limits
 from gangsched.core.model.constraints import Constraints, Near
-from gangsched.core.model.gangs import Member, PendingGang, PlacedMember
+from gangsched.core.model.gangs import Gang, Member, PendingGang, PlacedMember
 from gangsched.core.model.ids import NodeName, PodName
+from gangsched.core.model.queues import Queue
 from gangsched.core.snapshot import PodPlacement, RunningGang
 
 
@@ -211,6 +212,13 @@ class GangState(GangRecord):
             if constraints == Constraints():
                 constraints = asked
         return constraints, tuple(near_role.items())
+
+
+def priority_in(queue: Queue | None, gang: Gang, given: int) -> int:
+    """Return a gang's priority in a queue: its own or its pods', else the queue's default."""
+    if gang.priority is None and not given and queue is not None:
+        return queue.default_priority or 0
+    return given
 
 
 def _trailing_number(name: str) -> int:

@@ -4,10 +4,8 @@ Their members are charged at once, beyond what their nodes have at present, so t
 gets the room when it comes. Nothing of them is created or bound before it has come.
 """
 
-from collections.abc import Callable
-
 from gangsched.core import orders as o
-from gangsched.core.cluster.state import Cluster
+from gangsched.core.engine.allocations import Allocations
 from gangsched.core.engine.gangs.gang_views import GangState
 from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.nodes import Node
@@ -18,13 +16,14 @@ from gangsched.core.model.pods import PodNeeds
 class CapacityWait:
     """Keeps what reserved gangs wait for; the engine asks it after each fact that frees room.
 
-    `admitted` tells whether a gang's queues hold no more than they may, those who leave included.
+    A gang waits for its nodes, and until its queues hold no more than they may, gangs that are
+    terminating included.
     """
 
-    def __init__(self, cluster: Cluster, admitted: Callable[[GangState], bool]) -> None:
-        self._cluster = cluster
-        self._admitted = admitted
+    def __init__(self, allocations: Allocations) -> None:
+        self._allocations = allocations
         self._gangs: dict[GangId, GangState] = {}
+        """Gangs that are held back."""
 
     def hold(self, gang: GangState, cuts: tuple[Repartition, ...]) -> list[o.Order]:
         """Hold a gang back until its nodes have what it is charged; order the cuts it needs.
@@ -37,7 +36,7 @@ class CapacityWait:
         orders: list[o.Order] = []
         for cut in cuts:
             gang.awaits[cut.node] = cut
-            self._cluster.charge(_key(gang, cut.node), cut.node, PodNeeds(cut.held))
+            self._allocations.charge(_key(gang, cut.node), cut.node, PodNeeds(cut.held), None)
             orders.append(o.RepartitionGpus(gang.id, cut.node, cut.layouts))
         return orders
 
@@ -57,7 +56,7 @@ class CapacityWait:
         found = [
             gang
             for gang in self._gangs.values()
-            if not gang.awaits and self._has_room(gang) and self._admitted(gang)
+            if not gang.awaits and self._has_room(gang) and self._allocations.within_limits(gang)
         ]
         for gang in found:
             self.drop(gang)
@@ -76,10 +75,10 @@ class CapacityWait:
 
     def _cut_done(self, gang: GangState, node: NodeName) -> None:
         del gang.awaits[node]
-        self._cluster.discharge(_key(gang, node))
+        self._allocations.release(_key(gang, node))
 
     def _has_room(self, gang: GangState) -> bool:
-        cluster = self._cluster
+        cluster = self._allocations.cluster
         rows = {cluster.rows.get(m.node) for m in gang.members.values() if m.stage and m.node}
         return None not in rows and not any(
             (cluster.used[row] > cluster.allocatable[row]).any() for row in rows

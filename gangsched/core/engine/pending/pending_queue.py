@@ -1,8 +1,9 @@
 """Which gangs a planner should look at now, and what the others were told."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
+from gangsched.core.engine.freed_generation import FreedGeneration
 from gangsched.core.engine.gangs.gang_views import GangState
 from gangsched.core.engine.pending.equivalence import EquivalenceClasses
 from gangsched.core.engine.pending.refusal_log import RefusalLog, ReportChange, _same
@@ -20,15 +21,19 @@ class PendingQueue:
     """Gangs to plan, those that wait in line, and what they were told.
 
     A gang that changed is `fresh` until it has joined a line; a line is planned when somebody has
-    joined it, and all lines are when room came free (`room_grew`). Both hold until a plan is
+    joined it, and all lines are when capacity came free (`freed`). Both hold until a plan is
     accepted that knew of it: `number` counts what plans were made on.
     """
 
-    def __init__(self, gangs: dict[GangId, GangState]) -> None:
+    def __init__(self, gangs: Mapping[GangId, GangState], freed: FreedGeneration) -> None:
         self._lines = EquivalenceClasses()
         self.refusals = RefusalLog(self._lines)
         self.number = 0
+        self._freed = freed
+        self._freed_known = 0
+        """The generation of freed capacity that the latest snapshot was taken at."""
         self._grew_at: int | None = None
+        """Of which snapshot capacity came free that no accepted plan knew of."""
         self._changed_at: int | None = None
         self._gangs = gangs
         # Ordered sets (dicts without values): iterating a real set would depend on the hash seed.
@@ -42,11 +47,7 @@ class PendingQueue:
     @property
     def room_grew(self) -> bool:
         """Tell whether room came free that no accepted plan knew of."""
-        return self._grew_at is not None
-
-    @room_grew.setter
-    def room_grew(self, grew: bool) -> None:
-        self._grew_at = self.number if grew else None
+        return self._grew_at is not None or self._freed.value != self._freed_known
 
     # -- who is to be planned -----------------------------------------------------------------
 
@@ -62,7 +63,7 @@ class PendingQueue:
     def again(self) -> None:
         """Have all gangs planned again that wait."""
         if self._lines or self._alone:
-            self.room_grew = True
+            self._freed.advance()
 
     def relearn(self) -> None:
         """Have gangs planned anew whose run time is guessed from others that have ended."""
@@ -78,7 +79,7 @@ class PendingQueue:
         """Have every gang planned by itself: what all of them are worth has changed."""
         for gang in self._lines.dissolve():
             self._fresh[gang] = None
-        self.room_grew = True
+        self._freed.advance()
 
     def learnt(self, user: str, *, declared: bool) -> None:
         """Take note that there is more to guess run times of a user's gangs from.
@@ -152,9 +153,11 @@ class PendingQueue:
             queues = {self._lines.queue(alike) for alike in wanted}.intersection(strict)
             wanted |= {kind: 0 for kind in self._lines.kinds if self._lines.queue(kind) in queues}
         lines = self._lines.views(wanted)
-        self.number += 1
         news = lines or self.room_grew or self._changed_at is not None
         alone = [self._gangs.get(gang) for gang in self._alone] if news else []
+        if self._freed.value != self._freed_known:
+            self._freed_known, self._grew_at = self._freed.value, self.number
+        self.number += 1
         return [gang for gang in alone if gang is not None and gang.plannable()], lines
 
     def planned(self, number: int) -> None:

@@ -1,0 +1,52 @@
+"""Running gangs that have to leave: from drained queues, and from nodes reserved by others."""
+
+from collections.abc import Iterator
+
+from gangsched.core.engine.allocations import Allocations
+from gangsched.core.engine.declarations import Declarations
+from gangsched.core.engine.gangs.gang_table import GangTable
+from gangsched.core.engine.gangs.gang_views import GangState
+from gangsched.core.engine.gangs.member import State
+from gangsched.core.model.ids import NodeName
+from gangsched.core.model.queues import Booking
+from gangsched.core.planning.node_profile import booked_rows
+
+
+class DrainedGangs:
+    """Finds the gangs that administrators have leave; it owns nothing."""
+
+    def __init__(
+        self, table: GangTable, declarations: Declarations, allocations: Allocations
+    ) -> None:
+        self._table = table
+        self._declarations = declarations
+        self._allocations = allocations
+
+    def find(self, now_s: float) -> Iterator[tuple[GangState, str]]:
+        """Yield each running gang that has to leave, and why."""
+        tree = self._allocations.ledger.usage.tree
+        drained, booked = tree.drained, self._booked(now_s)
+        if not drained and not booked:
+            return
+        for gang in list(self._table.gangs.values()):
+            if gang.state is not State.PLACED or gang.spec is None:
+                continue
+            queue = tree.home(gang.spec.queue)
+            where = drained.intersection(tree.path(queue))
+            if where:
+                yield gang, f"queue {min(where)} is drained"
+                continue
+            nodes = {member.bound for member in gang.members.values() if member.runs}
+            keeps = next((booked[node] for node in nodes if node in booked), None)
+            if keeps is not None and not keeps.admits(gang.id.split("/", 1)[0], queue):
+                yield gang, f"its nodes are booked ({keeps.name})"
+
+    def _booked(self, now_s: float) -> dict[NodeName, Booking]:
+        """Return the nodes that are reserved now, by a reservation that evicts."""
+        cluster, found = self._allocations.cluster, {}
+        for booking in self._declarations.bookings.values():
+            window = booking.window(now_s) if booking.evicts else None
+            if window is not None and window[0] <= now_s:
+                for row in booked_rows(cluster, booking):
+                    found[cluster.names[row]] = booking
+        return found

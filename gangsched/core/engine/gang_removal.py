@@ -1,0 +1,48 @@
+"""Gangs of which nothing is left."""
+
+from gangsched.core.engine.admitted_changes import AdmittedChanges
+from gangsched.core.engine.allocations import Allocations
+from gangsched.core.engine.gangs.gang_table import GangTable
+from gangsched.core.engine.gangs.gang_views import GangState
+from gangsched.core.engine.lifecycle.capacity_wait import CapacityWait
+from gangsched.core.engine.lifecycle.timers import Timers
+from gangsched.core.engine.pending.pending_queue import PendingQueue
+from gangsched.core.engine.pending_views import PendingViews
+from gangsched.core.engine.running_set import RunningSet
+
+
+class GangRemoval:
+    """Has every part forget a gang; it owns nothing."""
+
+    def __init__(
+        self,
+        table: GangTable,
+        allocations: Allocations,
+        admitted: AdmittedChanges,
+        capacity: CapacityWait,
+        pending: PendingQueue,
+        timers: Timers,
+        running: RunningSet,
+        views: PendingViews,
+    ) -> None:
+        self._table = table
+        self._allocations = allocations
+        self._admitted = admitted
+        self._capacity = capacity
+        self._pending = pending
+        self._timers = timers
+        self._running = running
+        self._views = views
+
+    def remove_if_vanished(self, gang: GangState) -> None:
+        """Remove a gang if nothing is left of it."""
+        if not gang.vanished():
+            return
+        self._allocations.forget(gang)
+        self._table.remove(gang.id)
+        self._admitted.forget(gang.id)
+        self._capacity.drop(gang)
+        self._pending.forget(gang.id)
+        self._timers.forget(gang.id)
+        self._running.all_left(gang.id)
+        self._views.forget(gang.id)

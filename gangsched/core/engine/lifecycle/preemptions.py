@@ -1,0 +1,77 @@
+"""Gangs that leave for others: what that costs, and what is recorded of it."""
+
+from gangsched.core import orders as o
+from gangsched.core.engine.declarations import Declarations
+from gangsched.core.engine.gangs.gang_views import GangState
+from gangsched.core.engine.lifecycle.lifecycle import Lifecycle
+from gangsched.core.engine.lifecycle.member_steps import MemberSteps
+from gangsched.core.engine.lifecycle.run_times import RunTimes
+from gangsched.core.engine.lifecycle.transition import Cause
+from gangsched.core.engine.outbox import Outbox
+from gangsched.core.engine.preemption_history import PreemptionHistory
+from gangsched.core.model.placement import Eviction
+from gangsched.core.model.pods import GPU
+from gangsched.core.model.queues import DEFAULT_QUEUE
+from gangsched.core.model.refusal import plural
+from gangsched.core.policy import PreemptionReason
+
+
+class Preemptions:
+    """Preempts gangs; it owns nothing."""
+
+    def __init__(
+        self,
+        declarations: Declarations,
+        history: PreemptionHistory,
+        run_times: RunTimes,
+        members: MemberSteps,
+        lifecycle: Lifecycle,
+        outbox: Outbox,
+    ) -> None:
+        self._declarations = declarations
+        self._history = history
+        self._run_times = run_times
+        self._members = members
+        self._lifecycle = lifecycle
+        self._outbox = outbox
+
+    def preempt(self, gang: GangState, eviction: Eviction, by: GangState, now_s: float) -> None:
+        """End a gang for another, or take its surplus members back; it keeps its turn."""
+        reason = self._record(gang, eviction, by, now_s)
+        if not eviction.pods:
+            self.have_leave(gang, reason, now_s)
+            return
+        gang.bump()
+        for name in eviction.pods:
+            self._members.evict(gang, gang.members[name], reason, preempted=True)
+        taken = plural(len(eviction.pods), "surplus pod")
+        self._outbox.report(gang, "Shrunk", f"{taken} {reason}.")
+
+    def have_leave(self, gang: GangState, reason: str, now_s: float) -> None:
+        """End a gang that did not fail; the work that it did counts for its place in line."""
+        gang.attained_s += max(now_s - gang.running().started_s, 0.0)
+        self._lifecycle.tear_down(gang, Cause.PREEMPTED, reason, now_s)
+
+    def _record(self, victim: GangState, eviction: Eviction, by: GangState, now_s: float) -> str:
+        """Record which gang is preempted for which; return the sentence for the victim's owner."""
+        running = victim.running()
+        gpus = sum(
+            dict(place.needs.requests).get(GPU, 0)
+            for place in running.places
+            if not eviction.pods or place.name in eviction.pods
+        )
+        lost_s = 0.0 if eviction.pods else max(now_s - running.lost_since_s, 0.0)
+        loop = self._history.stopped(victim.id, by.id, now_s)
+        self._outbox.emit(
+            o.Preempt(victim.id, by.id, eviction.pods, eviction.reason, lost_s * gpus, loop)
+        )
+        queue = by.spec.queue if by.spec is not None else DEFAULT_QUEUE
+        more = ""
+        if eviction.reason == PreemptionReason.OVERRUN and victim.spec is not None:
+            self._run_times.learn(victim, now_s)
+            said_s = victim.spec.expected_runtime_s or 0
+            more = f", which it passed, after more than the {said_s:g} s it was expected to run"
+        if victim.id in self._declarations.protected:
+            more += ", though a PodDisruptionBudget protects it: others are not enough"
+        lost = f"; {lost_s * gpus / 3600:.3g} GPU-hours since its last checkpoint are lost"
+        return f"stopped for {by.id} of queue {queue}{more}{lost if lost_s * gpus >= 1 else ''}"

@@ -1,0 +1,105 @@
+"""Reservations of the nodes that a plan chose, at once or once their capacity is there."""
+
+from gangsched.core import orders as o
+from gangsched.core.engine.admitted_changes import AdmittedChanges
+from gangsched.core.engine.allocations import Allocations
+from gangsched.core.engine.gangs.gang_views import GangState, Stage, State
+from gangsched.core.engine.lifecycle.capacity_wait import CapacityWait
+from gangsched.core.engine.lifecycle.lifecycle import Lifecycle
+from gangsched.core.engine.lifecycle.start_deadlines import StartDeadlines
+from gangsched.core.engine.lifecycle.timers import Timers
+from gangsched.core.engine.lifecycle.transition import Cause, Transition
+from gangsched.core.engine.outbox import Outbox
+from gangsched.core.engine.pending.pending_queue import PendingQueue
+from gangsched.core.engine.refusal_reports import RefusalReports
+from gangsched.core.model.nodes import Node
+from gangsched.core.model.placement import Placement
+from gangsched.core.model.refusal import Reason, plural
+from gangsched.core.planning.planner import Planned
+
+
+class Reservations:
+    """Makes reservations; it owns nothing."""
+
+    def __init__(
+        self,
+        allocations: Allocations,
+        pending: PendingQueue,
+        refusals: RefusalReports,
+        timers: Timers,
+        deadlines: StartDeadlines,
+        admitted: AdmittedChanges,
+        capacity: CapacityWait,
+        lifecycle: Lifecycle,
+        outbox: Outbox,
+    ) -> None:
+        self._allocations = allocations
+        self._pending = pending
+        self._refusals = refusals
+        self._timers = timers
+        self._deadlines = deadlines
+        self._admitted = admitted
+        self._capacity = capacity
+        self._lifecycle = lifecycle
+        self._outbox = outbox
+
+    def reserve(
+        self, gang: GangState, planned: Planned, now_s: float, *, held_back: bool = False
+    ) -> None:
+        """Reserve what a plan placed; `held_back` until other gangs have left."""
+        devices = dict(planned.placement.devices)
+        gang.proof = planned.placement.proof.value
+        for name, node in planned.placement.nodes:
+            member = gang.members[name]
+            member.node = node
+            gang.move(member, Stage.RESERVED)
+            chosen = devices.get(name, ())
+            key = (gang.id, name)
+            member.devices = self._allocations.charge(key, node, member.needs, gang.id, chosen)
+        if gang.state is State.PENDING:
+            self._lifecycle.move(gang, Transition(State.RESERVED, Cause.PLANNED), now_s)
+        self._allocations.note_admitted(gang)
+        self._admitted.claim_domains(gang, [])
+        gang.bump()
+        self._deadlines.allow_start(gang, now_s)
+        self._pending.pause(gang.id)
+        self._refusals.withdraw(gang)
+        if held_back or planned.placement.repartitions or planned.placement.evicts:
+            self._hold(gang, planned.placement, now_s)
+        else:
+            self._release_pods(gang, now_s)
+        self._timers.watch(gang.id)
+
+    def node_seen(self, node: Node, now_s: float) -> None:
+        """Look whether a node has the layout that gangs wait for, or failed to get it."""
+        for gang in self._capacity.node_seen(node):
+            self._lifecycle.fail(gang, f"node {node.name} could not cut its GPUs anew", now_s)
+            self._lifecycle.settle(gang, now_s)
+
+    def capacity_freed(self, now_s: float) -> None:
+        """Go on with the gangs that have what they waited for."""
+        for gang in self._capacity.ready():
+            self._deadlines.allow_start(gang, now_s)
+            self._release_pods(gang, now_s)
+
+    def _hold(self, gang: GangState, placement: Placement, now_s: float) -> None:
+        """Have capacity freed, and hold the gang back until it is there."""
+        self._outbox.emit(*self._capacity.hold(gang, placement.repartitions))
+        self._deadlines.allow_capacity(gang, now_s)
+        cut = ", ".join(one.node for one in placement.repartitions)
+        evicted = ", ".join(eviction.gang for eviction in placement.evicts)
+        parts = [f"idle GPUs of {cut} are being cut anew"] * bool(cut)
+        parts += [f"{evicted} is being stopped"] * bool(evicted)
+        what = " and ".join(parts) or "others are being stopped"
+        self._outbox.report(gang, Reason.MAKING_ROOM.value, f"{what} to make room.")
+
+    def _release_pods(self, gang: GangState, now_s: float) -> None:
+        """Let a reserved gang's pods come, now that its nodes have what it is charged."""
+        self._outbox.emit(o.Reserve(gang.id, gang.assignments()))
+        nodes = len({member.node for member in gang.members.values() if member.stage})
+        self._outbox.report(
+            gang,
+            "Reserved",
+            f"room for {plural(gang.in_progress(), 'pod')} is reserved on {plural(nodes, 'node')}.",
+        )
+        self._lifecycle.advance(gang, now_s)

@@ -1,0 +1,45 @@
+"""How long gangs run: what is learned when they end, and how long they may."""
+
+from gangsched.core.engine.allocations import Allocations
+from gangsched.core.engine.gangs.gang_views import GangState, State
+from gangsched.core.engine.pending.pending_queue import PendingQueue
+from gangsched.core.quota.runtime_history import RuntimeHistory
+
+
+class RunTimes:
+    """Learns run times for the history; it owns nothing."""
+
+    def __init__(
+        self, history: RuntimeHistory, allocations: Allocations, pending: PendingQueue
+    ) -> None:
+        self._history = history
+        self._allocations = allocations
+        self._pending = pending
+
+    def started(self, gang: GangState, now_s: float) -> None:
+        """Record that this process started a gang."""
+        self._history.starts.started(gang.id, now_s)
+
+    def learn(self, gang: GangState, now_s: float) -> None:
+        """Learn the run time of a gang that ended, once for each run."""
+        if gang.spec is None or gang.learnt or gang.placed_s is None:
+            return
+        gang.learnt = True
+        self._history.ended(gang.spec, now_s - gang.running().started_s)
+        user = gang.spec.user
+        self._pending.learnt(user, declared=self._history.factor(user) > 1)
+
+    def limit_s(self, gang: GangState) -> float | None:
+        """Return how long a gang may run, by its declaration and its queues."""
+        spec, tree = gang.spec, self._allocations.ledger.usage.tree
+        if spec is None:
+            return None
+        path = tree.path(tree.home(spec.queue))
+        limits = [spec.max_runtime_s, *(tree.queues[name].max_runtime_s for name in path)]
+        return min((limit for limit in limits if limit is not None), default=None)
+
+
+def finished(gang: GangState) -> bool:
+    """Return whether the work of a gang is done."""
+    done = gang.state is State.PLACED and gang.bound_count() == 0 and gang.in_progress() == 0
+    return done and gang.ended_count() >= gang.minimum()

@@ -1,0 +1,95 @@
+"""Pending gangs as planners see them, with what their queues add."""
+
+from dataclasses import replace
+
+from gangsched.core.engine.allocations import Allocations
+from gangsched.core.engine.declarations import Declarations
+from gangsched.core.engine.gangs.gang_views import GangState, priority_in
+from gangsched.core.model.gangs import PendingGang
+from gangsched.core.model.ids import GangId
+from gangsched.core.model.pods import PodNeeds, Requests
+from gangsched.core.planning.namespace_quotas import asked
+from gangsched.core.quota.charges import charge_of, split_required_optional
+from gangsched.core.quota.runtime_history import RuntimeHistory
+
+_NEEDS_KEPT = 4096
+
+
+class PendingViews:
+    """Makes the view of a pending gang, once for each version of it."""
+
+    def __init__(
+        self, declarations: Declarations, allocations: Allocations, history: RuntimeHistory
+    ) -> None:
+        self._declarations = declarations
+        self._allocations = allocations
+        self._history = history
+        self._known: dict[GangId, tuple[tuple[int, int], PendingGang, tuple[int, int]]] = {}
+        """By gang: versions of gang and declarations, the view, and how much was learned then."""
+        self._needs: dict[PodNeeds, PodNeeds] = {}
+        """Each requirement once, so that equal ones are one object."""
+
+    def view(self, gang: GangState) -> PendingGang:
+        """Return a pending gang with what its queue adds."""
+        known = self._known.get(gang.id)
+        stamp = (gang.version, self._declarations.version)
+        if known is not None and known[0] == stamp:
+            made = known[1]
+            learned = self._history.stamp(made.gang.user)
+            if known[2] == learned:
+                return made
+            queue = self._allocations.ledger.usage.tree.queues.get(made.gang.queue)
+            made = replace(made, estimate=self._history.estimate(made.gang, queue))
+        else:
+            made = self.make(gang)
+            learned = self._history.stamp(made.gang.user)
+        self._known[gang.id] = (stamp, made, learned)
+        return made
+
+    def forget(self, gang: GangId) -> None:
+        """Forget a gang."""
+        self._known.pop(gang, None)
+
+    def make(self, gang: GangState) -> PendingGang:
+        """Make the view of a gang."""
+        made = gang.waiting()
+        ledger = self._allocations.ledger
+        queue = ledger.usage.tree.queues.get(made.gang.queue)
+        counts: dict[PodNeeds, int] = {}
+        for member in made.members:
+            counts[member.needs] = counts.get(member.needs, 0) + 1
+        namespace = gang.id.split("/", 1)[0]
+        unborn: Requests = ()
+        if self._declarations.namespaces.get(namespace):
+            must, _ = split_required_optional(made)
+            unborn = asked(m.needs for m in must if gang.members[m.name].pod is None)
+        shape = hash(
+            (
+                (namespace, made.gang.queue, made.gang.user, made.minimum, made.role_minimum),
+                (made.constraints, made.near_role, made.seated, made.avoid, made.most_per_node),
+                (tuple(counts.items()), made.repair, made.surplus, unborn),
+                (made.gang.preemptible, made.preempts),
+            )
+        )
+        if len(self._needs) > _NEEDS_KEPT:
+            self._needs.clear()
+        kinds = tuple(self._needs.setdefault(needs, needs) for needs in counts)
+        charge = charge_of(made)
+        if made.repair:
+            held = ledger.of_gang(gang.id)
+            made = replace(
+                made,
+                # What is more than it ever had is admitted like any other.
+                repair=all(
+                    held.get(key, 0) + more <= gang.admitted.get(key, 0) for key, more in charge
+                ),
+            )
+        return replace(
+            made,
+            priority=priority_in(queue, made.gang, made.priority),
+            charge=charge,
+            unborn=unborn,
+            shape=shape or 1,
+            kinds=kinds,
+            estimate=self._history.estimate(made.gang, queue),
+        )

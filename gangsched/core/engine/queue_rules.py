@@ -1,0 +1,66 @@
+"""What the queues of pending gangs say about them."""
+
+from collections.abc import Iterable
+
+from gangsched.core.engine.allocations import Allocations
+from gangsched.core.engine.declarations import Declarations
+from gangsched.core.engine.gangs.gang_table import GangTable
+from gangsched.core.engine.preemption_history import PreemptionHistory
+from gangsched.core.engine.running_set import RunningSet
+from gangsched.core.model.gangs import PendingGang
+from gangsched.core.planning.namespace_quotas import add_to, asked
+from gangsched.core.snapshot import QueueRules
+
+
+class QueueRulesReader:
+    """Reads the rules by which pending gangs are admitted; it owns nothing."""
+
+    def __init__(
+        self,
+        table: GangTable,
+        declarations: Declarations,
+        allocations: Allocations,
+        running: RunningSet,
+        preemptions: PreemptionHistory,
+    ) -> None:
+        self._table = table
+        self._declarations = declarations
+        self._allocations = allocations
+        self._running = running
+        self._preemptions = preemptions
+
+    def rules(self, waiting: Iterable[PendingGang], now_s: float) -> QueueRules:
+        """Return the rules for pending gangs; those of one equivalence class have one user."""
+        declared, ledger = self._declarations, self._allocations.ledger
+        tree = ledger.usage.tree
+        spent: dict[tuple[str, str, float], float] = {}
+        for queue in tree.queues.values():
+            for budget in queue.budgets:
+                users = {one.gang.account for one in waiting if one.gang.queue == queue.name}
+                for account in users if budget.per_user else ((queue.name, ""),):
+                    spent[(*account, budget.period_s)] = ledger.spent(account, budget, now_s)
+        limited = {name for name, queue in tree.queues.items() if queue.user_limits}
+        return QueueRules(
+            users={key: dict(held) for key, held in ledger.users.items() if key[0] in limited}
+            if limited
+            else {},
+            spent=spent,
+            bookings=tuple(declared.bookings[name] for name in sorted(declared.bookings)),
+            stopped=self._preemptions.recent(now_s),
+            kinds=ledger.kinds,
+            namespaces={name: dict(quotas) for name, quotas in declared.namespaces.items()},
+            unborn=self._unborn(),
+            protected=declared.protected,
+        )
+
+    def _unborn(self) -> dict[str, dict[str, int]]:
+        """Return what is reserved for pods that do not exist, in namespaces that have quotas."""
+        found: dict[str, dict[str, int]] = {}
+        namespaces = self._declarations.namespaces
+        for one in self._running.starting() if namespaces else ():
+            namespace = one.gang.id.partition("/")[0]
+            gang = self._table.gangs.get(one.gang.id)
+            if gang is not None and namespaces.get(namespace):
+                needs = (m.needs for m in gang.members.values() if m.stage and m.pod is None)
+                add_to(found.setdefault(namespace, {}), asked(needs))
+        return found

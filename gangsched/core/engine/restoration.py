@@ -1,0 +1,127 @@
+"""Reservations and histories of gangs that an earlier process had, as far as they still hold."""
+
+from gangsched.core import facts as f
+from gangsched.core import orders as o
+from gangsched.core.engine.admitted_changes import AdmittedChanges
+from gangsched.core.engine.allocations import Allocations
+from gangsched.core.engine.carried_over import past_of, recall
+from gangsched.core.engine.gangs.gang_table import GangTable
+from gangsched.core.engine.gangs.gang_views import GangState, State
+from gangsched.core.engine.gangs.pod_templates import excess
+from gangsched.core.engine.lifecycle.lifecycle import Lifecycle
+from gangsched.core.engine.lifecycle.reservations import Reservations
+from gangsched.core.engine.lifecycle.start_deadlines import StartDeadlines
+from gangsched.core.engine.outbox import Outbox
+from gangsched.core.engine.plan_feedback import PlanFeedback
+from gangsched.core.engine.preemption_history import PreemptionHistory
+from gangsched.core.engine.refusal_reports import RefusalReports
+from gangsched.core.engine.revalidation import still_fits
+from gangsched.core.engine.settings import Settings
+from gangsched.core.model.placement import Placement
+from gangsched.core.placement.advice import without
+from gangsched.core.planning.planner import Planned
+from gangsched.core.snapshot import BackfillReservation, Snapshot
+
+
+class Restoration:
+    """Restores what an earlier process had, and tells what the next one needs; it owns nothing."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        table: GangTable,
+        allocations: Allocations,
+        preemptions: PreemptionHistory,
+        feedback: PlanFeedback,
+        admitted: AdmittedChanges,
+        refusals: RefusalReports,
+        deadlines: StartDeadlines,
+        lifecycle: Lifecycle,
+        reservations: Reservations,
+        outbox: Outbox,
+    ) -> None:
+        self._settings = settings
+        self._table = table
+        self._allocations = allocations
+        self._preemptions = preemptions
+        self._feedback = feedback
+        self._admitted = admitted
+        self._refusals = refusals
+        self._deadlines = deadlines
+        self._lifecycle = lifecycle
+        self._reservations = reservations
+        self._outbox = outbox
+
+    def reservation(self, fact: f.ReservationSeen, now_s: float) -> None:
+        """Take over a reservation that an earlier process wrote, if it still holds whole."""
+        gang = self._table.gangs.get(fact.gang)
+        if gang is None or gang.state is not State.PENDING:
+            return
+        known = tuple((n, node) for n, node in fact.assignments if n in gang.members)
+        open_places = tuple((n, node) for n, node in known if not gang.members[n].bound)
+        planned = Planned(gang.id, gang.version, Placement(open_places))
+        whole = len(known) >= gang.minimum() and open_places and self._as_planned(gang)
+        cluster = self._allocations.cluster
+        if whole and self._admitted.still_admitted(gang) and still_fits(cluster, gang, planned):
+            self._reservations.reserve(gang, planned, now_s)
+        elif len(known) < len(fact.assignments) or open_places:
+            self._outbox.emit(o.Release(gang.id))
+
+    def history(self, past: f.PastSeen, now_s: float) -> None:
+        """Restore the history of a gang, unless it is another gang of that name."""
+        gang = self._table.gangs.get(past.gang)
+        if gang is None or gang.waits_since_s() != past.since_s:
+            return
+        recall(gang, past, now_s)
+        waits_or_runs = (State.PENDING, State.PLACED)
+        if gang.given_up and gang.state is State.PENDING:
+            self._refusals.refuse_given_up(gang, now_s)
+        if past.not_before_s is not None and past.not_before_s > now_s:
+            self._deadlines.back_off(gang, past.not_before_s)
+        if past.promised_s is not None and gang.state in waits_or_runs:
+            reserved = BackfillReservation(gang.id, past.promised_s, past.promised)
+            self._feedback.restore(reserved)
+        if past.places and gang.state in waits_or_runs:
+            self._places(gang, past, now_s)
+        self._lifecycle.settle(gang, now_s)
+
+    def past(self) -> tuple[f.PastSeen | f.StoppedSeen, ...]:
+        """Return what the next process cannot learn from objects; reservations in their order."""
+        held, kept, gangs = (
+            self._allocations.ledger.of_gang,
+            self._feedback.reserved,
+            self._table.gangs,
+        )
+        others = (gang for gang in gangs if gang not in kept)
+        known = (gangs[gang] for gang in (*kept, *others) if gang in gangs)
+        pasts = (past_of(one, kept.get(one.id), held(one.id)) for one in known)
+        stopped = (f.StoppedSeen(*one) for one in self._preemptions.all(self._allocations.now_s))
+        return (*(one for one in pasts if one is not None), *stopped)
+
+    def _places(self, gang: GangState, past: f.PastSeen, now_s: float) -> None:
+        """Reserve again what was reserved, if that still holds; what others leave counts as free.
+
+        A gang that was held back is so again until they have left.
+        """
+        open_names = {member.name for member in gang.open_members()}
+        places = tuple((name, node) for name, node in past.places if name in open_names)
+        if gang.state is State.PENDING and len(places) < len(past.places):
+            return  # some of it is in flight: the rest of the gang is planned with that
+        gangs, cluster = self._table.gangs.values(), self._allocations.cluster
+        parts = (one.terminating() for one in gangs) if past.held_back else ()
+        gone = tuple(part for part in parts if part is not None)
+        left = without(Snapshot(cluster, ()), gone).cluster if gone else cluster
+        planned = Planned(gang.id, gang.version, Placement(places))
+        # A gang that is held back is admitted once it has what it waits for.
+        admitted = bool(gone) or self._admitted.still_admitted(gang)
+        if places and admitted and self._as_planned(gang) and still_fits(left, gang, planned):
+            self._reservations.reserve(gang, planned, now_s, held_back=bool(gone))
+
+    def _as_planned(self, gang: GangState) -> bool:
+        """Return whether no pending pod asks for more than its role, which was admitted."""
+        judged = self._settings.beyond_is_judged
+        return not any(
+            excess(member.template, member.asks, None, judged=judged)
+            for member in gang.members.values()
+            if member.template is not None and member.asks is not None and not member.bound
+        )

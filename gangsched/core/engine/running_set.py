@@ -1,0 +1,133 @@
+"""The gangs that run, start or terminate, as planners see them."""
+
+from dataclasses import replace
+
+from gangsched.core.engine.allocations import Allocations
+from gangsched.core.engine.declarations import Declarations
+from gangsched.core.engine.gangs.gang_table import GangTable
+from gangsched.core.engine.gangs.gang_views import GangState, priority_in
+from gangsched.core.engine.gangs.member import State
+from gangsched.core.model.ids import GangId
+from gangsched.core.model.queues import Amounts
+from gangsched.core.quota.charges import charge_on_nodes
+from gangsched.core.quota.runtime_history import RuntimeHistory
+from gangsched.core.snapshot import RunningGang
+
+
+class RunningSet:
+    """Views of gangs that take nodes; only those of gangs that changed are made again."""
+
+    def __init__(
+        self,
+        table: GangTable,
+        declarations: Declarations,
+        allocations: Allocations,
+        history: RuntimeHistory,
+    ) -> None:
+        self._table = table
+        self._declarations = declarations
+        self._allocations = allocations
+        self._history = history
+        self._running: dict[GangId, RunningGang] = {}
+        """Gangs that are placed, as of the last change that was followed."""
+        self._starting: dict[GangId, RunningGang] = {}
+        """Parts of gangs that take nodes and do not count as running yet, likewise."""
+        self._leavers: dict[GangId, None] = {}
+        """Gangs of which a pod was evicted; some of them may have left since."""
+        self._version = declarations.version
+        """Of the declarations by which the views were made."""
+
+    def running(self) -> tuple[RunningGang, ...]:
+        """Return every gang that runs whole, with an estimate of how long."""
+        self._follow()
+        return tuple(self._running.values())
+
+    def starting(self) -> tuple[RunningGang, ...]:
+        """Return what is reserved, or bound before its gang is whole, with an estimate."""
+        self._follow()
+        return tuple(self._starting.values())
+
+    def terminating(self) -> tuple[RunningGang, ...]:
+        """Return what was evicted and still takes nodes."""
+        gangs = self._table.gangs
+        parts = (gangs[gang].leaving() for gang in self._leavers if gang in gangs)
+        return tuple(
+            replace(self._at_home(part), charge=self._charge_of(part))
+            for part in parts
+            if part is not None
+        )
+
+    def mark_evicted(self, gang: GangId) -> None:
+        """Record that a pod of a gang was evicted."""
+        self._leavers[gang] = None
+
+    def pod_left(self, gang: GangState) -> None:
+        """Record that a pod of a gang is gone."""
+        if gang.id in self._leavers and gang.leaving() is None:
+            del self._leavers[gang.id]
+
+    def all_left(self, gang: GangId) -> None:
+        """Record that no evicted pod of a gang is left."""
+        self._leavers.pop(gang, None)
+
+    def renamed(self, gang: GangId) -> None:
+        """Record that a place of a gang that starts has another name."""
+        self._starting.pop(gang, None)
+
+    def estimated(self, made: RunningGang) -> RunningGang:
+        """Return a running gang with its priority, charge and estimate."""
+        made, tree = self._at_home(made), self._allocations.ledger.usage.tree
+        queue = tree.queues.get(made.gang.queue)
+        # One that runs may be declared again with any class: it counts for no more than it may.
+        most = tree.highest(made.gang.queue, made.gang.id.split("/", 1)[0])[0]
+        return replace(
+            made,
+            priority=min(priority_in(queue, made.gang, made.priority), most),
+            charge=self._charge_of(made),
+            estimate=self._history.estimate(made.gang, queue),
+        )
+
+    def _follow(self) -> None:
+        """Look again at the gangs that changed."""
+        changes = self._table.take_changes()
+        revalued = self._version != self._declarations.version  # what they are worth has changed
+        if revalued:
+            self._version = self._declarations.version
+            changes = list(dict.fromkeys((*changes, *self._running, *self._starting)))
+        for gang_id in changes:
+            gang = self._table.gangs.get(gang_id)
+            whole = gang is not None and gang.state is State.PLACED and gang.spec is not None
+            self._keep(self._running, gang_id, gang.running() if gang and whole else None)
+            if revalued or gang is None or not self._starts_as_before(gang):
+                self._keep(self._starting, gang_id, gang.coming() if gang else None)
+
+    def _starts_as_before(self, gang: GangState) -> bool:
+        """Return whether a gang still takes what is kept of it: binding its pods changes nothing.
+
+        Its places are given once, by a plan; only members that fail make them fewer.
+        """
+        kept = self._starting.get(gang.id)
+        if kept is None or kept.gang is not gang.spec:
+            return False
+        on_its_way = gang.state in (State.RESERVED, State.BINDING)
+        return on_its_way and len(kept.places) == gang.in_progress() + gang.bound_count()
+
+    def _keep(
+        self, kept: dict[GangId, RunningGang], gang: GangId, made: RunningGang | None
+    ) -> None:
+        if made is not None and made.places:
+            kept[gang] = self.estimated(made)
+        else:
+            kept.pop(gang, None)
+
+    def _at_home(self, made: RunningGang) -> RunningGang:
+        """Return a running gang in the queue that is charged for it."""
+        home = self._allocations.ledger.usage.tree.home(made.gang.queue)
+        return (
+            made if home == made.gang.queue else replace(made, gang=replace(made.gang, queue=home))
+        )
+
+    def _charge_of(self, running: RunningGang) -> Amounts:
+        places = ((place.node, place.needs) for place in running.places)
+        allocations = self._allocations
+        return charge_on_nodes(allocations.cluster, allocations.ledger.kinds, places)
