@@ -29,8 +29,8 @@ class DrainedGangs:
         if not drained and not booked:
             return
         for gang in list(self._table.gangs.values()):
-            if gang.state is not State.PLACED or gang.spec is None:
-                continue
+            if gang.state is not State.PLACED or gang.spec is None or not gang.holds():
+                continue  # of a gang whose work is done there is nothing to end
             queue = tree.home(gang.spec.queue)
             where = drained.intersection(tree.path(queue))
             if where:

@@ -206,6 +206,16 @@ def test_a_drained_queue_is_emptied_and_goes_on_later():
     assert engine.reservation(PodUid("again")) == "n"
 
 
+def test_a_gang_whose_work_is_done_does_not_leave_a_drained_queue_again_and_again():
+    engine = an_engine(node("n"))
+    engine.observe(f.QueueSeen(Queue("q")), 0.0)
+    run(engine, "a", 1, needs(4), queue="q")
+    engine.observe(pod("a-0", "a", needs(4), node=NodeName("n"), ended=True), 4.0)
+    engine.observe(f.QueueSeen(Queue("q", stop=Stop.DRAIN)), 5.0)
+    assert engine.tick(6.0) == ()
+    assert engine.gangs[GangId("ns/a")].state is State.PLACED
+
+
 # -- stopping others ------------------------------------------------------------------------------
 
 
