@@ -174,7 +174,7 @@ class Metrics:
         queue = ["queue"]
         self.preemptions = Counter(
             "gangsched_preemptions_total",
-            "Gangs stopped for others, by their queue and the ground.",
+            "Gangs stopped for others or drained, by their queue and the ground.",
             ["queue", "reason"],
             registry=reg,
         )

@@ -1,6 +1,7 @@
 """Orders: what the engine asks its driver to do. The outcome of each comes back as a fact."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
 from gangsched.core.model.nodes import Layout
@@ -102,6 +103,26 @@ class Preempt:
     loop: bool = False
 
 
+class DrainGround(StrEnum):
+    """What an administrator declared that has a gang leave."""
+
+    QUEUE = "QueueDrained"
+    RESERVATION = "Reservation"
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Record that a gang leaves for an administrator; the evictions follow.
+
+    `of` names the queue that is drained, or the reservation that its nodes are kept for.
+    """
+
+    gang: GangId
+    ground: DrainGround
+    of: str
+    lost_gpu_s: float
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """Tell the user where the gang stands: a state of the engine, a reason and a sentence.
@@ -121,4 +142,15 @@ class Report:
     queue: str = ""
 
 
-Order = Reserve | Release | RepartitionGpus | Prepare | Bind | RejectPod | Evict | Preempt | Report
+Order = (
+    Reserve
+    | Release
+    | RepartitionGpus
+    | Prepare
+    | Bind
+    | RejectPod
+    | Evict
+    | Preempt
+    | Drain
+    | Report
+)

@@ -312,7 +312,7 @@ class Scheduler:
                 case o.RepartitionGpus():
                     log.info("cutting GPUs of %s for %s", order.node, order.gang)
                     self.pods.start(self.mig.cut(order))
-                case o.Preempt():
+                case o.Preempt() | o.Drain():
                     self._preempted(order)
                 case o.Report():
                     self._count(order)
@@ -343,12 +343,12 @@ class Scheduler:
         if first is not None:
             self.metrics.start_error.labels(queue).observe(abs(self.now_s() - first))
 
-    def _preempted(self, order: o.Preempt) -> None:
+    def _preempted(self, order: o.Preempt | o.Drain) -> None:
         gang = self.engine.gangs.get(order.gang)
         queue = gang.account[0] if gang is not None else ""
         self.metrics.preemptions.labels(queue, order.ground).inc()
         self.metrics.evicted_gpu_seconds.labels(queue).inc(order.lost_gpu_s)
-        if order.loop:
+        if isinstance(order, o.Preempt) and order.loop:
             self.metrics.preemption_loops.inc()
             log.error("%s and %s stop each other in turn", order.gang, order.by)
 

@@ -46,6 +46,11 @@ class AuditLog:
                 data |= {"for": _whose(engine, order.by), "ground": order.ground}
                 data |= {"lost_gpu_s": round(order.lost_gpu_s, 1), "loop": order.loop}
                 self._write(at_s, "Stopped", data)
+            case o.Drain(gang_id, ground, of, lost_gpu_s):
+                what = "queue" if ground is o.DrainGround.QUEUE else "reservation"
+                data = _whose(engine, gang_id) | {"pods": (), "for": {what: of}, "ground": ground}
+                data |= {"lost_gpu_s": round(lost_gpu_s, 1), "loop": False}
+                self._write(at_s, "Stopped", data)
             case o.Evict():
                 gang = engine.gangs.get(order.gang)
                 member = gang.members.get(order.name) if gang is not None else None

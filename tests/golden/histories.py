@@ -50,6 +50,7 @@ WORDS: dict[type[o.Order], str] = {
     o.RejectPod: "Refuse",
     o.Evict: "Evict",
     o.Preempt: "Preempt",
+    o.Drain: "Drain",
     o.Report: "Report",
 }
 """How golden files name orders, whatever their classes are called."""

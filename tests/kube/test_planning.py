@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import io
 from dataclasses import replace
 
 from builders import POLICIES, gang, node, pod
@@ -12,8 +13,10 @@ from gangsched.config import SchedulerConfig
 from gangsched.core.engine.engine import State
 from gangsched.core.facts import GangSeen, NodeSeen
 from gangsched.core.model.ids import GangId
+from gangsched.core.orders import Drain, DrainGround
 from gangsched.kube.service import Scheduler
 from gangsched.metrics import Metrics
+from gangsched.recording.audit_log import AuditLog
 from policies.pack import Pack
 
 
@@ -47,3 +50,16 @@ async def test_a_gang_that_cannot_be_planned_keeps_nobody_from_starting(caplog):
     assert "ZeroDivisionError: a defect" in scheduler.engine.refusals[GangId("ns/bad")].message
     assert b"gangsched_plan_failures_total 1.0" in generate_latest(scheduler.metrics.registry)
     assert "planning failed; the gang is set aside" in caplog.text
+
+
+async def test_a_gang_that_a_drain_ends_is_counted_and_audited():
+    metrics, trail = Metrics(), io.StringIO()
+    scheduler = Scheduler(None, SchedulerConfig(), POLICIES, metrics)
+    scheduler.trail = AuditLog(trail)
+    scheduler.binding = object()
+    orders = (Drain(GangId("ns/g"), DrainGround.QUEUE, "q", 7200.0),)
+    scheduler.execute(orders)
+    text = generate_latest(metrics.registry).decode()
+    assert 'gangsched_preemptions_total{queue="",reason="QueueDrained"} 1.0' in text
+    assert 'gangsched_evicted_gpu_seconds_total{queue=""} 7200.0' in text
+    assert '"for":{"queue":"q"}' in trail.getvalue()

@@ -9,7 +9,7 @@ from gangsched.core.facts import BookingGone, BookingSeen, GangSeen, QueueGone, 
 from gangsched.core.model.gangs import Gang
 from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
 from gangsched.core.model.queues import Booking, Queue, Quota
-from gangsched.core.orders import Evict, Preempt, Release
+from gangsched.core.orders import Drain, DrainGround, Evict, Preempt, Release
 from gangsched.core.quota.ledger import Ledger
 from gangsched.recording.audit_log import AuditLog
 
@@ -92,6 +92,30 @@ def test_who_was_stopped_for_whom_and_by_what_right():
         "loop": False,
     }
     assert (pod["what"], pod["uid"], pod["reason"]) == ("PodDeleted", "u", "stopped for ns/owner")
+
+
+def test_who_left_for_an_administrator_and_what_that_cost():
+    written = Written()
+    written.hear(GangSeen(Gang(GangId("ns/g"), 1, queue="a", user="ann")))
+    for ground, name in ((DrainGround.QUEUE, "a"), (DrainGround.RESERVATION, "upgrade")):
+        written.trail.order(written.engine, Drain(GangId("ns/g"), ground, name, 9.04), 0.0)
+    queue, reservation = written.lines()
+    assert queue == {
+        "at": "1970-01-01T00:00:00.000Z",
+        "what": "Stopped",
+        "gang": "ns/g",
+        "queue": "a",
+        "user": "ann",
+        "for": {"queue": "a"},
+        "ground": "QueueDrained",
+        "pods": [],
+        "lost_gpu_s": 9.0,
+        "loop": False,
+    }
+    assert (reservation["for"], reservation["ground"]) == (
+        {"reservation": "upgrade"},
+        "Reservation",
+    )
 
 
 def test_a_gang_that_is_gone_is_named_all_the_same():

@@ -1,6 +1,7 @@
 """Running gangs that have to leave: from drained queues, and from nodes reserved by others."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from gangsched.core.engine.allocations import Allocations
 from gangsched.core.engine.declarations import Declarations
@@ -9,7 +10,18 @@ from gangsched.core.engine.gangs.gang_views import GangState
 from gangsched.core.engine.gangs.member import State
 from gangsched.core.model.ids import NodeName
 from gangsched.core.model.queues import Booking
+from gangsched.core.orders import DrainGround
 from gangsched.core.planning.node_profile import booked_rows
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """A gang that has to leave, and the queue or reservation that it leaves for."""
+
+    gang: GangState
+    ground: DrainGround
+    of: str
+    reason: str
 
 
 class DrainedGangs:
@@ -22,7 +34,7 @@ class DrainedGangs:
         self._declarations = declarations
         self._allocations = allocations
 
-    def find(self, now_s: float) -> Iterator[tuple[GangState, str]]:
+    def find(self, now_s: float) -> Iterator[Drained]:
         """Yield each running gang that has to leave, and why."""
         tree = self._allocations.ledger.usage.tree
         drained, booked = tree.drained, self._booked(now_s)
@@ -34,12 +46,14 @@ class DrainedGangs:
             queue = tree.home(gang.spec.queue)
             where = drained.intersection(tree.path(queue))
             if where:
-                yield gang, f"queue {min(where)} is drained"
+                of = min(where)
+                yield Drained(gang, DrainGround.QUEUE, of, f"queue {of} is drained")
                 continue
             nodes = {member.bound for member in gang.members.values() if member.runs}
             keeps = next((booked[node] for node in nodes if node in booked), None)
             if keeps is not None and not keeps.admits(gang.id.split("/", 1)[0], queue):
-                yield gang, f"its nodes are booked ({keeps.name})"
+                reason = f"its nodes are booked ({keeps.name})"
+                yield Drained(gang, DrainGround.RESERVATION, keeps.name, reason)
 
     def _booked(self, now_s: float) -> dict[NodeName, Booking]:
         """Return the nodes that are reserved now, by a reservation that evicts."""

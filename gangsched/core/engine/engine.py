@@ -138,8 +138,8 @@ class Engine:
             parts.feedback.lapse()
             for gang in parts.admitted.reconsider():
                 parts.lifecycle.settle(gang, now_s)
-        for drained, reason in parts.drained.find(now_s):
-            parts.preemptions.have_leave(drained, reason, now_s)
+        for drained in parts.drained.find(now_s):
+            parts.preemptions.drain(drained, now_s)
         for gang_id in parts.timers.due(now_s):
             due = self.gangs.get(gang_id)
             if due is not None:

@@ -216,6 +216,27 @@ def test_a_gang_whose_work_is_done_does_not_leave_a_drained_queue_again_and_agai
     assert engine.gangs[GangId("ns/a")].state is State.PLACED
 
 
+def test_what_a_drain_costs_is_told_once():
+    engine = an_engine(node("n"))
+    engine.observe(f.QueueSeen(Queue("q")), 0.0)
+    run(engine, "a", 1, needs(4), queue="q")
+    engine.observe(f.QueueSeen(Queue("q", stop=Stop.DRAIN)), 5.0)
+    drains = [one for now_s in (6.0, 7.0) for one in engine.tick(now_s) if isinstance(one, o.Drain)]
+    started_s = engine.gangs[GangId("ns/a")].running().started_s
+    assert drains == [o.Drain(GangId("ns/a"), o.DrainGround.QUEUE, "q", 4 * (6.0 - started_s))]
+
+
+def test_what_leaves_reserved_nodes_is_told():
+    engine = an_engine(node("n"))
+    engine.observe(f.QueueSeen(Queue("q")), 0.0)
+    run(engine, "a", 1, needs(4), queue="q")
+    engine.observe(
+        f.BookingSeen(Booking("upgrade", 5.0, 99.0, nodes=(NodeName("n"),), evicts=True)), 4.0
+    )
+    (drain,) = (one for one in engine.tick(6.0) if isinstance(one, o.Drain))
+    assert (drain.ground, drain.of) == (o.DrainGround.RESERVATION, "upgrade")
+
+
 # -- stopping others ------------------------------------------------------------------------------
 
 

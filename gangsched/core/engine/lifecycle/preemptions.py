@@ -1,7 +1,10 @@
 """Gangs that leave for others: what that costs, and what is recorded of it."""
 
+from collections.abc import Collection
+
 from gangsched.core import orders as o
 from gangsched.core.engine.declarations import Declarations
+from gangsched.core.engine.drained_gangs import Drained
 from gangsched.core.engine.gangs.gang_views import GangState
 from gangsched.core.engine.lifecycle.lifecycle import Lifecycle
 from gangsched.core.engine.lifecycle.member_steps import MemberSteps
@@ -9,11 +12,13 @@ from gangsched.core.engine.lifecycle.run_times import RunTimes
 from gangsched.core.engine.lifecycle.transition import Cause
 from gangsched.core.engine.outbox import Outbox
 from gangsched.core.engine.preemption_history import PreemptionHistory
+from gangsched.core.model.ids import PodName
 from gangsched.core.model.placement import Eviction
 from gangsched.core.model.pods import GPU
 from gangsched.core.model.queues import DEFAULT_QUEUE
 from gangsched.core.model.refusal import plural
 from gangsched.core.policy import PreemptionReason
+from gangsched.core.snapshot import RunningGang
 
 
 class Preemptions:
@@ -39,7 +44,7 @@ class Preemptions:
         """End a gang for another, or take its surplus members back; it keeps its turn."""
         reason = self._record(gang, eviction, by, now_s)
         if not eviction.pods:
-            self.have_leave(gang, reason, now_s)
+            self._end(gang, reason, now_s)
             return
         gang.bump()
         for name in eviction.pods:
@@ -47,23 +52,24 @@ class Preemptions:
         taken = plural(len(eviction.pods), "surplus pod")
         self._outbox.report(gang, "Shrunk", f"{taken} {reason}.")
 
-    def have_leave(self, gang: GangState, reason: str, now_s: float) -> None:
+    def drain(self, drained: Drained, now_s: float) -> None:
+        """End a gang for an administrator; it keeps its turn."""
+        gang = drained.gang
+        lost_gpu_s = _lost_gpu_s(gang.running(), (), now_s)
+        self._outbox.emit(o.Drain(gang.id, drained.ground, drained.of, lost_gpu_s))
+        self._end(gang, drained.reason, now_s)
+
+    def _end(self, gang: GangState, reason: str, now_s: float) -> None:
         """End a gang that did not fail; the work that it did counts for its place in line."""
         gang.attained_s += max(now_s - gang.running().started_s, 0.0)
         self._lifecycle.tear_down(gang, Cause.PREEMPTED, reason, now_s)
 
     def _record(self, victim: GangState, eviction: Eviction, by: GangState, now_s: float) -> str:
         """Record which gang is preempted for which; return the sentence for the victim's owner."""
-        running = victim.running()
-        gpus = sum(
-            dict(place.needs.requests).get(GPU, 0)
-            for place in running.places
-            if not eviction.pods or place.name in eviction.pods
-        )
-        lost_s = 0.0 if eviction.pods else max(now_s - running.lost_since_s, 0.0)
+        lost_gpu_s = _lost_gpu_s(victim.running(), eviction.pods, now_s)
         loop = self._history.stopped(victim.id, by.id, now_s)
         self._outbox.emit(
-            o.Preempt(victim.id, by.id, eviction.pods, eviction.reason, lost_s * gpus, loop)
+            o.Preempt(victim.id, by.id, eviction.pods, eviction.reason, lost_gpu_s, loop)
         )
         queue = by.spec.queue if by.spec is not None else DEFAULT_QUEUE
         more = ""
@@ -73,5 +79,13 @@ class Preemptions:
             more = f", which it passed, after more than the {said_s:g} s it was expected to run"
         if victim.id in self._declarations.protected:
             more += ", though a PodDisruptionBudget protects it: others are not enough"
-        lost = f"; {lost_s * gpus / 3600:.3g} GPU-hours since its last checkpoint are lost"
-        return f"stopped for {by.id} of queue {queue}{more}{lost if lost_s * gpus >= 1 else ''}"
+        lost = f"; {lost_gpu_s / 3600:.3g} GPU-hours since its last checkpoint are lost"
+        return f"stopped for {by.id} of queue {queue}{more}{lost if lost_gpu_s >= 1 else ''}"
+
+
+def _lost_gpu_s(running: RunningGang, pods: Collection[PodName], now_s: float) -> float:
+    """Return the GPU-seconds of work that are lost with a gang: none with its surplus pods."""
+    if pods:
+        return 0.0
+    gpus = sum(dict(place.needs.requests).get(GPU, 0) for place in running.places)
+    return max(now_s - running.lost_since_s, 0.0) * gpus
