@@ -9,7 +9,7 @@ from gangsched.core.model.pods import PodNeeds
 
 
 class State(StrEnum):
-    """States of a gang; `engine.py` draws the ways between them."""
+    """States of a gang; `lifecycle.py` draws the ways between them."""
 
     GATHERING = "Gathering"
     PENDING = "Pending"

@@ -2,23 +2,21 @@
 
 The states::
 
-         enough pods are bound already: by others, or by an earlier process
-     +------------------------------------------------------------------------+
-     |            every member known     plan accepted        at the barrier  v
-     GATHERING -------------------> PENDING ----------> RESERVED ---------> BINDING --> PLACED
-      ^  ^  ^                       |     |                |                 |          |  |
-      |  |  | a pending member left |     |                |                 |          |  |
-      |  |  +-----------------------+     | below its      | member refused, | fewer    |  |
-      |  |                                | minimum for    | gone or late,   | than its |  |
-      |  |                                | too long       | node gone       | minimum  |  |
-      |  |                                v                v                 v          |  |
-      |  +----------------------------- BROKEN <----------------------------------------+  |
-      |        every bind answered,               failed, preempted, or over its run time  |
-      |        every bound pod gone                                                        |
-      +------------------------------------------------------------------------------------+
-                                       no pod is left of it
+             every member known      plan accepted      all at the barrier    minimum bound
+    GATHERING ---------------> PENDING ----------> RESERVED ----------> BINDING -------> PLACED
+      ^  ^  ^                   |   |                 |                    |              |  |
+      |  |  |  a member left    |   | below its       | a member refused,  | fewer bound  |  |
+      |  |  +-------------------+   | minimum for     | gone or late; its  | than its     |  |
+      |  |                          | too long        | node gone          | minimum      |  |
+      |  |                          v                 v                    v              |  |
+      |  +------------------------ BROKEN <-----------------------------------------------+  |
+      |    every bind answered,         failed, preempted, drained, over its run time        |
+      |    every bound pod gone                                                              |
+      +--------------------------------------------------------------------------------------+
+                                      no pod of it is left
 
-PENDING and RESERVED lead to PLACED as well, and GATHERING to BROKEN; `LEGAL` lists every change.
+GATHERING, PENDING and RESERVED lead to PLACED too, where enough pods are bound by others or by an
+earlier process, and GATHERING to BROKEN like PENDING. `transition.LEGAL` lists every change.
 
 The states are handled by four classes. A handler looks at a gang, orders what its state needs, and
 returns the transition that it asks for; it never calls another handler. `Lifecycle` makes the
