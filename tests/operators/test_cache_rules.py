@@ -1,0 +1,240 @@
+"""What every job controller keeps of an owner and its parts, and how it writes to the API server.
+
+Each rule is stated once, for both families of job kinds.
+"""
+
+import msgspec
+import pytest
+from test_controllers import Server, job, owner, started
+
+from gangsched.kube.client.errors import Conflict, KubeError, NotFound
+
+FAMILIES = pytest.mark.parametrize("kind", ["PyTorchJob", "JobSet"])
+KEY = ("ns", "j")
+
+
+class Recording(Server):
+    """An API server that records each call with its body; names in `taken` exist already."""
+
+    def __init__(self, uid: str | None = "u", **taken: dict) -> None:
+        super().__init__(uid)
+        self.calls: list[tuple[str, str, dict]] = []
+        self.taken = taken
+        self.asked = 0
+
+    async def get(self, path, **params) -> bytes:
+        kind, name = path.rsplit("/", 2)[1:]
+        if kind in self.taken:
+            return msgspec.json.encode(self.taken[kind])
+        self.asked += name == "j"
+        return await super().get(path, **params)
+
+    async def create(self, path, body) -> bytes:
+        self.calls.append(("create", path.rsplit("/", 1)[1], body))
+        if path.rsplit("/", 1)[1] in self.taken:
+            raise Conflict(409, "exists")
+        return await super().create(path, body)
+
+    async def patch(self, path, body, **_) -> bytes:
+        self.calls.append(("patch", path.rsplit("/", 1)[1], body))
+        known = {"name": "j", "namespace": "ns", "resourceVersion": str(10 + len(self.calls))}
+        return msgspec.json.encode(body | {"metadata": known | body["metadata"]})
+
+    async def delete(self, path, body) -> None:
+        self.calls.append(("delete", path.rsplit("/", 1)[1], body))
+
+    def of(self, verb: str, last: str) -> list[dict]:
+        """Return the bodies of the calls of a verb whose path ends so."""
+        return [body for what, where, body in self.calls if (what, where) == (verb, last)]
+
+    def events(self, reason: str) -> list[str]:
+        """Return the messages of the Events that were written for a reason."""
+        return [one["message"] for one in self.of("create", "events") if one["reason"] == reason]
+
+
+def cache(controller):
+    """Return what a controller keeps of the owner."""
+    return (controller._jobs if hasattr(controller, "_jobs") else controller._known)[KEY]
+
+
+def group_of(controller) -> dict | None:
+    """Return the PodGroup that a controller knows of."""
+    kept = cache(controller)
+    return kept.group if hasattr(kept, "group") else kept.parts.get(("PodGroup", "j"))
+
+
+def group(version: str, uid: str = "g") -> dict:
+    """Return the owner's PodGroup as the watch has it."""
+    metadata = {"uid": uid, "name": "j", "namespace": "ns", "resourceVersion": version}
+    return {"metadata": metadata | {"ownerReferences": [owner()]}, "spec": {}}
+
+
+def without_group(kind: str, server: Server):
+    """Return a controller of an owner that has no PodGroup, as a step finds it."""
+    controller, known = started(kind, server)
+    controller.part_gone("PodGroup", known, "j")
+    return controller
+
+
+async def step(controller) -> None:
+    """Work on the owner once; a refusal of the API server is the next step's."""
+    try:
+        await controller._step(KEY)
+    except KubeError:
+        return
+
+
+# -- what the watches report ----------------------------------------------------------------------
+
+
+@FAMILIES
+def test_of_two_states_of_an_owner_the_later_counts(kind):
+    controller, _ = started(kind, Recording())
+    controller.job_seen(job(kind, "5", {"a": 1}))
+    controller.job_seen(job(kind, "4", {}))
+    assert cache(controller).body["status"] == {"a": 1}
+
+
+@FAMILIES
+def test_a_successor_counts_whatever_its_version(kind):
+    controller, _ = started(kind, Recording())
+    controller.job_seen(job(kind, "5", {}))
+    successor = job(kind, "3", {})
+    successor["metadata"]["uid"] = "new"
+    controller.job_seen(successor)
+    assert cache(controller).body["metadata"]["uid"] == "new"
+
+
+@FAMILIES
+@pytest.mark.parametrize("uid", ["g", "another"])
+def test_of_two_states_of_a_part_the_later_counts(kind, uid):
+    controller, _ = started(kind, Recording())
+    controller.part_seen("PodGroup", group("7", uid), "j")
+    controller.part_seen("PodGroup", group("6"), "j")
+    metadata = group_of(controller)["metadata"]
+    assert (metadata["uid"], metadata["resourceVersion"]) == (uid, "7")
+
+
+@FAMILIES
+def test_a_part_goes_by_its_uid(kind):
+    controller, known = started(kind, Recording())
+    controller.part_seen("PodGroup", group("7", "successor"), "j")
+    controller.part_gone("PodGroup", known, "j")
+    assert group_of(controller)["metadata"]["uid"] == "successor"
+
+
+@FAMILIES
+async def test_a_part_of_another_owner_of_the_name_is_no_part(kind):
+    server = Recording()
+    controller = without_group(kind, server)
+    theirs = group("7")
+    theirs["metadata"]["ownerReferences"] = [owner() | {"uid": "earlier"}]
+    controller.part_seen("PodGroup", theirs, "j")
+    await step(controller)
+    assert server.of("create", "podgroups")
+
+
+@FAMILIES
+async def test_an_owner_is_looked_up_again_if_more_goes_meanwhile(kind):
+    class Going(Recording):
+        async def get(self, path, **params) -> bytes:
+            if path.endswith("/j") and not self.asked:
+                controller.part_gone("PodGroup", group("9", "other"), "j")
+            return await super().get(path, **params)
+
+    server = Going()
+    controller = without_group(kind, server)
+    for asked in (1, 2, 2):
+        await step(controller)
+        assert server.asked == asked
+
+
+# -- what is written ------------------------------------------------------------------------------
+
+
+WAITS = {"type": "Scheduled", "status": "False", "reason": "R", "message": "m"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "value"),
+    [
+        ("PyTorchJob", "startTime", "2026-01-01T00:00:00Z"),
+        ("JobSet", "conditions", [WAITS | {"lastTransitionTime": "2026-01-01T00:00:00Z"}]),
+    ],
+)
+async def test_a_status_is_patched_by_uid_and_names_the_keys_that_go(kind, key, value):
+    server = Recording()
+    controller = without_group(kind, server)
+    body = job(kind, "2", {key: value, "odd": 1})
+    if kind == "PyTorchJob":
+        body["spec"] = body["spec"] | {"runPolicy": {"suspend": True}}
+    controller.job_seen(body)
+    await step(controller)
+    change = server.of("patch", "status")[0]
+    assert change["metadata"] == {"uid": "u"}
+    assert change["status"]["odd"] == 1
+    assert change["status"][key] is None
+
+
+@FAMILIES
+@pytest.mark.parametrize(("holder", "events"), [("someone", 1), ("j", 0)])
+async def test_a_name_that_is_taken_is_reported_once(kind, holder, events):
+    """Unless an earlier owner of the same name has it: garbage collection frees that."""
+    metadata = {"name": "j", "uid": "x", "ownerReferences": [owner(kind) | {"uid": "other"}]}
+    metadata["ownerReferences"][0]["name"] = holder
+    server = Recording(podgroups={"metadata": metadata})
+    controller = without_group(kind, server)
+    for _ in range(2):
+        await step(controller)
+    message = f"PodGroup j exists and belongs to {kind} someone; give this job another name"
+    assert server.events("NameTaken") == [message] * events
+    assert group_of(controller) is None
+
+
+@FAMILIES
+async def test_an_own_part_that_exists_already_is_taken_over(kind):
+    server = Recording(podgroups=group("4", "kept"))
+    controller = without_group(kind, server)
+    await step(controller)
+    assert group_of(controller)["metadata"]["uid"] == "kept"
+    assert not server.events("NameTaken")
+
+
+@FAMILIES
+async def test_the_status_of_an_owner_that_is_gone_is_no_failure(kind):
+    class Gone(Recording):
+        async def patch(self, path, body, **_) -> bytes:
+            if path.endswith("/status"):
+                raise NotFound(404, path)
+            return await super().patch(path, body)
+
+    controller, _ = started(kind, Gone())
+    await controller._step(KEY)
+
+
+@FAMILIES
+async def test_an_owner_that_is_wrong_is_rejected_once(kind):
+    server = Recording()
+    controller, _ = started(kind, server)
+    wrong = job(kind, "9", {})
+    wrong["spec"] = {"pytorchReplicaSpecs": {"Boss": {}}, "replicatedJobs": []}
+    controller.job_seen(wrong)
+    for _ in range(2):
+        await step(controller)
+    (change,) = server.of("patch", "status")
+    (failed,) = change["status"]["conditions"]
+    assert (failed["type"], failed["status"]) == ("Failed", "True")
+    assert server.events(failed["reason"]) == [failed["message"]]
+
+
+@FAMILIES
+@pytest.mark.parametrize("gone", ["deletionTimestamp", "body"])
+async def test_nothing_is_written_for_an_owner_that_is_gone_or_leaves(kind, gone):
+    server = Recording()
+    controller, _ = started(kind, server)
+    if gone == "body":
+        controller.job_gone(job(kind, "2", {}))
+    else:
+        cache(controller).body["metadata"][gone] = "2026-01-01T00:00:00Z"
+    await step(controller)
+    assert not server.calls
