@@ -223,13 +223,13 @@ def test_what_vanished_without_a_word():
         body("lost"),
     ):
         controller.part_seen("Pod", one, "j")
-    cache.deleted.add("ours")
-    cache.heeded = frozenset({"heeded"})
+    cache.record.deleted.add("ours")
+    cache.record.heeded = frozenset({"heeded"})
     for name in ("heeded", "left", "done", "polite", "ours", "lost"):
         controller.part_gone("Pod", body(name), "j")
     # Nobody looked between the words on "left" and "polite", that they leave and are gone.
-    assert [one["metadata"]["name"] for one in cache.vanished] == ["left", "polite", "lost"]
-    assert not cache.deleted
+    assert [one["metadata"]["name"] for one in cache.record.vanished] == ["left", "polite", "lost"]
+    assert not cache.record.deleted
 
 
 def test_late_words_of_an_earlier_object_do_not_hide_its_successor():
@@ -244,7 +244,8 @@ def test_late_words_of_an_earlier_object_do_not_hide_its_successor():
         controller.part_seen(kind, body("second", 7), "j")
         controller.part_seen(kind, body("first", 5), "j")
         controller.part_gone(kind, body("first", 6), "j")
-    assert cache.group["metadata"]["uid"] == cache.pods["j"]["metadata"]["uid"] == "second"
+    assert {part["metadata"]["uid"] for part in cache.parts.values()} == {"second"}
+    assert len(cache.parts) == 2
 
 
 def test_what_the_api_filled_in_is_no_difference():

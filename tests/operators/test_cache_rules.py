@@ -54,13 +54,12 @@ class Recording(Server):
 
 def cache(controller):
     """Return what a controller keeps of the owner."""
-    return (controller._jobs if hasattr(controller, "_jobs") else controller._known)[KEY]
+    return controller._objects[KEY]
 
 
 def group_of(controller) -> dict | None:
     """Return the PodGroup that a controller knows of."""
-    kept = cache(controller)
-    return kept.group if hasattr(kept, "group") else kept.parts.get(("PodGroup", "j"))
+    return cache(controller).parts.get(("PodGroup", "j"))
 
 
 def group(version: str, uid: str = "g") -> dict:
@@ -147,6 +146,25 @@ async def test_an_owner_is_looked_up_again_if_more_goes_meanwhile(kind):
     for asked in (1, 2, 2):
         await step(controller)
         assert server.asked == asked
+
+
+@FAMILIES
+def test_parts_are_known_until_they_go_though_their_owner_is_gone(kind):
+    controller, known = started(kind, Recording())
+    controller.job_gone(job(kind, "2", {}))
+    assert group_of(controller) is not None
+    controller.part_gone("PodGroup", known, "j")
+    assert not controller._objects
+
+
+@FAMILIES
+async def test_only_the_group_of_the_owners_name_is_its_group(kind):
+    """Any object may name any owner: a second PodGroup does not hide the first."""
+    controller, _ = started(kind, Recording())
+    other = group("9", "other")
+    other["metadata"]["name"] = "other"
+    controller.part_seen("PodGroup", other, "j")
+    assert group_of(controller)["metadata"]["uid"] == "g"
 
 
 # -- what is written ------------------------------------------------------------------------------
@@ -238,3 +256,19 @@ async def test_nothing_is_written_for_an_owner_that_is_gone_or_leaves(kind, gone
         cache(controller).body["metadata"][gone] = "2026-01-01T00:00:00Z"
     await step(controller)
     assert not server.calls
+
+
+@FAMILIES
+@pytest.mark.parametrize("reported", [True, False])
+async def test_the_events_of_an_earlier_owner_are_none_of_its_successors(kind, reported):
+    """An Event is about one object, by its uid, whether or not its deletion was reported."""
+    server = Recording()
+    controller, _ = started(kind, server)
+    for uid in ("u", "new"):
+        body = job(kind, "2", {})
+        body["metadata"] |= {"uid": uid, "annotations": {"gangsched.io/topology-requried": "x"}}
+        if uid == "new" and reported:
+            controller.job_gone(job(kind, "3", {}))
+        controller.job_seen(body)
+        await step(controller)
+    assert len(server.events("UnknownKey")) == 2

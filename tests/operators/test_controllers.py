@@ -267,7 +267,7 @@ async def test_a_gang_that_loses_a_pod_restarts_once_though_its_group_is_late_to
     controller.part_seen("Pod", running("j-worker-0", **LEAVES), "j")
     for _ in range(2):
         await controller._step(("ns", "j"))
-    assert controller._jobs["ns", "j"].body["status"]["gangRestarts"] == 1
+    assert controller._objects["ns", "j"].body["status"]["gangRestarts"] == 1
 
 
 async def test_a_pod_that_its_job_no_longer_wants_is_not_lost():
@@ -279,7 +279,7 @@ async def test_a_pod_that_its_job_no_longer_wants_is_not_lost():
     await controller._step(("ns", "j"))
     controller.part_seen("Pod", running("j-worker-1", **LEAVES), "j")
     await controller._step(("ns", "j"))
-    assert "gangRestarts" not in controller._jobs["ns", "j"].body["status"]
+    assert "gangRestarts" not in controller._objects["ns", "j"].body["status"]
 
 
 class Deleting(Swift):
@@ -309,7 +309,7 @@ async def test_a_part_that_went_before_its_deletion_was_answered_is_made_again()
     server = Deleting()
     server.controller, group = started("JobSet", server)
     server.controller.part_gone("PodGroup", group, "j")
-    parts = server.controller._known["ns", "j"].parts
+    parts = server.controller._objects["ns", "j"].parts
     for _ in range(6):
         await server.controller._step(("ns", "j"))
         if len(server.jobs) == 1 and ("Job", "j-a-0") in parts:
@@ -384,7 +384,7 @@ def test_parts_of_owners_that_there_are_not_are_forgotten(kind):
         if kind in FRAMEWORKS
         else OwnerController(Server(None), jobset.kind("gangsched"))
     )
-    known = made._jobs if isinstance(made, JobController) else made._known
+    known = made._objects
     for number in range(10):
         metadata = {"uid": f"s{number}", "name": "s", "namespace": "ns"}
         made.part_seen("Service", {"metadata": metadata}, f"nobody-{number}")

@@ -4,7 +4,8 @@ import copy
 
 import pytest
 
-from gangsched.operators.controllers.job_cache import JobCache
+from gangsched.operators.controllers.job_record import JobRecord
+from gangsched.operators.controllers.owned_objects import OwnedObjects
 
 SPECS = "pytorchReplicaSpecs"
 
@@ -18,13 +19,13 @@ def body(image="x", uid="u", replicas=1) -> dict:
 
 def heard(*bodies: dict, pods: bool = True) -> list:
     """Return what is said after some states of a job."""
-    cache = JobCache()
-    cache.take(bodies[0], SPECS)
-    cache.pods = {"j-worker-0": {}} if pods else {}
+    owned = OwnedObjects(lambda: JobRecord(SPECS))
+    owned.owner_seen(bodies[0])
+    owned.parts = {("Pod", "j-worker-0"): {}} if pods else {}
     for one in bodies[1:]:
-        cache.take(copy.deepcopy(one), SPECS)
-    said = cache.edits(SPECS)
-    assert not cache.edits(SPECS)
+        owned.owner_seen(copy.deepcopy(one))
+    said = owned.record.edits()
+    assert not owned.record.edits()
     return said
 
 

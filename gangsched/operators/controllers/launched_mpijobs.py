@@ -28,16 +28,20 @@ class MpiController(JobController):
     """The controller of MPIJobs."""
 
     async def _step(self, key: Key) -> None:
-        cache = self._jobs.get(key)
+        cache = self._objects.get(key)
         body = cache.body if cache is not None else None
         if cache is None or body is None or await self._ours(key, body):
             await super()._step(key)
 
     async def _ours(self, key: Key, body: Json) -> bool:
         """Tell whether a job is to be worked on; one that is not is looked at again, later."""
-        cache, metadata, status = self._jobs[key], body["metadata"], dict(body.get("status") or {})
+        cache, metadata, status = (
+            self._objects[key],
+            body["metadata"],
+            dict(body.get("status") or {}),
+        )
         over = conditions.finished(status) or metadata.get("deletionTimestamp")
-        if cache.own == metadata["uid"] or over or elsewhere(body):
+        if cache.record.own or over or elsewhere(body):
             return True
         path = named(collection("batch/v1", "Job", key[0]), f"{key[1]}-launcher")
         try:
@@ -45,7 +49,7 @@ class MpiController(JobController):
         except NotFound:
             launcher = None
         if launcher is None or owner_uid(launcher) != metadata["uid"]:
-            cache.own = metadata["uid"]
+            cache.record.own = True
             return True
         subject = subject_of(body, self.kind.api_version, self.kind.kind)
         for theirs, ours in _ENDS.items():

@@ -7,7 +7,6 @@ its steps out. What it did itself counts at once, until the watch shows it.
 import contextlib
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -20,11 +19,9 @@ from gangsched.kube.client.paths import named
 from gangsched.kube.status.events import ObjectRef, post_event
 from gangsched.operators.api_objects import (
     NO_ENV,
-    answered,
     clock,
     collection,
     lives,
-    newer,
     only,
     owned_by,
     owner_name,
@@ -34,38 +31,19 @@ from gangsched.operators.api_objects import (
     subject_of,
     with_env,
 )
+from gangsched.operators.controllers.owned_objects import NoRecord, OwnedObjects
 from gangsched.operators.controllers.preflight import precheck
 from gangsched.operators.job_kind import BlockedError, InvalidJobError, OwnerKind, RejectedError
 from gangsched.operators.work_queue import Key, WorkQueue
 
 log = logging.getLogger(__name__)
 
-_EVENTS_KEPT = 64
 _REJECTED = "FailedValidation"
 _FOREGROUND = ("Job", "JobSet")
 """Kinds whose successor of the same name may only come when their own parts are gone."""
 
 
-@dataclass(slots=True)
-class _Cache:
-    """What is known of one owner.
-
-    `gone` are parts that we deleted, and `went` those that went since the last look, by their uid.
-    It is `doubted` once a part went: the owner may have gone itself, unheard of.
-    """
-
-    body: Json | None = None
-    parts: dict[Ref, Json] = field(default_factory=dict)
-    gone: set[str] = field(default_factory=set)
-    went: set[str] = field(default_factory=set)
-    doubted: bool = False
-    said: list[JobEvent] = field(default_factory=list)
-
-    def answer(self, ref: Ref, made: Json) -> None:
-        """Take over what a call about a part was answered."""
-        state = answered(self.parts.get(ref), made, self.went)
-        if state is not None:
-            self.parts[ref] = state
+Cache = OwnedObjects[NoRecord]
 
 
 class OwnerController:
@@ -78,7 +56,7 @@ class OwnerController:
         self.kind = kind
         self._env = env
         self._client = client
-        self._known: dict[Key, _Cache] = {}
+        self._objects: dict[Key, Cache] = {}
         self._work = WorkQueue(self._step)
         self._versions = {kind: version for version, kind in kind.parts}
         self.part_kinds = frozenset(self._versions)
@@ -86,49 +64,44 @@ class OwnerController:
     # -- what happened ------------------------------------------------------------------------
 
     def job_seen(self, body: Json) -> None:
-        """Take an owner's newest state."""
-        cache = self._known.setdefault(_key(body), _Cache())
-        if cache.body is not None and same(cache.body, body):
-            body = newer(cache.body, body)
-        cache.body = body
+        """Record an owner's newest state."""
+        self._cache(_key(body)).owner_seen(body)
         self._work.wake(_key(body))
 
     def job_gone(self, body: Json) -> None:
         """Forget an owner; what it owns is deleted by the garbage collector."""
-        cache = self._known.get(_key(body))
-        if cache is not None and cache.body is not None and same(cache.body, body):
-            del self._known[_key(body)]
+        key = _key(body)
+        if key in self._objects:
+            self._objects[key].owner_gone(body)
+            self._drop_empty(key)
 
     def part_seen(self, kind: str, body: Json, owner: str) -> None:
-        """Take a part; events of two that had one name in turn may come in any order."""
+        """Record the newest state of a part."""
         key = (body["metadata"]["namespace"], owner)
-        cache = self._known.setdefault(key, _Cache())
-        ref = (kind, body["metadata"]["name"])
-        if body["metadata"]["uid"] not in cache.gone:
-            known = cache.parts.get(ref)
-            cache.parts[ref] = body if known is None else newer(known, body)
+        self._cache(key).part_seen((kind, body["metadata"]["name"]), body)
         self._work.wake(key)
 
     def part_gone(self, kind: str, body: Json, owner: str) -> None:
-        """Forget a part, unless a successor of the same name took its place."""
-        key = (body["metadata"]["namespace"], owner)
-        cache = self._known.get(key)
-        if cache is None:
-            return
-        uid, ref = body["metadata"]["uid"], (kind, body["metadata"]["name"])
-        if ref in cache.parts and cache.parts[ref]["metadata"]["uid"] == uid:
-            del cache.parts[ref]
-        if cache.body is None and not cache.parts:
-            del self._known[key]  # anybody may name an owner that there is not
-            return
-        cache.gone.discard(uid)
-        cache.went.add(uid)
-        cache.doubted = True
-        self._work.wake(key)
+        """Record the deletion of a part."""
+        key, metadata = (body["metadata"]["namespace"], owner), body["metadata"]
+        if key in self._objects:
+            self._objects[key].part_gone((kind, metadata["name"]), metadata["uid"])
+            self._drop_empty(key)
+            self._work.wake(key)
+
+    def _cache(self, key: Key) -> Cache:
+        known = self._objects.get(key)
+        if known is None:
+            known = self._objects[key] = OwnedObjects(NoRecord)
+        return known
+
+    def _drop_empty(self, key: Key) -> None:
+        if self._objects[key].is_empty:
+            del self._objects[key]
 
     def wake_all(self, namespace: str) -> None:
         """Look soon at every owner of a namespace, of all of them if it is empty."""
-        for key in self._known:
+        for key in self._objects:
             if namespace in ("", key[0]):
                 self._work.wake(key)
 
@@ -139,19 +112,19 @@ class OwnerController:
     # -- work ---------------------------------------------------------------------------------
 
     async def _step(self, key: Key) -> None:
-        cache = self._known.get(key)
+        cache = self._objects.get(key)
         if cache is None or cache.body is None or cache.body["metadata"].get("deletionTimestamp"):
             return
         body = cache.body
-        cache.went.clear()
+        cache.deleted_uids.clear()
         uid = body["metadata"]["uid"]
         subject = subject_of(body, self.kind.api_version, self.kind.kind)
-        if cache.doubted:
+        if cache.owner_unverified:
             if not await lives(self._client, self._own_path(subject), uid):
                 self.job_gone(body)
                 return
-            cache.doubted = bool(cache.went)  # more went while it was asked
-        parts = {ref: part for ref, part in cache.parts.items() if owner_uid(part) == uid}
+            cache.owner_unverified = bool(cache.deleted_uids)  # more went while it was asked
+        parts = cache.parts_of(uid)
         mended = _without_rejection(body)
         try:
             steps = await self._decide(Owned(mended, parts))
@@ -176,7 +149,7 @@ class OwnerController:
             owned = await self.kind.look(self._client, owned)
         return self.kind.step(owned, clock())
 
-    async def _carry_out(self, cache: _Cache, subject: ObjectRef, steps: Steps) -> None:
+    async def _carry_out(self, cache: Cache, subject: ObjectRef, steps: Steps) -> None:
         if steps.status is not None:
             await self._write_status(cache, subject, steps.status)
         for event in steps.events:
@@ -205,7 +178,7 @@ class OwnerController:
             if known is not None:
                 change = body | {"metadata": body.get("metadata", {}) | only(known)["metadata"]}
                 made = msgspec.json.decode(await self._client.patch(named(path, name), change))
-                cache.answer((kind, name), made)
+                cache.merge_answer((kind, name), made)
         if steps.delete_owner:
             await remove(self._client, self._own_path(subject), subject.uid, "Background")
 
@@ -213,7 +186,7 @@ class OwnerController:
         path = collection(self.kind.api_version, self.kind.kind, subject.namespace)
         return named(path, subject.name)
 
-    async def _create(self, cache: _Cache, subject: ObjectRef, document: Json) -> None:
+    async def _create(self, cache: Cache, subject: ObjectRef, document: Json) -> None:
         kind, name = document["kind"], document["metadata"]["name"]
         path = collection(document["apiVersion"], kind, subject.namespace)
         try:
@@ -227,16 +200,16 @@ class OwnerController:
             message = f"Error creating {kind} {name}: {error}"
             await self._tell(cache, subject, JobEvent("Warning", f"FailedCreate{kind}", message))
             raise
-        cache.answer((kind, name), made)
+        cache.merge_answer((kind, name), made)
 
-    async def _taken(self, cache: _Cache, subject: ObjectRef, made: Json, what: str) -> None:
+    async def _taken(self, cache: Cache, subject: ObjectRef, made: Json, what: str) -> None:
         """Say whose a name is; an earlier owner's of our own name goes by itself."""
         whose = owner_name(made)
         if whose != f"{subject.kind} {subject.name}":
             message = f"{what} exists and belongs to {whose}; give this job another name"
             await self._tell(cache, subject, JobEvent("Warning", "NameTaken", message))
 
-    async def _delete(self, cache: _Cache, subject: ObjectRef, ref: Ref) -> None:
+    async def _delete(self, cache: Cache, subject: ObjectRef, ref: Ref) -> None:
         kind, name = ref
         known = cache.parts.get(ref)
         if known is None:
@@ -245,16 +218,15 @@ class OwnerController:
         path = collection(self._versions[kind], kind, subject.namespace)
         policy = "Foreground" if kind in _FOREGROUND else "Background"
         await remove(self._client, named(path, name), uid, policy)
-        if uid in cache.went:
-            return  # the watch was quicker than the answer
         if policy == "Background":
-            cache.parts.pop(ref, None)
-            cache.gone.add(uid)
-        else:  # it is there, and leaving, until the watch says otherwise
+            cache.hide(ref, uid)
+        elif (
+            uid not in cache.deleted_uids
+        ):  # it is there, and leaving, until the watch says otherwise
             stamp = {"deletionTimestamp": clock().now}
             cache.parts[ref] = known | {"metadata": known["metadata"] | stamp}
 
-    async def _write_status(self, cache: _Cache, subject: ObjectRef, status: Json) -> None:
+    async def _write_status(self, cache: Cache, subject: ObjectRef, status: Json) -> None:
         before = (cache.body or {}).get("status") or {}
         # A merge patch keeps keys that are absent: name those that have to go.
         absent = {key: None for key in before if key not in status}
@@ -264,10 +236,9 @@ class OwnerController:
             written = msgspec.json.decode(await self._client.patch(path, body))
         except NotFound:
             return
-        if cache.body is not None:
-            cache.body = newer(cache.body, written)
+        cache.merge_owner_answer(written)
 
-    async def _reject(self, cache: _Cache, subject: ObjectRef, message: str) -> None:
+    async def _reject(self, cache: Cache, subject: ObjectRef, message: str) -> None:
         """Say on the object itself what is wrong with it."""
         body = cache.body or {}
         known = condition(body, "Failed")
@@ -279,11 +250,9 @@ class OwnerController:
         await self._write_status(cache, subject, status)
         await self._tell(cache, subject, JobEvent("Warning", _REJECTED, message))
 
-    async def _tell(self, cache: _Cache, subject: ObjectRef, event: JobEvent) -> None:
-        if event.among(cache.said):
-            return
-        cache.said = [*cache.said[-_EVENTS_KEPT:], event]
-        await post_event(self._client, subject, event.type, event.reason, event.message)
+    async def _tell(self, cache: Cache, subject: ObjectRef, event: JobEvent) -> None:
+        if cache.is_news(event):
+            await post_event(self._client, subject, event.type, event.reason, event.message)
 
 
 def _without_rejection(body: Json) -> Json:

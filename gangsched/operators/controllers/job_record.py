@@ -1,0 +1,76 @@
+"""What is recorded of one training job between two steps, beside its parts."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from gangsched.jobs.common.model import JobEvent, Json
+from gangsched.jobs.common.owned_objects import Ref, leaving
+from gangsched.operators.api_objects import ended
+
+_ROLES, _LETTERS = 16, 63
+
+
+@dataclass(slots=True)
+class JobRecord:
+    """What a step needs to know of earlier ones; `specs` is the field of the replica specs."""
+
+    specs: str
+    vanished: list[Json] = field(default_factory=list)
+    """Pods that went without a reason that is known."""
+
+    deleted: set[str] = field(default_factory=set)
+    """Uids of pods that were deleted here and are not gone yet."""
+
+    heeded: frozenset[str] = frozenset()
+    """Uids of pods whose leaving was acted upon."""
+
+    own: bool = False
+    """It is known to be none of another operator's."""
+
+    held: str = ""
+    """Why its gang may not be declared yet, as far as was seen at the last try."""
+
+    documents: dict[tuple[str, str], Json] = field(default_factory=dict)
+    """What was last written of objects that are not watched, by kind and name."""
+
+    dropped: set[tuple[str, str]] = field(default_factory=set)
+
+    edited: tuple[str, ...] = ()
+    """Templates that changed since the last step, while pods had the old ones."""
+
+    def owner_changed(self, before: Json, after: Json, parts: Collection[Ref]) -> None:
+        """Take note of templates that changed while there are pods."""
+        old, new = _templates(before, self.specs), _templates(after, self.specs)
+        if old.keys() == new.keys() and any(kind == "Pod" for kind, _ in parts):
+            changed = (role for role, one in old.items() if one != new[role])
+            self.edited = tuple(dict.fromkeys((*self.edited, *changed)))[:_ROLES]
+
+    def part_gone(self, kind: str, last: Json) -> None:
+        """Take note of a pod that went faster than a step saw it leave."""
+        if kind != "Pod":
+            return
+        uid = last["metadata"]["uid"]
+        # The API server keeps no pod for a grace period that had ended before.
+        done = ended(last) and not leaving(last)
+        if uid not in self.deleted and uid not in self.heeded and not done:
+            self.vanished.append(last)
+        self.deleted.discard(uid)
+
+    def edits(self) -> list[JobEvent]:
+        """Return what has to be said of templates that changed, once."""
+        fields = ", ".join(f"spec.{self.specs}.{role[:_LETTERS]}.template" for role in self.edited)
+        self.edited = ()
+        message = (
+            f"{fields} changed; pods that are there keep the template they were made from, pods "
+            f"that are made from now on have the new one: suspend and resume the job to replace all"
+        )
+        return [JobEvent("Warning", "TemplateChanged", message)] if fields else []
+
+
+def _templates(body: Json, specs: str) -> dict[str, Any]:
+    """Return the templates of a job by their roles; what has no shape has none."""
+    given = (body.get("spec") or {}).get(specs)
+    if not isinstance(given, dict):
+        return {}
+    return {role: one.get("template") for role, one in given.items() if isinstance(one, dict)}
