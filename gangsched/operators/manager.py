@@ -20,9 +20,10 @@ from gangsched.kube.client.access import Access
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.stored.config_map import Kept
 from gangsched.operators.api_objects import NO_ENV
-from gangsched.operators.controllers.job_controller import JobController
-from gangsched.operators.controllers.launched_mpijobs import MpiController
-from gangsched.operators.controllers.owner_controller import OwnerController
+from gangsched.operators.controllers.launched_mpijobs import MpiJobs
+from gangsched.operators.controllers.object_trees import tree_controller
+from gangsched.operators.controllers.pod_jobs import PodJobs
+from gangsched.operators.controllers.reconciler import Reconciler
 from gangsched.operators.controllers.released_gangs import Releaser
 from gangsched.operators.evaluation.pool import Evaluators
 from gangsched.operators.job_kind import OwnerKind
@@ -34,7 +35,7 @@ from gangsched.operators.runtime_watch import RuntimeReceiver, Runtimes
 
 log = logging.getLogger(__name__)
 
-Controllers = dict[str, JobController | OwnerController]
+Controllers = dict[str, Reconciler[Any]]
 """By kind."""
 
 _SEARCHERS = ("gjson", "optuna", "scipy", "skopt", "threadpoolctl")
@@ -136,15 +137,14 @@ def _controllers(
     """Return a controller for each kind there is, and what hears of runtimes."""
     controllers: Controllers = {}
     for kind, framework in FRAMEWORKS.items():
-        made = MpiController if kind == "MPIJob" else JobController
-        controllers[kind] = made(client, ours.scheduler, framework, env, ours.aliases)
+        family = MpiJobs if kind == "MPIJob" else PodJobs
+        jobs = family(ours.scheduler, framework, env, ours.aliases)
+        controllers[kind] = Reconciler(client, jobs)
     runtimes = Runtimes()
     owners = jobset.kind(ours.scheduler, evaluators), trainjob.kind(runtimes), *searches
     for owner in owners:
-        controllers[owner.kind] = OwnerController(client, owner, env)
-    train = controllers[TRAINJOB]
-    if isinstance(train, OwnerController):
-        runtimes.heard = train.wake_all
+        controllers[owner.kind] = tree_controller(client, owner, env)
+    runtimes.heard = controllers[TRAINJOB].wake_all
     return controllers, RuntimeReceiver(client, runtimes)
 
 
@@ -161,8 +161,8 @@ async def _run(
     released = {kind: Releaser(client, kind) for kind in every if kind not in mine}
     more = known.watches() if TRAINJOB in controllers else []
     async with watched(client, {**controllers, **released}, more) as watching:
-        queues = [*controllers.values(), *released.values()]
-        tasks = [asyncio.create_task(one.run()) for one in queues]
+        tasks = [asyncio.create_task(one.run()) for one in controllers.values()]
+        tasks += [asyncio.create_task(one.run()) for one in released.values()]
         if TRAINJOB in controllers:
             tasks.append(asyncio.create_task(known.labelling.run()))
         if controllers:  # without handlers, an operator returns at once
@@ -219,9 +219,7 @@ def _register(
         _register_kind(registry, controller)
 
 
-def _register_kind(
-    registry: kopf.OperatorRegistry, controller: JobController | OwnerController
-) -> None:
+def _register_kind(registry: kopf.OperatorRegistry, controller: Reconciler[Any]) -> None:
     group, version = controller.kind.api_version.split("/")
 
     @kopf.on.event(

@@ -19,7 +19,7 @@ from gangsched.jobs.common.times import parse_time
 from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
 from gangsched.jobs.kubeflow.reconcile import reconcile
 from gangsched.operators.api_objects import with_env
-from gangsched.operators.controllers.job_controller import JobController
+from gangsched.operators.controllers.pod_jobs import job_controller
 from gangsched.operators.kinds.training_job import pod_view
 
 CLOCK = Clock(1_700_000_000.0, "2023-11-14T22:13:20Z")
@@ -205,7 +205,7 @@ def test_a_master_that_leaves_politely_has_not_done_its_work(deleted, finished, 
 
 
 def test_what_vanished_without_a_word():
-    controller = JobController(None, "gangsched", FRAMEWORKS["PyTorchJob"])
+    controller = job_controller(None, "gangsched", FRAMEWORKS["PyTorchJob"])
 
     def body(name: str, phase="Running", **metadata) -> dict:
         return {
@@ -213,7 +213,7 @@ def test_what_vanished_without_a_word():
             "status": {"phase": phase},
         }
 
-    cache = controller._cache(("ns", "j"))
+    cache = controller._known(("ns", "j"))
     for one in (
         body("heeded", deletionTimestamp="2023-11-14T22:13:20Z"),
         body("left", deletionTimestamp="2023-11-14T22:13:20Z"),
@@ -233,13 +233,13 @@ def test_what_vanished_without_a_word():
 
 
 def test_late_words_of_an_earlier_object_do_not_hide_its_successor():
-    controller = JobController(None, "gangsched", FRAMEWORKS["PyTorchJob"])
+    controller = job_controller(None, "gangsched", FRAMEWORKS["PyTorchJob"])
 
     def body(uid: str, version: int) -> dict:
         metadata = {"namespace": "ns", "name": "j", "uid": uid, "resourceVersion": str(version)}
         return {"metadata": metadata}
 
-    cache = controller._cache(("ns", "j"))
+    cache = controller._known(("ns", "j"))
     for kind in ("PodGroup", "Pod"):
         controller.part_seen(kind, body("second", 7), "j")
         controller.part_seen(kind, body("first", 5), "j")

@@ -7,7 +7,13 @@ import msgspec
 import pytest
 from test_controllers import Server, job, owner, started
 
-from gangsched.kube.client.errors import Conflict, KubeError, NotFound
+from gangsched.kube.client.errors import (
+    Conflict,
+    Forbidden,
+    KubeError,
+    NotFound,
+    Unavailable,
+)
 
 FAMILIES = pytest.mark.parametrize("kind", ["PyTorchJob", "JobSet"])
 KEY = ("ns", "j")
@@ -21,6 +27,7 @@ class Recording(Server):
         self.calls: list[tuple[str, str, dict]] = []
         self.taken = taken
         self.asked = 0
+        self.stored: dict | None = None
 
     async def get(self, path, **params) -> bytes:
         kind, name = path.rsplit("/", 2)[1:]
@@ -37,8 +44,10 @@ class Recording(Server):
 
     async def patch(self, path, body, **_) -> bytes:
         self.calls.append(("patch", path.rsplit("/", 1)[1], body))
-        known = {"name": "j", "namespace": "ns", "resourceVersion": str(10 + len(self.calls))}
-        return msgspec.json.encode(body | {"metadata": known | body["metadata"]})
+        kind = "PyTorchJob" if "pytorchjobs" in path else "JobSet"
+        known = self.stored or job(kind, "", {})
+        metadata = known["metadata"] | {"resourceVersion": str(10 + len(self.calls))}
+        return msgspec.json.encode(known | body | {"metadata": metadata | body["metadata"]})
 
     async def delete(self, path, body) -> None:
         self.calls.append(("delete", path.rsplit("/", 1)[1], body))
@@ -66,6 +75,13 @@ def group(version: str, uid: str = "g") -> dict:
     """Return the owner's PodGroup as the watch has it."""
     metadata = {"uid": uid, "name": "j", "namespace": "ns", "resourceVersion": version}
     return {"metadata": metadata | {"ownerReferences": [owner()]}, "spec": {}}
+
+
+def wrong(kind: str, status: dict) -> dict:
+    """Return an owner that cannot run as it is written."""
+    body = job(kind, "9", status)
+    body["spec"] = {"pytorchReplicaSpecs": {"Boss": {}}, "replicatedJobs": []}
+    return body
 
 
 def without_group(kind: str, server: Server):
@@ -234,9 +250,8 @@ async def test_the_status_of_an_owner_that_is_gone_is_no_failure(kind):
 async def test_an_owner_that_is_wrong_is_rejected_once(kind):
     server = Recording()
     controller, _ = started(kind, server)
-    wrong = job(kind, "9", {})
-    wrong["spec"] = {"pytorchReplicaSpecs": {"Boss": {}}, "replicatedJobs": []}
-    controller.job_seen(wrong)
+    server.stored = wrong(kind, {})
+    controller.job_seen(server.stored)
     for _ in range(2):
         await step(controller)
     (change,) = server.of("patch", "status")
@@ -272,3 +287,68 @@ async def test_the_events_of_an_earlier_owner_are_none_of_its_successors(kind, r
         controller.job_seen(body)
         await step(controller)
     assert len(server.events("UnknownKey")) == 2
+
+
+@FAMILIES
+async def test_a_key_that_came_into_a_status_since_a_step_began_stays(kind):
+    class Late(Recording):
+        async def get(self, path, **params) -> bytes:
+            if path.endswith("/j"):
+                controller.job_seen(job(kind, "5", {"late": 1}))
+            return await super().get(path, **params)
+
+    server = Late()
+    controller = without_group(kind, server)
+    await step(controller)
+    assert "late" not in server.of("patch", "status")[0]["status"]
+
+
+@FAMILIES
+async def test_an_owner_that_is_gone_is_not_rejected_in_an_event(kind):
+    class Gone(Recording):
+        async def patch(self, path, body, **_) -> bytes:
+            raise NotFound(404, path)
+
+    server = Gone()
+    controller, _ = started(kind, server)
+    controller.job_seen(wrong(kind, {}))
+    await controller._step(KEY)
+    assert not server.calls
+
+
+@FAMILIES
+async def test_a_rejection_that_cannot_be_written_is_tried_again(kind):
+    class Away(Recording):
+        async def patch(self, path, body, **params) -> bytes:
+            if not self.calls:
+                self.calls.append(("refused", path, body))
+                raise Unavailable(503, "away")
+            return await super().patch(path, body, **params)
+
+    server = Away()
+    controller, _ = started(kind, server)
+    status = {"conditions": [{"type": "Running", "status": "True", "reason": "R", "message": "m"}]}
+    server.stored = wrong(kind, status)
+    controller.job_seen(server.stored)
+    with pytest.raises(Unavailable):
+        await controller._step(KEY)
+    assert cache(controller).body["status"] == {"conditions": [status["conditions"][0]]}
+    assert status["conditions"][0]["status"] == "True", "what is known is what is stored"
+    await controller._step(KEY)
+    assert len(server.of("patch", "status")) == 1
+
+
+@FAMILIES
+async def test_a_group_that_cannot_be_created_is_reported_once(kind):
+    class Refusing(Recording):
+        async def create(self, path, body) -> bytes:
+            if path.endswith("/podgroups"):
+                raise Forbidden(403, "not for you")
+            return await super().create(path, body)
+
+    server = Refusing()
+    controller = without_group(kind, server)
+    for _ in range(2):
+        await step(controller)
+    (message,) = server.events("FailedCreatePodGroup")
+    assert message.startswith("Error creating")

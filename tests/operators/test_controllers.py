@@ -13,10 +13,9 @@ from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
 from gangsched.jobs.trainer.runtimes import FRAMEWORK as LABEL
 from gangsched.kube.client.errors import Invalid, NotFound
 from gangsched.operators import manager
-from gangsched.operators.controllers import job_controller as controller_module
-from gangsched.operators.controllers import owner_controller as owner_module
-from gangsched.operators.controllers.job_controller import JobController
-from gangsched.operators.controllers.owner_controller import OwnerController
+from gangsched.operators.controllers import api_writer
+from gangsched.operators.controllers.object_trees import tree_controller
+from gangsched.operators.controllers.pod_jobs import job_controller
 from gangsched.operators.evaluation.pool import Evaluators
 from gangsched.operators.job_kind import BlockedError
 from gangsched.operators.kinds import jobset
@@ -154,9 +153,9 @@ def job(kind: str, version: str, status: dict) -> dict:
 def started(kind: str, server: Server):
     """Return a controller that knows of a job and its PodGroup."""
     made = (
-        JobController(server, "gangsched", FRAMEWORKS[kind])
+        job_controller(server, "gangsched", FRAMEWORKS[kind])
         if kind in FRAMEWORKS
-        else OwnerController(server, jobset.kind("gangsched"))
+        else tree_controller(server, jobset.kind("gangsched"))
     )
     made.job_seen(job(kind, "1", {}))
     group = {"uid": "g", "name": "j", "namespace": "ns", "resourceVersion": "1"}
@@ -339,7 +338,7 @@ class Renewed(Server):
 
 async def test_a_job_is_not_rejected_for_what_the_last_of_its_name_was():
     server = Renewed()
-    server.controller = JobController(server, "gangsched", FRAMEWORKS["PyTorchJob"])
+    server.controller = job_controller(server, "gangsched", FRAMEWORKS["PyTorchJob"])
     server.controller.job_seen(job("PyTorchJob", "1", {}))
     await server.controller._step(("ns", "j"))
     assert "new" not in server.rejected
@@ -359,8 +358,7 @@ async def test_a_misspelt_key_is_told_once_on_what_its_user_wrote(monkeypatch, k
     async def post(_, subject, kind, reason, message) -> None:
         told.append((subject.kind, kind, reason, message))
 
-    for module in (controller_module, owner_module):
-        monkeypatch.setattr(module, "post_event", post)
+    monkeypatch.setattr(api_writer, "post_event", post)
     controller, _ = started(kind, Server("u"))
     body = job(kind, "2", {})
     body["metadata"]["annotations"] = {"gangsched.io/topology-requried": "rack"}
@@ -380,9 +378,9 @@ async def test_a_misspelt_key_is_told_once_on_what_its_user_wrote(monkeypatch, k
 def test_parts_of_owners_that_there_are_not_are_forgotten(kind):
     """Whoever may create a Service may name any owner."""
     made = (
-        JobController(Server(None), "gangsched", FRAMEWORKS[kind])
+        job_controller(Server(None), "gangsched", FRAMEWORKS[kind])
         if kind in FRAMEWORKS
-        else OwnerController(Server(None), jobset.kind("gangsched"))
+        else tree_controller(Server(None), jobset.kind("gangsched"))
     )
     known = made._objects
     for number in range(10):
@@ -398,7 +396,7 @@ async def test_an_owner_that_cannot_be_evaluated_now_is_told_so_and_tried_again(
         raise BlockedError("it takes longer than 1 s; it is tried again")
 
     server = Server("u")
-    controller = OwnerController(server, replace(jobset.kind("gangsched"), look=look))
+    controller = tree_controller(server, replace(jobset.kind("gangsched"), look=look))
     controller.job_seen(job("JobSet", "1", {}))
     for _ in range(2):
         with pytest.raises(BlockedError):
@@ -446,7 +444,7 @@ async def test_runtimes_are_labelled_for_the_sdk_and_forgotten_when_they_go():
 
 def test_a_runtime_of_a_namespace_wakes_its_jobs_alone():
     woken = []
-    controller = OwnerController(Server(None), jobset.kind("gangsched"))
+    controller = tree_controller(Server(None), jobset.kind("gangsched"))
     controller._work.wake = woken.append
     for namespace in ("a", "b"):
         body = job("JobSet", "1", {})

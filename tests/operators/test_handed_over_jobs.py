@@ -13,7 +13,8 @@ from gangsched.kube.client.errors import NotFound
 from gangsched.kube.decoding.metadata import decode_group
 from gangsched.kube.informers.podgroups import Groups
 from gangsched.operators import manager
-from gangsched.operators.controllers.launched_mpijobs import MpiController
+from gangsched.operators.controllers.launched_mpijobs import MpiJobs
+from gangsched.operators.controllers.reconciler import Reconciler
 from gangsched.operators.controllers.released_gangs import Releaser
 from gangsched.operators.evaluation.pool import Evaluators
 
@@ -89,9 +90,9 @@ async def test_kinds_that_are_ours_keep_their_gangs(monkeypatch):
 
     monkeypatch.setattr(manager, "_kopf", no_kopf)
     api, listed = Api(), []
-    seen = manager.JobController.part_seen
+    seen = manager.Reconciler.part_seen
     monkeypatch.setattr(
-        manager.JobController, "part_seen", lambda *args: (listed.append(args[1]), seen(*args))
+        manager.Reconciler, "part_seen", lambda *args: (listed.append(args[1]), seen(*args))
     )
     running = asyncio.create_task(manager.run_operators(None, api, kinds=("PyTorchJob",)))
     try:
@@ -158,9 +159,9 @@ def mpijob() -> dict:
     }
 
 
-def controller(api: Api) -> MpiController:
+def controller(api: Api) -> Reconciler:
     """Return a controller that knows of the job."""
-    made = MpiController(api, "gangsched", FRAMEWORKS["MPIJob"])
+    made = Reconciler(api, MpiJobs("gangsched", FRAMEWORKS["MPIJob"]))
     made.job_seen(mpijob())
     return made
 
@@ -200,7 +201,7 @@ async def test_a_job_without_such_a_launcher_is_ours_and_asked_about_once(owner)
 
 def test_mpijobs_have_that_controller():
     made, _ = manager._controllers(Api(), manager.Ours(), {}, Evaluators(), ())
-    assert [kind for kind, one in made.items() if isinstance(one, MpiController)] == ["MPIJob"]
+    assert [kind for kind, one in made.items() if isinstance(one.family, MpiJobs)] == ["MPIJob"]
 
 
 # -- the gang of a job that another operator goes on with -----------------------------------------

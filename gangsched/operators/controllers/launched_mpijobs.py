@@ -1,19 +1,19 @@
 """MPIJobs that the MPI Operator began: their launcher is a Job, and they go on until that ends.
 
 Their keys and their workers are the operator's. A launcher of ours beside that Job would run the
-program twice, so nothing is made of such a job here; how its Job ends is how it ends.
+program twice, so nothing is created for such a job here; how its Job ends is how it ends.
 """
 
-import msgspec
+import copy
 
 from gangsched.jobs.common import conditions
 from gangsched.jobs.common.model import JobEvent, Json
 from gangsched.jobs.common.owned_objects import condition
 from gangsched.kube.client.errors import NotFound
-from gangsched.kube.client.paths import named
-from gangsched.operators.api_objects import clock, collection, elsewhere, owner_uid, subject_of
-from gangsched.operators.controllers.job_controller import JobController
-from gangsched.operators.work_queue import Key
+from gangsched.operators.api_objects import clock, owner_uid
+from gangsched.operators.controllers.job_record import JobRecord
+from gangsched.operators.controllers.pod_jobs import PodJobs
+from gangsched.operators.controllers.reconciler import Step
 
 _LOOKS_S = 10.0
 _ENDS = {"Complete": "Succeeded", "Failed": "Failed"}
@@ -24,47 +24,38 @@ _LEFT = JobEvent(
 )
 
 
-class MpiController(JobController):
-    """The controller of MPIJobs."""
+class MpiJobs(PodJobs):
+    """How MPIJobs are run."""
 
-    async def _step(self, key: Key) -> None:
-        cache = self._objects.get(key)
-        body = cache.body if cache is not None else None
-        if cache is None or body is None or await self._ours(key, body):
-            await super()._step(key)
-
-    async def _ours(self, key: Key, body: Json) -> bool:
-        """Tell whether a job is to be worked on; one that is not is looked at again, later."""
-        cache, metadata, status = (
-            self._objects[key],
-            body["metadata"],
-            dict(body.get("status") or {}),
-        )
-        over = conditions.finished(status) or metadata.get("deletionTimestamp")
-        if cache.record.own or over or elsewhere(body):
-            return True
-        path = named(collection("batch/v1", "Job", key[0]), f"{key[1]}-launcher")
-        try:
-            launcher = msgspec.json.decode(await self._client.get(path))
-        except NotFound:
-            launcher = None
-        if launcher is None or owner_uid(launcher) != metadata["uid"]:
-            cache.record.own = True
-            return True
-        subject = subject_of(body, self.kind.api_version, self.kind.kind)
+    async def step(self, step: Step[JobRecord]) -> float | None:
+        """Do what a job needs now, or follow its launcher's Job to its end."""
+        if step.record.own or conditions.finished(step.body.get("status") or {}):
+            return await super().step(step)
+        launcher = await self._launcher(step)
+        if launcher is None:
+            step.record.own = True
+            return await super().step(step)
         for theirs, ours in _ENDS.items():
             end = condition(launcher, theirs)
             if end is not None:
-                now = clock().now
-                status["completionTime"] = end.get("lastTransitionTime") or now
-                message = f"The launcher's Job ended: {end.get('message') or theirs}"
-                conditions.put(status, ours, f"MPIJob{ours}", message, now)
-                written = await self._client.patch(
-                    f"{named(self._collection(key[0]), key[1])}/status",
-                    {"metadata": {"uid": metadata["uid"]}, "status": status},
-                )
-                self.job_seen(msgspec.json.decode(written))
-                return False
-        await self._tell(cache, subject, _LEFT)
-        self._work.later(key, _LOOKS_S)
-        return False
+                await self._end(step, ours, end, theirs)
+                return None
+        await step.writer.emit(_LEFT)
+        return _LOOKS_S
+
+    async def _launcher(self, step: Step[JobRecord]) -> Json | None:
+        """Return the Job that is the launcher of a job, if there is one."""
+        try:
+            name = f"{step.writer.owner.name}-launcher"
+            launcher = await step.writer.read("batch/v1", ("Job", name))
+        except NotFound:
+            return None
+        return launcher if owner_uid(launcher) == step.uid else None
+
+    async def _end(self, step: Step[JobRecord], ours: str, end: Json, theirs: str) -> None:
+        before = step.body.get("status") or {}
+        status, now = copy.deepcopy(before), clock().now
+        status["completionTime"] = end.get("lastTransitionTime") or now
+        message = f"The launcher's Job ended: {end.get('message') or theirs}"
+        conditions.put(status, ours, f"MPIJob{ours}", message, now)
+        await step.writer.write_status(before, status)

@@ -45,6 +45,20 @@ class NoRecord:
         """Record nothing."""
 
 
+class EmittedEvents:
+    """The last Events that were written about one owner."""
+
+    def __init__(self) -> None:
+        self._events: list[JobEvent] = []
+
+    def is_news(self, event: JobEvent) -> bool:
+        """Record an Event; return whether it was not recorded before."""
+        if event.among(self._events):
+            return False
+        self._events = [*self._events[-_EVENTS_KEPT:], event]
+        return True
+
+
 RecordT = TypeVar("RecordT", bound=Record)
 
 
@@ -64,7 +78,7 @@ class OwnedObjects(Generic[RecordT]):
     owner_unverified: bool = False
     """A part was deleted since the owner was last looked up: it may be gone, unreported."""
 
-    emitted_events: list[JobEvent] = field(default_factory=list)
+    emitted_events: EmittedEvents = field(default_factory=EmittedEvents)
     record: RecordT = field(init=False)
 
     def __post_init__(self) -> None:
@@ -127,13 +141,6 @@ class OwnedObjects(Generic[RecordT]):
             self.parts.pop(ref, None)
             self.hidden_uids.add(uid)
 
-    def is_news(self, event: JobEvent) -> bool:
-        """Record an Event; return whether it was not recorded before."""
-        if event.among(self.emitted_events):
-            return False
-        self.emitted_events = [*self.emitted_events[-_EVENTS_KEPT:], event]
-        return True
-
     def parts_of(self, uid: str) -> dict[Ref, Json]:
         """Return the parts of the owner with a uid; others may belong to an earlier one."""
         return {ref: part for ref, part in self.parts.items() if owner_uid(part) == uid}
@@ -141,4 +148,4 @@ class OwnedObjects(Generic[RecordT]):
     def _forget_owner(self) -> None:
         self.body = None
         self.record = self.new_record()
-        self.emitted_events.clear()
+        self.emitted_events = EmittedEvents()

@@ -1,0 +1,136 @@
+"""Owners whose parts are objects of any kind: JobSets, TrainJobs, Experiments, Trials.
+
+The kind's own reconcile reads an owner with its parts, and returns what to create, change and
+delete.
+"""
+
+from collections.abc import Mapping
+
+from gangsched.api import keys
+from gangsched.jobs.common.model import JobEvent, Json
+from gangsched.jobs.common.owned_objects import Owned, Ref, Steps, condition, set_condition
+from gangsched.kube.client.client import KubeClient
+from gangsched.operators.api_objects import NO_ENV, clock, with_env
+from gangsched.operators.controllers.owned_objects import NoRecord
+from gangsched.operators.controllers.reconciler import Reconciler, Step
+from gangsched.operators.job_kind import BlockedError, OwnerKind
+
+_REJECTED = "FailedValidation"
+_FOREGROUND = ("Job", "JobSet")
+"""Kinds whose successor of the same name may only come when their own parts are gone."""
+
+
+class ObjectTrees:
+    """How owners of one kind are run, by what the kind says of itself."""
+
+    names_failed = True
+
+    def __init__(self, kind: OwnerKind, env: Mapping[str, str] = NO_ENV) -> None:
+        """`env` is added to every container that does not set it."""
+        self.kind = kind
+        self._env = env
+        self._versions = {kind: version for version, kind in kind.parts}
+        self.part_kinds = frozenset(self._versions)
+
+    def new_record(self) -> NoRecord:
+        """Return the record of an owner: nothing is recorded."""
+        return NoRecord()
+
+    def runs(self, body: Json) -> bool:
+        """Return whether an owner is run here: its kind's reconcile decides."""
+        del body
+        return True
+
+    def may_create(self, body: Json) -> bool:
+        """Return whether a step may create parts; only the kind's reconcile knows."""
+        del body
+        return True
+
+    async def step(self, step: Step[NoRecord]) -> float | None:
+        """Decide what an owner needs now, and do it."""
+        mended = _without_rejection(step.body)
+        try:
+            steps = await self._decide(step, Owned(mended, step.owned.parts_of(step.uid)))
+        except BlockedError as error:
+            await step.writer.emit(JobEvent("Warning", "NotEvaluated", str(error)))
+            raise
+        if not step.is_current:
+            return None  # a successor took its name meanwhile
+        if mended is not step.body and steps.status is None:
+            steps.status = mended["status"]
+        if wrong := _misspelt(step.body):
+            await step.writer.emit(JobEvent("Warning", keys.REASON, wrong, wrong))
+        await self._carry_out(step, steps)
+        return steps.again_in_s
+
+    def reject(self, status: Json, message: str, now: str) -> str:
+        """Write the condition Failed, in place of an earlier one with another message."""
+        known = condition({"status": status}, "Failed")
+        if known is not None and known["message"] == message:
+            return ""
+        status["conditions"] = [c for c in status.get("conditions") or [] if c["type"] != "Failed"]
+        set_condition(status, "Failed", _REJECTED, message, now)
+        return _REJECTED
+
+    async def _decide(self, step: Step[NoRecord], owned: Owned) -> Steps:
+        if self.kind.look is not None:
+            owned = await self.kind.look(step.writer.client, owned)
+        return self.kind.step(owned, clock())
+
+    async def _carry_out(self, step: Step[NoRecord], steps: Steps) -> None:
+        writer = step.writer
+        if steps.status is not None:
+            await writer.write_status(step.body.get("status") or {}, steps.status)
+        for event in steps.events:
+            await writer.emit(event)
+        for ref in steps.delete:
+            await self._delete(step, ref)
+        await step.preflight(steps.intents)
+        for document in steps.create:
+            await writer.create_part(with_env(document, self._env))
+        for document in steps.unowned:
+            await writer.create_unowned(document)
+        for ref, change in steps.patch:
+            await writer.patch_part(self._versions[ref[0]], ref, change)
+        if steps.delete_owner:
+            await writer.delete_owner()
+
+    async def _delete(self, step: Step[NoRecord], ref: Ref) -> None:
+        owned, known = step.owned, step.owned.parts.get(ref)
+        if known is None:
+            return
+        uid = known["metadata"]["uid"]
+        policy = "Foreground" if ref[0] in _FOREGROUND else "Background"
+        await step.writer.delete(self._versions[ref[0]], ref, uid, policy)
+        if policy == "Background":
+            owned.hide(ref, uid)
+        elif uid not in owned.deleted_uids:
+            # It is there, and leaving, until the watch says otherwise.
+            stamp = {"deletionTimestamp": clock().now}
+            owned.parts[ref] = known | {"metadata": known["metadata"] | stamp}
+
+
+def tree_controller(
+    client: KubeClient, kind: OwnerKind, env: Mapping[str, str] = NO_ENV
+) -> Reconciler[NoRecord]:
+    """Return the controller of one kind."""
+    return Reconciler(client, ObjectTrees(kind, env))
+
+
+def _without_rejection(body: Json) -> Json:
+    """Return an owner as it is once what was wrong with it has been mended."""
+    status = body.get("status") or {}
+    listed = status.get("conditions") or []
+    kept = [one for one in listed if (one["type"], one.get("reason")) != ("Failed", _REJECTED)]
+    if len(kept) == len(listed):
+        return body
+    return body | {"status": status | {"conditions": kept}}
+
+
+def _misspelt(body: Json) -> str:
+    """Return what means nothing of what is written on an owner; a part's owner is told instead."""
+    metadata = body["metadata"]
+    ended = any(condition(body, kind) for kind in ("Complete", "Completed", "Failed", "Succeeded"))
+    if ended or any(one.get("controller") for one in metadata.get("ownerReferences") or []):
+        return ""
+    return keys.unknown(metadata.get("labels"), metadata.get("annotations"))

@@ -1,0 +1,217 @@
+"""Jobs of kubeflow.org/v1, whose parts are pods, their Services and a PodGroup.
+
+The reconcile of such jobs reads pods one by one, and returns what to create and to delete.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+
+from gangsched.jobs.common import conditions, waiting
+from gangsched.jobs.common.model import (
+    GROUP_VERSION,
+    Actions,
+    Job,
+    JobEvent,
+    Json,
+    Observed,
+    PodView,
+)
+from gangsched.jobs.common.owned_objects import leaving
+from gangsched.jobs.common.templates import within
+from gangsched.jobs.kubeflow.framework import Framework
+from gangsched.jobs.kubeflow.reconcile import reconcile
+from gangsched.kube.client.client import KubeClient
+from gangsched.kube.client.errors import Conflict, NotFound
+from gangsched.operators.api_objects import NO_ENV, clock, elsewhere, owner_uid, with_env
+from gangsched.operators.controllers.job_record import JobRecord
+from gangsched.operators.controllers.reconciler import Reconciler, Step
+from gangsched.operators.job_kind import BlockedError
+from gangsched.operators.kinds.ssh_keys import with_ssh_key_pair
+from gangsched.operators.kinds.training_job import parse, pod_view
+from gangsched.operators.work_queue import all_done
+
+_CONTENT = ("data", "rules", "subjects", "spec")
+"""Fields of a job's documents that are brought back to what they should be."""
+
+_CREATIONS_AT_ONCE = 16
+
+
+class PodJobs:
+    """How jobs of one kind are run, by what their framework says of it."""
+
+    names_failed = False
+    part_kinds = frozenset({"Pod", "Service", "PodGroup"})
+
+    def __init__(
+        self,
+        scheduler: str,
+        kind: Framework,
+        env: Mapping[str, str] = NO_ENV,
+        aliases: Sequence[str] = (),
+    ) -> None:
+        """`env` is added to every container that lacks it; `aliases` name our scheduler too."""
+        self.kind = kind
+        self._env = env
+        self._scheduler, self._aliases = scheduler, aliases
+        self._slots = asyncio.Semaphore(_CREATIONS_AT_ONCE)
+
+    def new_record(self) -> JobRecord:
+        """Return the record of a job that was not seen before."""
+        return JobRecord(self.kind.specs)
+
+    def runs(self, body: Json) -> bool:
+        """Return whether a job is run here, and not by another controller (KEP-693)."""
+        return not elsewhere(body)
+
+    def may_create(self, body: Json) -> bool:
+        """Return whether a step may create pods: not once the job is over."""
+        return not conditions.finished(body.get("status") or {})
+
+    async def step(self, step: Step[JobRecord]) -> float | None:
+        """Decide what a job needs now, and do it."""
+        record = step.record
+        job = parse(step.body, self._scheduler, self.kind.kind, self._aliases)
+        vanished = tuple(record.vanished)
+        left = frozenset(
+            part["metadata"]["uid"]
+            for (kind, _), part in step.owned.parts.items()
+            if kind == "Pod" and leaving(part)
+        )
+        actions = reconcile(job, self._observed(step, job, vanished), clock())
+        await self._carry_out(step, job, actions)
+        del record.vanished[: len(vanished)]
+        record.heeded = left
+        return actions.again_in_s
+
+    def reject(self, status: Json, message: str, now: str) -> str:
+        """Write the condition Failed; a job that is over stays as it is."""
+        if conditions.finished(status):
+            return ""
+        reason = f"{self.kind.kind}FailedValidation"
+        conditions.put(status, "Failed", reason, message, now)
+        return reason
+
+    def _observed(self, step: Step[JobRecord], job: Job, vanished: tuple[Json, ...]) -> Observed:
+        def view(pod: Json) -> PodView:
+            return pod_view(pod, self.kind.main_container(pod["spec"])["name"])
+
+        mine, record = step.owned.parts_of(job.uid), step.record
+        pods = (view(part) for (kind, _), part in mine.items() if kind == "Pod")
+        group = mine.get(("PodGroup", job.name))
+        return Observed(
+            vanished=tuple(view(pod) for pod in vanished if owner_uid(pod) == job.uid),
+            pods=tuple(sorted(pods, key=lambda pod: pod.name)),
+            services=frozenset(name for kind, name in mine if kind == "Service"),
+            group=waiting.view(group) if group is not None else None,
+            held=record.held,
+            heeded=record.heeded.union(record.deleted),
+        )
+
+    # -- what is written ----------------------------------------------------------------------
+
+    async def _carry_out(self, step: Step[JobRecord], job: Job, actions: Actions) -> None:
+        writer, record = step.writer, step.record
+        if actions.status is not None:
+            await writer.write_status(step.body.get("status") or {}, actions.status)
+        for event in (*actions.events, *record.edits()):
+            await writer.emit(event)
+        # Before its pods: a gang that is over has not lost them.
+        if actions.delete_group and await writer.delete_part(GROUP_VERSION, ("PodGroup", job.name)):
+            message = f"Deleted PodGroup: {job.name}"
+            await writer.emit(JobEvent("Normal", "SuccessfulDeletePodGroup", message))
+        await self._delete_pods(step, actions)
+        for name in actions.delete_services:
+            record.documents.pop(("Service", name), None)
+            await writer.delete_part("v1", ("Service", name))
+        for document in actions.drop:
+            await self._drop(step, document)
+        if actions.put_group is not None:
+            await self._put_group(step, actions.put_group, actions)
+        await self._create(step, actions)
+        if actions.delete_job:
+            await writer.delete_owner()
+
+    async def _delete_pods(self, step: Step[JobRecord], actions: Actions) -> None:
+        writer = step.writer
+        uids = {pod.uid for pod in actions.delete_pods}
+        step.record.deleted |= uids - step.owned.deleted_uids
+        for pod in actions.delete_pods:
+            await writer.delete("v1", ("Pod", pod.name), pod.uid)
+            message = f"Deleted pod: {pod.name}"
+            await writer.emit(JobEvent("Normal", "SuccessfulDeletePod", message))
+        for pod in actions.stop_pods:
+            # Deleted pods take their logs with them; a deadline ends a pod and leaves it there.
+            change: Json = {"spec": {"activeDeadlineSeconds": 1}}
+            with contextlib.suppress(NotFound, Conflict):
+                await writer.patch("v1", ("Pod", pod.name), pod.uid, change)
+            message = f"Stopped pod: {pod.name}: the job is over"
+            await writer.emit(JobEvent("Normal", "StoppedPod", message))
+
+    async def _create(self, step: Step[JobRecord], actions: Actions) -> None:
+        for document in actions.documents:
+            await self._ensure(step, document)
+
+        async def create(document: Json) -> None:
+            async with self._slots:
+                await step.writer.create_part(with_env(document, self._env))
+
+        await all_done(create(service) for service in actions.create_services)
+        await all_done(create(pod) for pod in actions.create_pods)
+        count = len(actions.create_pods)
+        if count:  # one Event a batch: an Event a pod would double the writes
+            names = [pod["metadata"]["name"] for pod in actions.create_pods]
+            shown = ", ".join(names[:4]) + (f" and {count - 4} more" if count > 4 else "")
+            event = JobEvent("Normal", "SuccessfulCreatePod", f"Created pod: {shown}")
+            await step.writer.emit(event)
+
+    async def _put_group(self, step: Step[JobRecord], group: Json, actions: Actions) -> None:
+        ref = ("PodGroup", step.writer.owner.name)
+        if ref in step.owned.parts_of(step.uid):
+            await step.writer.patch_part(GROUP_VERSION, ref, {"spec": group["spec"]})
+            return
+        try:
+            await step.preflight(actions.intents)
+        except BlockedError as error:
+            if step.record.held != str(error):
+                step.record.held = str(error)
+                step.wake()  # to say it on the job
+            raise
+        step.record.held = ""
+        await step.writer.create_part(group)
+
+    async def _ensure(self, step: Step[JobRecord], document: Json) -> None:
+        """Bring an object about that pods need, with the content it should have."""
+        ref = document["kind"], document["metadata"]["name"]
+        if step.record.documents.get(ref) == document:
+            return
+        made = await step.writer.create(with_ssh_key_pair(document))
+        content = {part: document[part] for part in _CONTENT if part in document}
+        if not within(content, made):
+            uid = made["metadata"]["uid"]
+            await step.writer.patch(document["apiVersion"], ref, uid, content)
+        step.record.documents[ref] = document
+        step.record.dropped.discard(ref)
+
+    async def _drop(self, step: Step[JobRecord], document: Json) -> None:
+        """Delete one of the job's documents, if it is there and the job's."""
+        version, ref = document["apiVersion"], (document["kind"], document["metadata"]["name"])
+        if ref in step.record.dropped:
+            return
+        with contextlib.suppress(NotFound):
+            found = await step.writer.read(version, ref)
+            if owner_uid(found) == step.uid:
+                await step.writer.delete(version, ref, found["metadata"]["uid"])
+        step.record.documents.pop(ref, None)
+        step.record.dropped.add(ref)
+
+
+def job_controller(
+    client: KubeClient,
+    scheduler: str,
+    kind: Framework,
+    env: Mapping[str, str] = NO_ENV,
+    aliases: Sequence[str] = (),
+) -> Reconciler[JobRecord]:
+    """Return the controller of one kind of job."""
+    return Reconciler(client, PodJobs(scheduler, kind, env, aliases))
