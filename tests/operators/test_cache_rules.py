@@ -10,6 +10,7 @@ from test_controllers import Server, job, owner, started
 from gangsched.kube.client.errors import (
     Conflict,
     Forbidden,
+    Invalid,
     KubeError,
     NotFound,
     Unavailable,
@@ -352,3 +353,23 @@ async def test_a_group_that_cannot_be_created_is_reported_once(kind):
         await step(controller)
     (message,) = server.events("FailedCreatePodGroup")
     assert message.startswith("Error creating")
+
+
+@FAMILIES
+async def test_what_the_api_server_refuses_is_rejected_once(kind):
+    """Else the rejection would be taken back and written again, each time the watch reports it."""
+
+    class Refusing(Recording):
+        async def create(self, path, body) -> bytes:
+            if "dryRun" in path:
+                raise Invalid(422, "image is wrong")
+            return await super().create(path, body)
+
+    server = Refusing()
+    controller = without_group(kind, server)
+    for _ in range(2):
+        await step(controller)
+    written = len(server.of("patch", "status"))
+    for _ in range(3):
+        await step(controller)
+    assert len(server.of("patch", "status")) == written

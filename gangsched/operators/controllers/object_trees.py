@@ -5,6 +5,7 @@ delete.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 from gangsched.api import keys
 from gangsched.jobs.common.model import JobEvent, Json
@@ -56,8 +57,11 @@ class ObjectTrees:
             raise
         if not step.is_current:
             return None  # a successor took its name meanwhile
-        if mended is not step.body and steps.status is None:
-            steps.status = mended["status"]
+        if mended is not step.body:
+            if steps.status is None:
+                steps.status = mended["status"]
+            with suppress(BlockedError):  # what is rejected still keeps its status as it is
+                await step.preflight(steps.intents)
         if wrong := _misspelt(step.body):
             await step.writer.emit(JobEvent("Warning", keys.REASON, wrong, wrong))
         await self._carry_out(step, steps)
