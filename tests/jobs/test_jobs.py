@@ -172,7 +172,7 @@ def test_one_loss_is_one_restart_however_late_the_group_is_heard_to_go():
     first = reconcile(job(gang=policy), seen, CLOCK)
     assert first.status["gangRestarts"] == 1
     leaves = (replace(seen.pods[0], terminating=True), worker)
-    later = replace(seen, pods=leaves, heeded=frozenset(one.uid for one in leaves))
+    later = replace(seen, pods=leaves, handled_terminations=frozenset(one.uid for one in leaves))
     second = reconcile(job(gang=policy, status=first.status), later, CLOCK)
     status = second.status or first.status
     assert status["gangRestarts"] == 1
@@ -223,13 +223,13 @@ def test_what_vanished_without_a_word():
         body("lost"),
     ):
         controller.part_seen("Pod", one, "j")
-    cache.record.deleted.add("ours")
-    cache.record.heeded = frozenset({"heeded"})
+    cache.record.requested_deletions.add("ours")
+    cache.record.handled_terminations = frozenset({"heeded"})
     for name in ("heeded", "left", "done", "polite", "ours", "lost"):
         controller.part_gone("Pod", body(name), "j")
     # Nobody looked between the words on "left" and "polite", that they leave and are gone.
     assert [one["metadata"]["name"] for one in cache.record.vanished] == ["left", "polite", "lost"]
-    assert not cache.record.deleted
+    assert not cache.record.requested_deletions
 
 
 def test_late_words_of_an_earlier_object_do_not_hide_its_successor():

@@ -184,18 +184,18 @@ class GroupView:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Everything that exists of the job; `vanished` pods ran and are gone without a word.
+    """Everything that exists of the job; `vanished` pods are gone for a reason that is not known.
 
-    `held` says why its gang may not be declared yet, if so. `heeded` are the uids of pods that we
-    deleted, or whose leaving was acted upon: they are no news.
+    `wait_reason` is why its gang may not be declared yet, if so. `handled_terminations` are the
+    uids of pods that were deleted here, or whose termination was acted upon already.
     """
 
     pods: tuple[PodView, ...] = ()
     services: frozenset[str] = frozenset()
     group: GroupView | None = None
     vanished: tuple[PodView, ...] = ()
-    held: str = ""
-    heeded: frozenset[str] = frozenset()
+    wait_reason: str = ""
+    handled_terminations: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,9 +62,9 @@ class _Live(Step):
 
     def live(self) -> None:
         """Bring pods about, and read the job's state off them."""
-        held = self._held()
-        if held:
-            self._say("Created", f"{self._what} waits: {held}", "Waiting")
+        reason = self._wait_reason()
+        if reason:
+            self._say("Created", f"{self._what} waits: {reason}", "Waiting")
         else:
             self._say("Created", f"{self._what} is created.")
         if conditions.holds(self.status, "Suspended"):
@@ -81,14 +81,14 @@ class _Live(Step):
         self._replace()
         self._bring_about()
 
-    def _held(self) -> str:
+    def _wait_reason(self) -> str:
         """Return why the gang may not be declared, if so."""
         if self.seen.group is None and self._too_few():
             return (
                 f"schedulingPolicy.minAvailable is {self.job.gang.minimum} and the job has "
                 f"{self.job.total} pods; lower it, or add replicas"
             )
-        return self.seen.held
+        return self.seen.wait_reason
 
     def _too_few(self) -> bool:
         return (self.job.gang.minimum or 0) > self.job.total
@@ -344,7 +344,8 @@ class _Live(Step):
         lost = [
             pod
             for pod in self.seen.pods
-            if (pod.phase == "Failed" or pod.terminating) and pod.uid not in self.seen.heeded
+            if (pod.phase == "Failed" or pod.terminating)
+            and pod.uid not in self.seen.handled_terminations
         ]
         lost += [pod for pod in self.seen.vanished if not pod.disrupted]
         return [pod for pod in lost if self._policy(pod) != "Never"]

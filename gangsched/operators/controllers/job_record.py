@@ -19,24 +19,24 @@ class JobRecord:
     vanished: list[Json] = field(default_factory=list)
     """Pods that went without a reason that is known."""
 
-    deleted: set[str] = field(default_factory=set)
+    requested_deletions: set[str] = field(default_factory=set)
     """Uids of pods that were deleted here and are not gone yet."""
 
-    heeded: frozenset[str] = frozenset()
+    handled_terminations: frozenset[str] = frozenset()
     """Uids of pods whose leaving was acted upon."""
 
-    own: bool = False
+    launcher_checked: bool = False
     """It is known to be none of another operator's."""
 
-    held: str = ""
+    wait_reason: str = ""
     """Why its gang may not be declared yet, as far as was seen at the last try."""
 
     documents: dict[tuple[str, str], Json] = field(default_factory=dict)
     """What was last written of objects that are not watched, by kind and name."""
 
-    dropped: set[tuple[str, str]] = field(default_factory=set)
+    removed_documents: set[tuple[str, str]] = field(default_factory=set)
 
-    edited: tuple[str, ...] = ()
+    edited_templates: tuple[str, ...] = ()
     """Templates that changed since the last step, while pods had the old ones."""
 
     def owner_changed(self, before: Json, after: Json, parts: Collection[Ref]) -> None:
@@ -44,7 +44,9 @@ class JobRecord:
         old, new = _templates(before, self.specs), _templates(after, self.specs)
         if old.keys() == new.keys() and any(kind == "Pod" for kind, _ in parts):
             changed = (role for role, one in old.items() if one != new[role])
-            self.edited = tuple(dict.fromkeys((*self.edited, *changed)))[:_ROLES]
+            self.edited_templates = tuple(dict.fromkeys((*self.edited_templates, *changed)))[
+                :_ROLES
+            ]
 
     def part_gone(self, kind: str, last: Json) -> None:
         """Take note of a pod that went faster than a step saw it leave."""
@@ -53,14 +55,20 @@ class JobRecord:
         uid = last["metadata"]["uid"]
         # The API server keeps no pod for a grace period that had ended before.
         done = ended(last) and not leaving(last)
-        if uid not in self.deleted and uid not in self.heeded and not done:
+        if (
+            uid not in self.requested_deletions
+            and uid not in self.handled_terminations
+            and not done
+        ):
             self.vanished.append(last)
-        self.deleted.discard(uid)
+        self.requested_deletions.discard(uid)
 
     def edits(self) -> list[JobEvent]:
         """Return what has to be said of templates that changed, once."""
-        fields = ", ".join(f"spec.{self.specs}.{role[:_LETTERS]}.template" for role in self.edited)
-        self.edited = ()
+        fields = ", ".join(
+            f"spec.{self.specs}.{role[:_LETTERS]}.template" for role in self.edited_templates
+        )
+        self.edited_templates = ()
         message = (
             f"{fields} changed; pods that are there keep the template they were made from, pods "
             f"that are made from now on have the new one: suspend and resume the job to replace all"

@@ -29,11 +29,11 @@ class MpiJobs(PodJobs):
 
     async def step(self, step: Step[JobRecord]) -> float | None:
         """Do what a job needs now, or follow its launcher's Job to its end."""
-        if step.record.own or conditions.finished(step.body.get("status") or {}):
+        if step.record.launcher_checked or conditions.finished(step.body.get("status") or {}):
             return await super().step(step)
         launcher = await self._launcher(step)
         if launcher is None:
-            step.record.own = True
+            step.record.launcher_checked = True
             return await super().step(step)
         for theirs, ours in _ENDS.items():
             end = condition(launcher, theirs)

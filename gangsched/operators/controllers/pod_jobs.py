@@ -81,7 +81,7 @@ class PodJobs:
         actions = reconcile(job, self._observed(step, job, vanished), clock())
         await self._carry_out(step, job, actions)
         del record.vanished[: len(vanished)]
-        record.heeded = left
+        record.handled_terminations = left
         return actions.again_in_s
 
     def reject(self, status: Json, message: str, now: str) -> str:
@@ -104,8 +104,8 @@ class PodJobs:
             pods=tuple(sorted(pods, key=lambda pod: pod.name)),
             services=frozenset(name for kind, name in mine if kind == "Service"),
             group=waiting.view(group) if group is not None else None,
-            held=record.held,
-            heeded=record.heeded.union(record.deleted),
+            wait_reason=record.wait_reason,
+            handled_terminations=record.handled_terminations.union(record.requested_deletions),
         )
 
     # -- what is written ----------------------------------------------------------------------
@@ -135,7 +135,7 @@ class PodJobs:
     async def _delete_pods(self, step: Step[JobRecord], actions: Actions) -> None:
         writer = step.writer
         uids = {pod.uid for pod in actions.delete_pods}
-        step.record.deleted |= uids - step.owned.deleted_uids
+        step.record.requested_deletions |= uids - step.owned.deleted_uids
         for pod in actions.delete_pods:
             await writer.delete("v1", ("Pod", pod.name), pod.uid)
             message = f"Deleted pod: {pod.name}"
@@ -173,11 +173,11 @@ class PodJobs:
         try:
             await step.preflight(actions.intents)
         except BlockedError as error:
-            if step.record.held != str(error):
-                step.record.held = str(error)
+            if step.record.wait_reason != str(error):
+                step.record.wait_reason = str(error)
                 step.wake()  # to say it on the job
             raise
-        step.record.held = ""
+        step.record.wait_reason = ""
         await step.writer.create_part(group)
 
     async def _ensure(self, step: Step[JobRecord], document: Json) -> None:
@@ -191,19 +191,19 @@ class PodJobs:
             uid = made["metadata"]["uid"]
             await step.writer.patch(document["apiVersion"], ref, uid, content)
         step.record.documents[ref] = document
-        step.record.dropped.discard(ref)
+        step.record.removed_documents.discard(ref)
 
     async def _drop(self, step: Step[JobRecord], document: Json) -> None:
         """Delete one of the job's documents, if it is there and the job's."""
         version, ref = document["apiVersion"], (document["kind"], document["metadata"]["name"])
-        if ref in step.record.dropped:
+        if ref in step.record.removed_documents:
             return
         with contextlib.suppress(NotFound):
             found = await step.writer.read(version, ref)
             if owner_uid(found) == step.uid:
                 await step.writer.delete(version, ref, found["metadata"]["uid"])
         step.record.documents.pop(ref, None)
-        step.record.dropped.add(ref)
+        step.record.removed_documents.add(ref)
 
 
 def job_controller(
