@@ -115,7 +115,7 @@ async def remove(client: KubeClient, path: str, uid: str, policy: str = "Backgro
         await client.delete(path, body)
 
 
-async def lives(client: KubeClient, path: str, uid: str) -> bool:
+async def still_exists(client: KubeClient, path: str, uid: str) -> bool:
     """Ask whether an owner is still there.
 
     It may not be, though nobody said so: kopf lists anew after a gap in its watch, and tells of
@@ -128,25 +128,25 @@ async def lives(client: KubeClient, path: str, uid: str) -> bool:
     return bool(found["metadata"]["uid"] == uid)
 
 
-def same(one: Json, other: Json) -> bool:
+def is_same_object(one: Json, other: Json) -> bool:
     """Tell whether two states are of one object, not of two that had its name in turn."""
     return bool(one["metadata"]["uid"] == other["metadata"]["uid"])
 
 
-def newer(known: Json, body: Json) -> Json:
+def latest(known: Json, body: Json) -> Json:
     """Return the later of two states (versions count up, KEP-5504)."""
     old, new = (int(b["metadata"].get("resourceVersion") or 0) for b in (known, body))
     return body if new >= old else known
 
 
-def answered(known: Json | None, answer: Json, went: set[str]) -> Json | None:
+def merge_response(known: Json | None, answer: Json, deleted_uids: set[str]) -> Json | None:
     """Return what is known of an object once a call about it was answered.
 
     Watches may have told already what came after: a later state, or that it went (by its uid).
     """
-    if answer["metadata"]["uid"] in went:
+    if answer["metadata"]["uid"] in deleted_uids:
         return known
-    return answer if known is None else newer(known, answer)
+    return answer if known is None else latest(known, answer)
 
 
 def only(body: Json) -> Json:
@@ -159,7 +159,7 @@ def clock() -> Clock:
     return Clock(time.time(), stamp())
 
 
-def elsewhere(body: Json) -> bool:
+def managed_elsewhere(body: Json) -> bool:
     """Tell whether another controller was asked to run a job (KEP-693)."""
     policy = (body.get("spec") or {}).get("runPolicy") or {}
     return policy.get("managedBy") not in _MANAGERS

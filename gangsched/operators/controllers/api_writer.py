@@ -15,7 +15,13 @@ from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Conflict, KubeError, NotFound
 from gangsched.kube.client.paths import named
 from gangsched.kube.status.events import ObjectRef, post_event
-from gangsched.operators.api_objects import collection, lives, owned_by, owner_name, owner_uid
+from gangsched.operators.api_objects import (
+    collection,
+    owned_by,
+    owner_name,
+    owner_uid,
+    still_exists,
+)
 from gangsched.operators.api_objects import remove as delete_object
 from gangsched.operators.controllers.owned_objects import OwnedObjects
 from gangsched.operators.job_kind import BlockedError
@@ -38,7 +44,7 @@ class ApiWriter:
 
     async def owner_exists(self) -> bool:
         """Return whether the owner is still there."""
-        return await lives(self.client, self._owner_path, self.owner.uid)
+        return await still_exists(self.client, self._owner_path, self.owner.uid)
 
     async def write_status(self, before: Json, status: Json) -> bool:
         """Replace the owner's status; return whether the owner is still there.
@@ -53,7 +59,7 @@ class ApiWriter:
             answer = await self.client.patch(f"{self._owner_path}/status", body)
         except NotFound:
             return False
-        self._owned.merge_owner_answer(msgspec.json.decode(answer))
+        self._owned.merge_owner_response(msgspec.json.decode(answer))
         return True
 
     async def delete_owner(self) -> None:
@@ -76,14 +82,14 @@ class ApiWriter:
 
         """
         answer = await self.create(document)
-        self._owned.merge_answer((document["kind"], document["metadata"]["name"]), answer)
+        self._owned.merge_part_response((document["kind"], document["metadata"]["name"]), answer)
 
     async def patch_part(self, api_version: str, ref: Ref, change: Json) -> None:
         """Change a part that is known."""
         known = self._owned.parts.get(ref)
         if known is not None:
             answer = await self.patch(api_version, ref, known["metadata"]["uid"], change)
-            self._owned.merge_answer(ref, answer)
+            self._owned.merge_part_response(ref, answer)
 
     async def delete_part(self, api_version: str, ref: Ref, policy: str = "Background") -> bool:
         """Delete a part, if it is known; return whether it was."""

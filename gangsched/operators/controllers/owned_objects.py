@@ -20,7 +20,7 @@ from typing import Generic, Protocol, TypeVar
 
 from gangsched.jobs.common.model import JobEvent, Json
 from gangsched.jobs.common.owned_objects import Ref
-from gangsched.operators.api_objects import answered, newer, owner_uid, same
+from gangsched.operators.api_objects import is_same_object, latest, merge_response, owner_uid
 
 _EVENTS_KEPT = 64
 
@@ -94,8 +94,8 @@ class OwnedObjects(Generic[RecordT]):
 
     def owner_seen(self, body: Json) -> None:
         """Record a state of the owner."""
-        if self.body is not None and same(self.body, body):
-            body = newer(self.body, body)
+        if self.body is not None and is_same_object(self.body, body):
+            body = latest(self.body, body)
             self.record.owner_changed(self.body, body, self.parts)
         elif self.body is not None:
             self._forget_owner()
@@ -103,14 +103,14 @@ class OwnedObjects(Generic[RecordT]):
 
     def owner_gone(self, body: Json) -> None:
         """Forget the owner, unless a successor took its name; parts go one by one."""
-        if self.body is not None and same(self.body, body):
+        if self.body is not None and is_same_object(self.body, body):
             self._forget_owner()
 
     def part_seen(self, ref: Ref, body: Json) -> None:
         """Record a state of a part."""
         if body["metadata"]["uid"] not in self.hidden_uids:
             known = self.parts.get(ref)
-            self.parts[ref] = body if known is None else newer(known, body)
+            self.parts[ref] = body if known is None else latest(known, body)
 
     def part_gone(self, ref: Ref, uid: str) -> None:
         """Record the deletion of a part, unless a successor took its name."""
@@ -124,16 +124,16 @@ class OwnedObjects(Generic[RecordT]):
 
     # -- what was done here -------------------------------------------------------------------
 
-    def merge_answer(self, ref: Ref, answer: Json) -> None:
+    def merge_part_response(self, ref: Ref, answer: Json) -> None:
         """Record what an API call about a part answered."""
-        state = answered(self.parts.get(ref), answer, self.deleted_uids)
+        state = merge_response(self.parts.get(ref), answer, self.deleted_uids)
         if state is not None:
             self.parts[ref] = state
 
-    def merge_owner_answer(self, answer: Json) -> None:
+    def merge_owner_response(self, answer: Json) -> None:
         """Record what an API call about the owner answered."""
-        if self.body is not None and same(self.body, answer):
-            self.body = newer(self.body, answer)
+        if self.body is not None and is_same_object(self.body, answer):
+            self.body = latest(self.body, answer)
 
     def hide(self, ref: Ref, uid: str) -> None:
         """Let a part that was deleted count as gone."""

@@ -23,7 +23,7 @@ from gangsched.jobs.kubeflow.framework import Framework
 from gangsched.jobs.kubeflow.reconcile import reconcile
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Conflict, NotFound
-from gangsched.operators.api_objects import NO_ENV, clock, elsewhere, owner_uid, with_env
+from gangsched.operators.api_objects import NO_ENV, clock, managed_elsewhere, owner_uid, with_env
 from gangsched.operators.controllers.job_record import JobRecord
 from gangsched.operators.controllers.reconciler import Reconciler, Step
 from gangsched.operators.job_kind import BlockedError
@@ -62,7 +62,7 @@ class PodJobs:
 
     def runs(self, body: Json) -> bool:
         """Return whether a job is run here, and not by another controller (KEP-693)."""
-        return not elsewhere(body)
+        return not managed_elsewhere(body)
 
     def may_create(self, body: Json) -> bool:
         """Return whether a step may create pods: not once the job is over."""

@@ -13,7 +13,7 @@ from typing import Generic, Protocol
 
 from gangsched.jobs.common.model import Intent, JobEvent, Json
 from gangsched.kube.client.client import KubeClient
-from gangsched.operators.api_objects import clock, same, subject_of
+from gangsched.operators.api_objects import clock, is_same_object, subject_of
 from gangsched.operators.controllers.api_writer import ApiWriter
 from gangsched.operators.controllers.owned_objects import OwnedObjects, RecordT
 from gangsched.operators.controllers.preflight import precheck
@@ -45,7 +45,7 @@ class Step(Generic[RecordT]):
     @property
     def is_current(self) -> bool:
         """Return whether the owner is still there, as far as is known."""
-        return self.owned.body is not None and same(self.owned.body, self.body)
+        return self.owned.body is not None and is_same_object(self.owned.body, self.body)
 
     async def preflight(self, intents: Sequence[Intent]) -> None:
         """Return if everything that is intended can be created now; report why not.
