@@ -23,7 +23,7 @@ class OwnerKind:
 
     `parts` are the API versions and kinds of what it owns; `step` reads an owner and returns what
     to do, or raises InvalidJobError. `look` is asked before it, where the watches do not tell all
-    it needs; it may raise the same, or NotYetError: then the owner is looked at again, later.
+    it needs; it may raise the same, or BlockedError: then the owner is looked at again, later.
     """
 
     api_version: str

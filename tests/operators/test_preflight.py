@@ -7,7 +7,7 @@ from gangsched.core.bounds import CONFIG_MAPS
 from gangsched.jobs.common.model import Intent
 from gangsched.kube.client.errors import NotFound
 from gangsched.kube.status.events import ObjectRef
-from gangsched.operators.controllers.preflight import precheck
+from gangsched.operators.controllers.preflight import preflight
 from gangsched.operators.job_kind import BlockedError, RejectedError
 
 JOB = ObjectRef("kubeflow.org/v1", "PyTorchJob", "ns", "j", "u")
@@ -56,21 +56,21 @@ def intents(*names: str) -> list[Intent]:
 async def test_a_name_that_is_none_is_refused_and_not_asked_for(name):
     server = Server()
     with pytest.raises(RejectedError, match="which is no name of an object"):
-        await precheck(server, JOB, intents(name))
+        await preflight(server, JOB, intents(name))
     assert not [path for path in server.asked if "configmaps" in path]
 
 
 async def test_a_config_map_that_is_not_there_is_waited_for():
     server = Server()
     with pytest.raises(BlockedError, match=r"ConfigMap ns/some\.map does not exist"):
-        await precheck(server, JOB, intents("some.map"))
+        await preflight(server, JOB, intents("some.map"))
     assert server.asked[-1] == "/api/v1/namespaces/ns/configmaps/some.map"
 
 
 async def test_so_many_config_maps_are_not_asked_for():
     server = Server()
     with pytest.raises(RejectedError, match=f"101 ConfigMaps; {CONFIG_MAPS.most} are allowed"):
-        await precheck(server, JOB, intents(*(f"c{i}" for i in range(CONFIG_MAPS.most + 1))))
+        await preflight(server, JOB, intents(*(f"c{i}" for i in range(CONFIG_MAPS.most + 1))))
     assert not [path for path in server.asked if "configmaps" in path]
 
 
@@ -87,13 +87,13 @@ async def test_two_jobs_of_one_moment_do_not_both_get_a_whole_quota():
     spec = {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}
     server, wanted = WithQuota(), [Intent(2, pod, spec)]
-    await precheck(server, JOB, wanted)
-    await precheck(server, JOB, wanted)  # it does not stand in its own way
+    await preflight(server, JOB, wanted)
+    await preflight(server, JOB, wanted)  # it does not stand in its own way
     other = ObjectRef("kubeflow.org/v1", "PyTorchJob", "ns", "k", "v")
     with pytest.raises(
         BlockedError, match=r"used: nvidia\.com/gpu=16, limited: nvidia\.com/gpu=16"
     ):
-        await precheck(server, other, wanted)
+        await preflight(server, other, wanted)
     elsewhere = ObjectRef("kubeflow.org/v1", "PyTorchJob", "other", "k", "w")
-    await precheck(server, elsewhere, wanted)
+    await preflight(server, elsewhere, wanted)
     assert "/apis/gangsched.io/v1beta1/namespaces/ns/podgroups" in server.asked

@@ -45,12 +45,12 @@ _CLAIMS: WeakKeyDictionary[KubeClient, dict[str, _Claim]] = WeakKeyDictionary()
 """By the owner's uid: two jobs that are looked at in the same moment do not see each other yet."""
 
 
-async def precheck(client: KubeClient, owner: ObjectRef, intents: Sequence[Intent]) -> None:
+async def preflight(client: KubeClient, owner: ObjectRef, intents: Sequence[Intent]) -> None:
     """Return if everything that is intended can come true now.
 
     Raises:
-        NotYetError: it cannot now.
-        RefusedError: it cannot until it is written otherwise.
+        BlockedError: it cannot now.
+        RejectedError: it cannot until it is written otherwise.
         KubeError: the API server gave no answer.
 
     """

@@ -16,7 +16,7 @@ from gangsched.kube.client.client import KubeClient
 from gangsched.operators.api_objects import clock, is_same_object, subject_of
 from gangsched.operators.controllers.api_writer import ApiWriter
 from gangsched.operators.controllers.owned_objects import OwnedObjects, RecordT
-from gangsched.operators.controllers.preflight import precheck
+from gangsched.operators.controllers.preflight import preflight
 from gangsched.operators.job_kind import BlockedError, InvalidJobError, RejectedError
 from gangsched.operators.work_queue import Key, WorkQueue
 
@@ -56,7 +56,7 @@ class Step(Generic[RecordT]):
 
         """
         try:
-            await precheck(self.writer.client, self.writer.owner, intents)
+            await preflight(self.writer.client, self.writer.owner, intents)
         except BlockedError as error:
             await self.writer.emit(JobEvent("Warning", "FailedCreatePod", str(error)))
             raise
