@@ -18,9 +18,9 @@ from gangsched.kube.client.client import KubeClient
 from gangsched.operators.api_objects import clock
 from gangsched.operators.evaluation.pool import Evaluators, OverrunError, UnusableError
 from gangsched.operators.job_kind import BlockedError, InvalidJobError, OwnerKind
-from gangsched.operators.kinds.trial import mislabelled, unrunnable
+from gangsched.operators.kinds.trial import job_error, labels_error
 from gangsched.operators.kinds.trial_queue import in_queue_of
-from gangsched.operators.search.algorithm_settings import MEDIANSTOP, misset
+from gangsched.operators.search.algorithm_settings import MEDIANSTOP, algorithm_error
 from gangsched.operators.search.job_outcome import ConditionError, check
 from gangsched.operators.search.search_space import LOGARITHMIC
 from gangsched.operators.search.suggestion import ALGORITHMS
@@ -106,7 +106,7 @@ def _checked(owned: Owned) -> Json:
         said = "is Katib's and not run here" if name in _KATIB else "is not known"
         there = ", ".join(ALGORITHMS)
         raise wrong(f"spec.algorithm.algorithmName: {shown(name)} {said}; there are: {there}")
-    if why := misset(spec.algorithm):
+    if why := algorithm_error(spec.algorithm):
         raise wrong(f"spec.algorithm.{why}")
     stopping = spec.earlyStopping
     if stopping is not None and stopping.algorithmName != MEDIANSTOP:
@@ -114,7 +114,7 @@ def _checked(owned: Owned) -> Json:
         raise wrong(
             f"spec.earlyStopping.algorithmName: {shown(known)} is not known; use {MEDIANSTOP}"
         )
-    if stopping is not None and (why := misset(stopping)):
+    if stopping is not None and (why := algorithm_error(stopping)):
         raise wrong(f"spec.earlyStopping.{why}")
     most = spec.maxTrialCount
     for field, count in (
@@ -126,9 +126,9 @@ def _checked(owned: Owned) -> Json:
     if not spec.parameters:
         raise wrong("spec.parameters is empty; it needs at least one")
     for parameter in spec.parameters:
-        if why := _misspaced(parameter):
+        if why := _parameter_error(parameter):
             raise wrong(f"spec.parameters[{parameter.name}].feasibleSpace: {why}")
-    if why := _uncollectable(spec):
+    if why := _collector_error(spec):
         raise wrong(why)
     made: Json = spec.model_dump(exclude_none=True, by_alias=True)
     made["maxTrialCount"] = most or TRIALS.most
@@ -136,12 +136,12 @@ def _checked(owned: Owned) -> Json:
     made.setdefault("resumePolicy", "Never")
     # Free-form parts are kept as they are written.
     made["trialTemplate"]["trialSpec"] = owned.body["spec"]["trialTemplate"].get("trialSpec")
-    if why := _untemplated(made):
+    if why := _trial_template_error(made):
         raise wrong(f"spec.trialTemplate.{why}")
     return made
 
 
-def _misspaced(parameter: Parameter) -> str:
+def _parameter_error(parameter: Parameter) -> str:
     """Return what is wrong with a parameter's space."""
     space = parameter.feasibleSpace
     if parameter.parameterType in ("categorical", "discrete"):
@@ -174,7 +174,7 @@ def _cut(number: str | None) -> str:
     return shown(number or "").strip("'")
 
 
-def _uncollectable(spec: ExperimentSpec) -> str:
+def _collector_error(spec: ExperimentSpec) -> str:
     """Return what is wrong with where metrics come from."""
     collector = spec.metricsCollectorSpec.collector if spec.metricsCollectorSpec else None
     given = collector.kind if collector is not None else None
@@ -186,15 +186,15 @@ def _uncollectable(spec: ExperimentSpec) -> str:
     )
 
 
-def _untemplated(spec: dict[str, Any]) -> str:
+def _trial_template_error(spec: dict[str, Any]) -> str:
     """Return what is wrong with the template of trials."""
     template = spec["trialTemplate"]
-    if why := mislabelled(template.get("primaryPodLabels") or {}):
+    if why := labels_error(template.get("primaryPodLabels") or {}):
         return f"primaryPodLabels: {why}"
     trial = template.get("trialSpec")
     if not isinstance(trial, dict):
         return "trialSpec is missing; it holds the job of a trial (a configMap is not read)"
-    if why := unrunnable(trial):
+    if why := job_error(trial):
         return f"trialSpec {why}"
     try:
         check(template)

@@ -26,7 +26,7 @@ from gangsched.operators.job_kind import BlockedError, InvalidJobError, OwnerKin
 from gangsched.operators.kinds.template_schema import (
     ClaimTemplate,
     JobTemplate,
-    misshapen,
+    template_error,
     without_nulls,
 )
 from gangsched.operators.kinds.training_job import asked_of
@@ -109,7 +109,7 @@ def _checked(owned: Owned) -> Json:
             inner = inner.get(key) if isinstance(inner, dict) else None
         if not inner:
             raise InvalidJobError(f"{where}.template.spec.template.spec is missing")
-        if wrong := misshapen(job.template, JobTemplate):
+        if wrong := template_error(job.template, JobTemplate):
             raise InvalidJobError(f"{where}.template.{wrong}")
         count = (job.template["spec"].get("completions") or 1) - 1
         longest = len(f"{owned.name}-{job.name}-{job.replicas - 1}-{count}") + _SUFFIX
@@ -120,7 +120,7 @@ def _checked(owned: Owned) -> Json:
             )
     for policy in spec.volumeClaimPolicies or []:
         for template in policy.templates:
-            if wrong := misshapen(template, ClaimTemplate):
+            if wrong := template_error(template, ClaimTemplate):
                 raise InvalidJobError(f"{subject}: spec.volumeClaimPolicies.templates: {wrong}")
     _check_targets(spec, known, subject)
     found: Json = without_nulls(spec.model_dump(exclude_none=True))

@@ -135,7 +135,7 @@ class ClaimTemplate(msgspec.Struct, rename="camel"):
     spec: dict[str, Any]
 
 
-def misshapen(template: Json, shape: type[msgspec.Struct] = PodTemplate) -> str:
+def template_error(template: Json, shape: type[msgspec.Struct] = PodTemplate) -> str:
     """Return what of a template has not the shape of what it is for, and where, or nothing."""
     if too_deep(template):
         return f"template: nested deeper than {DEPTH_MAX} levels"

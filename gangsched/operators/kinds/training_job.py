@@ -39,7 +39,7 @@ from gangsched.jobs.kubeflow.framework import Framework
 from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
 from gangsched.kube.decoding.quantities import seconds
 from gangsched.operators.job_kind import InvalidJobError
-from gangsched.operators.kinds.template_schema import misshapen, without_nulls
+from gangsched.operators.kinds.template_schema import template_error, without_nulls
 
 GANG_RESTARTS = "gangsched.io/gang-restarts"
 """Annotation of a job: restart it as a whole, at most so often, when a member is lost."""
@@ -223,7 +223,7 @@ def _roles(
         if replicas < 1:
             raise InvalidJobError(f"{where}.replicas is {replicas}; it must be at least 1")
         template = replica.template or {}
-        if wrong := misshapen(template):
+        if wrong := template_error(template):
             raise InvalidJobError(f"{where}.template.{wrong}")
         template = without_nulls(template)
         wrong = framework.misnamed(template)

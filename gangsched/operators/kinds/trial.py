@@ -70,7 +70,7 @@ def kind(evaluators: Evaluators, scheduler: str = "") -> OwnerKind:
     )
 
 
-def unrunnable(job: Json) -> str:
+def job_error(job: Json) -> str:
     """Return why a job cannot be a trial's, if it cannot."""
     if (job.get("apiVersion"), job.get("kind")) not in trial.JOBS:
         there = ", ".join(f"{version} {one}" for version, one in trial.JOBS)
@@ -98,14 +98,14 @@ def checked(owned: Owned) -> Json:
         TrialSpec.model_validate(spec)
     except ValidationError as error:
         raise InvalidJobError(one_sentence(error, f"{subject}: spec")) from error
-    if why := unrunnable(spec["runSpec"]):
+    if why := job_error(spec["runSpec"]):
         raise InvalidJobError(f"{subject}: spec.runSpec {why}")
-    if why := mislabelled(spec.get("primaryPodLabels") or {}):
+    if why := labels_error(spec.get("primaryPodLabels") or {}):
         raise InvalidJobError(f"{subject}: spec.primaryPodLabels: {why}")
     return spec
 
 
-def mislabelled(labels: dict[str, str]) -> str:
+def labels_error(labels: dict[str, str]) -> str:
     """Return what of labels can select no pods, or nothing."""
     if len(labels) > _LABELS:
         return f"there are {len(labels)} labels; {_LABELS} are allowed"

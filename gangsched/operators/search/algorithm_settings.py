@@ -29,7 +29,7 @@ _SETTINGS: Mapping[str, Mapping[str, tuple[int, int] | tuple[str, ...]]] = {
 """Of each algorithm: the words a setting may be, or the least and the greatest whole number."""
 
 
-def misset(algorithm: Algorithm) -> str:
+def algorithm_error(algorithm: Algorithm) -> str:
     """Return what is wrong with an algorithm's settings, if anything is."""
     known = _SETTINGS[algorithm.algorithmName]
     for one in algorithm.algorithmSettings or []:
