@@ -7,7 +7,7 @@ whatever a policy returns, so a wrong policy can waste a cycle but never over-co
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
@@ -15,6 +15,7 @@ from gangsched.core.model.placement import Placement
 from gangsched.core.model.queues import Amounts, Queue
 from gangsched.core.model.refusal import Refusal
 from gangsched.core.quota.usage import Usage
+from gangsched.core.renamed import renamed
 from gangsched.core.snapshot import RunningGang, Snapshot
 
 
@@ -148,3 +149,16 @@ class Policies:
     backfill: "Backfill | None" = None
     preemptor: "Preemptor | None" = None
     orders: Mapping[str, QueueOrder] = field(default_factory=dict)
+
+
+if not TYPE_CHECKING:  # a type checker refuses the old names
+    __getattr__ = renamed(
+        __name__,
+        {
+            "Eviction": "gangsched.core.model.placement:Eviction",
+            "Ground": "gangsched.core.policy:PreemptionReason",
+            "Proof": "gangsched.core.model.placement:Proof",
+            "Repartition": "gangsched.core.model.placement:Repartition",
+            "Request": "gangsched.core.policy:PreemptionRequest",
+        },
+    )

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from gangsched.core.cluster.gpu_sharing import Devices
 from gangsched.core.cluster.state import Cluster
@@ -16,6 +17,7 @@ from gangsched.core.model.runtime import Estimate
 from gangsched.core.progress import Progress
 from gangsched.core.quota.queue_tree import QueueTree
 from gangsched.core.quota.usage import Usage
+from gangsched.core.renamed import renamed
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,3 +200,16 @@ class Trial:
         """Give everything back, last first."""
         while self._taken:
             self._cluster.give(*self._taken.pop())
+
+
+if not TYPE_CHECKING:  # a type checker refuses the old names
+    __getattr__ = renamed(
+        __name__,
+        {
+            "Allowance": "gangsched.core.snapshot:SolverBudget",
+            "Place": "gangsched.core.snapshot:PodPlacement",
+            "Reserved": "gangsched.core.snapshot:BackfillReservation",
+            "Rules": "gangsched.core.snapshot:QueueRules",
+            "Running": "gangsched.core.snapshot:RunningGang",
+        },
+    )

@@ -1,1 +1,27 @@
 """The nouns of the core: frozen values that compare by value."""
+
+from typing import TYPE_CHECKING
+
+from gangsched.core.renamed import renamed
+
+if not TYPE_CHECKING:  # a type checker refuses the old names
+    __getattr__ = renamed(
+        __name__,
+        {
+            name: f"{__name__}.{module}:{name}"
+            for module, names in {
+                "constraints": ("Slices", "Spread", "Near", "Constraints", "NO_CONSTRAINTS"),
+                "gangs": ("Role", "NOBODY", "Gang", "Member", "runtime_s"),
+                "ids": ("GangId", "PodName", "PodUid", "NodeName"),
+                "nodes": ("Layout", "Node"),
+                "pods": ("Requests", "HostPort", "PODS", "GPU", "MILLI", "Expression", "NodeTerm"),
+            }.items()
+            for name in names
+        }
+        | {name: f"{__name__}.pods:{name}" for name in ("Taint", "Toleration", "Share", "PodNeeds")}
+        | {
+            "Alike": f"{__name__}.gangs:EquivalenceClassView",
+            "Seated": f"{__name__}.gangs:PlacedMember",
+            "Waiting": f"{__name__}.gangs:PendingGang",
+        },
+    )

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gangsched.core.cluster.node_table import Ints
 from gangsched.core.cluster.state import Cluster
 from gangsched.core.model.pods import PodNeeds
+from gangsched.core.renamed import renamed
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,3 +86,15 @@ def in_order(bins: Bins, order: Ints) -> Ints:
     before = np.concatenate([[0], np.cumsum(bins.room[order])[:-1]])
     counts[order] = np.clip(bins.wanted - before, 0, bins.room[order])
     return counts
+
+
+if not TYPE_CHECKING:  # a type checker refuses the old names
+    __getattr__ = renamed(
+        __name__,
+        {
+            "Chooser": "gangsched.core.placement.choosers:BinChooser",
+            "even": "gangsched.core.placement.choosers:evenly",
+            "fewest": "gangsched.core.placement.choosers:fewest_bins",
+            "first": "gangsched.core.placement.choosers:first_fit",
+        },
+    )

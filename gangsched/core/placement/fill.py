@@ -11,6 +11,7 @@ are filled one after the other, which may miss a placement that exists; the refu
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -32,6 +33,7 @@ from gangsched.core.placement.demand import PodClass, pod_classes, seated_mask, 
 from gangsched.core.placement.explain import explain
 from gangsched.core.placement.objectives import Cost, Objective, PlacementCosts
 from gangsched.core.placement.tree_fill import FillStrategy, TreeFill
+from gangsched.core.renamed import renamed
 from gangsched.core.snapshot import Snapshot
 
 Counts = list[Ints]
@@ -328,3 +330,16 @@ def _seats(waiting: PendingGang, cluster: Cluster) -> Ints:
         if row is not None:
             seats[row] += 1
     return seats
+
+
+if not TYPE_CHECKING:  # a type checker refuses the old names
+    __getattr__ = renamed(
+        __name__,
+        {
+            "Chooser": "gangsched.core.placement.choosers:BinChooser",
+            "Style": "gangsched.core.placement.tree_fill:FillStrategy",
+            "countable": "gangsched.core.placement.fill:is_exactly_countable",
+            "enough": "gangsched.core.placement.fill:may_be_feasible",
+            "fits": "gangsched.core.placement.fill:is_feasible",
+        },
+    )

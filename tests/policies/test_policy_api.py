@@ -1,0 +1,93 @@
+"""What an author of policies imports: one module, and for one release the modules of before."""
+
+import ast
+import importlib
+import sys
+import types
+
+import pytest
+from builders import needs, node, templated, waiting
+
+from gangsched import policy_api
+from gangsched.core import policy
+from gangsched.core.cluster.state import Cluster
+from gangsched.core.snapshot import Snapshot
+
+BEFORE = """
+from dataclasses import dataclass
+
+import numpy as np
+
+from gangsched.core.model import Waiting
+from gangsched.core.nodes import Ints
+from gangsched.core.placement.choosers import Bins, fewest, in_order
+from gangsched.core.placement.fill import fill
+from gangsched.core.policy import Placement
+from gangsched.core.refusal import Refusal
+from gangsched.core.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class MostCpu:
+    def place(self, waiting: Waiting, snapshot: Snapshot) -> Placement | Refusal:
+        return fill(waiting, snapshot, most_cpu)
+
+
+def most_cpu(bins: Bins) -> Ints:
+    if bins.rows is None:
+        return fewest(bins)
+    cpu = bins.cluster.free()[bins.rows, bins.cluster.resources.index("cpu")]
+    return in_order(bins, np.argsort(-cpu, kind="stable"))
+"""
+"""The policy of docs/policies.md as it stood there before there was gangsched.policy_api."""
+
+RENAMED = {
+    "model": ("Alike", "Constraints", "GPU", "Gang", "GangId", "Member", "Node", "NodeName",
+              "NodeTerm", "PodName", "PodNeeds", "Requests", "Role", "Seated", "Taint", "Waiting",
+              "runtime_s"),
+    "nodes": ("Ints", "Mask"),
+    "placement.choosers": ("Chooser", "even", "fewest", "first"),
+    "placement.fill": ("Chooser", "Style", "countable", "enough", "fits"),
+    "policy": ("Eviction", "Ground", "Proof", "Repartition", "Request"),
+    "refusal": ("NearMiss", "Reason", "Refusal", "Remedy", "amount", "plural"),
+    "snapshot": ("Allowance", "Place", "Reserved", "Rules", "Running"),
+}  # fmt: skip
+"""What those modules had, and no longer have under that name."""
+
+
+@pytest.mark.parametrize("module", RENAMED)
+def test_a_name_of_before_works_and_warns(module):
+    home = importlib.import_module(f"gangsched.core.{module}")
+    for name in RENAMED[module]:
+        with pytest.warns(DeprecationWarning, match=rf"{module}\.{name} is gangsched\.core\.\S+:?"):
+            assert getattr(home, name) is not None
+    with pytest.raises(AttributeError, match="has no attribute 'NeverThere'"):
+        _ = home.NeverThere
+
+
+def test_a_policy_of_before_still_places(monkeypatch):
+    made = Cluster()
+    made.put_node(node("small", cpu=8_000))
+    made.put_node(node("large", cpu=64_000))
+    found: dict[str, object] = {"__name__": "policies_of_before"}
+    monkeypatch.setitem(sys.modules, "policies_of_before", types.ModuleType("policies_of_before"))
+    with pytest.warns(DeprecationWarning, match="Waiting is"):
+        exec(BEFORE, found)  # noqa: S102 -- the text above
+    placed = found["MostCpu"]().place(waiting(templated("g", 8, needs(1))), Snapshot(made, ()))
+    assert {place for _, place in placed.nodes} == {"large"}
+
+
+def test_what_is_promised_is_there_and_is_all():
+    """The list is sorted and has every name that is imported, so that none is promised unseen."""
+    assert policy_api.__file__
+    with open(policy_api.__file__) as file:  # noqa: PTH123 -- one line
+        tree = ast.parse(file.read())
+    imported = {
+        alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    assert imported == set(policy_api.__all__)
+    protocols = {"Placer", "QueueOrder", "Sharing", "Backfill", "Preemptor"}
+    assert protocols == {
+        name for name, one in vars(policy).items() if getattr(one, "_is_protocol", False)
+    } - {"Protocol"}
+    assert protocols <= set(policy_api.__all__)
