@@ -16,7 +16,7 @@ COMPILED := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 .PHONY: help demo test check quick long steady mutations bench chaos fuzz frameworks operators
-.PHONY: crds golden dashboards pictures bounds chart versions image lock clean programs test-programs
+.PHONY: crds golden dashboards docs pictures bounds chart versions image lock clean programs test-programs
 
 help:  ## List what make can do here
 	@grep -hE '^[a-z$$][^:]*:.*##' $(MAKEFILE_LIST) | sed -E 's/^([^:]*):.*## */\1\t/' | \
@@ -39,6 +39,7 @@ check: $(VENV)/dev  ## Format, lint, types, layers, generated files
 	$(BIN)/mypy
 	$(BIN)/mypy bench
 	$(BIN)/mypy manifests/image
+	$(BIN)/mypy docs/collect.py docs/diagrams.py
 	$(BIN)/lint-imports
 	$(BIN)/python -m gangsched.api.crdgen build/crds && diff -r build/crds crds
 	$(BIN)/python manifests/monitoring/dashboards/generate.py build/dashboards && \
@@ -85,7 +86,8 @@ dashboards: $(VENV)/dev  ## Write manifests/monitoring/dashboards/ anew
 	$(BIN)/python manifests/monitoring/dashboards/generate.py manifests/monitoring/dashboards
 
 # One environment that grows by what is needed: run (gangsched alone), demo (and torch), dev (the
-# tools, without torch), ready (everything that the tests use). The scheduler never imports torch.
+# tools, without torch), ready (everything that the tests use), docs (the site's generator).
+# The scheduler never imports torch.
 $(VENV)/run: pyproject.toml requirements-run.lock
 	@echo "setting up $(VENV)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -106,6 +108,10 @@ $(VENV)/demo: $(VENV)/run requirements-demo.lock
 
 $(VENV)/dev: $(VENV)/run requirements.lock
 	@$(UV) --compile-bytecode --require-hashes -r requirements.lock
+	@touch $@
+
+$(VENV)/docs: $(VENV)/run requirements-docs.lock
+	@$(UV) --require-hashes -r requirements-docs.lock
 	@touch $@
 
 $(VENV)/ready: $(VENV)/run requirements-torch.lock
@@ -129,6 +135,11 @@ frameworks: $(VENV)/ready programs  ## TensorFlow, JAX and XGBoost (2 GB), and t
 	@$(UV) --require-hashes -r requirements-frameworks.lock
 	$(BIN)/pytest tests/integration/test_frameworks.py
 
+docs: $(VENV)/docs  ## The site of docs/ in build/site, with every link checked; it needs no network to read
+	$(BIN)/python docs/collect.py build/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "build/site/index.html"
+
 pictures: $(VENV)/dev  ## Draw the pictures of docs/ anew
 	$(BIN)/python docs/pictures.py docs/pictures
 
@@ -151,6 +162,7 @@ lock: $(VENV)/run  ## Resolve the dependencies anew
 	$(LOCK) --extra dev --extra torch -o requirements-torch.lock
 	$(LOCK) --extra dev --extra torch --extra frameworks -o requirements-frameworks.lock
 	$(LOCK) -c requirements-torch.lock --extra dev -o requirements.lock
+	$(LOCK) -c requirements-torch.lock --extra experiments --extra simulator --extra docs -o requirements-docs.lock
 	$(LOCK) -c requirements-torch.lock --extra experiments -o requirements-run.lock
 	$(LOCK) -c requirements-torch.lock --extra experiments --extra simulator -o requirements-image.lock
 	$(LOCK) -c requirements-torch.lock --extra experiments --extra torch \

@@ -1,7 +1,12 @@
-"""Draws the pictures of docs/placement.md (`make pictures`): the planner decides, none is posed."""
+"""Draws the pictures of the pages (`make pictures`): the planner decides on what they show.
+
+Those of docs/placement.md are drawn here, the diagrams by docs/diagrams.py.
+"""
 
 import sys
 from pathlib import Path
+
+import diagrams
 
 from gangsched.core.cluster.state import Cluster
 from gangsched.core.model.constraints import NO_CONSTRAINTS, Constraints, Near, Slices
@@ -117,7 +122,7 @@ def mig() -> tuple[Node, Placement]:
 
 def main(folder: Path) -> None:
     """Draw every picture into a folder."""
-    folder.mkdir(parents=True, exist_ok=True)
+    diagrams.draw(folder)
     made, waiting = slices()
     draw([scene("slices of four, each in one rack; ranks in order", Cpsat(), waiting, made)],
          folder / "slices.svg")  # fmt: skip

@@ -2,11 +2,13 @@
 
 The language of a fence decides alone: `sh` is run line by line, `yaml` and `python` too, `json`
 and `toml` are read, and `text` (output, drawings) is shown. A line that can only run elsewhere
-stands in ELSEWHERE, one that is changed before it runs in CHANGED, both with the reason.
+stands in ELSEWHERE, one that is changed before it runs in CHANGED, both with the reason. A block of
+objects whose first line is `# NAME.yaml` is that file for the commands that follow.
 """
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,7 +27,10 @@ from gangsched.local import components
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
     str(path.relative_to(ROOT))
-    for path in (ROOT / "README.md", ROOT / "SECURITY.md", *(ROOT / "docs").rglob("*.md"))
+    for path in (
+        *(ROOT / name for name in ("CONTRIBUTING.md", "README.md", "SECURITY.md")),
+        *(ROOT / "docs").rglob("*.md"),
+    )
     if "decisions" not in path.parts
 )
 LANGUAGES = ("sh", "yaml", "python", "json", "toml", "text")
@@ -42,6 +47,9 @@ ELSEWHERE = {
     "pip install 'gangsched[simulator]'": "it needs a package registry; the extra is looked up",
 }
 """Command lines that no test runs, and why."""
+
+FILE_NAMED = re.compile(r"# (\S+\.yaml)\n")
+"""The first line of a block that is the text of a file, for `kubectl apply -f` of the page."""
 
 _FEWER = "the same, smaller"
 CHANGED = {
@@ -114,6 +122,10 @@ RUNNERS = {
     ("docs/simulator.md", "When much goes wrong"): _SIMULATE,
     ("docs/simulator.md", "Many runs, and better settings"): _SIMULATE,
     ("docs/simulator.md", "From a live cluster"): f"{_WALKS}test_a_snapshot_is_asked",
+    ("docs/tutorials/first-gang.md", ""): f"{_WALKS}test_a_tutorial",
+    ("docs/tutorials/first-queue.md", ""): f"{_WALKS}test_a_tutorial",
+    ("docs/tutorials/from-kueue.md", ""): f"{_WALKS}test_a_tutorial",
+    ("docs/tutorials/from-volcano.md", ""): f"{_WALKS}test_a_tutorial",
 }
 """Which test, or fixture, runs the commands of a page, or of those below one of its headings."""
 
@@ -264,6 +276,7 @@ class Shell:
     def __init__(self, folder: Path, kubeconfig: Path | None = None, namespace: str = "") -> None:
         self.folder = folder
         self._kept: list[str] = []
+        self._file = (0, folder)
         programs = folder / "bin"
         programs.mkdir()
         (programs / "kubectl").symlink_to(components.program("kubectl"))
@@ -305,7 +318,19 @@ class Shell:
         if item.kind == "scenario":
             name = yaml.safe_load(item.text)["name"]
             (self.folder / f"{name}.yaml").write_text(item.text)
+        if item.kind == "object":
+            self._save(item)
         return ""
+
+    def _save(self, item: Item) -> None:
+        """Write the documents of a block to the file that its first line names, if one does."""
+        named = FILE_NAMED.match(item.text)
+        if named:
+            self._file = (item.line, self.folder / named[1])
+            self._file[1].write_text("")
+        line, path = self._file
+        if item.line == line:
+            path.write_text(f"{path.read_text()}---\n{item.text}\n")
 
     def _line(self, item: Item) -> str:
         line = item.text

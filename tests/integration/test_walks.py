@@ -119,3 +119,20 @@ def test_a_snapshot_is_asked(reader, readme):
     said = shell.walk("docs/simulator.md", "From a live cluster")
     (answer,) = [text for line, text in said.items() if line.startswith("gangsched what-if")]
     assert f"{namespace}/wide" in answer
+
+
+@pytest.mark.parametrize(
+    "page", ["first-gang.md", "first-queue.md", "from-volcano.md", "from-kueue.md"]
+)
+def test_a_tutorial(reader, page):
+    """docs/tutorials: what a page says of an answer is in it; it leaves nothing behind."""
+    shell, namespace = reader
+    said = "".join(shell.walk(f"docs/tutorials/{page}").values())
+    shown = {
+        "first-gang.md": (f"helps   4 GPUs of gang {namespace}/job:train-a come free",),
+        "first-queue.md": ("Preempted", "  blue   nvidia.com/gpu        2     4     2"),
+        "from-volcano.md": ("Completed",),
+        "from-kueue.md": ("helps   1 pod instead of 2", "loans included; the gang needs 4"),
+    }
+    for words in shown[page]:
+        assert words in said
