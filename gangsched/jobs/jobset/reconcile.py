@@ -34,7 +34,7 @@ def reconcile(owned: Owned, clock: Clock, scheduler: str, asked: Json, matching:
     """Return what to do now; `asked` are further fields of the gangs' PodGroups."""
     step = _Step(owned, clock, scheduler, asked, matching)
     step.take()
-    step.say_why()
+    step.report_waiting()
     if step.status != (owned.body.get("status") or {}):
         step.steps.status = step.status
     if step.portion.short:
@@ -85,10 +85,10 @@ class _Step:
         if self.failed:
             self._fail()
         elif self.done and self._succeeded():
-            self._set("Completed", "AllJobsCompleted", "jobset completed successfully")
+            self._set_condition("Completed", "AllJobsCompleted", "jobset completed successfully")
             self._end("Completed")
         else:
-            self._bring_about()
+            self._create_missing()
 
     # -- what is there ------------------------------------------------------------------------
 
@@ -186,7 +186,7 @@ class _Step:
         else:
             self.steps.delete.append(("Job", name))
         message = f"applying {action} failure policy action (first failed job: {name})"
-        self._tell("Warning", f"{action}FailurePolicyAction", message)
+        self._emit("Warning", f"{action}FailurePolicyAction", message)
         self.steps.again(0.0)
 
     def _matches(self, policy: Json) -> Iterator[tuple[Json, Json]]:
@@ -198,12 +198,12 @@ class _Step:
 
     def _give_up(self, reason: str, message: str, job: Json) -> None:
         name = job["metadata"]["name"]
-        self._set("Failed", reason, f"{message} (first failed job: {name})")
+        self._set_condition("Failed", reason, f"{message} (first failed job: {name})")
         self._end("Failed")
 
     # -- how it begins ------------------------------------------------------------------------
 
-    def _bring_about(self) -> None:
+    def _create_missing(self) -> None:
         self._have_shared()
         suspended = bool(self.spec.get("suspend"))
         if suspended:
@@ -218,7 +218,7 @@ class _Step:
                 body = {"spec": {"suspend": True}}
                 self.steps.patch.append((("Job", job["metadata"]["name"]), body))
         self._drop_groups()
-        self._set("Suspended", "SuspendedJobs", "jobset is suspended")
+        self._set_condition("Suspended", "SuspendedJobs", "jobset is suspended")
 
     def _start(self, *, suspended: bool) -> None:
         """Create and resume Jobs, as far as their order lets them start."""
@@ -233,7 +233,9 @@ class _Step:
             self._jobs_of(rjob, suspended=suspended)
             if ordered and not suspended:
                 message = "in order startup policy is in progress"
-                self._set("StartupPolicyInProgress", "InOrderStartupPolicyInProgress", message)
+                self._set_condition(
+                    "StartupPolicyInProgress", "InOrderStartupPolicyInProgress", message
+                )
                 return
         if suspended:
             return
@@ -242,8 +244,8 @@ class _Step:
                 self.status, "StartupPolicyInProgress", "", "", self.clock.now, true=False
             )
             message = "in order startup policy has completed"
-            self._set("StartupPolicyCompleted", "InOrderStartupPolicyCompleted", message)
-        self._set("Suspended", "ResumeJobs", "jobset is resumed", true=False)
+            self._set_condition("StartupPolicyCompleted", "InOrderStartupPolicyCompleted", message)
+        self._set_condition("Suspended", "ResumeJobs", "jobset is resumed", true=False)
 
     def _jobs_of(self, rjob: Json, *, suspended: bool) -> None:
         resumable = () if suspended else {job["metadata"]["name"] for job in self.active}
@@ -338,22 +340,22 @@ class _Step:
         policy = self.spec.get("failurePolicy") or {}
         return policy.get("restartStrategy") == "BlockingRecreate"
 
-    def say_why(self) -> None:
+    def report_waiting(self) -> None:
         """Say why the JobSet waits; one that is over, suspended or begins anew does not."""
         dropped = {name for kind, name in self.steps.delete if kind == "PodGroup"}
         over = self.status.get("terminalState") or self.spec.get("suspend")
         groups = [] if over else self.owned.of("PodGroup")
         seen = (waiting.view(one) for one in groups if one["metadata"]["name"] not in dropped)
-        told = waiting.tell(self.status, seen, self.clock.now_s, self.clock.now)
-        self.steps.events += [told.event] if told.event is not None else []
+        waits = waiting.tell(self.status, seen, self.clock.now_s, self.clock.now)
+        self.steps.events += [waits.event] if waits.event is not None else []
 
     # -- words --------------------------------------------------------------------------------
 
-    def _set(self, kind: str, reason: str, message: str, *, true: bool = True) -> None:
+    def _set_condition(self, kind: str, reason: str, message: str, *, true: bool = True) -> None:
         if set_condition(self.status, kind, reason, message, self.clock.now, true=true):
-            self._tell("Warning" if kind == "Failed" else "Normal", reason, message)
+            self._emit("Warning" if kind == "Failed" else "Normal", reason, message)
 
-    def _tell(self, kind: str, reason: str, message: str) -> None:
+    def _emit(self, kind: str, reason: str, message: str) -> None:
         self.steps.events.append(JobEvent(kind, reason, message))
 
 

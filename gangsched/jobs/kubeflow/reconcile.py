@@ -39,36 +39,36 @@ def reconcile(job: Job, seen: Observed, clock: Clock) -> Actions:
     """Return what to do now. Calling it again on an unchanged world returns nothing new."""
     status: Json = copy.deepcopy(dict(job.status))
     actions = Actions()
-    step = _Live(job, FRAMEWORKS[job.kind], seen, clock, status, actions)
+    step = _ActiveJob(job, FRAMEWORKS[job.kind], seen, clock, status, actions)
     if conditions.finished(status):
         step.clean_up()
     elif job.limits.suspend:
         step.suspend()
     else:
-        step.live()
+        step.advance()
         if conditions.finished(status):
             step.clean_up()
-    step.say_why()
+    step.report_waiting()
     if status != job.status:
         status["lastReconcileTime"] = clock.now
         actions.status = status
     return actions
 
 
-class _Live(Step):
+class _ActiveJob(Step):
     """The step of a job that is not over yet."""
 
     # -- unfinished ---------------------------------------------------------------------------
 
-    def live(self) -> None:
+    def advance(self) -> None:
         """Bring pods about, and read the job's state off them."""
         reason = self._wait_reason()
         if reason:
-            self._say("Created", f"{self._what} waits: {reason}", "Waiting")
+            self._set_condition("Created", f"{self._what} waits: {reason}", "Waiting")
         else:
-            self._say("Created", f"{self._what} is created.")
+            self._set_condition("Created", f"{self._what} is created.")
         if conditions.holds(self.status, "Suspended"):
-            self._say("Suspended", f"{self._what} is resumed.", true=False)
+            self._set_condition("Suspended", f"{self._what} is resumed.", true=False)
             self.status.pop("startTime", None)
         if self._over_deadline() or self._over_backoff():
             return
@@ -79,7 +79,7 @@ class _Live(Step):
         if conditions.finished(self.status):
             return
         self._replace()
-        self._bring_about()
+        self._create_missing()
 
     def _wait_reason(self) -> str:
         """Return why the gang may not be declared, if so."""
@@ -93,7 +93,7 @@ class _Live(Step):
     def _too_few(self) -> bool:
         return (self.job.gang.minimum or 0) > self.job.total
 
-    def _bring_about(self) -> None:
+    def _create_missing(self) -> None:
         group = self.seen.group
         if adopted(self.job, self.seen.pods) is not None:
             self._have_pods(GroupView(""))
@@ -134,7 +134,7 @@ class _Live(Step):
             if not self.framework.waits(self.job, role, self.seen):
                 self._create_pods(role, group, there, portion)
         if portion.short:
-            self._again(0.0)
+            self._requeue_in(0.0)
         self._scale_down()
 
     def _create_pods(
@@ -243,7 +243,7 @@ class _Live(Step):
                 "selector": self.framework.selector(self.job, role),
             }
         self.status["replicaStatuses"] = statuses
-        self._tell_crashes()
+        self._report_crashes()
         if self._succeeded(statuses):
             self._finish("Succeeded", f"{self._what} successfully completed.")
             return
@@ -252,12 +252,12 @@ class _Live(Step):
             self._finish("Failed", self._why_failed(failed), self.framework.failure(failed))
             return
         if self._failing():
-            self._say("Restarting", f"{self._what} is restarting because a pod failed.")
+            self._set_condition("Restarting", f"{self._what} is restarting because a pod failed.")
         elif self.framework.running(self.job, statuses):
             self.status.setdefault("startTime", self.clock.now)
-            self._say("Running", f"{self._what} is running.")
+            self._set_condition("Running", f"{self._what} is running.")
         if self.job.limits.deadline_s is not None and "startTime" in self.status:
-            self._again(self._started_s() + self.job.limits.deadline_s - self.clock.now_s)
+            self._requeue_in(self._started_s() + self.job.limits.deadline_s - self.clock.now_s)
 
     def _succeeded(self, statuses: Json) -> bool:
         decisive = self.framework.decisive(self.job)
@@ -367,7 +367,7 @@ class _Live(Step):
             )
             return True
         self.status["gangRestarts"] = done + 1
-        self._say(
+        self._set_condition(
             "Restarting",
             f"{self._what} restarts as a whole: {lost[0].name} "
             f"was lost (restart {done + 1} of {limit}).",

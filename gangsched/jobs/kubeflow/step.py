@@ -55,7 +55,7 @@ class Step:
         if left_s <= 0:
             self.actions.delete_job = True
         else:
-            self._again(left_s)
+            self._requeue_in(left_s)
 
     def _stop_others(self) -> None:
         """Stop pods that outlive their job and would hold GPUs for nothing; their logs stay.
@@ -76,13 +76,13 @@ class Step:
             ended_s = parse_time(str(self.status.get("completionTime", self.clock.now)))
             left_s = ended_s + _LINGER_S - self.clock.now_s
         if left_s > 0:
-            self._again(left_s)
+            self._requeue_in(left_s)
         else:
             self.actions.stop_pods += others
 
     def suspend(self) -> None:
         """Remove everything, and say so."""
-        self._say("Created", f"{self._what} is created.")
+        self._set_condition("Created", f"{self._what} is created.")
         self._delete([pod for pod in self.seen.pods if not pod.terminating])
         self.actions.delete_services += sorted(self.seen.services)
         self.actions.drop = self.framework.only_while_live(self.job)
@@ -92,9 +92,9 @@ class Step:
             role.type: {"selector": self.framework.selector(self.job, role)}
             for role in self.job.roles
         }
-        self._say("Suspended", f"{self._what} is suspended.")
+        self._set_condition("Suspended", f"{self._what} is suspended.")
 
-    def say_why(self) -> None:
+    def report_waiting(self) -> None:
         """Say why the job waits; one that is over or suspended, or has no gang, does not."""
         ended = conditions.finished(self.status)
         if self.job.misspelt and not ended:
@@ -103,13 +103,13 @@ class Step:
         over = ended or self.job.limits.suspend
         group = None if over or self.actions.delete_group else self.seen.group
         groups = () if group is None else (group,)
-        told = waiting.tell(self.status, groups, self.clock.now_s, self.clock.now)
-        if told.event is not None:
-            self.actions.events.append(told.event)
-        if told.again_in_s is not None:
-            self._again(told.again_in_s)
+        waits = waiting.tell(self.status, groups, self.clock.now_s, self.clock.now)
+        if waits.event is not None:
+            self.actions.events.append(waits.event)
+        if waits.again_in_s is not None:
+            self._requeue_in(waits.again_in_s)
 
-    def _tell_crashes(self) -> None:
+    def _report_crashes(self) -> None:
         """A container that ends again and again looks like Running: say so on the job."""
         for pod in self.seen.pods:
             if pod.restarts >= _CRASHES_TOLD and pod.phase == "Running":
@@ -127,9 +127,9 @@ class Step:
 
     def _finish(self, kind: str, message: str, word: str = "") -> None:
         self.status["completionTime"] = self.clock.now
-        self._say(kind, message, word)
+        self._set_condition(kind, message, word)
 
-    def _say(self, kind: str, message: str, word: str = "", *, true: bool = True) -> None:
+    def _set_condition(self, kind: str, message: str, word: str = "", *, true: bool = True) -> None:
         """Set a condition, with its Event when it is news; `word` ends the reason.
 
         That a job is there and runs is an Event only where the kind's own operator writes one.
@@ -150,7 +150,7 @@ class Step:
         known = {pod.uid for pod in self.actions.delete_pods}
         self.actions.delete_pods += [pod for pod in pods if pod.uid not in known]
 
-    def _again(self, in_s: float) -> None:
+    def _requeue_in(self, in_s: float) -> None:
         known = self.actions.again_in_s
         self.actions.again_in_s = max(min(in_s, known if known is not None else in_s), 0.0)
 
