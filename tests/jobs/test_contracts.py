@@ -335,7 +335,7 @@ def test_pods_that_outlive_their_job_are_stopped_and_keep_their_logs():
     assert [pod.name for pod in failed.stop_pods] == ["j-ps-0", "j-worker-1"]
     assert not failed.delete_pods
     good = reconcile(parsed, states(parsed, ps="Running", worker="Succeeded Running"), CLOCK)
-    assert (good.stop_pods, good.again_in_s) == ([], 60.0)
+    assert (good.stop_pods, good.requeue_in_s) == ([], 60.0)
 
 
 @pytest.mark.parametrize("policy", ["None", "Running", "All"])

@@ -240,7 +240,7 @@ def test_a_log_without_the_metric_is_told_a_late_one_is_waited_for():
     assert "the log has no line accuracy=NUMBER" in told["MetricsUnavailable"]
     late = trial.reconcile(Owned(_running(), JOB), trial.Seen("succeeded"), CLOCK)
     assert "MetricsUnavailable" not in ends(late)
-    assert late.again_in_s
+    assert late.requeue_in_s
     later = Clock(CLOCK.now_s + 60, CLOCK.now)
     gone = trial.reconcile(Owned(_running(late.status), JOB), trial.Seen("succeeded"), later)
     assert "MetricsUnavailable" in ends(gone)
@@ -251,7 +251,7 @@ def test_a_trial_that_falls_behind_is_stopped_and_keeps_what_it_had():
     body = _running(earlyStoppingRules=[rule], annotations={trial.FIRST_STEPS: "2"})
     goes_on = trial.reconcile(Owned(body, JOB), trial.Seen("", {"accuracy": [0.1]}), CLOCK)
     assert not goes_on.delete
-    assert goes_on.again_in_s
+    assert goes_on.requeue_in_s
     stopped = trial.reconcile(
         Owned(body, JOB), trial.Seen("", {"accuracy": [0.1, 0.3, 0.2]}), CLOCK
     )

@@ -50,9 +50,9 @@ def whole(owned: Owned, most: int) -> list[int]:
         for one in steps.create:
             parts[one["kind"], one["metadata"]["name"]] = one
         sizes.append(len(steps.create))
-        if steps.again_in_s is None:
+        if steps.requeue_in_s is None:
             return sizes
-        assert steps.again_in_s == 0.0
+        assert steps.requeue_in_s == 0.0
     raise AssertionError(sizes)
 
 
@@ -85,11 +85,11 @@ def test_jobs_are_resumed_and_deleted_a_portion_a_step():
     group = {"metadata": {"name": "j", "labels": {"jobset.sigs.k8s.io/restart-attempt": "0"}}}
     resumed = kind("gangsched").step(Owned(owned.body, parts | {("PodGroup", "j"): group}), CLOCK)
     assert len(resumed.patch) == DOCUMENTS_A_STEP.most
-    assert resumed.again_in_s == 0.0
+    assert resumed.requeue_in_s == 0.0
     over = owned.body | {"status": {"terminalState": "Completed"}}
     deleted = kind("gangsched").step(Owned(over, parts), CLOCK)
     assert len(deleted.delete) == DOCUMENTS_A_STEP.most
-    assert deleted.again_in_s == 0.0
+    assert deleted.requeue_in_s == 0.0
 
 
 CLAIMS = [{"templates": [{"metadata": {"name": f"c{i}"}, "spec": {}} for i in range(100)]}]
@@ -163,10 +163,10 @@ def test_pods_are_built_a_portion_a_step(framework):
         len(json.dumps(made[1:])) <= BYTES_A_STEP.most + len(json.dumps(made[-1])) + len(made) * 2
     )
     assert len(actions.create_services) == len(made)
-    assert actions.again_in_s == 0.0
+    assert actions.requeue_in_s == 0.0
     rest = reconcile(job, placed(job, there=1195), CLOCK)
     assert len(rest.create_pods) == 6
-    assert rest.again_in_s is None
+    assert rest.requeue_in_s is None
 
 
 @pytest.mark.parametrize("framework", ["XGBoostJob", "TFJob", "MPIJob", "PyTorchJob"])

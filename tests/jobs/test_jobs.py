@@ -118,7 +118,7 @@ def test_the_deadline_is_looked_at_again_in_time():
     status = {"startTime": "2023-11-14T22:13:10Z"}
     limits = RunLimits(deadline_s=30)
     seen = Observed((pod("j-master-0"),), group=group("Placed"))
-    assert reconcile(job(limits=limits, status=status), seen, CLOCK).again_in_s == 20.0
+    assert reconcile(job(limits=limits, status=status), seen, CLOCK).requeue_in_s == 20.0
     late = Clock(CLOCK.now_s + 20, "2023-11-14T22:13:40Z")
     failed = reconcile(job(limits=limits, status=status), seen, late)
     assert failed.status["conditions"][-1]["type"] == "Failed"

@@ -86,7 +86,7 @@ def test_other_numbers_are_no_event_and_are_written_once_in_a_while():
     other = Observed(group=replace(FULL, message="It needs 2 pods; room for 0."))
     soon = reconcile(job(status=status), other, SOON)
     assert soon.status is None
-    assert soon.again_in_s == 25.0
+    assert soon.requeue_in_s == 25.0
     later = reconcile(job(status=status), other, LATER)
     assert scheduled(later.status)["message"] == other.group.message
     assert scheduled(later.status)["lastTransitionTime"] == CLOCK.now

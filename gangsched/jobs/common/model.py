@@ -248,4 +248,4 @@ class Actions:
     status: Json | None = None
     events: list[JobEvent] = field(default_factory=list)
     delete_job: bool = False
-    again_in_s: float | None = None
+    requeue_in_s: float | None = None

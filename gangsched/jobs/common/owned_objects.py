@@ -54,19 +54,19 @@ class Steps:
     unowned: list[Json] = field(default_factory=list)
     patch: list[tuple[Ref, Json]] = field(default_factory=list)
     delete_owner: bool = False
-    again_in_s: float | None = None
+    requeue_in_s: float | None = None
 
-    def again(self, in_s: float) -> None:
+    def requeue_in(self, in_s: float) -> None:
         """Ask to be called again by then."""
-        known = self.again_in_s
-        self.again_in_s = max(min(in_s, known if known is not None else in_s), 0.0)
+        known = self.requeue_in_s
+        self.requeue_in_s = max(min(in_s, known if known is not None else in_s), 0.0)
 
     def limited(self) -> "Steps":
         """Return as many deletions and changes as one step may make; the next makes the others."""
         most = DOCUMENTS_A_STEP.most
         if len(self.delete) > most or len(self.patch) > most:
             del self.delete[most:], self.patch[most:]
-            self.again(0.0)
+            self.requeue_in(0.0)
         return self
 
 

@@ -26,43 +26,43 @@ _QUIET = ("BackingOff", "MakingRoom")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class WaitReport:
     """What is to be done about the condition: an Event to write, when to look again."""
 
     event: JobEvent | None = None
-    again_in_s: float | None = None
+    requeue_in_s: float | None = None
 
 
-def tell(status: Json, groups: Iterable[GroupView], now_s: float, now: str) -> Told:
+def report(status: Json, groups: Iterable[GroupView], now_s: float, now: str) -> WaitReport:
     """Say in a job's status why the first of its gangs that waits does so.
 
     The condition comes first in the list: clients show the last one as the job's state.
     """
     known = _known(status)
     groups = list(groups)
-    waits = next((one for one in groups if _says_why(one)), None)
-    if waits is None:
+    gang = next((one for one in groups if _says_why(one)), None)
+    if gang is None:
         placed = bool(groups) and all(one.phase in _PLACED for one in groups)
         if known is not None and not groups:
-            forget(status)
+            clear(status)
         elif known is not None and placed and known["status"] != "True":
             _put(status, "True", "Placed", _cut(groups[0].message), now)
-        return Told()
-    message = _cut(waits.message)
+        return WaitReport()
+    message = _cut(gang.message)
     if known is not None and known["status"] == "False":
-        if (known["reason"], known["message"]) == (waits.reason, message):
-            return Told()
+        if (known["reason"], known["message"]) == (gang.reason, message):
+            return WaitReport()
         updated_s = parse_time(str(known.get("lastUpdateTime") or "1970-01-01T00:00:00Z"))
-        if known["reason"] == waits.reason and now_s - updated_s < REFRESH_S:
-            return Told(again_in_s=updated_s + REFRESH_S - now_s)
-    since = _put(status, "False", waits.reason, message, now)
-    if waits.reason in _QUIET or (known is not None and known["reason"] == waits.reason):
-        return Told()
-    once = f"{KIND} since {since}: {waits.reason}"
-    return Told(JobEvent("Warning", waits.reason, message, once))
+        if known["reason"] == gang.reason and now_s - updated_s < REFRESH_S:
+            return WaitReport(requeue_in_s=updated_s + REFRESH_S - now_s)
+    since = _put(status, "False", gang.reason, message, now)
+    if gang.reason in _QUIET or (known is not None and known["reason"] == gang.reason):
+        return WaitReport()
+    once = f"{KIND} since {since}: {gang.reason}"
+    return WaitReport(JobEvent("Warning", gang.reason, message, once))
 
 
-def forget(status: Json) -> None:
+def clear(status: Json) -> None:
     """Take the condition away: the job does not wait for its gang any more, or not yet."""
     if _known(status) is None:
         return
@@ -85,7 +85,7 @@ def view(group: Json) -> GroupView:
     )
 
 
-def of(job: Json) -> GroupView | None:
+def view_of_part(job: Json) -> GroupView | None:
     """Return how a part that has this condition itself waits, if it does."""
     known = _known(job.get("status") or {})
     if known is None or known["status"] != "False":

@@ -38,7 +38,7 @@ def reconcile(owned: Owned, clock: Clock, scheduler: str, asked: Json, matching:
     if step.status != (owned.body.get("status") or {}):
         step.steps.status = step.status
     if step.portion.short:
-        step.steps.again(0.0)
+        step.steps.requeue_in(0.0)
     return step.steps.limited()
 
 
@@ -152,11 +152,11 @@ class _Step:
         if left_s <= 0:
             self.steps.delete_owner = True
         else:
-            self.steps.again(left_s)
+            self.steps.requeue_in(left_s)
 
     def _end(self, state: str) -> None:
         self.status["terminalState"] = state
-        self.steps.again(0.0)
+        self.steps.requeue_in(0.0)
 
     def _fail(self) -> None:
         """Do as the failure policy says."""
@@ -187,7 +187,7 @@ class _Step:
             self.steps.delete.append(("Job", name))
         message = f"applying {action} failure policy action (first failed job: {name})"
         self._emit("Warning", f"{action}FailurePolicyAction", message)
-        self.steps.again(0.0)
+        self.steps.requeue_in(0.0)
 
     def _matches(self, policy: Json) -> Iterator[tuple[Json, Json]]:
         """Yield rules that match a failed Job, in order, each with the first that failed so."""
@@ -346,7 +346,7 @@ class _Step:
         over = self.status.get("terminalState") or self.spec.get("suspend")
         groups = [] if over else self.owned.of("PodGroup")
         seen = (waiting.view(one) for one in groups if one["metadata"]["name"] not in dropped)
-        waits = waiting.tell(self.status, seen, self.clock.now_s, self.clock.now)
+        waits = waiting.report(self.status, seen, self.clock.now_s, self.clock.now)
         self.steps.events += [waits.event] if waits.event is not None else []
 
     # -- words --------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ class _Trial(KatibStep):
             case "succeeded" if self._has_value():
                 self._end("Succeeded", "TrialSucceeded", "Trial has succeeded")
             case "succeeded" if self.seen.series is None and not self._log_is_late():
-                self.result.again(_LOOK_S)
+                self.result.requeue_in(_LOOK_S)
             case "succeeded":
                 name = self.spec["objective"]["objectiveMetricName"]
                 self._end(
@@ -131,7 +131,7 @@ class _Trial(KatibStep):
         rules = self.spec.get("earlyStoppingRules") or []
         if not rules:
             return
-        self.result.again(_LOOK_S)
+        self.result.requeue_in(_LOOK_S)
         objective = self.spec["objective"]
         values = (self.seen.series or {}).get(objective["objectiveMetricName"]) or []
         if all(metrics.breaks(rule, values, objective) for rule in rules):
@@ -182,7 +182,7 @@ class _Trial(KatibStep):
         self.status["completionTime"] = self.clock.now
         warning = "Normal" if kind == "Succeeded" else "Warning"
         self.result.events.append(JobEvent(warning, reason, message))
-        self.result.again(0.0)
+        self.result.requeue_in(0.0)
 
     def _stopped_running(self) -> None:
         put = conditions.put

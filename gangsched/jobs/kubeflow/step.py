@@ -103,11 +103,11 @@ class Step:
         over = ended or self.job.limits.suspend
         group = None if over or self.actions.delete_group else self.seen.group
         groups = () if group is None else (group,)
-        waits = waiting.tell(self.status, groups, self.clock.now_s, self.clock.now)
+        waits = waiting.report(self.status, groups, self.clock.now_s, self.clock.now)
         if waits.event is not None:
             self.actions.events.append(waits.event)
-        if waits.again_in_s is not None:
-            self._requeue_in(waits.again_in_s)
+        if waits.requeue_in_s is not None:
+            self._requeue_in(waits.requeue_in_s)
 
     def _report_crashes(self) -> None:
         """A container that ends again and again looks like Running: say so on the job."""
@@ -151,8 +151,8 @@ class Step:
         self.actions.delete_pods += [pod for pod in pods if pod.uid not in known]
 
     def _requeue_in(self, in_s: float) -> None:
-        known = self.actions.again_in_s
-        self.actions.again_in_s = max(min(in_s, known if known is not None else in_s), 0.0)
+        known = self.actions.requeue_in_s
+        self.actions.requeue_in_s = max(min(in_s, known if known is not None else in_s), 0.0)
 
     def _role_of(self, pod: PodView) -> JobRole | None:
         return next((r for r in self.job.roles if r.type.lower() == pod.role), None)

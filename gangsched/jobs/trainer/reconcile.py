@@ -167,16 +167,16 @@ def _mirror(status: Json, jobset: Json) -> None:
 
 def _say_why(status: Json, jobset: Json | None, steps: Steps, clock: Clock) -> None:
     """Say why the JobSet waits, and nothing more as soon as it does not."""
-    theirs = waiting.of(jobset) if jobset is not None else None
+    theirs = waiting.view_of_part(jobset) if jobset is not None else None
     over = any(
         one["type"] in ("Complete", "Failed") and one["status"] == "True"
         for one in status.get("conditions") or []
     )
     if over or theirs is None:
-        waiting.forget(status)
+        waiting.clear(status)
         return
-    told = waiting.tell(status, (theirs,), clock.now_s, clock.now)
-    steps.events += [told.event] if told.event is not None else []
+    waits = waiting.report(status, (theirs,), clock.now_s, clock.now)
+    steps.events += [waits.event] if waits.event is not None else []
 
 
 def _bound(owned: Owned, status: Json, jobset: Json | None, steps: Steps, clock: Clock) -> None:
@@ -194,7 +194,7 @@ def _bound(owned: Owned, status: Json, jobset: Json | None, steps: Steps, clock:
             since = one["lastTransitionTime"]
     left_s = parse_time(since) + float(limit_s) - clock.now_s
     if left_s > 0:
-        steps.again(left_s)
+        steps.requeue_in(left_s)
         return
     _fail(status, steps, clock, _DEADLINE, "TrainJob exceeded its active deadline")
     if jobset is not None:

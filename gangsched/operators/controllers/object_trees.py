@@ -65,7 +65,7 @@ class ObjectTrees:
         if wrong := _misspelt(step.body):
             await step.writer.emit(JobEvent("Warning", keys.REASON, wrong, wrong))
         await self._carry_out(step, steps)
-        return steps.again_in_s
+        return steps.requeue_in_s
 
     def reject(self, status: Json, message: str, now: str) -> str:
         """Write the condition Failed, in place of an earlier one with another message."""

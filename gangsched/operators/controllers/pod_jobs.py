@@ -82,7 +82,7 @@ class PodJobs:
         await self._carry_out(step, job, actions)
         del record.vanished[: len(vanished)]
         record.handled_terminations = left
-        return actions.again_in_s
+        return actions.requeue_in_s
 
     def reject(self, status: Json, message: str, now: str) -> str:
         """Write the condition Failed; a job that is over stays as it is."""

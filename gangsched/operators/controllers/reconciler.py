@@ -204,12 +204,12 @@ class Reconciler(Generic[RecordT]):
             if not step.is_current:
                 return  # a successor took its name meanwhile
         try:
-            again_in_s = await self.family.step(step)
+            requeue_in_s = await self.family.step(step)
         except (InvalidJobError, RejectedError) as error:
             await self._reject(step, str(error))
             return
-        if again_in_s is not None:
-            self._work.later(key, again_in_s + _AFTER_S)
+        if requeue_in_s is not None:
+            self._work.later(key, requeue_in_s + _AFTER_S)
 
     def _begun(self, key: Key, owned: OwnedObjects[RecordT], body: Json) -> Step[RecordT]:
         owner = subject_of(body, self.kind.api_version, self.kind.kind)
