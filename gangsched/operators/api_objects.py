@@ -69,11 +69,11 @@ def with_env(document: Json, env: Mapping[str, str]) -> Json:
     spec = dict(document["spec"])
     for part in ("initContainers", "containers"):
         if part in spec:
-            spec[part] = [_told(one, env) for one in spec[part]]
+            spec[part] = [_with_env(one, env) for one in spec[part]]
     return document | {"spec": spec}
 
 
-def _told(container: Json, env: Mapping[str, str]) -> Json:
+def _with_env(container: Json, env: Mapping[str, str]) -> Json:
     own = container.get("env") or []
     known = {one["name"] for one in own}
     more = [{"name": name, "value": value} for name, value in env.items() if name not in known]

@@ -199,7 +199,7 @@ class ConflictingOperators:
             self._believed.discard(uid)
         self._seen[uid] = sign
 
-    def doubtful(self, now_s: float) -> dict[str, Sighting]:
+    def unconfirmed(self, now_s: float) -> dict[str, Sighting]:
         """Return the signs, by uid, that would count now and are not believed yet."""
         return {
             uid: sign
@@ -207,7 +207,7 @@ class ConflictingOperators:
             if uid not in self._believed and now_s <= sign.until_s
         }
 
-    def believe(self, uid: str) -> None:
+    def confirm(self, uid: str) -> None:
         """Count a sign from now on."""
         if uid in self._seen:
             self._believed.add(uid)

@@ -144,7 +144,7 @@ def _controllers(
     owners = jobset.kind(ours.scheduler, evaluators), trainjob.kind(runtimes), *searches
     for owner in owners:
         controllers[owner.kind] = tree_controller(client, owner, env)
-    runtimes.heard = controllers[TRAINJOB].wake_all
+    runtimes.on_change = controllers[TRAINJOB].wake_all
     return controllers, RuntimeReceiver(client, runtimes)
 
 

@@ -46,7 +46,7 @@ _NOT_NAMED = "job_kinds in the settings does not name it"
 _SYNC_S = 10.0
 """So long the job controllers wait for what they may not be allowed to list."""
 
-_AGAIN_S = 30.0
+_RETRY_S = 30.0
 
 _Body = TypeVar("_Body", Lease, Deployment)
 
@@ -196,12 +196,12 @@ class Ownership:
     async def _decide_on(self) -> None:
         while True:
             self._woken.clear()
-            again = await self._believe()
+            retries = await self._verify()
             self._decide()
             written = await self._write()
             now_s = self._now_s()
             ends_s = self._neighbours.next_s(now_s)
-            waits = [_AGAIN_S] if again or not written else []
+            waits = [_RETRY_S] if retries or not written else []
             waits += [ends_s - now_s + 0.05] if ends_s is not None else []
             try:
                 async with asyncio.timeout(min(waits, default=None)):
@@ -209,18 +209,18 @@ class Ownership:
             except TimeoutError:
                 continue
 
-    async def _believe(self) -> bool:
+    async def _verify(self) -> bool:
         """Ask about signs that are not believed; tell whether some have to be asked about again."""
         now_s = self._now_s()
-        doubtful = self._neighbours.doubtful(now_s)
-        keys = {(uid, sign.account) for uid, sign in doubtful.items()}
+        unconfirmed = self._neighbours.unconfirmed(now_s)
+        keys = {(uid, sign.account) for uid, sign in unconfirmed.items()}
         self._refused = {key: at_s for key, at_s in self._refused.items() if key in keys}
-        for uid, sign in doubtful.items():
+        for uid, sign in unconfirmed.items():
             key = uid, sign.account
-            if now_s - self._refused.get(key, -_AGAIN_S) < _AGAIN_S:
+            if now_s - self._refused.get(key, -_RETRY_S) < _RETRY_S:
                 continue
             if await acts(self._client, sign):
-                self._neighbours.believe(uid)
+                self._neighbours.confirm(uid)
                 continue
             if key not in self._refused:
                 log.warning(
@@ -323,9 +323,9 @@ async def others_now(client: KubeClient, now_s: float) -> dict[str, str]:
             seen.lease_seen(msgspec.convert(body, Lease), now_s)
     for body in msgspec.json.decode(await client.get(_DEPLOYMENTS))["items"]:
         seen.deployment_seen(msgspec.convert(body, Deployment), now_s)
-    for uid, sign in seen.doubtful(now_s).items():
+    for uid, sign in seen.unconfirmed(now_s).items():
         if await acts(client, sign):
-            seen.believe(uid)
+            seen.confirm(uid)
     return seen.others(now_s)
 
 

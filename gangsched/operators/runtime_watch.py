@@ -33,12 +33,12 @@ class Runtimes:
 
     def __init__(self) -> None:
         self._known: dict[Key, Json] = {}
-        self.heard: Callable[[str], None] = lambda _: None
+        self.on_change: Callable[[str], None] = lambda _: None
 
     def seen(self, body: Json) -> None:
         """Take a runtime's newest state."""
         self._known[_key(body)] = body
-        self.heard(_key(body)[0])
+        self.on_change(_key(body)[0])
 
     def gone(self, key: Key) -> None:
         """Forget a runtime."""

@@ -33,7 +33,7 @@ class WorkQueue:
         self._queued: set[Key] = set()
         self._busy: set[Key] = set()
         self._failures: dict[Key, int] = {}
-        self._said: dict[Key, str] = {}
+        self._logged: dict[Key, str] = {}
 
     def wake(self, key: Key) -> None:
         """Work on a key soon."""
@@ -68,19 +68,19 @@ class WorkQueue:
         try:
             await self._step(key)
             self._failures.pop(key, None)
-            self._said.pop(key, None)
+            self._logged.pop(key, None)
         except KubeError as error:
-            again = self._said.get(key) == str(error)
-            log.log(logging.DEBUG if again else logging.WARNING, "%s/%s: %s", *key, error)
-            self._said[key] = str(error)
-            self._again(key)
+            repeats = self._logged.get(key) == str(error)
+            log.log(logging.DEBUG if repeats else logging.WARNING, "%s/%s: %s", *key, error)
+            self._logged[key] = str(error)
+            self._retry(key)
         except Exception:
             log.exception("%s/%s: cannot be worked on", *key)
-            self._again(key)
+            self._retry(key)
         finally:
             self._busy.discard(key)
 
-    def _again(self, key: Key) -> None:
+    def _retry(self, key: Key) -> None:
         failures = self._failures[key] = min(self._failures.get(key, 0) + 1, _FAILURES_COUNTED)
         self.later(key, min(_RETRY_S * 2**failures, _RETRY_MAX_S))
 

@@ -519,19 +519,19 @@ def test_what_a_user_sizes_is_bounded(path, value, said):
 class Overrun(Here):
     """Searches and reads for too long."""
 
-    def __init__(self, *, again: bool) -> None:
+    def __init__(self, *, may_retry: bool) -> None:
         super().__init__()
-        self.again = again
+        self.may_retry = may_retry
 
     async def _ask(self, owned, task, arguments):
-        raise OverrunError("it takes longer than 120 s", again=self.again)
+        raise OverrunError("it takes longer than 120 s", may_retry=self.may_retry)
 
 
 async def test_a_search_that_takes_too_long_is_tried_again_and_then_has_failed():
     owned = search([tried("a", "Running")])
     with pytest.raises(BlockedError, match=r"ns/e: the search by random .* 120 s; it is tried"):
-        await kind(Overrun(again=True)).look(None, owned)
-    made = kind(Overrun(again=False))
+        await kind(Overrun(may_retry=True)).look(None, owned)
+    made = kind(Overrun(may_retry=False))
     steps = made.step(await made.look(None, owned), CLOCK)
     assert ends(steps)["Failed"] == "ExperimentFailed"
     told = {c["type"]: c["message"] for c in steps.status["conditions"]}
@@ -665,8 +665,8 @@ async def test_a_log_that_takes_too_long_fails_its_trial():
     job["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
     owned = Owned(_running(), {("Job", "t"): job})
     with pytest.raises(BlockedError, match=r"ns/t: its log cannot be read with spec\.metrics"):
-        await trials(Overrun(again=True)).look(server, owned)
-    made = trials(Overrun(again=False))
+        await trials(Overrun(may_retry=True)).look(server, owned)
+    made = trials(Overrun(may_retry=False))
     steps = made.step(await made.look(server, owned), CLOCK)
     assert ends(steps)["Failed"] == "TrialFailed"
     assert "it takes longer than 120 s" in str(steps.status["conditions"])

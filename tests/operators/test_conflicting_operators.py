@@ -36,8 +36,8 @@ def told(
     for sign in signs:
         take = seen.lease_seen if isinstance(sign, Lease) else seen.deployment_seen
         take(sign, now_s)
-    for uid in seen.doubtful(now_s) if believed else ():
-        seen.believe(uid)
+    for uid in seen.unconfirmed(now_s) if believed else ():
+        seen.confirm(uid)
     return seen
 
 
@@ -119,7 +119,7 @@ def test_what_is_taken_away_is_gone_at_once(away):
 def test_a_sign_counts_only_once_its_account_is_known_to_be_an_operators():
     seen = told(ConflictingOperators(), deployment(), believed=False)
     assert not seen.others(NOW_S)
-    (sign,) = seen.doubtful(NOW_S).values()
+    (sign,) = seen.unconfirmed(NOW_S).values()
     assert sign.account == ("kubeflow", "operator")
     told(seen)
     assert set(seen.others(NOW_S)) == {"MPIJob"}
@@ -130,5 +130,5 @@ def test_a_sign_counts_only_once_its_account_is_known_to_be_an_operators():
 def test_a_tenant_cannot_fill_the_memory_with_signs():
     signs = [deployment(namespace="tenant", uid=str(number)) for number in range(100)]
     seen = told(ConflictingOperators(), *signs, believed=False)
-    assert len(seen.doubtful(NOW_S)) == 8
+    assert len(seen.unconfirmed(NOW_S)) == 8
     assert set(told(seen, deployment()).others(NOW_S)) == {"MPIJob"}

@@ -451,7 +451,7 @@ def test_a_runtime_of_a_namespace_wakes_its_jobs_alone():
         controller.job_seen(body | {"metadata": body["metadata"] | {"namespace": namespace}})
     woken.clear()
     runtimes = Runtimes()
-    runtimes.heard = controller.wake_all
+    runtimes.on_change = controller.wake_all
     runtimes.seen(msgspec.json.decode(runtime(namespace="a")))
     assert woken == [("a", "j")]
     runtimes.seen(msgspec.json.decode(runtime()))

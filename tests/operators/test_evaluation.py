@@ -95,12 +95,12 @@ async def test_what_never_ends_is_ended_and_given_up_the_third_time(monkeypatch)
         for again in (True, True, False):
             with pytest.raises(OverrunError, match="it takes longer than") as error:
                 await evaluators.points(owned(), ENDLESS, AT, 1)
-            assert error.value.again is again
+            assert error.value.may_retry is again
         assert not processes()
         assert await evaluators.values(owned(), b"a=1", ["a"], []) == {"a": [1.0]}
         with pytest.raises(OverrunError) as error:
             await evaluators.points(owned(), ENDLESS, AT, 1)
-        assert error.value.again  # it was answered in between
+        assert error.value.may_retry  # it was answered in between
 
 
 async def test_what_takes_too_much_memory_is_told_so():
@@ -175,7 +175,7 @@ async def test_what_fails_is_told_and_given_up_the_third_time():
         for again in (True, True, False):
             with pytest.raises(OverrunError, match=r"it failed with .*KeyError") as error:
                 await evaluators.points(owned(), wrong, AT, 1)
-            assert error.value.again is again
+            assert error.value.may_retry is again
 
 
 def frame(task: str, *arguments) -> bytes:

@@ -50,9 +50,9 @@ class UnusableError(Exception):
 class OverrunError(BlockedError):
     """An evaluation passed its bounds, or failed; it may be tried `again`, or did so too often."""
 
-    def __init__(self, clause: str, *, again: bool) -> None:
+    def __init__(self, clause: str, *, may_retry: bool) -> None:
         super().__init__(clause)
-        self.again = again
+        self.may_retry = may_retry
 
 
 class _LostError(Exception):
@@ -160,7 +160,7 @@ class Evaluators:
         self._overruns[uid] = count
         if len(self._overruns) > _OVERRUNS_KEPT:
             self._overruns.popitem(last=False)
-        return OverrunError(clause, again=count < EVALUATION_TRIES.most)
+        return OverrunError(clause, may_retry=count < EVALUATION_TRIES.most)
 
     async def _serve(self) -> None:
         process = _Evaluator(*self._limits)

@@ -62,7 +62,7 @@ def kind(evaluators: Evaluators) -> OwnerKind:
                 f"the search by {spec['algorithm']['algorithmName']} over {len(tried)} trials and "
                 f"{len(spec['parameters'])} parameters cannot be done: {error}"
             )
-            if error.again:
+            if error.may_retry:
                 raise BlockedError(f"{subject}: {clause}; it is tried again") from error
             return replace(whole, seen={"failed": clause})
 

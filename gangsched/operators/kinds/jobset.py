@@ -61,7 +61,7 @@ def kind(scheduler: str, evaluators: Evaluators | None = None) -> OwnerKind:
         except UnusableError as error:
             raise InvalidJobError(f"{where}: {error}") from error
         except OverrunError as error:
-            if error.again:
+            if error.may_retry:
                 raise BlockedError(f"{where}: {error}; it is tried again") from error
             raise InvalidJobError(f"{where}: {error}") from error
 

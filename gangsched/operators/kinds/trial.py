@@ -153,7 +153,7 @@ async def _look(evaluators: Evaluators, client: KubeClient, owned: Owned) -> Own
         raise InvalidJobError(f"{subject}: spec.{_FORMAT}: {error}") from error
     except OverrunError as error:
         clause = f"its log cannot be read with spec.{_FORMAT}: {error}"
-        if error.again:
+        if error.may_retry:
             raise BlockedError(f"{subject}: {clause}; it is tried again") from error
         return replace(owned, seen={"ended": now, "unreadable": clause})
     return replace(owned, seen={"ended": now, "series": series})
