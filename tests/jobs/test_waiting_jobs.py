@@ -152,7 +152,7 @@ def test_a_sentence_without_end_is_cut():
 def test_what_is_misspelt_is_told_once():
     said: list[JobEvent] = []
     for sentence in ("a is not known", "a is not known", "b is not known"):
-        actions = reconcile(replace(job(), misspelt=sentence), Observed(group=PLACED), CLOCK)
+        actions = reconcile(replace(job(), unknown_keys=sentence), Observed(group=PLACED), CLOCK)
         said += [one for one in actions.events if not one.among(said)]
     assert [one.message for one in said if one.reason == "UnknownKey"] == [
         "a is not known",

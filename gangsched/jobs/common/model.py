@@ -118,7 +118,7 @@ class Job:
     mpi: Mpi = Mpi()
     ours: frozenset[str] = frozenset()
     status: Mapping[str, Any] = field(default_factory=dict)
-    misspelt: str = ""
+    unknown_keys: str = ""
     """What is written on it and means nothing, as a sentence."""
 
     def role(self, kind: str) -> JobRole | None:

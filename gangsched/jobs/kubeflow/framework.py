@@ -58,10 +58,10 @@ class Framework:
     everywhere: ClassVar[bool] = True
     """Whether all containers get the variables, or the main one alone."""
 
-    talks: ClassVar[bool] = False
+    emits_running_event: ClassVar[bool] = False
     """Whether Events tell that a job was created and runs, as its conditions do."""
 
-    lingers: ClassVar[bool] = True
+    has_exit_grace: ClassVar[bool] = True
     """Whether pods end by themselves once the job has succeeded, and are given time for it."""
 
     @property
@@ -74,11 +74,11 @@ class Framework:
         """Return what pods carry in their label operator-name."""
         return f"{self.kind.lower()}-controller"
 
-    def wrong_roles(self, roles: Mapping[str, JobRole]) -> str:
+    def roles_error(self, roles: Mapping[str, JobRole]) -> str:
         """Return what is wrong with the roles of a job together, or nothing."""
         return "" if roles else f"needs a {' or a '.join(self.roles)}"
 
-    def misnamed(self, template: Json) -> str:
+    def container_error(self, template: Json) -> str:
         """Return why none of a template's containers is the one that trains, or nothing."""
         containers = (template.get("spec") or {}).get("containers") or []
         names = [c.get("name") for c in containers if isinstance(c, dict)]
@@ -92,7 +92,7 @@ class Framework:
         del job, role
         return ""
 
-    def too_long(self, job: Job) -> str:
+    def size_error(self, job: Job) -> str:
         """Return which list of the job's pods would be too long for what reads it, or nothing."""
         del job
         return ""
@@ -118,7 +118,7 @@ class Framework:
         role = job.role("Master") or job.roles[0]
         return Decisive(role, role.replicas)
 
-    def shrugs(self, job: Job, pod: PodView) -> bool:
+    def tolerates_failure(self, job: Job, pod: PodView) -> bool:
         """Tell whether the job goes on without a pod that failed for good."""
         del job, pod
         return False

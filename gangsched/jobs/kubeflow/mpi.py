@@ -42,14 +42,14 @@ class MPI(Framework):
     single = ("Launcher",)
     container = "mpi"
     everywhere = False
-    lingers = False
-    talks = True
+    has_exit_grace = False
+    emits_running_event = True
 
-    def wrong_roles(self, roles: Mapping[str, JobRole]) -> str:
+    def roles_error(self, roles: Mapping[str, JobRole]) -> str:
         """Workers do nothing by themselves."""
         return "" if "Launcher" in roles else "needs a Launcher"
 
-    def misnamed(self, template: Json) -> str:
+    def container_error(self, template: Json) -> str:
         """The first container runs, whatever it is called."""
         return "" if (template.get("spec") or {}).get("containers") else "there is none"
 
@@ -59,7 +59,7 @@ class MPI(Framework):
         found: Json = next(named, spec["containers"][0])
         return found
 
-    def too_long(self, job: Job) -> str:
+    def size_error(self, job: Job) -> str:
         """All workers are in the host file."""
         worker = job.role("Worker")
         around = len(f".{job.name}.{job.namespace}.svc slots={job.mpi.slots}\n")
@@ -132,7 +132,7 @@ class MPI(Framework):
         """The job runs while the launcher and all workers do."""
         return all(statuses[role.type].get("active", 0) >= role.replicas for role in job.roles)
 
-    def shrugs(self, job: Job, pod: PodView) -> bool:
+    def tolerates_failure(self, job: Job, pod: PodView) -> bool:
         """With ssh the launcher is the judge of a worker's end; an evicted one ends the job."""
         return job.mpi.version == V2BETA1 and pod.role == "worker" and pod.reason != "Evicted"
 

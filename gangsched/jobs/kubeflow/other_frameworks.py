@@ -19,7 +19,7 @@ class XGBoost(Framework):
     port_name = "xgboostjob-port"
     port = 9999
 
-    def wrong_roles(self, roles: Mapping[str, JobRole]) -> str:
+    def roles_error(self, roles: Mapping[str, JobRole]) -> str:
         """The tracker runs on the master: without one workers find nobody."""
         return "" if "Master" in roles else "needs a Master"
 
@@ -39,7 +39,7 @@ class XGBoost(Framework):
             found |= {"WORKER_PORT": str(self.port_of(worker)), "WORKER_ADDRS": addresses}
         return found
 
-    def too_long(self, job: Job) -> str:
+    def size_error(self, job: Job) -> str:
         """Every pod is told all workers' names."""
         worker = job.role("Worker")
         length = listed_bytes(f"{job.name}-worker", worker.replicas, 1) if worker else 0

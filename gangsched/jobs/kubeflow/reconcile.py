@@ -274,7 +274,7 @@ class _ActiveJob(Step):
             role = self._role_of(pod)
             if pod.phase != "Failed" or role is None or pod.terminating or pod.disrupted:
                 continue
-            if _over(pod, role) and not self.framework.shrugs(self.job, pod):
+            if _over(pod, role) and not self.framework.tolerates_failure(self.job, pod):
                 return pod
         return None
 

@@ -72,7 +72,7 @@ class Step:
         if not others:
             return
         left_s = 0.0
-        if conditions.holds(self.status, "Succeeded") and self.framework.lingers:
+        if conditions.holds(self.status, "Succeeded") and self.framework.has_exit_grace:
             ended_s = parse_time(str(self.status.get("completionTime", self.clock.now)))
             left_s = ended_s + _LINGER_S - self.clock.now_s
         if left_s > 0:
@@ -97,8 +97,8 @@ class Step:
     def report_waiting(self) -> None:
         """Say why the job waits; one that is over or suspended, or has no gang, does not."""
         ended = conditions.finished(self.status)
-        if self.job.misspelt and not ended:
-            event = JobEvent("Warning", "UnknownKey", self.job.misspelt, self.job.misspelt)
+        if self.job.unknown_keys and not ended:
+            event = JobEvent("Warning", "UnknownKey", self.job.unknown_keys, self.job.unknown_keys)
             self.actions.events.append(event)
         over = ended or self.job.limits.suspend
         group = None if over or self.actions.delete_group else self.seen.group
@@ -138,7 +138,7 @@ class Step:
         word = word or (kind if true or kind != "Suspended" else "Resumed")
         reason = f"{self.job.kind}{word}"
         news = conditions.put(self.status, kind, reason, message, self.clock.now, true=true)
-        if news and (self.framework.talks or not plain):
+        if news and (self.framework.emits_running_event or not plain):
             self._event(
                 "Warning" if kind in ("Failed", "Restarting") else "Normal", reason, message
             )

@@ -22,11 +22,11 @@ class TensorFlow(Framework):
     everywhere = False
     single = ("Chief", "Master")
 
-    def wrong_roles(self, roles: Mapping[str, JobRole]) -> str:
+    def roles_error(self, roles: Mapping[str, JobRole]) -> str:
         """A job has a chief or a master, not both."""
         if "Chief" in roles and "Master" in roles:
             return "has a Chief and a Master; one of them leads"
-        return super().wrong_roles(roles)
+        return super().roles_error(roles)
 
     def variables(self, job: Job, role: JobRole, index: int) -> Variables:
         """Return TF_CONFIG; a job of one pod is no cluster and gets none."""
@@ -47,7 +47,7 @@ class TensorFlow(Framework):
             worker, servers = _text({str(index): mine}), self._cluster(job).get("ps", "[]")
         return {"TF_CONFIG": f'{{"cluster":{{"worker":{worker},"ps":{servers}}},"task":{task}}}'}
 
-    def too_long(self, job: Job) -> str:
+    def size_error(self, job: Job) -> str:
         """Every pod is told the addresses of all others."""
         length = sum(
             listed_bytes(_stem(job, role), role.replicas, len(self._tail(job, role)) + len('"",'))
@@ -82,7 +82,7 @@ class TensorFlow(Framework):
         role = job.role("Worker") or job.roles[0]
         return Decisive(role, role.replicas, first_suffices=not job.all_workers)
 
-    def shrugs(self, job: Job, pod: PodView) -> bool:
+    def tolerates_failure(self, job: Job, pod: PodView) -> bool:
         """Dynamic workers may fail; the others go on."""
         return job.dynamic_workers and pod.role == "worker"
 

@@ -62,7 +62,7 @@ class ObjectTrees:
                 steps.status = mended["status"]
             with suppress(BlockedError):  # what is rejected still keeps its status as it is
                 await step.preflight(steps.intents)
-        if wrong := _misspelt(step.body):
+        if wrong := _unknown_keys(step.body):
             await step.writer.emit(JobEvent("Warning", keys.REASON, wrong, wrong))
         await self._carry_out(step, steps)
         return steps.requeue_in_s
@@ -131,7 +131,7 @@ def _without_rejection(body: Json) -> Json:
     return body | {"status": status | {"conditions": kept}}
 
 
-def _misspelt(body: Json) -> str:
+def _unknown_keys(body: Json) -> str:
     """Return what means nothing of what is written on an owner; a part's owner is told instead."""
     metadata = body["metadata"]
     ended = any(condition(body, kind) for kind in ("Complete", "Completed", "Failed", "Succeeded"))

@@ -103,7 +103,7 @@ def parse(body: Json, scheduler: str, kind: str, aliases: Collection[str] = ()) 
         ours=frozenset({scheduler, *aliases}),
         **own,
         status=body.get("status") or {},
-        misspelt=keys.unknown(labels, annotations),
+        unknown_keys=keys.unknown(labels, annotations),
     )
 
     if job.total > PODS_OF_GANG.most:
@@ -111,7 +111,7 @@ def parse(body: Json, scheduler: str, kind: str, aliases: Collection[str] = ()) 
             f"{subject}: spec.{framework.specs} asks for {job.total} pods, and a job has at most "
             f"{PODS_OF_GANG.most}"
         )
-    if wrong := framework.too_long(job):
+    if wrong := framework.size_error(job):
         raise InvalidJobError(f"{subject}: spec.{framework.specs}: {job.total} pods: {wrong}")
     return job
 
@@ -226,7 +226,7 @@ def _roles(
         if wrong := template_error(template):
             raise InvalidJobError(f"{where}.template.{wrong}")
         template = without_nulls(template)
-        wrong = framework.misnamed(template)
+        wrong = framework.container_error(template)
         if wrong:
             raise InvalidJobError(f"{where}.template.spec.containers: {wrong}")
         asked = asked_of(template.get("metadata") or {}, f"{where}.template", RoleTopology)
@@ -238,7 +238,7 @@ def _roles(
             asked.get("topology"),
             framework.alone(name, kind),
         )
-    wrong = framework.wrong_roles(found)
+    wrong = framework.roles_error(found)
     if wrong:
         raise InvalidJobError(f"{subject}: spec.{framework.specs} {wrong}")
     return tuple(found[kind] for kind in framework.roles if kind in found)
