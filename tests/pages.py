@@ -38,6 +38,8 @@ RUN = ("sh", "object", "scenario", "settings", "python")
 """Kinds of items that a test has to run."""
 
 ELSEWHERE = {
+    "make help": "test_targets_and_benchmarks_exist reads what it lists",
+    "make quick": "it lints, and runs tests that run anyway",
     "make demo": "it makes the environment that the tests run in",
     "make test": "it is what runs the tests",
     "make image": "tests/integration/test_image.py runs its program, for a folder of its own",
@@ -88,7 +90,12 @@ echo "9|late|eve|||Unknown|||||"
 _WALKS = "tests/integration/test_walks.py::"
 _SIMULATE = "tests/simulator/test_simulate.py::test_the_guide_of_the_page_works"
 _DEPLOYED = "tests/integration/test_deployed.py::"
+_DOCS = "tests/policies/test_docs.py::"
 RUNNERS = {
+    ("CONTRIBUTING.md", "A policy"): f"{_DOCS}test_an_order_is_added_as_written",
+    ("CONTRIBUTING.md", "A kind of job"): f"{_DOCS}test_a_kind_of_job_is_added_as_written",
+    ("CONTRIBUTING.md", "A dialect of groups"): f"{_DOCS}test_a_dialect_is_added_as_written",
+    ("CONTRIBUTING.md", "A filter of nodes"): f"{_DOCS}test_a_filter_is_added_as_written",
     ("README.md", ""): f"{_WALKS}readme",
     ("docs/jobs/experiment.md", ""): (
         "tests/integration/test_experiments.py::test_a_search_runs_to_its_end_and_tells_the_best"

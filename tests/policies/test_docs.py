@@ -1,22 +1,32 @@
-"""The policy of docs/policies.md is run as it stands there."""
+"""The policy of docs/policies.md, and what CONTRIBUTING.md adds, are run as they stand there."""
 
 import re
 import sys
 import tomllib
 import types
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
+import pytest
 import yaml
-from builders import needs, node, templated, waiting
-from pages import everything
+from builders import POLICIES, an_engine, needs, node, templated, waiting, written
+from pages import everything, items
 from placements import an_instance
 
 from gangsched import plugins
+from gangsched.api.jobs.trainingjobs import SPECS
 from gangsched.config import load_config
 from gangsched.core.cluster.state import Cluster
+from gangsched.core.facts import GangSeen
 from gangsched.core.model.placement import Placement
+from gangsched.core.planning.planner import make_plan
 from gangsched.core.snapshot import Snapshot
+from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
+from gangsched.kube.decoding.gang_progress import GangProgress
+from gangsched.kube.decoding.metadata import decode_group
+from gangsched.kube.decoding.quantities import DecodeError
+from gangsched.operators.kinds.training_job import parse
 from simulator.invariants.placement_checks import check_placement
 
 PAGE = Path(__file__).parents[2] / "docs/policies.md"
@@ -70,6 +80,64 @@ def test_the_settings_of_the_pages_are_taken(tmp_path, monkeypatch):
         path = tmp_path / "settings.yaml"
         path.write_text(item.text)
         assert plugins.load_policies(load_config(path)).placer, item
+
+
+def written_there(heading):
+    """Return the module that the only Python block below a heading of CONTRIBUTING.md makes."""
+    (found,) = [
+        one for one in items("CONTRIBUTING.md") if (one.kind, one.heading) == ("python", heading)
+    ]
+    module = sys.modules["written_there"] = types.ModuleType("written_there")
+    exec(compile(found.text, f"CONTRIBUTING.md: {heading}", "exec"), module.__dict__)  # noqa: S102
+    return module
+
+
+def test_an_order_is_added_as_written():
+    order = written_there("A policy").LargestFirst()
+    engine = an_engine(node("n0"))
+    for name, members in (("small", 2), ("large", 8)):
+        engine.observe(GangSeen(templated(name, members, needs(1))), 0.0)
+    plan = make_plan(engine.snapshot(0.0), replace(POLICIES, order=order), 0.0)
+    assert [one.gang for one in plan.placements] == ["ns/large"]
+
+
+def test_a_kind_of_job_is_added_as_written(monkeypatch):
+    added = written_there("A kind of job")
+    framework = added.Horovod()
+    monkeypatch.setitem(FRAMEWORKS, framework.kind, framework)
+    monkeypatch.setitem(SPECS, framework.kind, added.HorovodJobSpec)
+    template = {"spec": {"containers": [{"name": "horovod", "image": "x"}]}}
+    spec = {framework.specs: {"Worker": {"replicas": 3, "template": template}}}
+    body = {"metadata": {"name": "j", "namespace": "ns", "uid": "u"}, "spec": spec}
+    job = parse(body, "gangsched", framework.kind)
+    made = framework.pod_template(job, job.role("Worker"), 2)
+    told = {one["name"]: one["value"] for one in made["spec"]["containers"][0]["env"]}
+    assert told["HOROVOD_GLOO_RENDEZVOUS_ADDR"] == "j-worker-0"
+    assert (told["HOROVOD_RANK"], told["HOROVOD_SIZE"]) == ("2", "3")
+
+
+def test_a_dialect_is_added_as_written():
+    squad = written_there("A dialect of groups").SQUAD
+    group = decode_group(written("alpha", "u", {"size": 4}))
+    ((gang, _),) = squad.read(group, {}, frozenset({"gangsched"})).values()
+    assert (gang.id, gang.min_member) == ("ns/squads.example.com:alpha", 4)
+    where = {"state": "Placed", "reason": "Placed", "message": "", "since": "", "refused": False}
+    progress = GangProgress(**where, minimum=4, pods=(4, 0, 0))
+    assert squad.status(progress) == {"phase": "Marching"}
+
+
+def test_a_filter_is_added_as_written():
+    driver = written_there("A filter of nodes").driver
+    label = "nvidia.com/cuda.driver.major"
+    engine = an_engine(node("old", labels={label: "535"}), node("new", labels={label: "570"}))
+    wants = needs(1, selector=driver({"gangsched.io/min-driver": "550"}))
+    engine.observe(GangSeen(templated("g", 3, wants)), 0.0)
+    plan = make_plan(engine.snapshot(0.0), POLICIES, 0.0)
+    ((planned),) = plan.placements
+    assert {place for _, place in planned.placement.nodes} == {"new"}
+    assert driver({}) == ()
+    with pytest.raises(DecodeError, match="min-driver is 'x'; a whole number is allowed"):
+        driver({"gangsched.io/min-driver": "x"})
 
 
 def test_every_alert_has_its_line_in_the_runbook():
