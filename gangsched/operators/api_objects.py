@@ -1,4 +1,4 @@
-"""What job controllers ask of API objects: whose they are, which is later, where they live."""
+"""Questions about API objects: their owner, the later of two states, their path."""
 
 import time
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ _MANAGERS = (None, "", "kubeflow.org/training-operator", "kubeflow.org/mpi-opera
 
 
 def subject_of(body: Json, api_version: str, kind: str) -> ObjectRef:
-    """Return whose parts are made, and who asked for it."""
+    """Return the reference of an owner, with the user who created it."""
     metadata = body["metadata"]
     user = (metadata.get("annotations") or {}).get(names.USER_ANNOTATION, "")
     return ObjectRef(
@@ -31,9 +31,9 @@ def subject_of(body: Json, api_version: str, kind: str) -> ObjectRef:
 
 
 def owned_by(document: Json, subject: ObjectRef) -> Json:
-    """Return a document as a part of its owner, asked for by whoever asked for the owner.
+    """Return a document as a part of its owner, created for the owner's user.
 
-    That comes last: our account is believed, and a template may say anything.
+    The annotation of the user is set last: ours is trusted, and a template may contain any.
     """
     owner = {
         "apiVersion": subject.api_version,
@@ -56,9 +56,9 @@ def owned_by(document: Json, subject: ObjectRef) -> Json:
 
 
 def with_env(document: Json, env: Mapping[str, str]) -> Json:
-    """Return a pod, or a Job, whose containers have some variables.
+    """Return a pod, or a Job, with variables added to its containers.
 
-    What they set themselves counts. Other documents are returned as they are.
+    Variables of the containers win. Other documents are returned as they are.
     """
     if not env or document.get("kind") not in ("Pod", "Job"):
         return document
@@ -81,7 +81,7 @@ def _with_env(container: Json, env: Mapping[str, str]) -> Json:
 
 
 def ended(pod: Json) -> bool:
-    """Tell whether a pod has ended, well or not."""
+    """Return whether a pod has ended, well or not."""
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
@@ -92,7 +92,7 @@ def collection(api_version: str, kind: str, namespace: str) -> str:
 
 
 def owner_uid(body: Json) -> str:
-    """Return who controls an object, or nothing."""
+    """Return the uid of an object's controller, or nothing."""
     owners: list[Any] = body["metadata"].get("ownerReferences") or []
     return next((str(o["uid"]) for o in owners if o.get("controller")), "")
 
@@ -104,7 +104,7 @@ def owner_name(body: Json) -> str:
 
 
 async def remove(client: KubeClient, path: str, uid: str, policy: str = "Background") -> None:
-    """Delete an object, unless it is gone, or another has its name."""
+    """Delete the object with a uid, if it still exists."""
     body = {
         "apiVersion": "v1",
         "kind": "DeleteOptions",
@@ -116,10 +116,10 @@ async def remove(client: KubeClient, path: str, uid: str, policy: str = "Backgro
 
 
 async def still_exists(client: KubeClient, path: str, uid: str) -> bool:
-    """Ask whether an owner is still there.
+    """Return whether an owner still exists.
 
-    It may not be, though nobody said so: kopf lists anew after a gap in its watch, and tells of
-    nothing that was deleted meanwhile.
+    Its deletion may be unreported: kopf lists again after a gap in its watch, and does not report
+    what was deleted meanwhile.
     """
     try:
         found = msgspec.json.decode(await client.get(path))
@@ -129,7 +129,7 @@ async def still_exists(client: KubeClient, path: str, uid: str) -> bool:
 
 
 def is_same_object(one: Json, other: Json) -> bool:
-    """Tell whether two states are of one object, not of two that had its name in turn."""
+    """Return whether two states are of one object, not of two that had one name."""
     return bool(one["metadata"]["uid"] == other["metadata"]["uid"])
 
 
@@ -140,9 +140,9 @@ def latest(known: Json, body: Json) -> Json:
 
 
 def merge_response(known: Json | None, answer: Json, deleted_uids: set[str]) -> Json | None:
-    """Return what is known of an object once a call about it was answered.
+    """Return the newest known state of an object, given the response to a call about it.
 
-    Watches may have told already what came after: a later state, or that it went (by its uid).
+    Watches may have reported already what came after: a later state, or its deletion (by uid).
     """
     if answer["metadata"]["uid"] in deleted_uids:
         return known
@@ -150,16 +150,16 @@ def merge_response(known: Json | None, answer: Json, deleted_uids: set[str]) -> 
 
 
 def only(body: Json) -> Json:
-    """Return what keeps a change of an object from a successor of the same name."""
+    """Return the precondition that keeps a change from a successor of the same name."""
     return {"metadata": {"uid": body["metadata"]["uid"]}}
 
 
 def clock() -> Clock:
-    """Return the present moment."""
+    """Return the current time."""
     return Clock(time.time(), stamp())
 
 
 def managed_elsewhere(body: Json) -> bool:
-    """Tell whether another controller was asked to run a job (KEP-693)."""
+    """Return whether a job names another controller to run it (KEP-693)."""
     policy = (body.get("spec") or {}).get("runPolicy") or {}
     return policy.get("managedBy") not in _MANAGERS

@@ -19,10 +19,10 @@ from gangsched.kube.decoding.quantities import seconds
 
 _V1 = ("PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob", "MXJob")
 _LAPSES_S = 60.0
-"""So long a Deployment may have no ready pod before its operator counts as gone."""
+"""How long a Deployment may have no ready pod before its operator counts as gone."""
 
 _LEASE_MAX_S = 300.0
-"""No operator asks for more; a Lease may say anything."""
+"""No operator uses a longer one; a Lease may contain any."""
 
 
 _OF_NAMESPACE = 8
@@ -31,7 +31,7 @@ _OF_NAMESPACE = 8
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """An operator as it is seen from outside: its Lease, and the last word of its image's name.
+    """The visible traits of an operator: its Lease, and the last part of its image's name.
 
     Its account may write the status of its first kind, of API group `group`, in all namespaces.
     """
@@ -70,7 +70,7 @@ OPERATORS = (
 )
 
 LEASES = tuple(one.lease for one in OPERATORS if one.lease)
-"""Names of the Leases that are looked at."""
+"""Names of the Leases that are watched."""
 
 
 class _Metadata(msgspec.Struct):
@@ -141,7 +141,7 @@ class Sighting:
 
 @dataclass(slots=True)
 class ConflictingOperators:
-    """The signs of other operators there are, and which of them are believed."""
+    """The signs of other operators, and which of them are confirmed."""
 
     _seen: dict[str, Sighting] = field(default_factory=dict)
     _believed: set[str] = field(default_factory=set)
@@ -200,7 +200,7 @@ class ConflictingOperators:
         self._seen[uid] = sign
 
     def unconfirmed(self, now_s: float) -> dict[str, Sighting]:
-        """Return the signs, by uid, that would count now and are not believed yet."""
+        """Return the signs, by uid, that would count now and are not confirmed yet."""
         return {
             uid: sign
             for uid, sign in self._seen.items()
@@ -213,7 +213,7 @@ class ConflictingOperators:
             self._believed.add(uid)
 
     def others(self, now_s: float) -> dict[str, str]:
-        """Return the kinds that others run now, each with a clause that says who."""
+        """Return the kinds that other operators run now, each with a clause about the operator."""
         signs = [
             sign
             for uid, sign in self._seen.items()

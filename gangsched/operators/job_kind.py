@@ -1,4 +1,4 @@
-"""What the controllers share of every kind of job: its contract, and the errors of a job."""
+"""The contract of every kind of job with the controllers, and the errors of a job."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from gangsched.kube.client.errors import KubeError
 
 
 class InvalidJobError(Exception):
-    """The job cannot run as it is written; the message says what to change."""
+    """The job cannot run as it is written; the message is what to change."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__(sentence[: SENTENCE_LETTERS.most])
@@ -22,8 +22,8 @@ class OwnerKind:
     """One kind of owner.
 
     `parts` are the API versions and kinds of what it owns; `step` reads an owner and returns what
-    to do, or raises InvalidJobError. `look` is asked before it, where the watches do not tell all
-    it needs; it may raise the same, or BlockedError: then the owner is looked at again, later.
+    to do, or raises InvalidJobError. `look` is called before it, if the watches do not report all
+    that it needs; it may raise the same, or BlockedError: then the step is retried.
     """
 
     api_version: str
@@ -39,14 +39,14 @@ class OwnerKind:
 
 
 class BlockedError(KubeError):
-    """Something that others can change stands in the way; the message is the whole sentence."""
+    """An obstacle that may go away; the message is the whole sentence."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__(409, sentence)
 
 
 class RejectedError(Exception):
-    """An object will never be taken as it is; the message is the API server's sentence."""
+    """An object will never be accepted as it is; the message is the API server's sentence."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__(sentence[: SENTENCE_LETTERS.most])

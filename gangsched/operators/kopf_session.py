@@ -1,4 +1,4 @@
-"""How kopf reaches the API server: as our own client does, and safe from what it could not read.
+"""kopf's session with the API server: our client's credentials, and only readable JSON.
 
 kopf ends on an object that is nested too deep for Python's JSON, and with it every job controller.
 """
@@ -17,7 +17,7 @@ from gangsched.kube.client.json_depth import bounded, readable
 
 
 class _Lines:
-    """What a watch sends, made readable a line at a time."""
+    """The stream of a watch, made readable a line at a time."""
 
     def __init__(self, content: aiohttp.StreamReader) -> None:
         self._content = content
@@ -37,7 +37,7 @@ class _Lines:
 
 
 class _Response(aiohttp.ClientResponse):
-    """A response that kopf can read, whatever it is about."""
+    """A response that kopf can always read."""
 
     async def json(self, **_: Any) -> Any:
         """Return the whole body, decoded; what is no JSON raises as kopf expects it."""
@@ -45,7 +45,7 @@ class _Response(aiohttp.ClientResponse):
         return bounded(json.loads, body) if body else None
 
     async def start(self, connection: Any) -> aiohttp.ClientResponse:
-        """Read the headers; what comes after them is made readable if it is a watch."""
+        """Read the headers; make the body readable if it is a watch."""
         await super().start(connection)
         if "watch" in self.url.query:
             self.content = _Lines(self.content)  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""The kopf operator: it watches jobs, and hands every change to the controller of their kind."""
+"""The kopf operator: it watches jobs, and reports every change to the controller of their kind."""
 
 import asyncio
 import logging
@@ -55,7 +55,7 @@ _DEFAULTS = Ours()
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Where it is written down who runs which kinds: a ConfigMap, a gauge."""
+    """Where the owner of each kind is published: a ConfigMap, a gauge."""
 
     kept: Kept | None = None
     gauge: Gauge | None = None
@@ -75,8 +75,8 @@ async def run_operators(
 ) -> None:
     """Run the job controllers of some kinds, by default all that no other operator runs just then.
 
-    `ours` says whose their pods are. Every container of them is told `env`. An `evaluation` of what
-    users wrote may take so many seconds, and MiB of memory.
+    `ours` names the scheduler of their pods. `env` is added to every container of theirs. An
+    `evaluation` of user input may take so many seconds, and MiB of memory.
 
     Raises:
         ConfigError: there is no such kind.
@@ -109,7 +109,7 @@ async def run_operators(
                     for task in done:
                         task.result()
                     return
-                # As after a restart: what is read of the world says all there is to know.
+                # As after a restart: the watches report the whole state again.
                 await _cancelled(running)
                 ownership.changed.clear()
                 changed = asyncio.create_task(ownership.changed.wait())
@@ -120,7 +120,7 @@ async def run_operators(
 
 
 async def _cancelled(*tasks: "asyncio.Task[Any] | None") -> None:
-    """Stop tasks, and wait until they have stopped."""
+    """Cancel tasks, and wait until they have ended."""
     there = [task for task in tasks if task is not None]
     for task in there:
         task.cancel()
@@ -134,7 +134,7 @@ def _controllers(
     evaluators: Evaluators,
     searches: Collection[OwnerKind],
 ) -> tuple[Controllers, RuntimeReceiver]:
-    """Return a controller for each kind there is, and what hears of runtimes."""
+    """Return a controller for each kind, and the receiver of runtimes."""
     controllers: Controllers = {}
     for kind, framework in FRAMEWORKS.items():
         family = MpiJobs if kind == "MPIJob" else PodJobs
@@ -156,7 +156,7 @@ async def _run(
     known: RuntimeReceiver,
     stop: asyncio.Event,
 ) -> None:
-    """Run the controllers of our kinds, and let go of the gangs of jobs that are not ours."""
+    """Run the controllers of our kinds, and release the gangs of all other kinds."""
     controllers = {kind: one for kind, one in every.items() if kind in mine}
     released = {kind: Releaser(client, kind) for kind in every if kind not in mine}
     more = known.watches() if TRAINJOB in controllers else []
@@ -178,20 +178,20 @@ async def _run(
 async def _kopf(
     controllers: Controllers, access: Access | None, stop: asyncio.Event
 ) -> list[asyncio.Task[None]]:
-    """Have kopf hear of jobs; return its tasks. A signal sets `stop`."""
+    """Start kopf's watches of jobs; return its tasks. A signal sets `stop`."""
     registry = kopf.OperatorRegistry()
     _register(registry, controllers, access)
     settings = kopf.OperatorSettings()
-    settings.posting.enabled = False  # our Events say what a user needs, and nothing of handlers
+    settings.posting.enabled = False  # our Events are for users; kopf's are about handlers
     settings.scanning.disabled = False
     settings.watching.server_timeout = 300
     # Ten minutes after its tasks are cancelled, it would kill this process, which goes on.
     settings.process.ultimate_exiting_timeout = None
-    # Not kopf.operator(): when it stops, that waits 5 s for whatever else runs in this loop.
+    # Not kopf.operator(): when it stops, it waits 5 s for all other tasks of this loop.
     tasks = await kopf.spawn_tasks(
         registry=registry, settings=settings, clusterwide=True, standalone=True
     )
-    # It takes the signals to itself, and nothing would hear of them once its tasks are over.
+    # kopf handles the signals, and nothing would once its tasks have ended.
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -1,6 +1,6 @@
-"""Which kinds of job are ours now: what the settings name, or what no other operator runs.
+"""Decides which kinds of job run here: those of the settings, or those of no other operator.
 
-    watches of Leases and Deployments -> neighbours.py decides -> `changed`, the log, a ConfigMap
+    watches of Leases and Deployments -> conflicting_operators.py -> `changed`, the log, a ConfigMap
 
 The decision is made again with each event, and when a Lease would run out without one. Only the
 Leases of operators are watched: those of a large cluster's nodes change a thousand times a second.
@@ -37,14 +37,14 @@ from gangsched.operators.conflicting_operators import (
 log = logging.getLogger(__name__)
 
 KEY = "job-kinds.json"
-"""Under it, beside the scheduler's history, is written who runs which kinds, for our commands."""
+"""The key under which the owner of each kind is stored for our commands."""
 
 _LEASES = "/apis/coordination.k8s.io/v1/leases"
 _DEPLOYMENTS = "/apis/apps/v1/deployments"
 _REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 _NOT_NAMED = "job_kinds in the settings does not name it"
 _SYNC_S = 10.0
-"""So long the job controllers wait for what they may not be allowed to list."""
+"""How long the job controllers wait for lists that they may not be allowed to read."""
 
 _RETRY_S = 30.0
 
@@ -53,13 +53,13 @@ _Body = TypeVar("_Body", Lease, Deployment)
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Who runs which kinds: those that are ours, and a clause for each other one that says why."""
+    """The owner of each kind: ours, and all others, each with a clause that is the reason."""
 
     ours: frozenset[str] = frozenset()
     others: Mapping[str, str] = field(default_factory=dict)
 
     def data(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the decision as JSON values."""
         return {"ours": sorted(self.ours), "others": dict(sorted(self.others.items()))}
 
 
@@ -69,9 +69,9 @@ def decide(
     others: Mapping[str, str],
     otherwise: str = _NOT_NAMED,
 ) -> Standing:
-    """Return who runs the kinds that are known; `wanted` ones are ours whatever others do.
+    """Return the owner of each known kind; `wanted` ones are ours in any case.
 
-    `otherwise` says why one is not.
+    `otherwise` is the reason for a kind that is not wanted.
     """
     if wanted is None:
         left = {kind: why for kind, why in others.items() if kind in known}
@@ -102,7 +102,7 @@ def sentences(before: Standing | None, after: Standing) -> list[str]:
 
 
 class _Signs:
-    """Hands the objects of one watch to the decision; what is malformed is skipped."""
+    """Reports the objects of one watch to the decision; malformed ones are skipped."""
 
     def __init__(
         self, type_: type[_Body], take: Callable[[Any], None], gone: Callable[[str], None]
@@ -111,20 +111,20 @@ class _Signs:
         self._take, self._gone = take, gone
 
     def seen(self, raw: bytes) -> None:
-        """Take an object that exists now."""
+        """Record an object that exists now."""
         try:
             self._take(self._decoder.decode(raw))
         except (msgspec.DecodeError, ValueError) as error:
             log.warning("an object is no sign of an operator: %s", error)
 
     def gone(self, uid: str, raw: bytes | None) -> None:
-        """Take note that an object no longer exists."""
+        """Record that an object no longer exists."""
         del raw
         self._gone(uid)
 
 
 class Ownership:
-    """Keeps who runs which kinds; `changed` is set at the start, and when other kinds are ours."""
+    """Holds the owner of each kind; `changed` is set at the start and when our kinds change."""
 
     def __init__(
         self,
@@ -136,9 +136,9 @@ class Ownership:
         now_s: Callable[[], float] = time.time,
         otherwise: str = _NOT_NAMED,
     ) -> None:
-        """`kept` is where it is written down for our commands, `gauge` where it is counted.
+        """`kept` is where the decision is stored for our commands; `gauge` exports it.
 
-        `otherwise` says why kinds that are known and not wanted are not ours.
+        `otherwise` is the reason for known kinds that are not wanted.
         """
         self.standing: Standing | None = None
         self.changed = asyncio.Event()
@@ -153,7 +153,7 @@ class Ownership:
     async def run(self) -> None:
         """Watch and decide until cancelled."""
         async with asyncio.TaskGroup() as group:
-            # What the settings name is ours whatever others do.
+            # Kinds that the settings name are ours in any case.
             watches = self._watches() if self._wanted is None else []
             for watch in watches:
                 group.create_task(watch.run())
@@ -210,7 +210,7 @@ class Ownership:
                 continue
 
     async def _verify(self) -> bool:
-        """Ask about signs that are not believed; tell whether some have to be asked about again."""
+        """Verify signs that are not confirmed; return whether some have to be verified again."""
         now_s = self._now_s()
         unconfirmed = self._neighbours.unconfirmed(now_s)
         keys = {(uid, sign.account) for uid, sign in unconfirmed.items()}
@@ -248,7 +248,7 @@ class Ownership:
             self.changed.set()
 
     async def _write(self) -> bool:
-        """Write down who runs what, if that is news; tell whether it is written."""
+        """Store the decision if it is new; return whether it is stored."""
         if self._kept is None or self.standing is None:
             return True
         text = json.dumps(self.standing.data())
@@ -264,14 +264,14 @@ class Ownership:
 
 
 async def nothing(client: KubeClient, kept: Kept) -> None:
-    """Write down that no kind of job is run here, and rest until cancelled."""
+    """Store that no kind of job is run here, and wait until cancelled."""
     known = (*FRAMEWORKS, jobset.KIND, trainjob.KIND, experiment.KIND, trial.KIND)
     why = "gangsched was started with --no-operators"
     await Ownership(client, known, (), kept, otherwise=why).run()
 
 
 async def acts(client: KubeClient, sign: Sighting) -> bool:
-    """Ask whether the account that a sign is of has the rights of an operator."""
+    """Return whether the account behind a sign has the rights of an operator."""
     namespace, account = sign.account
     try:
         if sign.renewed:
@@ -310,10 +310,10 @@ async def acts(client: KubeClient, sign: Sighting) -> bool:
 
 
 async def others_now(client: KubeClient, now_s: float) -> dict[str, str]:
-    """Return the kinds that others run at this moment, each with a clause that says who.
+    """Return the kinds that other operators run now, each with a clause about the operator.
 
     Raises:
-        KubeError: it cannot be asked.
+        KubeError: the API server gave no answer.
 
     """
     seen = ConflictingOperators()
@@ -330,7 +330,7 @@ async def others_now(client: KubeClient, now_s: float) -> dict[str, str]:
 
 
 def standing_of(text: str) -> Standing | None:
-    """Return what was written down of who runs what; None where it is not understood."""
+    """Return a stored decision; None if it is malformed."""
     try:
         found = json.loads(text)
         ours = frozenset(str(kind) for kind in found["ours"])

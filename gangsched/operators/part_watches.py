@@ -1,7 +1,7 @@
-"""What jobs are made of, heard by our own watches: one for each kind of part.
+"""Watches of the objects that jobs own: one for each kind of part.
 
-kopf would read every pod of the cluster here, and only then look at its labels; ours ask the API
-server for those of jobs alone, and look at an object's owner before they read all of it.
+kopf would decode every pod of the cluster to read its labels; these watches select those of jobs
+in the API server, and decode an object's owner before the rest.
 """
 
 import asyncio
@@ -42,10 +42,10 @@ class PartHandler(Protocol):
         """Return which kinds of parts have to be watched."""
 
     def part_seen(self, kind: str, body: Json, owner: str) -> None:
-        """Take a part's newest state."""
+        """Record a part's newest state."""
 
     def part_gone(self, kind: str, body: Json, owner: str) -> None:
-        """Take note that a part is no more (body: at least its names and uid)."""
+        """Record that a part is gone (body: at least its names and uid)."""
 
 
 class _Owner(msgspec.Struct):
@@ -70,14 +70,14 @@ _part = msgspec.json.Decoder(_Part)
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Whose a part is, and what is left to say of it when it is gone."""
+    """The owner of a part, and its names for when it is gone."""
 
     owner: tuple[str, str]
     body: Json
 
 
 class PartReceiver:
-    """Hands the parts of one kind to the controllers of their owners, by the owners' kinds."""
+    """Reports the parts of one kind to the controllers of their owners, by the owners' kinds."""
 
     def __init__(self, kind: str, controllers: Mapping[str, PartHandler]) -> None:
         self._kind = kind
@@ -85,7 +85,7 @@ class PartReceiver:
         self._known: dict[str, _Known] = {}
 
     def seen(self, raw: bytes) -> None:
-        """Take an object that exists now."""
+        """Record an object that exists now."""
         try:
             metadata = _part.decode(raw).metadata
         except msgspec.DecodeError:
@@ -99,7 +99,7 @@ class PartReceiver:
         self._controllers[owner.kind].part_seen(self._kind, body, owner.name)
 
     def gone(self, uid: str, raw: bytes | None) -> None:
-        """Take note that an object no longer exists."""
+        """Record that an object no longer exists."""
         known = self._known.pop(uid, None)
         if known is not None:
             kind, name = known.owner
@@ -111,9 +111,9 @@ class PartReceiver:
 async def watched(
     client: KubeClient, controllers: Mapping[str, PartHandler], more: Sequence[Watch] = ()
 ) -> AsyncIterator[asyncio.Task[None]]:
-    """Watch the parts of jobs, and `more`; what is inside begins when all that exist are known.
+    """Watch the parts of jobs, and `more`; the body starts when all existing objects are known.
 
-    A job that is looked at while its pods are not known yet would seem to have lost them.
+    A job whose step runs before its pods are known would seem to have lost them.
 
     Yields:
         The task that watches; it ends by a failure only.

@@ -1,7 +1,7 @@
-"""Training runtimes, heard by our own watches; what the SDK needs of them is written on them.
+"""Training runtimes, from watches of their own; the label that the SDK reads is added to them.
 
-kopf would not tell of a runtime that was deleted while it could not watch, and TrainJobs would go
-on with it.
+kopf does not report a runtime that was deleted while its watch was interrupted, and TrainJobs would
+continue with it.
 """
 
 from collections.abc import Callable
@@ -26,9 +26,9 @@ KINDS = ("ClusterTrainingRuntime", "TrainingRuntime")
 
 
 class Runtimes:
-    """The runtimes of a cluster; `heard` is called with the namespace of one that came or changed.
+    """The runtimes of a cluster; `on_change` is called with the namespace of each new state.
 
-    Those of the cluster have none.
+    Runtimes of the cluster have the namespace "".
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Runtimes:
         self.on_change: Callable[[str], None] = lambda _: None
 
     def seen(self, body: Json) -> None:
-        """Take a runtime's newest state."""
+        """Record a runtime's newest state."""
         self._known[_key(body)] = body
         self.on_change(_key(body)[0])
 
@@ -67,7 +67,7 @@ class Runtimes:
 
 
 class RuntimeReceiver:
-    """Takes what a watch tells of runtimes, and labels those without a framework.
+    """Records the runtimes that a watch reports, and labels those without a framework.
 
     The SDK overlooks runtimes that do not have the label.
     """
@@ -84,7 +84,7 @@ class RuntimeReceiver:
         return [Watch(self._client, path, self, optional=True) for path in paths]
 
     def seen(self, raw: bytes) -> None:
-        """Take a runtime that exists now."""
+        """Record a runtime that exists now."""
         body: Json = msgspec.json.decode(raw)
         self._keys[body["metadata"]["uid"]] = _key(body)
         self._runtimes.seen(body)
@@ -92,7 +92,7 @@ class RuntimeReceiver:
             self.labelling.wake(_key(body))
 
     def gone(self, uid: str, raw: bytes | None) -> None:
-        """Take note that a runtime no longer exists."""
+        """Record that a runtime no longer exists."""
         del raw
         key = self._keys.pop(uid, None)
         if key is not None and key not in self._keys.values():

@@ -22,9 +22,9 @@ _FAILURES_COUNTED = 10
 
 
 class WorkQueue:
-    """Calls `step` with every key that is woken; what fails is tried again, ever more slowly.
+    """Calls `step` with every key that is woken; a failed key is retried with back-off.
 
-    Whatever is wrong with one object, the others are worked on.
+    A failure of one object does not delay the others.
     """
 
     def __init__(self, step: Callable[[Key], Awaitable[None]]) -> None:

@@ -16,13 +16,13 @@ def get(status: Json, kind: str) -> Json | None:
 
 
 def holds(status: Json, kind: str) -> bool:
-    """Tell whether the condition of a type is True."""
+    """Return whether the condition of a type is True."""
     condition = get(status, kind)
     return condition is not None and condition["status"] == "True"
 
 
 def finished(status: Json) -> bool:
-    """Tell whether the job has Succeeded or Failed."""
+    """Return whether the job has Succeeded or Failed."""
     return any(holds(status, kind) for kind in FINAL)
 
 

@@ -126,7 +126,7 @@ class Job:
         return next((role for role in self.roles if role.type == kind), None)
 
     def places(self, role: JobRole) -> bool:
-        """Tell whether we place a role's pods: its template may name another scheduler."""
+        """Return whether we place a role's pods: its template may name another scheduler."""
         named = role.template["spec"].get("schedulerName") or self.scheduler
         return named in (self.ours or {self.scheduler})
 
@@ -211,7 +211,7 @@ class JobEvent:
     once: str = ""
 
     def among(self, said: Iterable["JobEvent"]) -> bool:
-        """Tell whether it was said."""
+        """Return whether it was said."""
         return any(one == self or (self.once and one.once == self.once) for one in said)
 
 

@@ -71,7 +71,7 @@ class Steps:
 
 
 def leaving(body: Json) -> bool:
-    """Tell whether an object is being deleted."""
+    """Return whether an object is being deleted."""
     return bool(body["metadata"].get("deletionTimestamp"))
 
 

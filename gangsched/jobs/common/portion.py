@@ -17,7 +17,7 @@ class Portion:
         """Something was left for the next step."""
 
     def takes(self, kind: str) -> bool:
-        """Tell whether one more object may be built; the first of a step always may."""
+        """Return whether one more object may be built; the first of a step always may."""
         fits = self._count > 0 and self._sizes.get(kind, 0) <= self._bytes
         whole = self._count == DOCUMENTS_A_STEP.most
         self.short = self.short or not (fits or whole)

@@ -63,7 +63,7 @@ def pin(spec: Json, node: str) -> None:
 
 
 def covers(current: Mapping[str, Any], wanted: Json) -> bool:
-    """Tell whether every wanted field is there with its value (the API adds defaults)."""
+    """Return whether every wanted field is there with its value (the API adds defaults)."""
     text = json.dumps({key: current.get(key) for key in wanted}, sort_keys=True)
     return text == json.dumps(wanted, sort_keys=True)
 
@@ -83,7 +83,7 @@ def no_stricter(current: Mapping[str, Any], wanted: Json) -> Json:
 
 
 def within(wanted: Any, found: Any) -> bool:
-    """Tell whether all of a value is there; objects may have more, which the API filled in."""
+    """Return whether all of a value is there; objects may have more, which the API filled in."""
     if isinstance(wanted, dict) and isinstance(found, dict):
         return all(within(value, found.get(key)) for key, value in wanted.items())
     if isinstance(wanted, list) and isinstance(found, list):

@@ -44,11 +44,11 @@ class Shape:
 
     @property
     def named(self) -> bool:
-        """Tell whether pods have names in DNS."""
+        """Return whether pods have names in DNS."""
         return bool(self.network.get("enableDNSHostnames", True))
 
     def ours(self, rjob: Json) -> bool:
-        """Tell whether we place the pods of a replicated job, in a gang that we declare.
+        """Return whether we place the pods of a replicated job, in a gang that we declare.
 
         Jobs that JobSet's own controller made name no PodGroup of ours, and keep the gang that they
         have until they are recreated. Others of their stage are made like them.

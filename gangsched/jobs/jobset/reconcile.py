@@ -118,7 +118,7 @@ class _Step:
         return bool(done >= (1 if policy.get("operator", "All") == "Any" else whole))
 
     def _reached(self, rjob: Json) -> bool:
-        """Tell whether what a replicated job depends on has come so far."""
+        """Return whether what a replicated job depends on has come so far."""
         replicas = {one["name"]: int(one.get("replicas", 1)) for one in self.spec["replicatedJobs"]}
         for one in rjob.get("dependsOn") or []:
             counts = self.counts[one["name"]]

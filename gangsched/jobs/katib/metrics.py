@@ -11,7 +11,7 @@ Series = dict[str, list[float]]
 
 
 def observation(series: Series) -> Json:
-    """Return what a Trial's status says of its metrics."""
+    """Return the metrics of a trial, as its status has them."""
     return {
         "metrics": [
             {
@@ -42,7 +42,7 @@ def strategies(objective: Json) -> dict[str, str]:
 
 
 def breaks(rule: Mapping[str, str | int], values: Sequence[float], objective: Json) -> bool:
-    """Tell whether a trial has to stop: its best after `startStep` values falls short of a rule."""
+    """Return whether a trial has to stop: its best value breaks a rule after `startStep` values."""
     start = int(rule.get("startStep") or 0)
     if not values or len(values) < start:
         return False

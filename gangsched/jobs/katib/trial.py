@@ -121,7 +121,7 @@ class _Trial(KatibStep):
                 self._stop_early()
 
     def _log_is_late(self) -> bool:
-        """Tell whether a log that was not there should have been there by now."""
+        """Return whether a log that was not there should have been there by now."""
         waited_s = self.clock.now_s - float(
             self.status.setdefault("endSeenSeconds", self.clock.now_s)
         )

@@ -109,7 +109,7 @@ class Framework:
         raise NotImplementedError
 
     def leads(self, job: Job, role: JobRole, index: int) -> bool:
-        """Tell whether a pod carries the label job-role=master."""
+        """Return whether a pod carries the label job-role=master."""
         master = job.role("Master")
         return role is master if master is not None else index == 0 and role.type == "Worker"
 
@@ -119,7 +119,7 @@ class Framework:
         return Decisive(role, role.replicas)
 
     def tolerates_failure(self, job: Job, pod: PodView) -> bool:
-        """Tell whether the job goes on without a pod that failed for good."""
+        """Return whether the job goes on without a pod that failed for good."""
         del job, pod
         return False
 
@@ -129,21 +129,21 @@ class Framework:
         return "Failed"
 
     def running(self, job: Job, statuses: Json) -> bool:
-        """Tell whether the job runs, by the counts of its roles: one that decides does."""
+        """Return whether the job runs, by the counts of its roles: one that decides does."""
         return bool(statuses[self.decisive(job).role.type].get("active", 0) > 0)
 
     def counted(self, job: Job, role: JobRole) -> bool:
-        """Tell whether a role's pods are of the gang that starts; others come once it runs."""
+        """Return whether a role's pods are of the gang that starts; others come once it runs."""
         del job, role
         return True
 
     def waits(self, job: Job, role: JobRole, seen: Observed) -> bool:
-        """Tell whether a role's pods may not be created yet."""
+        """Return whether a role's pods may not be created yet."""
         del job, role, seen
         return False
 
     def waits_for_all(self, template: Json) -> bool:
-        """Tell whether a pod's program goes on only once all pods of the job are there."""
+        """Return whether a pod's program goes on only once all pods of the job are there."""
         del template
         return False
 

@@ -79,7 +79,7 @@ class MPI(Framework):
         return found
 
     def leads(self, job: Job, role: JobRole, index: int) -> bool:
-        """Tell whether a pod carries the label job-role=master, which v1 alone has."""
+        """Return whether a pod carries the label job-role=master, which v1 alone has."""
         del job, index
         return role.type == "Launcher"
 
@@ -125,7 +125,7 @@ class MPI(Framework):
         return ready < worker.replicas
 
     def counted(self, job: Job, role: JobRole) -> bool:
-        """Tell whether a role's pods exist before the gang runs."""
+        """Return whether a role's pods exist before the gang runs."""
         return role.type != "Launcher" or not job.mpi.waits
 
     def running(self, job: Job, statuses: Json) -> bool:

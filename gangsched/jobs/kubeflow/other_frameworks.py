@@ -81,7 +81,7 @@ class Paddle(Framework):
         return found
 
     def leads(self, job: Job, role: JobRole, index: int) -> bool:
-        """Tell whether a pod is a master: workers never are."""
+        """Return whether a pod is a master: workers never are."""
         del job, index
         return role.type == "Master"
 

@@ -84,7 +84,7 @@ class PyTorch(Framework):
         return self.documents(job, Observed())
 
     def waits_for_all(self, template: Json) -> bool:
-        """Tell whether a command has a static rendezvous: it names its master.
+        """Return whether a command has a static rendezvous: it names its master.
 
         It must not be overruled by an elastic default.
         """

@@ -122,7 +122,7 @@ class _ActiveJob(Step):
         self._have_pods(group)
 
     def _counted(self, role: JobRole) -> bool:
-        """Tell whether room is reserved for a role's pods: they start together, and are ours."""
+        """Return whether room is reserved for a role's pods: they start together, and are ours."""
         return self.framework.counted(self.job, role) and self.job.places(role)
 
     def _have_pods(self, group: GroupView) -> None:
@@ -378,7 +378,7 @@ class _ActiveJob(Step):
 
 
 def _over(pod: PodView, role: JobRole) -> bool:
-    """Tell whether a failed pod is not made anew.
+    """Return whether a failed pod is not made anew.
 
     ExitCode: 128 and above is the machine's fault, below is the program's.
     """

@@ -70,7 +70,7 @@ class TensorFlow(Framework):
         return f".{domain}:{self.port_of(role)}"
 
     def leads(self, job: Job, role: JobRole, index: int) -> bool:
-        """Tell whether a pod is the chief; without one worker 0 is."""
+        """Return whether a pod is the chief; without one worker 0 is."""
         chief = _chief(job)
         return role is chief if chief is not None else role.type == "Worker" and index == 0
 

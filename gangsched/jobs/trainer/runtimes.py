@@ -210,7 +210,7 @@ class _Resolution:
 
     @property
     def tunes(self) -> bool:
-        """Tell whether torchtune runs, whose command line says more than variables do."""
+        """Return whether torchtune runs, whose command line says more than variables do."""
         return "torch" in self.policy and self.trainer.get("command") == torchtune.ENTRY
 
     def tuning(self, container: Json) -> torchtune.Tuning:

@@ -37,7 +37,7 @@ class ApiWriter:
         self.client = client
         self.owner = owner
         self._owned = owned
-        self._emitted = owned.emitted_events  # an owner that takes the name later has its own
+        self._emitted = owned.emitted_events  # a successor of the name has its own
         self._names_failed = names_failed
 
     # -- the owner ----------------------------------------------------------------------------
@@ -158,7 +158,7 @@ class ApiWriter:
     async def delete(
         self, api_version: str, ref: Ref, uid: str, policy: str = "Background"
     ) -> None:
-        """Delete an object, unless it is gone, or another has its name."""
+        """Delete the object with a uid, if it still exists."""
         await delete_object(self.client, self._path(api_version, ref), uid, policy)
 
     async def _name_taken(self, kind: str, name: str, holder: str) -> BlockedError:

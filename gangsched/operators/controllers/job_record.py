@@ -13,34 +13,34 @@ _ROLES, _LETTERS = 16, 63
 
 @dataclass(slots=True)
 class JobRecord:
-    """What a step needs to know of earlier ones; `specs` is the field of the replica specs."""
+    """What a step needs of earlier steps; `specs` is the field of the replica specs."""
 
     specs: str
     vanished: list[Json] = field(default_factory=list)
-    """Pods that went without a reason that is known."""
+    """Pods that were deleted for a reason that is not known."""
 
     requested_deletions: set[str] = field(default_factory=set)
-    """Uids of pods that were deleted here and are not gone yet."""
+    """Uids of pods whose deletion was requested here and is not observed yet."""
 
     handled_terminations: frozenset[str] = frozenset()
-    """Uids of pods whose leaving was acted upon."""
+    """Uids of pods whose termination a step has acted upon."""
 
     launcher_checked: bool = False
-    """It is known to be none of another operator's."""
+    """No launcher of another operator exists."""
 
     wait_reason: str = ""
-    """Why its gang may not be declared yet, as far as was seen at the last try."""
+    """Why its gang could not be declared at the last try, or nothing."""
 
     documents: dict[tuple[str, str], Json] = field(default_factory=dict)
-    """What was last written of objects that are not watched, by kind and name."""
+    """Objects that are not watched, as they were last written, by kind and name."""
 
     removed_documents: set[tuple[str, str]] = field(default_factory=set)
 
     edited_templates: tuple[str, ...] = ()
-    """Templates that changed since the last step, while pods had the old ones."""
+    """Roles whose template changed since the last step, while there were pods of the old one."""
 
     def owner_changed(self, before: Json, after: Json, parts: Collection[Ref]) -> None:
-        """Take note of templates that changed while there are pods."""
+        """Record templates that changed while there are pods."""
         old, new = _templates(before, self.specs), _templates(after, self.specs)
         if old.keys() == new.keys() and any(kind == "Pod" for kind, _ in parts):
             changed = (role for role, one in old.items() if one != new[role])
@@ -49,11 +49,11 @@ class JobRecord:
             ]
 
     def part_gone(self, kind: str, last: Json) -> None:
-        """Take note of a pod that went faster than a step saw it leave."""
+        """Record a pod whose termination no step has seen."""
         if kind != "Pod":
             return
         uid = last["metadata"]["uid"]
-        # The API server keeps no pod for a grace period that had ended before.
+        # The API server deletes a pod that has ended without a grace period.
         done = ended(last) and not leaving(last)
         if (
             uid not in self.requested_deletions
@@ -64,7 +64,7 @@ class JobRecord:
         self.requested_deletions.discard(uid)
 
     def edits(self) -> list[JobEvent]:
-        """Return what has to be said of templates that changed, once."""
+        """Return the Event about templates that changed, once."""
         fields = ", ".join(
             f"spec.{self.specs}.{role[:_LETTERS]}.template" for role in self.edited_templates
         )
@@ -77,7 +77,7 @@ class JobRecord:
 
 
 def _templates(body: Json, specs: str) -> dict[str, Any]:
-    """Return the templates of a job by their roles; what has no shape has none."""
+    """Return the templates of a job by role; a malformed spec has none."""
     given = (body.get("spec") or {}).get(specs)
     if not isinstance(given, dict):
         return {}

@@ -18,11 +18,11 @@ from gangsched.operators.job_kind import BlockedError, OwnerKind
 
 _REJECTED = "FailedValidation"
 _FOREGROUND = ("Job", "JobSet")
-"""Kinds whose successor of the same name may only come when their own parts are gone."""
+"""Kinds that are deleted after their own parts, so that a successor never meets those."""
 
 
 class ObjectTrees:
-    """How owners of one kind are run, by what the kind says of itself."""
+    """How owners of one kind are run, as the kind's functions decide."""
 
     names_failed = True
 
@@ -43,7 +43,7 @@ class ObjectTrees:
         return True
 
     def may_create(self, body: Json) -> bool:
-        """Return whether a step may create parts; only the kind's reconcile knows."""
+        """Return whether a step may create parts; only the kind's reconcile decides that."""
         del body
         return True
 
@@ -60,7 +60,7 @@ class ObjectTrees:
         if mended is not step.body:
             if steps.status is None:
                 steps.status = mended["status"]
-            with suppress(BlockedError):  # what is rejected still keeps its status as it is
+            with suppress(BlockedError):  # raises RejectedError before the status changes
                 await step.preflight(steps.intents)
         if wrong := _unknown_keys(step.body):
             await step.writer.emit(JobEvent("Warning", keys.REASON, wrong, wrong))
@@ -109,7 +109,7 @@ class ObjectTrees:
         if policy == "Background":
             owned.hide(ref, uid)
         elif uid not in owned.deleted_uids:
-            # It is there, and leaving, until the watch says otherwise.
+            # It is terminating until the watch reports its deletion.
             stamp = {"deletionTimestamp": clock().now}
             owned.parts[ref] = known | {"metadata": known["metadata"] | stamp}
 
@@ -122,7 +122,7 @@ def tree_controller(
 
 
 def _without_rejection(body: Json) -> Json:
-    """Return an owner as it is once what was wrong with it has been mended."""
+    """Return an owner without the condition that rejected it."""
     status = body.get("status") or {}
     listed = status.get("conditions") or []
     kept = [one for one in listed if (one["type"], one.get("reason")) != ("Failed", _REJECTED)]
@@ -132,7 +132,7 @@ def _without_rejection(body: Json) -> Json:
 
 
 def _unknown_keys(body: Json) -> str:
-    """Return what means nothing of what is written on an owner; a part's owner is told instead."""
+    """Return which keys of an owner are unknown; those of a part are reported on its owner."""
     metadata = body["metadata"]
     ended = any(condition(body, kind) for kind in ("Complete", "Completed", "Failed", "Succeeded"))
     if ended or any(one.get("controller") for one in metadata.get("ownerReferences") or []):

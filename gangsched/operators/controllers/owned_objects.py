@@ -1,6 +1,7 @@
 """The cache of one owner and its parts: which of several reports about an object counts.
 
-Watches and answers to API calls arrive in any order, and two objects may have one name in turn:
+Watches and answers to API calls arrive in any order, and two objects may have one name
+after each other:
 
     same object, two states          the later one counts, by its resourceVersion
     two parts of one name            the later one counts; a deletion counts by the part's uid
@@ -9,7 +10,7 @@ Watches and answers to API calls arrive in any order, and two objects may have o
     answer about a part              does not replace a later state, and does not bring back a
                                      part whose deletion was observed before the answer came
     part deleted here, as a whole    counts as gone at once; later states of it are ignored
-    any part gone                    the owner may be gone as well, unreported: it is looked up
+    any part deleted                 the owner may be gone as well, unreported: it is looked up
     neither owner nor parts          the entry is removed: any object may name an owner that does
                                      not exist
 """
@@ -29,10 +30,10 @@ class Record(Protocol):
     """What one family of kinds records of an owner beside its parts; it ends with the owner."""
 
     def owner_changed(self, before: Json, after: Json, parts: Collection[Ref]) -> None:
-        """Take note of a newer state of the owner."""
+        """Record what changed between two states of the owner."""
 
     def part_gone(self, kind: str, last: Json) -> None:
-        """Take note of the deletion of a part; `last` is its last known state."""
+        """Record the deletion of a part; `last` is its last known state."""
 
 
 class NoRecord:
@@ -136,13 +137,13 @@ class OwnedObjects(Generic[RecordT]):
             self.body = latest(self.body, answer)
 
     def hide(self, ref: Ref, uid: str) -> None:
-        """Let a part that was deleted count as gone."""
+        """Count a part as gone, whose deletion the API server has accepted."""
         if uid not in self.deleted_uids:
             self.parts.pop(ref, None)
             self.hidden_uids.add(uid)
 
     def parts_of(self, uid: str) -> dict[Ref, Json]:
-        """Return the parts of the owner with a uid; others may belong to an earlier one."""
+        """Return the parts of the owner with a uid, and none of an earlier owner of the name."""
         return {ref: part for ref, part in self.parts.items() if owner_uid(part) == uid}
 
     def _forget_owner(self) -> None:

@@ -32,13 +32,13 @@ from gangsched.operators.kinds.training_job import parse, pod_view
 from gangsched.operators.work_queue import all_done
 
 _CONTENT = ("data", "rules", "subjects", "spec")
-"""Fields of a job's documents that are brought back to what they should be."""
+"""Fields of a job's documents that are restored if they differ."""
 
 _CREATIONS_AT_ONCE = 16
 
 
 class PodJobs:
-    """How jobs of one kind are run, by what their framework says of it."""
+    """How jobs of one kind are run, as their framework describes it."""
 
     names_failed = False
     part_kinds = frozenset({"Pod", "Service", "PodGroup"})
@@ -50,7 +50,7 @@ class PodJobs:
         env: Mapping[str, str] = NO_ENV,
         aliases: Sequence[str] = (),
     ) -> None:
-        """`env` is added to every container that lacks it; `aliases` name our scheduler too."""
+        """`env` is added to all containers; `aliases` are further names of our scheduler."""
         self.kind = kind
         self._env = env
         self._scheduler, self._aliases = scheduler, aliases
@@ -116,7 +116,7 @@ class PodJobs:
             await writer.write_status(step.body.get("status") or {}, actions.status)
         for event in (*actions.events, *record.edits()):
             await writer.emit(event)
-        # Before its pods: a gang that is over has not lost them.
+        # Before its pods: otherwise the gang would seem to lose them.
         if actions.delete_group and await writer.delete_part(GROUP_VERSION, ("PodGroup", job.name)):
             message = f"Deleted PodGroup: {job.name}"
             await writer.emit(JobEvent("Normal", "SuccessfulDeletePodGroup", message))
@@ -159,7 +159,7 @@ class PodJobs:
         await all_done(create(service) for service in actions.create_services)
         await all_done(create(pod) for pod in actions.create_pods)
         count = len(actions.create_pods)
-        if count:  # one Event a batch: an Event a pod would double the writes
+        if count:  # one Event a batch: one a pod would double the writes
             names = [pod["metadata"]["name"] for pod in actions.create_pods]
             shown = ", ".join(names[:4]) + (f" and {count - 4} more" if count > 4 else "")
             event = JobEvent("Normal", "SuccessfulCreatePod", f"Created pod: {shown}")
@@ -175,13 +175,13 @@ class PodJobs:
         except BlockedError as error:
             if step.record.wait_reason != str(error):
                 step.record.wait_reason = str(error)
-                step.wake()  # to say it on the job
+                step.wake()  # to write it into the job's status
             raise
         step.record.wait_reason = ""
         await step.writer.create_part(group)
 
     async def _ensure(self, step: Step[JobRecord], document: Json) -> None:
-        """Bring an object about that pods need, with the content it should have."""
+        """Create an object that pods need, or restore its content."""
         ref = document["kind"], document["metadata"]["name"]
         if step.record.documents.get(ref) == document:
             return
@@ -194,7 +194,7 @@ class PodJobs:
         step.record.removed_documents.discard(ref)
 
     async def _drop(self, step: Step[JobRecord], document: Json) -> None:
-        """Delete one of the job's documents, if it is there and the job's."""
+        """Delete one of the job's documents, if it exists and belongs to the job."""
         version, ref = document["apiVersion"], (document["kind"], document["metadata"]["name"])
         if ref in step.record.removed_documents:
             return

@@ -1,8 +1,8 @@
-"""What would stop a gang half-way, asked before anything of it is created.
+"""Checks what would stop a gang half-way, before any object of it is created.
 
-Three questions, from cheap to dear: do the namespace's quotas let all pods in together; are the
-ConfigMaps there that they read; does the API server take one pod of each role. The last is a dry
-run, so limit ranges, pod security and everybody's webhooks have their say.
+Three checks, from cheap to expensive: the namespace's quotas admit all pods together; the
+ConfigMaps that they read exist; the API server accepts one pod of each role. The last is a dry
+run, so limit ranges, pod security and all webhooks are applied.
 """
 
 import contextlib
@@ -25,16 +25,16 @@ from gangsched.operators.controllers.resource_quota import exceeded, held, toget
 from gangsched.operators.job_kind import BlockedError, RejectedError
 
 _CLAIMED_S = 10.0
-"""How long what was let in counts before its PodGroup is seen."""
+"""How long an admitted gang counts before its PodGroup is seen."""
 
 _NO_DRY_RUN = "does not support dry run"
 _POLICY = ("denied the request", "denied request")
-"""Of webhooks and of admission policies: rules of this cluster, which may change."""
+"""Phrases of webhooks and admission policies: rules of this cluster, which may change."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """What a gang was let in for, whose PodGroup is to be written next."""
+    """What an admitted gang takes of the quota until its PodGroup is written."""
 
     namespace: str
     until_s: float
@@ -42,15 +42,15 @@ class _Claim:
 
 
 _CLAIMS: WeakKeyDictionary[KubeClient, dict[str, _Claim]] = WeakKeyDictionary()
-"""By the owner's uid: two jobs that are looked at in the same moment do not see each other yet."""
+"""By the owner's uid: two jobs that are checked at the same moment do not see each other yet."""
 
 
 async def preflight(client: KubeClient, owner: ObjectRef, intents: Sequence[Intent]) -> None:
-    """Return if everything that is intended can come true now.
+    """Return if all intended objects can be created now.
 
     Raises:
-        BlockedError: it cannot now.
-        RejectedError: it cannot until it is written otherwise.
+        BlockedError: they cannot be created now.
+        RejectedError: they cannot be created until the owner is changed.
         KubeError: the API server gave no answer.
 
     """
@@ -64,12 +64,12 @@ async def preflight(client: KubeClient, owner: ObjectRef, intents: Sequence[Inte
         try:
             await client.create(f"{path}?dryRun=All", owned_by(document, owner))
         except Conflict:
-            continue  # whose it is shows when it is created
+            continue  # its owner is checked at the creation
         except Forbidden as error:
             raise BlockedError(str(error)) from error
         except Invalid as error:
             if _NO_DRY_RUN in str(error):
-                continue  # that webhook is asked when the pods come
+                continue  # that webhook is called when the pods are created
             if any(words in str(error) for words in _POLICY):
                 raise BlockedError(str(error)) from error
             raise RejectedError(str(error)) from error
@@ -106,7 +106,7 @@ def _claim(
     quotas: Sequence[Json],
     groups: Sequence[Json],
 ) -> str | None:
-    """Return what pods would exceed, of what is there and was let in just now, or note them."""
+    """Return which quota pods would exceed, admitted gangs included; else admit them."""
     now_s = time.monotonic()
     declared = {owner_uid(group) for group in groups} | {owner.uid}
     for uid, one in list(claims.items()):
@@ -122,7 +122,7 @@ def _claim(
 
 
 async def _config_maps(client: KubeClient, namespace: str, intents: Sequence[Intent]) -> None:
-    """Only ConfigMaps: nothing of ours reads a Secret that is not its own."""
+    """Check that ConfigMaps exist; Secrets of others are never read."""
     names = sorted({name for one in intents for name in _read_by(one.asked)})
     if len(names) > CONFIG_MAPS.most:
         raise RejectedError(

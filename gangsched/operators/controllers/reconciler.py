@@ -21,14 +21,14 @@ from gangsched.operators.job_kind import BlockedError, InvalidJobError, Rejected
 from gangsched.operators.work_queue import Key, WorkQueue
 
 _AFTER_S = 0.05
-"""Added to a delay, so that what is waited for has happened."""
+"""Added to a delay, so that the awaited moment has passed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step(Generic[RecordT]):
     """One step of one owner: its state when the step began, and what the step writes with.
 
-    `wake` asks for another step soon.
+    `wake` requests another step soon.
     """
 
     body: Json
@@ -48,11 +48,11 @@ class Step(Generic[RecordT]):
         return self.owned.body is not None and is_same_object(self.owned.body, self.body)
 
     async def preflight(self, intents: Sequence[Intent]) -> None:
-        """Return if everything that is intended can be created now; report why not.
+        """Return if all intended objects can be created now; else report why not.
 
         Raises:
-            BlockedError: it cannot be created now.
-            RejectedError: it cannot be created until it is written otherwise.
+            BlockedError: they cannot be created now.
+            RejectedError: they cannot be created until the owner is changed.
 
         """
         try:
@@ -113,7 +113,7 @@ class Family(Protocol[RecordT]):
     def reject(self, status: Json, message: str, now: str) -> str:
         """Write into a status that the owner cannot run as it is written.
 
-        Return the reason, or nothing where the status says so already.
+        Return the reason, or nothing if the status has that rejection already.
         """
 
 
@@ -200,7 +200,7 @@ class Reconciler(Generic[RecordT]):
             if not await step.writer.owner_exists():
                 self.job_gone(body)
                 return
-            owned.owner_unverified = bool(owned.deleted_uids)  # more went meanwhile
+            owned.owner_unverified = bool(owned.deleted_uids)  # more were deleted meanwhile
             if not step.is_current:
                 return  # a successor took its name meanwhile
         try:

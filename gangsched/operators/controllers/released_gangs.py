@@ -1,7 +1,7 @@
-"""Releases the gangs that we made for jobs of a kind that gangsched does not run any more.
+"""Releases the gangs that were created here for jobs of a kind that is no longer run here.
 
 It watches the PodGroups of the kind, and never its jobs: nothing is created, and no status is
-written. What it finds was left by our own controller, in this process or an earlier one.
+written. The PodGroups it finds come from our controller, in this process or an earlier one.
 """
 
 import logging
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class Releaser:
-    """Lets go of the gangs of one kind of job."""
+    """Releases the gangs of one kind of job."""
 
     part_kinds = frozenset({"PodGroup"})
 

@@ -1,7 +1,7 @@
-"""Whether a gang fits its namespace's ResourceQuotas, asked before any of its pods is created.
+"""Checks whether a gang fits its namespace's ResourceQuotas, before any pod is created.
 
-The API server counts pod by pod: it would let half a gang in and refuse the rest. The sentence is
-in the API server's words, which users and their tools know.
+The API server counts pod by pod: it would admit half a gang and refuse the rest. The sentence has
+the form of the API server's, which users and their tools recognise.
 """
 
 from collections.abc import Iterable, Mapping
@@ -45,15 +45,15 @@ def exceeded(
 
 
 def uncounted(quotas: Iterable[Json]) -> bool:
-    """Tell whether a quota names a device that the API server counts by another name alone.
+    """Return whether a quota names a device that the API server counts by another name alone.
 
-    It knows `requests.nvidia.com/gpu`; of `nvidia.com/gpu` it takes no notice, and guides write it.
+    It counts `requests.nvidia.com/gpu`; it ignores `nvidia.com/gpu`, which guides recommend.
     """
     return any(_uncounted(name) for quota in quotas for name, _ in _lines(quota))
 
 
 def held(pods: Iterable[Json], groups: Iterable[Json]) -> dict[str, int]:
-    """Return what pods of a namespace hold, and gangs whose pods are still to come."""
+    """Return what a namespace's pods hold, plus the pods that its gangs are yet to create."""
     planned = {
         group["metadata"]["name"]: _planned(group)
         for group in groups
@@ -81,7 +81,7 @@ def _planned(group: Json) -> dict[str, int]:
 
 
 def together(roles: Iterable[tuple[int, Json]]) -> dict[str, int]:
-    """Return what so many pods of some specs count for."""
+    """Return the total of all pods, given as counts and specs."""
     total: dict[str, int] = {}
     for count, spec in roles:
         _add(total, _of_pod(spec), count)
@@ -124,7 +124,7 @@ def _written(resource: str, amount: int) -> str:
 
 
 def _of_pod(spec: Json) -> Mapping[str, int]:
-    """Return what one pod counts for; requests that are not given are the limits."""
+    """Return what one pod counts for; requests default to the limits."""
     found: dict[str, int] = {"pods": 1}
     for container in spec.get("containers") or []:
         resources: dict[str, Any] = container.get("resources") or {}
@@ -135,7 +135,7 @@ def _of_pod(spec: Json) -> Mapping[str, int]:
                 try:
                     amount = quantity(name, value)
                 except DecodeError:
-                    continue  # the API server refuses the pod, and says why
+                    continue  # the API server refuses the pod, with the reason
                 key = f"{kind}.{name}"
                 found[key] = found.get(key, 0) + amount
     return found

@@ -1,4 +1,4 @@
-"""Evaluates what users wrote in processes of their own: patterns, logs, the points of a search.
+"""Evaluates user input in processes of its own: patterns, logs, the points of a search.
 
 Whatever they ask for, the scheduler's own threads, memory and event loop are not touched: the
 processes have limits, and one that passes its deadline is ended. Namespaces take turns.
@@ -31,7 +31,7 @@ from gangsched.operators.job_kind import BlockedError
 log = logging.getLogger(__name__)
 
 _WARM_S = 600.0
-"""A process that nobody needed for so long is ended: its libraries take some hundred MiB."""
+"""A process that was idle for so long is ended: its libraries take some hundred MiB."""
 
 _ENDS_IN_S = 5.0
 """A process that closed its output has ended, or is about to."""
@@ -44,7 +44,7 @@ _DECODE_ANSWER = msgspec.msgpack.Decoder(Answer).decode
 
 
 class UnusableError(Exception):
-    """What was given cannot be evaluated; the message says why."""
+    """The input cannot be evaluated; the message is the reason."""
 
 
 class OverrunError(BlockedError):
@@ -56,7 +56,7 @@ class OverrunError(BlockedError):
 
 
 class _LostError(Exception):
-    """The process had to be ended, or ended by itself; the message says why."""
+    """The process was killed, or ended by itself; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Evaluators:
     ) -> None:
         self._limits = deadline_s, memory_mib
         self._most = processes
-        # Where there are two, one is always there for another namespace.
+        # With two or more, one is always free for another namespace.
         self._queue: NamespaceFairQueue[_Asked] = NamespaceFairQueue(
             lambda asked: asked.namespace, max(processes - 1, 1)
         )
@@ -102,7 +102,7 @@ class Evaluators:
         self._servers.clear()
         self._idle = 0
 
-    # -- what can be asked ----------------------------------------------------------------------
+    # -- requests -------------------------------------------------------------------------------
 
     async def matching(
         self, owned: Owned, patterns: Sequence[str], messages: Sequence[str]
@@ -124,7 +124,7 @@ class Evaluators:
         """Return the next points of a search.
 
         Raises:
-            UnusableError: there can be none; the message says why.
+            UnusableError: the search has none; the message is the reason.
             OverrunError: it took too long, or too much memory, or failed.
 
         """
@@ -188,10 +188,10 @@ class Evaluators:
 
 async def _answer(process: "_Evaluator", asked: _Asked) -> None:
     if asked.answer.done():
-        return  # whoever asked waits no more
+        return  # the caller waits no more
     try:
         answer = await process.ask(asked.request)
-    except Exception as error:  # noqa: BLE001 -- whoever asked is told
+    except Exception as error:  # noqa: BLE001 -- the caller gets it
         if not asked.answer.done():
             asked.answer.set_exception(error)
     else:

@@ -27,7 +27,7 @@ _NICENESS = 10
 
 
 class Request(msgspec.Struct):
-    """What is asked: the name of a task, and its arguments."""
+    """A request: the name of a task, and its arguments."""
 
     task: str
     arguments: list[Any]
@@ -43,7 +43,7 @@ class Answer(msgspec.Struct, omit_defaults=True):
 
 
 def _values(log: bytes, names: list[str], filters: list[str]) -> dict[str, list[float]]:
-    from gangsched.operators.search.metrics_collector import read  # noqa: PLC0415 -- only who needs it
+    from gangsched.operators.search.metrics_collector import read  # noqa: PLC0415 -- only when needed
 
     return read(log.decode(errors="replace"), names, filters)
 
@@ -62,7 +62,7 @@ _TASKS: dict[str, Callable[..., Any]] = {
 
 
 def answer(raw: bytes) -> bytes:
-    """Do what a request asks for, and return the answer."""
+    """Run the task of a request, and return the answer."""
     try:
         request = msgspec.msgpack.decode(raw, type=Request)
         found = Answer(value=_TASKS[request.task](*request.arguments))
@@ -70,13 +70,13 @@ def answer(raw: bytes) -> bytes:
         found = Answer(wrong=str(error))
     except MemoryError:
         found = Answer(no_memory=True)
-    except Exception:  # noqa: BLE001 -- whoever asked is told
+    except Exception:  # noqa: BLE001 -- the caller gets it
         found = Answer(failed=traceback.format_exc())
     return msgspec.msgpack.encode(found)
 
 
 def _limit(memory_mib: int) -> None:
-    """Bound what this process takes, whatever it is asked."""
+    """Bound the memory and the CPU of this process."""
     data = memory_mib * 2**20
     resource.setrlimit(resource.RLIMIT_DATA, (data, data))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -84,7 +84,7 @@ def _limit(memory_mib: int) -> None:
 
 
 def _allow(cpu_s: int) -> None:
-    """Let the next task take so many seconds of CPU: the kernel ends a process nobody waits for."""
+    """Bound the next task to so many seconds of CPU: the kernel ends an abandoned process."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     soft = math.ceil(usage.ru_utime + usage.ru_stime) + cpu_s
@@ -97,7 +97,7 @@ def _read(source: IO[bytes]) -> bytes | None:
 
 
 def main(cpu_s: int, memory_mib: int) -> None:
-    """Answer requests until there are no more; an empty answer says that this has begun."""
+    """Answer requests until there are no more; an empty answer reports readiness."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no answer
     warnings.simplefilter("ignore")

@@ -1,4 +1,4 @@
-"""Experiments: what is wrong with one in a sentence, else the core's reconcile."""
+"""Experiments: validation, defaults and the search, before the pure reconcile."""
 
 from dataclasses import replace
 from typing import Any
@@ -28,7 +28,7 @@ from gangsched.operators.search.suggestion import ALGORITHMS
 _NAME_LENGTH = 40
 _PARALLEL = 3
 _LARGEST = {"int": 2**63 - 1, "double": 1e300}
-"""What the libraries that search can reckon with."""
+"""The largest numbers that the search libraries compute with."""
 
 _KATIB = ("hyperband", "pbt", "cmaes", "enas", "darts")
 """What Katib has and we do not."""
@@ -48,7 +48,7 @@ def kind(evaluators: Evaluators) -> OwnerKind:
             asked.append((spec, tried, count))
             return []
 
-        experiment.reconcile(whole, ask, clock())  # nothing is done but to see what it asks for
+        experiment.reconcile(whole, ask, clock())  # only the requested points count
         if not asked:
             return whole
         subject = f"Experiment {owned.namespace}/{owned.name}"

@@ -51,7 +51,7 @@ def kind(scheduler: str, evaluators: Evaluators | None = None) -> OwnerKind:
         return reconcile.reconcile(whole, clock, scheduler, _asked(owned), owned.seen)
 
     async def look(_: KubeClient, owned: Owned) -> Owned:
-        """Match the failure policy's patterns with what failed Jobs say, if there are both."""
+        """Match the failure policy's patterns with the messages of failed Jobs."""
         failed = reconcile.messages(owned)
         if not failed or _elsewhere(owned) or not (patterns := _patterns(_checked(owned))):
             return owned
@@ -69,7 +69,7 @@ def kind(scheduler: str, evaluators: Evaluators | None = None) -> OwnerKind:
 
 
 def _elsewhere(owned: Owned) -> bool:
-    """Tell whether another controller was asked to run a JobSet."""
+    """Return whether a JobSet names another controller to run it."""
     return (owned.body.get("spec") or {}).get("managedBy") not in (None, "", MANAGER)
 
 
@@ -174,10 +174,10 @@ def _check_targets(spec: JobSetSpec, known: list[str], subject: str) -> None:
 
 
 def _asked(owned: Owned) -> dict[str, Any]:
-    """Return what labels and annotations ask of the gangs."""
+    """Return what labels and annotations request for the gangs."""
     metadata = owned.body["metadata"]
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-    # Exclusive topology is said role by role: each Job has a domain of its own.
+    # Exclusive topology is declared by role: each Job has a domain of its own.
     rest = {key: value for key, value in annotations.items() if key != dialects.JOBSET}
     subject = f"JobSet {owned.namespace}/{owned.name}"
     found = asked_of({"labels": labels, "annotations": rest}, subject, PodGroupSpec)

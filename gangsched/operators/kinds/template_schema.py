@@ -109,7 +109,7 @@ class _Metadata(msgspec.Struct, rename="camel"):
 
 
 class PodTemplate(msgspec.Struct, rename="camel"):
-    """What is looked at of a pod template."""
+    """The fields of a pod template that are checked."""
 
     spec: _Spec | None = None
     metadata: _Metadata | None = None
@@ -122,14 +122,14 @@ class _JobSpec(msgspec.Struct, rename="camel"):
 
 
 class JobTemplate(msgspec.Struct, rename="camel"):
-    """What is looked at of the template of a Job of batch/v1."""
+    """The fields of the template of a Job of batch/v1 that are checked."""
 
     metadata: _Metadata | None = None
     spec: _JobSpec | None = None
 
 
 class ClaimTemplate(msgspec.Struct, rename="camel"):
-    """What is looked at of the template of a PersistentVolumeClaim."""
+    """The fields of the template of a PersistentVolumeClaim that are checked."""
 
     metadata: _Named
     spec: dict[str, Any]

@@ -172,7 +172,7 @@ def _own(
 def version_of(body: Json, specs: str) -> str:
     """Return the API version a job was written in; any version may be read.
 
-    The API server says which in managedFields: whoever wrote `specs`, the replica specs, first.
+    managedFields has it: the version of the manager that first wrote `specs`, the replica specs.
     """
     writers = [
         one
@@ -288,13 +288,13 @@ def _gang_restarts(metadata: Json, subject: str) -> int:
 
 
 class RoleTopology(ApiModel):
-    """What a role's template can ask: how near its pods are."""
+    """What a role's template can request: how near its pods are to each other."""
 
     topology: NearSpec | None = None
 
 
 def asked_of(metadata: dict[str, Any], subject: str, model: type[ApiModel]) -> Json:
-    """Return what annotations ask, as fields of a PodGroup or of one of its roles."""
+    """Return what annotations request, as fields of a PodGroup or of one of its roles."""
     try:
         keys = (metadata.get("labels") or {}) | (metadata.get("annotations") or {})
         asked = dialects.from_annotations(keys, subject)
@@ -347,6 +347,6 @@ def pod_view(pod: Json, container: str) -> PodView:
 
 
 def _told_s(metadata: Json) -> float:
-    """Return when a pod was told to leave: its deletion's moment is the end of its grace period."""
+    """Return when a pod's deletion was requested: its timestamp is the end of the grace period."""
     grace_s = float(metadata.get("deletionGracePeriodSeconds", 0))
     return seconds(metadata["deletionTimestamp"]) - grace_s

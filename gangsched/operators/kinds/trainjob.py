@@ -29,7 +29,7 @@ def kind(runtimes: Runtimes) -> OwnerKind:
     def step(owned: Owned, clock: Clock) -> Steps:
         spec = owned.body.get("spec") or {}
         if spec.get("managedBy") not in (None, "", MANAGER):
-            return Steps()  # another controller was asked to
+            return Steps()  # it names another controller
         _check(owned)
         runtime, why_none = runtimes.find(owned.body)
         try:
@@ -71,7 +71,7 @@ def _check(owned: Owned) -> None:
 
 
 def _check_against(owned: Owned, runtime: Json) -> None:
-    """Find what a job asks of its runtime that it does not have."""
+    """Check that a job's runtime has what the job refers to."""
     subject = f"TrainJob {owned.namespace}/{owned.name}"
     template = (runtime["spec"].get("template") or {}).get("spec") or {}
     jobs = {job["name"] for job in template.get("replicatedJobs") or []}
@@ -122,7 +122,7 @@ def _check_against(owned: Owned, runtime: Json) -> None:
 
 
 def _asked(owned: Owned, runtime: Json) -> dict[str, str]:
-    """Return, as annotations, what a runtime's podGroupPolicy asks of its jobs' gangs."""
+    """Return, as annotations, what a runtime's podGroupPolicy requests for its jobs' gangs."""
     name = runtime["metadata"]["name"]
     subject = f"TrainJob {owned.namespace}/{owned.name}: runtime {shown(name)}"
     try:
@@ -142,9 +142,9 @@ def _asked(owned: Owned, runtime: Json) -> dict[str, str]:
 
 
 def _marked(document: Json, job: Json, asked: dict[str, str]) -> Json:
-    """Have a JobSet carry what a TrainJob's labels and annotations say of queue and place.
+    """Return a JobSet with a TrainJob's labels and annotations about queue and topology.
 
-    What its runtime asks counts where they say nothing.
+    The requests of its runtime count where the TrainJob has none.
     """
     if document["kind"] != "JobSet":
         return document

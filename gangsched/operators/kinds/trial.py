@@ -1,4 +1,4 @@
-"""Trials: how their job stands, and what its log says, for the core's reconcile."""
+"""Trials: the outcome of their job and the metrics in its log, for the pure reconcile."""
 
 import re
 from dataclasses import replace
@@ -30,7 +30,7 @@ _FEWER = 8
 """By which the lines of a log's end are divided, until they fit."""
 
 _LISTED = "16"
-"""Pods that are looked at: a job may have thousands."""
+"""Pods that are listed at most: a job may have thousands."""
 
 _LEVELS = 3
 _BETWEEN = (("batch/v1", "Job"), ("jobset.x-k8s.io/v1alpha2", "JobSet"))
@@ -106,7 +106,7 @@ def checked(owned: Owned) -> Json:
 
 
 def labels_error(labels: dict[str, str]) -> str:
-    """Return what of labels can select no pods, or nothing."""
+    """Return which label cannot select any pod, or nothing."""
     if len(labels) > _LABELS:
         return f"there are {len(labels)} labels; {_LABELS} are allowed"
     for key, value in labels.items():
@@ -123,7 +123,7 @@ def filters(spec: Json) -> tuple[str, ...]:
 
 
 async def _look(evaluators: Evaluators, client: KubeClient, owned: Owned) -> Owned:
-    """Return a trial with what its job and its log say.
+    """Return a trial with the outcome of its job and the metrics in its log.
 
     Raises:
         InvalidJobError: a field is wrong.
@@ -182,7 +182,7 @@ async def _log(client: KubeClient, owned: Owned, job: Json) -> bytes | None:
         if len(log) < LOG_BYTES.most:
             return log
         end = await read(half, tailLines=str(lines))
-        while len(end) == half and lines > 1:  # cut at its end, which is what is looked for
+        while len(end) == half and lines > 1:  # the limit cuts the end of the log, which is needed
             lines = lines // _FEWER or 1
             end = await read(half, tailLines=str(lines))
     except KubeError:
@@ -191,7 +191,7 @@ async def _log(client: KubeClient, owned: Owned, job: Json) -> bytes | None:
 
 
 async def _pod(client: KubeClient, owned: Owned, job: Json) -> Json | None:
-    """Return the pod whose log counts: the last that was made for the job, of those chosen."""
+    """Return the pod whose log counts: the last one created for the job, of those selected."""
     spec = owned.body["spec"]
     key = _JOB_NAMES.get(job["kind"], "training.kubeflow.org/job-name")
     primary = spec.get("primaryPodLabels") or _PRIMARY.get(job["kind"], _MASTER)
@@ -210,7 +210,7 @@ async def _pod(client: KubeClient, owned: Owned, job: Json) -> Json | None:
 
 
 async def _made_by(client: KubeClient, namespace: str, body: Json, uid: str) -> bool:
-    """Tell whether an object is a job's: labels, which users choose, do not say so."""
+    """Return whether an object is a job's: labels, which users choose, are no proof."""
     for _ in range(_LEVELS):
         owners = body["metadata"].get("ownerReferences") or []
         owner = next((one for one in owners if one.get("controller")), None)

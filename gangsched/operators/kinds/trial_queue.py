@@ -6,11 +6,11 @@ from gangsched.api import dialects, names
 from gangsched.jobs.common.model import Json
 
 _MADE_PLAIN = "Job"
-"""The kind of a trial's job whose pods the default scheduler takes if nobody says otherwise."""
+"""The kind of a trial's job whose pods name no scheduler unless their template does."""
 
 
 def in_queue_of(owner: Json, document: Json) -> Json:
-    """Return what an owner makes, in the owner's queue unless it names one itself."""
+    """Return an owner's document, in the owner's queue unless it names a queue itself."""
     metadata = document.get("metadata") or {}
     if dialects.queue_of(metadata.get("labels") or {}, metadata.get("annotations") or {}):
         return document
@@ -26,7 +26,7 @@ def _queue(given: dict[str, str]) -> dict[str, str]:
 
 
 def scheduled(document: Json, scheduler: str) -> Json:
-    """Return a trial's job, whose pods are ours unless its template names a scheduler.
+    """Return a trial's job; its pods name our scheduler unless the template names one.
 
     Kinds that we run ourselves are ours anyway.
     """

@@ -26,7 +26,7 @@ _SETTINGS: Mapping[str, Mapping[str, tuple[int, int] | tuple[str, ...]]] = {
     },
     MEDIANSTOP: {"min_trials_required": (1, TRIALS.most), "start_step": (1, FIRST_VALUES.most)},
 }
-"""Of each algorithm: the words a setting may be, or the least and the greatest whole number."""
+"""Of each algorithm: the values of a setting, or its smallest and its greatest whole number."""
 
 
 def algorithm_error(algorithm: Algorithm) -> str:

@@ -14,11 +14,11 @@ from gangsched.core.model.text import shown
 Pattern: TypeAlias = re2._Regexp  # noqa: SLF001 -- the library has no public name for it
 
 _MEMORY = 2**17
-"""Bytes of a compiled expression: RE2 says that a larger one is too large."""
+"""Bytes of a compiled expression: RE2 rejects a larger one."""
 
 
 class ExpressionError(Exception):
-    """An expression that cannot be used; the message says why."""
+    """An expression that cannot be used; the message is the reason."""
 
 
 def compiled(expression: str) -> Pattern:

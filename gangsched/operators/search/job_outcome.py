@@ -1,6 +1,6 @@
 """How the job of a trial ended: by the conditions a user gives (GJSON, as Katib has them).
 
-Of GJSON only what conditions are made of is taken: names, `[@this]`, and comparisons in `#(...)`.
+Of GJSON only the syntax of conditions is allowed: names, `[@this]`, comparisons in `#(...)`.
 Its modifiers can double their input at every step, and its patterns can be matched for ever.
 """
 
@@ -19,7 +19,7 @@ _ENDS = {
     "TrainJob": ("Complete", "Failed"),
     "JobSet": ("Completed", "Failed"),
 }
-"""Conditions that end a job well or badly; those of the Training Operator have other words."""
+"""Conditions that end a job well or badly, for kinds without those of the Training Operator."""
 
 _TRAINING = ("Succeeded", "Failed")
 _NAME = r"[A-Za-z0-9_-]+"
@@ -62,7 +62,7 @@ def check(spec: Json) -> None:
     """Refuse conditions that are none, before there is a job.
 
     Raises:
-        ConditionError: one is none.
+        ConditionError: one of them is malformed.
 
     """
     for field in ("failureCondition", "successCondition"):
@@ -99,4 +99,4 @@ def _holds(field: str, path: str, job: Json) -> Any:
     try:
         return gjson.get(job, path)
     except gjson.GJSONError:
-        return None  # what it asks for is not there (yet)
+        return None  # the field does not exist (yet)

@@ -24,8 +24,8 @@ def read(log: str, names: Sequence[str], filters: Sequence[str] = ()) -> Series:
 
     Args:
         log: its text.
-        names: the metrics that are looked for.
-        filters: expressions whose first two groups are name and value.
+        names: the metrics to find.
+        filters: expressions with the name in the first group and the value in the second.
 
     Raises:
         ExpressionError: a filter cannot be used.
@@ -65,7 +65,7 @@ def _number(text: str) -> float | None:
 
 
 def _thinned(values: list[float]) -> list[float]:
-    """Return the first values, and the least, the greatest and the last of the others."""
+    """Return the first values, and the smallest, the greatest and the last of the rest."""
     first, rest = values[: FIRST_VALUES.most], values[FIRST_VALUES.most :]
     return [*first, min(rest), max(rest), rest[-1]] if rest else first
 

@@ -41,7 +41,7 @@ def suggest(spec: Json, tried: list[Tried], count: int, uid: str) -> list[Assign
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What an algorithm is asked with."""
+    """The input of an algorithm."""
 
     space: Space
     tried: list[Tried]
@@ -51,7 +51,7 @@ class Search:
 
     @property
     def maximizes(self) -> bool:
-        """Tell whether larger is better."""
+        """Return whether larger is better."""
         return self.sense == "maximize"
 
     def whole(self, setting: str, default: int) -> int:
