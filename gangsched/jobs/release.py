@@ -28,14 +28,14 @@ class Release:
 
 
 def release(kind: str, owner: str, group: Json, pods: Sequence[Json]) -> Release:
-    """Return how a gang is let go of that stands for a job of some kind; `pods` are its own."""
+    """Return how to release the gang of a job of some kind; `pods` are the gang's."""
     direct = kind in FRAMEWORKS
     phase = (group.get("status") or {}).get("phase") or ""
     if leaving(group) or phase == "Binding":
         return Release()  # a moment later it is placed, or not
     if direct and group["metadata"]["name"] != owner:
         return Release()  # not one of ours
-    # What is not bound may be pinned to a node of our choice, which the other does not know.
+    # An unbound pod may be pinned to a node that we chose, which the other scheduler ignores.
     open_pods = tuple(pod for pod in pods if not _bound(pod) and not leaving(pod)) if direct else ()
     running = sum(_bound(pod) and not leaving(pod) and not _ended(pod) for pod in pods)
     if phase == "Placed" and running:

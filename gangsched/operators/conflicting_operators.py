@@ -1,4 +1,4 @@
-"""Which kinds of job other operators run now: two controllers of one kind would fight.
+"""Finds the kinds of job that other operators run: two controllers of one kind would conflict.
 
 An operator that leads holds a Lease of its own name; some are installed to lead without one, and
 are known by the image of a Deployment that works. Sources: training-operator release-1.9,
@@ -7,7 +7,7 @@ mpi-operator v0.6, jobset v0.10, trainer v2.1: their main.go and their manifests
     absent -> there (Deployment ready, Lease renewed) -> lapsing (until a time) -> absent
 
 A Deployment whose pods are being replaced lapses for a while: a rollout is no departure. The Lease
-of a dead operator is not renewed, and no event says so. This is pure: `ownership.py` watches.
+of a dead operator is not renewed, without any event. This module is pure: `ownership.py` watches.
 """
 
 import math

@@ -1,8 +1,8 @@
 """Jobs whose pods another controller made: they keep the gang that they have until they are gone.
 
 The Training Operator's pods are the gang of their owner, or of a peer's PodGroup that they name. A
-PodGroup of ours would hold room for pods that never come, since those that run do not name it. A
-pod that has to be recreated meanwhile joins the others: it names what they name.
+PodGroup of ours would reserve nodes for pods that never come, since running pods do not name it. A
+pod that has to be recreated meanwhile joins them: it names the same gang.
 """
 
 from collections.abc import Iterable

@@ -27,7 +27,7 @@ def finished(status: Json) -> bool:
 
 
 def put(status: Json, kind: str, reason: str, message: str, now: str, *, true: bool = True) -> bool:
-    """Set a condition; return whether that says anything new."""
+    """Set a condition; return whether it changed."""
     value = "True" if true else "False"
     current = get(status, kind)
     if current is not None and (current["status"], current["reason"], current["message"]) == (

@@ -16,7 +16,7 @@ Json = dict[str, Any]
 class JobRole:
     """One replica type. `restart_policy` is Always, OnFailure, Never or ExitCode.
 
-    `topology` says how near its pods are to be, as the PodGroup's role does. `pod` names the only
+    `topology` is how near its pods are to be, as in the PodGroup's role. `pod` names the only
     pod of a role that has one without an index.
     """
 
@@ -42,14 +42,14 @@ class Elastic:
 
 
 ROOT_SSH = "/root/.ssh"
-"""Where both MPI APIs mount keys in a container unless told otherwise."""
+"""Where both MPI APIs mount keys in a container by default."""
 
 V1, V2BETA1 = "kubeflow.org/v1", "kubeflow.org/v2beta1"
 
 
 @dataclass(frozen=True, slots=True)
 class Mpi:
-    """What only an MPIJob says. `version` is the API version its user wrote.
+    """The fields that only an MPIJob has. `version` is the API version its user wrote.
 
     `slots` are the processes of a worker, and of a launcher that works itself. `waits` creates the
     launcher once all workers are ready. `container` is the one `kubectl exec` enters in v1.
@@ -68,7 +68,7 @@ class Mpi:
 class RunLimits:
     """runPolicy, in seconds and counts; None means unlimited.
 
-    `clean_pods` is None, Running, All, or empty where the user said nothing.
+    `clean_pods` is None, Running, All, or empty where the user wrote nothing.
     """
 
     clean_pods: str = ""
@@ -82,7 +82,7 @@ class RunLimits:
 class GangPolicy:
     """How the job's gang is queued; `gang_restarts` above zero restarts it whole that often.
 
-    `asked` are further fields of the PodGroup's spec: where the gang shall go.
+    `asked` are further fields of the PodGroup's spec: its placement constraints.
     """
 
     minimum: int | None = None
@@ -98,8 +98,8 @@ class Job:
     """A training job as its user declared it, and the status written so far.
 
     `kind` names its framework. A TFJob's workers may come and go (`dynamic_workers`), or must all
-    succeed (`all_workers`); `cluster_domain` ends the addresses it is told. `scheduler` is whose
-    its pods are where a template names none; `ours` are our names, the job's own if none is told.
+    succeed (`all_workers`); `cluster_domain` ends the addresses of its pods. `scheduler` is the
+    name for pods whose template has none; `ours` are our names, by default that one.
     """
 
     kind: str
@@ -119,7 +119,7 @@ class Job:
     ours: frozenset[str] = frozenset()
     status: Mapping[str, Any] = field(default_factory=dict)
     unknown_keys: str = ""
-    """What is written on it and means nothing, as a sentence."""
+    """Its unknown keys, as a sentence."""
 
     def role(self, kind: str) -> JobRole | None:
         """Return the role of a type, if the job has it."""
@@ -132,7 +132,7 @@ class Job:
 
     @property
     def total(self) -> int:
-        """Number of pods."""
+        """Return the number of pods."""
         return sum(role.replicas for role in self.roles)
 
     def pod_name(self, role: JobRole, index: int) -> str:
@@ -144,9 +144,9 @@ class Job:
 class PodView:
     """A pod of the job as it is now. `exit_code` is that of the main container's last end.
 
-    `disrupted` pods were stopped for another gang, and those that are `cut_short` ended after they
-    had been told to leave: how they end says nothing of the job. `stopping` ones were given a
-    deadline that is over.
+    `disrupted` pods were evicted for another gang, and `cut_short` ones ended after their deletion
+    was requested: their end does not count for the job. `stopping` ones have a deadline that is
+    over.
     """
 
     name: str
@@ -166,7 +166,7 @@ class PodView:
 
     @property
     def done(self) -> bool:
-        """True once its work is done."""
+        """Return whether its work is done."""
         return self.phase == "Succeeded" and not self.disrupted and not self.cut_short
 
 
@@ -202,7 +202,7 @@ class Observed:
 class JobEvent:
     """An Event to write about the job; `type` is Normal or Warning.
 
-    Of those that have the same `once` the first is written, whatever the others say.
+    Of Events with the same `once` only the first is written, whatever their message.
     """
 
     type: str
@@ -211,7 +211,7 @@ class JobEvent:
     once: str = ""
 
     def among(self, said: Iterable["JobEvent"]) -> bool:
-        """Return whether it was said."""
+        """Return whether it is among Events that were written."""
         return any(one == self or (self.once and one.once == self.once) for one in said)
 
 
@@ -229,10 +229,10 @@ class Intent:
 
 @dataclass(slots=True)
 class Actions:
-    """What to do; `status` None means unchanged. Pods that are stopped keep their logs.
+    """The actions of one step; `status` None means unchanged. Stopped pods keep their logs.
 
-    A group is only put when all `intents` can come true. `documents` are objects that have to be
-    there, as they are, before any pod is; those of `drop` have to go.
+    A group is only written if all `intents` can be created. `documents` are objects that have to be
+    there, as they are, before any pod is; those of `drop` are deleted.
     """
 
     delete_pods: list[PodView] = field(default_factory=list)

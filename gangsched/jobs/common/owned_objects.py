@@ -12,7 +12,7 @@ Ref = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """An owner as it is, and what it owns; `seen` is what was looked up for it besides."""
+    """An owner and its parts; `seen` holds the results of further look-ups."""
 
     body: Json
     parts: Mapping[Ref, Json]
@@ -30,7 +30,7 @@ class Owned:
 
     @property
     def uid(self) -> str:
-        """Return which of several objects that had the name in turn it is."""
+        """Return its uid: objects of one name differ in it."""
         return str(self.body["metadata"]["uid"])
 
     def of(self, kind: str) -> list[Json]:
@@ -40,10 +40,10 @@ class Owned:
 
 @dataclass(slots=True)
 class Steps:
-    """What to do, in the order of the fields; `status` None means unchanged.
+    """The actions of one step, in the order of the fields; `status` None means unchanged.
 
-    Nothing is created unless all `intents` can come true. What is `unowned` is created without an
-    owner reference: it outlives the owner.
+    Nothing is created unless all `intents` can be. `unowned` objects are created without an
+    owner reference: they outlive the owner.
     """
 
     status: Json | None = None
@@ -57,12 +57,12 @@ class Steps:
     requeue_in_s: float | None = None
 
     def requeue_in(self, in_s: float) -> None:
-        """Ask to be called again by then."""
+        """Request another step within so many seconds."""
         known = self.requeue_in_s
         self.requeue_in_s = max(min(in_s, known if known is not None else in_s), 0.0)
 
     def limited(self) -> "Steps":
-        """Return as many deletions and changes as one step may make; the next makes the others."""
+        """Return these steps, cut to what one step may do; the next step does the rest."""
         most = DOCUMENTS_A_STEP.most
         if len(self.delete) > most or len(self.patch) > most:
             del self.delete[most:], self.patch[most:]

@@ -14,7 +14,7 @@ class Portion:
         self._bytes = BYTES_A_STEP.most
         self._sizes: dict[str, int] = {}
         self.short = False
-        """Something was left for the next step."""
+        """Objects were left for the next step."""
 
     def takes(self, kind: str) -> bool:
         """Return whether one more object may be built; the first of a step always may."""
@@ -24,7 +24,7 @@ class Portion:
         return fits or whole
 
     def built(self, kind: str, document: Json) -> None:
-        """Take note of an object that was built; the first of its kind tells the size of all."""
+        """Charge an object that was built; the first of its kind is the size of all."""
         if kind not in self._sizes:
             self._sizes[kind] = len(json.dumps(document))
         self._count -= 1

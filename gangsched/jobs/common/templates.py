@@ -52,7 +52,7 @@ def gang_role(role: JobRole, least: int, template: Json) -> Json:
 
 
 def pin(spec: Json, node: str) -> None:
-    """Require the node by name, beside whatever the pod requires already."""
+    """Require the node by name, in addition to the pod's own requirements."""
     here = {"key": "metadata.name", "operator": "In", "values": [node]}
     affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
     required = affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})

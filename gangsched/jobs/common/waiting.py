@@ -1,4 +1,4 @@
-"""Why a job waits, as its PodGroup says it: a condition of the job, and an Event for each reason.
+"""Why a job waits, from its PodGroup: a condition of the job, and an Event for each reason.
 
     (none) -> Scheduled=False, while its gang waits -> Scheduled=True, once its gang is placed
 
@@ -14,7 +14,7 @@ from gangsched.jobs.common.times import parse_time
 
 KIND = "Scheduled"
 REFRESH_S = 30.0
-"""A sentence whose numbers alone changed is written again after so long."""
+"""How long a message stays of which only the numbers changed."""
 
 _PLACED = ("Placed", "Finished")
 _WAITS = ("Pending", "Gathering", "Broken")
@@ -27,14 +27,14 @@ _QUIET = ("BackingOff", "MakingRoom")
 
 @dataclass(frozen=True, slots=True)
 class WaitReport:
-    """What is to be done about the condition: an Event to write, when to look again."""
+    """The result of a report: an Event to write, and when to report again."""
 
     event: JobEvent | None = None
     requeue_in_s: float | None = None
 
 
 def report(status: Json, groups: Iterable[GroupView], now_s: float, now: str) -> WaitReport:
-    """Say in a job's status why the first of its gangs that waits does so.
+    """Write into a job's status why the first waiting gang of it waits.
 
     The condition comes first in the list: clients show the last one as the job's state.
     """
@@ -63,7 +63,7 @@ def report(status: Json, groups: Iterable[GroupView], now_s: float, now: str) ->
 
 
 def clear(status: Json) -> None:
-    """Take the condition away: the job does not wait for its gang any more, or not yet."""
+    """Remove the condition: the job does not wait for its gang."""
     if _known(status) is None:
         return
     status["conditions"] = [one for one in status["conditions"] if one["type"] != KIND]

@@ -28,7 +28,7 @@ class Shape:
 
     @property
     def spec(self) -> Json:
-        """Return what the user asked for."""
+        """Return the spec that the user wrote."""
         spec: Json = self.owned.body["spec"]
         return spec
 
@@ -178,7 +178,7 @@ class Shape:
                 FIRST_RANK: str(index * pods_each(rjob)),
             }
             for key in [key for key in inner["annotations"] if key == EXCLUSIVE]:
-                del inner["annotations"][key]  # the gang says it, for all its pods
+                del inner["annotations"][key]  # the PodGroup has it, for all its pods
         return {
             "apiVersion": "batch/v1",
             "kind": "Job",
@@ -202,7 +202,7 @@ class Shape:
         return found
 
     def _marks(self, rjob: Json, index: int, name: str) -> dict[str, str]:
-        """Return what labels and annotations of a Job and its pods tell."""
+        """Return the labels or annotations of a Job and its pods."""
         counts = self._counts[rjob["name"]]
         key = f"{self.owned.namespace}/{name}".encode()
         found = {

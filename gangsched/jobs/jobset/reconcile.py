@@ -3,7 +3,7 @@
 Source: kubernetes-sigs/jobset v0.10, pkg/controllers. Beyond it, every stage of a JobSet is a gang:
 its PodGroup is there before its Jobs.
 
-    Suspended <-> (starting, running) -> Completed | Failed;    a restart makes every Job anew
+    Suspended <-> (starting, running) -> Completed | Failed;    a restart recreates every Job
 """
 
 import copy
@@ -31,7 +31,7 @@ Matching = Mapping[str, Collection[str]]
 
 
 def reconcile(owned: Owned, clock: Clock, scheduler: str, asked: Json, matching: Matching) -> Steps:
-    """Return what to do now; `asked` are further fields of the gangs' PodGroups."""
+    """Return the steps to take now; `asked` are further fields of the gangs' PodGroups."""
     step = _Step(owned, clock, scheduler, asked, matching)
     step.take()
     step.report_waiting()
@@ -43,7 +43,7 @@ def reconcile(owned: Owned, clock: Clock, scheduler: str, asked: Json, matching:
 
 
 def messages(owned: Owned) -> list[str]:
-    """Return what the failed Jobs of a JobSet say, as far as patterns are matched with it."""
+    """Return the messages of failed Jobs, as far as patterns are matched with them."""
     return sorted({_message(job) for job in owned.of("Job") if condition(job, "Failed")})
 
 
@@ -159,7 +159,7 @@ class _Step:
         self.steps.requeue_in(0.0)
 
     def _fail(self) -> None:
-        """Do as the failure policy says."""
+        """Apply the failure policy."""
         policy = self.spec.get("failurePolicy")
         first = min(self.failed, key=_failed_at)
         if policy is None:
@@ -221,7 +221,7 @@ class _Step:
         self._set_condition("Suspended", "SuspendedJobs", "jobset is suspended")
 
     def _start(self, *, suspended: bool) -> None:
-        """Create and resume Jobs, as far as their order lets them start."""
+        """Create and resume Jobs, as far as their order allows."""
         ordered = (self.spec.get("startupPolicy") or {}).get("startupPolicyOrder") == "InOrder"
         for rjob in self.spec["replicatedJobs"]:
             if not self._reached(rjob):
@@ -289,7 +289,7 @@ class _Step:
         if self.shape.named and ("Service", self.shape.domain) not in self.owned.parts:
             self.steps.create.append(self.shape.service())
         for claim, kept in self.shape.claims():
-            if kept and not self.known:  # nobody's part: asked for before the first Job
+            if kept and not self.known:  # it has no owner: created before the first Job
                 self.steps.unowned.append(claim)
             elif not kept and ("PersistentVolumeClaim", claim["metadata"]["name"]) not in (
                 self.owned.parts
@@ -297,7 +297,7 @@ class _Step:
                 self.steps.create.append(claim)
 
     def _declare(self, rjob: Json) -> bool:
-        """Have the PodGroup of a replicated job's stage; False while the last one is leaving."""
+        """Create the PodGroup of a replicated job's stage; False while an old one terminates."""
         if not self.shape.ours(rjob):
             return True
         stage = self.shape.stage(rjob)
@@ -317,7 +317,7 @@ class _Step:
         return True
 
     def _intend(self, stage: Stage) -> None:
-        """Tell of all Jobs to come; only the stage's pods come together."""
+        """Add the intents of all Jobs; the pods of the stage count together."""
         for rjob in self.spec["replicatedJobs"]:
             job = self.shape.job(rjob, 0, suspended=False)
             template = job["spec"]["template"]
@@ -341,7 +341,7 @@ class _Step:
         return policy.get("restartStrategy") == "BlockingRecreate"
 
     def report_waiting(self) -> None:
-        """Say why the JobSet waits; one that is over, suspended or begins anew does not."""
+        """Report why the JobSet waits; one that is over, suspended or restarting does not."""
         dropped = {name for kind, name in self.steps.delete if kind == "PodGroup"}
         over = self.status.get("terminalState") or self.spec.get("suspend")
         groups = [] if over else self.owned.of("PodGroup")
@@ -349,7 +349,7 @@ class _Step:
         waits = waiting.report(self.status, seen, self.clock.now_s, self.clock.now)
         self.steps.events += [waits.event] if waits.event is not None else []
 
-    # -- words --------------------------------------------------------------------------------
+    # -- conditions ---------------------------------------------------------------------------
 
     def _set_condition(self, kind: str, reason: str, message: str, *, true: bool = True) -> None:
         if set_condition(self.status, kind, reason, message, self.clock.now, true=true):

@@ -1,8 +1,8 @@
 """Which replicated jobs of a JobSet start together: each such stage is a gang.
 
-What starts only after others completed is a gang of its own: together they would wait for each
-other for ever. What starts once others are ready runs beside them: it belongs to their gang, but
-never counts into what has to start first.
+Jobs that start only after others completed are a gang of their own: in one gang they would wait for
+each other for ever. Jobs that start once others are ready run beside them: they belong to the same
+gang, but do not count among its first pods.
 """
 
 from collections.abc import Mapping, Sequence

@@ -18,7 +18,7 @@ from gangsched.jobs.katib.trial import EXPERIMENT_LABEL, FIRST_STEPS, KILL, stat
 
 API_VERSION, KIND = "kubeflow.org/v1beta1", "Experiment"
 _AT_ONCE = 16
-"""Points asked for in one call: a search takes its time, and other experiments wait."""
+"""Points of one call: a search takes time, and other experiments wait."""
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 _NAME_LENGTH = 8
@@ -43,14 +43,14 @@ class Tried:
 
 
 class SearchError(Exception):
-    """The search will find no point; the message is a clause that says why."""
+    """The search will find no point; the message is a clause with the reason."""
 
 
 Suggest = Callable[[Json, list[Tried], int, str], list[Assignments]]
 """Given a spec, what was tried, how many are wanted and the experiment's uid: the next points.
 
-Fewer than wanted mean that there are no more. Asked the same again, it says the same. It may raise
-SearchError.
+Fewer points than requested mean that there are no more. Equal calls return equal points. It may
+raise SearchError.
 """
 
 _TOLD = {
@@ -200,7 +200,7 @@ class _Experiment(KatibStep):
     # -- trials -------------------------------------------------------------------------------
 
     def _more(self) -> bool:
-        """Create the trials that are wanted now; tell whether there are no more points to try."""
+        """Create the trials that are wanted now; return whether there are no more points to try."""
         active = sum(len(self.by_state[kind]) for kind in _ACTIVE)
         wanted = min(self.spec["parallelTrialCount"] - active, _AT_ONCE)
         if self.spec.get("maxTrialCount") is not None:
@@ -251,7 +251,7 @@ class _Experiment(KatibStep):
         return document
 
     def _rules(self, settings: Mapping[str, int]) -> list[Json]:
-        """Return the rule of medianstop: the mean of what others had after their first steps.
+        """Return the rule of medianstop: the mean of other trials' values after their first steps.
 
         Source: katib pkg/earlystopping/v1beta1/medianstop/service.py.
         """
@@ -272,7 +272,7 @@ class _Experiment(KatibStep):
         return [rule]
 
     def _name(self) -> str:
-        """Return the next free name; the same again, should this call be made twice."""
+        """Return the next free name; a repeated call returns the same."""
         number = len(self.names)
         while True:
             digest = hashlib.sha256(f"{self.owned.uid}/{number}".encode()).digest()
@@ -283,7 +283,7 @@ class _Experiment(KatibStep):
             number += 1
 
     def _stop_the_rest(self) -> None:
-        """Stop what runs still: nobody waits for it (katib#2061)."""
+        """Stop running trials: their results are not used (katib#2061)."""
         for trial in (trial for kind in _ACTIVE for trial in self.by_state[kind]):
             if KILL not in (trial["metadata"].get("annotations") or {}):
                 ref: Ref = ("Trial", trial["metadata"]["name"])
@@ -332,7 +332,7 @@ def filled_in(template: Json, point: Assignments, name: str, namespace: str) -> 
             raise TooLargeError
         return value
 
-    # A parameter may stand for a word about the trial: its reference is the place itself.
+    # A parameter may refer to a field of the trial: its reference is the place itself.
     named = {
         key: _PLACE.sub(lambda found: taken(about[found[2]]), value) for key, value in named.items()
     }

@@ -1,4 +1,4 @@
-"""The reconcile of a Trial (Katib, kubeflow.org/v1beta1): one job, and what its log says."""
+"""The reconcile of a Trial (Katib, kubeflow.org/v1beta1): one job, and the metrics in its log."""
 
 import copy
 from dataclasses import dataclass
@@ -40,10 +40,10 @@ _LOG_LATE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What was looked up of a trial's job: how it ended, and the metrics in its log.
+    """The state of a trial's job: how it ended, and the metrics in its log.
 
     `ended` is empty while it runs; `series` is None where there is no log to read. `unreadable` is
-    a clause that says why its log never will be.
+    a clause with the reason that its log never will be.
     """
 
     ended: str = ""
@@ -59,7 +59,7 @@ def state(trial: Json) -> str:
 
 
 def metric_names(spec: Json) -> list[str]:
-    """Return the metrics that are looked for in a trial's log, that which counts first."""
+    """Return the metrics to find in a trial's log, the objective first."""
     objective = spec["objective"]
     return [objective["objectiveMetricName"], *(objective.get("additionalMetricNames") or [])]
 
@@ -98,7 +98,7 @@ class _Trial(KatibStep):
         return self.done()
 
     def _watch(self) -> None:
-        """Look at the job: it ended, or it does worse than it may."""
+        """Evaluate the job: it ended, or its metrics break a stopping rule."""
         if self.seen.unreadable:
             self._end("Failed", "TrialFailed", f"Trial has failed because {self.seen.unreadable}")
             return
@@ -145,7 +145,9 @@ class _Trial(KatibStep):
         if any(values for values in self.seen.series.values()):
             self.status["observation"] = observed
         asked = (self.owned.body["metadata"].get("annotations") or {}).get(FIRST_STEPS, "")
-        first = min(whole(asked) or 0, FIRST_VALUES.most)  # of others only some are kept
+        first = min(
+            whole(asked) or 0, FIRST_VALUES.most
+        )  # only some values of other trials are kept
         values = self.seen.series.get(self.spec["objective"]["objectiveMetricName"]) or []
         if first and values:
             some = values[:first]

@@ -1,1 +1,1 @@
-"""The jobs of kubeflow.org: PyTorchJob, TFJob, MPIJob and the others."""
+"""The jobs of kubeflow.org: PyTorchJob, TFJob, MPIJob and further kinds."""

@@ -1,7 +1,7 @@
 """What every kind of kubeflow.org/v1 has in common: names, labels, Services, templates.
 
 Source: kubeflow/training-operator release-1.9, pkg/controller.v1/common. Each kind is a subclass
-that says what its pods are told, and which of them decide how the job ends.
+with the variables of its pods, and the pods that decide how the job ends.
 """
 
 import copy
@@ -20,7 +20,7 @@ Variables = Mapping[str, str | Json]
 
 @dataclass(frozen=True, slots=True)
 class Decisive:
-    """Whose success is the job's: so many pods of a role, or its first pod alone.
+    """The pods that decide the job's success: so many of a role, or its first pod alone.
 
     The job runs while one of the role's pods does.
     """
@@ -31,7 +31,7 @@ class Decisive:
 
 
 class Framework:
-    """One kind of job: its words, and its rules."""
+    """One kind of job: its names and its rules."""
 
     kind: ClassVar[str]
     plural: ClassVar[str]
@@ -50,7 +50,7 @@ class Framework:
     """Where pods talk, unless they name another port so; 0: on none that is known."""
 
     restart: ClassVar[str] = "Never"
-    """Restart policy where a role says none."""
+    """Restart policy of a role without one."""
 
     unsupported: ClassVar[str] = ""
     """Why jobs of the kind are refused, where they are."""
@@ -59,7 +59,7 @@ class Framework:
     """Whether all containers get the variables, or the main one alone."""
 
     emits_running_event: ClassVar[bool] = False
-    """Whether Events tell that a job was created and runs, as its conditions do."""
+    """Whether Events report that a job was created and runs, as its conditions do."""
 
     has_exit_grace: ClassVar[bool] = True
     """Whether pods end by themselves once the job has succeeded, and are given time for it."""
@@ -98,7 +98,7 @@ class Framework:
         return ""
 
     def restart_of(self, role: str, version: str) -> str:
-        """Return the restart policy of a role that says none; `version` is the job's."""
+        """Return the restart policy of a role without one; `version` is the job's."""
         del role, version
         return self.restart
 
@@ -114,7 +114,7 @@ class Framework:
         return role is master if master is not None else index == 0 and role.type == "Worker"
 
     def decisive(self, job: Job) -> Decisive:
-        """Return whose success is the job's: the master's, else that of all workers."""
+        """Return the pods that decide the job's success: the master, else all workers."""
         role = job.role("Master") or job.roles[0]
         return Decisive(role, role.replicas)
 
@@ -124,7 +124,7 @@ class Framework:
         return False
 
     def failure(self, pod: PodView) -> str:
-        """Return the last word of the reason where a pod's end is the job's."""
+        """Return the suffix of the reason if a pod's failure is the job's."""
         del pod
         return "Failed"
 
@@ -133,7 +133,7 @@ class Framework:
         return bool(statuses[self.decisive(job).role.type].get("active", 0) > 0)
 
     def counted(self, job: Job, role: JobRole) -> bool:
-        """Return whether a role's pods are of the gang that starts; others come once it runs."""
+        """Return whether a role's pods belong to the starting gang; the rest come once it runs."""
         del job, role
         return True
 

@@ -1,4 +1,4 @@
-"""Every kind of job the reconcile knows, by its name."""
+"""All kinds of job of the reconcile, by name."""
 
 from gangsched.jobs.kubeflow.framework import Framework
 from gangsched.jobs.kubeflow.mpi import MPI

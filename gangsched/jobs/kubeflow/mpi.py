@@ -1,7 +1,8 @@
 """The contract of MPIJob: a launcher, and workers it starts processes on.
 
 Two operators own the kind under one name. kubeflow.org/v1 (training-operator 1.9) reaches workers
-by `kubectl exec`, kubeflow.org/v2beta1 (mpi-operator 0.6) by ssh; who wrote the job decides.
+by `kubectl exec`, kubeflow.org/v2beta1 (mpi-operator 0.6) by ssh; the version that a job was
+written in decides.
 Beyond both: the launcher is a pod in v2beta1 too, so that its node is reserved with the workers'.
 """
 
@@ -50,7 +51,7 @@ class MPI(Framework):
         return "" if "Launcher" in roles else "needs a Launcher"
 
     def container_error(self, template: Json) -> str:
-        """The first container runs, whatever it is called."""
+        """The first container runs, whatever its name."""
         return "" if (template.get("spec") or {}).get("containers") else "there is none"
 
     def main_container(self, spec: Json) -> Json:
@@ -104,12 +105,12 @@ class MPI(Framework):
         _reach(job).dress(job, role, index, template["spec"])
 
     def service(self, job: Job, role: JobRole, index: int) -> Json | None:
-        """Pods have no Service each: v2beta1 has one for all, v1 asks the API server."""
+        """Pods have no Service each: v2beta1 has one for all, v1 uses the API server."""
         del job, role, index
         return None
 
     def documents(self, job: Job, seen: Observed) -> list[Json]:
-        """Return host file, keys and rights; hosts are listed once somebody can read them."""
+        """Return host file, keys and rights; hosts are listed once a pod can read them."""
         launched = any(p.role == "launcher" and p.phase == "Running" for p in seen.pods)
         running = [p.name for p in seen.pods if p.role == "worker" and p.phase == "Running"]
         worker = job.role("Worker")
@@ -137,7 +138,7 @@ class MPI(Framework):
         return job.mpi.version == V2BETA1 and pod.role == "worker" and pod.reason != "Evicted"
 
     def failure(self, pod: PodView) -> str:
-        """Return the word of the reason: an evicted pod has its own."""
+        """Return the suffix of the reason: an evicted pod has its own."""
         return "Evicted" if pod.reason == "Evicted" else "Failed"
 
 

@@ -15,7 +15,7 @@ _DELIVERY = {"cpu": "100m", "memory": "512Mi", "ephemeral-storage": "5Gi"}
 
 
 class Exec:
-    """No Service and no keys: a script that calls kubectl, and a Role that lets it."""
+    """No Service and no keys: a script that calls kubectl, and a Role that allows it."""
 
     def variables(self, job: Job, role: JobRole) -> Variables:
         """Return what the launcher's mpirun reads, of Open MPI and of Intel MPI."""
@@ -79,7 +79,7 @@ class Exec:
         if not own:
             found.append(part(job, "v1", "ServiceAccount", name))
         found.append(part(job, f"{_RBAC}/v1", "Role", name) | {"rules": _rules(workers)})
-        if not own:  # rights are only given to the account that was made for the job
+        if not own:  # only the account that was created for the job gets rights
             account = {"kind": "ServiceAccount", "name": name, "namespace": job.namespace}
             role = {"apiGroup": _RBAC, "kind": "Role", "name": name}
             binding = part(job, f"{_RBAC}/v1", "RoleBinding", name)

@@ -20,7 +20,7 @@ class XGBoost(Framework):
     port = 9999
 
     def roles_error(self, roles: Mapping[str, JobRole]) -> str:
-        """The tracker runs on the master: without one workers find nobody."""
+        """The tracker runs on the master: without one workers find no tracker."""
         return "" if "Master" in roles else "needs a Master"
 
     def variables(self, job: Job, role: JobRole, index: int) -> Variables:
@@ -40,7 +40,7 @@ class XGBoost(Framework):
         return found
 
     def size_error(self, job: Job) -> str:
-        """Every pod is told all workers' names."""
+        """Every pod gets the names of all workers."""
         worker = job.role("Worker")
         length = listed_bytes(f"{job.name}-worker", worker.replicas, 1) if worker else 0
         return longer("WORKER_ADDRS", length, VARIABLE_BYTES)
@@ -65,7 +65,7 @@ class Paddle(Framework):
     single = ()
 
     def variables(self, job: Job, role: JobRole, index: int) -> Variables:
-        """Return what `paddle launch` reads; rank 0 is told its own address, not its name."""
+        """Return what `paddle launch` reads; rank 0 gets its own address, not its name."""
         address, port = self.head(job)
         found: dict[str, str | dict[str, object]] = {
             "PYTHONUNBUFFERED": "1",
@@ -111,7 +111,7 @@ class Jax(Framework):
 
 
 class MXNet(Framework):
-    """Known, so that its users are told."""
+    """Registered, so that its jobs are rejected with a reason."""
 
     kind = "MXJob"
     plural = "mxjobs"

@@ -1,7 +1,7 @@
 """The contract of PyTorchJob (training-operator release-1.9, pkg/controller.v1/pytorch).
 
 Beyond it, worker-only jobs get the master's variables too (their rank 0 is worker 0), and plain
-`python` finds LOCAL_RANK and LOCAL_WORLD_SIZE, which torchrun sets anew for its children.
+`python` finds LOCAL_RANK and LOCAL_WORLD_SIZE, which torchrun overrides for its children.
 """
 
 from gangsched.core.model.text import whole
@@ -9,7 +9,7 @@ from gangsched.jobs.common.model import Job, JobRole, Json, Observed
 from gangsched.jobs.kubeflow.framework import Decisive, Framework, Variables
 
 _OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-"""Agents share one store, whose address rank 0 tells only in its first round: a worker that joins
+"""Agents share one store, whose address rank 0 sends only in its first round: a worker that joins
 a running job would wait for it until the store's time-out (torch's dynamic_rendezvous.py)."""
 
 
@@ -80,7 +80,7 @@ class PyTorch(Framework):
         ]
 
     def only_while_live(self, job: Job) -> list[Json]:
-        """Nobody scales a job that does not run."""
+        """A job that does not run has no autoscaler."""
         return self.documents(job, Observed())
 
     def waits_for_all(self, template: Json) -> bool:

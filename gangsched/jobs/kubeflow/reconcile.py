@@ -36,7 +36,7 @@ _RETRIABLE_EXIT = 128
 
 
 def reconcile(job: Job, seen: Observed, clock: Clock) -> Actions:
-    """Return what to do now. Calling it again on an unchanged world returns nothing new."""
+    """Return the actions to take now; an unchanged state returns nothing new."""
     status: Json = copy.deepcopy(dict(job.status))
     actions = Actions()
     step = _ActiveJob(job, FRAMEWORKS[job.kind], seen, clock, status, actions)
@@ -61,7 +61,7 @@ class _ActiveJob(Step):
     # -- unfinished ---------------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Bring pods about, and read the job's state off them."""
+        """Create pods, and derive the job's state from them."""
         reason = self._wait_reason()
         if reason:
             self._set_condition("Created", f"{self._what} waits: {reason}", "Waiting")
@@ -98,7 +98,7 @@ class _ActiveJob(Step):
         if adopted(self.job, self.seen.pods) is not None:
             self._have_pods(GroupView(""))
             if not self.actions.create_pods:
-                self.actions.documents = []  # what its pods read is as they were made
+                self.actions.documents = []  # the documents of its pods stay unchanged
             return
         leaving = any(pod.terminating for pod in self.seen.pods)
         if not any(self._counted(role) for role in self.job.roles):
@@ -122,7 +122,7 @@ class _ActiveJob(Step):
         self._have_pods(group)
 
     def _counted(self, role: JobRole) -> bool:
-        """Return whether room is reserved for a role's pods: they start together, and are ours."""
+        """Return whether a role's pods get reserved nodes: they start together, and are ours."""
         return self.framework.counted(self.job, role) and self.job.places(role)
 
     def _have_pods(self, group: GroupView) -> None:
@@ -144,7 +144,7 @@ class _ActiveJob(Step):
         origin = adopted(self.job, self.seen.pods)
         counted = self._counted(role) and origin is None
         if group.uid and not group.assignments and not self.job.places(role):
-            return  # others' pods would hold their room while ours wait
+            return  # pods of other schedulers would hold nodes while ours wait
         pinned = group.phase in ("Reserved", "Binding")
         for index in range(role.replicas):
             name = self.job.pod_name(role, index)
@@ -287,7 +287,7 @@ class _ActiveJob(Step):
         )
 
     def _failing(self) -> list[PodView]:
-        """Return failed pods that are to be made anew; a job may do without some of the others."""
+        """Return failed pods that are to be recreated; a job may tolerate the loss of some."""
         roles = [(pod, self._role_of(pod)) for pod in self.seen.pods if pod.phase == "Failed"]
         return [
             pod
@@ -296,7 +296,7 @@ class _ActiveJob(Step):
         ]
 
     def _replace(self) -> None:
-        """Delete failed pods that are to be made anew."""
+        """Delete failed pods that are to be recreated."""
         again = [pod for pod in self._failing() if not pod.terminating]
         for pod in again:
             if pod.exit_code is not None and self._policy(pod) == "ExitCode":
@@ -351,7 +351,7 @@ class _ActiveJob(Step):
         return [pod for pod in lost if self._policy(pod) != "Never"]
 
     def _restart_gang(self, lost: list[PodView]) -> bool:
-        """Restart the whole gang, when the user asked for it and the cap allows."""
+        """Restart the whole gang, if the user enabled it and the limit allows."""
         limit = self.job.gang.gang_restarts
         done = int(self.status.get("gangRestarts", 0))
         if not limit or self.seen.group is None:
@@ -378,7 +378,7 @@ class _ActiveJob(Step):
 
 
 def _over(pod: PodView, role: JobRole) -> bool:
-    """Return whether a failed pod is not made anew.
+    """Return whether a failed pod is not recreated.
 
     ExitCode: 128 and above is the machine's fault, below is the program's.
     """

@@ -30,7 +30,7 @@ class Step:
     # -- the end ------------------------------------------------------------------------------
 
     def clean_up(self) -> None:
-        """Remove what the clean-up policy says, then the job when its time is over."""
+        """Apply the clean-up policy; delete the job once its time to live is over."""
         if self.seen.group is not None:
             self.actions.delete_group = True
         self.actions.drop = self.framework.only_while_live(self.job)
@@ -81,7 +81,7 @@ class Step:
             self.actions.stop_pods += others
 
     def suspend(self) -> None:
-        """Remove everything, and say so."""
+        """Delete everything, and set the condition Suspended."""
         self._set_condition("Created", f"{self._what} is created.")
         self._delete([pod for pod in self.seen.pods if not pod.terminating])
         self.actions.delete_services += sorted(self.seen.services)
@@ -95,7 +95,7 @@ class Step:
         self._set_condition("Suspended", f"{self._what} is suspended.")
 
     def report_waiting(self) -> None:
-        """Say why the job waits; one that is over or suspended, or has no gang, does not."""
+        """Report why the job waits; one that is over or suspended, or has no gang, does not."""
         ended = conditions.finished(self.status)
         if self.job.unknown_keys and not ended:
             event = JobEvent("Warning", "UnknownKey", self.job.unknown_keys, self.job.unknown_keys)
@@ -110,7 +110,7 @@ class Step:
             self._requeue_in(waits.requeue_in_s)
 
     def _report_crashes(self) -> None:
-        """A container that ends again and again looks like Running: say so on the job."""
+        """Report a pod whose container keeps failing: its phase is Running."""
         for pod in self.seen.pods:
             if pod.restarts >= _CRASHES_TOLD and pod.phase == "Running":
                 self.actions.events.append(
@@ -130,7 +130,7 @@ class Step:
         self._set_condition(kind, message, word)
 
     def _set_condition(self, kind: str, message: str, word: str = "", *, true: bool = True) -> None:
-        """Set a condition, with its Event when it is news; `word` ends the reason.
+        """Set a condition, with its Event if it is new; `word` ends the reason.
 
         That a job is there and runs is an Event only where the kind's own operator writes one.
         """

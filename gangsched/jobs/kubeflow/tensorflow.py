@@ -38,7 +38,7 @@ class TensorFlow(Framework):
             cluster = ",".join(f"{_text(k)}:{some}" for k, some in self._cluster(job).items())
             value = f'{{"cluster":{{{cluster}}},"task":{task},"environment":"cloud"}}'
             return {"TF_CONFIG": value}
-        # Workers come and go: each knows the servers and itself, and a server itself.
+        # Workers come and go: each gets the addresses of the servers and its own, a server its own.
         mine = f"{job.pod_name(role, index)}{self._tail(job, role)}"
         worker, servers = "{}", "[]"
         if role.type == "PS":
@@ -48,7 +48,7 @@ class TensorFlow(Framework):
         return {"TF_CONFIG": f'{{"cluster":{{"worker":{worker},"ps":{servers}}},"task":{task}}}'}
 
     def size_error(self, job: Job) -> str:
-        """Every pod is told the addresses of all others."""
+        """Every pod gets the addresses of all pods."""
         length = sum(
             listed_bytes(_stem(job, role), role.replicas, len(self._tail(job, role)) + len('"",'))
             for role in job.roles
@@ -75,7 +75,7 @@ class TensorFlow(Framework):
         return role is chief if chief is not None else role.type == "Worker" and index == 0
 
     def decisive(self, job: Job) -> Decisive:
-        """Return the chief; without one worker 0, or all workers where the job says so."""
+        """Return the chief; without one worker 0, or all workers if the job requires it."""
         chief = _chief(job)
         if chief is not None:
             return Decisive(chief, chief.replicas)
@@ -83,7 +83,7 @@ class TensorFlow(Framework):
         return Decisive(role, role.replicas, first_suffices=not job.all_workers)
 
     def tolerates_failure(self, job: Job, pod: PodView) -> bool:
-        """Dynamic workers may fail; the others go on."""
+        """Dynamic workers may fail; the rest goes on."""
         return job.dynamic_workers and pod.role == "worker"
 
 

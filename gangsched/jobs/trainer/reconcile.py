@@ -19,7 +19,7 @@ from gangsched.jobs.trainer.runtimes import resolve
 KIND = "TrainJob"
 API_VERSION = "trainer.kubeflow.org/v1alpha1"
 REFS = (("jobset.x-k8s.io/v1alpha2", "JobSet"),)
-"""What a TrainJob owns and hears of."""
+"""The kinds of parts of a TrainJob."""
 
 NO_RUNTIME = "TrainingRuntimeNotSupported"
 MADE_FROM = "gangsched.io/made-from"
@@ -32,7 +32,7 @@ _READ_ONCE = (
     "podTemplateOverrides",
     "runtimePatches",
 )
-"""Fields that are read when a JobSet is made, and again when it is resumed."""
+"""Fields that are read when a JobSet is created, and again when it is resumed."""
 
 _NEVER_AGAIN = ("labels", "annotations")
 _COUNTS = ("ready", "succeeded", "failed", "active", "suspended")
@@ -68,9 +68,9 @@ def reconcile(owned: Owned, runtime: Json | None, why_none: str, clock: Clock) -
 def _have_jobset(owned: Owned, runtime: Json | None, jobset: Json | None, steps: Steps) -> None:
     suspend = owned.body["spec"].get("suspend")
     if jobset is None:
-        assert runtime is not None, "asked before"  # noqa: S101
+        assert runtime is not None, "checked before"  # noqa: S101
         if owned.of("JobSet"):
-            return  # the last one is leaving
+            return  # the last one is terminating
         plan = resolve(owned.body, runtime)
         if plan.keys:
             steps.create.append(
@@ -103,7 +103,7 @@ def _have_jobset(owned: Owned, runtime: Json | None, jobset: Json | None, steps:
 
 
 def _tell_edits(owned: Owned, jobset: Json, steps: Steps) -> None:
-    """Say which edits of a job do nothing, since its JobSet is made already."""
+    """Report which edits of a job have no effect, since its JobSet exists already."""
     known, now = _made_from(jobset), json.loads(_digests(owned.body, {}))
     changed = [key for key, value in now.items() if known and known.get(key) != value]
     if not changed:
@@ -129,7 +129,7 @@ def _digests(body: Json, kept: Json) -> str:
 
 
 def _made_from(jobset: Json) -> Json:
-    """Return the digests that a JobSet has; anybody may write into it."""
+    """Return the digests that a JobSet has; any user may have changed them."""
     text = (jobset["metadata"].get("annotations") or {}).get(MADE_FROM, "")
     try:
         found = json.loads(text[:_DIGESTS_LENGTH])
@@ -139,7 +139,7 @@ def _made_from(jobset: Json) -> Json:
 
 
 def _suspend(status: Json, steps: Steps, clock: Clock, *, suspended: bool) -> None:
-    """Say that a job is suspended, or resumed; nothing of one that never was."""
+    """Set the condition Suspended; a job that never was suspended has none."""
     reason, message = (
         ("Suspended", "TrainJob is suspended") if suspended else ("Resumed", "TrainJob is resumed")
     )
@@ -166,7 +166,7 @@ def _mirror(status: Json, jobset: Json) -> None:
 
 
 def _say_why(status: Json, jobset: Json | None, steps: Steps, clock: Clock) -> None:
-    """Say why the JobSet waits, and nothing more as soon as it does not."""
+    """Report why the JobSet waits; remove the report once it does not."""
     theirs = waiting.view_of_part(jobset) if jobset is not None else None
     over = any(
         one["type"] in ("Complete", "Failed") and one["status"] == "True"

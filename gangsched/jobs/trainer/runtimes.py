@@ -175,7 +175,7 @@ class _Resolution:
         rjob["template"]["spec"] |= {"parallelism": nodes, "completions": nodes}
 
     def _train(self, rjob: Json, *, command: bool) -> None:
-        """Have the container named node do what the TrainJob says."""
+        """Apply the TrainJob's trainer to the container named node."""
         for container in _pod(rjob).get("containers") or []:
             if container["name"] != NODE:
                 continue
@@ -191,7 +191,7 @@ class _Resolution:
             _put(container.setdefault("env", []), self.trainer.get("env") or [])
 
     def _initialise(self, rjob: Json, step: str) -> None:
-        """Tell an initializer where its data is."""
+        """Set the variables of an initializer."""
         asked = (self.job["spec"].get("initializer") or {}).get(INITIALIZERS[step])
         for container in _pod(rjob).get("containers") or []:
             if container["name"] != step or not asked:
@@ -210,7 +210,7 @@ class _Resolution:
 
     @property
     def tunes(self) -> bool:
-        """Return whether torchtune runs, whose command line says more than variables do."""
+        """Return whether torchtune runs, which is configured by its command line."""
         return "torch" in self.policy and self.trainer.get("command") == torchtune.ENTRY
 
     def tuning(self, container: Json) -> torchtune.Tuning:
@@ -250,7 +250,7 @@ class _Resolution:
         return {}
 
     def _inject(self, variables: dict[str, Any]) -> None:
-        """Tell further containers what torchrun is told, where the runtime names them."""
+        """Add torchrun's variables to further containers that the runtime names."""
         injection = (self.policy.get("torch") or {}).get("envInjection") or {}
         for target in injection.get("targets") or []:
             named = set(target["containerNames"])
@@ -263,7 +263,7 @@ class _Resolution:
                         _put_variables(container, variables)
 
     def _processes(self, container: Json) -> str:
-        """Return torchrun's processes a node: as asked, else a GPU or a core each."""
+        """Return torchrun's processes a node: as requested, else one a GPU or a core."""
         asked = self.trainer.get("numProcPerNode")
         if asked is None:
             asked = (self.policy["torch"] or {}).get("numProcPerNode")
@@ -275,7 +275,7 @@ class _Resolution:
 
     def _run_mpi(self, plan: Plan, nodes: int) -> None:
         """Give launcher and nodes keys to each other, and the launcher the hosts."""
-        assert self.mpi is not None, "asked before"  # noqa: S101
+        assert self.mpi is not None, "checked before"  # noqa: S101
         as_node = bool(self.mpi.get("runLauncherAsNode"))
         names = {rjob["name"] for rjob in self.spec["replicatedJobs"]}
         for rjob in self.spec["replicatedJobs"]:
@@ -314,8 +314,8 @@ class _Resolution:
         }
 
     def _slots(self) -> int:
-        """Return processes a node: as asked, else a GPU each."""
-        assert self.mpi is not None, "asked before"  # noqa: S101
+        """Return processes a node: as requested, else one a GPU."""
+        assert self.mpi is not None, "checked before"  # noqa: S101
         given = self.trainer.get("numProcPerNode") or self.mpi.get("numProcPerNode") or 1
         if self.trainer.get("numProcPerNode") is None and given == 1:
             return max((_gpus(container) for _, container in self.nodes()), default=1) or 1
@@ -396,4 +396,4 @@ def _cpus(container: Json) -> int:
             return math.ceil(Decimal(text[:-1]) / 1000)
         return math.ceil(Decimal(text))
     except InvalidOperation:
-        return 0  # the API server refuses it in a moment, and says why
+        return 0  # the API server refuses it, with the reason

@@ -17,7 +17,7 @@ _FIXED = (
     "checkpointer.checkpoint_dir",
     "tokenizer.merges_file",
 )
-"""What the runtime says and a job must not."""
+"""Options that the runtime sets, and that a job must not set."""
 
 _SINGLE: Mapping[str, tuple[str, str]] = {
     "full": ("full_finetune_single_device", "_full_single_device"),

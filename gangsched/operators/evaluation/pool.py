@@ -1,7 +1,7 @@
 """Evaluates user input in processes of its own: patterns, logs, the points of a search.
 
-Whatever they ask for, the scheduler's own threads, memory and event loop are not touched: the
-processes have limits, and one that passes its deadline is ended. Namespaces take turns.
+No input can exhaust the scheduler's own threads, memory or event loop: the processes have limits,
+and one that passes its deadline is killed. Namespaces take turns.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""The program that evaluates what users wrote: patterns, logs, searches. It has limits of its own.
+"""The program that evaluates user input: patterns, logs, searches. It has limits of its own.
 
-It reads requests from its input and writes answers to its output, each after its length. What it
-is asked can end it, or keep it busy until it is ended: nothing else is lost with it.
+It reads requests from its input and writes answers to its output, each after its length. A request
+can end it, or keep it busy until it is killed: nothing else is lost with it.
 """
 
 import math

@@ -1,7 +1,6 @@
-"""The shapes of templates, as far as they are walked through before an API server has seen them.
+"""The schema of templates, as far as the controllers read them before an API server checks them.
 
-CRDs keep templates as they are written: anything may stand in them. What is only handed on is not
-looked at.
+CRDs store templates without validation. Fields that are only passed on are not checked.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
 """How the job of a trial ended: by the conditions a user gives (GJSON, as Katib has them).
 
 Of GJSON only the syntax of conditions is allowed: names, `[@this]`, comparisons in `#(...)`.
-Its modifiers can double their input at every step, and its patterns can be matched for ever.
+Its modifiers can double their input at every step, and its patterns can take exponential time.
 """
 
 import re

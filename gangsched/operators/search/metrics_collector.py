@@ -1,7 +1,7 @@
 """Reads the metrics out of a trial's log, as Katib's StdOut collector does.
 
-Filters are a user's expressions. Only so many lines, so many letters of each and so many values in
-each are looked at that the time grows with the log alone.
+Filters are a user's expressions. Lines, letters of a line and values in a line are bounded, so that
+the time grows with the log alone.
 """
 
 import math

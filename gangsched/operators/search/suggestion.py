@@ -1,8 +1,8 @@
 """Katib's algorithms: which points of a search space to try next.
 
-Each is asked anew with everything that was tried, and says the same when asked the same: there is
-no service that has to be kept alive, and nothing to lose with it. Optuna and scikit-optimize do
-the searching; what is ours is the space, as Katib declares it.
+Each call gets all earlier trials, and equal calls return equal points: no service has to stay
+alive, and no state can be lost. Optuna and scikit-optimize search; this module maps the space, as
+Katib declares it.
 """
 
 import itertools
