@@ -126,7 +126,7 @@ def test_port_forward(laptop, pod):
                 assert answer.read() == b"it works\n"
         with pytest.raises((ConnectionError, urllib.error.URLError)):
             urllib.request.urlopen(closed, timeout=patience_s(20))
-        why = "port 9 of the pod: ConnectionRejectedError"
+        why = "port 9 of the pod: ConnectionRefusedError"
         assert any(why in line for line in forwarding.stdout)
     finally:
         forwarding.terminate()
