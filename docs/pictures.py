@@ -18,7 +18,6 @@ from gangsched.core.model.placement import Placement
 from gangsched.core.model.pods import GPU, PodNeeds
 from gangsched.core.model.refusal import Refusal
 from gangsched.core.model.topology import Fabric, Level, Topology
-from gangsched.core.placement.advice import advise
 from gangsched.core.placement.repartition import place_with_repartition
 from gangsched.core.policy import Placer
 from gangsched.core.snapshot import Snapshot
@@ -96,14 +95,6 @@ def scattered() -> tuple[Cluster, PendingGang]:
         ("A", "a1", (3, 2)), ("A", "a2", (4, 1)), ("B", "b1", (2, 4)), ("B", "b2", (3, 4))
     )
     return made, gang(8, 1, Constraints(near=Near(required="rack")))
-
-
-def explained() -> Refusal:
-    """Return why the scattered gang waits, with what would help."""
-    made, waiting = scattered()
-    refusal = place(Cpsat(), waiting, made)
-    assert isinstance(refusal, Refusal)
-    return advise(waiting, Snapshot(made, ()), refusal)
 
 
 def mig() -> tuple[Node, Placement]:
