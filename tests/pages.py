@@ -126,7 +126,7 @@ RUNNERS = {
     ("docs/policies.md", ""): "tests/policies/test_docs.py::the_policy",
     ("docs/simulator.md", "The simulator"): _SIMULATE,
     ("docs/simulator.md", "From your own accounting to the policy to choose"): _SIMULATE,
-    ("docs/simulator.md", "When much goes wrong"): _SIMULATE,
+    ("docs/simulator.md", "Fault injection"): _SIMULATE,
     ("docs/simulator.md", "Many runs, and better settings"): _SIMULATE,
     ("docs/simulator.md", "From a live cluster"): f"{_WALKS}test_a_snapshot_is_asked",
     ("docs/tutorials/first-gang.md", ""): f"{_WALKS}test_a_tutorial",

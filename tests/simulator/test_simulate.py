@@ -199,7 +199,7 @@ def test_the_guide_of_the_page_works(tmp_path):
         "docs/simulator.md",
         "The simulator",
         "From your own accounting to the policy to choose",
-        "When much goes wrong",
+        "Fault injection",
         "Many runs, and better settings",
     )
     assert (tmp_path / "jobs.txt").read_text().startswith("JobID|JobName|User|")
