@@ -198,12 +198,13 @@ class NodeTable:
 
     def _drop_columns(self) -> None:
         """Drop the columns of resources that no node has, once there are many of them."""
-        if len(self.resources) <= len(self._named) + _UNNAMED_KEPT:
-            return
-        self._on_dropping(
-            [name for name in self.resources if name not in _ALWAYS and name not in self._named]
-        )
-        self.resources = [n for n in self.resources if n in _ALWAYS or n in self._named]
+        if len(self.resources) > len(self._named) + _UNNAMED_KEPT:
+            self._drop({n for n in self.resources if n not in _ALWAYS and n not in self._named})
+
+    def _drop(self, names: set[str]) -> None:
+        """Drop the columns of some resources; what is taken of them is remembered."""
+        self._on_dropping([name for name in self.resources if name in names])
+        self.resources = [name for name in self.resources if name not in names]
         kept = [self._columns[name] for name in self.resources]
         self._columns = {name: i for i, name in enumerate(self.resources)}
         self.allocatable = self.allocatable[:, kept]

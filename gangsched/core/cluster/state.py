@@ -286,13 +286,17 @@ class Cluster(NodeTable):
 
     @contextmanager
     def offering(self, changes: Mapping[NodeName, tuple[Requests, Requests]]) -> Iterator[None]:
-        """Look at the cluster as if nodes offered other resources: (less, more) by node."""
+        """Look at the cluster as if nodes offered other resources: (less, more) by node.
+
+        A resource that no node has gets its column for that time alone.
+        """
         if not changes:
             yield
             return
-        for requests in (part for change in changes.values() for part in change):
-            for name, _ in requests:
-                self._column(name)
+        asked = {name for change in changes.values() for part in change for name, _ in part}
+        blank = asked.difference(self._columns)
+        for name in sorted(blank):
+            self._column(name)
         kept = self.allocatable
         self.allocatable = self.allocatable.copy()
         self._memory = RowCache()
@@ -305,6 +309,8 @@ class Cluster(NodeTable):
         finally:
             self._memory = RowCache()
             self.allocatable = kept
+            if blank:
+                self._drop(blank)
 
     @contextmanager
     def emptied(self) -> Iterator[None]:
@@ -317,10 +323,6 @@ class Cluster(NodeTable):
         try:
             yield
         finally:
-            if self.used.shape != kept["used"].shape:  # GPUs would be cut into something new
-                more = self.used.shape[1] - kept["used"].shape[1]
-                kept["used"] = np.pad(kept["used"], ((0, 0), (0, more)))
-                kept["_memory"] = RowCache()
             self.__dict__.update(kept)
 
     # -- questions ----------------------------------------------------------------------------

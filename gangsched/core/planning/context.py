@@ -28,7 +28,6 @@ from gangsched.core.preemption.candidates import (
 from gangsched.core.quota.charges import (
     charge_of,
     charge_on_nodes,
-    pod_classes_of,
     split_required_optional,
 )
 from gangsched.core.quota.usage import Usage
@@ -64,10 +63,6 @@ class PlanningContext:
         self.usage = snapshot.usage.copy()
         self.unborn = {name: dict(some) for name, some in snapshot.rules.unborn.items()}
         self.users = {account: dict(held) for account, held in snapshot.rules.users.items()}
-        shapes = (*snapshot.waiting, *(line.gangs[0] for line in snapshot.lines))
-        kinds = {id(kind): kind for one in shapes for kind in pod_classes_of(one)}
-        for needs in kinds.values():
-            snapshot.cluster.vector(needs)  # a resource nobody has yet adds a column: now
         self._ends = ReleaseSchedule(partial(_ends_of, snapshot, now_s))
         self.horizon = AvailabilityProfile(
             snapshot.cluster, self._ends, now_s, snapshot.rules.bookings
