@@ -30,6 +30,15 @@ class SharedGpus:
         other._taken = dict(self._taken)  # its dicts are replaced, never written
         return other
 
+    def follow(self, other: "SharedGpus", rows: list[int]) -> None:
+        """Take over what is shared on some rows elsewhere."""
+        for row in rows:
+            there = other.of(row)
+            if there:
+                self._taken[row] = there
+            else:
+                self._taken.pop(row, None)
+
     def of(self, row: int) -> dict[int, int]:
         """Return taken thousandths by device index on a row."""
         return self._taken.get(row, {})

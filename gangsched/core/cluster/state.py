@@ -274,9 +274,14 @@ class Cluster(NodeTable):
         """Count anew: usage changed in ways that were not noted row by row."""
         self._memory = RowCache()
 
-    def put_used(self, rows: list[int], used: Ints) -> None:
-        """Set what is used on some rows of a copy."""
+    def follow(self, other: "Cluster", rows: list[int], used: Ints) -> None:
+        """Take over who is on some rows of another cluster; set what is used there."""
         self.used[rows] = used
+        self.shared.follow(other.shared, rows)
+        for name in ("holders", "_ports", "_unnamed"):  # their inner dicts are never written
+            there = getattr(other, name)
+            getattr(self, name).update({row: there[row] for row in rows if row in there})
+        self.exclusive = dict(other.exclusive)
         self._memory.touched.extend(rows)
 
     def release(self, rows: Ints, amounts: Ints) -> None:

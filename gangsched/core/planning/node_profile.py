@@ -280,7 +280,7 @@ class AvailabilityProfile:
             most = np.where(
                 inside[:, None], np.maximum(most, self._cluster.allocatable[rows]), most
             )
-        view.cluster.put_used(rows, most)
+        view.cluster.follow(self._cluster, rows, most)
 
 
 def booked_rows(cluster: Cluster, booking: Booking) -> list[int]:

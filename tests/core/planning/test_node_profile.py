@@ -5,9 +5,12 @@ from dataclasses import replace
 from builders import GPU, an_engine, gang, needs, node, pod, templated
 
 from gangsched.core import facts as f
+from gangsched.core.model.constraints import Constraints
 from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.nodes import Node
-from gangsched.core.model.pods import PodNeeds
+from gangsched.core.model.pods import PodNeeds, Share
+from gangsched.core.model.queues import Queue
+from gangsched.core.model.topology import HOST
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import Policies
 from policies.cheapest import Cheapest
@@ -49,3 +52,30 @@ def test_gpus_are_cut_into_what_no_node_has_beside_a_reservation():
     found = planned(engine, templated("one", 2, wants), templated("two", 1, wants))
     assert found[GangId("ns/one")].repartitions
     assert GangId("ns/two") not in found, "GPUs are not cut for two gangs at once"
+
+
+def test_gpus_are_shared_one_gang_after_the_other_beside_a_reservation():
+    engine = engine_with_a_reservation(node("n1", gpus=4))
+    wants = needs(0, share=Share(milli=400))
+    found = planned(engine, *(templated(name, 2, wants) for name in ("one", "two")))
+    assert [on for gang in sorted(found) for _, on in found[gang].devices] == [
+        (0,), (0,), (1,), (1,),
+    ]  # fmt: skip
+
+
+def test_ports_of_nodes_are_given_once_beside_a_reservation():
+    engine = engine_with_a_reservation(node("n1", gpus=4), node("n2", gpus=4))
+    wants = needs(1, host_ports=(("", "TCP", 8080),))
+    found = planned(engine, *(templated(name, 1, wants) for name in ("one", "two", "x")))
+    assert len({node for one in found.values() for _, node in one.nodes}) == 2
+    assert GangId("ns/x") not in found
+
+
+def test_domains_that_a_gang_has_for_itself_stay_its_own_beside_a_reservation():
+    engine = engine_with_a_reservation(node("n1", gpus=4), node("n2", gpus=4))
+    engine.observe(f.QueueSeen(Queue("default", exclusive=HOST)), 0.0)
+    alone = templated("one", 1, needs(2), constraints=Constraints(exclusive=HOST))
+    found = planned(engine, alone, templated("two", 1, needs(2)), templated("x", 1, needs(3)))
+    (own,) = (node for _, node in found[GangId("ns/one")].nodes)
+    assert own not in {node for _, node in found[GangId("ns/two")].nodes}
+    assert GangId("ns/x") not in found
