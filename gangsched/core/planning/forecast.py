@@ -253,9 +253,9 @@ class _ForwardRun:
         if eviction.pods:
             left = tuple(p for p in one.places if p.name not in eviction.pods)
             gone = tuple(p for p in one.places if p.name in eviction.pods)
+            rest = replace(one, places=left, charge=self._counted(left), spare=())
+            self._running[eviction.gang] = (end_s, rest)
             self._gone(replace(one, places=gone))
-            one = replace(one, places=left, charge=self._counted(left), spare=())
-            self._running[eviction.gang] = (end_s, one)
             return
         self._gone(one)
         again = as_waiting(one)
@@ -266,7 +266,8 @@ class _ForwardRun:
             row = self._cluster.rows.get(place.node)
             if row is not None:
                 self._cluster.give(row, place.needs, 1, one.gang.id, (place.devices,))
-        self._cluster.exclusive.pop(one.gang.id, None)
+        if one.gang.id not in self._running:  # of a gang that goes on only some members left
+            self._cluster.exclusive.pop(one.gang.id, None)
         firm = not one.gang.preemptible
         self._usage.charge(one.gang.queue, self._counted(one.places), -1, firm=firm)
 
