@@ -4,8 +4,10 @@ import io
 import json
 from dataclasses import replace
 
+from builders import node, pod
+
 from gangsched.core.engine.engine import Engine, Limits
-from gangsched.core.facts import BookingGone, BookingSeen, GangSeen, QueueGone, QueueSeen
+from gangsched.core.facts import BookingGone, BookingSeen, GangSeen, NodeSeen, QueueGone, QueueSeen
 from gangsched.core.model.gangs import Gang
 from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
 from gangsched.core.model.queues import Booking, Queue, Quota
@@ -125,3 +127,15 @@ def test_a_gang_that_is_gone_is_named_all_the_same():
     (line,) = written.lines()
     assert line["gang"] == "ns/gone"
     assert line["node"] is None
+
+
+def test_the_node_of_a_pod_that_is_deleted_is_named():
+    written = Written()
+    gang = GangId("ns/g")
+    written.hear(NodeSeen(node("n0")))
+    written.hear(GangSeen(Gang(gang, 1)))
+    written.hear(pod("g-0", "g", node=NodeName("n0"), started_s=0.0))
+    order = Evict(gang, PodUid("g-0"), PodName("ns/g-0"), "stopped for ns/owner")
+    written.trail.order(written.engine, order, 0.0)
+    (line,) = written.lines()
+    assert line["node"] == "n0"
