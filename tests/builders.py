@@ -77,7 +77,7 @@ def waiting(group: Gang, members: int | None = None, wants: PodNeeds | None = No
     if not group.planned_before_creation:
         for index in range(members or group.min_member):
             engine.observe(pod(f"{group.id[3:]}-{index}", group.id[3:], wants), 0.0)
-    return engine.gangs[group.id].waiting()
+    return engine.pending(group.id)
 
 
 def an_engine(*nodes: Node, **limits: float) -> Engine:

@@ -62,7 +62,7 @@ async def find(
             waiting = ", ".join(g.id for g in engine.gangs.values() if g.plannable()) or "none"
             raise ConfigError(f"--gang: {wish.gang!r} does not wait; waiting are: {waiting}")
         settled = _settled(engine, policies, wish)
-        return settled or mover.make_room(state.waiting())
+        return settled or mover.make_room(engine.pending(state.id))
     return mover.free_domain(wish.topology, _level(engine, wish))
 
 

@@ -239,7 +239,7 @@ def told(engine: Engine, policies: Policies) -> list[Told]:
     for gang, refusal in sorted(engine.refusals.items()):
         state = engine.gangs.get(gang)
         if state is not None and state.plannable():
-            waiting = state.waiting()
+            waiting = engine.pending(gang)
             snapshot = engine.snapshot(NOW_S, who=Asked.ALL)
             advised, moves = advise(waiting, snapshot, refusal, would), None
             if refusal.reason in (Reason.NO_ROOM, Reason.TOPOLOGY):

@@ -87,4 +87,4 @@ def _placed(engine: Engine, pods: Sequence[PodNeeds], placer: Placer) -> Callabl
 def _waiting(engine: Engine, needs: PodNeeds, number: int) -> PendingGang:
     gang = Gang(GangId(f"ns/pod-{number}"), 1, (Role("w", 1, 1, needs),))
     engine.observe(GangSeen(gang), 0.0)
-    return engine.gangs[gang.id].waiting()
+    return engine.pending(gang.id)

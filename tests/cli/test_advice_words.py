@@ -1,12 +1,15 @@
 """What `defrag` and `explain` say where nothing moves, and why a start may be before an end."""
 
+import asyncio
 import io
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from builders import POLICIES, an_engine, gang, needs, node, pod, templated
 from rich.console import Console
 
+from gangsched.cli import defrag
 from gangsched.cli.cluster import view as live
 from gangsched.cli.cluster.view import ClusterView, effort_of
 from gangsched.cli.defrag import DefragRequest, _level, _settled, as_data, show
@@ -172,3 +175,35 @@ def test_a_start_says_whose_end_it_relies_on():
     assert "it may end from 1970-01-01 00:0" in said
     assert said.endswith("on, by earlier jobs")
     assert "relies  on gang ns/next ending, which waits itself" in explained("ns/last")
+
+
+def test_moves_are_planned_for_the_gang_with_what_its_queue_adds(monkeypatch):
+    engine, seen = crowded(), []
+    engine.observe(QueueSeen(Queue("default", default_priority=7)), 0.0)
+
+    class Client:
+        def __init__(self, access):
+            del access
+
+        async def __aenter__(self):
+            return self
+
+        async def __aexit__(self, *_):
+            return None
+
+    async def read(*_):
+        return SimpleNamespace(engine=engine)
+
+    async def protected(*_):
+        return frozenset()
+
+    monkeypatch.setattr(defrag, "KubeClient", Client)
+    monkeypatch.setattr(defrag, "read", read)
+    monkeypatch.setattr(defrag.disruption_budgets, "protected", protected)
+    monkeypatch.setattr(Defragmenter, "make_room", lambda _, waiting: seen.append(waiting))
+    asyncio.run(defrag.find(None, SchedulerConfig(), POLICIES, DefragRequest(gang="ns/waits")))
+    (one,) = seen
+    assert (one.priority, one.kinds) == (7, (needs(8),))
+    assert one.charge
+    assert one.shape
+    assert one.estimate is not None

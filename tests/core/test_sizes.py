@@ -140,7 +140,7 @@ def test_late_members_of_one_domain_are_one_kind():
     engine.observe(f.GangSeen(gang("a", 2, roles=(role,))), 0.0)
     for index in (0, 4):
         engine.observe(pod(f"a-worker-{index}", "a", role="worker", node=f"n{index // 4}"), 0.0)
-    late = engine.gangs[GangId("ns/a")].waiting()
+    late = engine.pending(GangId("ns/a"))
     assert len(late.members) == 6
     cluster = engine.cluster
     kinds = pod_classes(late, resolve_constraints(late, cluster), cluster)
@@ -440,9 +440,7 @@ def test_of_very_many_domains_the_tightest_and_the_roomiest_are_tried(monkeypatc
     roles = (Role("a", 1, 1, large(1)), Role("b", 1, 1, large(2)))
     engine.observe(f.GangSeen(gang("g", 2, roles=roles, constraints=near)), 0.0)
     tried.clear()
-    placed = optimise(
-        engine.gangs[GangId("ns/g")].waiting(), engine.snapshot(), Options(DEFAULT, 0.0, 512)
-    )
+    placed = optimise(engine.pending(GangId("ns/g")), engine.snapshot(), Options(DEFAULT, 0.0, 512))
     assert isinstance(placed, Refusal)
     assert not placed.proved
     assert len(tried) < 200
@@ -461,5 +459,5 @@ def test_a_program_that_is_too_large_costs_time_as_well(monkeypatch):
     roles = (Role("a", 2, 2, large(1)), Role("b", 2, 2, large(2)))
     engine.observe(f.GangSeen(gang("g", 4, roles=roles)), 0.0)
     snapshot = engine.snapshot()
-    optimise(engine.gangs[GangId("ns/g")].waiting(), snapshot, Options(DEFAULT, 1.0, 512))
+    optimise(engine.pending(GangId("ns/g")), snapshot, Options(DEFAULT, 1.0, 512))
     assert snapshot.solving.left < 4.0

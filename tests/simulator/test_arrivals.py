@@ -48,3 +48,18 @@ def test_pods_come_in_the_order_of_the_artifact(workload, fgd):
 def test_the_published_share_of_one_seed_comes_out(policy, gate, fgd):
     found = fgd.measure("multigpu50", policy, 42, fgd.orders("multigpu50")[0])
     assert found == pytest.approx(fgd.expected()["multigpu50", policy][42], abs=gate)
+
+
+def test_a_pod_is_placed_as_a_planner_sees_it():
+    seen = []
+
+    class Notes(Pack):
+        def place(self, waiting, snapshot):
+            seen.append(waiting)
+            return super().place(waiting, snapshot)
+
+    arrive([node("a")], [needs(2)], Notes())
+    (one,) = seen
+    assert one.kinds == (needs(2),)
+    assert one.charge
+    assert one.shape

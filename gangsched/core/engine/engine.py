@@ -214,6 +214,10 @@ class Engine:
             return self.cluster
         return without_victims(self.cluster, self.gangs, evicts, self.leaving())
 
+    def pending(self, gang: GangId) -> PendingGang:
+        """Return a gang as a planner sees it, complete with what its queue adds."""
+        return self.parts.views.view(self.gangs[gang])
+
     def unadvised(self, limit: int, now_s: float) -> tuple[tuple[PendingGang, Refusal], ...]:
         """Return refused gangs to think about, at most `limit`; they count as advised now."""
         due = self.parts.pending.unadvised(limit, now_s, self.limits.advice_s)

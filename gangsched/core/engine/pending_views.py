@@ -52,7 +52,10 @@ class PendingViews:
 
     def make(self, gang: GangState) -> PendingGang:
         """Make the view of a gang."""
-        made = gang.waiting()
+        return gang.waiting(lambda made: self._complete(gang, made))
+
+    def _complete(self, gang: GangState, made: PendingGang) -> PendingGang:
+        """Add charge, pod classes, shape, and what the queue and the run times say."""
         ledger = self._allocations.ledger
         queue = ledger.usage.tree.queues.get(made.gang.queue)
         counts: dict[PodNeeds, int] = {}

@@ -13,6 +13,7 @@ import hashlib
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 import msgspec
 
@@ -167,7 +168,9 @@ class Quarantine:
         for gang_id in gangs:
             gang = engine.gangs.get(gang_id)
             if gang_id.partition("/")[0] in namespaces and gang is not None and gang.plannable():
-                entry = self._gangs.get(request(gang.waiting()))
+                entry = None
+                with suppress(Exception):  # the next snapshot sets it aside for that
+                    entry = self._gangs.get(request(engine.pending(gang_id)))
                 if entry is not None:
                     alike = (
                         "" if entry.who == gang_id else f", as for {entry.who}, which asks alike"

@@ -144,7 +144,7 @@ def fragmented(*, movable=True):
 
 
 def moves_for(engine, now_s=400.0, budget=None, protected=frozenset()):
-    waiting = engine.gangs[GangId("ns/big")].waiting()
+    waiting = engine.pending(GangId("ns/big"))
     snapshot = engine.snapshot(who=Asked.ALL)
 
     def would(gang, on, _):

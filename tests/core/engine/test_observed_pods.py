@@ -206,7 +206,7 @@ def test_a_gang_of_pods_waits_since_the_first_of_them():
     for name, at_s in (("b", 7.0), ("a", 5.0)):
         engine.observe(pod(name, "g", created_s=at_s), 9.0)
     engine.observe(f.GangSeen(gang("g", 2)), 9.0)
-    assert engine.gangs[G].waiting().since_s == 5.0
+    assert engine.pending(G).since_s == 5.0
 
 
 def test_a_gang_that_is_found_with_a_member_too_few_is_made_whole_before_it_is_placed():

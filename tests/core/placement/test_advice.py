@@ -43,7 +43,7 @@ def remedies(engine, wanted, now_s=0.0) -> dict[str, list[str]]:
     """Refuse a gang, and return what would help by kind."""
     engine.observe(GangSeen(wanted), now_s)
     plan(engine, now_s)
-    waiting = engine.gangs[G].waiting()
+    waiting = engine.pending(G)
     refusal = advise(waiting, engine.snapshot(who=Asked.ALL), engine.refusals[G], starts_at(now_s))
     found: dict[str, list[str]] = {}
     for remedy in refusal.remedies:
@@ -113,13 +113,13 @@ def test_gangs_that_end_soon_enough():
         engine.observe(fact, 100.0)
     engine.observe(GangSeen(templated("g", 1, needs(8))), 200.0)
     plan(engine, 200.0)
-    waiting = engine.gangs[G].waiting()
+    waiting = engine.pending(G)
     snapshot = engine.snapshot(who=Asked.ALL)
     (one,) = advise(waiting, snapshot, engine.refusals[G], starts_at(200.0)).remedies
     assert (one.kind, one.message, one.at_s) == ("wait", "8 GPUs of gang ns/soon end", 400.0)
     engine.observe(GangSeen(templated("g", 2, needs(8))), 201.0)
     plan(engine, 201.0)
-    waiting = engine.gangs[G].waiting()
+    waiting = engine.pending(G)
     (one,) = advise(waiting, snapshot, engine.refusals[G], starts_at(200.0)).remedies
     assert one.message == "8 GPUs of gang ns/late end and 1 other gang before it"
     assert one.at_s == 1000.0

@@ -294,7 +294,7 @@ async def test_what_is_kept_and_cannot_be_read_is_said(text, caplog):
 async def test_only_so_many_are_kept(endless, monkeypatch):
     monkeypatch.setattr(quarantine, "SET_ASIDE", quarantine.SET_ASIDE._replace(most=3))
     scheduler = a_scheduler(Pack())
-    waiting = scheduler.engine.gangs[BAD].waiting()
+    waiting = scheduler.engine.pending(BAD)
     for gpus in range(1, 10):
         asks = replace(waiting, minimum=gpus)
         scheduler.quarantine.add_gang(asks, "it is slow", 3600.0, scheduler.now_s())
@@ -305,7 +305,7 @@ async def test_run_times_and_what_is_set_aside_share_a_config_map(endless):
     api = ConfigMaps()
     scheduler = a_scheduler(Pack(), api)
     await scheduler.history._place.write("{}")
-    waiting = scheduler.engine.gangs[BAD].waiting()
+    waiting = scheduler.engine.pending(BAD)
     scheduler.quarantine.add_gang(waiting, "it is slow", 3600.0, scheduler.now_s())
     await scheduler.quarantine.save()
     (kept,) = api.kept.values()
@@ -395,7 +395,7 @@ async def test_advice_that_takes_too_long_is_not_given_until_the_gang_changes(mo
     scheduler = a_scheduler(Pack())
     beside = scheduler.beside
     beside._config = SchedulerConfig(advice_interval_s=0.01, courtesy_share=1.0)
-    waiting = scheduler.engine.gangs[BAD].waiting()
+    waiting = scheduler.engine.pending(BAD)
     rounds = 0
 
     def unadvised(*_):

@@ -18,8 +18,11 @@ from gangsched.core.snapshot import PodPlacement, RunningGang
 class GangState(GangRecord):
     """Everything known of one gang, and the questions planners ask."""
 
-    def waiting(self) -> PendingGang:
-        """Return the gang as a planner sees it."""
+    def waiting(self, complete: Callable[[PendingGang], PendingGang]) -> PendingGang:
+        """Return the gang as a planner sees it; `complete` adds what follows from its queue.
+
+        `Engine.pending` is the way to it: a pending gang is never seen without the addition.
+        """
         spec = self.spec
         assert spec is not None, "only declared gangs are planned"  # noqa: S101
         members = self.open_members()
@@ -33,7 +36,7 @@ class GangState(GangRecord):
             minimum, role_minimum = 1, ()
         ranks = self._ranks()
         constraints, near_role = self._constraints()
-        return PendingGang(
+        made = PendingGang(
             gang=spec,
             version=self.version,
             members=tuple(Member(m.name, m.role, m.needs, ranks[m.name]) for m in members),
@@ -55,6 +58,7 @@ class GangState(GangRecord):
             attained_s=self.attained_s,
             preempts=spec.preempts and self.pods_preempt,
         )
+        return complete(made)
 
     def due_s(self) -> float | None:
         """Return the next moment at which time alone changes something for the gang."""
