@@ -11,14 +11,7 @@ PACKAGES = ("gangsched", "policies", "simulator")
 HIDDEN: frozenset[tuple[str, str]] = frozenset(
     {
         ("gangsched.kube.background.supervisor", "gangsched.kube.service"),
-        ("gangsched.kube.informers.cluster_config", "gangsched.kube.service"),
-        ("gangsched.kube.informers.external_groups", "gangsched.kube.service"),
-        ("gangsched.kube.informers.external_owners", "gangsched.kube.service"),
-        ("gangsched.kube.informers.base", "gangsched.kube.service"),
         ("gangsched.kube.background.object_deadlines", "gangsched.kube.service"),
-        ("gangsched.kube.informers.podgroups", "gangsched.kube.service"),
-        ("gangsched.kube.informers.pods", "gangsched.kube.service"),
-        ("gangsched.kube.informers.volumes", "gangsched.kube.service"),
     }
 )
 """Who imports whom for types, where the other imports it when it runs. The list only shrinks."""

@@ -18,10 +18,10 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from gangsched.api import names
+from gangsched.api.names import OUR_MARK
 from gangsched.core import facts as f
 from gangsched.core import orders as o
 from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
-from gangsched.kube.informers.pods import OUR_MARK
 from gangsched.kube.service import Scheduler
 
 log = logging.getLogger(__name__)

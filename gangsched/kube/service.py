@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
-from gangsched.api import names
 from gangsched.config import SchedulerConfig
 from gangsched.core import facts as f
 from gangsched.core import orders as o
@@ -33,23 +32,9 @@ from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import EngineError
 from gangsched.kube.client.watch import Watch, long_lived
 from gangsched.kube.decoding.users import Users
-from gangsched.kube.informers.base import Informer
-from gangsched.kube.informers.cluster_config import (
-    Namespaces,
-    PriorityClasses,
-    Queues,
-    Reservations,
-    Topologies,
-)
-from gangsched.kube.informers.external_owners import Owners
-from gangsched.kube.informers.namespace_quotas import NamespaceQuotas
-from gangsched.kube.informers.nodes import Nodes
+from gangsched.kube.informers.context import ClusterConfig, GangContext
+from gangsched.kube.informers.informers import Informers
 from gangsched.kube.informers.planned_pod_limit import PlannedPodLimit
-from gangsched.kube.informers.podgroups import PodGroups
-from gangsched.kube.informers.pods import Pods
-from gangsched.kube.informers.volumes import watched
-from gangsched.kube.informers.workloads import PATH as WORKLOADS
-from gangsched.kube.informers.workloads import Workloads
 from gangsched.kube.status.gauges import refresh
 from gangsched.kube.status.podgroup_status import PodGroupStatusWriter
 from gangsched.kube.status.queue_status import QueueStatusWriter
@@ -64,12 +49,6 @@ from gangsched.metrics import Metrics
 from gangsched.recording.audit_log import AuditLog
 
 log = logging.getLogger(__name__)
-
-CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
-PODGROUPS = f"/apis/{names.GROUP}/{names.VERSION}/podgroups"
-TOPOLOGIES = f"/apis/{names.GROUP}/{names.VERSION}/topologies"
-QUEUES = f"/apis/{names.GROUP}/{names.VERSION}/queues"
-RESERVATIONS = f"/apis/{names.GROUP}/{names.VERSION}/reservations"
 
 Lead = Callable[[], Awaitable[None]]
 """Returns once this process leads."""
@@ -104,8 +83,7 @@ class Scheduler:
         )
         ledger = Ledger(GpuWeights(config.gpu_rates), config.half_life_s)
         self.engine = engine(limits, ledger)
-        self.namespaces: dict[str, dict[str, str]] = {}
-        self.names = frozenset({config.scheduler_name, *config.scheduler_aliases})
+        self.cluster = ClusterConfig(frozenset({config.scheduler_name, *config.scheduler_aliases}))
         self.metrics = metrics
         self.pods = PodClient(client, self.observe, metrics, config.binds_in_flight)
         self.binding: PodBinder | None = None
@@ -119,15 +97,12 @@ class Scheduler:
         self.topology_status = TopologyStatusWriter(client)
         self.history = HistoryKeeper(client, config.history_config_map)
         self.past = PastKeeper(client, config.past_config_map)
-        self.others = Redaction(self.engine, self.namespaces, named=config.name_others)
+        self.others = Redaction(self.engine, self.cluster.namespaces, named=config.name_others)
         self.served = ServedNames(client, config.history_config_map)
         self.status = PodGroupStatusWriter(client, self._standing, self.others.told)
         self.queue_status = QueueStatusWriter(client, self.now_s, name_gangs=config.name_others)
         self.users = Users(client)
         self.quarantine = Quarantine(client, config.history_config_map)
-        self.planned = PlannedPodLimit(config.planned_pods_max)
-        self.priorities: dict[str, int] = {}
-        self.default_priority: int | None = None
         self._client = client
         self._config = config
         self.policies = policies
@@ -135,15 +110,27 @@ class Scheduler:
         self._wake = asyncio.Event()
         self._epoch_s = time.time() - time.monotonic()
         self._watches: dict[str, Watch] = {}
-        self.queues = Queues(self)
-        self.receivers: list[Informer] = []
-        self.owners = Owners(self)
-        self.workloads = Workloads(self)
         self.volumes = Volumes()
+        self.informers = self._informers(PlannedPodLimit(config.planned_pods_max))
         self.thinking = ObjectDeadlines(self)
         self.beside = BackgroundTasks(self, client, config)
         plan_s = config.plan_deadline_s
         self._planning = Deadline("planning", plan_s, plan_s, each_gang=True)
+
+    def _informers(self, planned: PlannedPodLimit) -> Informers:
+        """Return what turns objects into facts."""
+        context = GangContext(
+            self,
+            self.engine,
+            self.status,
+            self.cluster,
+            planned,
+            self.metrics,
+            self.ready.is_set,
+        )
+        statuses = self.queue_status, self.topology_status
+        orders = self.policies.orders
+        return Informers(context, self.volumes, *statuses, orders, lambda: self.binding)
 
     def now_s(self) -> float:
         """Return seconds since the epoch on a clock that never steps back."""
@@ -184,29 +171,13 @@ class Scheduler:
         while somebody else changes it, but what it will need is here already.
         """
         if self.look_only:  # pods of all its names are those of the scheduler that leads
-            self.names |= await self.served.read()
-        first: dict[str, tuple[str, Informer, bool]] = {
-            "PriorityClass": (CLASSES, PriorityClasses(self), False),
-            "Namespace": ("/api/v1/namespaces", Namespaces(self), False),
-            "ResourceQuota": ("/api/v1/resourcequotas", NamespaceQuotas(self), True),
-            "Topology": (TOPOLOGIES, Topologies(self), True),
-            "Queue": (QUEUES, self.queues, True),
-            "Reservation": (RESERVATIONS, Reservations(self), True),
-            "Node": ("/api/v1/nodes", Nodes(self), False),
-            **watched(self),
-            **{one.kind: (one.path, one, True) for one in self.owners.receivers},
-            "Pod": ("/api/v1/pods", Pods(self), False),
-        }
-        then: dict[str, tuple[str, Informer, bool]] = {
-            "PodGroup": (PODGROUPS, PodGroups(self), True),
-            "Workload": (WORKLOADS, self.workloads, True),
-            **{one.kind: (one.path, one, True) for one in self.owners.groups},
-        }
+            self.cluster.names |= await self.served.read()
+        else:
+            self.informers.watch_volumes()
         # Groups come last: a group whose members run already must not look empty.
         with long_lived():
-            for kinds in (first, then):
+            for kinds in (self.informers.first(), self.informers.groups()):
                 for kind, (path, receiver, optional) in kinds.items():
-                    self.receivers.append(receiver)
                     self._watches[kind] = Watch(
                         self._client,
                         path,
@@ -224,11 +195,11 @@ class Scheduler:
         await self.users.look()  # before anything is handed over, and once rights are known
         await self.history.read(self.engine.history)
         await self.quarantine.read(self.now_s())
-        self.owners.hold()
+        self.informers.owners.hold()
         with long_lived():
             for watch in self._watches.values():
                 await watch.hand_over()
-        self.owners.let_go()
+        self.informers.owners.let_go()
         for fact in await self.past.read():
             self.observe(fact)
 
@@ -264,6 +235,10 @@ class Scheduler:
 
         """
         self.observe(f.GangSeen(gang if self.users.known else replace(gang, user="")))
+
+    def report(self, report: o.Report) -> None:
+        """Carry out a report that does not come from the engine."""
+        self.execute((report,))
 
     def accept(self, plan: Plan) -> None:
         """Carry out what was planned.

@@ -19,9 +19,7 @@ from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import PolicyError
 from gangsched.core.snapshot import Asked
 from gangsched.kube.background.advisor import Counsel
-from gangsched.kube.informers import cluster_config, podgroups, pods
 from gangsched.kube.informers.base import Informer
-from gangsched.kube.informers.nodes import Nodes
 from gangsched.kube.service import Scheduler
 from gangsched.metrics import Metrics
 from gangsched.operators.evaluation.pool import Evaluators
@@ -120,17 +118,16 @@ class World:
         made.engine.beyond_is_judged = False
         self._counsel = Counsel(client, self._config, self._policies)
         self._readers: dict[str, Informer] = {
-            "PriorityClass": cluster_config.PriorityClasses(made),
-            "Namespace": cluster_config.Namespaces(made),
-            "Topology": cluster_config.Topologies(made),
-            "Queue": made.queues,
-            "Node": Nodes(made),
-            "Pod": pods.Pods(made),
-            _POD_GROUP: podgroups.PodGroups(made),
+            "PriorityClass": made.informers.priority_classes,
+            "Namespace": made.informers.namespaces,
+            "Topology": made.informers.topologies,
+            "Queue": made.informers.queues,
+            "Node": made.informers.nodes,
+            "Pod": made.informers.pods,
+            _POD_GROUP: made.informers.pod_groups,
         }
-        theirs = (*made.owners.groups, *made.owners.receivers)
+        theirs = (*made.informers.owners.groups, *made.informers.owners.receivers)
         self._readers |= {one.kind: one for one in theirs}
-        made.receivers += self._readers.values()
         for name, document in self._declared:
             self._readers[name].seen(raw(document))
 

@@ -9,6 +9,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from builders import POLICIES, gang, needs, node, plan, pod, templated
 from waiting import until_async
 
+from gangsched.api.names import OUR_MARK
 from gangsched.config import SchedulerConfig
 from gangsched.core import facts as f
 from gangsched.core.engine.gangs.gang_views import Stage
@@ -17,7 +18,6 @@ from gangsched.core.model.ids import GangId, NodeName, PodUid
 from gangsched.extender import server
 from gangsched.extender.server import ExtenderBinder
 from gangsched.kube.actuation.pod_binding import PodClient
-from gangsched.kube.informers.pods import OUR_MARK, Pods
 from gangsched.kube.service import Scheduler
 from gangsched.metrics import Metrics
 
@@ -218,7 +218,7 @@ async def test_who_was_put_aside_under_another_leader_is_woken(scheduler):
     spec = {"schedulerName": "gangsched", "containers": []}
     status = {"phase": "Pending", "conditions": [condition]}
     raw = json.dumps({"metadata": metadata, "spec": spec, "status": status}).encode()
-    Pods(scheduler).take(raw)
+    scheduler.informers.pods.take(raw)
     assert len(await woken(scheduler)) == 1
 
 

@@ -29,9 +29,8 @@ from gangsched.jobs.kubeflow.reconcile import reconcile
 from gangsched.kube.decoding.external import groups
 from gangsched.kube.decoding.external.owners import OWNERS
 from gangsched.kube.decoding.quantities import DecodeError
-from gangsched.kube.informers import cluster_config, external_owners, podgroups, pods
+from gangsched.kube.informers import external_owners
 from gangsched.kube.informers.base import Informer
-from gangsched.kube.informers.nodes import Nodes
 from gangsched.kube.service import Scheduler
 from gangsched.metrics import Metrics
 from gangsched.operators.job_kind import InvalidJobError
@@ -59,17 +58,17 @@ class Cluster:
         self.scheduler.binding = ExtenderBinder(self.scheduler, 1.0)
         made = self.scheduler
         self.readers: dict[str, Informer] = {
-            "Node": Nodes(made),
-            "Pod": pods.Pods(made),
-            "PodGroup": podgroups.PodGroups(made),
-            "Queue": made.queues,
-            "Topology": cluster_config.Topologies(made),
-            "Reservation": cluster_config.Reservations(made),
-            "PriorityClass": cluster_config.PriorityClasses(made),
-            "Namespace": cluster_config.Namespaces(made),
-            "Workload": made.workloads,
+            "Node": made.informers.nodes,
+            "Pod": made.informers.pods,
+            "PodGroup": made.informers.pod_groups,
+            "Queue": made.informers.queues,
+            "Topology": made.informers.topologies,
+            "Reservation": made.informers.reservations,
+            "PriorityClass": made.informers.priority_classes,
+            "Namespace": made.informers.namespaces,
+            "Workload": made.informers.workloads,
         }
-        owners = made.owners
+        owners = made.informers.owners
         self.others = dict(zip(groups.KINDS, owners.groups, strict=True))
         self.others |= dict(zip(OWNERS, owners.receivers, strict=True))
         for name, documents in SEEN.items():

@@ -20,10 +20,7 @@ from gangsched.core.model.gangs import Gang
 from gangsched.core.model.ids import GangId
 from gangsched.core.quota.runtime_history import RuntimeHistory
 from gangsched.kube.client.errors import NotFound
-from gangsched.kube.informers.cluster_config import Queues, Reservations, Topologies
-from gangsched.kube.informers.nodes import Nodes
-from gangsched.kube.informers.podgroups import PodGroups
-from gangsched.kube.informers.pods import Pods
+from gangsched.kube.informers.cluster_config import Queues
 from gangsched.kube.service import Scheduler
 from gangsched.kube.stored.gang_history import PastKeeper
 from gangsched.kube.stored.quarantine import Quarantine
@@ -157,12 +154,12 @@ def test_objects_with_the_status_of_an_earlier_process():
     )
     scheduler.ready.clear()
     receivers = {
-        "Topology": Topologies(scheduler),
-        "Queue": scheduler.queues,
-        "Reservation": Reservations(scheduler),
-        "Node": Nodes(scheduler),
-        "Pod": Pods(scheduler),
-        "PodGroup": PodGroups(scheduler),
+        "Topology": scheduler.informers.topologies,
+        "Queue": scheduler.informers.queues,
+        "Reservation": scheduler.informers.reservations,
+        "Node": scheduler.informers.nodes,
+        "Pod": scheduler.informers.pods,
+        "PodGroup": scheduler.informers.pod_groups,
     }
     assert isinstance(receivers["Queue"], Queues)
     for body in json.loads(stored("objects.json")):

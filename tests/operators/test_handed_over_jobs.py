@@ -11,7 +11,10 @@ from gangsched.core.model.ids import GangId
 from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
 from gangsched.kube.client.errors import NotFound
 from gangsched.kube.decoding.metadata import decode_group
+from gangsched.kube.informers.context import ClusterConfig, GangContext
+from gangsched.kube.informers.planned_pod_limit import PlannedPodLimit
 from gangsched.kube.informers.podgroups import Groups
+from gangsched.metrics import Metrics
 from gangsched.operators import manager
 from gangsched.operators.controllers.launched_mpijobs import MpiJobs
 from gangsched.operators.controllers.reconciler import Reconciler
@@ -237,16 +240,16 @@ def test_pods_that_run_in_our_group_are_not_waited_for_again(monkeypatch, bound,
             assert gang == "ns/j"
             return owned
 
-    class Scheduler:
-        engine, status, priorities = Engine(**bound), Status(), {}
-        names = frozenset({"gangsched"})
-
+    cluster = ClusterConfig(frozenset({"gangsched"}))
+    context = GangContext(
+        None, Engine(**bound), Status(), cluster, PlannedPodLimit(9), Metrics(), lambda: True
+    )
     monkeypatch.setattr(Groups, "understood", lambda _, __, gang: bool(declared.append(gang)))
     kind = next(one for one in OWNERS if one.kind == "PyTorchJob")
     specs = {"Worker": {"replicas": 3, "template": {}}}
     body = {"metadata": {"name": "j", "namespace": "ns", "uid": "u"}}
     raw = msgspec.json.encode(body | {"spec": {"pytorchReplicaSpecs": specs}})
-    owners = external_owners.PodOwners(Scheduler(), kind, None)
-    ((gang, _),) = kind.read(decode_group(raw), {}, Scheduler.names).values()
+    owners = external_owners.PodOwners(context, kind, None)
+    ((gang, _),) = kind.read(decode_group(raw), {}, cluster.names).values()
     owners.understood(raw, gang)
     assert [one.min_member for one in declared] == [least]

@@ -68,7 +68,7 @@ class BackgroundTasks:
             "history": partial(scheduler.history.run, engine.history, interval_s),
             "what gangs have been through": partial(scheduler.past.run, engine),
             "whether users are known": scheduler.users.run,
-            "the names that are served": partial(scheduler.served.run, scheduler.names),
+            "the names that are served": partial(scheduler.served.run, scheduler.cluster.names),
             "the status of queues": self._tell_queues_on,
             "the status of topologies": partial(topologies.run, engine.cluster),
         }

@@ -2,15 +2,11 @@
 
 import logging
 from collections import Counter
-from typing import TYPE_CHECKING
 
-from gangsched.core.model.ids import GangId
 from gangsched.kube.client.errors import EngineError
 from gangsched.kube.decoding import metadata
 from gangsched.kube.decoding.quantities import DecodeError, UnknownClassError
-
-if TYPE_CHECKING:
-    from gangsched.kube.service import Scheduler
+from gangsched.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
@@ -20,8 +16,8 @@ class Informer:
 
     kind = ""
 
-    def __init__(self, scheduler: "Scheduler") -> None:
-        self.scheduler = scheduler
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
         self._lacking: dict[str, bytes] = {}
 
     def seen(self, raw: bytes) -> None:
@@ -48,7 +44,7 @@ class Informer:
             self._lacking[metadata.group_key(raw)[2]] = raw
 
     def _skip(self, raw: bytes, message: str) -> None:
-        self.scheduler.metrics.malformed.labels(self.kind).inc()
+        self._metrics.malformed.labels(self.kind).inc()
         self.malformed(raw, message)
 
     def take(self, raw: bytes) -> None:
@@ -70,17 +66,12 @@ class Informer:
         for raw in list(self._lacking.values()):
             self.seen(raw)
 
-    def adopt(self, gang: GangId, raw: bytes) -> None:
-        """Go on from what the process before this one wrote of a group."""
-        if not self.scheduler.ready.is_set():
-            self.scheduler.status.adopt(gang, metadata.stored_status(raw))
-
 
 class NameTracking(Informer):
     """Objects known by name: one is gone when no successor has its name."""
 
-    def __init__(self, scheduler: "Scheduler") -> None:
-        super().__init__(scheduler)
+    def __init__(self, metrics: Metrics) -> None:
+        super().__init__(metrics)
         self._holders: Counter[str] = Counter()
         self._names: dict[str, str] = {}
 

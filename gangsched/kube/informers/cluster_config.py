@@ -1,6 +1,6 @@
 """What each watch does with what administrators declare: queues, topologies, priorities."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
 from gangsched.core import facts as f
 from gangsched.core.model.queues import Queue
@@ -8,10 +8,9 @@ from gangsched.kube.decoding import metadata
 from gangsched.kube.decoding.cluster import queues, topologies
 from gangsched.kube.decoding.quantities import DecodeError
 from gangsched.kube.informers.base import Informer, NameTracking
+from gangsched.kube.informers.context import ClusterConfig, FactSink, GangLookup
 from gangsched.kube.status.config_status import ConfigStatusWriter
-
-if TYPE_CHECKING:
-    from gangsched.kube.service import Scheduler
+from gangsched.metrics import Metrics
 
 
 class PriorityClasses(Informer):
@@ -19,8 +18,11 @@ class PriorityClasses(Informer):
 
     kind = "PriorityClass"
 
-    def __init__(self, scheduler: "Scheduler") -> None:
-        super().__init__(scheduler)
+    def __init__(
+        self, cluster: ClusterConfig, metrics: Metrics, classes_changed: Callable[[], None]
+    ) -> None:
+        super().__init__(metrics)
+        self._cluster, self._classes_changed = cluster, classes_changed
         self._defaults: dict[str, int] = {}
 
     def take(self, raw: bytes) -> None:
@@ -31,11 +33,10 @@ class PriorityClasses(Informer):
         if default:
             self._defaults[uid] = value
         self._choose()
-        new = name not in self.scheduler.priorities
-        self.scheduler.priorities[name] = value
+        new = name not in self._cluster.priorities
+        self._cluster.priorities[name] = value
         if new:
-            for receiver in self.scheduler.receivers:
-                receiver.classes_changed()
+            self._classes_changed()
 
     def gone(self, uid: str, raw: bytes | None) -> None:
         """Groups that name it keep the value they were read with."""
@@ -44,7 +45,7 @@ class PriorityClasses(Informer):
 
     def _choose(self) -> None:
         """Of several defaults the API server takes the least."""
-        self.scheduler.default_priority = min(self._defaults.values(), default=None)
+        self._cluster.default_priority = min(self._defaults.values(), default=None)
 
 
 class Namespaces(NameTracking):
@@ -52,34 +53,46 @@ class Namespaces(NameTracking):
 
     kind = "Namespace"
 
+    def __init__(
+        self, cluster: ClusterConfig, metrics: Metrics, changed: Callable[[], None]
+    ) -> None:
+        super().__init__(metrics)
+        self._cluster, self._changed = cluster, changed
+
     def take(self, raw: bytes) -> None:
         """Turn an object into facts."""
         self.remember(raw)
         _, name, _ = metadata.group_key(raw)
         labels = metadata.labels(raw)
-        if self.scheduler.namespaces.get(name) != labels:
-            self.scheduler.namespaces[name] = labels
-            self.scheduler.queues.namespaces_changed()
+        if self._cluster.namespaces.get(name) != labels:
+            self._cluster.namespaces[name] = labels
+            self._changed()
 
     def left(self, name: str) -> None:
         """Turn it into facts that nothing has this name any more."""
-        if self.scheduler.namespaces.pop(name, None) is not None:
-            self.scheduler.queues.namespaces_changed()
+        if self._cluster.namespaces.pop(name, None) is not None:
+            self._changed()
 
 
 class ConfigInformer(NameTracking):
     """Objects whose status says whether they are understood."""
 
-    def __init__(self, scheduler: "Scheduler", statuses: ConfigStatusWriter) -> None:
-        super().__init__(scheduler)
-        self._statuses = statuses
+    def __init__(
+        self,
+        facts: FactSink,
+        metrics: Metrics,
+        statuses: ConfigStatusWriter,
+        started: Callable[[], bool],
+    ) -> None:
+        super().__init__(metrics)
+        self._facts, self._statuses, self._started = facts, statuses, started
 
     def stand(self, raw: bytes, problem: str | None = None) -> None:
         """Learn that an object exists, what is wrong with it, and what its status says."""
         _, name, uid = metadata.group_key(raw)
         self.remember(raw)
         self._statuses.seen(name, uid, problem)
-        if not self.scheduler.ready.is_set():
+        if not self._started():
             self._statuses.adopt(name, metadata.stored_status(raw))
 
     def malformed(self, raw: bytes, message: str) -> None:
@@ -96,45 +109,52 @@ class Queues(ConfigInformer):
 
     kind = "Queue"
 
-    def __init__(self, scheduler: "Scheduler") -> None:
-        super().__init__(scheduler, scheduler.queue_status.queues)
+    def __init__(
+        self,
+        facts: FactSink,
+        metrics: Metrics,
+        statuses: ConfigStatusWriter,
+        started: Callable[[], bool],
+        *,
+        cluster: ClusterConfig,
+        engine: GangLookup,
+        orders: Iterable[str],
+    ) -> None:
+        super().__init__(facts, metrics, statuses, started)
+        self._cluster, self._engine, self._orders = cluster, engine, frozenset(orders)
         self._valid: dict[str, bytes] = {}
 
     def take(self, raw: bytes) -> None:
         """Turn an object into facts."""
-        scheduler = self.scheduler
         _, name, uid = metadata.group_key(raw)
-        found = queues.queue(raw, scheduler.priorities, scheduler.namespaces)
-        orders = scheduler.policies.orders
-        if found.order and found.order not in orders:
-            known = ", ".join(sorted(orders)) or "none"
+        found = queues.queue(raw, self._cluster.priorities, self._cluster.namespaces)
+        if found.order and found.order not in self._orders:
+            known = ", ".join(sorted(self._orders)) or "none"
             raise DecodeError(
                 f"Queue {name}: spec.order: no policy {found.order!r}; there are: {known}"
             )
         new = uid not in self._valid
         self._valid[uid] = raw
         self.stand(raw)
-        scheduler.observe(f.QueueSeen(found))
+        self._facts.observe(f.QueueSeen(found))
         if new:
             for fact in queues.gpu_time(raw):
-                scheduler.observe(fact)
+                self._facts.observe(fact)
 
     def malformed(self, raw: bytes, message: str) -> None:
         """Tell the object's owner; without a valid declaration before, nobody may use the queue."""
         super().malformed(raw, message)
-        scheduler = self.scheduler
         _, name, _ = metadata.group_key(raw)
-        known = scheduler.engine.queues.get(name)
+        known = self._engine.queues.get(name)
         if known is None or known.broken:
             said = message.removeprefix(f"Queue {name}: ")
-            scheduler.observe(f.QueueSeen(Queue(name, broken=said)))
+            self._facts.observe(f.QueueSeen(Queue(name, broken=said)))
 
     def namespaces_changed(self) -> None:
         """Read all valid declarations again: others may use the queues now."""
-        scheduler = self.scheduler
         for raw in self._valid.values():
-            found = queues.queue(raw, scheduler.priorities, scheduler.namespaces)
-            scheduler.observe(f.QueueSeen(found))
+            found = queues.queue(raw, self._cluster.priorities, self._cluster.namespaces)
+            self._facts.observe(f.QueueSeen(found))
 
     def gone(self, uid: str, raw: bytes | None) -> None:
         """Take note that an object was deleted."""
@@ -144,7 +164,7 @@ class Queues(ConfigInformer):
     def left(self, name: str) -> None:
         """Turn it into facts that nothing has this name any more."""
         super().left(name)
-        self.scheduler.observe(f.QueueGone(name))
+        self._facts.observe(f.QueueGone(name))
 
 
 class Reservations(ConfigInformer):
@@ -152,19 +172,16 @@ class Reservations(ConfigInformer):
 
     kind = "Reservation"
 
-    def __init__(self, scheduler: "Scheduler") -> None:
-        super().__init__(scheduler, scheduler.queue_status.reservations)
-
     def take(self, raw: bytes) -> None:
         """Turn an object into facts."""
-        scheduler, booking = self.scheduler, queues.reservation(raw)
+        booking = queues.reservation(raw)
         self.stand(raw)
-        scheduler.observe(f.BookingSeen(booking))
+        self._facts.observe(f.BookingSeen(booking))
 
     def left(self, name: str) -> None:
         """Turn it into facts that nothing has this name any more."""
         super().left(name)
-        self.scheduler.observe(f.BookingGone(name))
+        self._facts.observe(f.BookingGone(name))
 
 
 class Topologies(ConfigInformer):
@@ -172,16 +189,13 @@ class Topologies(ConfigInformer):
 
     kind = "Topology"
 
-    def __init__(self, scheduler: "Scheduler") -> None:
-        super().__init__(scheduler, scheduler.topology_status.topologies)
-
     def take(self, raw: bytes) -> None:
         """Turn an object into facts."""
-        scheduler, topology = self.scheduler, topologies.topology(raw)
+        topology = topologies.topology(raw)
         self.stand(raw)
-        scheduler.observe(f.TopologySeen(topology))
+        self._facts.observe(f.TopologySeen(topology))
 
     def left(self, name: str) -> None:
         """Turn it into facts that nothing has this name any more."""
         super().left(name)
-        self.scheduler.observe(f.TopologyGone(name))
+        self._facts.observe(f.TopologyGone(name))

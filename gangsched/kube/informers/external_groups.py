@@ -8,7 +8,7 @@ is known here (`owners.py`), that says more.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from gangsched.core.bounds import GROUPS_OF_OBJECT
 from gangsched.core.model.constraints import NO_CONSTRAINTS
@@ -27,11 +27,9 @@ from gangsched.kube.decoding.membership import (
 from gangsched.kube.decoding.metadata import decode_group, group_key, identity
 from gangsched.kube.decoding.quantities import DecodeError
 from gangsched.kube.decoding.schemas import GroupObject
+from gangsched.kube.informers.context import GangContext
 from gangsched.kube.informers.podgroups import Groups
 from gangsched.kube.status.events import ObjectRef
-
-if TYPE_CHECKING:
-    from gangsched.kube.service import Scheduler
 
 _MAKERS = {
     (kind.api_version, kind.kind): kind.whose
@@ -44,8 +42,8 @@ _MAKERS = {
 class ExternalGroups(Groups):
     """Objects of others of one kind that stand for a gang."""
 
-    def __init__(self, scheduler: "Scheduler", kind: foreign.ExternalKind) -> None:
-        super().__init__(scheduler)
+    def __init__(self, context: GangContext, kind: foreign.ExternalKind) -> None:
+        super().__init__(context)
         self.kind = f"{kind.kind}.{kind.api_version}"
         self.path = kind.path
         self._kind = kind
@@ -62,7 +60,7 @@ class ExternalGroups(Groups):
         if self.remember(raw, gang_id) and kind.status is not None:
             self.adopt(gang_id, raw)
         subject = ObjectRef(kind.api_version, kind.kind, namespace, name, uid, theirs=kind)
-        self.scheduler.status.subject(gang_id, subject)
+        self._status.subject(gang_id, subject)
         return uid
 
     def admit(self, gang: Gang, again: Callable[[], None]) -> None:
@@ -74,15 +72,15 @@ class ExternalGroups(Groups):
             DecodeError: there are too many.
 
         """
-        if not gang.late and not self.scheduler.planned.counts(gang.id):
+        if not gang.late and not self._context.planned.counts(gang.id):
             return
-        state = self.scheduler.engine.gangs.get(gang.id)
+        state = self._engine.gangs.get(gang.id)
         runs = state is not None and state.holds()
-        self.scheduler.planned.admit(gang.id, gang, self._kind.kind, again, runs=runs)
+        self._context.planned.admit(gang.id, gang, self._kind.kind, again, runs=runs)
 
     def released(self, gang_id: GangId) -> None:
         """Count the pods of a gang no longer; others of its namespace may have room now."""
-        for again in self.scheduler.planned.release(gang_id):
+        for again in self._context.planned.release(gang_id):
             again()
 
 
@@ -105,18 +103,18 @@ class ExternalPodGroups(ExternalGroups):
     """PodGroups of one kind."""
 
     def __init__(
-        self, scheduler: "Scheduler", kind: foreign.ExternalKind, makers: GroupMakers
+        self, context: GangContext, kind: foreign.ExternalKind, makers: GroupMakers
     ) -> None:
-        super().__init__(scheduler, kind)
+        super().__init__(context, kind)
         self._makers = makers
         self._made_for: dict[GangId, OperatorGroup] = {}
         self._written: dict[GangId, dict[GangId, tuple[bytes, Gang]]] = {}
 
     def take(self, raw: bytes) -> None:
         """Turn a group into facts, with what the object says that it was made for."""
-        scheduler = self.scheduler
+        cluster = self._context.cluster
         group = decode_group(raw)
-        gang = self._kind.read(group, scheduler.priorities, scheduler.names)[""][0]
+        gang = self._kind.read(group, cluster.priorities, cluster.names)[""][0]
         self._forget(gang.id)
         made_for = _made_for(group)
         if made_for is not None:
@@ -125,7 +123,7 @@ class ExternalPodGroups(ExternalGroups):
                 self._made_for[gang.id] = made_for
                 written[gang.id] = identity(raw), gang
         self._declare(raw, gang)
-        scheduler.status.touch(gang.id)
+        self._status.touch(gang.id)
 
     def changed(self, home: GangId) -> None:
         """Take note that an object changed which groups may have been made for."""

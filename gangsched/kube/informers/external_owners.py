@@ -7,7 +7,6 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from gangsched.core import facts as f
 from gangsched.core.model.gangs import Gang
@@ -18,10 +17,8 @@ from gangsched.kube.decoding.membership import TRAINING, foreign_id
 from gangsched.kube.decoding.metadata import decode_group, group_key, identity
 from gangsched.kube.decoding.quantities import DecodeError, UnknownClassError
 from gangsched.kube.decoding.schemas import GroupObject
+from gangsched.kube.informers.context import GangContext
 from gangsched.kube.informers.external_groups import ExternalGroups, ExternalPodGroups
-
-if TYPE_CHECKING:
-    from gangsched.kube.service import Scheduler
 
 _DEEP = 3
 """Objects that control one another: a Job of a RayJob; no chain here is longer."""
@@ -65,10 +62,8 @@ class PodOwners(ExternalGroups):
     written: its controller may have made a group for it, or another scheduler may place its pods.
     """
 
-    def __init__(
-        self, scheduler: "Scheduler", kind: foreign.ExternalKind, owners: "Owners"
-    ) -> None:
-        super().__init__(scheduler, kind)
+    def __init__(self, context: GangContext, kind: foreign.ExternalKind, owners: "Owners") -> None:
+        super().__init__(context, kind)
         self._owners = owners
         self._known: dict[GangId, Known] = {}
         self._declared: dict[GangId, dict[GangId, None]] = {}
@@ -79,7 +74,7 @@ class PodOwners(ExternalGroups):
         self.remember(raw, home)
         before = self._known.get(home)
         known = self._known[home] = self._learn(raw)
-        gangs = self.scheduler.engine.gangs
+        gangs = self._engine.gangs
         before_it = self._declared.get(home, {})
         declared = self._declared[home] = {one: None for one in before_it if one in gangs}
         for gang_id in [one for one in before_it if one not in declared]:
@@ -97,7 +92,7 @@ class PodOwners(ExternalGroups):
 
     def _named_before(self, home: GangId) -> list[GangId]:
         """Return the gangs of an object whose pods were seen before it."""
-        known, gangs = self._known[home], self.scheduler.engine.gangs
+        known, gangs = self._known[home], self._engine.gangs
         if isinstance(known.gangs, DecodeError):
             return [home] if home in gangs else []
         if not self._kind.copies:
@@ -106,10 +101,10 @@ class PodOwners(ExternalGroups):
         return list(itertools.takewhile(gangs.__contains__, copies))
 
     def _learn(self, raw: bytes) -> Known:
-        scheduler = self.scheduler
+        cluster = self._context.cluster
         try:
             group = decode_group(raw)
-            found = self._kind.read(group, scheduler.priorities, scheduler.names)
+            found = self._kind.read(group, cluster.priorities, cluster.names)
         except DecodeError as error:
             again = isinstance(error, UnknownClassError)  # it is read again with the class
             return Known(raw if again else identity(raw), error, None)
@@ -139,9 +134,9 @@ class PodOwners(ExternalGroups):
         if self._kind.whose in TRAINING.values():
             namespace, name, _ = group_key(raw)
             own = GangId(f"{namespace}/{name}")
-            state = self.scheduler.engine.gangs.get(own)
+            state = self._engine.gangs.get(own)
             there = state.bound_count() if state is not None else 0
-            if there and self.scheduler.status.owned(own):
+            if there and self._status.owned(own):
                 gang = replace(gang, min_member=max(gang.min_member - there, 1))
         return super().understood(raw, gang)
 
@@ -152,7 +147,7 @@ class PodOwners(ExternalGroups):
         if known is None:
             return False
         declared = self._declared.setdefault(home, {})
-        if gang_id not in declared or gang_id not in self.scheduler.engine.gangs:
+        if gang_id not in declared or gang_id not in self._engine.gangs:
             declared[gang_id] = None
             self._declare(gang_id, known.raw)
         return True
@@ -174,7 +169,7 @@ class PodOwners(ExternalGroups):
     def _declare_again(self, gang_id: GangId, raw: bytes) -> None:
         """Declare a gang that too many planned pods kept back, if it has pods still."""
         declared = self._declared.get(self._kind.home(gang_id), {})
-        if gang_id in declared and gang_id in self.scheduler.engine.gangs:
+        if gang_id in declared and gang_id in self._engine.gangs:
             self._declare(gang_id, raw)
 
     def malformed(self, raw: bytes, message: str) -> None:
@@ -201,10 +196,10 @@ class PodOwners(ExternalGroups):
 class Owners:
     """All kinds of objects whose pods are a gang, and PodGroups that may be made for them."""
 
-    def __init__(self, scheduler: "Scheduler") -> None:
-        self.receivers = tuple(PodOwners(scheduler, kind, self) for kind in OWNERS)
-        self.groups = tuple(ExternalPodGroups(scheduler, kind, self) for kind in foreign.KINDS)
-        self._scheduler = scheduler
+    def __init__(self, context: GangContext) -> None:
+        self.receivers = tuple(PodOwners(context, kind, self) for kind in OWNERS)
+        self.groups = tuple(ExternalPodGroups(context, kind, self) for kind in foreign.KINDS)
+        self._engine, self._facts = context.engine, context.facts
         self._by_kind: dict[str, list[PodOwners]] = {}
         for kind, receiver in zip(OWNERS, self.receivers, strict=True):
             self._by_kind.setdefault(kind.whose, []).append(receiver)
@@ -257,7 +252,7 @@ class Owners:
         """Let pods that came before an object be of the gangs that it says they are of."""
         if controller is not None:
             self._parts.setdefault(controller, {})[home] = None
-        engine = self._scheduler.engine
+        engine = self._engine
         for gang_id in (home, *self._parts.get(home, ())):
             gang = engine.gangs.get(gang_id)
             for member in list(gang.members.values()) if gang is not None else ():
@@ -268,7 +263,7 @@ class Owners:
                 if engine.as_known(moved).gang == moved.gang:
                     assert moved.gang is not None, "just asked"  # noqa: S101
                     self.named(moved.gang)
-                    self._scheduler.observe(moved)
+                    self._facts.observe(moved)
             if gang is not None and gang_id != home and not gang.members:
                 for one in self._kind_of(gang_id):
                     one.dropped(gang_id)

@@ -14,6 +14,8 @@ from gangsched.kube.decoding import metadata
 from gangsched.kube.decoding.quantities import DecodeError, quantity
 from gangsched.kube.decoding.schemas import group_decoder
 from gangsched.kube.informers.base import NameTracking
+from gangsched.kube.informers.context import FactSink
+from gangsched.metrics import Metrics
 
 _REQUESTS = "requests."
 _PODS = frozenset({PODS, "count/pods"})
@@ -25,11 +27,15 @@ class NamespaceQuotas(NameTracking):
 
     kind = "ResourceQuota"
 
+    def __init__(self, facts: FactSink, metrics: Metrics) -> None:
+        super().__init__(metrics)
+        self._facts = facts
+
     def take(self, raw: bytes) -> None:
         """Turn an object into facts."""
         fact = quota(raw)
         self.remember(raw, f"{fact.namespace}/{fact.name}")
-        self.scheduler.observe(fact)
+        self._facts.observe(fact)
 
     def malformed(self, raw: bytes, message: str) -> None:
         """Leave a quota that is not understood to the API server."""
@@ -39,7 +45,7 @@ class NamespaceQuotas(NameTracking):
     def left(self, name: str) -> None:
         """Turn it into facts that nothing has this name any more."""
         namespace, _, own = name.partition("/")
-        self.scheduler.observe(f.NamespaceQuotaGone(namespace, own))
+        self._facts.observe(f.NamespaceQuotaGone(namespace, own))
 
 
 def quota(raw: bytes) -> f.NamespaceQuotaSeen:

@@ -4,6 +4,8 @@ from gangsched.core import facts as f
 from gangsched.core.model.ids import NodeName
 from gangsched.kube.decoding.cluster.nodes import node_fact, node_name
 from gangsched.kube.informers.base import NameTracking
+from gangsched.kube.informers.context import FactSink
+from gangsched.metrics import Metrics
 
 
 class Nodes(NameTracking):
@@ -11,16 +13,20 @@ class Nodes(NameTracking):
 
     kind = "Node"
 
+    def __init__(self, facts: FactSink, metrics: Metrics) -> None:
+        super().__init__(metrics)
+        self._facts = facts
+
     def take(self, raw: bytes) -> None:
         """Turn an object into facts."""
         fact = node_fact(raw)
         self.remember(raw)
-        self.scheduler.observe(fact)
+        self._facts.observe(fact)
 
     def malformed(self, raw: bytes, message: str) -> None:
         """Tell the object's owner, where there is a place for it."""
-        self.scheduler.observe(f.NodeGone(node_name(raw)))  # never place on what is unknown
+        self._facts.observe(f.NodeGone(node_name(raw)))  # never place on what is unknown
 
     def left(self, name: str) -> None:
         """Turn it into facts that nothing has this name any more."""
-        self.scheduler.observe(f.NodeGone(NodeName(name)))
+        self._facts.observe(f.NodeGone(NodeName(name)))

@@ -1,11 +1,12 @@
 """What each watch does with an object: facts for the engine, subjects for the status writer."""
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from gangsched.api import names
 from gangsched.api.keys import unknown
 from gangsched.core import facts as f
 from gangsched.core.engine.gangs.gang_views import Stage
@@ -17,14 +18,11 @@ from gangsched.kube.decoding.external import groups as foreign
 from gangsched.kube.decoding.membership import implicit_gang
 from gangsched.kube.decoding.schemas import Pod
 from gangsched.kube.informers.base import Informer, log
+from gangsched.kube.informers.context import GangContext, PodMemory
+from gangsched.kube.informers.external_owners import Owners
+from gangsched.kube.informers.workloads import Workloads
 from gangsched.kube.status.events import ObjectRef
-
-if TYPE_CHECKING:
-    from gangsched.kube.service import Scheduler
-
-
-OUR_MARK = "gangsched:"
-"""Begins every refusal of the extender, so that its echo in a pod's condition is known as ours."""
+from gangsched.kube.volumes.eligible_nodes import Volumes
 
 
 class Pods(Informer):
@@ -32,8 +30,19 @@ class Pods(Informer):
 
     kind = "Pod"
 
-    def __init__(self, scheduler: "Scheduler") -> None:
-        super().__init__(scheduler)
+    def __init__(
+        self,
+        context: GangContext,
+        volumes: Volumes,
+        owners: Owners,
+        workloads: Workloads,
+        binder: Callable[[], PodMemory | None],
+    ) -> None:
+        super().__init__(context.metrics)
+        self._facts, self._engine = context.facts, context.engine
+        self._status, self._cluster = context.status, context.cluster
+        self._volumes, self._owners, self._workloads = volumes, owners, workloads
+        self._binder = binder
         self._needs: dict[str, tuple[object, PodNeeds]] = {}
 
     def ahead(self, raw: bytes) -> None:
@@ -47,63 +56,62 @@ class Pods(Informer):
         known = self._needs.get(pod.metadata.uid)
         same = known is not None and stamp is not None and known[0] == stamp
         kept = known[1] if known and same else None
-        fact = pods.pod_fact(pod, self.scheduler.names, kept, claims)
+        fact = pods.pod_fact(pod, self._cluster.names, kept, claims)
         if not fact.invalid:  # what is wrong with it must be said again
             self._needs[fact.uid] = (stamp, fact.needs)
         return fact
 
     def take(self, raw: bytes) -> None:
         """Turn an object into facts."""
-        scheduler = self.scheduler
         pod = pods.decode_pod(raw)
         metadata = pod.metadata
-        claims = scheduler.volumes.asked(metadata.namespace, metadata.name, metadata.uid)
-        fact = scheduler.engine.as_known(scheduler.owners.of(self._read(pod, claims)))
+        claims = self._volumes.asked(metadata.namespace, metadata.name, metadata.uid)
+        fact = self._engine.as_known(self._owners.of(self._read(pod, claims)))
         waits = fact.gang is not None and fact.node is None
-        scheduler.volumes.use(pod, runs=fact.node is not None and not fact.ended)
-        scheduler.volumes.wait(self, fact.uid, raw, claims if waits else None)
-        if scheduler.status.strays.meet(pod, fact, scheduler.names):
+        self._volumes.use(pod, runs=fact.node is not None and not fact.ended)
+        self._volumes.wait(self, fact.uid, raw, claims if waits else None)
+        if self._status.strays.meet(pod, fact, self._cluster.names):
             return
-        known = scheduler.engine.pod(fact.uid)
+        known = self._engine.pod(fact.uid)
         if fact.gang is not None:
             same = known is not None and known.gang == fact.gang and not known.invalid
-            if not same or fact.gang not in scheduler.engine.gangs:
+            if not same or fact.gang not in self._engine.gangs:
                 self._declare(pod, fact)
-                self.scheduler.workloads.pod(pod)
+                self._workloads.pod(pod)
         if fact.invalid and (known is None or known.invalid != fact.invalid):
             log.warning("%s", fact.invalid)
-            scheduler.metrics.malformed.labels(self.kind).inc()
-        scheduler.observe(fact)
+            self._metrics.malformed.labels(self.kind).inc()
+        self._facts.observe(fact)
         self._judge(pod, fact)
         if fact.gang is not None and foreign.whose(fact.gang) and (fact.ended or fact.ready):
-            scheduler.status.touch(fact.gang)
+            self._status.touch(fact.gang)
 
     def malformed(self, raw: bytes, message: str) -> None:
         """Let a pod that is not understood take its room all the same, where it runs."""
         try:
-            fact = pods.bare_fact(raw, self.scheduler.names)
+            fact = pods.bare_fact(raw, self._cluster.names)
         except msgspec.DecodeError:
             log.exception("a pod is not counted, for not even its node can be read: %s", message)
             return
-        if self.scheduler.engine.pod(fact.uid) is None and fact.node is not None:
-            self.scheduler.observe(fact)
+        if self._engine.pod(fact.uid) is None and fact.node is not None:
+            self._facts.observe(fact)
 
     def _declare(self, pod: Pod, fact: f.PodSeen) -> None:
         """Tell the engine of a gang that its pods declare; a wrong one never changes another."""
         assert fact.gang is not None, "asked by take"  # noqa: S101
-        known = self.scheduler.engine.gangs.get(fact.gang)
+        known = self._engine.gangs.get(fact.gang)
         gang = implicit_gang(pod)
         alone = gang is not None and gang.min_member == 1
-        self.scheduler.status.subject(fact.gang, _stands_for(pod, alone=alone))
+        self._status.subject(fact.gang, _stands_for(pod, alone=alone))
         metadata = pod.metadata
-        self.scheduler.status.hint(fact.gang, unknown(metadata.labels, metadata.annotations))
-        if self.scheduler.owners.named(fact.gang) or gang is None or gang.id != fact.gang:
+        self._status.hint(fact.gang, unknown(metadata.labels, metadata.annotations))
+        if self._owners.named(fact.gang) or gang is None or gang.id != fact.gang:
             return
         if known is not None and known.spec is not None:
             if fact.invalid or not known.spec.implicit:
                 return  # its object says what it is: a label of one pod changes nothing
             gang = replace(gang, user=known.spec.user)
-        self.scheduler.declare(gang)
+        self._facts.declare(gang)
 
     def _judge(self, pod: Pod, fact: f.PodSeen) -> None:
         """Take kube-scheduler's own word that a reserved pod cannot go to its node."""
@@ -112,30 +120,30 @@ class Pods(Informer):
         message = pods.unschedulable_message(pod)
         if message is None:
             return
-        if OUR_MARK in message:
-            if self.scheduler.binding is not None:
-                self.scheduler.binding.asleep(fact.uid)  # who led before may have said it
+        if names.OUR_MARK in message:
+            if (binder := self._binder()) is not None:
+                binder.asleep(fact.uid)  # who led before may have said it
             return
-        gang = self.scheduler.engine.gangs.get(fact.gang)
+        gang = self._engine.gangs.get(fact.gang)
         member = gang.members.get(fact.name) if gang is not None else None
         if member is not None and member.stage is Stage.PREPARING and member.node is not None:
-            self.scheduler.observe(f.PrepareFailed(fact.uid, member.node, message))
+            self._facts.observe(f.PrepareFailed(fact.uid, member.node, message))
 
     def gone(self, uid: str, raw: bytes | None) -> None:
         """Take note that an object was deleted."""
         self._needs.pop(uid, None)
-        self.scheduler.status.strays.forget(uid)
-        self.scheduler.volumes.forget(uid)
-        if self.scheduler.binding is not None:
-            self.scheduler.binding.forget(PodUid(uid))
-        pod = self.scheduler.engine.pod(PodUid(uid))
-        self.scheduler.observe(f.PodGone(PodUid(uid)))
+        self._status.strays.forget(uid)
+        self._volumes.forget(uid)
+        if (binder := self._binder()) is not None:
+            binder.forget(PodUid(uid))
+        pod = self._engine.pod(PodUid(uid))
+        self._facts.observe(f.PodGone(PodUid(uid)))
         if pod is not None and pod.gang is not None:
-            gang = self.scheduler.engine.gangs.get(pod.gang)
+            gang = self._engine.gangs.get(pod.gang)
             if gang is None or not gang.members:
-                self.scheduler.workloads.forget(pod.gang)
-            if pod.gang not in self.scheduler.engine.gangs:
-                self.scheduler.status.forget(pod.gang)
+                self._workloads.forget(pod.gang)
+            if pod.gang not in self._engine.gangs:
+                self._status.forget(pod.gang)
 
 
 def _stands_for(pod: Pod, *, alone: bool) -> ObjectRef:

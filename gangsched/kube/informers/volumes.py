@@ -1,13 +1,11 @@
 """What the watches tell of claims, volumes and storage classes."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from gangsched.kube.decoding import metadata
 from gangsched.kube.informers.base import Informer, NameTracking
-
-if TYPE_CHECKING:
-    from gangsched.kube.service import Scheduler
+from gangsched.kube.volumes.eligible_nodes import Volumes
+from gangsched.metrics import Metrics
 
 _STORAGE = "/apis/storage.k8s.io/v1"
 
@@ -18,8 +16,8 @@ Leave = Callable[[str], None]
 class _Kept(NameTracking):
     """Objects that are kept by namespace and name."""
 
-    def __init__(self, scheduler: "Scheduler", kind: str, take: Take, leave: Leave) -> None:
-        super().__init__(scheduler)
+    def __init__(self, metrics: Metrics, kind: str, take: Take, leave: Leave) -> None:
+        super().__init__(metrics)
         self.kind = kind
         self._take, self._leave = take, leave
 
@@ -38,14 +36,11 @@ class _Kept(NameTracking):
         self._leave(name)
 
 
-def watched(scheduler: "Scheduler") -> dict[str, tuple[str, Informer, bool]]:
-    """Return what tells of volumes; whoever only asks a question may have no right to them.
+def watched(volumes: Volumes, metrics: Metrics) -> dict[str, tuple[str, Informer, bool]]:
+    """Return what tells of volumes.
 
     Storage classes matter to who has claims bound alone.
     """
-    if scheduler.look_only:
-        return {}
-    volumes = scheduler.volumes
     volumes.watched = True
 
     def claim_gone(name: str) -> None:
@@ -55,7 +50,7 @@ def watched(scheduler: "Scheduler") -> dict[str, tuple[str, Informer, bool]]:
     found: dict[str, tuple[str, Informer, bool]] = {}
 
     def tell(kind: str, path: str, take: Take, leave: Leave) -> None:
-        found[kind] = path, _Kept(scheduler, kind, take, leave), False
+        found[kind] = path, _Kept(metrics, kind, take, leave), False
 
     if volumes.binds:
         tell(

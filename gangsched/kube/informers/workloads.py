@@ -19,7 +19,9 @@ from gangsched.kube.decoding.quantities import DecodeError
 from gangsched.kube.decoding.schemas import GroupObject, Pod
 from gangsched.kube.decoding.users import asked_by
 from gangsched.kube.informers.base import NameTracking
+from gangsched.kube.informers.context import FactSink, StatusSink
 from gangsched.kube.status.events import ObjectRef
+from gangsched.metrics import Metrics
 
 API_VERSION = "scheduling.k8s.io/v1alpha1"
 PATH = f"/apis/{API_VERSION}/workloads"
@@ -52,8 +54,9 @@ class Workloads(NameTracking):
 
     kind = "Workload"
 
-    def __init__(self, scheduler: Any) -> None:
-        super().__init__(scheduler)
+    def __init__(self, facts: FactSink, status: StatusSink, metrics: Metrics) -> None:
+        super().__init__(metrics)
+        self._facts, self._status = facts, status
         self._known: dict[tuple[str, str], GroupObject] = {}
         self._gangs: dict[GangId, _Group] = {}
 
@@ -86,7 +89,7 @@ class Workloads(NameTracking):
     def forget(self, gang_id: GangId) -> None:
         """Forget a gang whose last pod is gone."""
         if self._gangs.pop(gang_id, None) is not None:
-            self.scheduler.observe(f.GangGone(gang_id))
+            self._facts.observe(f.GangGone(gang_id))
 
     def _declare(self, gang_id: GangId) -> None:
         namespace, name, pod_group = self._gangs[gang_id]
@@ -96,7 +99,7 @@ class Workloads(NameTracking):
             return  # its pods wait, and say for what
         metadata = group.metadata
         subject = ObjectRef(API_VERSION, self.kind, namespace, name, metadata.uid)
-        self.scheduler.status.subject(gang_id, subject)
+        self._status.subject(gang_id, subject)
         queue = queue_of(metadata.labels, metadata.annotations) or DEFAULT_QUEUE
         user = asked_by(metadata.annotations, namespace)
-        self.scheduler.declare(Gang(gang_id, minimum, queue=queue, user=user))
+        self._facts.declare(Gang(gang_id, minimum, queue=queue, user=user))

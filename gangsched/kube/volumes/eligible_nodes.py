@@ -8,7 +8,7 @@ again when its answer changes. With the extender, kube-scheduler sees to claims 
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import Protocol, TypeVar
 
 from gangsched.kube.decoding.claims import claims_of
 from gangsched.kube.decoding.schemas import Pod
@@ -31,11 +31,14 @@ from gangsched.kube.volumes.storage_objects import (
     Wanted,
 )
 
-if TYPE_CHECKING:
-    from gangsched.kube.informers.base import Informer
-
-
 Of = TypeVar("Of", Key, str)
+
+
+class Reader(Protocol):
+    """Whoever reads an object again."""
+
+    def seen(self, raw: bytes) -> None:
+        """Take an object as the API wrote it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ class Use:
 
 @dataclass(slots=True)
 class _Waiting:
-    receiver: "Informer"
+    receiver: Reader
     raw: bytes
     asked: "Asked"
     classes: tuple[str, ...]
@@ -198,7 +201,7 @@ class Volumes:
 
     # -- who waits ----------------------------------------------------------------------------
 
-    def wait(self, receiver: "Informer", uid: str, raw: bytes, asked: "Asked | None") -> None:
+    def wait(self, receiver: Reader, uid: str, raw: bytes, asked: "Asked | None") -> None:
         """Have an object read again once one of its claims is answered otherwise."""
         self._wait_no_more(uid)
         if asked is None or all(map(self._final, asked.answers)):

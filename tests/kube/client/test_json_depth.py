@@ -8,7 +8,6 @@ from builders import POLICIES
 from gangsched.config import SchedulerConfig
 from gangsched.kube.client.json_depth import DEPTH_MAX, bounded, readable, shallow, too_deep
 from gangsched.kube.client.watch import Watch
-from gangsched.kube.informers.podgroups import PodGroups
 from gangsched.kube.service import Scheduler
 from gangsched.metrics import Metrics
 
@@ -45,7 +44,7 @@ class Client:
 @pytest.mark.parametrize("levels", [DEPTH_MAX, 700, 850, 900, 940, 960, 990, 1_100, DEEPEST])
 async def test_nobody_ends_a_watch_by_depth(levels):
     scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics())
-    watch = Watch(Client(nested(levels)), "/podgroups", PodGroups(scheduler))
+    watch = Watch(Client(nested(levels)), "/podgroups", scheduler.informers.pod_groups)
     version = await watch._relist()
     async for _ in watch._follow(version):
         pass

@@ -16,6 +16,7 @@ from gangsched.kube.decoding.metadata import decode_group
 from gangsched.kube.decoding.pods import decode_pod, needs
 from gangsched.kube.decoding.quantities import DecodeError
 from gangsched.kube.informers.workloads import Workloads
+from gangsched.metrics import Metrics
 from gangsched.operators.work_queue import WorkQueue
 
 OURS = frozenset({"gangsched", "volcano"})
@@ -393,7 +394,7 @@ class Heard:
 
     def __init__(self) -> None:
         self.facts: list = []
-        self.status = self
+        self.informer = Workloads(self, self, Metrics())
 
     def observe(self, fact) -> None:
         self.facts.append(fact)
@@ -421,7 +422,7 @@ WORKLOAD = {
 @pytest.mark.parametrize("pods_first", [True, False])
 def test_each_replica_key_of_a_workloads_group_is_a_gang(pods_first):
     heard = Heard()
-    workloads = Workloads(heard)
+    workloads = heard.informer
     pods = [workload_pod("0"), workload_pod("1")]
     steps = [lambda: [workloads.pod(one) for one in pods]]
     steps.insert(pods_first, lambda: workloads.take(json.dumps(WORKLOAD).encode()))
@@ -434,7 +435,7 @@ def test_each_replica_key_of_a_workloads_group_is_a_gang(pods_first):
 
 def test_a_workload_that_was_made_anew_is_not_gone():
     heard = Heard()
-    workloads = Workloads(heard)
+    workloads = heard.informer
     workloads.take(json.dumps(WORKLOAD).encode())
     metadata = WORKLOAD["metadata"] | {"uid": "another"}
     workloads.take(json.dumps(WORKLOAD | {"metadata": metadata}).encode())
@@ -446,4 +447,4 @@ def test_a_workload_that_was_made_anew_is_not_gone():
 def test_a_workload_that_is_wrong_names_itself():
     spec = {"podGroups": [{"name": "workers", "policy": {"gang": {"minCount": "few"}}}]}
     with pytest.raises(DecodeError, match=r"Workload ns/w: spec\.podGroups: .*few"):
-        Workloads(Heard()).take(json.dumps(WORKLOAD | {"spec": spec}).encode())
+        Heard().informer.take(json.dumps(WORKLOAD | {"spec": spec}).encode())

@@ -16,10 +16,6 @@ from gangsched.kube.decoding.external.owners import OWNERS
 from gangsched.kube.decoding.membership import foreign_id, implicit_gang
 from gangsched.kube.decoding.pods import decode_pod
 from gangsched.kube.decoding.users import Users, asked_by
-from gangsched.kube.informers.external_groups import ExternalPodGroups
-from gangsched.kube.informers.podgroups import PodGroups
-from gangsched.kube.informers.pods import Pods
-from gangsched.kube.informers.workloads import Workloads
 from gangsched.kube.service import Scheduler
 from gangsched.metrics import Metrics
 from gangsched.operators.api_objects import owned_by, subject_of
@@ -85,24 +81,23 @@ def test_accounts_of_one_namespace_are_one_user(written_down, user):
 
 
 def test_every_kind_of_gang_has_its_user(scheduler):
-    PodGroups(scheduler).seen(written("own", spec={"minMember": 1}))
-    for kind in foreign.KINDS:
+    scheduler.informers.pod_groups.seen(written("own", spec={"minMember": 1}))
+    for informer in scheduler.informers.owners.groups:
         template = {"spec": {"schedulerName": "gangsched"}}
         spec = {"minMember": 1, "template": template, "headGroupSpec": {"template": template}}
-        ExternalPodGroups(scheduler, kind, scheduler.owners).seen(written("theirs", spec=spec))
-    for owned, kind in zip(scheduler.owners.receivers, OWNERS, strict=True):
+        informer.seen(written("theirs", spec=spec))
+    for owned, kind in zip(scheduler.informers.owners.receivers, OWNERS, strict=True):
         spec = {"replicatedJobs": [{"name": "w", "template": {}}]}
         owned.seen(written("theirs-0", spec=spec))
         owned.named(foreign_id("ns", kind.whose, "theirs-0"))
         owned.named(foreign_id("ns", kind.whose, "theirs-0-0"))
-    Pods(scheduler).seen(ours_pod("bare", "ann"))
-    scheduler.workloads = Workloads(scheduler)
+    scheduler.informers.pods.seen(ours_pod("bare", "ann"))
     gang = {"gang": {"minCount": 1}}
-    scheduler.workloads.seen(
+    scheduler.informers.workloads.seen(
         written("w", spec={"podGroups": [{"name": "workers", "policy": gang}]})
     )
     pod = {"schedulerName": "gangsched", "workloadRef": {"name": "w", "podGroup": "workers"}}
-    Pods(scheduler).seen(written("of-workload", "bob", spec=pod, status={}))
+    scheduler.informers.pods.seen(written("of-workload", "bob", spec=pod, status={}))
     declared = [one for one in scheduler.engine.gangs.values() if one.spec is not None]
     assert len(declared) >= len({kind.whose for kind in (*foreign.KINDS, *OWNERS)}) + 3
     assert {one.spec.user for one in declared} == {"ann"}
@@ -111,14 +106,14 @@ def test_every_kind_of_gang_has_its_user(scheduler):
 def test_without_the_policy_nobody_is_known(scheduler):
     """Anybody writes what he likes where admission does not write it for him."""
     scheduler.users.known = False
-    PodGroups(scheduler).seen(written("own", spec={"minMember": 1}))
-    Pods(scheduler).seen(ours_pod("bare", "ann"))
+    scheduler.informers.pod_groups.seen(written("own", spec={"minMember": 1}))
+    scheduler.informers.pods.seen(ours_pod("bare", "ann"))
     assert user_of(scheduler, "ns/own") == user_of(scheduler, "ns/pod:bare") == ""
 
 
 def test_a_group_of_pods_is_its_first_ones_users(scheduler):
     """Else whoever adds a pod has another pay, or pays for him."""
-    pods = Pods(scheduler)
+    pods = scheduler.informers.pods
     labels = {names.POD_GROUP_LABEL: "g", names.MIN_MEMBER_LABEL: "2"}
     pods.seen(ours_pod("a", "ann", **labels))
     pods.seen(ours_pod("b", "bob", **labels))
@@ -126,9 +121,9 @@ def test_a_group_of_pods_is_its_first_ones_users(scheduler):
 
 
 def test_a_pod_does_not_declare_the_gang_of_a_group(scheduler):
-    PodGroups(scheduler).seen(written("g", spec={"minMember": 3, "queue": "q"}))
+    scheduler.informers.pod_groups.seen(written("g", spec={"minMember": 3, "queue": "q"}))
     labels = {names.POD_GROUP_LABEL: "g", names.MIN_MEMBER_LABEL: "1"}
-    Pods(scheduler).seen(ours_pod("a", "bob", **labels))
+    scheduler.informers.pods.seen(ours_pod("a", "bob", **labels))
     spec = scheduler.engine.gangs[GangId("ns/g")].spec
     assert (spec.min_member, spec.queue, spec.user) == (3, "q", "ann")
 

@@ -7,8 +7,6 @@ from builders import POLICIES
 
 from gangsched.config import SchedulerConfig
 from gangsched.core.model.pods import Expression, NodeTerm
-from gangsched.kube.informers.podgroups import PodGroups
-from gangsched.kube.informers.pods import Pods
 from gangsched.kube.informers.volumes import watched
 from gangsched.kube.service import Scheduler
 from gangsched.metrics import Metrics
@@ -19,8 +17,9 @@ def cluster():
     """Return a scheduler that does nothing, and what its watches tell, kind by kind."""
     scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics())
     scheduler.execute = lambda _: None
-    there = {kind: receiver for kind, (_, receiver, _) in watched(scheduler).items()}
-    there |= {"Pod": Pods(scheduler), "PodGroup": PodGroups(scheduler)}
+    found = watched(scheduler.volumes, scheduler.metrics)
+    there = {kind: one for kind, (_, one, _) in found.items()}
+    there |= {"Pod": scheduler.informers.pods, "PodGroup": scheduler.informers.pod_groups}
     return scheduler, there
 
 
@@ -160,6 +159,6 @@ def test_a_claim_that_was_deleted_is_not_there(cluster):
 
 def test_whoever_only_asks_needs_no_right_to_volumes():
     scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), look_only=True)
-    assert not watched(scheduler)
-    Pods(scheduler).seen(pod())
+    assert "PersistentVolumeClaim" not in scheduler.informers.first()
+    scheduler.informers.pods.seen(pod())
     assert needs(scheduler).beyond == ("PersistentVolumeClaim c",)

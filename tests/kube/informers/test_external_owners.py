@@ -7,7 +7,6 @@ from builders import written
 
 from gangsched.config import SchedulerConfig
 from gangsched.core.policy import Policies
-from gangsched.kube.informers.pods import Pods
 from gangsched.kube.service import Scheduler
 from gangsched.metrics import Metrics
 from policies.conservative import Conservative
@@ -24,8 +23,8 @@ class Cluster:
 
     def __init__(self) -> None:
         self.scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), look_only=True)
-        self.pods = Pods(self.scheduler)
-        self.kinds = {one.kind: one for one in self.scheduler.owners.receivers}
+        self.pods = self.scheduler.informers.pods
+        self.kinds = {one.kind: one for one in self.scheduler.informers.owners.receivers}
         self._uids = itertools.count()
 
     def owner(self, version: str, kind: str, spec: dict, **metadata) -> bytes:
@@ -133,7 +132,7 @@ def test_a_priority_class_that_comes_later_is_read_then(cluster):
     cluster.owner(*TORCH[:2], FOUR | {"runPolicy": policy})
     cluster.pod("j-master-0", TORCH)
     assert cluster.gangs() == {"ns/pytorchjob:j": (None, 1)}
-    cluster.scheduler.priorities["high"] = 7
+    cluster.scheduler.cluster.priorities["high"] = 7
     cluster.kinds["PyTorchJob.kubeflow.org/v1"].classes_changed()
     gang = cluster.scheduler.engine.gangs["ns/pytorchjob:j"].spec
     assert (gang.min_member, gang.priority, gang.queue) == (4, 7, "team")
@@ -264,7 +263,7 @@ LWS_KIND = ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet")
 @pytest.fixture
 def crowded(cluster):
     """Two groups of four pods each, in a namespace that may have five planned."""
-    cluster.scheduler.planned.most = 5
+    cluster.scheduler.informers.planned.most = 5
     cluster.owner(*LWS_KIND, LED)
     for index in ("0", "1"):
         labels = {f"{LWS}/name": "j", f"{LWS}/group-index": index}
@@ -289,7 +288,7 @@ def test_groups_that_are_gone_are_not_counted(crowded):
     crowded.owner(*LWS_KIND, LED | {"replicas": 0})
     receiver = crowded.kinds["LeaderWorkerSet.leaderworkerset.x-k8s.io/v1"]
     receiver.gone("LeaderWorkerSet-uid", None)
-    assert crowded.scheduler.planned.release("ns/lws:j-1") == [], "it waits no longer"
+    assert crowded.scheduler.informers.planned.release("ns/lws:j-1") == [], "it waits no longer"
     receiver.seen(written("k", "k-uid", spec=LED))
     crowded.pod("k-0", ("apps/v1", "StatefulSet", "k"), **{f"{LWS}/name": "k"})
     assert crowded.gangs() == {"ns/lws:k-0": (4, 4)}

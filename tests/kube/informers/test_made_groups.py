@@ -6,7 +6,6 @@ from builders import written
 from gangsched.config import SchedulerConfig
 from gangsched.core import bounds
 from gangsched.core.policy import Policies
-from gangsched.kube.informers.pods import Pods
 from gangsched.kube.service import Scheduler
 from gangsched.metrics import Metrics
 from policies.conservative import Conservative
@@ -24,9 +23,9 @@ class Cluster:
 
     def __init__(self) -> None:
         self.scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), look_only=True)
-        owners = self.scheduler.owners
+        owners = self.scheduler.informers.owners
         self.kinds = {one.kind: one for one in (*owners.receivers, *owners.groups)}
-        self.pods = Pods(self.scheduler)
+        self.pods = self.scheduler.informers.pods
 
     def see(self, version: str, kind: str, spec: dict, **metadata) -> None:
         """Have an object seen that is named `j`."""

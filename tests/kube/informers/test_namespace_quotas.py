@@ -9,6 +9,7 @@ from gangsched.core import facts as f
 from gangsched.kube.decoding import podgroups
 from gangsched.kube.decoding.cluster import queues
 from gangsched.kube.informers.namespace_quotas import NamespaceQuotas, quota
+from gangsched.metrics import Metrics
 
 GPU = "nvidia.com/gpu"
 
@@ -44,7 +45,7 @@ def test_scopes_are_left_to_the_api_server():
 
 def test_a_quota_that_is_gone_or_not_understood_counts_nothing():
     heard = Heard()
-    quotas = NamespaceQuotas(heard)
+    quotas = NamespaceQuotas(heard, Metrics())
     quotas.seen(written({"pods": "1"}))
     quotas.seen(written({"pods": "many"}))
     quotas.seen(written({"pods": "1"}, uid="other"))

@@ -8,8 +8,6 @@ from builders import POLICIES
 from gangsched.config import SchedulerConfig
 from gangsched.kube.decoding import podgroups
 from gangsched.kube.decoding.quantities import DecodeError, UnknownClassError
-from gangsched.kube.informers.cluster_config import PriorityClasses
-from gangsched.kube.informers.podgroups import PodGroups
 from gangsched.kube.service import Scheduler
 from gangsched.metrics import Metrics
 
@@ -73,13 +71,13 @@ def a_class(name: str, value: int, *, default=False) -> bytes:
 
 def test_the_class_of_pods_that_name_none_comes_and_goes():
     scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), look_only=True)
-    classes, pod_groups = PriorityClasses(scheduler), PodGroups(scheduler)
+    classes, pod_groups = scheduler.informers.priority_classes, scheduler.informers.pod_groups
     classes.seen(a_class("usual", 50, default=True))
     classes.seen(a_class("other", 20, default=True))
-    assert scheduler.default_priority == 20  # as the API server chooses
+    assert scheduler.cluster.default_priority == 20  # as the API server chooses
     classes.gone("other", None)
     pod_groups.seen(group(None))
     (gang,) = scheduler.engine.gangs.values()
     assert gang.priority() == 50
     classes.seen(a_class("usual", 50))
-    assert scheduler.default_priority is None
+    assert scheduler.cluster.default_priority is None

@@ -17,11 +17,7 @@ from gangsched.kube.client.watch import long_lived
 from gangsched.kube.decoding import pods as decode
 from gangsched.kube.decoding.external import groups as foreign
 from gangsched.kube.informers import nodes as nodes_module
-from gangsched.kube.informers.cluster_config import Namespaces, PriorityClasses
-from gangsched.kube.informers.external_groups import ExternalPodGroups
 from gangsched.kube.informers.nodes import Nodes
-from gangsched.kube.informers.podgroups import PodGroups
-from gangsched.kube.informers.pods import Pods
 from gangsched.kube.service import Scheduler
 from gangsched.metrics import Metrics
 
@@ -45,7 +41,7 @@ def node(uid: str) -> bytes:
 def test_a_node_that_was_made_anew_is_not_gone():
     """After a gap in its watch, a list tells first of what is there and then of what vanished."""
     heard = Heard()
-    nodes = Nodes(heard)
+    nodes = Nodes(heard, heard.metrics)
     nodes.seen(node("old"))
     nodes.seen(node("new"))
     nodes.gone("old", None)
@@ -57,7 +53,7 @@ def test_a_node_that_was_made_anew_is_not_gone():
 def test_an_object_that_we_fail_to_read_ends_nothing(monkeypatch, caplog):
     heard = Heard()
     monkeypatch.setattr(nodes_module, "node_fact", lambda _: {}["a defect"])
-    Nodes(heard).seen(node("u"))
+    Nodes(heard, heard.metrics).seen(node("u"))
     assert heard.facts == [f.NodeGone("n")]  # as with any node that is not understood
     assert b'gangsched_malformed_objects_total{kind="Node"} 1.0' in generate_latest(
         heard.metrics.registry
@@ -69,13 +65,11 @@ def test_a_failure_of_the_engine_ends_the_process(monkeypatch):
     scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), look_only=True)
     monkeypatch.setattr(scheduler.engine, "observe", lambda *_: {}["a defect"])
     with pytest.raises(EngineError):
-        Nodes(scheduler).seen(node("u"))
+        scheduler.informers.nodes.seen(node("u"))
 
 
 def test_what_is_wrong_with_a_pod_is_said_until_it_is_mended():
-    heard = Heard()
-    heard.names = frozenset({"gangsched"})
-    pods = Pods(heard)
+    pods = Scheduler(None, SchedulerConfig(), POLICIES, Metrics()).informers.pods
     wrong = {"metadata": {"name": "p", "namespace": "ns", "uid": "u", "generation": 1}}
     wrong["metadata"]["annotations"] = {"gpu-fraction": "7"}
     wrong["spec"] = {"schedulerName": "gangsched", "containers": [{"name": "c"}]}
@@ -92,14 +86,14 @@ VOLCANOS = next(one for one in foreign.KINDS if one.api_version.startswith("sche
 def cluster():
     """Return a scheduler that changes nothing, and what its watches tell, kind by kind."""
     scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), look_only=True)
+    groups = scheduler.informers.owners.groups
     there = {
-        "PriorityClass": PriorityClasses(scheduler),
-        "Namespace": Namespaces(scheduler),
-        "Queue": scheduler.queues,
-        "PodGroup": PodGroups(scheduler),
-        "theirs": ExternalPodGroups(scheduler, VOLCANOS, scheduler.owners),
+        "PriorityClass": scheduler.informers.priority_classes,
+        "Namespace": scheduler.informers.namespaces,
+        "Queue": scheduler.informers.queues,
+        "PodGroup": scheduler.informers.pod_groups,
+        "theirs": next(one for one in groups if one.path == VOLCANOS.path),
     }
-    scheduler.receivers += there.values()
     return scheduler, there
 
 
@@ -277,7 +271,7 @@ def one_node():
         quotas = (Quota("nvidia.com/gpu", 8000),)
         scheduler.observe(f.QueueSeen(Queue(name, quotas=quotas)))
     scheduler.observe(f.NodeSeen(a_node("n", 8)))
-    return scheduler, Pods(scheduler)
+    return scheduler, scheduler.informers.pods
 
 
 def taken(scheduler) -> tuple[int, int]:
@@ -364,7 +358,7 @@ def test_labels_that_change_give_nothing_away_now_or_to_the_next_leader(one_node
     for labels in later:
         scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), look_only=True)
         scheduler.observe(f.NodeSeen(a_node("n", 8)))
-        Pods(scheduler).seen(a_pod("p", labels))
+        scheduler.informers.pods.seen(a_pod("p", labels))
         assert taken(scheduler)[0] == 4
 
 

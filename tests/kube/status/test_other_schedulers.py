@@ -10,9 +10,6 @@ from gangsched.cli.cluster.view import ClusterView
 from gangsched.cli.queries import explain
 from gangsched.config import SchedulerConfig
 from gangsched.core.model.ids import GangId
-from gangsched.kube.decoding.external import groups as foreign
-from gangsched.kube.informers.external_groups import ExternalPodGroups
-from gangsched.kube.informers.pods import Pods
 from gangsched.kube.service import Scheduler
 from gangsched.kube.status import other_schedulers
 from gangsched.metrics import Metrics
@@ -42,8 +39,9 @@ def seen(monkeypatch):
     """Return a scheduler that acts, what reads its pods, and what reads its groups."""
     monkeypatch.setattr(other_schedulers, "_LASTS_S", 0.0)
     scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics())
-    kind = next(one for one in foreign.KINDS if one.whose == "scheduling.x-k8s.io")
-    return scheduler, Pods(scheduler), ExternalPodGroups(scheduler, kind, scheduler.owners)
+    informers = scheduler.informers
+    groups = (one for one in informers.owners.groups if "scheduling.x-k8s.io" in one.kind)
+    return scheduler, informers.pods, next(groups)
 
 
 def told(scheduler: Scheduler) -> list[str]:

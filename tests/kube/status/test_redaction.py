@@ -103,7 +103,7 @@ async def test_what_is_written_does_not_name_others(caplog, named):
     api = Api()
     config = SchedulerConfig(name_others=named)
     scheduler = Scheduler(api, config, POLICIES, Metrics())  # type: ignore[arg-type]
-    scheduler.namespaces |= NAMESPACES
+    scheduler.cluster.namespaces |= NAMESPACES
     scheduler.ready.set()
     scheduler.binding = scheduler  # type: ignore[assignment]
     subject = ObjectRef("gangsched.io/v1beta1", "PodGroup", "ns", "g", "u", has_status=True)

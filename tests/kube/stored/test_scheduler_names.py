@@ -90,4 +90,4 @@ async def test_a_look_takes_the_names_over_and_a_scheduler_has_its_own(monkeypat
     scheduler = Scheduler(api, SchedulerConfig(), POLICIES, Metrics(), look_only=look_only)
     async with asyncio.TaskGroup() as group:
         await scheduler.read(group)
-    assert ("volcano" in scheduler.names) == look_only
+    assert ("volcano" in scheduler.cluster.names) == look_only

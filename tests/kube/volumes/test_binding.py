@@ -13,8 +13,6 @@ from gangsched.core import orders as o
 from gangsched.core.engine.gangs.gang_views import State
 from gangsched.kube.actuation.pod_binding import DirectBinder
 from gangsched.kube.client.errors import Conflict, NotFound
-from gangsched.kube.informers.podgroups import PodGroups
-from gangsched.kube.informers.pods import Pods
 from gangsched.kube.informers.volumes import watched
 from gangsched.kube.service import Scheduler
 from gangsched.kube.volumes.binding import VolumeBinder
@@ -34,8 +32,9 @@ class World:
         self.binder = VolumeBinder(scheduler, self)
         scheduler.binding = DirectBinder(scheduler.pods, scheduler.observe, self.binder)
         scheduler.engine.beyond_is_judged = False
-        self.there = {kind: receiver for kind, (_, receiver, _) in watched(scheduler).items()}
-        self.there |= {"Pod": Pods(scheduler), "PodGroup": PodGroups(scheduler)}
+        found = watched(scheduler.volumes, scheduler.metrics)
+        self.there = {kind: one for kind, (_, one, _) in found.items()}
+        self.there |= {"Pod": scheduler.informers.pods, "PodGroup": scheduler.informers.pod_groups}
         self.objects: dict[tuple[str, str], dict] = {}
         self.version = 0
         self.answers = True
