@@ -16,7 +16,7 @@ from gangsched.config import ConfigError, SchedulerConfig
 from gangsched.core.engine.engine import Engine, Limits
 from gangsched.core.quota.ledger import Ledger
 from gangsched.extender.server import ExtenderBinder, serve
-from gangsched.kube.actuation.pod_binding import DirectBinder
+from gangsched.kube.actuation.pod_binding import DirectBinder, PodBinder
 from gangsched.kube.client.access import Access
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.leadership.leader_label import mark_leader
@@ -58,12 +58,8 @@ async def run(
         scheduler = Scheduler(client, config, load_policies(config), metrics, engine=engine)
         scheduler.may_act = leadership.leads
         scheduler.trail = _trail(config, stack)
-        if binding == "extender":
-            scheduler.binding = ExtenderBinder(scheduler, config.barrier_s)
-        else:
-            volumes = VolumeBinder(scheduler, client)
-            scheduler.binding = DirectBinder(scheduler.pods, scheduler.observe, volumes)
-            scheduler.engine.beyond_is_judged = False
+        scheduler.binding = _binder(binding, scheduler, client, config)
+        scheduler.engine.beyond_is_judged = scheduler.binding.beyond_is_judged
         ports = _Ports(stack, config, own, access)
         port = await ports.open(scheduler, metrics)
         log.info("binding %s; metrics on port %d", binding, port)
@@ -104,6 +100,22 @@ async def run(
         await asyncio.gather(*tasks, return_exceptions=True)
         for task in done - {stopping}:
             task.result()  # a loop that ended by itself is a failure: show it
+
+
+def _binder(
+    binding: Literal["extender", "direct"],
+    scheduler: Scheduler,
+    client: KubeClient,
+    config: SchedulerConfig,
+) -> PodBinder:
+    """Return the way of binding that was chosen."""
+    engine, pods, observe = scheduler.engine, scheduler.pods, scheduler.observe
+    if binding == "extender":
+        return ExtenderBinder(engine, pods, observe, scheduler.acts, config.barrier_s)
+    volumes = VolumeBinder(
+        engine, scheduler.volumes, pods, client, observe=observe, now_s=scheduler.now_s
+    )
+    return DirectBinder(pods, observe, volumes)
 
 
 async def _operators(

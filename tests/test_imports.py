@@ -8,12 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("gangsched", "policies", "simulator")
 
-HIDDEN: frozenset[tuple[str, str]] = frozenset(
-    {
-        ("gangsched.kube.background.supervisor", "gangsched.kube.service"),
-        ("gangsched.kube.background.object_deadlines", "gangsched.kube.service"),
-    }
-)
+HIDDEN: frozenset[tuple[str, str]] = frozenset()
 """Who imports whom for types, where the other imports it when it runs. The list only shrinks."""
 
 

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 from aiohttp import web
@@ -21,8 +21,9 @@ from gangsched.api import names
 from gangsched.api.names import OUR_MARK
 from gangsched.core import facts as f
 from gangsched.core import orders as o
+from gangsched.core.engine.engine import Engine
 from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
-from gangsched.kube.service import Scheduler
+from gangsched.kube.actuation.pod_binding import Observe, PodClient
 
 log = logging.getLogger(__name__)
 
@@ -75,8 +76,17 @@ class ExtenderBinder:
 
     beyond_is_judged = True
 
-    def __init__(self, scheduler: Scheduler, barrier_s: float) -> None:
-        self._scheduler = scheduler
+    def __init__(
+        self,
+        engine: Engine,
+        pods: PodClient,
+        observe: Observe,
+        acts: Callable[[], bool],
+        barrier_s: float,
+    ) -> None:
+        """Answer while `acts` says that what is known here may be acted upon."""
+        self._engine, self._pods = engine, pods
+        self._observe, self._acts = observe, acts
         self._hold_s = barrier_s + _HOLD_MARGIN_S
         self._held: dict[PodUid, list[asyncio.Future[str]]] = {}
         self._asleep: dict[PodUid, None] = {}
@@ -89,10 +99,10 @@ class ExtenderBinder:
         """Let kube-scheduler have the pod: ungate it, or wake one that it put aside."""
         self._catch_up(order.uid)
         if order.gated:
-            self._scheduler.pods.start(self._ungate(order))
+            self._pods.start(self._ungate(order))
         elif self._asleep.pop(order.uid, False) is None:
             # A pod an extender turned away waits for "any cluster event": make one.
-            self._scheduler.pods.start(self._scheduler.pods.wake(order))
+            self._pods.start(self._pods.wake(order))
 
     def _catch_up(self, uid: PodUid) -> None:
         """Let what came for a pod before it was seen go on."""
@@ -101,14 +111,14 @@ class ExtenderBinder:
             seen.set()
 
     async def _ungate(self, order: o.Prepare) -> None:
-        await self._scheduler.pods.ungate(order)
+        await self._pods.ungate(order)
 
     def bind(self, order: o.Bind) -> None:
         """Bind the pod and let its held /bind call return."""
-        self._scheduler.pods.start(self._bind(order))
+        self._pods.start(self._bind(order))
 
     async def _bind(self, order: o.Bind) -> None:
-        bound = await self._scheduler.pods.bind(order)
+        bound = await self._pods.bind(order)
         self._answer(order.uid, "" if bound else "the API refused the binding")
 
     def refuse(self, order: o.RejectPod) -> None:
@@ -135,13 +145,13 @@ class ExtenderBinder:
 
     def _look_up(self, pod: _Metadata, offered: list[str] | None) -> _FilterResult:
         uid = PodUid(pod.uid)
-        if not self._scheduler.acts():
+        if not self._acts():
             return _FilterResult(Error=f"{OUR_MARK} reservations are not known here (yet)")
         if offered is None:
             return _FilterResult(
                 Error=f"{OUR_MARK} NodeNames is missing: set nodeCacheCapable: true"
             )
-        node = self._scheduler.engine.reservation(uid) or self._awaited(uid, pod)
+        node = self._engine.reservation(uid) or self._awaited(uid, pod)
         if node is None:
             self.asleep(uid)
             reason = f"{OUR_MARK} the gang of this pod is not placed yet"
@@ -151,9 +161,7 @@ class ExtenderBinder:
         reason = f"kube-scheduler's own filters rejected {node}, the node reserved for this pod"
         self.asleep(uid)
         # After the answer: the engine may send the gang back at once.
-        asyncio.get_running_loop().call_soon(
-            self._scheduler.observe, f.PrepareFailed(uid, node, reason)
-        )
+        asyncio.get_running_loop().call_soon(self._observe, f.PrepareFailed(uid, node, reason))
         return _FilterResult(FailedNodes=dict.fromkeys(offered, f"{OUR_MARK} {reason}"))
 
     def _awaited(self, uid: PodUid, pod: _Metadata) -> NodeName | None:
@@ -162,11 +170,11 @@ class ExtenderBinder:
         kube-scheduler often hears of such a pod first, since it has no gate. It is at the barrier
         only when it was seen, and is what was planned.
         """
-        if self._scheduler.engine.pod(uid) is not None:
+        if self._engine.pod(uid) is not None:
             return None
         group = (pod.labels or {}).get(names.POD_GROUP_LABEL, "")
         gang, name = f"{pod.namespace}/{group}", f"{pod.namespace}/{pod.name}"
-        node = self._scheduler.engine.awaited(GangId(gang), PodName(name))
+        node = self._engine.awaited(GangId(gang), PodName(name))
         if node is not None:
             self._ahead.setdefault(uid, asyncio.Event())
         return node
@@ -180,18 +188,17 @@ class ExtenderBinder:
 
     async def _hold(self, uid: PodUid, node: NodeName) -> str:
         """Keep the call at the barrier; return the empty string once the pod is bound."""
-        scheduler = self._scheduler
         seen = self._ahead.get(uid)
         if seen is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_SEEN_S):
                     await seen.wait()
             self._ahead.pop(uid, None)
-        if not scheduler.acts() or scheduler.engine.reservation(uid) != node:
+        if not self._acts() or self._engine.reservation(uid) != node:
             return f"{OUR_MARK} {node} is not reserved for this pod"
         held = asyncio.get_running_loop().create_future()
         self._held.setdefault(uid, []).append(held)
-        scheduler.observe(f.Prepared(uid, node))
+        self._observe(f.Prepared(uid, node))
         try:
             async with asyncio.timeout(self._hold_s):
                 error = await held
@@ -201,7 +208,7 @@ class ExtenderBinder:
 
     def _reply(self, result: msgspec.Struct) -> web.Response:
         response = web.Response(body=_encode(result), content_type="application/json")
-        if not self._scheduler.acts():
+        if not self._acts():
             # Else kube-scheduler would go on asking here: a Service chooses the leader when a
             # connection begins, and one that was kept open outlives that (chaos seed 31).
             response.force_close()

@@ -7,7 +7,7 @@ facts keep arriving meanwhile; `accept` checks them again.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -16,18 +16,18 @@ from gangsched.config import SchedulerConfig
 from gangsched.core import facts as f
 from gangsched.core import orders as o
 from gangsched.core.engine.engine import Engine, Limits
-from gangsched.core.engine.gangs.gang_views import GangState
 from gangsched.core.model.gangs import Gang
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.queues import GpuWeights
 from gangsched.core.planning.planner import Plan, make_plan
 from gangsched.core.policy import Policies, PolicyError
 from gangsched.core.quota.ledger import Ledger
+from gangsched.kube.actuation.dispatcher import Dispatcher
 from gangsched.kube.actuation.mig_writer import MigWriter
 from gangsched.kube.actuation.pod_binding import PodBinder, PodClient
 from gangsched.kube.background.deadlines import Deadline, LateError
 from gangsched.kube.background.object_deadlines import Guarded, ObjectDeadlines
-from gangsched.kube.background.supervisor import BackgroundTasks
+from gangsched.kube.background.supervisor import BackgroundTasks, StatusWriters, Work
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import EngineError
 from gangsched.kube.client.watch import Watch, long_lived
@@ -58,6 +58,19 @@ async def alone() -> None:
     """Return at once: there is no other process."""
 
 
+def _limits(config: SchedulerConfig) -> Limits:
+    return Limits(
+        barrier_s=config.barrier_s,
+        backoff_s=config.backoff_s,
+        backoff_max_s=config.backoff_max_s,
+        avoid_s=config.avoid_s,
+        repartition_s=config.repartition_s,
+        advice_s=config.advice_s,
+        replan_s=config.replan_s,
+        ready_tries=config.ready_tries,
+    )
+
+
 class Scheduler:
     """Wires one engine to one cluster. With `look_only` it reads and changes nothing."""
 
@@ -71,18 +84,8 @@ class Scheduler:
         look_only: bool = False,
         engine: Callable[[Limits, Ledger], Engine] = Engine,
     ) -> None:
-        limits = Limits(
-            barrier_s=config.barrier_s,
-            backoff_s=config.backoff_s,
-            backoff_max_s=config.backoff_max_s,
-            avoid_s=config.avoid_s,
-            repartition_s=config.repartition_s,
-            advice_s=config.advice_s,
-            replan_s=config.replan_s,
-            ready_tries=config.ready_tries,
-        )
         ledger = Ledger(GpuWeights(config.gpu_rates), config.half_life_s)
-        self.engine = engine(limits, ledger)
+        self.engine = engine(_limits(config), ledger)
         self.cluster = ClusterConfig(frozenset({config.scheduler_name, *config.scheduler_aliases}))
         self.metrics = metrics
         self.pods = PodClient(client, self.observe, metrics, config.binds_in_flight)
@@ -93,7 +96,6 @@ class Scheduler:
         """Everything was read once: a standby is worth something."""
 
         self.ready = asyncio.Event()
-        self.mig = MigWriter(client, config.mig_config_map)
         self.topology_status = TopologyStatusWriter(client)
         self.history = HistoryKeeper(client, config.history_config_map)
         self.past = PastKeeper(client, config.past_config_map)
@@ -112,8 +114,25 @@ class Scheduler:
         self._watches: dict[str, Watch] = {}
         self.volumes = Volumes()
         self.informers = self._informers(PlannedPodLimit(config.planned_pods_max))
-        self.thinking = ObjectDeadlines(self)
-        self.beside = BackgroundTasks(self, client, config)
+        self.thinking = ObjectDeadlines(
+            self.engine,
+            self.quarantine,
+            metrics,
+            observe=self.observe,
+            now_s=self.now_s,
+            start=None if look_only else self.pods.start,
+        )
+        self.beside = self._background()
+        self._dispatcher = Dispatcher(
+            self.engine,
+            MigWriter(client, config.mig_config_map),
+            self.status,
+            self.others,
+            metrics,
+            self.now_s,
+            self.ready.is_set,
+            self.beside.started,
+        )
         plan_s = config.plan_deadline_s
         self._planning = Deadline("planning", plan_s, plan_s, each_gang=True)
 
@@ -131,6 +150,29 @@ class Scheduler:
         statuses = self.queue_status, self.topology_status
         orders = self.policies.orders
         return Informers(context, self.volumes, *statuses, orders, lambda: self.binding)
+
+    def _background(self) -> BackgroundTasks:
+        return BackgroundTasks(
+            self,
+            self.engine,
+            self.policies,
+            self.thinking,
+            StatusWriters(self.status, self.queue_status, self.topology_status),
+            self._stored,
+            self._client,
+            self._config,
+            self.metrics,
+        )
+
+    def _stored(self) -> Mapping[str, Work]:
+        """Return what is written down while this process leads, by name."""
+        interval_s = self._config.history_interval_s
+        return {
+            "history": partial(self.history.run, self.engine.history, interval_s),
+            "what gangs have been through": partial(self.past.run, self.engine),
+            "whether users are known": self.users.run,
+            "the names that are served": partial(self.served.run, self.cluster.names),
+        }
 
     def now_s(self) -> float:
         """Return seconds since the epoch on a clock that never steps back."""
@@ -181,7 +223,7 @@ class Scheduler:
                     self._watches[kind] = Watch(
                         self._client,
                         path,
-                        Guarded(receiver, self),
+                        Guarded(receiver, self.quarantine, self.metrics, self.now_s),
                         optional=optional,
                         on_batch=self._wake.set,
                         held=True,
@@ -272,60 +314,7 @@ class Scheduler:
         for order in orders:
             if self.trail is not None:
                 self.trail.order(self.engine, order, self.now_s())
-            match order:
-                case o.Prepare():
-                    binding.prepare(order)
-                case o.Bind():
-                    binding.bind(order)
-                case o.RejectPod():
-                    told = self.others.told(order.reason, order.gang)
-                    binding.refuse(replace(order, reason=told))
-                case o.Evict():
-                    log.info("evicting %s: %s", order.name, order.reason)
-                    told = self.others.told(order.reason, order.gang)
-                    self.pods.start(self.pods.evict(replace(order, reason=told)))
-                case o.RepartitionGpus():
-                    log.info("cutting GPUs of %s for %s", order.node, order.gang)
-                    self.pods.start(self.mig.cut(order))
-                case o.Preempt() | o.Drain():
-                    self._preempted(order)
-                case o.Report():
-                    self._count(order)
-                    self.status.take(order)
-                case o.Reserve() | o.Release():
-                    gang = self.engine.gangs.get(order.gang)
-                    if gang is None or gang.spec is None or gang.spec.planned_before_creation:
-                        self.status.take(order)  # others have pods: nobody waits for their places
-
-    def _count(self, report: o.Report) -> None:
-        level = logging.INFO if self.ready.is_set() else logging.DEBUG
-        log.log(level, "%s: %s: %s", report.gang, report.reason, report.message)
-        if report.reason == "Placed" and not report.met:
-            self.metrics.gangs_placed.inc()
-            gang = self.engine.gangs.get(report.gang)
-            if gang is not None and (since_s := gang.waits_since_s()):
-                self._waited(gang, max(self.now_s() - since_s, 0.0))
-        elif report.reason == "Broken":
-            self.metrics.gangs_broken.inc()
-
-    def _waited(self, gang: GangState, wait_s: float) -> None:
-        queue = gang.account[0]
-        self.metrics.gang_wait_seconds.observe(wait_s)
-        self.metrics.queue_wait.labels(queue).observe(wait_s)
-        if any(one != gang.id for one in self.engine.reserved):
-            self.metrics.backfilled.labels(queue).inc()
-        first = self.beside.first_told_s.pop(gang.id, None)
-        if first is not None:
-            self.metrics.start_error.labels(queue).observe(abs(self.now_s() - first))
-
-    def _preempted(self, order: o.Preempt | o.Drain) -> None:
-        gang = self.engine.gangs.get(order.gang)
-        queue = gang.account[0] if gang is not None else ""
-        self.metrics.preemptions.labels(queue, order.ground).inc()
-        self.metrics.evicted_gpu_seconds.labels(queue).inc(order.lost_gpu_s)
-        if isinstance(order, o.Preempt) and order.loop:
-            self.metrics.preemption_loops.inc()
-            log.error("%s and %s stop each other in turn", order.gang, order.by)
+            self._dispatcher.dispatch(order, binding, self.pods)
 
     # -- loops --------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from gangsched.metrics import Metrics
 def scheduler():
     """A scheduler that knows one node and a pod reserved for it; it never calls an API."""
     made = Scheduler(None, SchedulerConfig(), POLICIES, Metrics())
-    made.binding = ExtenderBinder(made, barrier_s=3600.0)
+    made.binding = ExtenderBinder(made.engine, made.pods, made.observe, made.acts, 3600.0)
     made.engine.observe(f.NodeSeen(node("n1")), 0.0)
     made.engine.observe(f.GangSeen(gang("g", 1)), 0.0)
     made.engine.observe(pod("a", "g"), 0.0)
@@ -113,6 +113,7 @@ def planned(scheduler, monkeypatch):
     plan(scheduler.engine)
     assert scheduler.engine.gangs["ns/p"].state is State.RESERVED
     scheduler.pods = PodClient(Api(), scheduler.observe, Metrics(), 1)
+    scheduler.binding._pods = scheduler.pods
     return scheduler
 
 
@@ -184,6 +185,7 @@ class Api:
 async def woken(scheduler) -> list[dict]:
     """Plan, carry the orders out, and return how pods were changed."""
     scheduler.pods = PodClient(api := Api(), scheduler.observe, Metrics(), 1)
+    scheduler.binding._pods = scheduler.pods
     scheduler.execute(plan(scheduler.engine))
     await until_async(lambda: not scheduler.pods._tasks, "the end of what the orders began")
     return api.patches

@@ -55,8 +55,8 @@ class Cluster:
         config = SchedulerConfig()
         self._policies = load_policies(config)
         self.scheduler = Scheduler(None, config, self._policies, Metrics(), look_only=True)  # type: ignore[arg-type]
-        self.scheduler.binding = ExtenderBinder(self.scheduler, 1.0)
         made = self.scheduler
+        made.binding = ExtenderBinder(made.engine, made.pods, made.observe, made.acts, 1.0)
         self.readers: dict[str, Informer] = {
             "Node": made.informers.nodes,
             "Pod": made.informers.pods,

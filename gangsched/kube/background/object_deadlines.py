@@ -1,40 +1,65 @@
 """Keeping what one object does from the others: deadlines for thinking, and objects set aside."""
 
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from typing import Protocol
 
+from gangsched.core import facts as f
+from gangsched.core.engine.engine import Engine
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
 from gangsched.core.snapshot import Asked, Snapshot
 from gangsched.kube.background.deadlines import Deadline, Found, LateError, LostThreadError
 from gangsched.kube.client.errors import EngineError
-from gangsched.kube.stored.quarantine import LOST_S, SLOW_S
-
-if TYPE_CHECKING:
-    from gangsched.kube.informers.base import Informer
-    from gangsched.kube.service import Scheduler
+from gangsched.kube.stored.quarantine import LOST_S, SLOW_S, Quarantine
+from gangsched.metrics import Metrics
 
 log = logging.getLogger(__name__)
+
+
+class Reader(Protocol):
+    """What turns objects of one kind into facts."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of the objects."""
+
+    def seen(self, raw: bytes) -> None:
+        """Take an object as the API wrote it."""
+
+    def malformed(self, raw: bytes, message: str) -> None:
+        """Tell the object's owner that it is not taken."""
+
+    def gone(self, uid: str, raw: bytes | None) -> None:
+        """Take note that an object was deleted."""
 
 
 class ObjectDeadlines:
     """Takes snapshots, and has work done on them in time."""
 
-    def __init__(self, scheduler: "Scheduler") -> None:
-        self._scheduler = scheduler
+    def __init__(
+        self,
+        engine: Engine,
+        quarantine: Quarantine,
+        metrics: Metrics,
+        *,
+        observe: Callable[[f.Fact], None],
+        now_s: Callable[[], float],
+        start: Callable[[Awaitable[None]], object] | None,
+    ) -> None:
+        """Save the quarantine by work that `start` begins; without it, it is not saved."""
+        self._engine, self._quarantine, self._metrics = engine, quarantine, metrics
+        self._observe, self._now_s, self._start = observe, now_s, start
 
     def view(self, who: Asked = Asked.DUE, starts: int | None = None) -> Snapshot:
         """Return a snapshot without the gangs that are set aside."""
         self.sort_out()
-        scheduler = self._scheduler
-        return scheduler.engine.snapshot(scheduler.now_s(), who=who, starts=starts)
+        return self._engine.snapshot(self._now_s(), who=who, starts=starts)
 
     def sort_out(self) -> None:
         """Tell the engine which of the waiting gangs are set aside."""
-        scheduler = self._scheduler
-        for failed in scheduler.quarantine.caught(scheduler.engine, scheduler.now_s()):
-            scheduler.observe(failed)
+        for failed in self._quarantine.caught(self._engine, self._now_s()):
+            self._observe(failed)
 
     async def think(
         self, deadline: Deadline, work: Callable[[], Found], snapshot: Snapshot
@@ -46,13 +71,13 @@ class ObjectDeadlines:
             LostThreadError: it cannot be stopped either; the gang it is at is set aside.
 
         """
-        late = self._scheduler.metrics.late.labels(deadline.what)
+        late = self._metrics.late.labels(deadline.what)
         suspects: list[str] = []
 
         def slow(gang_id: GangId | None) -> None:
             waiting = _asked(gang_id, snapshot)
             if waiting is not None:
-                suspects.append(self._scheduler.quarantine.suspect(waiting))
+                suspects.append(self._quarantine.suspect(waiting))
                 self._save()
 
         try:
@@ -67,14 +92,13 @@ class ObjectDeadlines:
             raise
         finally:
             for mark in suspects:
-                self._scheduler.quarantine.clear(mark)
+                self._quarantine.clear(mark)
             if suspects:
                 self._save()
 
     def _save(self) -> None:
-        scheduler = self._scheduler
-        if not scheduler.look_only:
-            scheduler.pods.start(scheduler.quarantine.save())
+        if self._start is not None:
+            self._start(self._quarantine.save())
 
     def too_slow(self, error: LateError, snapshot: Snapshot) -> None:
         """Set aside the gang that planning took too long for."""
@@ -87,8 +111,7 @@ class ObjectDeadlines:
         """Set aside what a gang asks for, as a snapshot shows it."""
         waiting = _asked(gang_id, snapshot)
         if waiting is not None:
-            scheduler = self._scheduler
-            scheduler.quarantine.add_gang(waiting, problem, for_s, scheduler.now_s())
+            self._quarantine.add_gang(waiting, problem, for_s, self._now_s())
 
 
 def _asked(gang_id: GangId | None, snapshot: Snapshot) -> PendingGang | None:
@@ -100,9 +123,15 @@ def _asked(gang_id: GangId | None, snapshot: Snapshot) -> PendingGang | None:
 class Guarded:
     """Stands before a receiver of objects: those that are set aside are malformed to it."""
 
-    def __init__(self, receiver: "Informer", scheduler: "Scheduler") -> None:
+    def __init__(
+        self,
+        receiver: Reader,
+        quarantine: Quarantine,
+        metrics: Metrics,
+        now_s: Callable[[], float],
+    ) -> None:
         self._receiver = receiver
-        self._scheduler = scheduler
+        self._quarantine, self._metrics, self._now_s = quarantine, metrics, now_s
 
     def seen(self, raw: bytes) -> None:
         """Take an object as the API wrote it.
@@ -111,16 +140,16 @@ class Guarded:
             EngineError: the engine failed on it, and it is set aside when the next process begins.
 
         """
-        scheduler, receiver = self._scheduler, self._receiver
-        aside = scheduler.quarantine.of_object(raw, scheduler.now_s())
+        receiver = self._receiver
+        aside = self._quarantine.of_object(raw, self._now_s())
         if aside:
-            scheduler.metrics.malformed.labels(receiver.kind).inc()
+            self._metrics.malformed.labels(receiver.kind).inc()
             receiver.malformed(raw, aside)
             return
         try:
             receiver.seen(raw)
         except EngineError as error:
-            scheduler.quarantine.add_object(receiver.kind, raw, error, scheduler.now_s())
+            self._quarantine.add_object(receiver.kind, raw, error, self._now_s())
             raise
 
     def gone(self, uid: str, raw: bytes | None) -> None:

@@ -5,24 +5,30 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from gangsched.config import SchedulerConfig
 from gangsched.core import facts as f
+from gangsched.core.engine.engine import Engine
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.refusal import Refusal, plural
 from gangsched.core.planning.forecast import Effort, Prediction, forecast, ranges, stretched
+from gangsched.core.planning.planner import Plan
+from gangsched.core.policy import Policies
 from gangsched.core.snapshot import Asked
 from gangsched.kube.background.advisor import Counsel
 from gangsched.kube.background.deadlines import Deadline, LateError
 from gangsched.kube.background.disruption_budgets import stoppable_protected
+from gangsched.kube.background.object_deadlines import ObjectDeadlines
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import EngineError
-
-if TYPE_CHECKING:
-    from gangsched.kube.service import Scheduler
+from gangsched.kube.status.podgroup_status import PodGroupStatusWriter
+from gangsched.kube.status.queue_status import QueueStatusWriter
+from gangsched.kube.status.topology_status import TopologyStatusWriter
+from gangsched.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
@@ -39,15 +45,53 @@ _KNOWN_S = 30.0
 """The first plan and the first forecast may fail: whoever waits for them does not wait longer."""
 
 
-class BackgroundTasks:
-    """What thinks about the gangs of one scheduler, and what tells of them."""
+class PlanSink(Protocol):
+    """Takes what background tasks find out."""
 
-    def __init__(self, scheduler: "Scheduler", client: KubeClient, config: SchedulerConfig) -> None:
+    def observe(self, fact: f.Fact) -> None:
+        """Give one fact to the engine and carry out what follows."""
+
+    def accept(self, plan: Plan) -> None:
+        """Carry out what was planned."""
+
+    def now_s(self) -> float:
+        """Return seconds since the epoch on a clock that never steps back."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatusWriters:
+    """Writers of status, each of which goes on while this process leads."""
+
+    gangs: PodGroupStatusWriter
+    queues: QueueStatusWriter
+    topologies: TopologyStatusWriter
+
+
+class BackgroundTasks:
+    """What thinks about the gangs of one scheduler, and what tells of them.
+
+    `stored` names further work that goes on while this process leads.
+    """
+
+    def __init__(
+        self,
+        sink: PlanSink,
+        engine: Engine,
+        policies: Policies,
+        thinking: ObjectDeadlines,
+        statuses: StatusWriters,
+        stored: Callable[[], Mapping[str, Work]],
+        client: KubeClient,
+        config: SchedulerConfig,
+        metrics: Metrics,
+    ) -> None:
         self.predictions: dict[GangId, Prediction] = {}
         self.first_told_s: dict[GangId, float] = {}
         """When each waiting gang was first expected to start."""
 
-        self._scheduler = scheduler
+        self._sink, self._engine, self._policies = sink, engine, policies
+        self._thinking, self._statuses, self._stored = thinking, statuses, stored
+        self._metrics = metrics
         self._client = client
         self._config = config
         self._predicting = Deadline("forecast", config.forecast_deadline_s, config.plan_deadline_s)
@@ -58,20 +102,19 @@ class BackgroundTasks:
 
     def works(self) -> Mapping[str, Work]:
         """Return what goes on while this process leads, by name."""
-        scheduler, engine = self._scheduler, self._scheduler.engine
-        interval_s = self._config.history_interval_s
-        topologies = scheduler.topology_status
+        topologies = self._statuses.topologies
         return {
             "advice": self._advise_on,
             "disruption budgets": self._budgets_on,
             "predictions": self._predict_on,
-            "history": partial(scheduler.history.run, engine.history, interval_s),
-            "what gangs have been through": partial(scheduler.past.run, engine),
-            "whether users are known": scheduler.users.run,
-            "the names that are served": partial(scheduler.served.run, scheduler.cluster.names),
+            **self._stored(),
             "the status of queues": self._tell_queues_on,
-            "the status of topologies": partial(topologies.run, engine.cluster),
+            "the status of topologies": partial(topologies.run, self._engine.cluster),
         }
+
+    def started(self, gang: GangId) -> float | None:
+        """Return when a gang that starts was first expected to, and forget it."""
+        return self.first_told_s.pop(gang, None)
 
     async def keep_up(self, name: str, work: Work) -> None:
         """Do work that never ends, and begin it anew some time after it failed.
@@ -87,39 +130,37 @@ class BackgroundTasks:
                 raise
             except Exception:
                 log.exception("%s failed", name)
-                self._scheduler.metrics.failures.labels(name).inc()
+                self._metrics.failures.labels(name).inc()
             await asyncio.sleep(_AGAIN_S)
 
     async def _tell_queues_on(self) -> None:
         """Tell who is next in queues once it is known: until then the last leader's words stand."""
-        scheduler = self._scheduler
         with suppress(TimeoutError):
             async with asyncio.timeout(_KNOWN_S):
                 await self._predicted.wait()
                 while True:
                     await asyncio.sleep(_LOOK_S)
-                    if not scheduler.engine.wants_plan():
+                    if not self._engine.wants_plan():
                         break
-        await scheduler.queue_status.run(scheduler.engine, lambda: self.predictions)
+        await self._statuses.queues.run(self._engine, lambda: self.predictions)
 
     async def _predict_on(self) -> None:
         """Predict when waiting gangs start, again and again, within a bounded effort."""
-        scheduler = self._scheduler
         effort = Effort(self._config.forecast_runs, self._config.forecast_cycles)
         while True:
-            snapshot = scheduler.thinking.view(Asked.ALL)
+            snapshot = self._thinking.view(Asked.ALL)
             took_s = 0.0
             found: dict[GangId, Prediction] = {}
             if snapshot.waiting:
                 started_s = time.monotonic()
-                now_s = scheduler.now_s()
-                work = partial(forecast, snapshot, scheduler.policies, now_s, effort)
+                now_s = self._sink.now_s()
+                work = partial(forecast, snapshot, self._policies, now_s, effort)
                 with suppress(LateError):  # then nothing is predicted
-                    drawn = await scheduler.thinking.think(self._predicting, work, snapshot)
+                    drawn = await self._thinking.think(self._predicting, work, snapshot)
                     found = self._stretched(drawn, now_s)
                 took_s = time.monotonic() - started_s
-                scheduler.metrics.forecast_seconds.observe(took_s)
-                scheduler.status.expect(found, scheduler.engine.reserved)
+                self._metrics.forecast_seconds.observe(took_s)
+                self._statuses.gangs.expect(found, self._engine.reserved)
             self._remember(found)
             await asyncio.sleep(self._rest_s(self._config.forecast_interval_s, took_s))
 
@@ -130,7 +171,7 @@ class BackgroundTasks:
 
         A gang that started meanwhile gets no expected start: it would never be removed.
         """
-        engine = self._scheduler.engine
+        engine = self._engine
         drawn = {
             gang: one
             for gang, one in drawn.items()
@@ -144,7 +185,7 @@ class BackgroundTasks:
     def _remember(self, found: dict[GangId, Prediction]) -> None:
         self.predictions = found
         self._predicted.set()
-        known = self._scheduler.engine.gangs
+        known = self._engine.gangs
         self.first_told_s = {
             gang: start_s for gang, start_s in self.first_told_s.items() if gang in known
         }
@@ -154,17 +195,16 @@ class BackgroundTasks:
 
     async def _advise_on(self) -> None:
         """Think about what would help refused gangs, apart from planning."""
-        scheduler = self._scheduler
-        counsel = Counsel(self._client, self._config, scheduler.policies)
+        counsel = Counsel(self._client, self._config, self._policies)
         took_s = 0.0
         while True:
             await asyncio.sleep(self._rest_s(self._config.advice_interval_s, took_s))
             took_s, begun_s = 0.0, time.monotonic()
-            due = scheduler.engine.unadvised(_ADVISED_AT_ONCE, scheduler.now_s())
+            due = self._engine.unadvised(_ADVISED_AT_ONCE, self._sink.now_s())
             due = tuple(one for one in due if self._too_hard.get(one[0].gang.id) != one[0].version)
             if not due:
                 continue
-            await counsel.look(scheduler.engine, scheduler.now_s())
+            await counsel.look(self._engine, self._sink.now_s())
             for waiting, refusal in due:
                 if not await self._advise(counsel, waiting, refusal):
                     break  # what it looked at may not be whole any more
@@ -172,29 +212,28 @@ class BackgroundTasks:
 
     async def _advise(self, counsel: Counsel, waiting: PendingGang, refusal: Refusal) -> bool:
         """Think about one gang; return whether that ended in time."""
-        scheduler = self._scheduler
         started_s = time.monotonic()
         snapshot = counsel.on(waiting)
         work = partial(counsel.advise, waiting, refusal, snapshot)
         try:
-            plan = await scheduler.thinking.think(self._advising, work, snapshot)
+            plan = await self._thinking.think(self._advising, work, snapshot)
         except LateError:
-            known = scheduler.engine.gangs
+            known = self._engine.gangs
             self._too_hard = {g: at for g, at in self._too_hard.items() if g in known}
             self._too_hard[waiting.gang.id] = waiting.version
             return False
-        scheduler.metrics.advice_seconds.observe(time.monotonic() - started_s)
-        scheduler.accept(plan)
+        self._metrics.advice_seconds.observe(time.monotonic() - started_s)
+        self._sink.accept(plan)
         return True
 
     async def _budgets_on(self) -> None:
         """Read again and again whom disruption budgets protect."""
-        scheduler, turn = self._scheduler, 0
+        turn = 0
         while True:
             begun_s = time.monotonic()
-            found = await stoppable_protected(self._client, scheduler.engine, turn)
-            if found != scheduler.engine.protected:
-                scheduler.observe(f.BudgetsSeen(tuple(sorted(found))))
+            found = await stoppable_protected(self._client, self._engine, turn)
+            if found != self._engine.protected:
+                self._sink.observe(f.BudgetsSeen(tuple(sorted(found))))
                 some = ", ".join(sorted(found)[:_BUDGETS_NAMED]) or "nobody"
                 log.info("disruption budgets protect %s: %s", plural(len(found), "gang"), some)
             turn += 1

@@ -14,15 +14,17 @@ from typing import Any
 
 from gangsched.core import facts as f
 from gangsched.core import orders as o
+from gangsched.core.engine.engine import Engine
 from gangsched.core.engine.gangs.gang_views import State
 from gangsched.core.model.ids import GangId, PodUid
 from gangsched.core.model.nodes import Node
+from gangsched.kube.actuation.pod_binding import Observe, PodClient
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Conflict, KubeError, NotFound
 from gangsched.kube.client.paths import named
-from gangsched.kube.service import Scheduler
 from gangsched.kube.volumes import storage_objects as read
 from gangsched.kube.volumes.binding_pass import FailedError, Pass
+from gangsched.kube.volumes.eligible_nodes import Volumes
 from gangsched.kube.volumes.matching import Want, prebound, reaches, shared_out, suits
 from gangsched.kube.volumes.storage_objects import (
     BOUND_BY_CONTROLLER,
@@ -39,11 +41,19 @@ _PATIENCE = 0.9
 class VolumeBinder:
     """Holds members at the barrier until the claims of their whole gang are bound."""
 
-    def __init__(self, scheduler: Scheduler, client: KubeClient) -> None:
-        self._scheduler, self._client = scheduler, client
-        self._volumes = scheduler.volumes
-        self._volumes.binds = True
-        self._volumes.on_change = self._changed
+    def __init__(
+        self,
+        engine: Engine,
+        volumes: Volumes,
+        pods: PodClient,
+        client: KubeClient,
+        *,
+        observe: Observe,
+        now_s: Callable[[], float],
+    ) -> None:
+        self._engine, self._volumes, self._pods, self._client = engine, volumes, pods, client
+        self._observe, self._now_s = observe, now_s
+        volumes.binds, volumes.on_change = True, self._changed
         self._held: dict[GangId, dict[PodUid, o.Prepare]] = {}
         self._passes: dict[GangId, Pass] = {}
         self._gangs: dict[PodUid, GangId] = {}
@@ -65,7 +75,7 @@ class VolumeBinder:
 
     def look(self, gang: GangId) -> None:
         """Have claims bound if nobody of a gang is before the barrier but who is held here."""
-        held, state = self._held.get(gang), self._scheduler.engine.gangs.get(gang)
+        held, state = self._held.get(gang), self._engine.gangs.get(gang)
         if not held or state is None or gang in self._passes:
             return
         if state.state is not State.PLACED and state.before_barrier() > len(held):
@@ -74,16 +84,15 @@ class VolumeBinder:
         for order in held.values():
             for use in self._volumes.uses(order.uid):
                 pods.setdefault(use.key, []).append(order)
-        limits = self._scheduler.engine.limits
-        until_s = state.deadline_s
-        left_s = limits.barrier_s if until_s is None else until_s - self._scheduler.now_s()
+        until_s, barrier_s = state.deadline_s, self._engine.limits.barrier_s
+        left_s = barrier_s if until_s is None else until_s - self._now_s()
         first = next(iter(held.values())), "its claims were not looked at"
         limit_s = max(left_s * _PATIENCE, 0.0)
         one = Pass(gang, dict(held), limit_s, asyncio.timeout(limit_s), pods, first)
         self._passes[gang] = one
         for key, orders in pods.items():
             self._volumes.going[key] = tuple(dict.fromkeys(order.node for order in orders))
-        one.task = self._scheduler.pods.start(self._run(one), waits=True)
+        one.task = self._pods.start(self._run(one), waits=True)
 
     def let_go(self, uid: PodUid) -> None:
         """Hold a member no more: it was sent back, or is gone."""
@@ -131,10 +140,10 @@ class VolumeBinder:
             self._release(one.gang, order.uid)
         for order in passed:
             if failed is None:
-                self._scheduler.observe(f.Prepared(order.uid, order.node))
+                self._observe(f.Prepared(order.uid, order.node))
             else:
                 reason = str(failed)
-                self._scheduler.observe(f.PrepareFailed(order.uid, order.node, reason, failed.fits))
+                self._observe(f.PrepareFailed(order.uid, order.node, reason, failed.fits))
         self.look(one.gang)
 
     def _end(self, one: Pass, *, bound: bool) -> None:
@@ -151,7 +160,7 @@ class VolumeBinder:
                 self.refused(uid)
             self._volumes.dropped.update(one.selected)
             for key, node in one.selected.items():
-                self._scheduler.pods.start(self._take_back(key, node, one.call), waits=True)
+                self._pods.start(self._take_back(key, node, one.call), waits=True)
         for key in one.pods:
             self._volumes.claim_changed(key)
         for name in classes:
@@ -220,7 +229,7 @@ class VolumeBinder:
         return given, made
 
     def _node(self, order: o.Prepare) -> Node:
-        cluster = self._scheduler.engine.cluster
+        cluster = self._engine.cluster
         row = cluster.rows.get(order.node)
         node = cluster.nodes[row] if row is not None else None
         if node is None:

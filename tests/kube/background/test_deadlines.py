@@ -110,12 +110,18 @@ def endless(monkeypatch):
         one.end.set()
 
 
+class Still(Scheduler):
+    """Its clock stands still."""
+
+    def now_s(self) -> float:
+        return 1_000.0
+
+
 def a_scheduler(placer, api=None) -> Scheduler:
     """Return a scheduler that knows a node and two gangs; its clock stands still."""
     config = SchedulerConfig(plan_interval_s=0.01)
     policies = replace(POLICIES, placer=placer)
-    scheduler = Scheduler(api or ConfigMaps(), config, policies, Metrics(), look_only=True)
-    scheduler.now_s = lambda: 1_000.0
+    scheduler = Still(api or ConfigMaps(), config, policies, Metrics(), look_only=True)
     for fact in (
         *(NodeSeen(node("n")), GangSeen(gang("bad", 1)), pod("bad-0", "bad", HARD)),
         *(GangSeen(gang("good", 1)), pod("good-0", "good", needs(1))),
@@ -446,7 +452,7 @@ def failing(scheduler) -> Guarded:
         return observe(fact, now_s)
 
     scheduler.engine.observe = fail
-    return Guarded(Told(scheduler), scheduler)
+    return Guarded(Told(scheduler), scheduler.quarantine, scheduler.metrics, scheduler.now_s)
 
 
 async def test_an_object_that_ended_a_process_ends_no_other():

@@ -1,7 +1,6 @@
 """Work beside scheduling: it may fail, and is begun anew; the engine may not."""
 
 import asyncio
-from types import SimpleNamespace
 
 import pytest
 from builders import POLICIES, gang, needs, node, plan, pod
@@ -102,8 +101,8 @@ async def test_who_starts_while_starts_are_predicted_is_told_none(scheduler, mon
 
     told = []
     monkeypatch.setattr(scheduler.thinking, "think", think)
-    status = SimpleNamespace(expect=lambda found, _: told.append(set(found)))
-    monkeypatch.setattr(scheduler, "status", status)
+    writer = type(scheduler.status)
+    monkeypatch.setattr(writer, "expect", lambda _, found, __: told.append(set(found)))
     predicting = asyncio.create_task(scheduler.beside._predict_on())
     await until_async(lambda: told or predicting.done(), "the forecast to end")
     predicting.cancel()

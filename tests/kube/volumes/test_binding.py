@@ -29,7 +29,14 @@ class World:
     def __init__(self) -> None:
         self.scheduler = scheduler = Scheduler(self, SchedulerConfig(), POLICIES, Metrics())
         scheduler.ready.set()
-        self.binder = VolumeBinder(scheduler, self)
+        self.binder = VolumeBinder(
+            scheduler.engine,
+            scheduler.volumes,
+            scheduler.pods,
+            self,
+            observe=scheduler.observe,
+            now_s=scheduler.now_s,
+        )
         scheduler.binding = DirectBinder(scheduler.pods, scheduler.observe, self.binder)
         scheduler.engine.beyond_is_judged = False
         found = watched(scheduler.volumes, scheduler.metrics)

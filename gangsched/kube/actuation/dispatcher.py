@@ -1,0 +1,91 @@
+"""Which part carries out which order of the engine, and what is counted of it."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from gangsched.core import orders as o
+from gangsched.core.engine.engine import Engine
+from gangsched.core.engine.gangs.gang_views import GangState
+from gangsched.core.model.ids import GangId
+from gangsched.kube.actuation.mig_writer import MigWriter
+from gangsched.kube.actuation.pod_binding import PodBinder, PodClient
+from gangsched.kube.status.podgroup_status import PodGroupStatusWriter
+from gangsched.kube.status.redaction import Redaction
+from gangsched.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatcher:
+    """Hands each order to the part that carries it out."""
+
+    engine: Engine
+    mig: MigWriter
+    status: PodGroupStatusWriter
+    others: Redaction
+    metrics: Metrics
+    now_s: Callable[[], float]
+    started: Callable[[], bool]
+    """Tells whether this process schedules."""
+
+    first_told_s: Callable[[GangId], float | None]
+    """Returns when a gang was first expected to start, and forgets it."""
+
+    def dispatch(self, order: o.Order, binding: PodBinder, pods: PodClient) -> None:
+        """Have one order carried out."""
+        match order:
+            case o.Prepare():
+                binding.prepare(order)
+            case o.Bind():
+                binding.bind(order)
+            case o.RejectPod():
+                told = self.others.told(order.reason, order.gang)
+                binding.refuse(replace(order, reason=told))
+            case o.Evict():
+                log.info("evicting %s: %s", order.name, order.reason)
+                told = self.others.told(order.reason, order.gang)
+                pods.start(pods.evict(replace(order, reason=told)))
+            case o.RepartitionGpus():
+                log.info("cutting GPUs of %s for %s", order.node, order.gang)
+                pods.start(self.mig.cut(order))
+            case o.Preempt() | o.Drain():
+                self._preempted(order)
+            case o.Report():
+                self._count(order)
+                self.status.take(order)
+            case o.Reserve() | o.Release():
+                gang = self.engine.gangs.get(order.gang)
+                if gang is None or gang.spec is None or gang.spec.planned_before_creation:
+                    self.status.take(order)  # others have pods: nobody waits for their places
+
+    def _count(self, report: o.Report) -> None:
+        level = logging.INFO if self.started() else logging.DEBUG
+        log.log(level, "%s: %s: %s", report.gang, report.reason, report.message)
+        if report.reason == "Placed" and not report.met:
+            self.metrics.gangs_placed.inc()
+            gang = self.engine.gangs.get(report.gang)
+            if gang is not None and (since_s := gang.waits_since_s()):
+                self._waited(gang, max(self.now_s() - since_s, 0.0))
+        elif report.reason == "Broken":
+            self.metrics.gangs_broken.inc()
+
+    def _waited(self, gang: GangState, wait_s: float) -> None:
+        queue = gang.account[0]
+        self.metrics.gang_wait_seconds.observe(wait_s)
+        self.metrics.queue_wait.labels(queue).observe(wait_s)
+        if any(one != gang.id for one in self.engine.reserved):
+            self.metrics.backfilled.labels(queue).inc()
+        first = self.first_told_s(gang.id)
+        if first is not None:
+            self.metrics.start_error.labels(queue).observe(abs(self.now_s() - first))
+
+    def _preempted(self, order: o.Preempt | o.Drain) -> None:
+        gang = self.engine.gangs.get(order.gang)
+        queue = gang.account[0] if gang is not None else ""
+        self.metrics.preemptions.labels(queue, order.ground).inc()
+        self.metrics.evicted_gpu_seconds.labels(queue).inc(order.lost_gpu_s)
+        if isinstance(order, o.Preempt) and order.loop:
+            self.metrics.preemption_loops.inc()
+            log.error("%s and %s stop each other in turn", order.gang, order.by)
