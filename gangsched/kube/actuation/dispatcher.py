@@ -28,7 +28,7 @@ class Dispatcher:
     metrics: Metrics
     now_s: Callable[[], float]
     started: Callable[[], bool]
-    """Tells whether this process schedules."""
+    """Whether this process schedules."""
 
     first_told_s: Callable[[GangId], float | None]
     """Returns when a gang was first expected to start, and forgets it."""
@@ -41,12 +41,12 @@ class Dispatcher:
             case o.Bind():
                 binding.bind(order)
             case o.RejectPod():
-                told = self.others.told(order.reason, order.gang)
-                binding.refuse(replace(order, reason=told))
+                shown = self.others.told(order.reason, order.gang)
+                binding.refuse(replace(order, reason=shown))
             case o.Evict():
                 log.info("evicting %s: %s", order.name, order.reason)
-                told = self.others.told(order.reason, order.gang)
-                pods.start(pods.evict(replace(order, reason=told)))
+                shown = self.others.told(order.reason, order.gang)
+                pods.start(pods.evict(replace(order, reason=shown)))
             case o.RepartitionGpus():
                 log.info("cutting GPUs of %s for %s", order.node, order.gang)
                 pods.start(self.mig.cut(order))

@@ -28,7 +28,7 @@ class Reader(Protocol):
         """Take an object as the API wrote it."""
 
     def malformed(self, raw: bytes, message: str) -> None:
-        """Tell the object's owner that it is not taken."""
+        """Report on the object that it is not taken."""
 
     def gone(self, uid: str, raw: bytes | None) -> None:
         """Take note that an object was deleted."""

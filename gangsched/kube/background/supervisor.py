@@ -68,7 +68,7 @@ class StatusWriters:
 
 
 class BackgroundTasks:
-    """What thinks about the gangs of one scheduler, and what tells of them.
+    """Background tasks of one scheduler: advice, forecasts and statuses of its gangs.
 
     `stored` names further work that goes on while this process leads.
     """

@@ -1,4 +1,4 @@
-"""What informers may do and know: they tell facts, look gangs up, and tell the status writer."""
+"""What informers may use: they report facts, look gangs up, and give news to the status writer."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ class FactSink(Protocol):
         """Give the engine what was declared of a gang."""
 
     def report(self, report: o.Report) -> None:
-        """Tell the owner of a gang what the engine does not report."""
+        """Report to the user of a gang what the engine does not report."""
 
 
 class GangLookup(Protocol):
@@ -52,7 +52,7 @@ class StraysSink(Protocol):
     """Takes note of pods of our gangs that another scheduler is to place."""
 
     def meet(self, pod: Pod, fact: f.PodSeen, served: Collection[str]) -> bool:
-        """Tell whether a pod is such a pod."""
+        """Return whether a pod is such a pod."""
 
     def forget(self, uid: str) -> None:
         """Take note that a pod was deleted."""
@@ -69,7 +69,7 @@ class StatusSink(Protocol):
         """Learn which object stands for a gang."""
 
     def owned(self, gang: GangId) -> bool:
-        """Tell whether an object made the one that stands for a gang."""
+        """Return whether an object made the one that stands for a gang."""
 
     def adopt(self, gang: GangId, stored: Mapping[str, Any]) -> None:
         """Go on from what the process before this one wrote."""
@@ -81,13 +81,13 @@ class StatusSink(Protocol):
         """Forget a gang that is gone."""
 
     def invalid(self, gang: GangId, message: str, *, before: bool) -> None:
-        """Tell that the object of a gang is not understood."""
+        """Report that the object of a gang is not understood."""
 
     def valid(self, gang: GangId) -> None:
         """Take note that the object of a gang is understood."""
 
     def hint(self, gang: GangId, message: str, reason: str = REASON) -> None:
-        """Tell of something that the object of a gang may not mean."""
+        """Report what the object of a gang probably does not mean."""
 
 
 class PodMemory(Protocol):
@@ -105,7 +105,7 @@ class ClusterConfig:
     """What administrators declare and every informer reads, as it is now: all share one object."""
 
     names: frozenset[str]
-    """The scheduler names whose pods are ours."""
+    """The scheduler names of pods that are ours."""
 
     priorities: dict[str, int] = field(default_factory=dict)
     """The values of PriorityClasses by their names."""
@@ -128,4 +128,4 @@ class GangContext:
     planned: PlannedPodLimit
     metrics: Metrics
     started: Callable[[], bool]
-    """Tells whether this process schedules: until then it takes over what was written before."""
+    """Whether this process schedules: until then it takes over what was written before."""

@@ -73,7 +73,7 @@ class Informers:
         self.pod_groups = PodGroups(context, volumes)
 
     def watch_volumes(self) -> None:
-        """Read volumes too; whoever only asks a question may have no right to them."""
+        """Read volumes too; a command that only asks may have no right to them."""
         self._of_volumes = watched(self._volumes, self._metrics)
 
     def first(self) -> Watched:

@@ -37,7 +37,7 @@ class _Kept(NameTracking):
 
 
 def watched(volumes: Volumes, metrics: Metrics) -> dict[str, tuple[str, Informer, bool]]:
-    """Return what tells of volumes.
+    """Return the informers of volumes.
 
     Storage classes matter to who has claims bound alone.
     """

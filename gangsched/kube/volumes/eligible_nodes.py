@@ -35,7 +35,7 @@ Of = TypeVar("Of", Key, str)
 
 
 class Reader(Protocol):
-    """Whoever reads an object again."""
+    """Reads an object again."""
 
     def seen(self, raw: bytes) -> None:
         """Take an object as the API wrote it."""
