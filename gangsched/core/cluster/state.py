@@ -7,10 +7,10 @@ Capacities are aggregates kept up to date: how many pods of a kind each node can
 once, and after that only for the nodes whose usage changed since.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,13 +21,12 @@ from gangsched.core.cluster.gpu_sharing import Devices, SharedGpus, share_milli
 from gangsched.core.cluster.node_filters import clash
 from gangsched.core.cluster.node_table import Ints, NodeTable
 from gangsched.core.cluster.row_cache import RowCache
+from gangsched.core.cluster.row_counts import RowCounts
 from gangsched.core.model.constraints import Constraints
 from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.pods import GPU, MILLI, HostPort, PodNeeds, Requests
 
 Rows = Ints | slice
-
-K = TypeVar("K")
 
 
 class Cluster(NodeTable):
@@ -42,13 +41,13 @@ class Cluster(NodeTable):
         self.used: Ints = np.zeros((0, len(self.resources)), dtype=np.int64)
         self.shared = SharedGpus()
         self.exclusive: dict[GangId, tuple[str, int]] = {}
-        self.holders: dict[int, dict[GangId, int]] = {}
+        self.holders: RowCounts[GangId] = RowCounts()
         self.shapes: dict[PodNeeds, int] = {}
         self._memory = RowCache()
         self._charges = Charges()
-        self._ports: dict[int, dict[HostPort, int]] = {}
+        self._ports: RowCounts[HostPort] = RowCounts()
         # Taken on a row of resources that no node has: they may get their columns yet.
-        self._unnamed: dict[int, dict[str, int]] = {}
+        self._unnamed: RowCounts[str] = RowCounts()
 
     # -- copies -------------------------------------------------------------------------------
 
@@ -64,10 +63,9 @@ class Cluster(NodeTable):
             shapes=dict(self.shapes),
             filters=self.filters.reader(),
             _charges=Charges(),
-            # Their inner dicts are replaced, never written.
-            _ports=dict(self._ports),
-            _unnamed=dict(self._unnamed),
-            holders=dict(self.holders),
+            _ports=self._ports.copy(),
+            _unnamed=self._unnamed.copy(),
+            holders=self.holders.copy(),
             # Caches are filled while reading, and a planner may read in another thread.
             _eligible=dict(self._eligible),
             _still=dict(self._still),
@@ -241,11 +239,11 @@ class Cluster(NodeTable):
         self.used[row] += vector * times
         self._memory.touched.append(row)
         if unknown:
-            _add(self._unnamed, row, unknown, times)
+            self._unnamed.add(row, unknown, times)
         if needs.host_ports:
-            _add(self._ports, row, ((port, 1) for port in needs.host_ports), times)
+            self._ports.add(row, ((port, 1) for port in needs.host_ports), times)
         if holder is not None:
-            _add(self.holders, row, ((holder, 1),), times)
+            self.holders.add(row, ((holder, 1),), times)
 
     def gpu_model(self, row: int) -> str:
         """Return the GPU product of a row's node, "" where it is not known."""
@@ -274,13 +272,13 @@ class Cluster(NodeTable):
         """Count anew: usage changed in ways that were not noted row by row."""
         self._memory = RowCache()
 
-    def follow(self, other: "Cluster", rows: list[int], used: Ints) -> None:
-        """Take over who is on some rows of another cluster; set what is used there."""
+    def mirror(self, other: "Cluster", rows: list[int], used: Ints) -> None:
+        """Take over from another cluster what stands on some rows; set what is used there."""
         self.used[rows] = used
         self.shared.follow(other.shared, rows)
-        for name in ("holders", "_ports", "_unnamed"):  # their inner dicts are never written
-            there = getattr(other, name)
-            getattr(self, name).update({row: there[row] for row in rows if row in there})
+        self.holders.mirror(other.holders, rows)
+        self._ports.mirror(other._ports, rows)  # noqa: SLF001
+        self._unnamed.mirror(other._unnamed, rows)  # noqa: SLF001
         self.exclusive = dict(other.exclusive)
         self._memory.touched.extend(rows)
 
@@ -323,7 +321,8 @@ class Cluster(NodeTable):
         names = ("used", "shared", "holders", "_ports", "_unnamed", "_memory")
         kept = {name: getattr(self, name) for name in names}
         self.used = np.zeros_like(self.used)
-        self.shared, self.holders, self._ports, self._unnamed = SharedGpus(), {}, {}, {}
+        self.shared, self.holders = SharedGpus(), RowCounts()
+        self._ports, self._unnamed = RowCounts(), RowCounts()
         self._memory = RowCache()
         try:
             yield
@@ -387,13 +386,3 @@ class Cluster(NodeTable):
         """Return the nodes that hold more than they have."""
         bad = np.flatnonzero(np.any(self.used > self.allocatable, axis=1) & self.live)
         return [self.names[row] for row in bad]
-
-
-def _add(
-    rows: dict[int, dict[K, int]], row: int, more: Iterable[tuple[K, int]], times: int
-) -> None:
-    """Count so many times more of something on a row; what copies share is not written."""
-    there = dict(rows.get(row, {}))
-    for key, quantity in more:
-        there[key] = there.get(key, 0) + quantity * times
-    rows[row] = {key: quantity for key, quantity in there.items() if quantity > 0}

@@ -54,6 +54,7 @@ class PlanningContext:
     `unhelped` are shapes and priorities for which nobody could be.
 
     `leaving` take their room until they have left, those stopped in this cycle among them.
+    `changes` counts starts and what becomes of reservations: a plan made before is out of date.
     """
 
     def __init__(self, snapshot: Snapshot, policies: Policies, now_s: float) -> None:
@@ -70,6 +71,7 @@ class PlanningContext:
         self.holds = QuotaProfile()
         self.waiting = {one.gang.id: one for one in snapshot.waiting}
         self.victims: set[GangId] = set()
+        self.changes = 0
         self._examined = 0
         self.postponed: set[GangId] = set()
         self.unhelped: set[tuple[int, int]] = set()
@@ -106,6 +108,7 @@ class PlanningContext:
         self.horizon.reserve(promise.gang, stay, promise.nodes)
         if ahead is not None:
             self.holds.keep(self.claim(waiting), ahead)
+        self.changes += 1
         self._kept_in[self.tree_of(waiting)] = self._kept_in.get(self.tree_of(waiting), 0) + 1
         self._marks_s = None
         self._may_keep.clear()
@@ -121,6 +124,7 @@ class PlanningContext:
     def cancel(self, gang: GangId) -> None:
         """Keep nothing for a gang any more."""
         if self.horizon.keeps(gang):
+            self.changes += 1
             self._kept_in[self.tree_of(self.waiting[gang])] -= 1
         self.horizon.cancel(gang)
         self.holds.cancel(gang)
@@ -225,15 +229,28 @@ class PlanningContext:
     def started(self, waiting: PendingGang, placed: Placement, charge: Amounts) -> None:
         """Count a gang that starts now; the cluster was charged already."""
         stay = self.stay(waiting, placed.nodes)
-        self.usage.charge(waiting.gang.queue, charge, firm=not waiting.gang.preemptible)
+        self.changes += 1
+        self._count_start(waiting, stay, charge, 1)
+        self.horizon.started(stay)
+
+    def undo_start(self, waiting: PendingGang, placed: Placement, charge: Amounts) -> None:
+        """Undo `started` for the last gang that started; the cluster is as before it."""
+        stay = self.stay(waiting, placed.nodes)
+        self._count_start(waiting, stay, charge, -1)
+        self.horizon.undo_start(stay)
+
+    def _count_start(
+        self, waiting: PendingGang, stay: Occupancy, charge: Amounts, sign: int
+    ) -> None:
+        self.usage.charge(waiting.gang.queue, charge, sign, firm=not waiting.gang.preemptible)
         held = self.users.setdefault(waiting.gang.account, {})
         for key, quantity in charge:
-            held[key] = held.get(key, 0) + quantity
+            held[key] = held.get(key, 0) + sign * quantity
         if waiting.unborn:
             namespace = waiting.gang.id.partition("/")[0]
-            add_to(self.unborn.setdefault(namespace, {}), waiting.unborn)
-        self.horizon.started(stay)
-        self.holds.started(waiting.gang.queue, charge, stay.end_s)
+            more = tuple((name, sign * quantity) for name, quantity in waiting.unborn)
+            add_to(self.unborn.setdefault(namespace, {}), more)
+        self.holds.started(waiting.gang.queue, charge, stay.end_s, sign)
         self._afterwards = None
         self._lenders.changed(self.usage.tree.path(waiting.gang.queue))
 

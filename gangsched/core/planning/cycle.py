@@ -107,32 +107,27 @@ class Cycle:
         return self._plan(waiting)
 
     def _batch(self, first: PendingGang) -> Outcome:
-        """Plan a gang, together with those its order calls peers."""
-        peers = self._turns.peers(first, BATCH_MAX - 1)
+        """Plan a gang, together with those its order calls peers and that have no reservation."""
+        peers = self._turns.peers(first, BATCH_MAX - 1, self._outlook.horizon.keeps)
         if not peers:
             return [(first, self._planned(first))]
         batch = [first, *peers]
 
         def in_order(gangs: list[PendingGang]) -> Outcome:
-            found: Outcome = []
-            charged: list[tuple[str, Amounts, bool]] = []
+            outcome: Outcome = []
+            started: list[tuple[PendingGang, Placement, Amounts]] = []
             cluster = self._outlook.snapshot.cluster
             claims = dict(cluster.exclusive)
             with self._outlook.snapshot.trial() as trial:
                 for waiting in gangs:
                     result = self._planned(waiting)
                     if isinstance(result, Placement):
-                        self._verify(waiting, result, self._outlook.snapshot, trial)
-                        cluster.claim(waiting.gang.id, waiting.constraints)
-                        charge = self._outlook.charged(waiting, result)
-                        firm = not waiting.gang.preemptible
-                        self._outlook.usage.charge(waiting.gang.queue, charge, firm=firm)
-                        charged.append((waiting.gang.queue, charge, firm))
-                    found.append((waiting, result))
-            for queue, charge, firm in charged:
-                self._outlook.usage.charge(queue, charge, -1, firm=firm)
+                        started.append((waiting, result, self._count(waiting, result, trial)))
+                    outcome.append((waiting, result))
             cluster.exclusive = claims
-            return found
+            for start in reversed(started):
+                self._outlook.undo_start(*start)
+            return outcome
 
         outcome = in_order(batch)
         if all(isinstance(result, Placement) for _, result in outcome):
@@ -141,15 +136,20 @@ class Cycle:
 
     def _start(self, waiting: PendingGang, placed: Placement, trial: Trial) -> None:
         """Count a placement; whoever comes later plans on what it leaves."""
+        self._count(waiting, placed, trial)
+        self._turns.charged(waiting.gang.queue)
+        self.started.append((waiting, placed))
+        if self._starts is not None:
+            self._starts -= len(placed.nodes)
+
+    def _count(self, waiting: PendingGang, placed: Placement, trial: Trial) -> Amounts:
+        """Verify a placement and charge it to cluster and queue; return the charge."""
         with without_victims(self._outlook, placed, trial):
             self._verify(waiting, placed, self._outlook.snapshot, trial)
         self._outlook.snapshot.cluster.claim(waiting.gang.id, waiting.constraints)
         charge = self._outlook.charged(waiting, placed)
         self._outlook.started(waiting, placed, charge)
-        self._turns.charged(waiting.gang.queue)
-        self.started.append((waiting, placed))
-        if self._starts is not None:
-            self._starts -= len(placed.nodes)
+        return charge
 
     def _refuse(
         self,
@@ -211,15 +211,23 @@ class Cycle:
             self._turns.keep(())
 
     def _turn(self, waiting: PendingGang, trial: Trial) -> None:
-        """Decide on a gang, and on those that are looked at together with it."""
+        """Decide on a gang, and on those that are planned together with it.
+
+        A gang with a backfill reservation is planned alone: peers may not use what is reserved for
+        it. Where a peer gets something else than it was planned (a reservation, what was reserved
+        for others, what it preempts), those after it are planned again.
+        """
         promised = self._outlook.turn_of(waiting)
-        for one, result in self._batch(waiting):
-            answer = result
+        batch = self._batch(waiting) if promised is None else [(waiting, self._planned(waiting))]
+        changes = self._outlook.changes
+        for one, result in batch:
+            answer = result if self._outlook.changes == changes else self._planned(one)
             lacks = isinstance(answer, Refusal) and answer.reason in LACKS
             if isinstance(answer, Refusal) and lacks and promised is None:
                 answer = self._before_promises(one, answer)
             if isinstance(answer, Placement):
                 self._start(one, answer, trial)
+                changes += answer is result
             else:
                 self._refuse(one, answer, trial, promised)
 

@@ -141,12 +141,21 @@ class AvailabilityProfile:
     def started(self, stay: Occupancy) -> None:
         """Count a gang that starts now; the present cluster was charged already."""
         self._started.append(stay)
-        rows = {self._cluster.rows[node] for node, _ in stay.seats if node in self._cluster.rows}
+        self._count_start(stay, 1)
+
+    def undo_start(self, stay: Occupancy) -> None:
+        """Undo `started` for the last gang that started; the present cluster is as before it."""
+        assert self._started.pop() == stay, "starts are undone last first"  # noqa: S101
+        self._count_start(stay, -1)
+
+    def _count_start(self, stay: Occupancy, sign: int) -> None:
         for moment in self._moments:
             if moment.at_s < stay.end_s:
-                self._charge(moment.used, stay.seats, 1)
+                self._charge(moment.used, stay.seats, sign)
+        rows = {self._cluster.rows[node] for node, _ in stay.seats if node in self._cluster.rows}
+        touched = sorted(rows)
         for view in self._views.values():
-            self._refresh(view, sorted(rows))
+            view.cluster.mirror(self._cluster, touched, self._most_used(view, touched))
 
     def cancel(self, gang: GangId) -> None:
         """Take the room back that is kept for a gang; it may be kept anew."""
@@ -205,8 +214,8 @@ class AvailabilityProfile:
             return self._cluster
         key = count, tuple(one.booking.name for one in closed)
         if key not in self._views:
-            view = _View(count, closed, self._cluster.with_used(self._cluster.used.copy()))
-            self._refresh(view, list(range(len(self._cluster.names))))
+            view = _View(count, closed, self._cluster.with_used(self._cluster.used))
+            view.cluster.used = self._most_used(view, list(range(len(self._cluster.names))))
             self._views[key] = view
         return self._views[key].cluster
 
@@ -270,8 +279,8 @@ class AvailabilityProfile:
                 self._charge(used, stay.seats, 1)
         return used
 
-    def _refresh(self, view: _View, rows: list[int]) -> None:
-        """Bring rows of a view up to date."""
+    def _most_used(self, view: _View, rows: list[int]) -> Ints:
+        """Return the most that is used on rows now and at the moments of a view."""
         most = self._cluster.used[rows]
         for moment in self._moments[: view.count]:
             most = np.maximum(most, moment.used[rows])
@@ -280,7 +289,7 @@ class AvailabilityProfile:
             most = np.where(
                 inside[:, None], np.maximum(most, self._cluster.allocatable[rows]), most
             )
-        view.cluster.follow(self._cluster, rows, most)
+        return most
 
 
 def booked_rows(cluster: Cluster, booking: Booking) -> list[int]:

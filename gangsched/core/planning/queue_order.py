@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 
 from gangsched.core.model.gangs import EquivalenceClassView, PendingGang
+from gangsched.core.model.ids import GangId
 from gangsched.core.model.queues import Amounts
 from gangsched.core.policy import Policies, QueueOrder, QueueView
 from gangsched.core.quota.usage import Usage
@@ -169,12 +170,17 @@ class QueueOrderIterator:
         while line.head() is not None:
             yield line.pop()
 
-    def peers(self, first: PendingGang, limit: int) -> list[PendingGang]:
-        """Take the gangs after the first of its line that may be looked at together with it."""
+    def peers(
+        self, first: PendingGang, limit: int, alone: Callable[[GangId], bool]
+    ) -> list[PendingGang]:
+        """Take the gangs after the first of its line that may be planned together with it.
+
+        A gang that is to be planned `alone` ends them.
+        """
         line, order = self._current, self.order_of(first.gang.queue)
         batch: list[PendingGang] = []
         while len(batch) < limit and (head := line.head()) is not None:
-            if not order.peers(first, head):
+            if not order.peers(first, head) or alone(head.gang.id):
                 break
             batch.append(line.pop())
         return batch

@@ -126,11 +126,11 @@ class QuotaProfile:
             if gone.overlaps(one.at_s):
                 one.usage.charge(gone.claim.queue, gone.claim.charge, -1)
 
-    def started(self, queue: str, charge: Amounts, end_s: float) -> None:
-        """Count a gang that starts now."""
+    def started(self, queue: str, charge: Amounts, end_s: float, sign: int = 1) -> None:
+        """Count a gang that starts now; with sign -1, undo that."""
         for one in self:
             if one.at_s < end_s:
-                one.usage.charge(queue, charge)
+                one.usage.charge(queue, charge, sign)
 
     def blocking(self, queue: str, charge: Amounts, end_s: float) -> QuotaReservation | None:
         """Return a hold that would lack quota if a gang started now and ended then."""
