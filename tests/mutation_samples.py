@@ -216,7 +216,7 @@ SAMPLES = (
     Sample(
         "advice: what was not tried is told",
         f"{CORE}/placement/advice.py",
-        "return is_feasible(changed, self.snapshot, _STYLE) and self.starts(",
+        "return is_feasible(changed, self.snapshot) and self.starts(",
         "return True or self.starts(",
         ADVICE,
     ),

@@ -18,9 +18,9 @@ from gangsched.core.engine.refusal_reports import RefusalReports
 from gangsched.core.engine.revalidation import still_fits
 from gangsched.core.engine.settings import Settings
 from gangsched.core.model.placement import Placement
-from gangsched.core.placement.advice import without
 from gangsched.core.planning.planner import Planned
-from gangsched.core.snapshot import BackfillReservation, Snapshot
+from gangsched.core.snapshot import BackfillReservation
+from gangsched.core.what_if import cluster_without
 
 
 class Restoration:
@@ -110,7 +110,7 @@ class Restoration:
         gangs, cluster = self._table.gangs.values(), self._allocations.cluster
         parts = (one.terminating() for one in gangs) if past.held_back else ()
         gone = tuple(part for part in parts if part is not None)
-        left = without(Snapshot(cluster, ()), gone).cluster if gone else cluster
+        left = cluster_without(cluster, gone) if gone else cluster
         planned = Planned(gang.id, gang.version, Placement(places))
         # A gang that is held back is admitted once it has what it waits for.
         admitted = bool(gone) or self._admitted.still_admitted(gang)

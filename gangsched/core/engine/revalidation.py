@@ -12,10 +12,10 @@ from gangsched.core.engine.gangs.member import State
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.placement import Eviction, Repartition
 from gangsched.core.model.pods import PodNeeds
-from gangsched.core.placement.advice import without
 from gangsched.core.placement.constraints import kept_from
 from gangsched.core.planning.planner import Planned
-from gangsched.core.snapshot import RunningGang, Snapshot
+from gangsched.core.snapshot import RunningGang
+from gangsched.core.what_if import cluster_without
 
 Gangs = Mapping[GangId, GangState]
 
@@ -62,7 +62,7 @@ def without_victims(
             return None
         places = tuple(p for p in whole.places if not going or p.name in going)
         gone.append(replace(whole, places=places))
-    return without(Snapshot(cluster, ()), tuple(gone)).cluster
+    return cluster_without(cluster, gone)
 
 
 def _fits(cluster: Cluster, gang: GangState, planned: Planned) -> bool:

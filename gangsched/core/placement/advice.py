@@ -4,7 +4,7 @@ Counting finds what may help, and is cheap. What it finds is told only when a wh
 starts the gang: with quotas, permissions, what others were promised, and all who wait beside it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -12,19 +12,17 @@ from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.pods import GPU
 from gangsched.core.model.refusal import Reason, Refusal, Remedy, amount, plural
-from gangsched.core.placement.choosers import fewest_bins
 from gangsched.core.placement.constraints import MisconfiguredError, resolve_constraints
 from gangsched.core.placement.demand import pod_classes
 from gangsched.core.placement.fill import is_feasible
 from gangsched.core.placement.objectives import main_resource
 from gangsched.core.placement.relaxations import relaxations, with_fewer
-from gangsched.core.placement.tree_fill import FillStrategy
 from gangsched.core.snapshot import RunningGang, Snapshot
+from gangsched.core.what_if import ended, left_free
 
 Starts = Callable[[PendingGang, Snapshot, float | None], bool]
 """Whether a gang, changed in some way, starts on a snapshot, at a moment (None: now)."""
 
-_STYLE = FillStrategy(fewest_bins, descend=True)
 _RELEASED_MAX = 200
 """Running gangs looked at for when room comes free; beyond it the answer would be a guess."""
 
@@ -82,9 +80,7 @@ class _Advisor:
     def _helps(self, changed: PendingGang) -> bool:
         """Tell whether a changed gang would start now."""
         changed = _unknown(changed)
-        return is_feasible(changed, self.snapshot, _STYLE) and self.starts(
-            changed, self.snapshot, None
-        )
+        return is_feasible(changed, self.snapshot) and self.starts(changed, self.snapshot, None)
 
     def _fewer(self) -> Remedy | None:
         """Find the largest number of members that starts now."""
@@ -133,7 +129,8 @@ class _Advisor:
         moments = range(first, len(known) + 1) if first is not None else range(0)
         for count in moments[:_WAITS_PLANNED]:
             last = known[count - 1]
-            if self.starts(_unknown(self.waiting), ended(self.snapshot, known[:count]), last.end_s):
+            then = ended(self.snapshot, _ids(known[:count]))
+            if self.starts(_unknown(self.waiting), then, last.end_s):
                 before = f" and {plural(count - 1, 'other gang')} before it" if count > 1 else ""
                 words = f"{_what(last)} of gang {last.gang.id} end{before}"
                 return Remedy("wait", words, last.end_s)
@@ -145,7 +142,7 @@ class _Advisor:
         )[:_RELEASED_MAX]
         enough = (one for one in unknown if self._may_fit((one,)))
         for one, _ in zip(enough, range(_WAITS_PLANNED), strict=False):
-            if self.starts(_unknown(self.waiting), ended(self.snapshot, (one,)), None):
+            if self.starts(_unknown(self.waiting), ended(self.snapshot, {one.gang.id}), None):
                 return Remedy("wait", f"{_what(one)} of gang {one.gang.id} come free")
         return None
 
@@ -174,7 +171,7 @@ class _Advisor:
 
     def _may_fit(self, gone: "list[RunningGang] | tuple[RunningGang, ...]") -> bool:
         self.snapshot.progress.check()
-        return is_feasible(self.waiting, ended(self.snapshot, gone), _STYLE)
+        return is_feasible(self.waiting, left_free(self.snapshot, _ids(gone)))
 
 
 def _growing(total: int) -> Iterator[int]:
@@ -192,39 +189,8 @@ def _unknown(waiting: PendingGang) -> PendingGang:
     return replace(waiting, charge=(), shape=0, kinds=kinds)
 
 
-def without(snapshot: Snapshot, gone: tuple[RunningGang, ...]) -> Snapshot:
-    """Return the snapshot as it would be without some running gangs; queues stay charged."""
-    cluster = snapshot.cluster.copy()
-    for gang in gone:
-        for place in gang.places:
-            row = cluster.rows.get(place.node)
-            if row is not None:
-                cluster.give(row, place.needs, 1, gang.gang.id, (place.devices,))
-    ids = {gang.gang.id for gang in gone}
-    running, coming = (
-        tuple(gang for gang in gangs if gang.gang.id not in ids)
-        for gangs in (snapshot.running, snapshot.coming)
-    )
-    return replace(snapshot, cluster=cluster, running=running, coming=coming)
-
-
-def ended(snapshot: Snapshot, gone: "list[RunningGang] | tuple[RunningGang, ...]") -> Snapshot:
-    """Return the snapshot as it would be when gangs have ended: their quota is free as well."""
-    ids: set[GangId] = {one.gang.id for one in gone}
-    usage = snapshot.usage.copy()
-    users = {account: dict(held) for account, held in snapshot.rules.users.items()}
-    for one in snapshot.holders:
-        if one.gang.id not in ids:
-            continue
-        usage.charge(one.gang.queue, one.charge, -1, firm=not one.gang.preemptible)
-        held = users.get(one.gang.account, {})
-        for key, quantity in one.charge:
-            held[key] = held.get(key, 0) - quantity
-    rules = replace(snapshot.rules, users=users)
-    left = without(snapshot, tuple(gone))
-    for gang in ids:
-        left.cluster.exclusive.pop(gang, None)
-    return replace(left, usage=usage, rules=rules)
+def _ids(gangs: Iterable[RunningGang]) -> frozenset[GangId]:
+    return frozenset(one.gang.id for one in gangs)
 
 
 def _what(gang: RunningGang) -> str:

@@ -32,7 +32,7 @@ from gangsched.core.placement.constraints import (
 from gangsched.core.placement.demand import PodClass, pod_classes, seated_mask, select_members
 from gangsched.core.placement.explain import explain
 from gangsched.core.placement.objectives import Cost, Objective, PlacementCosts
-from gangsched.core.placement.tree_fill import FillStrategy, TreeFill
+from gangsched.core.placement.tree_fill import TOPOLOGY_FILL, FillStrategy, TreeFill
 from gangsched.core.renamed import renamed
 from gangsched.core.snapshot import Snapshot
 
@@ -69,12 +69,16 @@ def fill(
         return Refusal(waiting.gang.id, Reason.MISCONFIGURED, str(error))
     found = search(waiting, snapshot, scope, style)
     if found is None:
-        return explain(waiting, snapshot, scope, lambda trial: is_feasible(trial, snapshot, style))
+        return explain(waiting, snapshot, scope, lambda trial: _fills(trial, snapshot, style))
     return placement(waiting, snapshot, scope, found)
 
 
-def is_feasible(waiting: PendingGang, snapshot: Snapshot, style: FillStrategy) -> bool:
-    """Tell whether a gang, changed in some way, would find its place."""
+def is_feasible(waiting: PendingGang, snapshot: Snapshot) -> bool:
+    """Return whether a gang, changed in some way, fits."""
+    return _fills(waiting, snapshot, TOPOLOGY_FILL)
+
+
+def _fills(waiting: PendingGang, snapshot: Snapshot, style: FillStrategy) -> bool:
     if is_exactly_countable(waiting) and not snapshot.cluster.exclusive:
         return may_be_feasible(waiting, snapshot.cluster)
     try:

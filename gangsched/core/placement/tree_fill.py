@@ -7,7 +7,7 @@ import numpy as np
 from gangsched.core.cluster.node_table import Ints
 from gangsched.core.cluster.state import Cluster
 from gangsched.core.cluster.topology_tree import UNKNOWN
-from gangsched.core.placement.choosers import BinChooser, Bins
+from gangsched.core.placement.choosers import BinChooser, Bins, fewest_bins
 from gangsched.core.placement.constraints import ResolvedConstraints
 from gangsched.core.placement.demand import PodClass
 
@@ -24,6 +24,10 @@ class FillStrategy:
 
     choose: BinChooser
     descend: bool = False
+
+
+TOPOLOGY_FILL = FillStrategy(fewest_bins, descend=True)
+"""How the planner asks whether a gang fits at all, whatever placer is configured."""
 
 
 @dataclass(slots=True)

@@ -5,9 +5,7 @@ from dataclasses import replace
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.placement import Placement
 from gangsched.core.model.refusal import Reason, Refusal
-from gangsched.core.placement.choosers import fewest_bins
 from gangsched.core.placement.fill import is_feasible
-from gangsched.core.placement.tree_fill import FillStrategy
 from gangsched.core.planning.context import PlanningContext, at_least
 from gangsched.core.planning.quota_profile import QuotaProjection
 from gangsched.core.preemption.first_feasible import smallest_feasible_count
@@ -19,7 +17,6 @@ ROOM = frozenset({Reason.NO_ROOM, Reason.TOPOLOGY, Reason.BEHIND, Reason.BOOKED}
 LACKS = ROOM | {Reason.OVER_QUOTA}
 """Refusals for want of room or quota."""
 
-_STYLE = FillStrategy(fewest_bins, descend=True)
 _TRIES = 3
 
 
@@ -102,7 +99,7 @@ def _keep(
 
     # It is taken that a later moment never works worse.
     count = smallest_feasible_count(
-        len(times), lambda number: is_feasible(least, at(times[number - 1]), _STYLE)
+        len(times), lambda number: is_feasible(least, at(times[number - 1]))
     )
     for time_s in times[count - 1 : count - 1 + _TRIES] if count is not None else ():
         placed = outlook.policies.placer.place(least, at(time_s))

@@ -32,6 +32,7 @@ from gangsched.core.quota.charges import (
 )
 from gangsched.core.quota.usage import Usage
 from gangsched.core.snapshot import BackfillReservation, RunningGang, Snapshot
+from gangsched.core.what_if import WhatIf
 
 _EXAMINED = 500
 """So many running gangs are considered for stopping in one planning cycle, or those of one search:
@@ -259,14 +260,10 @@ class PlanningContext:
         if not self.leaving:
             return self.snapshot, self.usage
         if self._afterwards is None:
-            cluster, usage = self.snapshot.cluster.copy(), self.usage.copy()
+            what_if = WhatIf(replace(self.snapshot, usage=self.usage))
             for one in self.leaving:
-                usage.charge(one.gang.queue, one.charge, -1)
-                for place in one.places:
-                    row = cluster.rows.get(place.node)
-                    if row is not None:
-                        cluster.give(row, place.needs, 1, one.gang.id, (place.devices,))
-            self._afterwards = replace(self.snapshot, cluster=cluster), usage
+                what_if.release(one)
+            self._afterwards = what_if.snapshot(), what_if.usage
         return self._afterwards
 
     def candidates(self, waiting: PendingGang, charge: Amounts) -> Iterator[Candidate]:

@@ -12,11 +12,9 @@ from gangsched.core.model.ids import GangId
 from gangsched.core.model.placement import Placement
 from gangsched.core.model.queues import Amounts
 from gangsched.core.model.refusal import Reason, Refusal, beyond
-from gangsched.core.placement.choosers import fewest_bins
 from gangsched.core.placement.fill import is_feasible
 from gangsched.core.placement.optimal.joint import BATCH_MAX, Outcome, choose_jointly
 from gangsched.core.placement.repartition import place_with_repartition
-from gangsched.core.placement.tree_fill import FillStrategy
 from gangsched.core.planning.admission import (
     admission_refusal,
     may_not_borrow,
@@ -35,8 +33,6 @@ from gangsched.core.quota.charges import charge_of, kinds_to_try, of_kind
 from gangsched.core.snapshot import BackfillReservation, Snapshot, Trial
 
 Verify = Callable[[PendingGang, Placement, Snapshot, Trial], None]
-
-_STYLE = FillStrategy(fewest_bins, descend=True)
 
 
 class Refused(NamedTuple):
@@ -318,9 +314,7 @@ class Cycle:
         cut = place_with_repartition(waiting, snapshot, placer)
         if cut is not None:
             return cut
-        if snapshot is not self._outlook.snapshot and is_feasible(
-            waiting, self._outlook.snapshot, _STYLE
-        ):
+        if snapshot is not self._outlook.snapshot and is_feasible(waiting, self._outlook.snapshot):
             return self._kept_out(waiting, end_s)
         return result
 

@@ -6,31 +6,28 @@ What no run knows, such as who comes later, is learnt from how earlier starts ca
 (`accounts/punctual.py`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from zlib import crc32
 
-from gangsched.core.cluster.state import Cluster
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.placement import Eviction, Placement
-from gangsched.core.model.queues import Amounts
 from gangsched.core.model.runtime import ASSUMED_S, Estimate, Source
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.planning.queue_order import QueueOrderIterator
 from gangsched.core.policy import Policies, PolicyError
 from gangsched.core.preemption.defragmentation import as_waiting
-from gangsched.core.quota.charges import charge_of, charge_on_nodes
+from gangsched.core.quota.charges import charge_of
 from gangsched.core.quota.start_accuracy import StartAccuracy
-from gangsched.core.quota.usage import Usage
 from gangsched.core.snapshot import (
     BackfillReservation,
-    PodPlacement,
     RunningGang,
     Snapshot,
     SolverBudget,
 )
+from gangsched.core.what_if import WhatIf, places_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,16 +137,14 @@ class _ForwardRun:
     starts: dict[GangId, float] = field(default_factory=dict)
     after: dict[GangId, GangId] = field(default_factory=dict)
     _ended: list[RunningGang] = field(default_factory=list)
-    _cluster: Cluster = field(init=False)
-    _usage: Usage = field(init=False)
+    _what_if: WhatIf = field(init=False)
     _waiting: dict[GangId, PendingGang] = field(init=False)
     _running: dict[GangId, tuple[float, RunningGang]] = field(init=False)
     _promises: tuple[BackfillReservation, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         self._promises = self.snapshot.promises
-        self._cluster = self.snapshot.cluster.copy()
-        self._usage = self.snapshot.usage.copy()
+        self._what_if = WhatIf(self.snapshot)
         self._waiting = {one.gang.id: one for one in self.snapshot.waiting}
         self._running = {one.gang.id: (self._end_s(one), one) for one in self.snapshot.running}
         for one in self.snapshot.coming:  # it runs from now on, as a part of its gang if that does
@@ -157,10 +152,9 @@ class _ForwardRun:
                 one.gang.id, (self._end_s(one), replace(one, places=()))
             )
             places = (*known.places, *one.places)
-            whole = replace(known, places=places, charge=self._counted(places))
-            self._running[one.gang.id] = end_s, whole
+            self._running[one.gang.id] = end_s, replace(known, places=places, charge=())
         for one in self.snapshot.leaving:
-            self._gone(one)
+            self._what_if.release(one)
 
     def forward(self, cycles: int) -> dict[GangId, float]:
         """Plan, let time pass to the next end, and so on; return when each gang started."""
@@ -180,7 +174,7 @@ class _ForwardRun:
             for gang, (end_s, one) in list(self._running.items()):
                 if end_s <= at_s:
                     del self._running[gang]
-                    self._gone(one)
+                    self._what_if.release(one)
                     self._ended.append(one)
         return self.starts
 
@@ -199,9 +193,7 @@ class _ForwardRun:
 
     def _snapshot(self) -> Snapshot:
         return replace(
-            self.snapshot,
-            cluster=self._cluster.copy(),
-            usage=self._usage.copy(),
+            self._what_if.copied(),
             waiting=tuple(self._waiting.values()),
             running=tuple(one for _, one in self._running.values()),
             leaving=(),
@@ -214,19 +206,9 @@ class _ForwardRun:
         if waiting.gang.id not in self.starts:
             self.starts[waiting.gang.id] = at_s
             self._relies(waiting.gang.id, placed)
-        needs = {member.name: member for member in waiting.members}
-        places = []
-        devices = dict(placed.devices)
-        for name, node in placed.nodes:
-            member = needs[name]
-            row = self._cluster.rows[node]
-            on = devices.get(name, ())
-            chosen = self._cluster.take(row, member.needs, 1, waiting.gang.id, on)
-            on = chosen[0] if chosen else ()
-            places.append(PodPlacement(name, member.role, node, member.needs, on))
         one = RunningGang(
             gang=waiting.gang,
-            places=tuple(places),
+            places=places_of(waiting, placed),
             started_s=at_s,
             lost_since_s=at_s,
             constraints=waiting.constraints,
@@ -234,12 +216,8 @@ class _ForwardRun:
             priority=waiting.priority,
             estimate=waiting.estimate,
             since_s=waiting.since_s,
-            charge=self._counted(places),
         )
-        self._cluster.claim(waiting.gang.id, waiting.constraints)
-        firm = not waiting.gang.preemptible
-        self._usage.charge(waiting.gang.queue, self._counted(one.places), firm=firm)
-        self._running[waiting.gang.id] = (self._end_s(one, at_s), one)
+        self._running[waiting.gang.id] = (self._end_s(one, at_s), self._what_if.hold(one))
 
     def _relies(self, gang: GangId, placed: Placement) -> None:
         """Note whose end a gang starts at: where it can, of somebody whose place it takes."""
@@ -253,28 +231,12 @@ class _ForwardRun:
         if eviction.pods:
             left = tuple(p for p in one.places if p.name not in eviction.pods)
             gone = tuple(p for p in one.places if p.name in eviction.pods)
-            rest = replace(one, places=left, charge=self._counted(left), spare=())
-            self._running[eviction.gang] = (end_s, rest)
-            self._gone(replace(one, places=gone))
+            self._running[eviction.gang] = (end_s, replace(one, places=left, charge=(), spare=()))
+            self._what_if.release(replace(one, places=gone, charge=()))
             return
-        self._gone(one)
+        self._what_if.release(one)
         again = as_waiting(one)
         self._waiting[eviction.gang] = replace(again, since_s=one.since_s, priority=one.priority)
-
-    def _gone(self, one: RunningGang) -> None:
-        for place in one.places:
-            row = self._cluster.rows.get(place.node)
-            if row is not None:
-                self._cluster.give(row, place.needs, 1, one.gang.id, (place.devices,))
-        if one.gang.id not in self._running:  # of a gang that goes on only some members left
-            self._cluster.exclusive.pop(one.gang.id, None)
-        firm = not one.gang.preemptible
-        self._usage.charge(one.gang.queue, self._counted(one.places), -1, firm=firm)
-
-    def _counted(self, places: Iterable[PodPlacement]) -> Amounts:
-        """Return what pods charge, on the GPUs they have."""
-        seats = ((place.node, place.needs) for place in places)
-        return charge_on_nodes(self._cluster, self.snapshot.rules.kinds, seats)
 
     def _end_s(self, one: RunningGang, at_s: float | None = None) -> float:
         """Draw when a gang ends; one that runs already ends later than now."""

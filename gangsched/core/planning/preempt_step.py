@@ -8,15 +8,11 @@ from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.placement import Placement
 from gangsched.core.model.refusal import Reason, Refusal
-from gangsched.core.placement.choosers import fewest_bins
 from gangsched.core.placement.fill import is_feasible
-from gangsched.core.placement.tree_fill import FillStrategy
 from gangsched.core.planning.context import PlanningContext, at_least
 from gangsched.core.policy import Candidate, PreemptionRequest
 from gangsched.core.quota.charges import charge_of, charge_on_nodes, kinds_to_try, of_kind
 from gangsched.core.snapshot import RunningGang, Trial
-
-_STYLE = FillStrategy(fewest_bins, descend=True)
 
 
 def find_preemption(outlook: PlanningContext, waiting: PendingGang) -> Placement | Refusal | None:
@@ -38,7 +34,7 @@ def _of_kind(
     charge = outlook.snapshot.rules.kinds.counted(charge_of(waiting), kind)
     least = of_kind(at_least(waiting), kind)
     admitted = outlook.leaving and usage.fits(waiting.gang.queue, charge)
-    if admitted and is_feasible(least, snapshot, _STYLE):
+    if admitted and is_feasible(least, snapshot):
         named = ", ".join(one.gang.id for one in outlook.leaving[:3])
         message = f"room comes free as gangs leave that were stopped: {named}."
         return Refusal(waiting.gang.id, Reason.NO_ROOM, message)

@@ -20,11 +20,11 @@ from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.placement import Placement
 from gangsched.core.model.pods import GPU, PODS
 from gangsched.core.model.refusal import Refusal, Remedy
-from gangsched.core.placement.advice import Starts, ended, without
+from gangsched.core.placement.advice import Starts
 from gangsched.core.placement.constraints import MisconfiguredError, resolve_constraints
 from gangsched.core.policy import Placer
-from gangsched.core.quota.charges import charge_on_nodes
-from gangsched.core.snapshot import PodPlacement, RunningGang, Snapshot
+from gangsched.core.snapshot import RunningGang, Snapshot
+from gangsched.core.what_if import WhatIf, ended, places_of
 
 _SHARED = frozenset({"cpu", "memory", "ephemeral-storage", PODS})
 """What pods of a node's own services take in a domain that is free all the same."""
@@ -157,38 +157,37 @@ class Defragmenter:
     ) -> Defragmentation | None:
         """Place the waiting gang where others were, and those elsewhere."""
         self.snapshot.progress.check()
-        snapshot = without(self.snapshot, gone)
-        placed = self.placer.place(waiting, snapshot)
+        what_if = WhatIf(ended(self.snapshot, _ids(gone)))
+        placed = self.placer.place(waiting, what_if.snapshot())
         if isinstance(placed, Refusal):
             return None
-        needs = {member.name: member.needs for member in waiting.members}
-        for name, node in placed.nodes:
-            snapshot.cluster.take(snapshot.cluster.rows[node], needs[name], 1, waiting.gang.id)
-        moved = self._placed_again(gone, snapshot)
+        what_if.hold(self._as_running(waiting, placed))
+        moved = self._placed_again(gone, what_if)
         if moved is None or not self._tried(waiting, placed, gone, moved):
             return None
         return Defragmentation(self._moves(gone, moved), placement=placed)
 
     def _elsewhere(self, gone: tuple[RunningGang, ...], inside: Mask) -> Defragmentation | None:
         """Place gangs again, outside a domain that shall be free."""
-        snapshot = without(self.snapshot, gone)
-        names = snapshot.cluster.names
-        barred = tuple(names[row] for row in np.flatnonzero(inside & snapshot.cluster.live))
-        moved = self._placed_again(gone, snapshot, barred)
+        what_if = WhatIf(ended(self.snapshot, _ids(gone)))
+        names = what_if.cluster.names
+        barred = tuple(names[row] for row in np.flatnonzero(inside & what_if.cluster.live))
+        moved = self._placed_again(gone, what_if, barred)
         return None if moved is None else Defragmentation(self._moves(gone, moved))
 
     def _placed_again(
-        self, gone: tuple[RunningGang, ...], snapshot: Snapshot, avoid: tuple[NodeName, ...] = ()
+        self, gone: tuple[RunningGang, ...], what_if: WhatIf, avoid: tuple[NodeName, ...] = ()
     ) -> dict[GangId, RunningGang] | None:
         """Place gangs anew, the largest first; return them as they would run there."""
         moved = {}
         for gang in sorted(gone, key=_largest):
             self.snapshot.progress.check()
             waiting = as_waiting(gang, avoid)
-            placed = self.placer.place(waiting, snapshot)
+            placed = self.placer.place(waiting, what_if.snapshot())
             if isinstance(placed, Refusal):
                 return None
-            moved[gang.gang.id] = seated(gang, waiting, placed, snapshot.cluster)
+            there = replace(gang, places=places_of(waiting, placed))
+            moved[gang.gang.id] = what_if.hold(there)
         return moved
 
     def _moves(
@@ -209,25 +208,26 @@ class Defragmenter:
         """Tell whether a gang starts once others have moved, and whether those start again."""
         if self.starts is None:
             return True
-        there = ended(self.snapshot, gone)
-        left = replace(there, cluster=there.cluster.copy())
-        for one in moved.values():
-            for place in one.places:
-                row = there.cluster.rows[place.node]
-                there.cluster.take(row, place.needs, 1, one.gang.id, place.devices)
-            there = _holding(there, one)
-        if not self.starts(waiting, there, None):
+        without = ended(self.snapshot, _ids(gone))
+        if not self.starts(waiting, _running_too(without, moved.values()), None):
             return False
-        first = RunningGang(
-            waiting.gang, (), self.now_s, estimate=waiting.estimate, constraints=waiting.constraints
-        )
-        left = _holding(left, seated(first, waiting, placed, left.cluster))
+        left = _running_too(without, [self._as_running(waiting, placed)])
         again = tuple(
             replace(as_waiting(one), since_s=one.since_s, priority=one.priority) for one in gone
         )
         others = (one for one in left.waiting if one.gang.id != waiting.gang.id)
         left = replace(left, waiting=(*others, *again))
         return all(self.starts(one, left, None) for one in again)
+
+    def _as_running(self, waiting: PendingGang, placed: Placement) -> RunningGang:
+        """Return a pending gang as it would run from now on."""
+        return RunningGang(
+            waiting.gang,
+            places_of(waiting, placed),
+            self.now_s,
+            estimate=waiting.estimate,
+            constraints=waiting.constraints,
+        )
 
     def _free(self, inside: Mask) -> bool:
         """Tell whether a domain has nodes, and neither gangs nor pods with GPUs are there."""
@@ -286,36 +286,15 @@ def as_waiting(gang: RunningGang, avoid: tuple[NodeName, ...] = ()) -> PendingGa
     )
 
 
-def seated(
-    gang: RunningGang, waiting: PendingGang, placed: Placement, cluster: Cluster
-) -> RunningGang:
-    """Return a gang as it runs where it was placed; its room is taken."""
-    members = {member.name: member for member in waiting.members}
-    devices, places = dict(placed.devices), []
-    for name, node in placed.nodes:
-        one, row = members[name], cluster.rows[node]
-        taken = cluster.take(row, one.needs, 1, waiting.gang.id, devices.get(name, ()))
-        places.append(PodPlacement(name, one.role, node, one.needs, taken[0] if taken else ()))
-    return replace(gang, places=tuple(places))
+def _running_too(snapshot: Snapshot, gangs: Iterable[RunningGang]) -> Snapshot:
+    """Return the snapshot with more gangs that run where their pods are placed."""
+    what_if = WhatIf(snapshot)
+    held = [what_if.hold(gang) for gang in gangs]
+    return replace(what_if.snapshot(), running=(*snapshot.running, *held))
 
 
-def _holding(snapshot: Snapshot, one: RunningGang) -> Snapshot:
-    """Return a snapshot in which a gang runs whose room is taken: it holds quota, and domains."""
-    seats = ((place.node, place.needs) for place in one.places)
-    charge = charge_on_nodes(snapshot.cluster, snapshot.rules.kinds, seats)
-    snapshot.cluster.claim(one.gang.id, one.constraints)
-    usage = snapshot.usage.copy()
-    usage.charge(one.gang.queue, charge, firm=not one.gang.preemptible)
-    users = {account: dict(held) for account, held in snapshot.rules.users.items()}
-    held = users.setdefault(one.gang.account, {})
-    for key, quantity in charge:
-        held[key] = held.get(key, 0) + quantity
-    return replace(
-        snapshot,
-        running=(*snapshot.running, replace(one, charge=charge)),
-        usage=usage,
-        rules=replace(snapshot.rules, users=users),
-    )
+def _ids(gangs: Iterable[RunningGang]) -> frozenset[GangId]:
+    return frozenset(gang.gang.id for gang in gangs)
 
 
 def _nodes(gang: RunningGang) -> tuple[NodeName, ...]:

@@ -5,14 +5,11 @@ from dataclasses import replace
 import numpy as np
 
 from gangsched.core.cluster.node_table import Ints
-from gangsched.core.placement.choosers import fewest_bins
 from gangsched.core.placement.fill import is_exactly_countable, is_feasible
-from gangsched.core.placement.tree_fill import FillStrategy
 from gangsched.core.policy import PreemptionRequest
 from gangsched.core.preemption.victim_options import VictimOption
 from gangsched.core.snapshot import Snapshot
-
-_STYLE = FillStrategy(fewest_bins, descend=True)
+from gangsched.core.what_if import remove_pods
 
 
 class FreedCapacity:
@@ -28,7 +25,7 @@ class FreedCapacity:
         """Tell whether there is room once these are gone."""
         freed = self._freed(gone) if self._countable else None
         if freed is None:
-            return is_feasible(self._waiting, self.without(gone), _STYLE)
+            return is_feasible(self._waiting, self.without(gone))
         cluster, (needs,) = self._snapshot.cluster, self._waiting.kinds
         rows, amounts = freed
         kept = cluster.used[rows]
@@ -46,14 +43,7 @@ class FreedCapacity:
             cluster.release(*freed)
             return replace(self._snapshot, cluster=cluster)
         for option in gone:
-            for place in option.places:
-                row = cluster.rows.get(place.node)
-                if row is not None:
-                    holder = option.candidate.running.gang.id
-                    cluster.give(row, place.needs, 1, holder, (place.devices,))
-        for option in gone:
-            if option.whole:
-                cluster.exclusive.pop(option.candidate.running.gang.id, None)
+            remove_pods(cluster, option.candidate.running.gang.id, option.places)
         return replace(self._snapshot, cluster=cluster)
 
     def _freed(self, gone: list[VictimOption]) -> tuple[Ints, Ints] | None:

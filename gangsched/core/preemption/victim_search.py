@@ -13,9 +13,8 @@ from operator import attrgetter
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.placement import Eviction, Placement
 from gangsched.core.model.refusal import Refusal
-from gangsched.core.placement.choosers import fewest_bins
 from gangsched.core.placement.fill import fill
-from gangsched.core.placement.tree_fill import FillStrategy
+from gangsched.core.placement.tree_fill import TOPOLOGY_FILL
 from gangsched.core.policy import PreemptionRequest
 from gangsched.core.preemption.first_feasible import smallest_feasible_count
 from gangsched.core.preemption.freed_capacity import FreedCapacity
@@ -29,7 +28,6 @@ from gangsched.core.preemption.victim_program import find_cheaper_set
 from gangsched.core.quota.usage import Usage
 from gangsched.core.snapshot import Snapshot
 
-_STYLE = FillStrategy(fewest_bins, descend=True)
 _DOMAINS = 8
 _SOLVED = 300
 _CHECKS = 40
@@ -133,7 +131,7 @@ class VictimSearch:
 
     def _helpful(self, chosen: list[VictimOption]) -> list[VictimOption]:
         """Keep those on the nodes the gang would go to, and of the others what quota needs."""
-        placed = fill(self.waiting, self._vacancy.without(chosen), _STYLE)
+        placed = fill(self.waiting, self._vacancy.without(chosen), TOPOLOGY_FILL)
         if isinstance(placed, Refusal):
             return chosen
         nodes = {node for _, node in placed.nodes}

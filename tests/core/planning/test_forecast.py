@@ -8,6 +8,7 @@ from builders import an_engine, gang, needs, node, on, pod, templated
 from gangsched.core import facts as f
 from gangsched.core.model.constraints import Constraints
 from gangsched.core.model.ids import NodeName
+from gangsched.core.model.pods import GPU, MILLI
 from gangsched.core.model.queues import Queue
 from gangsched.core.model.topology import HOST
 from gangsched.core.planning.forecast import Effort, forecast
@@ -66,3 +67,12 @@ def test_a_gang_keeps_its_domain_while_only_some_members_leave(leaves):
         snapshot = replace(snapshot, leaving=gone, running=(stays, *others))
     found = starts(snapshot)
     assert found == {"urgent": 1.0, "b": 101.0}
+
+
+def test_a_gang_starts_once_its_user_holds_less():
+    engine = an_engine(node("n0"))
+    engine.observe(f.QueueSeen(Queue("default", user_limits=((GPU, 2 * MILLI),))), 0.0)
+    engine.observe(f.GangSeen(gang("run", 1, user="ann", expected_runtime_s=100.0)), 0.0)
+    engine.observe(pod("run-0", "run", needs(2), node=NodeName("n0"), started_s=1.0), 1.0)
+    engine.observe(f.GangSeen(templated("a", 1, needs(2), user="ann")), 1.0)
+    assert starts(engine.snapshot(1.0, who=Asked.ALL)) == {"a": 101.0}

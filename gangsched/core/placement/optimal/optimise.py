@@ -33,10 +33,9 @@ from gangsched.core.placement.optimal.cpsat import Outcome, solve
 from gangsched.core.placement.optimal.knapsack import tightest
 from gangsched.core.placement.optimal.patterns import TooLargeError
 from gangsched.core.placement.optimal.program import PlacementProblem, build_program
-from gangsched.core.placement.tree_fill import FillStrategy
+from gangsched.core.placement.tree_fill import TOPOLOGY_FILL, FillStrategy
 from gangsched.core.snapshot import Snapshot
 
-_TOPOLOGY = FillStrategy(fewest_bins, descend=True)
 _FLAT = FillStrategy(fewest_bins)
 _RIVALS = (
     _FLAT,
@@ -143,7 +142,7 @@ def _on_one_kind(
     wanted = [kind.least for kind in kinds]
     if by_counting or not rigid or not _counting_is_exact(kinds):
         # How many of what, and a first answer. (Rigid gangs of one kind are counted below.)
-        found = search(waiting, snapshot, scope, _TOPOLOGY)
+        found = search(waiting, snapshot, scope, TOPOLOGY_FILL)
         if found is not None:
             counts, kinds = found.counts, found.kinds
             wanted = [int(count.sum()) for count in counts]
@@ -237,7 +236,7 @@ def _solve_in(
 ) -> None:
     """Search one domain: by counting, and where that proves nothing and budget is left, CP-SAT."""
     inside = replace(request, mask=request.mask & candidate.mask)
-    filling = Filling(request.waiting, snapshot, request.scope, _TOPOLOGY, request.kinds)
+    filling = Filling(request.waiting, snapshot, request.scope, TOPOLOGY_FILL, request.kinds)
     counts = filling.attempt(request.wanted, inside.mask)
     if counts is None and _counting_is_exact(request.kinds):
         return
