@@ -1,14 +1,14 @@
-"""How much of everything a user may ask for: each bound, why it is there, and who may change it.
+"""The bounds of everything that users size, each with its reason and setting.
 
-Whoever reads, keeps or computes what a user sized takes its bound from here. docs/operations.md
-lists them all.
+Code that reads, stores or computes such a thing takes the bound from here. docs/operations.md
+lists all of them.
 """
 
 from typing import Final, NamedTuple
 
 
 class Bound(NamedTuple):
-    """At most `most` of something; a `setting` is the field of the configuration to change it."""
+    """An upper bound: at most `most` of `what`; `setting` is the field that changes it, if any."""
 
     most: int
     what: str
@@ -19,161 +19,163 @@ class Bound(NamedTuple):
 PODS_OF_GANG: Final = Bound(
     100_000,
     "pods of a gang, of all its roles",
-    "each is kept in memory, some hundred bytes",
+    "the scheduler keeps some hundred bytes of memory for each",
 )
-ROLES: Final = Bound(64, "roles of a gang", "each is placed for itself")
+ROLES: Final = Bound(64, "roles of a gang", "each role is placed separately")
 KINDS: Final = Bound(
-    64, "pods of a gang that ask for different things", "each kind is placed for itself"
+    64, "pods of a gang with different requirements", "each pod class is placed separately"
 )
 AMOUNT: Final = Bound(
     2**50,
-    "of one resource for a pod, or for a gang; a sum beyond it counts as this much",
-    "sums of a thousand of them fit in 64 bits",
+    "units of one resource for a pod or a gang; a larger sum counts as this bound",
+    "a sum of a thousand such amounts fits in 64 bits",
 )
 RESOURCES_OF_POD: Final = Bound(
-    64, "resources that a pod asks for by name", "a node's resources are a row of an array"
+    64, "resources that a pod requests", "the resources of a node are a row of an array"
 )
 DOMAINS_TRIED: Final = Bound(
     2048,
-    "domains that a gang is tried in at a time, shared by its kinds of pods",
-    "pods of several kinds are filled into each; the tightest and the roomiest are tried",
+    "domains in which one search tries a gang, divided by the number of its pod classes",
+    "each is filled with pods of all classes; the fullest and the emptiest domains are tried",
 )
 CUTS_TRIED: Final = Bound(
-    16, "domains whose GPUs are thought to be cut anew for one gang", "each is a plan of its own"
+    16, "domains in which repartitioning GPUs is tried for one gang", "each trial is a plan"
 )
 CHANGES_TRIED: Final = Bound(
-    32, "changes tried to say what keeps a gang from starting", "each is a plan of its own"
+    32, "changes that are tried to find what prevents a gang from starting", "each trial is a plan"
 )
 SELECTOR_KEYS: Final = Bound(
-    64, "label keys that a pod selects nodes by", "each key is compared on every node"
+    64, "label keys by which a pod selects nodes", "each key is compared on every node"
 )
 SELECTOR_VALUES: Final = Bound(
     1024,
-    "conditions, and values of conditions, that a pod selects nodes by",
-    "each is compared on every node, and all of them are kept with the pod",
+    "conditions, and values of conditions, by which a pod selects nodes",
+    "each is compared on every node, and stored with the pod",
 )
 TOLERATIONS: Final = Bound(128, "tolerations of a pod", "each is compared with every taint")
 HOST_PORTS: Final = Bound(
-    256, "ports of its node that a pod takes", "they are compared with those taken on every node"
+    256, "host ports of a pod", "each is compared with the ports in use on every node"
 )
 NAME: Final = Bound(
-    317, "letters of a name or a value that a pod asks by", "Kubernetes itself allows no more"
+    317, "characters of a name or a value in the requirements of a pod", "Kubernetes allows no more"
 )
 RESOURCES_OF_NODE: Final = Bound(
-    256, "resources of a node", "each is a column for the nodes of the whole cluster"
+    256, "resources of a node", "each is a column of an array of all nodes"
 )
 PODS_OF_NODE: Final = Bound(
-    8000, "pods of a node that are counted", "the sum of what they ask for fits in 64 bits"
+    8000, "pods of a node that are counted", "the sum of their requests fits in 64 bits"
 )
 SHARED_GPUS: Final = Bound(
-    1024, "GPUs that a pod may take shares of", "no node has more, also cut by MIG"
+    1024, "GPUs of which a pod may use shares", "no node has more, MIG instances included"
 )
 UNDISTURBED_S: Final = Bound(
     3_600,
-    "seconds that a gang's own minRuntimeSeconds keeps it from being stopped for others",
-    "what is lent has to come back; a Queue may say more",
+    "seconds for which minRuntimeSeconds of a gang protects it from preemption",
+    "lent quota has to be returned; minRuntimeSeconds of a Queue may be longer",
 )
 ROOM_WITHOUT_PODS_S: Final = Bound(
     600,
-    "seconds that room is reserved for pods that do not exist yet",
-    "nobody else can use it meanwhile, and no quota of its namespace counts it",
+    "seconds for which an assignment waits for pods that do not exist yet",
+    "no other gang can use the capacity, and no ResourceQuota of the namespace counts it",
 )
 LATE_ROOM_S: Final = Bound(
     3_600,
-    "seconds that a gang which runs keeps room for those of its pods that are made later",
-    "others cannot use the room meanwhile; its queue is charged for it",
+    "seconds for which a running gang keeps assignments for pods that are created later",
+    "no other gang can use the capacity; the queue of the gang is charged for it",
 )
 NO_SHOW_S: Final = Bound(
     86_400,
-    "seconds that a gang waits whose pods did not come, again and again, to their reserved room",
-    "the wait doubles each time, so that the room goes to others",
+    "seconds that a gang waits after its pods repeatedly were not created for their assignments",
+    "the wait doubles each time, so that other gangs get the capacity",
 )
 GROUPS_OF_OBJECT: Final = Bound(
     1_000,
-    "PodGroups of one RayCluster, LeaderWorkerSet or job that are read with what it says; further "
-    "ones count as they are written",
+    "PodGroups of one RayCluster, LeaderWorkerSet or job that are read together with that object; "
+    "further PodGroups count as they are written",
     "all of them are read again when the object changes",
 )
 PLANNED_PODS: Final = Bound(
     500_000,
     "pods of a namespace that are planned before they exist",
-    "no quota on objects counts them",
+    "no ResourceQuota on the number of objects counts them",
     "planned_pods_max",
 )
 USERS_OF_QUEUE: Final = Bound(
     1000,
-    "users of a queue, who hold nothing now, whose GPU time is kept: of those who spent most",
-    "each is kept in memory, and is a row of the Queue's status",
+    "users of a queue without running gangs for which GPU time is stored; those with most are kept",
+    "each takes memory, and a row of the status of the Queue",
 )
 SPENT_ROWS: Final = Bound(
     1000,
-    "rows of a Queue's status about GPU time, one for each user and budget",
-    "an object of the API holds about a MiB",
+    "rows about GPU time in the status of a Queue, one for each user and budget",
+    "an API object holds about a MiB",
 )
 LETTERS_OF_USER: Final = Bound(
-    253, "letters of a user's name; one that is longer counts as not known", "it is kept for long"
+    253,
+    "characters of a user name; a longer name counts as unknown",
+    "names are stored for a long time",
 )
 RUN_TIMES: Final = Bound(
     5_000,
-    "names of gangs, and of users, whose run times are kept; a namespace with most loses first",
-    "they are kept in one ConfigMap",
+    "names of gangs and of users with stored run times; the namespace with most loses its first",
+    "they are stored in one ConfigMap",
 )
 HISTORY_LETTERS: Final = Bound(
     800_000,
-    "letters of all run times that are kept",
-    "a ConfigMap holds a MiB, with what is set aside",
+    "characters of all stored run times",
+    "a ConfigMap holds a MiB, and this one also has the requests that are set aside",
 )
 PAST_LETTERS: Final = Bound(
     500_000,
-    "letters of what gangs have been through (promises, back-off, excluded nodes) that are kept; "
-    "namespaces have room in turn",
+    "characters of the stored history of gangs (backfill reservations, back-off, excluded nodes); "
+    "namespaces share the space in turn",
     "a ConfigMap holds a MiB",
 )
 SET_ASIDE: Final = Bound(
     100,
-    "requests, and as many objects, that are set aside across restarts; the oldest go first",
-    "one ConfigMap keeps them all",
+    "requests, and as many objects, that stay set aside after a restart; the oldest are dropped",
+    "they are stored in one ConfigMap",
 )
 TOKENS_KNOWN: Final = Bound(
     1024,
-    "tokens that may read /metrics, and as many that may not, that are remembered; the oldest go",
+    "cached tokens that may read /metrics, and as many that may not; the oldest are dropped first",
     "any pod may send tokens",
 )
 REVIEWS_WAITING: Final = Bound(
     64,
-    "requests for /metrics that wait for the review of their token; further ones are refused",
-    "any pod may send tokens, and each costs a call of the API server",
+    "requests for /metrics that wait for a token review; further requests are rejected",
+    "any pod may send tokens, and each costs a call to the API server",
 )
 BUDGETS: Final = Bound(
     100,
-    "PodDisruptionBudgets of a namespace; beyond it no gang of the namespace is moved",
+    "PodDisruptionBudgets of a namespace; with more, no gang of the namespace is moved",
     "they are read before each round of advice",
 )
 PODS_READ: Final = Bound(
     10_000,
-    "pods of a namespace with PodDisruptionBudgets; beyond it no gang of the namespace is moved",
+    "pods of a namespace with PodDisruptionBudgets; with more, no gang of the namespace is moved",
     "they are read before each round of advice",
 )
 NAMESPACES_READ: Final = Bound(
     32,
     "namespaces whose gangs may be moved in one round of advice",
-    "their PodDisruptionBudgets and pods are read before it",
+    "their PodDisruptionBudgets and pods are read before each round",
 )
 
 # -- job controllers ---------------------------------------------------------------------------
 
 DOCUMENTS_A_STEP: Final = Bound(
     512,
-    "objects that a controller makes, changes or deletes for one job before others have their turn",
+    "objects that a controller creates, changes or deletes for one job before the next job's turn",
     "they are built in the event loop",
 )
 BYTES_A_STEP: Final = Bound(
     2 * 2**20,
-    "bytes of the objects that a controller makes for one job before others have their turn",
+    "bytes of the objects that a controller creates for one job before the next job's turn",
     "they are built in the event loop, and a template may have a megabyte",
 )
 JOBS_OF_JOBSET: Final = Bound(
-    10_000, "Jobs of a JobSet", "all of them are looked at when one of them changes"
+    10_000, "Jobs of a JobSet", "all of them are examined when one of them changes"
 )
 CLAIMS_OF_JOBSET: Final = Bound(
     64, "volume claims that the Jobs of a JobSet share", "each is a volume of every pod"
@@ -181,92 +183,98 @@ CLAIMS_OF_JOBSET: Final = Bound(
 PATCHES: Final = Bound(
     64,
     "overrides and patches of a TrainJob, and targets into which its runtime injects variables",
-    "each is laid over every replicated job",
+    "each is applied to every replicated job",
 )
 CONFIG_MAPS: Final = Bound(
-    100, "ConfigMaps that the pods of a job read", "each is asked for before the job begins"
+    100, "ConfigMaps that the pods of a job read", "each is read before the job starts"
 )
 SENTENCE_LETTERS: Final = Bound(
-    2_000, "letters of a sentence that says what is wrong with a job", "it may quote the job"
+    2_000, "characters of a message about an invalid job", "the message may quote the job"
 )
 VARIABLE_BYTES: Final = Bound(
     128 * 2**10 - 1,
-    "bytes of a variable that lists a job's pods (WORKER_ADDRS, TF_CONFIG)",
-    "Linux starts no program with a longer one",
+    "bytes of a variable that lists the pods of a job (WORKER_ADDRS, TF_CONFIG)",
+    "Linux starts no program with a longer variable",
 )
 HOSTS_BYTES: Final = Bound(
-    2**19, "bytes of the host file of an MPI job", "a ConfigMap holds two of them"
+    2**19, "bytes of the host file of an MPI job", "a ConfigMap holds two host files"
 )
 
 # -- users' expressions, logs and searches -----------------------------------------------------
 
 EVALUATORS: Final = Bound(
     2,
-    "processes that read logs, match users' expressions and search, of a scheduler",
+    "processes of a scheduler that read logs, match expressions of users, and run searches",
     "they share the machine with planning",
 )
 EVALUATION_S: Final = Bound(
     120,
-    "seconds for the next points of a search, for a trial's log, or for a failed Job's patterns",
-    "others wait for the process",
+    "seconds for the next points of a search, the log of a trial, or the patterns of a failed Job",
+    "other evaluations wait for the process",
     "evaluation_s",
 )
 EVALUATION_MIB: Final = Bound(
     512,
     "MiB of memory of such a process",
-    "both, and the scheduler, fit into the memory of its container",
+    "both processes and the scheduler fit into the memory of the container",
     "evaluation_mib",
 )
 EVALUATION_TRIES: Final = Bound(
     3,
-    "times in a row that an evaluation of one object may pass its time or memory",
-    "it would pass them again, and its object is told so",
+    "consecutive evaluations of one object that exceed the limit of time or memory",
+    "the next one would exceed the limit too; the status of the object says so",
 )
 EXPRESSION_LETTERS: Final = Bound(
-    1_000, "letters of an expression or a condition", "time and memory grow with them"
+    1_000, "characters of an expression or a condition", "time and memory grow with its length"
 )
 PATTERNS: Final = Bound(
     32, "onJobFailureMessagePatterns of a JobSet", "each is matched with every failed Job"
 )
 MESSAGE_LETTERS: Final = Bound(
-    1_024, "letters of a Job's message that patterns are matched with", "as many as Events keep"
+    1_024,
+    "characters of the message of a Job that patterns are matched with",
+    "an Event keeps as many",
 )
 FILTERS: Final = Bound(16, "filters of a metrics collector", "each is matched with every line")
-METRICS: Final = Bound(32, "further metrics of an objective", "each has its values in the status")
+METRICS: Final = Bound(
+    32, "additional metrics of an objective", "the status has the values of each"
+)
 CONDITION_STEPS: Final = Bound(
-    8, "steps of a trial's condition", "each walks through the status of the trial's job"
+    8, "steps of the condition of a trial", "each reads the whole status of the job"
 )
 LOG_BYTES: Final = Bound(
     2**20,
-    "bytes of a trial's log; of a longer one the first and the last half of as many are read",
-    "it is read again at every look",
+    "bytes of the log of a trial; of a longer log the first and the last half of as many are read",
+    "the log is read again each time",
 )
 LOG_LINES: Final = Bound(
     20_000,
-    "lines of a trial's log; of a longer one the first and the last half of as many are read",
+    "lines of the log of a trial; of a longer log the first and the last half of as many are read",
     "each is matched with every filter",
 )
 LINE_LETTERS: Final = Bound(
-    4_096, "letters of a line of a log; the rest is not read", "time may grow with their square"
+    4_096,
+    "characters of a line of a log; the rest is not read",
+    "time may grow with the square of the length",
 )
-MATCHES_OF_LINE: Final = Bound(64, "values that a filter finds in one line", "each is kept")
+MATCHES_OF_LINE: Final = Bound(64, "values that a filter finds in one line", "each is stored")
 FIRST_VALUES: Final = Bound(
     1_000,
     "first values of a metric that early stopping counts (start_step)",
-    "they are kept one by one",
+    "each is stored",
 )
 TRIALS: Final = Bound(
-    1_000, "trials of an Experiment", "all of them are looked at when one of them changes"
+    1_000, "trials of an Experiment", "all of them are examined when one of them changes"
 )
-PARAMETERS: Final = Bound(100, "parameters of a search", "every point has a value of each")
-VALUES: Final = Bound(1_000, "values that a parameter lists", "algorithms weigh each of them")
+PARAMETERS: Final = Bound(100, "parameters of a search", "every point has a value for each")
+VALUES: Final = Bound(1_000, "values in the list of a parameter", "algorithms compare all of them")
 CANDIDATES: Final = Bound(
-    10_000, "n_ei_candidates, and points that a search begins with", "all are drawn at once"
+    10_000, "n_ei_candidates, and initial points of a search", "all are drawn at once"
 )
 TRIAL_BYTES: Final = Bound(
     2**20,
-    "letters of a trial's job once its parameters stand in the template",
-    "the API server takes no larger object",
+    "characters of the job of a trial after its parameters are filled into the template",
+    "the API server accepts no larger object",
 )
 
 BOUNDS: Final = {name: value for name, value in vars().items() if isinstance(value, Bound)}

@@ -57,11 +57,11 @@ LONG = "k" * 318
 BEYOND = {
     "resources": (
         {"containers": [container(**{f"a.b/{i}": "1" for i in range(65)})]},
-        "there are 65 resources that a pod asks for by name; 64 are allowed",
+        "there are 65 resources that a pod requests; 64 are allowed",
     ),
     "label keys": (
         {"nodeSelector": {f"k{i}": "v" for i in range(65)}},
-        "there are 65 label keys that a pod selects nodes by; 64 are allowed",
+        "there are 65 label keys by which a pod selects nodes; 64 are allowed",
     ),
     "conditions": (
         {"affinity": preferred(1, 1025)},
@@ -77,7 +77,7 @@ BEYOND = {
     ),
     "ports": (
         {"containers": [{"name": "c", "ports": [{"hostPort": i + 1} for i in range(257)]}]},
-        "there are 257 ports of its node that a pod takes; 256 are allowed",
+        "there are 257 host ports of a pod; 256 are allowed",
     ),
     "letters of a key": ({"nodeSelector": {LONG: "v"}}, "has 318 letters; 317 are allowed"),
     "letters of a toleration": ({"tolerations": [{"key": LONG}]}, "has 318 letters"),
