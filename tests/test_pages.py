@@ -102,6 +102,20 @@ def test_files_that_are_named_are_there(page):
                 assert (ROOT / name.rstrip(".")).exists(), f"{page}: {span}"
 
 
+def test_the_paths_of_the_architecture_name_what_the_files_define():
+    """Each `file` (`name`), or `name` in `file`: the file has a function or class of that name."""
+    text = " ".join((ROOT / "docs/ARCHITECTURE.md").read_text().split())
+    file, name = r"`(gangsched/[\w/]+\.py)`", r"`([A-Za-z_]\w*(?:\.\w+)?)`"
+    named = re.findall(rf"{file}(?: \(|, ){name}", text)
+    named += [(path, one) for one, path in re.findall(rf"{name} in {file}", text)]
+    named = [(path, one) for path, one in named if not one.endswith(".py")]
+    assert len(named) > 15
+    for path, one in named:
+        source = (ROOT / path).read_text()
+        for part in one.split("."):
+            assert re.search(rf"\b(def|class) {part}\b", source), f"{path} has no {one}"
+
+
 def test_extras_that_are_named_are_there():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     text = "".join((ROOT / page).read_text() for page in PAGES)
