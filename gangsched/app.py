@@ -16,7 +16,7 @@ from gangsched.config import ConfigError, SchedulerConfig
 from gangsched.core.engine.engine import Engine, Limits
 from gangsched.core.quota.ledger import Ledger
 from gangsched.extender.server import ExtenderBinder, serve
-from gangsched.kube.actuation.pod_binding import DirectBinder, PodBinder
+from gangsched.kube.actuation.pod_binding import DirectBinder, MakeBinder
 from gangsched.kube.client.access import Access
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.leadership.leader_label import mark_leader
@@ -27,6 +27,7 @@ from gangsched.kube.serving.certificates import Certificates
 from gangsched.kube.serving.token_review import TokenReviewer, guard
 from gangsched.kube.stored.config_map import Kept
 from gangsched.kube.volumes.binding import VolumeBinder
+from gangsched.kube.volumes.eligible_nodes import Volumes
 from gangsched.metrics import Metrics
 from gangsched.operators.ownership import KEY, nothing
 from gangsched.plugins import load_policies
@@ -54,12 +55,18 @@ async def run(
         own = await stack.enter_async_context(KubeClient(access))
         leadership = _leadership(own, config)
         client.may_write = leadership.leads
-        engine = _engine(config, stack)
-        scheduler = Scheduler(client, config, load_policies(config), metrics, engine=engine)
-        scheduler.may_act = leadership.leads
-        scheduler.trail = _trail(config, stack)
-        scheduler.binding = _binder(binding, scheduler, client, config)
-        scheduler.engine.beyond_is_judged = scheduler.binding.beyond_is_judged
+        volumes = Volumes()
+        scheduler = Scheduler(
+            client,
+            config,
+            load_policies(config),
+            metrics,
+            make_engine=_engine(config, stack),
+            make_binder=_make_binder(binding, client, config, volumes),
+            volumes=volumes,
+            leads=leadership.leads,
+            audit_log=_audit_log(config, stack),
+        )
         ports = _Ports(stack, config, own, access)
         port = await ports.open(scheduler, metrics)
         log.info("binding %s; metrics on port %d", binding, port)
@@ -102,20 +109,16 @@ async def run(
             task.result()  # a loop that ended by itself is a failure: show it
 
 
-def _binder(
+def _make_binder(
     binding: Literal["extender", "direct"],
-    scheduler: Scheduler,
     client: KubeClient,
     config: SchedulerConfig,
-) -> PodBinder:
-    """Return the way of binding that was chosen."""
-    engine, pods, observe = scheduler.engine, scheduler.pods, scheduler.observe
+    volumes: Volumes,
+) -> MakeBinder:
+    """Return what makes the chosen way of binding."""
     if binding == "extender":
-        return ExtenderBinder(engine, pods, observe, scheduler.acts, config.barrier_s)
-    volumes = VolumeBinder(
-        engine, scheduler.volumes, pods, client, observe=observe, now_s=scheduler.now_s
-    )
-    return DirectBinder(pods, observe, volumes)
+        return partial(ExtenderBinder, barrier_s=config.barrier_s)
+    return lambda context: DirectBinder(context, VolumeBinder(context, volumes, client))
 
 
 async def _operators(
@@ -162,7 +165,7 @@ def _engine(config: SchedulerConfig, stack: AsyncExitStack) -> Callable[[Limits,
     return partial(JournalledEngine, journal=Journal(file))
 
 
-def _trail(config: SchedulerConfig, stack: AsyncExitStack) -> AuditLog | None:
+def _audit_log(config: SchedulerConfig, stack: AsyncExitStack) -> AuditLog | None:
     return AuditLog(_appended("audit", config.audit, stack)) if config.audit is not None else None
 
 
@@ -187,7 +190,7 @@ def _metrics_routes(scheduler: Scheduler, metrics: Metrics) -> list[web.RouteDef
         return await route.handler(request)
 
     async def ready(_: web.Request) -> web.Response:
-        if not scheduler.warm.is_set():
+        if not scheduler.synced.is_set():
             return web.Response(status=503, text="starting")
         return web.Response(text="leading" if scheduler.acts() else "standing by")
 
@@ -211,8 +214,8 @@ class _Ports:
     async def open(self, scheduler: Scheduler, metrics: Metrics) -> int:
         """Open the extender, where there is one, and /metrics; return the port of the latter."""
         config = self._config
-        if isinstance(scheduler.binding, ExtenderBinder):
-            routes = scheduler.binding.routes()
+        if isinstance(scheduler.binder, ExtenderBinder):
+            routes = scheduler.binder.routes()
             await self._serve(routes, config.extender_port, clients=True)
         reviewed: list[Middleware] = []
         if config.metrics_access == "reviewed":

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 from aiohttp import web
@@ -21,9 +21,8 @@ from gangsched.api import names
 from gangsched.api.names import OUR_MARK
 from gangsched.core import facts as f
 from gangsched.core import orders as o
-from gangsched.core.engine.engine import Engine
 from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
-from gangsched.kube.actuation.pod_binding import Observe, PodClient
+from gangsched.kube.actuation.pod_binding import BinderContext
 
 log = logging.getLogger(__name__)
 
@@ -78,15 +77,12 @@ class ExtenderBinder:
 
     def __init__(
         self,
-        engine: Engine,
-        pods: PodClient,
-        observe: Observe,
-        acts: Callable[[], bool],
+        context: BinderContext,
         barrier_s: float,
     ) -> None:
-        """Answer while `acts` says that what is known here may be acted upon."""
-        self._engine, self._pods = engine, pods
-        self._observe, self._acts = observe, acts
+        """Answer while the context says that the state of this process may be acted upon."""
+        self._engine, self._pods = context.engine, context.pods
+        self._observe, self._acts = context.observe, context.acts
         self._hold_s = barrier_s + _HOLD_MARGIN_S
         self._held: dict[PodUid, list[asyncio.Future[str]]] = {}
         self._asleep: dict[PodUid, None] = {}

@@ -53,24 +53,6 @@ class _NoClient:
         return b'{"items": []}'
 
 
-class _Told(Scheduler):
-    """A scheduler whose clock and whose orders are the world's."""
-
-    clock_s = 0.0
-
-    def __init__(self, *what: Any, **how: Any) -> None:
-        self.asked: list[o.Order] = []
-        super().__init__(*what, **how)
-
-    def now_s(self) -> float:
-        """Return the world's moment."""
-        return self.clock_s
-
-    def execute(self, orders: tuple[o.Order, ...]) -> None:
-        """Keep orders for the world."""
-        self.asked.extend(orders)
-
-
 class World:
     """The cluster; `violations` are sentences of what must never be."""
 
@@ -113,8 +95,15 @@ class World:
 
     def _start(self) -> None:
         client: Any = _NoClient()
-        self.scheduler = made = _Told(client, self._config, self._policies, Metrics())
-        made.clock_s = self.now_s
+        self._orders: list[o.Order] = []
+        self.scheduler = made = Scheduler(
+            client,
+            self._config,
+            self._policies,
+            Metrics(),
+            now_s=lambda: self.now_s,
+            dispatch=self._orders.append,
+        )
         made.engine.beyond_is_judged = False
         self._counsel = Counsel(client, self._config, self._policies)
         self._readers: dict[str, Informer] = {
@@ -151,17 +140,16 @@ class World:
         """Let a moment pass, plan once, and carry out what is asked for."""
         self._kubelets_look()
         self.now_s += CYCLE_S
-        self.scheduler.clock_s = self.now_s
         engine = self.scheduler.engine
-        self.scheduler.execute(engine.tick(self.now_s))
+        self.scheduler.driver.tick()
         if engine.wants_plan():
             snapshot = engine.snapshot(self.now_s, starts=2_000)
             try:
                 found = make_plan(snapshot, self._policies, self.now_s)
             except PolicyError as error:
-                self.scheduler.observe(f.PlanFailed(error.gang, error.problem))
+                self.scheduler.driver.observe(f.PlanFailed(error.gang, error.problem))
             else:
-                self.scheduler.accept(found)
+                self.scheduler.driver.accept(found)
         self.settle()
 
     async def think(self) -> None:
@@ -170,7 +158,7 @@ class World:
         if due := engine.unadvised(2, self.now_s):
             await self._counsel.look(engine, self.now_s)
             for waiting, refusal in due:
-                self.scheduler.accept(
+                self.scheduler.driver.accept(
                     self._counsel.advise(waiting, refusal, self._counsel.on(waiting))
                 )
         snapshot = engine.snapshot(self.now_s, who=Asked.ALL)
@@ -286,8 +274,9 @@ class World:
 
     def settle(self) -> None:
         """Carry out what the scheduler asks for."""
-        while self.scheduler.asked:
-            orders, self.scheduler.asked = self.scheduler.asked, []
+        while self._orders:
+            orders = self._orders.copy()
+            self._orders.clear()
             for order in orders:
                 self._carry_out(order)
 
@@ -299,7 +288,7 @@ class World:
                 self.truth.promised.pop(order.gang, None)
                 self._write(order.gang, {"assignments": []})
             case o.Prepare() if order.uid in self.truth.pods:
-                self.scheduler.observe(f.Prepared(order.uid, order.node))
+                self.scheduler.driver.observe(f.Prepared(order.uid, order.node))
             case o.Bind() if order.uid in self.truth.pods:
                 self._bind(order)
             case o.Evict() if order.uid in self.truth.pods:
@@ -363,5 +352,5 @@ class World:
         ]
         if not self.loans:
             self.violations += verdict.beyond_limit(self.truth, str(order.name))
-        self.scheduler.observe(f.Bound(order.uid, order.node))
+        self.scheduler.driver.observe(f.Bound(order.uid, order.node))
         self._show(pod.document)

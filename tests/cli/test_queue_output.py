@@ -33,7 +33,7 @@ RESEARCH = (
 @pytest.fixture
 def scheduler():
     """Return a scheduler that changes nothing."""
-    return Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), look_only=True)
+    return Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), read_only=True)
 
 
 def declare(scheduler: Scheduler, name: str = "q", **spec: object) -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+from functools import partial
+from unittest.mock import Mock
 
 import pytest
 from aiohttp import web
@@ -17,16 +19,42 @@ from gangsched.core.engine.gangs.member import State
 from gangsched.core.model.ids import GangId, NodeName, PodUid
 from gangsched.extender import server
 from gangsched.extender.server import ExtenderBinder
-from gangsched.kube.actuation.pod_binding import PodClient
 from gangsched.kube.service import Scheduler
 from gangsched.metrics import Metrics
 
 
+class Api:
+    """An API server that only hears of changes."""
+
+    def __init__(self) -> None:
+        self.patches: list[dict] = []
+
+    async def patch(self, _, body) -> bytes:
+        self.patches.append(body["metadata"]["annotations"])
+        return b"{}"
+
+
 @pytest.fixture
-def scheduler():
+def api():
+    return Api()
+
+
+@pytest.fixture
+def leads():
+    return Mock(return_value=True)
+
+
+@pytest.fixture
+def scheduler(api, leads):
     """A scheduler that knows one node and a pod reserved for it; it never calls an API."""
-    made = Scheduler(None, SchedulerConfig(), POLICIES, Metrics())
-    made.binding = ExtenderBinder(made.engine, made.pods, made.observe, made.acts, 3600.0)
+    made = Scheduler(
+        api,
+        SchedulerConfig(),
+        POLICIES,
+        Metrics(),
+        make_binder=partial(ExtenderBinder, barrier_s=3600.0),
+        leads=leads,
+    )
     made.engine.observe(f.NodeSeen(node("n1")), 0.0)
     made.engine.observe(f.GangSeen(gang("g", 1)), 0.0)
     made.engine.observe(pod("a", "g"), 0.0)
@@ -37,7 +65,7 @@ def scheduler():
 async def call(scheduler, path, body) -> dict:
     """POST a body and return the answer."""
     app = web.Application()
-    app.add_routes(scheduler.binding.routes())
+    app.add_routes(scheduler.binder.routes())
     async with TestClient(TestServer(app)) as client:
         answer = await client.post(path, data=body)
         assert answer.status == 200, "kube-scheduler reads the Error field, not the status"
@@ -80,17 +108,17 @@ async def test_nothing_is_answered_from_an_unknown_state(scheduler):
     assert "not known here" in answer["Error"]
 
 
-async def test_who_does_not_lead_lets_go_of_the_connection(scheduler):
+async def test_who_does_not_lead_lets_go_of_the_connection(scheduler, leads):
     """kube-scheduler keeps connections open, and a Service looks for the leader in new ones."""
     app = web.Application()
-    app.add_routes(scheduler.binding.routes())
+    app.add_routes(scheduler.binder.routes())
     async with TestClient(TestServer(app)) as client:
-        for leads in (True, False):
-            scheduler.may_act = lambda leads=leads: leads
+        for leading in (True, False):
+            leads.return_value = leading
             for path, body in (("/filter", filter_args("a", ["n1"])), ("/bind", "{}")):
                 answer = await client.post(path, data=body)
                 closes = answer.headers.get("Connection") == "close"
-                assert closes != leads
+                assert closes != leading
 
 
 async def test_bind_refuses_another_node(scheduler):
@@ -112,8 +140,6 @@ def planned(scheduler, monkeypatch):
     scheduler.engine.observe(f.GangSeen(templated("p", 2, needs(4))), 0.0)
     plan(scheduler.engine)
     assert scheduler.engine.gangs["ns/p"].state is State.RESERVED
-    scheduler.pods = PodClient(Api(), scheduler.observe, Metrics(), 1)
-    scheduler.binding._pods = scheduler.pods
     return scheduler
 
 
@@ -141,7 +167,7 @@ async def test_others_are_turned_away_before_they_are_seen(planned, other):
 
 
 async def test_a_second_pod_of_a_name_has_no_place(planned):
-    planned.observe(came())
+    planned.driver.observe(came())
     answer = await call(planned, "/filter", first_seen(uid="another"))
     assert answer["NodeNames"] == []
 
@@ -149,13 +175,13 @@ async def test_a_second_pod_of_a_name_has_no_place(planned):
 @pytest.mark.parametrize("asks", [4, 5])
 async def test_its_binding_waits_until_it_is_seen_and_is_what_was_planned(planned, asks):
     await call(planned, "/filter", first_seen())
-    held = asyncio.ensure_future(planned.binding._hold(PodUid("p0"), NodeName("n1")))
+    held = asyncio.ensure_future(planned.binder._hold(PodUid("p0"), NodeName("n1")))
     await asyncio.sleep(0)
     member = planned.engine.gangs["ns/p"].members["ns/p-worker-0"]
     assert member.stage is Stage.RESERVED, "what was not seen is not at the barrier"
-    planned.observe(came(needs(asks)))
+    planned.driver.observe(came(needs(asks)))
     if asks > 4:
-        planned.binding.forget(PodUid("p0"))  # its gang is stopped, and the pod is deleted
+        planned.binder.forget(PodUid("p0"))  # its gang is stopped, and the pod is deleted
         assert await held == f"{OUR_MARK} n1 is not reserved for this pod"
         return
     await until_async(lambda: member.stage is Stage.PREPARED, "the pod at the barrier")
@@ -166,27 +192,16 @@ async def test_its_binding_waits_until_it_is_seen_and_is_what_was_planned(planne
 async def test_a_pod_that_is_never_seen_is_let_go(planned, monkeypatch):
     monkeypatch.setattr(server, "_SEEN_S", 0.0)
     await call(planned, "/filter", first_seen())
-    error = await planned.binding._hold(PodUid("p0"), NodeName("n1"))
+    error = await planned.binder._hold(PodUid("p0"), NodeName("n1"))
     assert "n1 is not reserved for this pod" in error
-    assert not planned.binding._ahead
-
-
-class Api:
-    """An API server that only hears of changes."""
-
-    def __init__(self) -> None:
-        self.patches: list[dict] = []
-
-    async def patch(self, _, body) -> bytes:
-        self.patches.append(body["metadata"]["annotations"])
-        return b"{}"
+    assert not planned.binder._ahead
 
 
 async def woken(scheduler) -> list[dict]:
     """Plan, carry the orders out, and return how pods were changed."""
-    scheduler.pods = PodClient(api := Api(), scheduler.observe, Metrics(), 1)
-    scheduler.binding._pods = scheduler.pods
-    scheduler.execute(plan(scheduler.engine))
+    api = scheduler.pods._client
+    api.patches = []
+    scheduler.driver.execute(plan(scheduler.engine))
     await until_async(lambda: not scheduler.pods._tasks, "the end of what the orders began")
     return api.patches
 
@@ -201,7 +216,9 @@ async def test_who_is_put_aside_again_is_woken_again(scheduler):
     for _ in range(2):
         await call(scheduler, "/filter", filter_args("a", ["n1"]))
         changes += await woken(scheduler)
-        scheduler.observe(f.PrepareFailed(PodUid("a"), NodeName("n1"), "volume is elsewhere"))
+        scheduler.driver.observe(
+            f.PrepareFailed(PodUid("a"), NodeName("n1"), "volume is elsewhere")
+        )
         scheduler.engine.tick(scheduler.now_s() + 100.0)
     first, second = changes
     assert first != second

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +55,14 @@ class Cluster:
     def __init__(self) -> None:
         config = SchedulerConfig()
         self._policies = load_policies(config)
-        self.scheduler = Scheduler(None, config, self._policies, Metrics(), look_only=True)  # type: ignore[arg-type]
-        made = self.scheduler
-        made.binding = ExtenderBinder(made.engine, made.pods, made.observe, made.acts, 1.0)
+        self.scheduler = made = Scheduler(
+            None,  # type: ignore[arg-type]
+            config,
+            self._policies,
+            Metrics(),
+            make_binder=partial(ExtenderBinder, barrier_s=1.0),
+            read_only=True,
+        )
         self.readers: dict[str, Informer] = {
             "Node": made.informers.nodes,
             "Pod": made.informers.pods,
@@ -194,7 +200,7 @@ def _throughputs(folder: Path) -> Callable[[bytes], None]:
 
 
 def _extender(cluster: Cluster) -> Callable[[bytes], None]:
-    extender = cluster.scheduler.binding
+    extender = cluster.scheduler.binder
     assert isinstance(extender, ExtenderBinder)
     cluster.scheduler.ready.set()
 

@@ -150,7 +150,7 @@ def described(engine: Engine) -> dict:
 def test_objects_with_the_status_of_an_earlier_process():
     """Nodes, queues with their GPU time, reservations, topologies, pods, and groups that run."""
     scheduler = Scheduler(
-        None, SchedulerConfig(), POLICIES, Metrics(), look_only=True, engine=Listening
+        None, SchedulerConfig(), POLICIES, Metrics(), read_only=True, make_engine=Listening
     )
     scheduler.ready.clear()
     receivers = {

@@ -33,12 +33,12 @@ class Raising:
 async def test_a_gang_that_cannot_be_planned_keeps_nobody_from_starting(caplog):
     policies = replace(POLICIES, placer=Raising())
     config = SchedulerConfig(plan_interval_s=0.01)
-    scheduler = Scheduler(None, config, policies, Metrics(), look_only=True)
+    scheduler = Scheduler(None, config, policies, Metrics(), read_only=True)
     facts = [NodeSeen(node("n")), GangSeen(gang("bad", 1)), pod("bad-0", "bad")]
     for fact in (*facts, GangSeen(gang("good", 1)), pod("good-0", "good")):
-        scheduler.observe(fact)
+        scheduler.driver.observe(fact)
     scheduler._wake.set()
-    planning = asyncio.create_task(scheduler._plan_on())
+    planning = asyncio.create_task(scheduler._planning_loop())
     good = scheduler.engine.gangs[GangId("ns/good")]
     await until_async(
         lambda: good.state is State.RESERVED or planning.done(), "the good gang's room"
@@ -54,11 +54,9 @@ async def test_a_gang_that_cannot_be_planned_keeps_nobody_from_starting(caplog):
 
 async def test_a_gang_that_a_drain_ends_is_counted_and_audited():
     metrics, trail = Metrics(), io.StringIO()
-    scheduler = Scheduler(None, SchedulerConfig(), POLICIES, metrics)
-    scheduler.trail = AuditLog(trail)
-    scheduler.binding = object()
+    scheduler = Scheduler(None, SchedulerConfig(), POLICIES, metrics, audit_log=AuditLog(trail))
     orders = (Drain(GangId("ns/g"), DrainGround.QUEUE, "q", 7200.0),)
-    scheduler.execute(orders)
+    scheduler.driver.execute(orders)
     text = generate_latest(metrics.registry).decode()
     assert 'gangsched_preemptions_total{queue="",reason="QueueDrained"} 1.0' in text
     assert 'gangsched_evicted_gpu_seconds_total{queue=""} 7200.0' in text

@@ -155,7 +155,7 @@ async def read(
 ) -> Scheduler:
     """Read the cluster through a client, then stop the watches."""
     config = await at_home(client, config)
-    scheduler = Scheduler(client, config, policies, Metrics(), look_only=True, engine=engine)
+    scheduler = Scheduler(client, config, policies, Metrics(), read_only=True, make_engine=engine)
     done = asyncio.Event()
 
     async def watch() -> None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from gangsched.core import orders as o
 from gangsched.core.engine.engine import Engine
 from gangsched.core.engine.gangs.gang_views import GangState
-from gangsched.core.model.ids import GangId
 from gangsched.kube.actuation.mig_writer import MigWriter
 from gangsched.kube.actuation.pod_binding import PodBinder, PodClient
+from gangsched.kube.status.expected_starts import ExpectedStarts
 from gangsched.kube.status.podgroup_status import PodGroupStatusWriter
 from gangsched.kube.status.redaction import Redaction
 from gangsched.metrics import Metrics
@@ -22,6 +22,8 @@ class Dispatcher:
     """Hands each order to the part that carries it out."""
 
     engine: Engine
+    pods: PodClient
+    binder: PodBinder
     mig: MigWriter
     status: PodGroupStatusWriter
     others: Redaction
@@ -30,19 +32,19 @@ class Dispatcher:
     started: Callable[[], bool]
     """Whether this process schedules."""
 
-    first_told_s: Callable[[GangId], float | None]
-    """Returns when a gang was first expected to start, and forgets it."""
+    expected: ExpectedStarts
 
-    def dispatch(self, order: o.Order, binding: PodBinder, pods: PodClient) -> None:
+    def dispatch(self, order: o.Order) -> None:
         """Have one order carried out."""
+        binder, pods = self.binder, self.pods
         match order:
             case o.Prepare():
-                binding.prepare(order)
+                binder.prepare(order)
             case o.Bind():
-                binding.bind(order)
+                binder.bind(order)
             case o.RejectPod():
                 shown = self.others.told(order.reason, order.gang)
-                binding.refuse(replace(order, reason=shown))
+                binder.refuse(replace(order, reason=shown))
             case o.Evict():
                 log.info("evicting %s: %s", order.name, order.reason)
                 shown = self.others.told(order.reason, order.gang)
@@ -77,7 +79,7 @@ class Dispatcher:
         self.metrics.queue_wait.labels(queue).observe(wait_s)
         if any(one != gang.id for one in self.engine.reserved):
             self.metrics.backfilled.labels(queue).inc()
-        first = self.first_told_s(gang.id)
+        first = self.expected.take(gang.id)
         if first is not None:
             self.metrics.start_error.labels(queue).observe(abs(self.now_s() - first))
 

@@ -8,12 +8,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from gangsched.api import names
 from gangsched.api.timestamps import micro_stamp, stamp
 from gangsched.core import facts as f
 from gangsched.core import orders as o
+from gangsched.core.engine.engine import Engine
 from gangsched.core.model.ids import GangId, PodName, PodUid
 from gangsched.kube.actuation.job_counters import uncount
 from gangsched.kube.client.client import JSON_PATCH, STRATEGIC, KubeClient
@@ -75,8 +77,7 @@ class PodClient:
         self._slots = asyncio.Semaphore(in_flight)
         self._tasks: set[asyncio.Task[None]] = set()
         self._patient: set[asyncio.Task[None]] = set()
-        self.broken: asyncio.Queue[BaseException] = asyncio.Queue()
-        """What nobody expected: the process must begin anew, and look what became of its orders."""
+        self._fatal: asyncio.Queue[BaseException] = asyncio.Queue()
 
     @property
     def waiting(self) -> int:
@@ -98,7 +99,11 @@ class PodClient:
         self._patient.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            self.broken.put_nowait(error)
+            self._fatal.put_nowait(error)
+
+    async def raise_fatal(self) -> None:
+        """Raise the first unexpected error: the next process looks what became of the orders."""
+        raise await self._fatal.get()
 
     async def _guarded(self, work: Awaitable[None]) -> None:
         try:
@@ -251,6 +256,46 @@ class PodClient:
             log.warning("condition of %s: %s", order.name, error)
 
 
+@dataclass(frozen=True, slots=True)
+class BinderContext:
+    """What a way of binding may use."""
+
+    engine: Engine
+    pods: PodClient
+    observe: Observe
+    acts: Callable[[], bool]
+    """Whether the state of this process may be acted upon."""
+
+    now_s: Callable[[], float]
+
+
+MakeBinder = Callable[[BinderContext], PodBinder]
+
+
+class ReadOnlyBinder:
+    """The way of binding of a process that only reads."""
+
+    beyond_is_judged = True
+
+    def __init__(self, context: BinderContext | None = None) -> None:
+        """Ignore the context: no order is carried out."""
+
+    def prepare(self, order: o.Prepare) -> None:
+        """Do nothing."""
+
+    def bind(self, order: o.Bind) -> None:
+        """Do nothing."""
+
+    def refuse(self, order: o.RejectPod) -> None:
+        """Do nothing."""
+
+    def asleep(self, uid: PodUid) -> None:
+        """Do nothing."""
+
+    def forget(self, uid: PodUid) -> None:
+        """Do nothing."""
+
+
 class Judge(Protocol):
     """Whoever has to see to something before a gang passes the barrier."""
 
@@ -272,9 +317,8 @@ class DirectBinder:
 
     beyond_is_judged = False
 
-    def __init__(self, pods: PodClient, observe: Observe, judge: Judge | None = None) -> None:
-        self._pods = pods
-        self._observe = observe
+    def __init__(self, context: BinderContext, judge: Judge | None = None) -> None:
+        self._pods, self._observe = context.pods, context.observe
         self._judge = judge
 
     def prepare(self, order: o.Prepare) -> None:

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Protocol
 
 from gangsched.core import facts as f
 from gangsched.core.engine.engine import Engine
@@ -10,28 +9,10 @@ from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
 from gangsched.core.snapshot import Asked, Snapshot
 from gangsched.kube.background.deadlines import Deadline, Found, LateError, LostThreadError
-from gangsched.kube.client.errors import EngineError
 from gangsched.kube.stored.quarantine import LOST_S, SLOW_S, Quarantine
 from gangsched.metrics import Metrics
 
 log = logging.getLogger(__name__)
-
-
-class Reader(Protocol):
-    """What turns objects of one kind into facts."""
-
-    @property
-    def kind(self) -> str:
-        """The kind of the objects."""
-
-    def seen(self, raw: bytes) -> None:
-        """Take an object as the API wrote it."""
-
-    def malformed(self, raw: bytes, message: str) -> None:
-        """Report on the object that it is not taken."""
-
-    def gone(self, uid: str, raw: bytes | None) -> None:
-        """Take note that an object was deleted."""
 
 
 class ObjectDeadlines:
@@ -118,40 +99,3 @@ def _asked(gang_id: GangId | None, snapshot: Snapshot) -> PendingGang | None:
     """Return a gang as a snapshot shows it, None where it does not wait there."""
     alike = (one for line in snapshot.lines for one in line.gangs)
     return next((one for one in (*snapshot.waiting, *alike) if one.gang.id == gang_id), None)
-
-
-class Guarded:
-    """Stands before a receiver of objects: those that are set aside are malformed to it."""
-
-    def __init__(
-        self,
-        receiver: Reader,
-        quarantine: Quarantine,
-        metrics: Metrics,
-        now_s: Callable[[], float],
-    ) -> None:
-        self._receiver = receiver
-        self._quarantine, self._metrics, self._now_s = quarantine, metrics, now_s
-
-    def seen(self, raw: bytes) -> None:
-        """Take an object as the API wrote it.
-
-        Raises:
-            EngineError: the engine failed on it, and it is set aside when the next process begins.
-
-        """
-        receiver = self._receiver
-        aside = self._quarantine.of_object(raw, self._now_s())
-        if aside:
-            self._metrics.malformed.labels(receiver.kind).inc()
-            receiver.malformed(raw, aside)
-            return
-        try:
-            receiver.seen(raw)
-        except EngineError as error:
-            self._quarantine.add_object(receiver.kind, raw, error, self._now_s())
-            raise
-
-    def gone(self, uid: str, raw: bytes | None) -> None:
-        """Take note that an object was deleted."""
-        self._receiver.gone(uid, raw)

@@ -25,6 +25,7 @@ from gangsched.kube.background.disruption_budgets import stoppable_protected
 from gangsched.kube.background.object_deadlines import ObjectDeadlines
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import EngineError
+from gangsched.kube.status.expected_starts import ExpectedStarts
 from gangsched.kube.status.podgroup_status import PodGroupStatusWriter
 from gangsched.kube.status.queue_status import QueueStatusWriter
 from gangsched.kube.status.topology_status import TopologyStatusWriter
@@ -54,9 +55,6 @@ class PlanSink(Protocol):
     def accept(self, plan: Plan) -> None:
         """Carry out what was planned."""
 
-    def now_s(self) -> float:
-        """Return seconds since the epoch on a clock that never steps back."""
-
 
 @dataclass(frozen=True, slots=True)
 class StatusWriters:
@@ -80,18 +78,17 @@ class BackgroundTasks:
         policies: Policies,
         thinking: ObjectDeadlines,
         statuses: StatusWriters,
-        stored: Callable[[], Mapping[str, Work]],
+        expected: ExpectedStarts,
+        stored: Mapping[str, Work],
         client: KubeClient,
         config: SchedulerConfig,
         metrics: Metrics,
+        now_s: Callable[[], float],
     ) -> None:
         self.predictions: dict[GangId, Prediction] = {}
-        self.first_told_s: dict[GangId, float] = {}
-        """When each waiting gang was first expected to start."""
-
         self._sink, self._engine, self._policies = sink, engine, policies
         self._thinking, self._statuses, self._stored = thinking, statuses, stored
-        self._metrics = metrics
+        self._metrics, self._expected, self._now_s = metrics, expected, now_s
         self._client = client
         self._config = config
         self._predicting = Deadline("forecast", config.forecast_deadline_s, config.plan_deadline_s)
@@ -100,23 +97,19 @@ class BackgroundTasks:
         self._too_hard: dict[GangId, int] = {}
         """Versions of gangs that advice took too long for."""
 
-    def works(self) -> Mapping[str, Work]:
+    def tasks(self) -> Mapping[str, Work]:
         """Return what goes on while this process leads, by name."""
         topologies = self._statuses.topologies
         return {
             "advice": self._advise_on,
             "disruption budgets": self._budgets_on,
             "predictions": self._predict_on,
-            **self._stored(),
+            **self._stored,
             "the status of queues": self._tell_queues_on,
             "the status of topologies": partial(topologies.run, self._engine.cluster),
         }
 
-    def started(self, gang: GangId) -> float | None:
-        """Return when a gang that starts was first expected to, and forget it."""
-        return self.first_told_s.pop(gang, None)
-
-    async def keep_up(self, name: str, work: Work) -> None:
+    async def supervise(self, name: str, work: Work) -> None:
         """Do work that never ends, and begin it anew some time after it failed.
 
         Raises:
@@ -153,7 +146,7 @@ class BackgroundTasks:
             found: dict[GangId, Prediction] = {}
             if snapshot.waiting:
                 started_s = time.monotonic()
-                now_s = self._sink.now_s()
+                now_s = self._now_s()
                 work = partial(forecast, snapshot, self._policies, now_s, effort)
                 with suppress(LateError):  # then nothing is predicted
                     drawn = await self._thinking.think(self._predicting, work, snapshot)
@@ -185,13 +178,7 @@ class BackgroundTasks:
     def _remember(self, found: dict[GangId, Prediction]) -> None:
         self.predictions = found
         self._predicted.set()
-        known = self._engine.gangs
-        self.first_told_s = {
-            gang: start_s for gang, start_s in self.first_told_s.items() if gang in known
-        }
-        for gang, one in found.items():
-            if one.start_s is not None and gang in known:
-                self.first_told_s.setdefault(gang, one.start_s)
+        self._expected.learn(found, self._engine.gangs)
 
     async def _advise_on(self) -> None:
         """Think about what would help refused gangs, apart from planning."""
@@ -200,11 +187,11 @@ class BackgroundTasks:
         while True:
             await asyncio.sleep(self._rest_s(self._config.advice_interval_s, took_s))
             took_s, begun_s = 0.0, time.monotonic()
-            due = self._engine.unadvised(_ADVISED_AT_ONCE, self._sink.now_s())
+            due = self._engine.unadvised(_ADVISED_AT_ONCE, self._now_s())
             due = tuple(one for one in due if self._too_hard.get(one[0].gang.id) != one[0].version)
             if not due:
                 continue
-            await counsel.look(self._engine, self._sink.now_s())
+            await counsel.look(self._engine, self._now_s())
             for waiting, refusal in due:
                 if not await self._advise(counsel, waiting, refusal):
                     break  # what it looked at may not be whole any more

@@ -3,7 +3,7 @@
 The order matters: groups come last, since a group with running members must not look empty.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from gangsched.api import names
 from gangsched.kube.informers.base import Informer
@@ -47,7 +47,7 @@ class Informers:
         queue_status: QueueStatusWriter,
         topology_status: TopologyStatusWriter,
         orders: Iterable[str],
-        binder: Callable[[], PodMemory | None],
+        binder: PodMemory,
     ) -> None:
         facts, metrics, cluster = context.facts, context.metrics, context.cluster
         self._volumes, self._metrics, self._of_volumes = volumes, metrics, Watched()

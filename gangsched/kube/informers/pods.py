@@ -1,7 +1,6 @@
 """What each watch does with an object: facts for the engine, subjects for the status writer."""
 
 import contextlib
-from collections.abc import Callable
 from dataclasses import replace
 
 import msgspec
@@ -36,7 +35,7 @@ class Pods(Informer):
         volumes: Volumes,
         owners: Owners,
         workloads: Workloads,
-        binder: Callable[[], PodMemory | None],
+        binder: PodMemory,
     ) -> None:
         super().__init__(context.metrics)
         self._facts, self._engine = context.facts, context.engine
@@ -121,8 +120,7 @@ class Pods(Informer):
         if message is None:
             return
         if names.OUR_MARK in message:
-            if (binder := self._binder()) is not None:
-                binder.asleep(fact.uid)  # who led before may have said it
+            self._binder.asleep(fact.uid)  # the last leader may have said it
             return
         gang = self._engine.gangs.get(fact.gang)
         member = gang.members.get(fact.name) if gang is not None else None
@@ -134,8 +132,7 @@ class Pods(Informer):
         self._needs.pop(uid, None)
         self._status.strays.forget(uid)
         self._volumes.forget(uid)
-        if (binder := self._binder()) is not None:
-            binder.forget(PodUid(uid))
+        self._binder.forget(PodUid(uid))
         pod = self._engine.pod(PodUid(uid))
         self._facts.observe(f.PodGone(PodUid(uid)))
         if pod is not None and pod.gang is not None:

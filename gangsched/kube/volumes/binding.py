@@ -14,11 +14,10 @@ from typing import Any
 
 from gangsched.core import facts as f
 from gangsched.core import orders as o
-from gangsched.core.engine.engine import Engine
 from gangsched.core.engine.gangs.gang_views import State
 from gangsched.core.model.ids import GangId, PodUid
 from gangsched.core.model.nodes import Node
-from gangsched.kube.actuation.pod_binding import Observe, PodClient
+from gangsched.kube.actuation.pod_binding import BinderContext
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Conflict, KubeError, NotFound
 from gangsched.kube.client.paths import named
@@ -43,16 +42,13 @@ class VolumeBinder:
 
     def __init__(
         self,
-        engine: Engine,
+        context: BinderContext,
         volumes: Volumes,
-        pods: PodClient,
         client: KubeClient,
-        *,
-        observe: Observe,
-        now_s: Callable[[], float],
     ) -> None:
-        self._engine, self._volumes, self._pods, self._client = engine, volumes, pods, client
-        self._observe, self._now_s = observe, now_s
+        self._engine, self._pods = context.engine, context.pods
+        self._observe, self._now_s = context.observe, context.now_s
+        self._volumes, self._client = volumes, client
         volumes.binds, volumes.on_change = True, self._changed
         self._held: dict[GangId, dict[PodUid, o.Prepare]] = {}
         self._passes: dict[GangId, Pass] = {}

@@ -19,8 +19,8 @@ from gangsched.core.model.ids import GangId, PodUid
 from gangsched.core.progress import Progress
 from gangsched.kube.background import deadlines
 from gangsched.kube.background.deadlines import Deadline, LateError, LostThreadError
-from gangsched.kube.background.object_deadlines import Guarded
 from gangsched.kube.client.errors import EngineError, NotFound
+from gangsched.kube.informers.watches import Guarded
 from gangsched.kube.service import Scheduler
 from gangsched.kube.stored import quarantine
 from gangsched.metrics import Metrics
@@ -110,23 +110,18 @@ def endless(monkeypatch):
         one.end.set()
 
 
-class Still(Scheduler):
-    """Its clock stands still."""
-
-    def now_s(self) -> float:
-        return 1_000.0
-
-
 def a_scheduler(placer, api=None) -> Scheduler:
     """Return a scheduler that knows a node and two gangs; its clock stands still."""
     config = SchedulerConfig(plan_interval_s=0.01)
     policies = replace(POLICIES, placer=placer)
-    scheduler = Still(api or ConfigMaps(), config, policies, Metrics(), look_only=True)
+    scheduler = Scheduler(
+        api or ConfigMaps(), config, policies, Metrics(), read_only=True, now_s=lambda: 1_000.0
+    )
     for fact in (
         *(NodeSeen(node("n")), GangSeen(gang("bad", 1)), pod("bad-0", "bad", HARD)),
         *(GangSeen(gang("good", 1)), pod("good-0", "good", needs(1))),
     ):
-        scheduler.observe(fact)
+        scheduler.driver.observe(fact)
     return scheduler
 
 
@@ -134,7 +129,7 @@ def a_scheduler(placer, api=None) -> Scheduler:
 async def planning(scheduler):
     """Have a scheduler plan for a while."""
     scheduler._wake.set()
-    task = asyncio.create_task(scheduler._plan_on())
+    task = asyncio.create_task(scheduler._planning_loop())
     yield task
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -144,7 +139,7 @@ async def lost(scheduler) -> None:
     """Plan until a thread is lost, and keep what is kept when a process ends."""
     scheduler._wake.set()
     with pytest.raises(LostThreadError, match=r"planning did not end within .* at ns/bad"):
-        await asyncio.wait_for(scheduler._plan_on(), patience_s(30))
+        await asyncio.wait_for(scheduler._planning_loop(), patience_s(30))
     await scheduler.quarantine.save()
 
 
@@ -247,14 +242,14 @@ async def test_a_gang_that_takes_too_long_is_set_aside_and_the_others_start(endl
         assert "once it asks for something else, or in 3600 s" in refusal.message
         # Whoever asks for the same is not planned either.
         for fact in (GangSeen(gang("twin", 1)), pod("twin-0", "twin", HARD)):
-            scheduler.observe(fact)
+            scheduler.driver.observe(fact)
         twin = GangId("ns/twin")
         await until_async(lambda: twin in scheduler.engine.refusals, "a word to the twin")
         assert "as for ns/bad, which asks alike" in scheduler.engine.refusals[twin].message
         assert placer.tries == 1
         # What asks for something else is tried again.
         for fact in (PodGone(PodUid("bad-0")), pod("bad-1", "bad", needs(2))):
-            scheduler.observe(fact)
+            scheduler.driver.observe(fact)
         await until_async(lambda: placed(scheduler, BAD), "the mended gang's room")
     figures = generate_latest(scheduler.metrics.registry)
     assert b'gangsched_deadlines_passed_total{work="planning"} 1.0' in figures
@@ -272,7 +267,7 @@ async def test_a_lost_thread_ends_the_process_and_the_next_leader_goes_on(endles
         assert "planning did not end within" in scheduler.engine.refusals[BAD].message
         assert placer.tries == 1
     for fact in (PodGone(PodUid("bad-0")), pod("bad-1", "bad", needs(2))):
-        scheduler.observe(fact)
+        scheduler.driver.observe(fact)
     async with planning(scheduler):
         await until_async(lambda: placed(scheduler, BAD), "the mended gang's room")
 
@@ -353,7 +348,7 @@ async def test_who_was_slow_and_came_to_an_end_is_no_suspect(endless):
 
 async def test_a_forecast_that_takes_too_long_is_told_to_nobody(endless, monkeypatch):
     scheduler = a_scheduler(endless(asks=True))
-    beside = scheduler.beside
+    beside = scheduler.background
     told = []
     monkeypatch.setattr(beside, "_remember", told.append)
     predicting = asyncio.create_task(beside._predict_on())
@@ -368,7 +363,7 @@ async def test_a_forecast_that_does_not_stop_ends_the_process(endless):
     api = ConfigMaps()
     scheduler = a_scheduler(endless(asks=False), api)
     with pytest.raises(LostThreadError):
-        await scheduler.beside.keep_up("predictions", scheduler.beside._predict_on)
+        await scheduler.background.supervise("predictions", scheduler.background._predict_on)
     await scheduler.quarantine.save()
     after = a_scheduler(Pack(), api)
     await after.quarantine.read(after.now_s())
@@ -399,7 +394,7 @@ async def test_advice_that_takes_too_long_is_not_given_until_the_gang_changes(mo
     time_passes_while(monkeypatch, lambda progress: not progress.stopped)
     monkeypatch.setattr("gangsched.kube.background.supervisor.Counsel", lambda *_: slow)
     scheduler = a_scheduler(Pack())
-    beside = scheduler.beside
+    beside = scheduler.background
     beside._config = SchedulerConfig(advice_interval_s=0.01, courtesy_share=1.0)
     waiting = scheduler.engine.pending(BAD)
     rounds = 0
@@ -431,7 +426,7 @@ class Told:
 
     def seen(self, raw) -> None:
         name = json.loads(raw)["metadata"]["name"]
-        self.scheduler.observe(GangSeen(gang(name, 1)))
+        self.scheduler.driver.observe(GangSeen(gang(name, 1)))
 
     def malformed(self, raw, message) -> None:
         self.wrong.append((json.loads(raw)["metadata"]["name"], message))

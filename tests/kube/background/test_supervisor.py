@@ -21,7 +21,7 @@ from gangsched.metrics import Metrics
 def scheduler(monkeypatch):
     """Return one that changes nothing, with no time between a failure and the next try."""
     monkeypatch.setattr("gangsched.kube.background.supervisor._AGAIN_S", 0.0)
-    return Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), look_only=True)
+    return Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), read_only=True)
 
 
 async def test_what_fails_is_counted_told_and_begun_anew(scheduler, caplog):
@@ -34,7 +34,7 @@ async def test_what_fails_is_counted_told_and_begun_anew(scheduler, caplog):
         done.set()
         await asyncio.Event().wait()
 
-    task = asyncio.create_task(scheduler.beside.keep_up("advice", work))
+    task = asyncio.create_task(scheduler.background.supervise("advice", work))
     await asyncio.wait_for(done.wait(), patience_s(10))
     task.cancel()
     assert caplog.text.count("advice failed") == 2
@@ -48,7 +48,7 @@ async def test_a_failure_of_the_engine_is_passed_on(scheduler):
         raise EngineError("a defect")
 
     with pytest.raises(EngineError):
-        await scheduler.beside.keep_up("advice", work)
+        await scheduler.background.supervise("advice", work)
 
 
 async def test_a_failure_of_the_engine_ends_the_process_whoever_caught_it(scheduler, monkeypatch):
@@ -60,7 +60,7 @@ async def test_a_failure_of_the_engine_ends_the_process_whoever_caught_it(schedu
     running = asyncio.create_task(scheduler.run())
     await asyncio.sleep(0)
     with pytest.raises(EngineError):  # as in an answer to kube-scheduler, where aiohttp catches it
-        scheduler.observe(NodeSeen(node("n")))
+        scheduler.driver.observe(NodeSeen(node("n")))
     with pytest.raises(ExceptionGroup) as raised:
         await asyncio.wait_for(running, patience_s(10))
     assert raised.group_contains(EngineError)
@@ -82,17 +82,17 @@ async def test_an_order_that_fails_unexpectedly_ends_the_process(scheduler, monk
 
 
 def test_what_a_gang_was_told_first_is_forgotten_with_it(scheduler):
-    beside = scheduler.beside
+    beside = scheduler.background
     beside._remember({"ns/gone": Prediction("ns/gone", 1, 5.0, 5.0, 5.0, Source.LEARNT)})
-    assert beside.first_told_s == {}
+    assert not scheduler.expected.gangs()
 
 
 async def test_who_starts_while_starts_are_predicted_is_told_none(scheduler, monkeypatch):
     """What a running gang is told would stand on it for ever."""
-    scheduler.observe(NodeSeen(node("n")))
+    scheduler.driver.observe(NodeSeen(node("n")))
     for name, gpus in (("starts", 1), ("waits", 9)):
-        scheduler.observe(GangSeen(gang(name, 1)))
-        scheduler.observe(pod(f"{name}-0", name, needs(gpus)))
+        scheduler.driver.observe(GangSeen(gang(name, 1)))
+        scheduler.driver.observe(pod(f"{name}-0", name, needs(gpus)))
 
     async def think(_, __, snapshot) -> dict[str, Prediction]:
         plan(scheduler.engine)
@@ -103,11 +103,11 @@ async def test_who_starts_while_starts_are_predicted_is_told_none(scheduler, mon
     monkeypatch.setattr(scheduler.thinking, "think", think)
     writer = type(scheduler.status)
     monkeypatch.setattr(writer, "expect", lambda _, found, __: told.append(set(found)))
-    predicting = asyncio.create_task(scheduler.beside._predict_on())
+    predicting = asyncio.create_task(scheduler.background._predict_on())
     await until_async(lambda: told or predicting.done(), "the forecast to end")
     predicting.cancel()
     assert told == [{"ns/waits"}]
-    assert set(scheduler.beside.first_told_s) == {"ns/waits"}
+    assert scheduler.expected.gangs() == {"ns/waits"}
 
 
 async def test_queues_are_told_who_is_next_once_that_is_known(scheduler, monkeypatch):
@@ -122,9 +122,9 @@ async def test_queues_are_told_who_is_next_once_that_is_known(scheduler, monkeyp
     monkeypatch.setattr(scheduler.queue_status, "run", run)
     wants = [True]
     monkeypatch.setattr(scheduler.engine, "wants_plan", lambda: wants[0])
-    task = asyncio.create_task(scheduler.beside.works()["the status of queues"]())
+    task = asyncio.create_task(scheduler.background.tasks()["the status of queues"]())
     await asyncio.sleep(0)
-    scheduler.beside._remember({})
+    scheduler.background._remember({})
     for _ in range(5):
         await asyncio.sleep(0)
     assert not began.is_set(), "nobody was planned yet"
@@ -139,7 +139,7 @@ async def test_queues_are_told_where_nothing_is_ever_predicted(scheduler, monkey
 
     monkeypatch.setattr("gangsched.kube.background.supervisor._KNOWN_S", 0.0)
     monkeypatch.setattr(scheduler.queue_status, "run", run)
-    await asyncio.wait_for(scheduler.beside.works()["the status of queues"](), patience_s(10))
+    await asyncio.wait_for(scheduler.background.tasks()["the status of queues"](), patience_s(10))
 
 
 def test_a_range_that_grew_is_told_though_its_middle_stays():

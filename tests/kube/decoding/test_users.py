@@ -39,7 +39,7 @@ def ours_pod(name: str, user: str, **labels: str) -> bytes:
 @pytest.fixture
 def scheduler():
     """Return a scheduler that changes nothing, of a cluster with the admission policy."""
-    made = Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), look_only=True)
+    made = Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), read_only=True)
     made.users.known = True
     return made
 

@@ -16,7 +16,7 @@ from gangsched.metrics import Metrics
 def cluster():
     """Return a scheduler that does nothing, and what its watches tell, kind by kind."""
     scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics())
-    scheduler.execute = lambda _: None
+    scheduler.driver.execute = lambda _: None
     found = watched(scheduler.volumes, scheduler.metrics)
     there = {kind: one for kind, (_, one, _) in found.items()}
     there |= {"Pod": scheduler.informers.pods, "PodGroup": scheduler.informers.pod_groups}
@@ -158,7 +158,7 @@ def test_a_claim_that_was_deleted_is_not_there(cluster):
 
 
 def test_whoever_only_asks_needs_no_right_to_volumes():
-    scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), look_only=True)
+    scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), read_only=True)
     assert "PersistentVolumeClaim" not in scheduler.informers.first()
     scheduler.informers.pods.seen(pod())
     assert needs(scheduler).beyond == ("PersistentVolumeClaim c",)

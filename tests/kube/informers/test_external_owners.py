@@ -22,7 +22,7 @@ class Cluster:
     """A scheduler that changes nothing, and what its watches tell it."""
 
     def __init__(self) -> None:
-        self.scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), look_only=True)
+        self.scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), read_only=True)
         self.pods = self.scheduler.informers.pods
         self.kinds = {one.kind: one for one in self.scheduler.informers.owners.receivers}
         self._uids = itertools.count()

@@ -22,7 +22,7 @@ class Cluster:
     """A scheduler that changes nothing, and what its watches tell it of a namespace."""
 
     def __init__(self) -> None:
-        self.scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), look_only=True)
+        self.scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), read_only=True)
         owners = self.scheduler.informers.owners
         self.kinds = {one.kind: one for one in (*owners.receivers, *owners.groups)}
         self.pods = self.scheduler.informers.pods

@@ -70,7 +70,7 @@ def a_class(name: str, value: int, *, default=False) -> bytes:
 
 
 def test_the_class_of_pods_that_name_none_comes_and_goes():
-    scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), look_only=True)
+    scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), read_only=True)
     classes, pod_groups = scheduler.informers.priority_classes, scheduler.informers.pod_groups
     classes.seen(a_class("usual", 50, default=True))
     classes.seen(a_class("other", 20, default=True))

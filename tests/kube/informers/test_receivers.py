@@ -62,7 +62,7 @@ def test_an_object_that_we_fail_to_read_ends_nothing(monkeypatch, caplog):
 
 
 def test_a_failure_of_the_engine_ends_the_process(monkeypatch):
-    scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), look_only=True)
+    scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), read_only=True)
     monkeypatch.setattr(scheduler.engine, "observe", lambda *_: {}["a defect"])
     with pytest.raises(EngineError):
         scheduler.informers.nodes.seen(node("u"))
@@ -85,7 +85,7 @@ VOLCANOS = next(one for one in foreign.KINDS if one.api_version.startswith("sche
 @pytest.fixture
 def cluster():
     """Return a scheduler that changes nothing, and what its watches tell, kind by kind."""
-    scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), look_only=True)
+    scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), read_only=True)
     groups = scheduler.informers.owners.groups
     there = {
         "PriorityClass": scheduler.informers.priority_classes,
@@ -266,11 +266,11 @@ def a_pod(name: str, labels=None, annotations=None, node="n", scheduler="gangsch
 @pytest.fixture
 def one_node():
     """Return a scheduler that changes nothing and knows a node, and what hears of pods."""
-    scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), look_only=True)
+    scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), read_only=True)
     for name in ("default", "mine"):
         quotas = (Quota("nvidia.com/gpu", 8000),)
-        scheduler.observe(f.QueueSeen(Queue(name, quotas=quotas)))
-    scheduler.observe(f.NodeSeen(a_node("n", 8)))
+        scheduler.driver.observe(f.QueueSeen(Queue(name, quotas=quotas)))
+    scheduler.driver.observe(f.NodeSeen(a_node("n", 8)))
     return scheduler, scheduler.informers.pods
 
 
@@ -356,8 +356,8 @@ def test_labels_that_change_give_nothing_away_now_or_to_the_next_leader(one_node
         assert taken(scheduler) == (4, 4)
         assert list(scheduler.engine.gangs) == ["ns/pod:p"]
     for labels in later:
-        scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), look_only=True)
-        scheduler.observe(f.NodeSeen(a_node("n", 8)))
+        scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), read_only=True)
+        scheduler.driver.observe(f.NodeSeen(a_node("n", 8)))
         scheduler.informers.pods.seen(a_pod("p", labels))
         assert taken(scheduler)[0] == 4
 

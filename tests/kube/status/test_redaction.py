@@ -105,7 +105,6 @@ async def test_what_is_written_does_not_name_others(caplog, named):
     scheduler = Scheduler(api, config, POLICIES, Metrics())  # type: ignore[arg-type]
     scheduler.cluster.namespaces |= NAMESPACES
     scheduler.ready.set()
-    scheduler.binding = scheduler  # type: ignore[assignment]
     subject = ObjectRef("gangsched.io/v1beta1", "PodGroup", "ns", "g", "u", has_status=True)
     scheduler.status.subject(G, subject)
     refusal = Refusal(G, Reason.BEHIND, "it would delay theirs/secret, for which room is kept.")
@@ -116,7 +115,7 @@ async def test_what_is_written_does_not_name_others(caplog, named):
     refusal = replace(refusal, remedies=remedies)
     report = o.Report(G, "Pending", refusal.reason.value, refusal.message, refusal)
     evict = o.Evict(G, PodUid("p"), PodName("ns/g-0"), "stopped for theirs/secret", preempted=True)
-    scheduler.execute((report, evict))
+    scheduler.driver.execute((report, evict))
     writer = asyncio.create_task(scheduler.status.run())
     await until_async(lambda: len(api.bodies) == 3, "status, Event and condition")
     writer.cancel()

@@ -7,8 +7,8 @@ import pytest
 from builders import POLICIES
 
 from gangsched.config import SchedulerConfig
-from gangsched.kube import service as module
 from gangsched.kube.client.errors import NotFound
+from gangsched.kube.informers import watches as module
 from gangsched.kube.service import Scheduler
 from gangsched.kube.stored.scheduler_names import ServedNames
 from gangsched.metrics import Metrics
@@ -82,12 +82,12 @@ class Silent:
         """Have nothing to hand over."""
 
 
-@pytest.mark.parametrize("look_only", [True, False])
-async def test_a_look_takes_the_names_over_and_a_scheduler_has_its_own(monkeypatch, look_only):
+@pytest.mark.parametrize("read_only", [True, False])
+async def test_a_look_takes_the_names_over_and_a_scheduler_has_its_own(monkeypatch, read_only):
     monkeypatch.setattr(module, "Watch", Silent)
     api = Api()
     await kept(api, {"gangsched", "volcano"})
-    scheduler = Scheduler(api, SchedulerConfig(), POLICIES, Metrics(), look_only=look_only)
+    scheduler = Scheduler(api, SchedulerConfig(), POLICIES, Metrics(), read_only=read_only)
     async with asyncio.TaskGroup() as group:
         await scheduler.read(group)
-    assert ("volcano" in scheduler.cluster.names) == look_only
+    assert ("volcano" in scheduler.cluster.names) == read_only

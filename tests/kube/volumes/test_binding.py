@@ -16,6 +16,7 @@ from gangsched.kube.client.errors import Conflict, NotFound
 from gangsched.kube.informers.volumes import watched
 from gangsched.kube.service import Scheduler
 from gangsched.kube.volumes.binding import VolumeBinder
+from gangsched.kube.volumes.eligible_nodes import Volumes
 from gangsched.kube.volumes.storage_objects import BOUND_BY_CONTROLLER, SELECTED_NODE
 from gangsched.metrics import Metrics
 
@@ -27,18 +28,17 @@ class World:
     """An API server with its watches, and a controller of volumes that does what it is told."""
 
     def __init__(self) -> None:
-        self.scheduler = scheduler = Scheduler(self, SchedulerConfig(), POLICIES, Metrics())
-        scheduler.ready.set()
-        self.binder = VolumeBinder(
-            scheduler.engine,
-            scheduler.volumes,
-            scheduler.pods,
+        volumes = Volumes()
+        self.scheduler = scheduler = Scheduler(
             self,
-            observe=scheduler.observe,
-            now_s=scheduler.now_s,
+            SchedulerConfig(),
+            POLICIES,
+            Metrics(),
+            make_binder=lambda context: DirectBinder(context, VolumeBinder(context, volumes, self)),
+            volumes=volumes,
         )
-        scheduler.binding = DirectBinder(scheduler.pods, scheduler.observe, self.binder)
-        scheduler.engine.beyond_is_judged = False
+        scheduler.ready.set()
+        self.binder = scheduler.binder._judge
         found = watched(scheduler.volumes, scheduler.metrics)
         self.there = {kind: one for kind, (_, one, _) in found.items()}
         self.there |= {"Pod": scheduler.informers.pods, "PodGroup": scheduler.informers.pod_groups}
@@ -47,7 +47,7 @@ class World:
         self.answers = True
         self.bound: dict[str, str] = {}
         self.reports: list[str] = []
-        self._execute, scheduler.execute = scheduler.execute, self._orders
+        self._execute, scheduler.driver.execute = scheduler.driver.execute, self._orders
 
     def _orders(self, orders) -> None:
         self.reports += [one.message for one in orders if isinstance(one, o.Report)]
@@ -116,7 +116,7 @@ class World:
     def nodes(self, *names: str) -> None:
         for name in names:
             seen = f.NodeSeen(node(name, labels={"host": name}))
-            self.scheduler.observe(seen)
+            self.scheduler.driver.observe(seen)
 
     def storage_class(self, name: str, provisioner: str = "made.example/fast", **more) -> None:
         mode = {"volumeBindingMode": "WaitForFirstConsumer", "provisioner": provisioner}
@@ -172,7 +172,7 @@ class World:
 
     def plan(self) -> None:
         scheduler = self.scheduler
-        scheduler.execute(plan(scheduler.engine, scheduler.now_s()))
+        scheduler.driver.execute(plan(scheduler.engine, scheduler.now_s()))
 
     async def settled(self) -> None:
         """Wait until nothing is done any more but waiting."""
@@ -208,7 +208,7 @@ async def world():
     made.storage_class("hand", "kubernetes.io/no-provisioner")
     yield made
     assert not made.scheduler.volumes.dropped
-    assert made.scheduler.pods.broken.empty()
+    assert made.scheduler.pods._fatal.empty()
 
 
 async def bound(world) -> dict[str, str]:

@@ -1,0 +1,106 @@
+"""Gives facts and plans to the engine, and has its orders carried out."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from gangsched.core import facts as f
+from gangsched.core import orders as o
+from gangsched.core.engine.engine import Engine
+from gangsched.core.model.gangs import Gang
+from gangsched.core.planning.planner import Plan
+from gangsched.kube.actuation.dispatcher import Dispatcher
+from gangsched.kube.actuation.pod_binding import Observe
+from gangsched.kube.client.errors import EngineError
+from gangsched.kube.decoding.users import Users
+from gangsched.recording.audit_log import AuditLog
+
+Dispatch = Callable[[o.Order], None]
+"""Has one order carried out; the outcome is a fact."""
+
+
+class EngineDriver:
+    """Drives one engine: the only place where its state changes."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        users: Users,
+        make_dispatcher: Callable[[Observe], Dispatcher],
+        *,
+        dispatch: Dispatch | None = None,
+        audit_log: AuditLog | None,
+        now_s: Callable[[], float],
+        on_orders: Callable[[], None],
+    ) -> None:
+        """Carry orders out by `dispatch`, or else by the dispatcher, which answers to `observe`."""
+        self._engine, self._users, self._audit_log = engine, users, audit_log
+        self._now_s, self._on_orders = now_s, on_orders
+        self.dispatcher = make_dispatcher(self.observe)
+        self._dispatch = dispatch or self.dispatcher.dispatch
+        self._failed: asyncio.Queue[EngineError] = asyncio.Queue()
+
+    def observe(self, fact: f.Fact) -> None:
+        """Give one fact to the engine and carry out what follows.
+
+        Raises:
+            EngineError: the engine failed.
+
+        """
+        with self._ending_on_failure(type(fact).__name__):
+            if self._audit_log is not None:
+                self._audit_log.fact(self._engine, fact, self._now_s())
+            self.execute(self._engine.observe(fact, self._now_s()))
+
+    def declare(self, gang: Gang) -> None:
+        """Give the engine a declared gang, without its user where users are not certain.
+
+        Raises:
+            EngineError: the engine failed.
+
+        """
+        self.observe(f.GangSeen(gang if self._users.known else replace(gang, user="")))
+
+    def report(self, report: o.Report) -> None:
+        """Carry out a report that does not come from the engine."""
+        self.execute((report,))
+
+    def accept(self, plan: Plan) -> None:
+        """Carry out a plan.
+
+        Raises:
+            EngineError: the engine failed.
+
+        """
+        with self._ending_on_failure("accept"):
+            self.execute(self._engine.accept(plan, self._now_s()))
+
+    def tick(self) -> None:
+        """Let time pass in the engine."""
+        self.execute(self._engine.tick(self._now_s()))
+
+    def execute(self, orders: tuple[o.Order, ...]) -> None:
+        """Carry out orders; answers come back through `observe`."""
+        if not orders:
+            return
+        self._on_orders()
+        for order in orders:
+            if self._audit_log is not None:
+                self._audit_log.order(self._engine, order, self._now_s())
+            self._dispatch(order)
+
+    async def raise_fatal(self) -> None:
+        """Raise the error by which the engine fails, even if a caller of `observe` caught it."""
+        raise await self._failed.get()
+
+    @contextmanager
+    def _ending_on_failure(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except EngineError:
+            raise
+        except Exception as error:
+            failure = EngineError(what)
+            self._failed.put_nowait(failure)
+            raise failure from error
