@@ -16,7 +16,6 @@ from gangsched.core import facts as f
 from gangsched.core import orders as o
 from gangsched.core.engine.gangs.gang_views import State
 from gangsched.core.model.ids import GangId, PodUid
-from gangsched.core.model.nodes import Node
 from gangsched.kube.actuation.pod_binding import BinderContext
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Conflict, KubeError, NotFound
@@ -24,7 +23,7 @@ from gangsched.kube.client.paths import named
 from gangsched.kube.volumes import storage_objects as read
 from gangsched.kube.volumes.binding_pass import FailedError, Pass
 from gangsched.kube.volumes.eligible_nodes import Volumes
-from gangsched.kube.volumes.matching import Want, prebound, reaches, shared_out, suits
+from gangsched.kube.volumes.matching import prebound, suits
 from gangsched.kube.volumes.storage_objects import (
     BOUND_BY_CONTROLLER,
     SELECTED_NODE,
@@ -32,6 +31,7 @@ from gangsched.kube.volumes.storage_objects import (
     Key,
     Volume,
 )
+from gangsched.kube.volumes.volume_choice import VolumeChooser
 
 _PATIENCE = 0.9
 """Of the time that the gang has left: its reason has to come before the gang's own."""
@@ -49,6 +49,7 @@ class VolumeBinder:
         self._engine, self._pods = context.engine, context.pods
         self._observe, self._now_s = context.observe, context.now_s
         self._volumes, self._client = volumes, client
+        self._chooser = VolumeChooser(context.engine, volumes)
         volumes.binds, volumes.on_change = True, self._changed
         self._held: dict[GangId, dict[PodUid, o.Prepare]] = {}
         self._passes: dict[GangId, Pass] = {}
@@ -166,7 +167,7 @@ class VolumeBinder:
         for key, orders in one.pods.items():
             one.awaited = orders[0], f"the claim {key[1]} of its ephemeral volume was not made"
             await self._until(partial(self._there, key, orders[0]))
-        given, made = self._assume(one)
+        given, made = self._chooser.assume(one)
         for claim in made:
             await self._select(one, claim)
         await self._until(partial(self._bound, one, [claim.key for claim in made]))
@@ -181,75 +182,6 @@ class VolumeBinder:
         if all(use.template is None for use in uses):
             raise FailedError(order, f"there is no PersistentVolumeClaim {key[1]}")
         return False
-
-    # -- who gets what ------------------------------------------------------------------------
-
-    def _assume(self, one: Pass) -> tuple[dict[Key, Volume], list[Claim]]:
-        """Choose a volume for each claim; return those that exist, and the claims without."""
-        nodes = {uid: self._node(order) for uid, order in one.orders.items()}
-        wants, made = [], []
-        for key, orders in one.pods.items():
-            claim = self._volumes.claims[key]
-            self._take(claim, orders)
-            if self._volumes.bound(claim) or claim.volume:
-                continue
-            if not self._volumes.waits_for_consumer(claim):
-                raise FailedError(orders[0], f"PersistentVolumeClaim {key[1]} is not bound")
-            if claim.selected:
-                made.append(claim)
-                continue
-            there = [nodes[order.uid] for order in orders]
-            offers = [
-                volume
-                for volume in self._volumes.offers(claim)
-                if all(reaches(volume.terms, node) for node in there)
-            ]
-            wants.append(Want(claim, offers))
-        given = shared_out(wants)
-        lacking: dict[PodUid, tuple[o.Prepare, str]] = {}
-        for want in wants:
-            claim, order = want.claim, one.pods[want.claim.key][0]
-            if claim.key in given:
-                continue
-            why = self._why_not_made(claim, nodes[order.uid])
-            if why:
-                lacking[order.uid] = order, f"PersistentVolumeClaim {claim.key[1]}: {why}"
-            made.append(claim)
-        for order, why in lacking.values():
-            together = (uid for uid, other in one.orders.items() if other.node == order.node)
-            raise FailedError(order, why, sum(uid not in lacking for uid in together))
-        for key, volume in given.items():
-            self._volumes.assumed[volume.name] = key
-        for name in {volume.wanted[0] for volume in given.values()}:
-            self._volumes.class_changed(name)
-        return given, made
-
-    def _node(self, order: o.Prepare) -> Node:
-        cluster = self._engine.cluster
-        row = cluster.rows.get(order.node)
-        node = cluster.nodes[row] if row is not None else None
-        if node is None:
-            raise FailedError(order, "the node is gone")
-        return node
-
-    def _take(self, claim: Claim, orders: list[o.Prepare]) -> None:
-        """Let one pod have a claim that is for one alone."""
-        for order in orders if claim.alone else ():
-            other = self._volumes.used_by(claim.key, order.uid)
-            if other:
-                name = claim.key[1]
-                raise FailedError(
-                    order, f"pod {other} has PersistentVolumeClaim {name}, which is for one pod"
-                )
-            self._volumes.alone[claim.key] = order.uid
-
-    def _why_not_made(self, claim: Claim, node: Node) -> str:
-        terms = self._volumes.made_on(claim)
-        if isinstance(terms, str):
-            return f"{terms} there"
-        if reaches(terms, node):
-            return ""
-        return f"StorageClass {claim.class_name} makes no such volume for this node"
 
     # -- what is written ----------------------------------------------------------------------
 
