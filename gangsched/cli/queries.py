@@ -103,7 +103,7 @@ def expected_end(estimate: Estimate, started_s: float, now_s: float) -> Data:
     return {
         **{end: stamp(now_s + estimate.drawn_left_s(ran_s, at)) for end, at in levels.items()},
         "basis": estimate.source.value,
-        "byEarlierJobs": estimate.source is Source.LEARNT or estimate.middle_s is not None,
+        "byEarlierJobs": estimate.source is Source.LEARNED or estimate.middle_s is not None,
     }
 
 
@@ -170,8 +170,8 @@ def queues(view: ClusterView) -> list[Data]:
         if name in usage.tree:
             row["depth"] = len(usage.tree.path(name)) - 1
             row["share"] = round(usage.share(name), 3)
-            held = {key for key, amount in usage.held.get(name, {}).items() if amount}
-            keys = sorted({*usage.tree.limited(name), *(k for k in held if k[0] == GPU)})
+            held = {key for key, amount in usage.subtree_usage.get(name, {}).items() if amount}
+            keys = sorted({*usage.tree.quota_keys(name), *(k for k in held if k[0] == GPU)})
             row["quotas"] = [
                 {
                     "resource": label(key),

@@ -71,7 +71,7 @@ class Journal:
             "rates": dict(ledger.rates.worth),
             "half_life_s": ledger.half_life_s,
             "beyond_is_judged": engine.beyond_is_judged,
-            "history": engine.history.data() if history is None else history,
+            "history": engine.history.to_json() if history is None else history,
         }
         self.write("start", at_s, data=data)
 
@@ -177,7 +177,7 @@ def engine_of(entry: Entry) -> Engine:
     data = entry.data
     ledger = Ledger(GpuWeights(data["rates"]), data["half_life_s"])
     engine = Engine(Limits(**data["limits"]), ledger)
-    engine.history.load(data["history"])
+    engine.history.merge_json(data["history"])
     engine.beyond_is_judged = data["beyond_is_judged"]
     return engine
 
@@ -215,7 +215,7 @@ def recall(path: Path) -> RestoredEngine:
 
 def write_facts(path: Path, recalled: RestoredEngine, names: Pseudonyms | None = None) -> None:
     """Write the facts of one moment; with names, hidden."""
-    history = recalled.engine.history.data()
+    history = recalled.engine.history.to_json()
     if names is not None:
         names.learn(recalled.facts)
         history = names.history(history)

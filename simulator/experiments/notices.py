@@ -49,7 +49,7 @@ def _of(scenario: Scenario, found: Sequence[Trace], seed: int) -> Iterator[str]:
     result, jobs, start = prepare(scenario, seed, found)
     tree = result.tree()
     for queue in tree.top_down():
-        wrong = tree.told(queue) if queue in tree else [tree.problems[queue]]
+        wrong = tree.notices(queue) if queue in tree else [tree.problems[queue]]
         yield from (f"queue {queue}: {sentence}" for sentence in wrong)
     names: dict[str, list[str]] = {}
     for gang, why in never_run(result, jobs, start).items():

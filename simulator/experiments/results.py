@@ -180,10 +180,10 @@ def queue_rows(run: Run) -> list[dict[str, object]]:
     held_s = dict(zip(sorted(run.loans), own, strict=True))
     outcomes: dict[str, list[JobOutcome]] = {}
     for outcome in came(run):
-        outcomes.setdefault(tree.home(outcome.job.queue), []).append(outcome)
+        outcomes.setdefault(tree.charged_queue(outcome.job.queue), []).append(outcome)
     rows = []
     for name, depth in _in_order(tree):
-        below = tree.below(name)
+        below = tree.subtree(name)
         some = [outcome for one in below for outcome in outcomes.get(one, ())]
         loans = run.loans[name]
         used_s = sum(held_s[one] for one in below)

@@ -105,7 +105,7 @@ class Watched(ApiCallJobRun):
     def _look(self) -> None:
         self.at(self.now_s + self._rng.uniform(0.5, 30), self._look)
         old, new = self.engine, self._new(self.engine.limits)
-        new.history.load(old.history.data())
+        new.history.merge_json(old.history.to_json())
         for fact in self._api.listed(old, self.now_s):
             new.observe(fact, self.now_s)
         self.found.add(old, new, self._by, self.now_s)
@@ -228,14 +228,14 @@ def _books(old: Engine, new: Engine) -> Iterator[str]:
     yield from _said("what queues hold", *(_held(engine) for engine in (old, new)))
     spent = [
         {
-            account: round(time.decayed, 3)
+            account: round(time.historical_gpu_s, 3)
             for account, time in sorted(engine.ledger.accounts.items())
-            if time.decayed
+            if time.historical_gpu_s
         }
         for engine in (old, new)
     ]
     yield from _said("GPU time", *spent)
-    yield from _said("run times", old.history.data(), new.history.data())
+    yield from _said("run times", old.history.to_json(), new.history.to_json())
     yield from _said(
         "promises", dict(sorted(old.reserved.items())), dict(sorted(new.reserved.items()))
     )
@@ -253,7 +253,7 @@ def _books(old: Engine, new: Engine) -> Iterator[str]:
 def _held(engine: Engine) -> dict[str, dict[object, int]]:
     return {
         queue: {key: n for key, n in sorted(held.items()) if n}
-        for queue, held in sorted(engine.ledger.usage.held.items())
+        for queue, held in sorted(engine.ledger.usage.subtree_usage.items())
         if any(held.values())
     }
 

@@ -121,7 +121,7 @@ class Foretold(JobRun):
         starts = self.engine.history.starts
         drawn = forecast(snapshot, self._by, self.now_s, self._effort)
         told_now = stretched(drawn, starts.punctuality(self.now_s), self.now_s)
-        starts.told(ranges(drawn), self.now_s, self.engine.gangs)
+        starts.record_predictions(ranges(drawn), self.now_s, self.engine.gangs)
         for gang, one in told_now.items():
             if one.start_s is None:
                 self.found.silent += 1

@@ -30,7 +30,7 @@ class ApiCallJobRun(JobRun):
         before = self.engine
         listed = self._api.listed(before, self.now_s)
         self.engine = self._new_engine(before.limits)
-        self.engine.history.load(before.history.data())
+        self.engine.history.merge_json(before.history.to_json())
         if self.checker is not None:
             self.checker.restarted(self.engine)
         for fact in listed:

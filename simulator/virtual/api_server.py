@@ -142,7 +142,7 @@ class ApiServer:
         facts = [self._as_listed(self._objects[key]) for key in order if self._is_current(*key)]
         ledger = engine.ledger
         for (queue, user), time in ledger.accounts.items():
-            time.advance(now_s, ledger.half_life_s)
+            time.advance_to(now_s, ledger.half_life_s)
             spent = tuple((period, *known) for period, known in time.periods.items())
-            facts.append(f.GpuTimeSeen(queue, user, now_s, time.decayed, spent))
+            facts.append(f.GpuTimeSeen(queue, user, now_s, time.historical_gpu_s, spent))
         return [*facts, *gang_history.read(gang_history.written(engine.past()))]

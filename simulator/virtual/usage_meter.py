@@ -107,7 +107,7 @@ class Meter:
             case f.PodSeen() if fact.uid not in self._open and fact.node in self._node:
                 self._begins(fact, now_s)
             case f.GangSeen(gang):
-                self._queue_of[gang.id] = self.tree.home(gang.queue)
+                self._queue_of[gang.id] = self.tree.charged_queue(gang.queue)
             case f.GangGone(gang_id):
                 self._queue_of.pop(gang_id, None)
             case _:
@@ -192,5 +192,5 @@ class Meter:
 
 def _keys(tree: QueueTree, name: str) -> Sequence[QuotaKey]:
     """Return the keys by which a queue's quotas count GPUs: all together, or by GPU type."""
-    keys = [key for key in tree.limited(name) if key[0] == GPU]
+    keys = [key for key in tree.quota_keys(name) if key[0] == GPU]
     return [(GPU, "")] if (GPU, "") in keys or not keys else keys

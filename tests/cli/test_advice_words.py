@@ -154,7 +154,7 @@ def test_answers_look_as_far_ahead_as_the_scheduler(monkeypatch):
 def explained(name: str) -> str:
     engine = an_engine(node("n"))
     for runtime_s in (300.0, 700.0, 900.0, 1000.0, 1300.0):
-        engine.history.ended(gang("wide-1", 1, user="ann", expected_runtime_s=1000.0), runtime_s)
+        engine.history.record(gang("wide-1", 1, user="ann", expected_runtime_s=1000.0), runtime_s)
     wide = gang("wide", 1, user="ann", expected_runtime_s=1000.0)
     engine.observe(GangSeen(wide), 0.0)
     engine.observe(pod("wide-0", "wide", needs(8), node=NodeName("n"), started_s=0.0), 0.0)

@@ -142,7 +142,7 @@ def _runtime(jobs: tuple[Any, ...]) -> Callable[[bytes], None]:
 
 def _history(raw: bytes) -> None:
     with contextlib.suppress(ValueError, TypeError):
-        RuntimeHistory().load(json.loads(raw))
+        RuntimeHistory().merge_json(json.loads(raw))
 
 
 def _experiment(raw: bytes) -> None:

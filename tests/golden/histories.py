@@ -87,7 +87,7 @@ def begin(entry: Entry, file: io.StringIO) -> Engine:
     """Return an engine that writes a journal, as one began by a journal."""
     before = engine_of(entry)
     engine = JournalledEngine(before.limits, before.ledger, Journal(file))
-    engine.history.load(before.history.data())
+    engine.history.merge_json(before.history.to_json())
     engine.beyond_is_judged = before.beyond_is_judged
     return engine
 

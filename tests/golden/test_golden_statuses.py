@@ -199,7 +199,7 @@ async def test_when_a_gang_starts_and_what_is_wrong_with_it():
     made.subject(G, OURS)
     made.take(REPORTS["refused NotEnoughFree"][0])
     late_s = NOW_S + 3e9
-    one = Prediction(G, 2, late_s, late_s - 60, late_s + 60, Source.LEARNT)
+    one = Prediction(G, 2, late_s, late_s - 60, late_s + 60, Source.LEARNED)
     made.expect({G: one}, {G: BackfillReservation(G, late_s + 120, ())})
     running = asyncio.create_task(made.run())
     await quiet(api)

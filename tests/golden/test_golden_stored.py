@@ -72,9 +72,9 @@ async def until_written(work, api: ConfigMaps) -> None:
 def learnt() -> RuntimeHistory:
     """Return run times that a process has learnt."""
     found = RuntimeHistory()
-    found.load(history("simple").engine.history.data())
+    found.merge_json(history("simple").engine.history.to_json())
     for runtime_s in (60.0, 90.5, 3600.0):
-        found.ended(Gang(GangId("ns/train-7"), 2, user="ann", queue="q"), runtime_s)
+        found.record(Gang(GangId("ns/train-7"), 2, user="ann", queue="q"), runtime_s)
     return found
 
 
@@ -103,9 +103,9 @@ async def test_what_is_kept_in_the_config_map():
 async def test_what_the_next_process_makes_of_the_config_map():
     kept = stored("config-map.json").replace('\\"VERSION\\"', json.dumps(VERSION)[1:-1])
     api = ConfigMaps(json.loads(kept))
-    before, found = json.dumps(learnt().data()), RuntimeHistory()
+    before, found = json.dumps(learnt().to_json()), RuntimeHistory()
     await HistoryKeeper(api, PLACE).read(found)
-    assert json.dumps(found.data()) == before
+    assert json.dumps(found.to_json()) == before
     facts = await PastKeeper(api, PLACE).read()
     assert list(facts) == list(history("simple").engine.past())
     assert facts
@@ -174,6 +174,6 @@ def test_what_a_snapshot_begins_with(tmp_path):
     path = tmp_path / "journal.jsonl"
     with path.open("w") as file:
         engine = JournalledEngine(Limits(), None, Journal(file))
-        engine.history.load(learnt().data())
+        engine.history.merge_json(learnt().to_json())
         engine.observe(f.NodeSeen(node("n")), NOW_S)
     agrees("journal-start.jsonl", path.read_text().replace(VERSION, '"VERSION"'))

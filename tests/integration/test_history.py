@@ -30,7 +30,7 @@ def test_what_was_learnt_is_there_after_a_restart(cluster):
     learnt = RuntimeHistory()
 
     async def write() -> None:
-        wanted = json.loads(json.dumps(learnt.data()))
+        wanted = json.loads(json.dumps(learnt.to_json()))
         async with KubeClient(kubeconfig) as client:
             keeper = HistoryKeeper(client, f"{HOME}/{NAME}")
             await keeper.read(RuntimeHistory())  # nothing there yet is no error
@@ -48,7 +48,7 @@ def test_what_was_learnt_is_there_after_a_restart(cluster):
     try:
         cluster.kubectl("delete", "configmap", NAME, "-n", HOME, "--ignore-not-found")
         for run_s in (60.0, 80.0):  # the second time it exists already
-            learnt.ended(Gang(GangId(f"ns/night-{run_s:.0f}"), 1, (), user="ann"), run_s)
+            learnt.record(Gang(GangId(f"ns/night-{run_s:.0f}"), 1, (), user="ann"), run_s)
             asyncio.run(write())
         known = asyncio.run(read())
     finally:

@@ -66,7 +66,7 @@ def check_loans(job_run: JobRun, queues: list[Queue]) -> None:
         if state.spec is not None and not state.spec.preemptible:
             name = state.spec.queue
             while name:
-                gpus = job_run.engine.ledger.of_gang(state.id).get((GPU, ""), 0)
+                gpus = job_run.engine.ledger.usage_of_gang(state.id).get((GPU, ""), 0)
                 held[name] = held.get(name, 0) + gpus
                 name = parents[name]
     for queue in queues:
@@ -169,8 +169,8 @@ def test_the_past_fades_with_its_half_life():
     from gangsched.core.quota.gpu_time import GpuTime
 
     time = GpuTime(rate=2.0)
-    time.advance(100_000.0, 100.0)
-    assert time.decayed == pytest.approx(2.0 * 100.0 / 0.6931471805599453)
-    time.rate, before = 0.0, time.decayed
-    time.advance(100_100.0, 100.0)
-    assert time.decayed == pytest.approx(before / 2)
+    time.advance_to(100_000.0, 100.0)
+    assert time.historical_gpu_s == pytest.approx(2.0 * 100.0 / 0.6931471805599453)
+    time.rate, before = 0.0, time.historical_gpu_s
+    time.advance_to(100_100.0, 100.0)
+    assert time.historical_gpu_s == pytest.approx(before / 2)

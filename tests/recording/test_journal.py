@@ -130,7 +130,7 @@ def waiting(recalled):
 
 def test_hidden_names_tell_nothing_and_change_nothing(journal, tmp_path):
     before = recall(journal)
-    before.engine.history.ended(gang(before), 77.0)
+    before.engine.history.record(gang(before), 77.0)
     path = tmp_path / "hidden.jsonl.gz"
     write_facts(path, before, Pseudonyms())
     with gzip.open(path, "rt") as file:

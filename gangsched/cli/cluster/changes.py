@@ -78,7 +78,7 @@ def told(engine: Engine, name: str) -> list[str]:
     tree = engine.ledger.usage.tree
     if name not in tree:
         return [f"it cannot be used: {tree.problems[name]}"]
-    return [*tree.told(name), *lacking(tree.queues[name], engine.cluster.supply())]
+    return [*tree.notices(name), *lacking(tree.queues[name], engine.cluster.supply())]
 
 
 def noted(before: Engine, after: Engine) -> list[str]:

@@ -125,7 +125,7 @@ class AdmittedChanges:
             if refusal is None:
                 spec = replace(spec, queue=asked.queue)
             else:
-                home = self._allocations.ledger.usage.tree.home(spec.queue)
+                home = self._allocations.ledger.usage.tree.charged_queue(spec.queue)
                 doubts.append(f"It stays charged to queue {home}: {refusal.message}")
         if spec.preemptible != asked.preemptible:
             firm = replace(spec, preemptible=asked.preemptible)
@@ -191,7 +191,7 @@ class AdmittedChanges:
             return
         cluster.claim(gang.id, Constraints())
         others = f"Others are not kept out of its domains of level {asked.exclusive}: "
-        queue = tree.home(gang.account[0])
+        queue = tree.charged_queue(gang.account[0])
         if not may_have(cluster, tree, queue, asked):
             doubts.append(f"{others}queue {queue} does not allow it (spec.exclusive).")
         elif self._shares(gang, asked.topology, level):

@@ -62,7 +62,7 @@ class Allocations:
         """
         if self._queues_version != self._declarations.queues_version:
             self._queues_version = self._declarations.queues_version
-            self._ledger.declare(QueueTree(self._declarations.queues.values()), self.now_s)
+            self._ledger.set_tree(QueueTree(self._declarations.queues.values()), self.now_s)
         return self._ledger
 
     # -- nodes --------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ class Allocations:
 
     def rename(self, key: Hashable, other: Hashable) -> None:
         """Let another key, which was charged nothing, have what a key was charged."""
-        self.ledger.rename(key, other)
+        self.ledger.rekey(key, other)
         self.cluster.rename(key, other)
 
     def reassign(self, gang: GangState) -> None:
@@ -152,7 +152,7 @@ class Allocations:
 
     def note_admitted(self, gang: GangState) -> None:
         """Record what a gang is charged: it may have so much again for what it loses."""
-        for key, quantity in self.ledger.of_gang(gang.id).items():
+        for key, quantity in self.ledger.usage_of_gang(gang.id).items():
             gang.admitted[key] = max(gang.admitted.get(key, 0), quantity)
 
     def forget(self, gang: GangState) -> None:
@@ -169,7 +169,7 @@ class Allocations:
     def within_limits(self, gang: GangState) -> bool:
         """Return whether a gang's queues hold no more than they may."""
         usage = self.ledger.usage
-        return not usage.overdrawn(usage.tree.home(gang.account[0]))
+        return not usage.exceeds_limits(usage.tree.charged_queue(gang.account[0]))
 
     def _account(self, gang: GangId) -> tuple[str, str]:
         state = self._gangs.get(gang)
@@ -185,11 +185,11 @@ class Allocations:
         """Take over what an earlier process had counted, unless this one counted already."""
         ledger = self._ledger  # not by the newest tree: each of a thousand queues changes it
         time = ledger.account((fact.queue, fact.user))
-        if time.decayed:
+        if time.historical_gpu_s:
             return
-        time.advance(self.now_s, ledger.half_life_s)
+        time.advance_to(self.now_s, ledger.half_life_s)
         passed_s = max(self.now_s - fact.at_s, 0.0)
-        time.decayed += fact.decayed * 0.5 ** (passed_s / ledger.half_life_s)
+        time.historical_gpu_s += fact.decayed * 0.5 ** (passed_s / ledger.half_life_s)
         for period_s, number, spent in fact.spent:
             if number == int(self.now_s // period_s):
                 known = time.periods.get(period_s, (number, 0.0))[1]
@@ -211,6 +211,6 @@ class Allocations:
         return wrong
 
     def _expected(self, key: Hashable, gang: GangId, node: NodeName, needs: PodNeeds) -> Allocation:
-        known = self.ledger.holding(key)
+        known = self.ledger.allocation(key)
         model = self._model(node) or (known.model if known is not None else "")
         return Allocation(gang, *self._account(gang), amounts(needs), model, self.is_firm(gang))

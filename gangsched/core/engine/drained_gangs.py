@@ -43,7 +43,7 @@ class DrainedGangs:
         for gang in list(self._table.gangs.values()):
             if gang.state is not State.PLACED or gang.spec is None or not gang.holds():
                 continue  # of a gang whose work is done there is nothing to end
-            queue = tree.home(gang.spec.queue)
+            queue = tree.charged_queue(gang.spec.queue)
             where = drained.intersection(tree.path(queue))
             if where:
                 of = min(where)

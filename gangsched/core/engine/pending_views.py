@@ -35,14 +35,14 @@ class PendingViews:
         stamp = (gang.version, self._declarations.version)
         if known is not None and known[0] == stamp:
             made = known[1]
-            learned = self._history.stamp(made.gang.user)
+            learned = self._history.version(made.gang.user)
             if known[2] == learned:
                 return made
             queue = self._allocations.ledger.usage.tree.queues.get(made.gang.queue)
             made = replace(made, estimate=self._history.estimate(made.gang, queue))
         else:
             made = self.make(gang)
-            learned = self._history.stamp(made.gang.user)
+            learned = self._history.version(made.gang.user)
         self._known[gang.id] = (stamp, made, learned)
         return made
 
@@ -79,7 +79,7 @@ class PendingViews:
         kinds = tuple(self._needs.setdefault(needs, needs) for needs in counts)
         charge = charge_of(made)
         if made.repair:
-            held = ledger.of_gang(gang.id)
+            held = ledger.usage_of_gang(gang.id)
             made = replace(
                 made,
                 # What is more than it ever had is admitted like any other.

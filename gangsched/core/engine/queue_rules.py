@@ -38,7 +38,7 @@ class QueueRulesReader:
             for budget in queue.budgets:
                 users = {one.gang.account for one in waiting if one.gang.queue == queue.name}
                 for account in users if budget.per_user else ((queue.name, ""),):
-                    spent[(*account, budget.period_s)] = ledger.spent(account, budget, now_s)
+                    spent[(*account, budget.period_s)] = ledger.budget_usage(account, budget, now_s)
         limited = {name for name, queue in tree.queues.items() if queue.user_limits}
         return QueueRules(
             users={key: dict(held) for key, held in ledger.users.items() if key[0] in limited}

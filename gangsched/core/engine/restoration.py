@@ -88,7 +88,7 @@ class Restoration:
     def past(self) -> tuple[f.PastSeen | f.StoppedSeen, ...]:
         """Return what the next process cannot learn from objects; reservations in their order."""
         held, kept, gangs = (
-            self._allocations.ledger.of_gang,
+            self._allocations.ledger.usage_of_gang,
             self._feedback.reserved,
             self._table.gangs,
         )

@@ -79,7 +79,7 @@ class RunningSet:
         made, tree = self._at_home(made), self._allocations.ledger.usage.tree
         queue = tree.queues.get(made.gang.queue)
         # One that runs may be declared again with any class: it counts for no more than it may.
-        most = tree.highest(made.gang.queue, made.gang.id.split("/", 1)[0])[0]
+        most = tree.priority_max(made.gang.queue, made.gang.id.split("/", 1)[0])[0]
         return replace(
             made,
             priority=min(priority_in(queue, made.gang, made.priority), most),
@@ -122,7 +122,7 @@ class RunningSet:
 
     def _at_home(self, made: RunningGang) -> RunningGang:
         """Return a running gang in the queue that is charged for it."""
-        home = self._allocations.ledger.usage.tree.home(made.gang.queue)
+        home = self._allocations.ledger.usage.tree.charged_queue(made.gang.queue)
         return (
             made if home == made.gang.queue else replace(made, gang=replace(made.gang, queue=home))
         )

@@ -89,7 +89,7 @@ class SnapshotBuilder:
                 cluster.capacity(needs)  # counted here and kept up to date from now on
         usage = ledger.usage
         usage.capacity = self._allocations.capacity()
-        usage.decayed = ledger.decayed(now_s)
+        usage.historical_gpu_s = ledger.historical_gpu_s(now_s)
         return Snapshot(
             cluster.copy(),
             tuple(waiting),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from gangsched.core.model.constraints import NO_CONSTRAINTS, Constraints, Near
 from gangsched.core.model.ids import GangId, NodeName, PodName
 from gangsched.core.model.pods import PodNeeds, Requests
-from gangsched.core.model.runtime import ASSUMED_S, Estimate
+from gangsched.core.model.runtime import RUNTIME_DEFAULT_S, Estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ def runtime_s(waiting: PendingGang) -> float:
     """Return how long a gang is expected to run."""
     if waiting.estimate is not None:
         return waiting.estimate.runtime_s
-    return waiting.gang.expected_runtime_s or ASSUMED_S
+    return waiting.gang.expected_runtime_s or RUNTIME_DEFAULT_S
 
 
 @dataclass(frozen=True, slots=True)

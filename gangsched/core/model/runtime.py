@@ -9,7 +9,7 @@ from enum import StrEnum
 from math import exp, log, sqrt
 from statistics import NormalDist
 
-ASSUMED_S = 3600.0
+RUNTIME_DEFAULT_S = 3600.0
 """Believed of a gang of which nothing is known; said so wherever it is used."""
 
 _NORMAL = NormalDist()
@@ -23,7 +23,7 @@ class Source(StrEnum):
     """Where an estimate comes from."""
 
     DECLARED = "declared"
-    LEARNT = "learnt"
+    LEARNED = "learnt"
     QUEUE = "queue"
     ASSUMED = "assumed"
 

@@ -14,7 +14,7 @@ from gangsched.core.model.pods import GPU
 from gangsched.core.model.queues import Amounts, GpuBudget, Queue, QuotaKey, Stop
 from gangsched.core.model.refusal import Reason, Refusal
 from gangsched.core.quota.charges import charge_for, charge_of, split_required_optional
-from gangsched.core.quota.guarantee import loan, sentence
+from gangsched.core.quota.guarantee import describe_shortfall, nominal_shortfall
 from gangsched.core.quota.queue_tree import SYSTEM_NAMESPACE, QueueTree, number, shown
 from gangsched.core.quota.usage import Usage, describe
 from gangsched.core.snapshot import Snapshot
@@ -82,7 +82,7 @@ def _open_to(namespace: str, tree: QueueTree) -> str:
 
 def _priority(waiting: PendingGang, namespace: str, tree: QueueTree) -> Refusal | None:
     """Return why a gang may not have the priority that it, or one of its pods, asks for."""
-    most, queue = tree.highest(waiting.gang.queue, namespace)
+    most, queue = tree.priority_max(waiting.gang.queue, namespace)
     if waiting.priority <= most:
         return None
     said = f"its priority is {waiting.priority}"
@@ -165,10 +165,10 @@ def over_quota(waiting: PendingGang, usage: Usage, charge: Amounts) -> Refusal |
     if not short:
         return None
     first = short[0]
-    never = usage.nothing.shortfalls(waiting.gang.queue, charge)
+    never = usage.empty.shortfalls(waiting.gang.queue, charge)
     if never:
         said = never[0]
-        most = number(said.key, said.room)
+        most = number(said.key, said.available)
         message = (
             f"queue {waiting.gang.queue} can never have more than {most} {said.key[0]}, loans "
             f"included; the gang needs {number(said.key, said.wanted)}."
@@ -182,12 +182,12 @@ def may_not_borrow(waiting: PendingGang, usage: Usage, charge: Amounts) -> Refus
     """Return why a gang that may not be stopped would run on a loan, or None."""
     if waiting.gang.preemptible:
         return None
-    found = loan(usage, waiting.gang.queue, charge)
+    found = nominal_shortfall(usage, waiting.gang.queue, charge)
     if found is None:
         return None
-    never = loan(usage.nothing, waiting.gang.queue, charge)
+    never = nominal_shortfall(usage.empty, waiting.gang.queue, charge)
     reason = Reason.MAY_NOT_BORROW if never is None else Reason.BEYOND_QUOTA
-    message = f"{sentence(never or found, waiting.gang.queue)}."
+    message = f"{describe_shortfall(never or found, waiting.gang.queue)}."
     return Refusal(waiting.gang.id, reason, message)
 
 

@@ -203,7 +203,7 @@ class PlanningContext:
         known = self._tops.get(queue)
         if known is None:
             tree = self.usage.tree
-            bounded = queue in tree and tree.limited(queue)
+            bounded = queue in tree and tree.quota_keys(queue)
             known = self._tops[queue] = tree.path(queue)[-1] if bounded else ""
         return known
 
@@ -213,7 +213,7 @@ class PlanningContext:
         if not top:
             return None
         usage, tree = self.usage.copy(top), self.usage.tree
-        inside = set(tree.below(top))
+        inside = set(tree.subtree(top))
         for one in self.leaving:
             if one.gang.queue in inside:
                 usage.charge(one.gang.queue, one.charge, -1)

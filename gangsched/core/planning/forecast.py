@@ -14,7 +14,7 @@ from zlib import crc32
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.placement import Eviction, Placement
-from gangsched.core.model.runtime import ASSUMED_S, Estimate, Source
+from gangsched.core.model.runtime import RUNTIME_DEFAULT_S, Estimate, Source
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.planning.queue_order import QueueOrderIterator
 from gangsched.core.policy import Policies, PolicyError
@@ -240,7 +240,9 @@ class _ForwardRun:
 
     def _end_s(self, one: RunningGang, at_s: float | None = None) -> float:
         """Draw when a gang ends; one that runs already ends later than now."""
-        estimate = one.estimate or Estimate(ASSUMED_S, ASSUMED_S, ASSUMED_S, Source.ASSUMED)
+        estimate = one.estimate or Estimate(
+            RUNTIME_DEFAULT_S, RUNTIME_DEFAULT_S, RUNTIME_DEFAULT_S, Source.ASSUMED
+        )
         level = self._level(one.gang.id) if self.number else 0.5
         if at_s is not None:
             return at_s + estimate.drawn_s(level)

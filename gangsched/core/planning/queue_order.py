@@ -276,13 +276,13 @@ class QueueOrderIterator:
         own = above == name and bool(usage.tree.children.get(name))
         known = self._shares.get((name, own))
         if known is None:
-            decayed = usage.decayed.get(name, 0.0) / queue.weight
-            known = usage.own(name) if own else (usage.share(name), decayed)
+            decayed = usage.historical_gpu_s.get(name, 0.0) / queue.weight
+            known = usage.own_share(name) if own else (usage.share(name), decayed)
             self._shares[(name, own)] = known
         if own:  # an inner queue's own gangs compete with its children as one more child would
             queue = replace(queue, weight=1.0, priority=0)
         share, decayed = known
-        view = QueueView(queue, share, decayed, usage.beyond(name, self._charge(head)))
+        view = QueueView(queue, share, decayed, usage.exceeds_nominal(name, self._charge(head)))
         # Among equals the higher priority is next, then who waits longest.
         self._put(where, (*sharing.key(view), -float(head.priority), head.since_s))
 

@@ -71,7 +71,7 @@ class BorrowingQueues:
             found = self._found[(queue, wanted)] = {}
             above = usage.tree.path(queue)[1:]  # what they run beside their children is no branch
             for other in dict.fromkeys((*self._beyond(usage, running, wanted), *above)):
-                ours, theirs = usage.tree.branches(queue, other)
+                ours, theirs = usage.tree.paths_below_common_ancestor(queue, other)
                 if other == queue or other not in running:
                     continue
                 if all(beyond_guarantee(usage, name, wanted) for name in theirs):
@@ -135,7 +135,7 @@ def candidates(
         our_share = usage.share(ours[-1], charge) if fair else 0.0
         for other, theirs in others:
             # What is taken must not be worth taking back, or it would go on for ever.
-            spares = usage.spares(theirs[-1], our_share) if fair and theirs else ()
+            spares = usage.spare_above_share(theirs[-1], our_share) if fair and theirs else ()
             for one in running[other]:
                 if reclaims and (rules.reclaim is Reclaim.ANY or one.priority < waiting.priority):
                     yield Candidate(one, PreemptionReason.RECLAIM)
@@ -178,7 +178,7 @@ def _outranks(waiting: PendingGang, one: RunningGang, within: Within) -> bool:
 
 def contested(usage: Usage, queue: str, charge: Amounts) -> tuple[QuotaKey, ...]:
     """Return what two queues can argue about: what the one that asks has quotas for."""
-    limited = usage.tree.limited(queue)
+    limited = usage.tree.quota_keys(queue)
     keys = tuple(key for key, _ in charge if key[0] != "pods")
     return tuple(key for key in keys if key in limited) or keys
 
@@ -194,7 +194,7 @@ def within_guarantee(
         return False
     name, counted = branch[-1], False
     less = dict(without)
-    limited = usage.tree.limited(name)
+    limited = usage.tree.quota_keys(name)
     for key, quantity in charge:
         if key in limited:
             counted = True
@@ -219,7 +219,7 @@ def outranks(
         return True
     if one.gang.queue == other.gang.queue:
         return one.priority > other.priority
-    ours, theirs = usage.tree.branches(one.gang.queue, other.gang.queue)
+    ours, theirs = usage.tree.paths_below_common_ancestor(one.gang.queue, other.gang.queue)
     if not ours or not theirs:
         return False
     if queues[ours[-1]].priority != queues[theirs[-1]].priority:

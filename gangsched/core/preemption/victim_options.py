@@ -63,7 +63,7 @@ class VictimOptions(Sequence[VictimOption]):
         self._request = request
         self._prices = prices
         self._youngest = youngest
-        self._limited = frozenset(key for name in queues for key in tree.limited(name))
+        self._limited = frozenset(key for name in queues for key in tree.quota_keys(name))
         self._mercies: dict[str, float] = {}
         self._wanted = {name for one in request.waiting.members for name, _ in one.needs.requests}
         self._short = bool(request.usage.shortfalls(request.waiting.gang.queue, request.charge))
@@ -211,10 +211,10 @@ class VictimSequence:
 
     def _has_loans(self, queue: str) -> bool:
         """Tell whether a queue still has more than its guarantee, with all above it."""
-        _, theirs = self._usage.tree.branches(self._waiting.gang.queue, queue)
+        _, theirs = self._usage.tree.paths_below_common_ancestor(self._waiting.gang.queue, queue)
         return all(beyond_guarantee(self._usage, name, self._wanted) for name in theirs)
 
     def _stays_fair(self, queue: str) -> bool:
         """Tell whether a queue keeps a share at least as large as ours would be."""
-        ours, theirs = self._usage.tree.branches(self._waiting.gang.queue, queue)
+        ours, theirs = self._usage.tree.paths_below_common_ancestor(self._waiting.gang.queue, queue)
         return self._usage.share(ours[-1], self._charge) <= self._usage.share(theirs[-1])

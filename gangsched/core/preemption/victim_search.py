@@ -223,7 +223,7 @@ class VictimSearch:
                 else 0
                 for one in options
             ]
-            found.append((short.wanted - short.room, frees))
+            found.append((short.wanted - short.available, frees))
         return found
 
     def _placed(self, chosen: list[VictimOption]) -> Placement | None:

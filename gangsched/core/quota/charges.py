@@ -10,7 +10,7 @@ from gangsched.core.model.pods import GPU, PodNeeds
 from gangsched.core.model.queues import Amounts, GpuTypes, QuotaKey, sum_requests
 from gangsched.core.quota.usage import Usage
 
-Seat = tuple[NodeName, PodNeeds]
+NodeAndNeeds = tuple[NodeName, PodNeeds]
 
 
 def charge_of(waiting: PendingGang) -> Amounts:
@@ -31,7 +31,7 @@ def charge_for(members: tuple[Member, ...]) -> Amounts:
     return sum_requests(counts)
 
 
-def charge_on_nodes(cluster: Cluster, kinds: GpuTypes, seats: Iterable[Seat]) -> Amounts:
+def charge_on_nodes(cluster: Cluster, kinds: GpuTypes, seats: Iterable[NodeAndNeeds]) -> Amounts:
     """Return what pods charge on the GPUs they have, by the kind of their nodes."""
     models: dict[str, dict[PodNeeds, int]] = {}
     for node, needs in seats:

@@ -14,18 +14,20 @@ class GpuTime:
 
     rate: float = 0.0
     at_s: float = 0.0
-    decayed: float = 0.0
+    historical_gpu_s: float = 0.0
     periods: dict[float, tuple[int, float]] = field(default_factory=dict)
     total: float = 0.0
 
-    def advance(self, now_s: float, half_life_s: float) -> None:
+    def advance_to(self, now_s: float, half_life_s: float) -> None:
         """Bring the account up to a moment."""
         passed_s = now_s - self.at_s
         if passed_s <= 0:
             return
         factor = 0.5 ** (passed_s / half_life_s)
         # The integral of rate * 2^-(t/H) over what passed, beside what was there before.
-        self.decayed = self.decayed * factor + self.rate * half_life_s / log(2) * (1 - factor)
+        self.historical_gpu_s = self.historical_gpu_s * factor + self.rate * half_life_s / log(
+            2
+        ) * (1 - factor)
         for period_s, (number, spent) in self.periods.items():
             present = int(now_s // period_s)
             if present == number:

@@ -51,93 +51,93 @@ class Ledger:
         """What users hold that hold anything."""
 
         self.accounts: dict[Account, GpuTime] = {}
-        self._holdings: dict[Hashable, Allocation] = {}
-        self._of_gang: dict[GangId, dict[Hashable, None]] = {}
+        self._allocations: dict[Hashable, Allocation] = {}
+        self._keys_of_gang: dict[GangId, dict[Hashable, None]] = {}
         self.kinds = GpuTypes()
-        self._accounts_looked_through = 0
+        self._accounts_after_cleanup = 0
 
     # -- what changes it ----------------------------------------------------------------------
 
-    def declare(self, tree: QueueTree, now_s: float) -> None:
+    def set_tree(self, tree: QueueTree, now_s: float) -> None:
         """Take a new tree over, and count every charge in it anew."""
         for time in self.accounts.values():
-            time.advance(now_s, self.half_life_s)
+            time.advance_to(now_s, self.half_life_s)
             time.rate = 0.0
         self.kinds = kinds_of(tree.queues.values(), self.rates)
         self.usage = Usage(tree, self.usage.capacity)
         self.users = {}
-        for holding in self._holdings.values():
+        for holding in self._allocations.values():
             self._count(holding, 1, now_s)
         for account, time in self.accounts.items():
-            self._watch(account, time)
+            self._open_periods(account, time)
 
     def charge(self, key: Hashable, holding: Allocation, now_s: float) -> None:
         """Count a charge in place of what its key was charged before."""
-        if self._holdings.get(key) == holding:
+        if self._allocations.get(key) == holding:
             return
         self.discharge(key, now_s)
-        self._holdings[key] = holding
-        self._of_gang.setdefault(holding.gang, {})[key] = None
+        self._allocations[key] = holding
+        self._keys_of_gang.setdefault(holding.gang, {})[key] = None
         self._count(holding, 1, now_s)
 
     def discharge(self, key: Hashable, now_s: float) -> None:
         """Take back what a key was charged."""
-        holding = self._holdings.pop(key, None)
+        holding = self._allocations.pop(key, None)
         if holding is None:
             return
-        keys = self._of_gang[holding.gang]
+        keys = self._keys_of_gang[holding.gang]
         del keys[key]
         if not keys:
-            del self._of_gang[holding.gang]
+            del self._keys_of_gang[holding.gang]
         self._count(holding, -1, now_s)
 
-    def rename(self, key: Hashable, other: Hashable) -> None:
+    def rekey(self, key: Hashable, other: Hashable) -> None:
         """Let another key, which was charged nothing, have what a key was charged."""
-        holding = self._holdings[other] = self._holdings.pop(key)
-        keys = self._of_gang[holding.gang]
+        holding = self._allocations[other] = self._allocations.pop(key)
+        keys = self._keys_of_gang[holding.gang]
         del keys[key]
         keys[other] = None
 
     def move(self, gang: GangId, account: Account, now_s: float, *, firm: bool = False) -> None:
         """Count what a gang holds for another queue and user from now on, or as firm."""
         queue, user = account
-        for key in list(self._of_gang.get(gang, ())):
-            held = replace(self._holdings[key], queue=queue, user=user, firm=firm)
+        for key in list(self._keys_of_gang.get(gang, ())):
+            held = replace(self._allocations[key], queue=queue, user=user, firm=firm)
             self.charge(key, held, now_s)
 
     def _count(self, holding: Allocation, sign: int, now_s: float) -> None:
         amounts = self.kinds.counted(holding.amounts, holding.model)
         self.usage.charge(holding.queue, amounts, sign, firm=holding.firm)
-        account = (self.usage.tree.home(holding.queue), holding.user)
+        account = (self.usage.tree.charged_queue(holding.queue), holding.user)
         held = self.users.setdefault(account, {})
         for key, quantity in amounts:
             held[key] = held.get(key, 0) + sign * quantity
         if sign < 0 and not any(held.values()):
             del self.users[account]
-        self._rate(holding, sign, now_s)
+        self._change_rate(holding, sign, now_s)
 
-    def _rate(self, holding: Allocation, sign: int, now_s: float) -> None:
+    def _change_rate(self, holding: Allocation, sign: int, now_s: float) -> None:
         gpus = dict(holding.amounts).get((GPU, ""), 0) / MILLI
         if not gpus:
             return
         change = sign * gpus * self.rates.of(holding.model)
         tree = self.usage.tree
-        home = tree.home(holding.queue)  # anybody may name a queue that does not exist
+        home = tree.charged_queue(holding.queue)  # anybody may name a queue that does not exist
         accounts: list[Account] = [(name, "") for name in tree.path(home)]
         accounts.append((home, holding.user))
         for account in accounts:
             time = self.account(account)
-            time.advance(now_s, self.half_life_s)
+            time.advance_to(now_s, self.half_life_s)
             time.rate = rate if (rate := time.rate + change) > _NOTHING else 0.0
 
     def account(self, account: Account) -> GpuTime:
         """Return an account, opened if need be."""
         found = self.accounts.get(account)
         if found is None:
-            if len(self.accounts) > 2 * self._accounts_looked_through + USERS_OF_QUEUE.most:
+            if len(self.accounts) > 2 * self._accounts_after_cleanup + USERS_OF_QUEUE.most:
                 self._forget_users()
             found = self.accounts[account] = GpuTime()
-            self._watch(account, found)
+            self._open_periods(account, found)
         return found
 
     def _forget_users(self) -> None:
@@ -148,22 +148,22 @@ class Ledger:
             if user and not time.rate:
                 idle.setdefault(queue, []).append(user)
         for queue, users in idle.items():
-            for user in self.by_spent(queue, users, now_s)[USERS_OF_QUEUE.most :]:
+            for user in self.sorted_by_usage(queue, users, now_s)[USERS_OF_QUEUE.most :]:
                 del self.accounts[queue, user]
-        self._accounts_looked_through = len(self.accounts)
+        self._accounts_after_cleanup = len(self.accounts)
 
-    def by_spent(self, queue: str, users: Iterable[str], now_s: float) -> list[str]:
+    def sorted_by_usage(self, queue: str, users: Iterable[str], now_s: float) -> list[str]:
         """Return users in the order of what they spent in the present periods, then before."""
 
         def key(user: str) -> tuple[float, float, str]:
             time = self.accounts[queue, user]
-            time.advance(now_s, self.half_life_s)
+            time.advance_to(now_s, self.half_life_s)
             present = max((spent for _, spent in time.periods.values()), default=0.0)
-            return -present, -time.decayed, user
+            return -present, -time.historical_gpu_s, user
 
         return sorted(users, key=key)
 
-    def _watch(self, account: Account, time: GpuTime) -> None:
+    def _open_periods(self, account: Account, time: GpuTime) -> None:
         queue = self.usage.tree.queues.get(account[0])
         for budget in queue.budgets if queue is not None else ():
             if budget.per_user == bool(account[1]):
@@ -172,51 +172,51 @@ class Ledger:
 
     # -- questions ----------------------------------------------------------------------------
 
-    def decayed(self, now_s: float) -> dict[str, float]:
+    def historical_gpu_s(self, now_s: float) -> dict[str, float]:
         """Return the decayed GPU-seconds of every queue."""
         found = {}
         for queue in self.usage.tree.queues:
             time = self.accounts.get((queue, ""))
             if time is not None:
-                time.advance(now_s, self.half_life_s)
-                found[queue] = time.decayed
+                time.advance_to(now_s, self.half_life_s)
+                found[queue] = time.historical_gpu_s
         return found
 
-    def totals(self, now_s: float) -> dict[str, float]:
+    def gpu_seconds_total(self, now_s: float) -> dict[str, float]:
         """Return the GPU-seconds that each queue spent while this process looked on."""
         found = {}
         for (queue, user), time in self.accounts.items():
             if not user:
-                time.advance(now_s, self.half_life_s)
+                time.advance_to(now_s, self.half_life_s)
                 found[queue] = time.total
         return found
 
-    def spent(self, account: Account, budget: GpuBudget, now_s: float) -> float:
+    def budget_usage(self, account: Account, budget: GpuBudget, now_s: float) -> float:
         """Return the GPU-seconds of a budget's present period that are spent."""
         time = self.accounts.get(account)
         if time is None:
             return 0.0
-        time.advance(now_s, self.half_life_s)
+        time.advance_to(now_s, self.half_life_s)
         number, spent = time.periods.get(budget.period_s, (-1, 0.0))
         return spent if number == int(now_s // budget.period_s) else 0.0
 
-    def holding(self, key: Hashable) -> Allocation | None:
+    def allocation(self, key: Hashable) -> Allocation | None:
         """Return what a key is charged for."""
-        return self._holdings.get(key)
+        return self._allocations.get(key)
 
-    def of_gang(self, gang: GangId) -> dict[QuotaKey, int]:
+    def usage_of_gang(self, gang: GangId) -> dict[QuotaKey, int]:
         """Return what a gang is charged."""
         found: dict[QuotaKey, int] = {}
-        for key in self._of_gang.get(gang, ()):
-            for resource, quantity in self._holdings[key].amounts:
+        for key in self._keys_of_gang.get(gang, ()):
+            for resource, quantity in self._allocations[key].amounts:
                 found[resource] = found.get(resource, 0) + quantity
         return found
 
     def charge_of(self, gang: GangId) -> Amounts:
         """Return what a gang is charged, on the GPUs it has."""
         found: dict[QuotaKey, int] = {}
-        for key in self._of_gang.get(gang, ()):
-            held = self._holdings[key]
+        for key in self._keys_of_gang.get(gang, ()):
+            held = self._allocations[key]
             for resource, quantity in self.kinds.counted(held.amounts, held.model):
                 found[resource] = found.get(resource, 0) + quantity
         return tuple(sorted(found.items()))
@@ -227,19 +227,19 @@ class Ledger:
         The usage itself is counted anew as well, since a wrong sum is a leak like any other.
         """
         wrong: dict[str, int] = {}
-        for key in [key for key, holding in self._holdings.items() if truth.get(key) != holding]:
-            queue = self._holdings[key].queue
+        for key in [key for key, holding in self._allocations.items() if truth.get(key) != holding]:
+            queue = self._allocations[key].queue
             wrong[queue] = wrong.get(queue, 0) + 1
             self.discharge(key, now_s)
         for key, holding in truth.items():
-            if key not in self._holdings:
+            if key not in self._allocations:
                 wrong[holding.queue] = wrong.get(holding.queue, 0) + 1
                 self.charge(key, holding, now_s)
-        counted = self.usage.held
-        self.declare(self.usage.tree, now_s)
-        for queue in {*counted, *self.usage.held}:
+        counted = self.usage.subtree_usage
+        self.set_tree(self.usage.tree, now_s)
+        for queue in {*counted, *self.usage.subtree_usage}:
             before = {key: n for key, n in counted.get(queue, {}).items() if n}
-            after = {key: n for key, n in self.usage.held.get(queue, {}).items() if n}
+            after = {key: n for key, n in self.usage.subtree_usage.get(queue, {}).items() if n}
             if before != after:
                 wrong.setdefault(queue, 1)
         return wrong

@@ -20,10 +20,10 @@ PRIORITY_OF_USERS = 1_000_000_000
 
 PRIORITY_MAX = 2**31 - 1
 
-Branches = tuple[tuple[str, ...], tuple[str, ...]]
+AncestorPaths = tuple[tuple[str, ...], tuple[str, ...]]
 """Two ways up a tree, nearest first."""
 
-_BRANCHES_KEPT = 100_000
+_ANCESTOR_PATHS_MAX = 100_000
 
 
 class QueueTree:
@@ -43,32 +43,32 @@ class QueueTree:
         self.children: dict[str, list[str]] = {}
         self._paths: dict[str, tuple[str, ...]] = {}
         for name in self.queues:
-            path = self._climb(name)
+            path = self._path_to_root(name)
             if path is not None:
                 self._paths[name] = path
         for name in sorted(self._paths):
             self.children.setdefault(self.queues[name].parent, []).append(name)
         self._nominal: dict[str, dict[QuotaKey, int]] = {}
-        self._pool: dict[str, dict[QuotaKey, int]] = {}
-        self._kept: dict[str, dict[QuotaKey, int]] = {}
+        self._subtree_quota: dict[str, dict[QuotaKey, int]] = {}
+        self._guaranteed_quota: dict[str, dict[QuotaKey, int]] = {}
         self._declared: dict[str, dict[QuotaKey, Quota]] = {}
         upwards = sorted(self._paths, key=lambda name: (-len(self._paths[name]), name))
         for name in upwards:
-            self._add_up(name)
+            self._sum_children(name)
         for name in reversed(upwards):
-            self._hand_down(name)
+            self._cap_children(name)
         for name in upwards:
-            self._keep(name)
+            self._compute_guarantee(name)
         self._guaranteed = frozenset(
             key for has in self._nominal.values() for key, quantity in has.items() if quantity
         )
         stops = ((name, queue.stop) for name, queue in self.queues.items())
         self.drained = frozenset(name for name, stop in stops if stop is Stop.DRAIN)
-        self._limits: dict[str, tuple[QuotaKey, ...]] = {}
+        self._quota_keys: dict[str, tuple[QuotaKey, ...]] = {}
         self._kinds: dict[str, tuple[str, ...]] = {}
-        self._branches: dict[tuple[str, str], Branches] = {}
+        self._ancestor_paths: dict[tuple[str, str], AncestorPaths] = {}
 
-    def _climb(self, name: str) -> tuple[str, ...] | None:
+    def _path_to_root(self, name: str) -> tuple[str, ...] | None:
         """Return the queue and its ancestors up to the root, or note why there is no such way."""
         path = [name]
         if self.queues[name].broken:
@@ -95,7 +95,7 @@ class QueueTree:
                 return None
         return tuple(path)
 
-    def _add_up(self, name: str) -> None:
+    def _sum_children(self, name: str) -> None:
         """Learn what a queue asks for: what is written, or else what its children ask for."""
         declared = self._declared[name] = {quota.key: quota for quota in self.queues[name].quotas}
         nominal = self._nominal[name] = {}
@@ -116,7 +116,7 @@ class QueueTree:
                 )
             nominal[key] = quota.nominal
 
-    def _hand_down(self, name: str) -> None:
+    def _cap_children(self, name: str) -> None:
         """Have the children of a queue count for no more than it has."""
         for key, has in self._nominal[name].items():
             asked = {
@@ -126,13 +126,13 @@ class QueueTree:
             }
             if sum(asked.values()) <= has:
                 continue
-            for child, gets in _within(asked, has).items():
+            for child, gets in _share_out(asked, has).items():
                 if gets < asked[child]:
                     self._nominal[child][key] = gets
                     if key in self._declared[child]:
-                        self._lower(child, key)
+                        self._note_lowered(child, key)
 
-    def _lower(self, name: str, key: QuotaKey) -> None:
+    def _note_lowered(self, name: str, key: QuotaKey) -> None:
         """Note that a quota counts for less than is written, and because of which queue."""
         above = next(one for one in self._paths[name][1:] if key in self._declared[one])
         self.lowered.setdefault(name, {})[key] = (
@@ -141,14 +141,15 @@ class QueueTree:
             f"has {number(key, self._nominal[above][key])} for all below it"
         )
 
-    def _keep(self, name: str) -> None:
+    def _compute_guarantee(self, name: str) -> None:
         """Work out what a queue lends, after those below it."""
         # What children keep for themselves never comes into this queue's pool.
-        pool = self._pool[name] = {
-            key: quantity - sum(self.kept(child, key) for child in self.children.get(name, ()))
+        pool = self._subtree_quota[name] = {
+            key: quantity
+            - sum(self.guaranteed_quota(child, key) for child in self.children.get(name, ()))
             for key, quantity in self._nominal[name].items()
         }
-        self._kept[name] = {
+        self._guaranteed_quota[name] = {
             key: max(pool[key] - quota.lending, 0)
             for key, quota in self._declared[name].items()
             if quota.lending is not None
@@ -163,7 +164,7 @@ class QueueTree:
         """Return the queue and its ancestors, nearest first."""
         return self._paths[name]
 
-    def home(self, name: str) -> str:
+    def charged_queue(self, name: str) -> str:
         """Return the queue that is charged for one of this name: itself, or else the default."""
         return name if name in self._paths else DEFAULT_QUEUE
 
@@ -176,7 +177,7 @@ class QueueTree:
         """Yield the queues that gangs of a namespace may use, by name."""
         return (name for name in sorted(self._paths) if self.admits(name, namespace))
 
-    def highest(self, name: str, namespace: str) -> tuple[int, str]:
+    def priority_max(self, name: str, namespace: str) -> tuple[int, str]:
         """Return the highest priority that gangs of a namespace may have, and which queue says so.
 
         Where no queue does, what is beyond users' own classes is for Kubernetes' own namespace.
@@ -213,13 +214,13 @@ class QueueTree:
         own = self._nominal[name].get(key)
         if own is not None:
             return own
-        return 0 if key in self.limited(name) else None
+        return 0 if key in self.quota_keys(name) else None
 
-    def told(self, name: str) -> list[str]:
+    def notices(self, name: str) -> list[str]:
         """Return what is to be told of a queue that can be used, a sentence each."""
         return [*self.lowered.get(name, {}).values(), *self.notes.get(name, ())]
 
-    def nominals(self, name: str) -> Mapping[QuotaKey, int]:
+    def nominal_quotas(self, name: str) -> Mapping[QuotaKey, int]:
         """Return every guarantee of a queue's subtree."""
         return self._nominal[name]
 
@@ -227,27 +228,27 @@ class QueueTree:
         """Return what the queue itself declares for a resource."""
         return self._declared[name].get(key)
 
-    def pool(self, name: str, key: QuotaKey) -> int:
+    def subtree_quota(self, name: str, key: QuotaKey) -> int:
         """Return the part of a guarantee that children do not keep for themselves."""
-        return self._pool[name].get(key, 0)
+        return self._subtree_quota[name].get(key, 0)
 
-    def kept(self, name: str, key: QuotaKey) -> int:
+    def guaranteed_quota(self, name: str, key: QuotaKey) -> int:
         """Return the part of a guarantee that is not lent."""
-        return self._kept[name].get(key, 0)
+        return self._guaranteed_quota[name].get(key, 0)
 
-    def keeps(self, name: str) -> Mapping[QuotaKey, int]:
+    def guaranteed_quotas(self, name: str) -> Mapping[QuotaKey, int]:
         """Return every part of a guarantee that is not lent."""
-        return self._kept[name]
+        return self._guaranteed_quota[name]
 
-    def limited(self, name: str) -> tuple[QuotaKey, ...]:
+    def quota_keys(self, name: str) -> tuple[QuotaKey, ...]:
         """Return the resources for which this queue or one above it has a quota."""
-        known = self._limits.get(name)
+        known = self._quota_keys.get(name)
         if known is None:
             keys = {key for one in self._paths[name] for key in self._nominal[one]}
-            known = self._limits[name] = tuple(sorted(keys))
+            known = self._quota_keys[name] = tuple(sorted(keys))
         return known
 
-    def below(self, name: str) -> list[str]:
+    def subtree(self, name: str) -> list[str]:
         """Return a queue and all that are below it."""
         found = [name]
         for one in found:
@@ -258,21 +259,21 @@ class QueueTree:
         """Return the GPU kinds that have quotas of their own for this queue."""
         known = self._kinds.get(name)
         if known is None:
-            known = self._kinds[name] = tuple(kind for _, kind in self.limited(name) if kind)
+            known = self._kinds[name] = tuple(kind for _, kind in self.quota_keys(name) if kind)
         return known
 
-    def branches(self, ours: str, theirs: str) -> Branches:
+    def paths_below_common_ancestor(self, ours: str, theirs: str) -> AncestorPaths:
         """Return the two ways up to, and without, the nearest common ancestor."""
-        known = self._branches.get((ours, theirs))
+        known = self._ancestor_paths.get((ours, theirs))
         if known is None:
             mine, other = self._paths[ours], self._paths[theirs]
             common = next((name for name in mine if name in other), None)
             known = mine, other
             if common is not None:
                 known = mine[: mine.index(common)], other[: other.index(common)]
-            if len(self._branches) >= _BRANCHES_KEPT:
-                self._branches.clear()
-            self._branches[(ours, theirs)] = known
+            if len(self._ancestor_paths) >= _ANCESTOR_PATHS_MAX:
+                self._ancestor_paths.clear()
+            self._ancestor_paths[(ours, theirs)] = known
         return known
 
     def leaves(self) -> Iterator[str]:
@@ -292,7 +293,7 @@ class QueueTree:
         return found + sorted(name for name in self.queues if name not in self)
 
 
-def _within(asked: Mapping[str, int], has: int) -> dict[str, int]:
+def _share_out(asked: Mapping[str, int], has: int) -> dict[str, int]:
     """Share out what there is: what is too much comes off the largest, and the others get all."""
     found: dict[str, int] = {}
     for name in sorted(asked, key=lambda name: (asked[name], name)):

@@ -10,8 +10,8 @@ from gangsched.core.bounds import HISTORY_LETTERS, RUN_TIMES
 from gangsched.core.model.gangs import Gang
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.queues import Queue
-from gangsched.core.model.runtime import ASSUMED_S, Estimate, Source
-from gangsched.core.quota.start_accuracy import Starts
+from gangsched.core.model.runtime import RUNTIME_DEFAULT_S, Estimate, Source
+from gangsched.core.quota.start_accuracy import StartRecord
 
 Key = tuple[str, str]
 """User and name."""
@@ -89,18 +89,18 @@ class RuntimeHistory:
 
     runs: dict[tuple[str, str], deque[float]] = field(default_factory=dict)
     ratios: dict[str, deque[float]] = field(default_factory=dict)
-    starts: Starts = field(default_factory=Starts)
-    _ended: dict[str, int] = field(default_factory=dict)
-    _all: int = 0
+    starts: StartRecord = field(default_factory=StartRecord)
+    _last_recorded: dict[str, int] = field(default_factory=dict)
+    _recorded: int = 0
 
-    def stamp(self, user: str) -> tuple[int, int]:
+    def version(self, user: str) -> tuple[int, int]:
         """Return what changes as a user's history does, and now and then as that of all."""
-        return self._ended.get(user, 0), self._all // _KEPT
+        return self._last_recorded.get(user, 0), self._recorded // _KEPT
 
-    def ended(self, gang: Gang, runtime_s: float) -> None:
+    def record(self, gang: Gang, runtime_s: float) -> None:
         """Learn from a gang whose work is done."""
-        self._all += 1
-        _last(self._ended, gang.user, self._all)
+        self._recorded += 1
+        _last(self._last_recorded, gang.user, self._recorded)
         key = (gang.user, job_name_prefix(gang.id))
         known = self.runs.get(key) or deque(maxlen=_KEPT)
         runtime_s = round(max(runtime_s, 0.0), _DIGITS_S)  # as it is kept for the next process
@@ -117,11 +117,11 @@ class RuntimeHistory:
         """Forget what is beyond the bounds: who has most loses what is oldest of it."""
         for key in _beyond(dict.fromkeys(self.runs, 1), RUN_TIMES.most):
             del self.runs[key]
-        for users in (self.ratios, self._ended):
+        for users in (self.ratios, self._last_recorded):
             while len(users) > RUN_TIMES.most:
                 del users[next(user for user in users if user)]
 
-    def data(self) -> dict[str, list[list[object]]]:
+    def to_json(self) -> dict[str, list[list[object]]]:
         """Return what there is room for as JSON values, the longest ago first."""
         runs: dict[Key, list[object]] = {
             key: [*key, *(round(run_s, _DIGITS_S) for run_s in some)]
@@ -134,7 +134,7 @@ class RuntimeHistory:
         starts: list[list[object]] = [["early", *self.starts.early], ["late", *self.starts.late]]
         return {"runs": _fitting(runs), "ratios": _fitting(ratios), "starts": starts}
 
-    def load(self, data: object) -> None:
+    def merge_json(self, data: object) -> None:
         """Take over what `data` returned, with what is known already as the latest.
 
         Raises:
@@ -162,10 +162,10 @@ class RuntimeHistory:
         known = self.runs.get((gang.user, job_name_prefix(gang.id)))
         if known is not None and len(known) >= _NEEDED:
             cuts = quantiles(known, n=10, method="inclusive")
-            return Estimate(max(cuts[4], 1.0), max(cuts[0], 1.0), max(cuts[8], 1.0), Source.LEARNT)
+            return Estimate(max(cuts[4], 1.0), max(cuts[0], 1.0), max(cuts[8], 1.0), Source.LEARNED)
         if queue is not None and queue.default_runtime_s is not None:
             return _spread(queue.default_runtime_s, Source.QUEUE)
-        return _spread(ASSUMED_S, Source.ASSUMED)
+        return _spread(RUNTIME_DEFAULT_S, Source.ASSUMED)
 
     def _declared(self, said_s: float, user: str) -> Estimate:
         """Take the owner's word, within the range in which the owner was right before.

@@ -46,12 +46,12 @@ class StartAccuracy:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Prediction:
     at_s: float
     low_s: float
     high_s: float
 
-    def missed(self, start_s: float) -> tuple[float, float]:
+    def missed_by(self, start_s: float) -> tuple[float, float]:
         """Return the real wait as multiples of those that were drawn."""
         wait_s = start_s - self.at_s + _EDGE_S
         low_s, high_s = (max(at - self.at_s, 0.0) + _EDGE_S for at in (self.low_s, self.high_s))
@@ -60,14 +60,14 @@ class _Told:
 
 
 @dataclass(slots=True)
-class Starts:
+class StartRecord:
     """The latest starts, as multiples of the waits that were drawn; who waits still is awaited."""
 
     early: deque[float] = field(default_factory=lambda: deque(_BELIEVED[0] * 4, maxlen=_KEPT))
     late: deque[float] = field(default_factory=lambda: deque(_BELIEVED[1] * 4, maxlen=_KEPT))
-    _open: dict[GangId, list[_Told]] = field(default_factory=dict)
+    _awaited: dict[GangId, list[_Prediction]] = field(default_factory=dict)
 
-    def told(
+    def record_predictions(
         self,
         drawn: Iterable[tuple[GangId, float, float]],
         now_s: float,
@@ -77,21 +77,21 @@ class Starts:
 
         Each time that a gang has waited for twice as long it counts once more.
         """
-        self._open = {gang: told for gang, told in self._open.items() if gang in known}
+        self._awaited = {gang: told for gang, told in self._awaited.items() if gang in known}
         for gang, low_s, high_s in drawn:
-            before = self._open.get(gang)
+            before = self._awaited.get(gang)
             if before is None:
-                if len(self._open) >= _OPEN:
+                if len(self._awaited) >= _OPEN:
                     continue
-                before = self._open[gang] = []
+                before = self._awaited[gang] = []
             elif now_s - before[0].at_s < max(2 * (before[-1].at_s - before[0].at_s), _AGAIN_S):
                 continue
-            before.append(_Told(now_s, low_s, high_s))
+            before.append(_Prediction(now_s, low_s, high_s))
 
-    def started(self, gang: GangId, now_s: float) -> None:
+    def record_start(self, gang: GangId, now_s: float) -> None:
         """Learn from a gang that started."""
-        for told in self._open.pop(gang, ()):
-            early, late = told.missed(now_s)
+        for told in self._awaited.pop(gang, ()):
+            early, late = told.missed_by(now_s)
             self.early.append(early)
             self.late.append(late)
 
@@ -105,7 +105,7 @@ class Starts:
 
         Who is late already counts as what it is at least.
         """
-        awaited = (one.missed(now_s)[1] for told in self._open.values() for one in told)
+        awaited = (one.missed_by(now_s)[1] for told in self._awaited.values() for one in told)
         late = sorted((*self.late, *(one for one in awaited if one > 1)))
         early = sorted(self.early)
         return StartAccuracy(

@@ -22,7 +22,7 @@ class Shortfall:
     queue: str
     key: QuotaKey
     wanted: int
-    room: int
+    available: int
 
 
 class Usage:
@@ -40,36 +40,36 @@ class Usage:
     ) -> None:
         self.tree = tree
         self.capacity = dict(capacity or {})
-        self.held: dict[str, Totals] = {}
+        self.subtree_usage: dict[str, Totals] = {}
         self.firm: dict[str, Totals] = {}
-        self.decayed: dict[str, float] = {}
-        self._loans = loans or {}
-        self._rooms: dict[tuple[str, QuotaKey], tuple[int, str]] = {}
-        self._nothing: Usage | None = None
+        self.historical_gpu_s: dict[str, float] = {}
+        self._borrowed_usage = loans or {}
+        self._availability: dict[tuple[str, QuotaKey], tuple[int, str]] = {}
+        self._empty: Usage | None = None
         # Whose totals are this copy's alone: copies share the others until one charges them.
-        self._own: set[str] = set()
+        self._owned: set[str] = set()
 
     def copy(self, top: str = "") -> "Usage":
         """Return a copy that may be charged freely; of one tree alone where its top is named."""
-        held, loans, firm = dict(self.held), dict(self._loans), dict(self.firm)
+        held, loans, firm = dict(self.subtree_usage), dict(self._borrowed_usage), dict(self.firm)
         if top:
-            names = self.tree.below(top)
+            names = self.tree.subtree(top)
             held = {name: held[name] for name in names if name in held}
             loans = {name: loans[name] for name in names if name in loans}
             firm = {name: firm[name] for name in names if name in firm}
         other = Usage(self.tree, self.capacity, loans)
-        other.held, other.firm = held, firm
-        self._own.clear()
-        other.decayed = self.decayed
-        other._nothing = self._nothing
+        other.subtree_usage, other.firm = held, firm
+        self._owned.clear()
+        other.historical_gpu_s = self.historical_gpu_s
+        other._empty = self._empty
         return other
 
     @property
-    def nothing(self) -> "Usage":
+    def empty(self) -> "Usage":
         """Return the usage when nobody has anything: what is possible at all."""
-        if self._nothing is None:
-            self._nothing = Usage(self.tree)
-        return self._nothing
+        if self._empty is None:
+            self._empty = Usage(self.tree)
+        return self._empty
 
     def charge(self, queue: str, amounts: Amounts, times: int = 1, *, firm: bool = False) -> None:
         """Count amounts against a queue and those above it; negative times give them back.
@@ -77,19 +77,21 @@ class Usage:
         `firm` is what a gang holds that may not be stopped. Whatever names a queue that cannot be
         used is charged to the default one.
         """
-        self._rooms.clear()
-        path = self.tree.path(self.tree.home(queue))
+        self._availability.clear()
+        path = self.tree.path(self.tree.charged_queue(queue))
         for name in path:
-            if name not in self._own:
-                self._own.add(name)
-                self.held[name] = dict(self.held.get(name, _NONE))
-                self._loans[name] = dict(self._loans.get(name, _NONE))
+            if name not in self._owned:
+                self._owned.add(name)
+                self.subtree_usage[name] = dict(self.subtree_usage.get(name, _NONE))
+                self._borrowed_usage[name] = dict(self._borrowed_usage.get(name, _NONE))
                 self.firm[name] = dict(self.firm.get(name, _NONE))
         for name in path:
-            for totals in (self.held[name], self.firm[name]) if firm else (self.held[name],):
+            for totals in (
+                (self.subtree_usage[name], self.firm[name]) if firm else (self.subtree_usage[name],)
+            ):
                 for key, quantity in amounts:
                     totals[key] = totals.get(key, 0) + quantity * times
-        levels = [(self._loans[name], self.tree.keeps(name)) for name in path]
+        levels = [(self._borrowed_usage[name], self.tree.guaranteed_quotas(name)) for name in path]
         for key, quantity in amounts:
             change = quantity * times
             for loans, keeps in levels:
@@ -106,33 +108,33 @@ class Usage:
 
     def used(self, queue: str, key: QuotaKey) -> int:
         """Return what a queue's subtree holds."""
-        return self.held.get(queue, {}).get(key, 0)
+        return self.subtree_usage.get(queue, {}).get(key, 0)
 
-    def room(self, queue: str, key: QuotaKey) -> int:
+    def available(self, queue: str, key: QuotaKey) -> int:
         """Return how much more a queue may take, loans included."""
-        return self._room(self.tree.path(queue), key)[0]
+        return self._available(self.tree.path(queue), key)[0]
 
-    def _room(self, path: tuple[str, ...], key: QuotaKey) -> tuple[int, str]:
+    def _available(self, path: tuple[str, ...], key: QuotaKey) -> tuple[int, str]:
         """Return the room and the queue that bounds it."""
-        known = self._rooms.get((path[0], key))
+        known = self._availability.get((path[0], key))
         if known is None:
-            known = self._rooms[(path[0], key)] = self._room_of(path, key)
+            known = self._availability[(path[0], key)] = self._compute_available(path, key)
         return known
 
-    def _room_of(self, path: tuple[str, ...], key: QuotaKey) -> tuple[int, str]:
+    def _compute_available(self, path: tuple[str, ...], key: QuotaKey) -> tuple[int, str]:
         name, above = path[0], path[1:]
         nominal = self.tree.nominal(name, key)
         if nominal is None:
             return UNLIMITED, ""
-        used = self._loans.get(name, {}).get(key, 0)
+        used = self._borrowed_usage.get(name, {}).get(key, 0)
         quota = self.tree.quota(name, key)
         if not above:
-            return self.tree.pool(name, key) - used, name
-        kept = self.tree.kept(name, key)
+            return self.tree.subtree_quota(name, key) - used, name
+        kept = self.tree.guaranteed_quota(name, key)
         own = max(kept - used, 0)
-        room, bound_by = self._room(above, key)
+        room, bound_by = self._available(above, key)
         if quota is not None and quota.borrowing is not None:
-            pool = self.tree.pool(name, key)
+            pool = self.tree.subtree_quota(name, key)
             most = (pool - kept) - max(used - kept, 0) + quota.borrowing
             if most < room:
                 room, bound_by = most, name
@@ -140,34 +142,38 @@ class Usage:
 
     def shortfalls(self, queue: str, amounts: Amounts) -> list[Shortfall]:
         """Return what a charge would lack; empty when it may be admitted."""
-        limited = self.tree.limited(queue)
+        limited = self.tree.quota_keys(queue)
         if not limited:
             return []
         path = self.tree.path(queue)
         found = []
         for key, quantity in amounts:
             if key in limited:
-                room, name = self._room(path, key)
+                room, name = self._available(path, key)
                 if room < quantity:
                     found.append(Shortfall(name, key, quantity, max(room, 0)))
         return found
 
     def fits(self, queue: str, amounts: Amounts) -> bool:
         """Tell whether a charge may be admitted."""
-        limited = self.tree.limited(queue)
+        limited = self.tree.quota_keys(queue)
         if not limited:
             return True
         path = self.tree.path(queue)
         return all(
-            key not in limited or self._room(path, key)[0] >= quantity for key, quantity in amounts
+            key not in limited or self._available(path, key)[0] >= quantity
+            for key, quantity in amounts
         )
 
-    def overdrawn(self, queue: str) -> bool:
+    def exceeds_limits(self, queue: str) -> bool:
         """Tell whether a queue, or one above it, holds more than guarantee and loans allow."""
         path = self.tree.path(queue)
-        for key in self.tree.limited(queue):
+        for key in self.tree.quota_keys(queue):
             for name in path:
-                used, pool = self._loans.get(name, {}).get(key, 0), self.tree.pool(name, key)
+                used, pool = (
+                    self._borrowed_usage.get(name, {}).get(key, 0),
+                    self.tree.subtree_quota(name, key),
+                )
                 quota = self.tree.quota(name, key)
                 if name == path[-1]:
                     most: int | None = pool
@@ -178,14 +184,14 @@ class Usage:
                     return True
         return False
 
-    def most(self, queue: str, key: QuotaKey) -> int:
+    def potential(self, queue: str, key: QuotaKey) -> int:
         """Return the most a queue can ever have, when nobody else has anything."""
-        return self.nothing.room(queue, key)
+        return self.empty.available(queue, key)
 
-    def beyond(self, queue: str, amounts: Amounts = ()) -> bool:
+    def exceeds_nominal(self, queue: str, amounts: Amounts = ()) -> bool:
         """Tell whether a queue holds more than its guarantee, with a charge added."""
-        held, more = self.held.get(queue, _NONE), dict(amounts)
-        for key in self.tree.limited(queue):
+        held, more = self.subtree_usage.get(queue, _NONE), dict(amounts)
+        for key in self.tree.quota_keys(queue):
             added = more.get(key, 0)
             if more and not added:
                 continue
@@ -196,7 +202,7 @@ class Usage:
     def borrowed(self, queue: str) -> Totals:
         """Return what a queue holds beyond its guarantees."""
         found = {}
-        for key in self.tree.limited(queue):
+        for key in self.tree.quota_keys(queue):
             more = self.used(queue, key) - (self.tree.nominal(queue, key) or 0)
             if more > 0:
                 found[key] = more
@@ -204,7 +210,7 @@ class Usage:
 
     def share(self, queue: str, amounts: Amounts = ()) -> float:
         """Return the dominant share of a queue over its weight (DRF, NSDI'11), charge included."""
-        held, more = self.held.get(queue, _NONE), dict(amounts)
+        held, more = self.subtree_usage.get(queue, _NONE), dict(amounts)
         most = 0.0
         for key, has in self.capacity.items():
             used = held.get(key, 0) + more.get(key, 0)
@@ -212,12 +218,12 @@ class Usage:
                 most = max(most, used / has)
         return most / self.tree.queues[queue].weight
 
-    def spares(self, queue: str, share: float) -> Amounts:
+    def spare_above_share(self, queue: str, share: float) -> Amounts:
         """Return what may go of each resource so that a queue keeps a dominant share.
 
         It is enough that of one of them no more goes.
         """
-        held, level = self.held.get(queue, _NONE), share * self.tree.queues[queue].weight
+        held, level = self.subtree_usage.get(queue, _NONE), share * self.tree.queues[queue].weight
         left = (
             (key, floor(held.get(key, 0) - level * has * _NEARLY))
             for key, has in self.capacity.items()
@@ -225,13 +231,13 @@ class Usage:
         )
         return tuple((key, most) for key, most in left if most >= 0)
 
-    def own(self, queue: str) -> tuple[float, float]:
+    def own_share(self, queue: str) -> tuple[float, float]:
         """Return share and past GPU-seconds of a queue's own gangs, those below it left out."""
-        held = dict(self.held.get(queue, _NONE))
-        decayed = self.decayed.get(queue, 0.0)
+        held = dict(self.subtree_usage.get(queue, _NONE))
+        decayed = self.historical_gpu_s.get(queue, 0.0)
         for child in self.tree.children.get(queue, ()):
-            decayed -= self.decayed.get(child, 0.0)
-            for key, quantity in self.held.get(child, _NONE).items():
+            decayed -= self.historical_gpu_s.get(child, 0.0)
+            for key, quantity in self.subtree_usage.get(child, _NONE).items():
                 held[key] -= quantity
         shares = (held.get(key, 0) / has for key, has in self.capacity.items() if has > 0)
         return max(shares, default=0.0), max(decayed, 0.0)

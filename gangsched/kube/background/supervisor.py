@@ -172,7 +172,7 @@ class BackgroundTasks:
         }
         starts = engine.history.starts
         told = stretched(drawn, starts.punctuality(now_s), now_s)
-        starts.told(ranges(drawn), now_s, engine.gangs)
+        starts.record_predictions(ranges(drawn), now_s, engine.gangs)
         return told
 
     def _remember(self, found: dict[GangId, Prediction]) -> None:

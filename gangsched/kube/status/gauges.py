@@ -50,9 +50,9 @@ def figures(engine: Engine) -> dict[str, QueueFigures]:
             continue
         shown.share = usage.share(name)
         time = engine.ledger.accounts.get((name, ""))
-        shown.decayed = time.decayed if time is not None else 0.0
-        held = {key for key, amount in usage.held.get(name, {}).items() if amount}
-        for key in sorted({*held, *tree.limited(name)}):
+        shown.decayed = time.historical_gpu_s if time is not None else 0.0
+        held = {key for key, amount in usage.subtree_usage.get(name, {}).items() if amount}
+        for key in sorted({*held, *tree.quota_keys(name)}):
             nominal = tree.nominal(name, key)
             used = usage.used(name, key)
             shown.used[key] = used / unit(key)

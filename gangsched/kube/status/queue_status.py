@@ -62,7 +62,7 @@ class QueueStatusWriter:
         What was spent earlier decays by itself, wherever it is read: a thousand idle queues are
         not written.
         """
-        before, self._spent = self._spent, engine.ledger.totals(now_s)
+        before, self._spent = self._spent, engine.ledger.gpu_seconds_total(now_s)
         return {queue for queue, spent in self._spent.items() if spent > before.get(queue, 0.0)}
 
     async def _write_queue(
@@ -120,7 +120,7 @@ def queue_status(
         message = tree.problems.get(name, "")
         return {"message": message, "pending": pending, "admitted": admitted}
     quotas = []
-    for key in tree.limited(name):
+    for key in tree.quota_keys(name):
         nominal = tree.nominal(name, key) or 0
         used = usage.used(name, key)
         quotas.append(
@@ -137,7 +137,7 @@ def queue_status(
     message = f"{plural(pending, 'gang')} waiting, {admitted} running or starting."
     if tree.queues[name].stop is not Stop.NONE:
         message = f"on hold; {message}"
-    told = [*tree.told(name), *lacking(tree.queues[name], engine.cluster.supply())]
+    told = [*tree.notices(name), *lacking(tree.queues[name], engine.cluster.supply())]
     if told:
         message = f"{several(told)}."
     return {
@@ -199,11 +199,11 @@ def spent_status(engine: Engine, name: str, now_s: float) -> list[dict[str, Any]
     found: list[dict[str, Any]] = []
     ledger = engine.ledger
     there = [user for queue, user in ledger.accounts if queue == name]
-    users = ledger.by_spent(name, (user for user in there if user), now_s)
+    users = ledger.sorted_by_usage(name, (user for user in there if user), now_s)
     for user in ["", *users] if "" in there else users:
         time = ledger.accounts[name, user]
-        time.advance(now_s, ledger.half_life_s)
-        base = {"user": user, "decayedGpuSeconds": round(time.decayed, 3)}
+        time.advance_to(now_s, ledger.half_life_s)
+        base = {"user": user, "decayedGpuSeconds": round(time.historical_gpu_s, 3)}
         rows = [
             {**base, "periodSeconds": p, "period": n, "gpuSeconds": round(s, 3)}
             for p, (n, s) in time.periods.items()

@@ -23,7 +23,7 @@ class HistoryKeeper:
         """Take over what an earlier process had learnt, where there is any."""
         self._kept = await self._place.read()
         try:
-            history.load(json.loads(self._kept or "{}"))
+            history.merge_json(json.loads(self._kept or "{}"))
         except (ValueError, RecursionError) as error:
             log.warning("%s: %s", self._place, error)
 
@@ -31,7 +31,7 @@ class HistoryKeeper:
         """Write whenever something was learnt, until cancelled."""
         while True:
             await asyncio.sleep(interval_s)
-            text = json.dumps(history.data(), separators=(",", ":"))
+            text = json.dumps(history.to_json(), separators=(",", ":"))
             if text == self._kept:
                 continue
             try:

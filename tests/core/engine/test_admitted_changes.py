@@ -16,7 +16,7 @@ from gangsched.core.model.topology import Level, Topology
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import Policies
 from gangsched.core.preemption.candidates import preemptible
-from gangsched.core.quota.guarantee import loan
+from gangsched.core.quota.guarantee import nominal_shortfall
 from gangsched.core.quota.queue_tree import QueueTree
 from gangsched.core.quota.usage import Usage
 from policies.cheapest import Cheapest
@@ -171,7 +171,7 @@ def test_who_asked_for_a_running_gang_does_not_change():
     engine = two_queues()
     group = run(engine, gang("g", 1, queue="mine", user="ann"))
     engine.observe(f.GangSeen(replace(group, user="bob")), 1.0)
-    assert engine.ledger.holding(PodUid("g-0")).user == "ann"
+    assert engine.ledger.allocation(PodUid("g-0")).user == "ann"
 
 
 # -- loans ----------------------------------------------------------------------------------------
@@ -232,16 +232,20 @@ def test_a_queue_without_quota_has_what_is_guaranteed_to_no_other():
         ]
     )
     usage = Usage(tree)
-    assert loan(usage, "b", ((KEY, 8000),)) is None
-    assert loan(usage, "b", ((KEY, 8001),)).left == 8000
+    assert nominal_shortfall(usage, "b", ((KEY, 8000),)) is None
+    assert nominal_shortfall(usage, "b", ((KEY, 8001),)).available == 8000
     usage.charge("b", ((KEY, 8000),), firm=True)
-    assert loan(usage, "b", ((KEY, 1),)) is not None
-    assert loan(usage, "c", ((KEY, 2000),)) is None
+    assert nominal_shortfall(usage, "b", ((KEY, 1),)) is not None
+    assert nominal_shortfall(usage, "c", ((KEY, 2000),)) is None
     usage.charge("a", ((KEY, 16_000),))
-    assert loan(usage, "a", ((KEY, 6000),)) is None, "what may be stopped does not count"
-    assert loan(usage, "alone", ((KEY, 1),)) is not None, "all of it is guaranteed to others"
-    assert loan(usage, "alone", ((("cpu", ""), 1),)) is None
-    assert loan(Usage(QueueTree()), "default", ((KEY, 1),)) is None
+    assert nominal_shortfall(usage, "a", ((KEY, 6000),)) is None, (
+        "what may be stopped does not count"
+    )
+    assert nominal_shortfall(usage, "alone", ((KEY, 1),)) is not None, (
+        "all of it is guaranteed to others"
+    )
+    assert nominal_shortfall(usage, "alone", ((("cpu", ""), 1),)) is None
+    assert nominal_shortfall(Usage(QueueTree()), "default", ((KEY, 1),)) is None
 
 
 def test_a_gang_on_a_loan_stays_one_that_may_be_stopped():

@@ -416,9 +416,9 @@ def test_pods_that_outlive_their_group_stay_charged_where_they_were():
     engine.observe(pod("a", "g", node=NodeName("n")), 0.0)
     engine.observe(f.GangGone(G), 1.0)
     assert engine.audit(2.0) == {}
-    assert engine.ledger.holding(PodUid("a")).user == "alice"
+    assert engine.ledger.allocation(PodUid("a")).user == "alice"
     engine.observe(f.GangSeen(replace(gang("g", 1), user="bob")), 3.0)
-    assert engine.ledger.holding(PodUid("a")).user == "alice", "whoever declares it anew"
+    assert engine.ledger.allocation(PodUid("a")).user == "alice", "whoever declares it anew"
     assert engine.audit(4.0) == {}
 
 

@@ -98,7 +98,7 @@ def test_who_says_too_little_is_believed_no_more():
     short = gang("short", 1, expected_runtime_s=10.0, user="eve")
     assert history.estimate(short).runtime_s == 10.0
     for _ in range(5):
-        history.ended(short, 300.0)
+        history.record(short, 300.0)
     assert history.estimate(short).runtime_s == 300.0
     other = gang("other", 1, expected_runtime_s=10.0, user="ann")
     assert history.estimate(other).runtime_s == 10.0, "nobody answers for another"
@@ -108,7 +108,7 @@ def test_who_says_too_much_is_taken_at_their_word():
     history = RuntimeHistory()
     long = gang("long", 1, expected_runtime_s=100.0, user="ann")
     for _ in range(5):
-        history.ended(long, 50.0)
+        history.record(long, 50.0)
     assert history.estimate(long).runtime_s == 100.0
 
 

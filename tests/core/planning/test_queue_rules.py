@@ -89,13 +89,13 @@ def test_loans_follow_limits_at_every_level():
     )
     usage = Usage(tree)
     key = (GPU, "")
-    assert usage.room("b", key) == 6000, "2 of a's are lent"
+    assert usage.available("b", key) == 6000, "2 of a's are lent"
     usage.charge("b", ((key, 6000),))
-    assert usage.room("b", key) == 0
-    assert usage.room("a", key) == 4000, "a keeps what it does not lend"
+    assert usage.available("b", key) == 0
+    assert usage.available("a", key) == 4000, "a keeps what it does not lend"
     usage.charge("b", ((key, 6000),), -1)
     usage.charge("a", ((key, 10_000),))
-    assert usage.room("a", key) == 0
+    assert usage.available("a", key) == 0
     assert usage.borrowed("a") == {key: 4000}
 
 
@@ -177,7 +177,9 @@ def test_exchange_rates_count_for_shares():
     usage = engine.snapshot(now_s=1.0).usage
     assert usage.share("x") == pytest.approx(2 * usage.share("y"))
     engine.tick(11.0)
-    assert ledger.decayed(11.0)["x"] == pytest.approx(2 * ledger.decayed(11.0)["y"], rel=0.01)
+    assert ledger.historical_gpu_s(11.0)["x"] == pytest.approx(
+        2 * ledger.historical_gpu_s(11.0)["y"], rel=0.01
+    )
 
 
 def test_a_strict_queue_lets_nobody_pass():
@@ -367,7 +369,7 @@ def test_the_audit_heals_whatever_was_lost():
     engine.ledger.discharge(PodUid("a-0"), 1.0)
     stranger = Allocation(GangId("ns/ghost"), "default", "", amounts(needs(4)))
     engine.ledger.charge("ghost", stranger, 1.0)
-    engine.ledger.usage.held["default"][key] += 7
+    engine.ledger.usage.subtree_usage["default"][key] += 7
     assert sum(engine.audit(2.0).values()) >= 2
     assert engine.ledger.usage.used("default", key) == 4000
     assert engine.audit(3.0) == {}
@@ -377,8 +379,8 @@ def test_gpu_time_survives_a_restart():
     engine = an_engine(node("n"))
     engine.observe(f.QueueSeen(Queue("q", budgets=(GpuBudget(1e9, 1000.0),))), 5000.0)
     engine.observe(f.GpuTimeSeen("q", "", 5000.0, 800.0, ((1000.0, 5, 300.0),)), 5000.0)
-    assert engine.ledger.decayed(5000.0)["q"] == pytest.approx(800.0)
-    assert engine.ledger.spent(("q", ""), GpuBudget(1e9, 1000.0), 5000.0) == 300.0
+    assert engine.ledger.historical_gpu_s(5000.0)["q"] == pytest.approx(800.0)
+    assert engine.ledger.budget_usage(("q", ""), GpuBudget(1e9, 1000.0), 5000.0) == 300.0
 
 
 # -- time -----------------------------------------------------------------------------------------
@@ -428,16 +430,16 @@ def test_estimates_say_where_they_come_from():
     assert history.estimate(one).source is Source.ASSUMED
     assert history.estimate(one, Queue("q", default_runtime_s=60.0)).source is Source.QUEUE
     for runtime_s in (100.0, 110.0, 120.0):
-        history.ended(gang("train-1", 1, user="ann"), runtime_s)
+        history.record(gang("train-1", 1, user="ann"), runtime_s)
     learnt = history.estimate(one, Queue("q", default_runtime_s=60.0))
-    assert (learnt.source, learnt.runtime_s) == (Source.LEARNT, 110.0)
+    assert (learnt.source, learnt.runtime_s) == (Source.LEARNED, 110.0)
     assert history.estimate(gang("train-2", 1, user="bob")).source is Source.ASSUMED
     declared = gang("train-3", 1, user="ann", expected_runtime_s=5.0)
     assert history.estimate(declared).source is Source.DECLARED
     assert learnt.left_s(40.0) == 70.0
     assert learnt.left_s(130.0) == 20.0, "who outlives an estimate is late by as much again"
     for _ in range(5):
-        history.ended(gang("eval-1", 1, user="ann", expected_runtime_s=100.0), 80.0)
+        history.record(gang("eval-1", 1, user="ann", expected_runtime_s=100.0), 80.0)
     eighty = history.estimate(gang("eval-2", 1, user="ann", expected_runtime_s=10.0))
     assert (eighty.runtime_s, eighty.low_s, eighty.high_s) == (10.0, 8.0, 8.0)
 
@@ -681,9 +683,9 @@ def test_a_gang_whose_owner_takes_it_away_keeps_no_lost_places(gone_first):
 def test_a_history_outlives_its_process():
     first, second = RuntimeHistory(), RuntimeHistory()
     for run_s in (100.0, 120.0, 140.0):
-        first.ended(gang("train-1", 1, expected_runtime_s=200.0), run_s)
-    second.ended(gang("train-2", 1), 160.0)
-    second.load(json.loads(json.dumps(first.data())))
+        first.record(gang("train-1", 1, expected_runtime_s=200.0), run_s)
+    second.record(gang("train-2", 1), 160.0)
+    second.merge_json(json.loads(json.dumps(first.to_json())))
     assert list(second.runs[("", "ns/train")]) == [100.0, 120.0, 140.0, 160.0]
     assert list(second.ratios[""]) == [0.5, 0.6, 0.7]
 
@@ -700,7 +702,7 @@ def test_a_history_outlives_its_process():
 )
 def test_a_wrong_history_is_refused_whole(data, said):
     history = RuntimeHistory()
-    history.ended(gang("train-1", 1), 100.0)
+    history.record(gang("train-1", 1), 100.0)
     with pytest.raises(ValueError, match=said):
-        history.load(data)
+        history.merge_json(data)
     assert list(history.runs) == [("", "ns/train")]

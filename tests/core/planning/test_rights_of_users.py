@@ -84,12 +84,12 @@ def spend(ledger: Ledger, user: str, at_s: float, for_s: float, queue: str = "q"
 
 def test_who_spent_most_is_kept():
     ledger = Ledger()
-    ledger.declare(QueueTree([Queue("q", budgets=(GpuBudget(1e6, DAY_S, per_user=True),))]), 0.0)
+    ledger.set_tree(QueueTree([Queue("q", budgets=(GpuBudget(1e6, DAY_S, per_user=True),))]), 0.0)
     spend(ledger, "ann", 0.0, 1000.0)
     for number in range(10 * USERS_OF_QUEUE.most):
         spend(ledger, f"made-up-{number}", 1000.0 + number, 0.5)
     assert len(ledger.accounts) <= 4 * USERS_OF_QUEUE.most
-    assert ledger.spent(("q", "ann"), GpuBudget(1e6, DAY_S), 20_000.0) == 1000.0
+    assert ledger.budget_usage(("q", "ann"), GpuBudget(1e6, DAY_S), 20_000.0) == 1000.0
     assert not ledger.users, "nobody holds anything"
 
 
@@ -103,10 +103,10 @@ def test_queues_that_are_made_up_have_no_accounts_of_their_own():
 
 def test_run_times_of_a_namespace_push_out_its_own():
     history = RuntimeHistory()
-    history.ended(gang("night-1", 1, user="ann"), 60.0)
+    history.record(gang("night-1", 1, user="ann"), 60.0)
     for number in range(RUN_TIMES.most + 10):
         name = GangId(f"flood/{number}x")
-        history.ended(replace(gang("g", 1, user=f"u{number}"), id=name), 1.0)
+        history.record(replace(gang("g", 1, user=f"u{number}"), id=name), 1.0)
     assert len(history.runs) == RUN_TIMES.most
     assert ("ann", "ns/night") in history.runs
 
@@ -114,19 +114,19 @@ def test_run_times_of_a_namespace_push_out_its_own():
 def test_ratios_are_of_so_many_users():
     history = RuntimeHistory()
     for number in range(RUN_TIMES.most + 10):
-        history.ended(gang("g", 1, user=f"u{number}", expected_runtime_s=2), 1.0)
+        history.record(gang("g", 1, user=f"u{number}", expected_runtime_s=2), 1.0)
     assert len(history.ratios) == RUN_TIMES.most
     assert "" in history.ratios, "what is known of all of them stays"
-    assert len(history._ended) <= RUN_TIMES.most
+    assert len(history._last_recorded) <= RUN_TIMES.most
 
 
 def test_what_is_written_down_fits():
     history = RuntimeHistory()
-    history.ended(gang("night-1", 1, user="ann"), 60.0)
+    history.record(gang("night-1", 1, user="ann"), 60.0)
     for number in range(RUN_TIMES.most - 1):
         name = GangId(f"flood/{'x' * 240}{number}x")
-        history.ended(replace(gang("g", 1, user="u" * 250), id=name), 123_456.7)
-    text = json.dumps(history.data())
+        history.record(replace(gang("g", 1, user="u" * 250), id=name), 123_456.7)
+    text = json.dumps(history.to_json())
     assert len(text) <= HISTORY_LETTERS.most
     assert "ns/night" in text
 

@@ -48,14 +48,14 @@ def test_what_children_are_promised_too_much_comes_off_the_largest(children, cou
 
 def test_a_child_above_its_parent_is_told_so():
     made = tree(16, 4000)
-    (sentence,) = made.told("b")
+    (sentence,) = made.notices("b")
     assert sentence == (
         "spec.quotas[nvidia.com/gpu].nominal: 4000 counts as 48, because queue top, above it, has "
         "64 for all below it"
     )
-    (above,) = made.told("top")
+    (above,) = made.notices("top")
     assert "the queues below it add up to 4016, more than its 64" in above
-    assert not made.told("a")
+    assert not made.notices("a")
 
 
 def test_a_number_further_up_holds_too():
@@ -69,22 +69,24 @@ def test_a_number_further_up_holds_too():
     )
     for name in ("middle", "low", "lowest"):
         assert made.nominal(name, KEY) == 64_000
-    assert "100 counts as 64, because queue top" in made.told("low")[0]
-    assert "80 counts as 64, because queue low, above it, has 64" in made.told("lowest")[0]
-    assert not made.told("middle"), "nothing is written there"
+    assert "100 counts as 64, because queue top" in made.notices("low")[0]
+    assert "80 counts as 64, because queue low, above it, has 64" in made.notices("lowest")[0]
+    assert not made.notices("middle"), "nothing is written there"
 
 
 def test_what_is_not_lent_is_part_of_what_counts():
     usage = Usage(tree(16, 4000, lending=0))
-    assert usage.room("a", KEY) == 16_000, "a sibling that asks for too much takes nothing from it"
-    assert usage.room("b", KEY) == 48_000
+    assert usage.available("a", KEY) == 16_000, (
+        "a sibling that asks for too much takes nothing from it"
+    )
+    assert usage.available("b", KEY) == 48_000
 
 
 def test_a_queue_lends_what_it_has():
     made = tree(4, lending=8000)
-    (said,) = made.told("a")
+    (said,) = made.notices("a")
     assert said.startswith("spec.quotas[nvidia.com/gpu].lendingLimit: 8 is more than its nominal 4")
-    assert made.kept("a", KEY) == 0
+    assert made.guaranteed_quota("a", KEY) == 0
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -97,9 +99,11 @@ def test_no_queue_promises_more_than_it_has(seed):
         queues.append(Queue(f"q{index}", parent, (quota,) if rng.random() < 0.7 else ()))
     made = QueueTree(queues)
     for queue in queues:
-        below = [made.nominals(child).get(KEY, 0) for child in made.children.get(queue.name, ())]
-        assert sum(below) <= made.nominals(queue.name).get(KEY, 0)
-        assert made.pool(queue.name, KEY) >= 0
+        below = [
+            made.nominal_quotas(child).get(KEY, 0) for child in made.children.get(queue.name, ())
+        ]
+        assert sum(below) <= made.nominal_quotas(queue.name).get(KEY, 0)
+        assert made.subtree_quota(queue.name, KEY) >= 0
         for quota in queue.quotas:
             counts = made.nominal(queue.name, KEY)
             assert counts <= quota.nominal

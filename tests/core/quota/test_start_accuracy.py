@@ -11,7 +11,7 @@ from gangsched.core.model.runtime import Estimate, Source
 from gangsched.core.model.topology import Level, Topology
 from gangsched.core.planning.forecast import Effort, forecast, ranges, stretched
 from gangsched.core.quota.runtime_history import RuntimeHistory
-from gangsched.core.quota.start_accuracy import StartAccuracy, Starts
+from gangsched.core.quota.start_accuracy import StartAccuracy, StartRecord
 from gangsched.core.snapshot import Asked
 
 G = GangId("ns/g")
@@ -37,19 +37,19 @@ def test_a_run_that_outlived_much_is_drawn_from_what_is_left():
     halves = [estimate().drawn_left_s(ran_s, 0.5) for ran_s in (0.0, 1000.0, 4000.0)]
     assert halves == sorted(halves)
     assert estimate().drawn_left_s(1000.0, 0.5) == pytest.approx(estimate().drawn_s(0.75) - 1000.0)
-    same = Estimate(10.0, 10.0, 10.0, Source.LEARNT)
+    same = Estimate(10.0, 10.0, 10.0, Source.LEARNED)
     assert 30.0 < same.drawn_left_s(100.0, 0.5) < 60.0, "nothing is known: some part of it again"
     assert same.drawn_left_s(100.0, 0.95) < 400.0
 
 
 def test_a_range_grows_by_how_late_starts_were():
-    starts = Starts()
+    starts = StartRecord()
     before = starts.punctuality(0.0)
     for index in range(200):
         late = 6 if index % 10 == 0 else 1  # one in ten starts much later than was drawn
         gang = GangId(f"ns/g{index}")
-        starts.told([(gang, 100.0, 970.0)], 0.0, {gang})
-        starts.started(gang, 970.0 * late)
+        starts.record_predictions([(gang, 100.0, 970.0)], 0.0, {gang})
+        starts.record_start(gang, 970.0 * late)
     after = starts.punctuality(0.0)
     assert after.late > before.late > 1.0
     assert 5.0 < after.late < 7.0
@@ -57,33 +57,33 @@ def test_a_range_grows_by_how_late_starts_were():
 
 
 def test_who_is_late_and_waits_still_counts():
-    starts = Starts()
+    starts = StartRecord()
     gangs = [GangId(f"ns/g{index}") for index in range(50)]
-    starts.told([(gang, 10.0, 100.0) for gang in gangs], 0.0, gangs)
+    starts.record_predictions([(gang, 10.0, 100.0) for gang in gangs], 0.0, gangs)
     early = starts.punctuality(100.0)
     assert starts.punctuality(2000.0).late > 5 * early.late
-    starts.told([], 2000.0, ())
+    starts.record_predictions([], 2000.0, ())
     assert starts.punctuality(2000.0) == early, "who is gone is forgotten"
 
 
 def test_a_gang_counts_each_time_that_it_has_waited_twice_as_long():
-    starts, seen = Starts(), []
+    starts, seen = StartRecord(), []
     for now_s in range(0, 1000, 10):
-        starts.told([(G, now_s + 100.0, now_s + 200.0)], float(now_s), {G})
-    starts.started(G, 1000.0)
-    seen = [one for one in starts.late if one not in Starts().late]
+        starts.record_predictions([(G, now_s + 100.0, now_s + 200.0)], float(now_s), {G})
+    starts.record_start(G, 1000.0)
+    seen = [one for one in starts.late if one not in StartRecord().late]
     assert len(seen) == 6
 
 
 def test_what_was_learnt_is_kept_for_the_next_process():
     history = RuntimeHistory()
-    history.starts.told([(G, 100.0, 200.0)], 0.0, {G})
-    history.starts.started(G, 1000.0)
+    history.starts.record_predictions([(G, 100.0, 200.0)], 0.0, {G})
+    history.starts.record_start(G, 1000.0)
     other = RuntimeHistory()
-    other.load(history.data())
+    other.merge_json(history.to_json())
     assert other.starts.punctuality(0.0) == history.starts.punctuality(0.0)
-    assert other.data() == history.data()
-    other.load({"starts": [["late", float("inf")]]})
+    assert other.to_json() == history.to_json()
+    other.merge_json({"starts": [["late", float("inf")]]})
     assert other.starts.punctuality(0.0).late == 1000.0
 
 
@@ -91,7 +91,7 @@ def test_the_engine_learns_when_gangs_start():
     engine = an_engine(node("n"))
     engine.observe(f.GangSeen(gang("g", 1)), 0.0)
     engine.observe(pod("g-0", "g", needs(8)), 0.0)
-    engine.history.starts.told([(G, 10.0, 20.0)], 0.0, engine.gangs)
+    engine.history.starts.record_predictions([(G, 10.0, 20.0)], 0.0, engine.gangs)
     plan(engine, 400.0)
     engine.observe(pod("g-0", "g", needs(8), node=NodeName("n")), 400.0)
     assert engine.history.starts.late[-1] == pytest.approx(430 / 50)

@@ -83,7 +83,7 @@ async def test_an_order_that_fails_unexpectedly_ends_the_process(scheduler, monk
 
 def test_what_a_gang_was_told_first_is_forgotten_with_it(scheduler):
     beside = scheduler.background
-    beside._remember({"ns/gone": Prediction("ns/gone", 1, 5.0, 5.0, 5.0, Source.LEARNT)})
+    beside._remember({"ns/gone": Prediction("ns/gone", 1, 5.0, 5.0, 5.0, Source.LEARNED)})
     assert not scheduler.expected.gangs()
 
 
@@ -97,7 +97,7 @@ async def test_who_starts_while_starts_are_predicted_is_told_none(scheduler, mon
     async def think(_, __, snapshot) -> dict[str, Prediction]:
         plan(scheduler.engine)
         found = [one.gang.id for one in snapshot.waiting]
-        return {one: Prediction(one, 1, 5.0, 5.0, 5.0, Source.LEARNT) for one in found}
+        return {one: Prediction(one, 1, 5.0, 5.0, 5.0, Source.LEARNED) for one in found}
 
     told = []
     monkeypatch.setattr(scheduler.thinking, "think", think)
@@ -144,8 +144,8 @@ async def test_queues_are_told_where_nothing_is_ever_predicted(scheduler, monkey
 
 def test_a_range_that_grew_is_told_though_its_middle_stays():
     word = StatusRecord(start={"position": 1}, expected_s=100.0, earliest_s=50.0, latest_s=200.0)
-    assert not word.moved(Prediction("ns/g", 1, 100.0, 50.0, 240.0, Source.LEARNT), None, 0.0)
-    assert word.moved(Prediction("ns/g", 1, 100.0, 50.0, 400.0, Source.LEARNT), None, 0.0)
+    assert not word.moved(Prediction("ns/g", 1, 100.0, 50.0, 240.0, Source.LEARNED), None, 0.0)
+    assert word.moved(Prediction("ns/g", 1, 100.0, 50.0, 400.0, Source.LEARNED), None, 0.0)
 
 
 def test_an_end_of_a_range_that_has_passed_is_told_anew():
@@ -153,7 +153,7 @@ def test_an_end_of_a_range_that_has_passed_is_told_anew():
     word = StatusRecord(start={"position": 1}, expected_s=3600.0, earliest_s=30.0, latest_s=4000.0)
 
     def moved(low_s: float, now_s: float) -> bool:
-        one = Prediction("ns/g", 1, 3600.0, low_s, 4000.0, Source.LEARNT)
+        one = Prediction("ns/g", 1, 3600.0, low_s, 4000.0, Source.LEARNED)
         return word.moved(one, None, now_s)
 
     assert not moved(600.0, 580.0), "a write of every gang at every forecast would be too many"

@@ -354,7 +354,7 @@ async def test_a_promise_that_came_or_moved_is_told():
     made.adopt(G, {"phase": "Pending"})
 
     def expect(promised_s: float | None) -> None:
-        one = Prediction(G, 1, 4e9, 4e9, 4e9, Source.LEARNT)
+        one = Prediction(G, 1, 4e9, 4e9, 4e9, Source.LEARNED)
         kept = {} if promised_s is None else {G: BackfillReservation(G, promised_s, ())}
         made._words[G].changed = False
         made.expect({G: one}, kept)

@@ -18,14 +18,14 @@ class RunTimes:
 
     def started(self, gang: GangState, now_s: float) -> None:
         """Record that this process started a gang."""
-        self._history.starts.started(gang.id, now_s)
+        self._history.starts.record_start(gang.id, now_s)
 
     def learn(self, gang: GangState, now_s: float) -> None:
         """Learn the run time of a gang that ended, once for each run."""
         if gang.spec is None or gang.learnt or gang.placed_s is None:
             return
         gang.learnt = True
-        self._history.ended(gang.spec, now_s - gang.running().started_s)
+        self._history.record(gang.spec, now_s - gang.running().started_s)
         user = gang.spec.user
         self._pending.learnt(user, declared=self._history.factor(user) > 1)
 
@@ -34,7 +34,7 @@ class RunTimes:
         spec, tree = gang.spec, self._allocations.ledger.usage.tree
         if spec is None:
             return None
-        path = tree.path(tree.home(spec.queue))
+        path = tree.path(tree.charged_queue(spec.queue))
         limits = [spec.max_runtime_s, *(tree.queues[name].max_runtime_s for name in path)]
         return min((limit for limit in limits if limit is not None), default=None)
 
