@@ -146,8 +146,8 @@ SAMPLES = (
     Sample(
         "holds: quota that is kept later is taken by who runs beyond that",
         f"{CORE}/planning/quota_profile.py",
-        "(one for one in self if one.at_s < end_s and not one.leaves(queue, charge)), None",
-        "(one for one in self if one.at_s > end_s and not one.leaves(queue, charge)), None",
+        "(one for one in self if one.at_s < end_s and not one.fits_beside(queue, charge)), None",
+        "(one for one in self if one.at_s > end_s and not one.fits_beside(queue, charge)), None",
         QUEUES,
     ),
     Sample(
@@ -160,15 +160,15 @@ SAMPLES = (
     Sample(
         "promises: those of the cycle before are not kept",
         f"{CORE}/planning/backfill_step.py",
-        "if promise.start_s < outlook.now_s or not _again(outlook, waiting, promise):",
-        "if promise.start_s < outlook.now_s:",
+        "if promise.start_s < context.now_s or not _restore(context, waiting, promise):",
+        "if promise.start_s < context.now_s:",
         QUEUES,
     ),
     Sample(
         "victims: one that quota needs is spared",
         f"{CORE}/preemption/victim_search.py",
-        "if admitted and self._vacancy.fits(fewer):",
-        "if self._vacancy.fits(fewer):",
+        "if admitted and self._freed.fits(fewer):",
+        "if self._freed.fits(fewer):",
         "tests/property/test_victims.py",
     ),
     Sample(
@@ -222,10 +222,10 @@ SAMPLES = (
     ),
     Sample(
         "advice: quota of gangs that end stays taken",
-        f"{CORE}/placement/advice.py",
-        "usage.charge(one.gang.queue, one.charge, -1, firm=not one.gang.preemptible)",
-        "usage.charge(one.gang.queue, one.charge, 0, firm=not one.gang.preemptible)",
-        ADVICE,
+        f"{CORE}/what_if.py",
+        "self.usage.charge(declared.queue, charge, times, firm=not declared.preemptible)",
+        "self.usage.charge(declared.queue, charge, 0, firm=not declared.preemptible)",
+        "tests/core/test_gangs_end_and_run.py",
     ),
     Sample(
         "policies: whoever came last is first",

@@ -26,7 +26,7 @@ from gangsched.core.model.pods import GPU
 from gangsched.core.model.queues import label
 from gangsched.core.model.refusal import Refusal, plural
 from gangsched.core.model.runtime import Estimate, Source
-from gangsched.core.planning.forecast import Prediction, in_turn
+from gangsched.core.planning.forecast import Prediction, in_queue_order
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.quota.queue_tree import number
 from gangsched.core.snapshot import Asked, BackfillReservation
@@ -212,7 +212,7 @@ def queue(view: ClusterView, name: str) -> list[Data]:
     refusals = {waiting.gang.id: refusal for waiting, refusal in plan.refusals}
     reserved = {one.gang: one for one in plan.reserved}
     found: list[Data] = []
-    for waiting in in_turn(snapshot, view.policies, view.now_s):
+    for waiting in in_queue_order(snapshot, view.policies, view.now_s):
         own = waiting.gang.queue
         if own != name and not (own in tree and name in tree.path(own)):
             continue

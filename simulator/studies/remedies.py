@@ -24,7 +24,7 @@ from gangsched.core.model.topology import Fabric, Level, Topology
 from gangsched.core.placement.advice import advise
 from gangsched.core.planning.planner import Plan, Planned, make_plan, starts
 from gangsched.core.policy import Policies
-from gangsched.core.preemption.defragmentation import Defragmentation, Defragmenter, moving
+from gangsched.core.preemption.defragmentation import Defragmentation, Defragmenter, move_remedy
 from gangsched.core.snapshot import Asked, Snapshot
 
 GPU = "nvidia.com/gpu"
@@ -247,7 +247,7 @@ def told(engine: Engine, policies: Policies) -> list[Told]:
                     waiting
                 )
             if moves is not None:
-                advised = replace(advised, remedies=(*advised.remedies, moving(moves)))
+                advised = replace(advised, remedies=(*advised.remedies, move_remedy(moves)))
             found.append(Told(waiting, advised, moves))
     return found
 

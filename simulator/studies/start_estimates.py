@@ -13,7 +13,13 @@ from gangsched.core.engine.engine import Limits
 from gangsched.core.model.ids import GangId, NodeName, PodUid
 from gangsched.core.model.nodes import Node
 from gangsched.core.model.queues import Queue
-from gangsched.core.planning.forecast import Effort, Prediction, forecast, ranges, stretched
+from gangsched.core.planning.forecast import (
+    Effort,
+    Prediction,
+    forecast,
+    ranges,
+    with_observed_ranges,
+)
 from gangsched.core.policy import Policies
 from gangsched.core.snapshot import Asked
 from simulator.jobs import GPU, Job
@@ -120,7 +126,7 @@ class Foretold(JobRun):
         snapshot = self.engine.snapshot(self.now_s, who=Asked.ALL)
         starts = self.engine.history.starts
         drawn = forecast(snapshot, self._by, self.now_s, self._effort)
-        told_now = stretched(drawn, starts.punctuality(self.now_s), self.now_s)
+        told_now = with_observed_ranges(drawn, starts.punctuality(self.now_s), self.now_s)
         starts.record_predictions(ranges(drawn), self.now_s, self.engine.gangs)
         for gang, one in told_now.items():
             if one.start_s is None:

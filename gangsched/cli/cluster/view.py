@@ -14,7 +14,7 @@ from gangsched.core import facts as f
 from gangsched.core import orders as o
 from gangsched.core.engine.engine import Engine
 from gangsched.core.model.ids import GangId
-from gangsched.core.planning.forecast import Effort, Prediction, forecast, stretched
+from gangsched.core.planning.forecast import Effort, Prediction, forecast, with_observed_ranges
 from gangsched.core.policy import Policies
 from gangsched.core.preemption.defragmentation import Budget
 from gangsched.core.snapshot import Asked
@@ -54,7 +54,9 @@ class ClusterView:
         """Run the scheduler forward; ranges are as wide as earlier starts ask for."""
         snapshot = self.engine.snapshot(self.now_s, who=Asked.ALL)
         drawn = forecast(snapshot, self.policies, self.now_s, self.effort)
-        return stretched(drawn, self.engine.history.starts.punctuality(self.now_s), self.now_s)
+        return with_observed_ranges(
+            drawn, self.engine.history.starts.punctuality(self.now_s), self.now_s
+        )
 
 
 async def look(access: Access, config: SchedulerConfig, policies: Policies) -> ClusterView:

@@ -22,7 +22,7 @@ from gangsched.core.model.refusal import Reason, Refusal
 from gangsched.core.placement.constraints import kept_from
 from gangsched.core.planning.admission import (
     admission_refusal,
-    may_have,
+    may_be_exclusive,
     may_not_borrow,
     over_quota,
 )
@@ -192,7 +192,7 @@ class AdmittedChanges:
         cluster.claim(gang.id, Constraints())
         others = f"Others are not kept out of its domains of level {asked.exclusive}: "
         queue = tree.charged_queue(gang.account[0])
-        if not may_have(cluster, tree, queue, asked):
+        if not may_be_exclusive(cluster, tree, queue, asked):
             doubts.append(f"{others}queue {queue} does not allow it (spec.exclusive).")
         elif self._shares(gang, asked.topology, level):
             doubts.append(f"{others}other gangs are in them.")

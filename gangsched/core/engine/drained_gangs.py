@@ -11,7 +11,7 @@ from gangsched.core.engine.gangs.member import State
 from gangsched.core.model.ids import NodeName
 from gangsched.core.model.queues import Booking
 from gangsched.core.orders import DrainGround
-from gangsched.core.planning.node_profile import booked_rows
+from gangsched.core.planning.node_profile import reserved_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,6 @@ class DrainedGangs:
         for booking in self._declarations.bookings.values():
             window = booking.window(now_s) if booking.evicts else None
             if window is not None and window[0] <= now_s:
-                for row in booked_rows(cluster, booking):
+                for row in reserved_rows(cluster, booking):
                     found[cluster.names[row]] = booking
         return found

@@ -8,7 +8,7 @@ from gangsched.core.engine.gangs.gang_views import GangState, priority_in
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.pods import PodNeeds, Requests
-from gangsched.core.planning.namespace_quotas import asked
+from gangsched.core.planning.namespace_quotas import total_requests
 from gangsched.core.quota.charges import charge_of, split_required_optional
 from gangsched.core.quota.runtime_history import RuntimeHistory
 
@@ -65,7 +65,7 @@ class PendingViews:
         unborn: Requests = ()
         if self._declarations.namespaces.get(namespace):
             must, _ = split_required_optional(made)
-            unborn = asked(m.needs for m in must if gang.members[m.name].pod is None)
+            unborn = total_requests(m.needs for m in must if gang.members[m.name].pod is None)
         shape = hash(
             (
                 (namespace, made.gang.queue, made.gang.user, made.minimum, made.role_minimum),

@@ -8,7 +8,7 @@ from gangsched.core.engine.gangs.gang_table import GangTable
 from gangsched.core.engine.preemption_history import PreemptionHistory
 from gangsched.core.engine.running_set import RunningSet
 from gangsched.core.model.gangs import PendingGang
-from gangsched.core.planning.namespace_quotas import add_to, asked
+from gangsched.core.planning.namespace_quotas import add_to, total_requests
 from gangsched.core.snapshot import QueueRules
 
 
@@ -62,5 +62,5 @@ class QueueRulesReader:
             gang = self._table.gangs.get(one.gang.id)
             if gang is not None and namespaces.get(namespace):
                 needs = (m.needs for m in gang.members.values() if m.stage and m.pod is None)
-                add_to(found.setdefault(namespace, {}), asked(needs))
+                add_to(found.setdefault(namespace, {}), total_requests(needs))
         return found

@@ -23,7 +23,7 @@ Users = Mapping[tuple[str, str], Mapping[QuotaKey, int]]
 """What users hold, by queue and user."""
 
 
-_QUEUES_TOLD = 10
+_QUEUES_NAMED = 10
 
 
 def admission_refusal(
@@ -36,12 +36,12 @@ def admission_refusal(
     gang, tree = waiting.gang, usage.tree
     namespace = gang.id.split("/", 1)[0]
     if gang.queue not in tree.queues:
-        message = f"queue {gang.queue!r} does not exist; {_open_to(namespace, tree)}."
+        message = f"queue {gang.queue!r} does not exist; {_queues_open_to(namespace, tree)}."
         return Refusal(gang.id, Reason.UNKNOWN_QUEUE, message)
     for name in tree.path(gang.queue) if gang.queue in tree else (gang.queue,):
         if not tree.queues[name].admits(namespace) and not waiting.repair:
             message = f"namespace {namespace} may not use queue {name}"
-            return _not_permitted(waiting, f"{message}; {_open_to(namespace, tree)}.")
+            return _not_permitted(waiting, f"{message}; {_queues_open_to(namespace, tree)}.")
     if gang.queue not in tree:
         problem = f"queue {gang.queue} cannot be used: {tree.problems[gang.queue]}."
         return Refusal(gang.id, Reason.QUEUE_INVALID, problem)
@@ -58,7 +58,9 @@ def admission_refusal(
         if refusal is not None:
             return refusal
     alone = waiting.constraints.exclusive
-    if alone is not None and not may_have(snapshot.cluster, tree, gang.queue, waiting.constraints):
+    if alone is not None and not may_be_exclusive(
+        snapshot.cluster, tree, gang.queue, waiting.constraints
+    ):
         most = tree.exclusive(gang.queue)
         allowed = f"those of level {most}, and finer ones" if most else "none"
         message = (
@@ -73,11 +75,11 @@ def _not_permitted(waiting: PendingGang, message: str) -> Refusal:
     return Refusal(waiting.gang.id, Reason.NOT_PERMITTED, message)
 
 
-def _open_to(namespace: str, tree: QueueTree) -> str:
+def _queues_open_to(namespace: str, tree: QueueTree) -> str:
     """Write which queues a namespace may use: the names of others' are none of its business."""
-    known = list(islice(tree.open_to(namespace), _QUEUES_TOLD + 1))
-    more = ", ..." if len(known) > _QUEUES_TOLD else ""
-    return f"namespace {namespace} may use: {', '.join(known[:_QUEUES_TOLD]) or 'none'}{more}"
+    known = list(islice(tree.open_to(namespace), _QUEUES_NAMED + 1))
+    more = ", ..." if len(known) > _QUEUES_NAMED else ""
+    return f"namespace {namespace} may use: {', '.join(known[:_QUEUES_NAMED]) or 'none'}{more}"
 
 
 def _priority(waiting: PendingGang, namespace: str, tree: QueueTree) -> Refusal | None:
@@ -96,7 +98,7 @@ def _priority(waiting: PendingGang, namespace: str, tree: QueueTree) -> Refusal 
     return _not_permitted(waiting, f"{said}, and {why}; name another priorityClassName.")
 
 
-def may_have(cluster: Cluster, tree: QueueTree, queue: str, asked: Constraints) -> bool:
+def may_be_exclusive(cluster: Cluster, tree: QueueTree, queue: str, asked: Constraints) -> bool:
     """Tell whether a queue lets gangs have their domains of a level for themselves.
 
     Nobody else may use what such a gang leaves free, and no quota counts that.
@@ -125,7 +127,7 @@ def _budget(waiting: PendingGang, queue: Queue, snapshot: Snapshot, now_s: float
             gang.id,
             Reason.BUDGET,
             f"{whose} has spent {spent / 3600:.3g} of {budget.gpu_s / 3600:.3g} GPU-hours; the "
-            f"next period of {_period(budget)} begins in {_left(budget, now_s)}.",
+            f"next period of {_period(budget)} begins in {_budget_renewal(budget, now_s)}.",
         )
     return None
 
@@ -135,7 +137,7 @@ def _period(budget: GpuBudget) -> str:
     return f"{days:g} days" if days >= 1 else f"{budget.period_s / 3600:g} hours"
 
 
-def _left(budget: GpuBudget, now_s: float) -> str:
+def _budget_renewal(budget: GpuBudget, now_s: float) -> str:
     left_s = budget.period_s - now_s % budget.period_s
     return f"{left_s / 86_400:.1f} days" if left_s > 86_400 else f"{left_s / 3600:.1f} hours"
 

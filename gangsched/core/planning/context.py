@@ -14,14 +14,14 @@ from gangsched.core.planning.node_profile import (
     AvailabilityProfile,
     Occupancy,
     ReleaseSchedule,
-    seats_of,
+    slots_of,
 )
 from gangsched.core.planning.quota_profile import QuotaClaim, QuotaProfile, QuotaProjection
 from gangsched.core.policy import Candidate, Policies
 from gangsched.core.preemption.candidates import (
     BorrowingQueues,
     candidates,
-    outranks,
+    may_take_over,
     overrun,
     preemptible,
 )
@@ -34,11 +34,11 @@ from gangsched.core.quota.usage import Usage
 from gangsched.core.snapshot import BackfillReservation, RunningGang, Snapshot
 from gangsched.core.what_if import WhatIf
 
-_EXAMINED = 500
+_SEARCH_BUDGET = 500
 """So many running gangs are considered for stopping in one planning cycle, or those of one search:
 one search in a large cluster, some in a small one. Others wait for the next cycle."""
 
-_SEARCH = 100
+_SEARCH_COST = 100
 """A search costs as much as so many running gangs, beside those it considers."""
 
 ALWAYS = float("-inf")
@@ -65,28 +65,28 @@ class PlanningContext:
         self.usage = snapshot.usage.copy()
         self.unborn = {name: dict(some) for name, some in snapshot.rules.unborn.items()}
         self.users = {account: dict(held) for account, held in snapshot.rules.users.items()}
-        self._ends = ReleaseSchedule(partial(_ends_of, snapshot, now_s))
-        self.horizon = AvailabilityProfile(
-            snapshot.cluster, self._ends, now_s, snapshot.rules.bookings
+        self._releases = ReleaseSchedule(partial(_expected_ends, snapshot, now_s))
+        self.availability = AvailabilityProfile(
+            snapshot.cluster, self._releases, now_s, snapshot.rules.bookings
         )
-        self.holds = QuotaProfile()
+        self.quota_profile = QuotaProfile()
         self.waiting = {one.gang.id: one for one in snapshot.waiting}
         self.victims: set[GangId] = set()
         self.changes = 0
-        self._examined = 0
-        self.postponed: set[GangId] = set()
-        self.unhelped: set[tuple[int, int]] = set()
-        self._afterwards: tuple[Snapshot, Usage] | None = None
-        self._stoppable: dict[str, list[RunningGang]] | None = None
-        self._lenders = BorrowingQueues()
-        self._kept_in: dict[str, int] = {}
-        self._may_keep: dict[str, bool] = {}
-        self._tops: dict[str, str] = {}
-        self._ending: dict[str, list[tuple[float, RunningGang]]] = {}
-        self._marks_s: list[float] | None = None
-        self._passed: dict[GangId, Amounts] = {}
-        self._yields: dict[tuple[str, int], Amounts] = {}
-        self.leaving: list[RunningGang] = list(snapshot.leaving)
+        self._searched = 0
+        self.deferred: set[GangId] = set()
+        self.preemption_infeasible: set[tuple[int, int]] = set()
+        self._after_terminations: tuple[Snapshot, Usage] | None = None
+        self._preemptible: dict[str, list[RunningGang]] | None = None
+        self._borrowing = BorrowingQueues()
+        self._reservations_of_tree: dict[str, int] = {}
+        self._may_reserve: dict[str, bool] = {}
+        self._roots: dict[str, str] = {}
+        self._ends_of_tree: dict[str, list[tuple[float, RunningGang]]] = {}
+        self._boundaries_s: list[float] | None = None
+        self._overtaken: dict[GangId, Amounts] = {}
+        self._preemptible_charges: dict[tuple[str, int], Amounts] = {}
+        self.terminating: list[RunningGang] = list(snapshot.leaving)
 
     @cached_property
     def running(self) -> dict[GangId, RunningGang]:
@@ -96,149 +96,158 @@ class PlanningContext:
     # -- what is kept in time -----------------------------------------------------------------
 
     @property
-    def reserved(self) -> list[BackfillReservation]:
+    def reservations(self) -> list[BackfillReservation]:
         """Return what is kept, in the order it was."""
-        return self.horizon.reserved
+        return self.availability.reservations
 
-    def keep(
+    def reserve(
         self, waiting: PendingGang, promise: BackfillReservation, ahead: QuotaProjection | None
     ) -> None:
         """Keep room, and quota as it will be `ahead`, for a gang."""
         self.waiting[waiting.gang.id] = waiting
-        stay = self.stay(waiting, promise.nodes, promise.start_s)
-        self.horizon.reserve(promise.gang, stay, promise.nodes)
+        stay = self.occupancy(waiting, promise.nodes, promise.start_s)
+        self.availability.reserve(promise.gang, stay, promise.nodes)
         if ahead is not None:
-            self.holds.keep(self.claim(waiting), ahead)
+            self.quota_profile.reserve(self.quota_claim(waiting), ahead)
         self.changes += 1
-        self._kept_in[self.tree_of(waiting)] = self._kept_in.get(self.tree_of(waiting), 0) + 1
-        self._marks_s = None
-        self._may_keep.clear()
+        self._reservations_of_tree[self.root_queue(waiting)] = (
+            self._reservations_of_tree.get(self.root_queue(waiting), 0) + 1
+        )
+        self._boundaries_s = None
+        self._may_reserve.clear()
 
-    def turn_of(self, waiting: PendingGang) -> BackfillReservation | None:
+    def take_reservation(self, waiting: PendingGang) -> BackfillReservation | None:
         """Begin a gang's turn: return what it was promised, which is free for it again."""
-        if not self.horizon.keeps(waiting.gang.id):
+        if not self.availability.has_reservation(waiting.gang.id):
             return None
-        own = next(one for one in self.reserved if one.gang == waiting.gang.id)
-        self.cancel(own.gang)
+        own = next(one for one in self.reservations if one.gang == waiting.gang.id)
+        self.release(own.gang)
         return own
 
-    def cancel(self, gang: GangId) -> None:
+    def release(self, gang: GangId) -> None:
         """Keep nothing for a gang any more."""
-        if self.horizon.keeps(gang):
+        if self.availability.has_reservation(gang):
             self.changes += 1
-            self._kept_in[self.tree_of(self.waiting[gang])] -= 1
-        self.horizon.cancel(gang)
-        self.holds.cancel(gang)
-        self._marks_s = None
-        self._may_keep.clear()
+            self._reservations_of_tree[self.root_queue(self.waiting[gang])] -= 1
+        self.availability.release(gang)
+        self.quota_profile.release(gang)
+        self._boundaries_s = None
+        self._may_reserve.clear()
 
-    def may_keep(self, waiting: PendingGang) -> bool:
+    def may_reserve(self, waiting: PendingGang) -> bool:
         """Tell whether a gang may have room and quota kept: so many of its tree, by the policy."""
-        known = self._may_keep.get(waiting.gang.queue)
+        known = self._may_reserve.get(waiting.gang.queue)
         if known is None:
-            backfill, made = self.policies.backfill, self._kept_in.get(self.tree_of(waiting), 0)
+            backfill, made = (
+                self.policies.backfill,
+                self._reservations_of_tree.get(self.root_queue(waiting), 0),
+            )
             known = backfill is not None and backfill.reserves(made)
-            self._may_keep[waiting.gang.queue] = known
+            self._may_reserve[waiting.gang.queue] = known
         return known and not waiting.surplus
 
-    def mark_s(self, waiting: PendingGang) -> float:
+    def last_boundary_s(self, waiting: PendingGang) -> float:
         """Return when the last thing begins that a gang would outlive if it started now.
 
         Two that outlive the same promises and bookings see the same cluster.
         """
-        return self.mark_after_s(self.runtime_s(waiting))
+        return self.last_boundary_before_s(self.runtime_s(waiting))
 
-    def mark_after_s(self, runtime_s: float) -> float:
+    def last_boundary_before_s(self, runtime_s: float) -> float:
         """Return the mark of a gang that runs for so long."""
-        if self._marks_s is None:
-            marks = {one.start_s for one in self.reserved} | {one.at_s for one in self.holds}
-            self._marks_s = sorted(marks | {one.start_s for one in self.horizon.closed})
-        count = bisect_left(self._marks_s, self.now_s + runtime_s)
-        return self._marks_s[count - 1] if count else ALWAYS
+        if self._boundaries_s is None:
+            marks = {one.start_s for one in self.reservations} | {
+                one.at_s for one in self.quota_profile
+            }
+            self._boundaries_s = sorted(marks | {one.start_s for one in self.availability.windows})
+        count = bisect_left(self._boundaries_s, self.now_s + runtime_s)
+        return self._boundaries_s[count - 1] if count else ALWAYS
 
-    def lapse(self, first: PendingGang) -> bool:
+    def revoke_outranked(self, first: PendingGang) -> bool:
         """Take back what was promised to those a gang outranks; tell if there was any."""
-        if not self.reserved:
+        if not self.reservations:
             return False
-        yields = self._yielding(first)
+        yields = self._preemptible_charge(first)
         lower = [
             one.gang
-            for one in self.reserved
-            if outranks(first, yields, self.waiting[one.gang], self._passers(one.gang), self.usage)
+            for one in self.reservations
+            if may_take_over(
+                first, yields, self.waiting[one.gang], self._overtaken_charge(one.gang), self.usage
+            )
         ]
         for gang in lower:
-            self.cancel(gang)
+            self.release(gang)
         return bool(lower)
 
-    def _passers(self, gang: GangId) -> Amounts:
+    def _overtaken_charge(self, gang: GangId) -> Amounts:
         """Return what those hold who came after a gang, in its queue, and run already."""
-        known = self._passed.get(gang)
+        known = self._overtaken.get(gang)
         if known is None:
             waiting = self.waiting[gang]
-            known = self._passed[gang] = _sum(
+            known = self._overtaken[gang] = _sum(
                 one.charge
                 for one in self.running.values()
                 if one.since_s > waiting.since_s and one.gang.queue == waiting.gang.queue
             )
         return known
 
-    def _yielding(self, waiting: PendingGang) -> Amounts:
+    def _preemptible_charge(self, waiting: PendingGang) -> Amounts:
         """Return what gangs of lower priority hold in a gang's queue: it may take their place."""
         key = (waiting.gang.queue, waiting.priority)
-        known = self._yields.get(key)
+        known = self._preemptible_charges.get(key)
         if known is None:
-            ones = self.stoppable().get(waiting.gang.queue, ())
+            ones = self.preemptible_by_queue().get(waiting.gang.queue, ())
             known = _sum(one.charge for one in ones if one.priority < waiting.priority)
-            self._yields[key] = known
+            self._preemptible_charges[key] = known
         return known
 
-    def claim(self, waiting: PendingGang) -> QuotaClaim:
+    def quota_claim(self, waiting: PendingGang) -> QuotaClaim:
         """Return what a gang would take of its queue."""
         runtime_s = self.runtime_s(waiting)
         return QuotaClaim(waiting.gang.id, waiting.gang.queue, charge_of(waiting), runtime_s)
 
-    def tree_of(self, waiting: PendingGang) -> str:
+    def root_queue(self, waiting: PendingGang) -> str:
         """Return the top of a gang's tree, "" where no quota bounds it."""
         queue = waiting.gang.queue
-        known = self._tops.get(queue)
+        known = self._roots.get(queue)
         if known is None:
             tree = self.usage.tree
             bounded = queue in tree and tree.quota_keys(queue)
-            known = self._tops[queue] = tree.path(queue)[-1] if bounded else ""
+            known = self._roots[queue] = tree.path(queue)[-1] if bounded else ""
         return known
 
-    def ahead(self, waiting: PendingGang) -> QuotaProjection | None:
+    def quota_projection(self, waiting: PendingGang) -> QuotaProjection | None:
         """Return what a gang's tree will use as others end; None where no quota bounds it."""
-        top = self.tree_of(waiting)
+        top = self.root_queue(waiting)
         if not top:
             return None
         usage, tree = self.usage.copy(top), self.usage.tree
         inside = set(tree.subtree(top))
-        for one in self.leaving:
+        for one in self.terminating:
             if one.gang.queue in inside:
                 usage.charge(one.gang.queue, one.charge, -1)
-        if top not in self._ending:
-            self._ending[top] = [
+        if top not in self._ends_of_tree:
+            self._ends_of_tree[top] = [
                 (end_s, one)
-                for end_s, one in self._ends
+                for end_s, one in self._releases
                 if one.gang.queue in inside and not one.leaving
             ]
-        return QuotaProjection(usage, self._ending[top], self.now_s, self.victims)
+        return QuotaProjection(usage, self._ends_of_tree[top], self.now_s, self.victims)
 
     # -- starts and stops ---------------------------------------------------------------------
 
     def started(self, waiting: PendingGang, placed: Placement, charge: Amounts) -> None:
         """Count a gang that starts now; the cluster was charged already."""
-        stay = self.stay(waiting, placed.nodes)
+        stay = self.occupancy(waiting, placed.nodes)
         self.changes += 1
         self._count_start(waiting, stay, charge, 1)
-        self.horizon.started(stay)
+        self.availability.started(stay)
 
     def undo_start(self, waiting: PendingGang, placed: Placement, charge: Amounts) -> None:
         """Undo `started` for the last gang that started; the cluster is as before it."""
-        stay = self.stay(waiting, placed.nodes)
+        stay = self.occupancy(waiting, placed.nodes)
         self._count_start(waiting, stay, charge, -1)
-        self.horizon.undo_start(stay)
+        self.availability.undo_start(stay)
 
     def _count_start(
         self, waiting: PendingGang, stay: Occupancy, charge: Amounts, sign: int
@@ -251,25 +260,27 @@ class PlanningContext:
             namespace = waiting.gang.id.partition("/")[0]
             more = tuple((name, sign * quantity) for name, quantity in waiting.unborn)
             add_to(self.unborn.setdefault(namespace, {}), more)
-        self.holds.started(waiting.gang.queue, charge, stay.end_s, sign)
-        self._afterwards = None
-        self._lenders.changed(self.usage.tree.path(waiting.gang.queue))
+        self.quota_profile.started(waiting.gang.queue, charge, stay.end_s, sign)
+        self._after_terminations = None
+        self._borrowing.changed(self.usage.tree.path(waiting.gang.queue))
 
-    def afterwards(self) -> tuple[Snapshot, Usage]:
+    def after_terminations(self) -> tuple[Snapshot, Usage]:
         """Return cluster and usage as they will be once those have left who were told to."""
-        if not self.leaving:
+        if not self.terminating:
             return self.snapshot, self.usage
-        if self._afterwards is None:
+        if self._after_terminations is None:
             what_if = WhatIf(replace(self.snapshot, usage=self.usage))
-            for one in self.leaving:
+            for one in self.terminating:
                 what_if.release(one)
-            self._afterwards = what_if.snapshot(), what_if.usage
-        return self._afterwards
+            self._after_terminations = what_if.snapshot(), what_if.usage
+        return self._after_terminations
 
     def candidates(self, waiting: PendingGang, charge: Amounts) -> Iterator[Candidate]:
         """Yield the gangs that may be stopped for one with this charge, but not in turn."""
-        _, usage = self.afterwards()
-        found = candidates(waiting, self.stoppable(), self._lenders, usage, charge, self.now_s)
+        _, usage = self.after_terminations()
+        found = candidates(
+            waiting, self.preemptible_by_queue(), self._borrowing, usage, charge, self.now_s
+        )
         if any(one.gang == waiting.gang.id for one in self.snapshot.promises):
             stay = {waiting.gang.id, *self.victims}  # it may run itself, and lack a member
             there = (one for one in self.running.values() if one.gang.id not in stay)
@@ -279,32 +290,34 @@ class PlanningContext:
         stopped = {by for one, by in self.snapshot.rules.stopped if one == waiting.gang.id}
         return (one for one in found if one.running.gang.id not in stopped) if stopped else found
 
-    def examines(self, count: int) -> bool:
+    def spend_search_budget(self, count: int) -> bool:
         """Tell whether so many running gangs may still be considered; if so, count them."""
-        cost = _SEARCH + count
-        if self._examined and self._examined + cost > _EXAMINED:
+        cost = _SEARCH_COST + count
+        if self._searched and self._searched + cost > _SEARCH_BUDGET:
             return False
-        self._examined += cost
+        self._searched += cost
         return True
 
-    def stoppable(self) -> dict[str, list[RunningGang]]:
+    def preemptible_by_queue(self) -> dict[str, list[RunningGang]]:
         """Return by queue the gangs that may be stopped and are not yet."""
-        if self._stoppable is None:
+        if self._preemptible is None:
             ones = (one for one in self.running.values() if one.gang.id not in self.victims)
-            self._stoppable = preemptible(ones, self.usage, self.now_s)
-        return self._stoppable
+            self._preemptible = preemptible(ones, self.usage, self.now_s)
+        return self._preemptible
 
-    def stopped(self, gone: Sequence[RunningGang]) -> None:
+    def count_preempted(self, gone: Sequence[RunningGang]) -> None:
         """Count gangs that are stopped in this cycle as leaving."""
         self.victims.update(one.gang.id for one in gone)
-        self.leaving.extend(gone)
-        self._afterwards = None
+        self.terminating.extend(gone)
+        self._after_terminations = None
         for one in gone:
-            self._lenders.changed(self.usage.tree.path(one.gang.queue))
-        for queue in {one.gang.queue for one in gone} if self._stoppable is not None else ():
-            ones = self.stoppable().get(queue, ())
-            self.stoppable()[queue] = [one for one in ones if one.gang.id not in self.victims]
-        self._yields.clear()
+            self._borrowing.changed(self.usage.tree.path(one.gang.queue))
+        for queue in {one.gang.queue for one in gone} if self._preemptible is not None else ():
+            ones = self.preemptible_by_queue().get(queue, ())
+            self.preemptible_by_queue()[queue] = [
+                one for one in ones if one.gang.id not in self.victims
+            ]
+        self._preemptible_charges.clear()
 
     # -- how long -----------------------------------------------------------------------------
 
@@ -312,7 +325,7 @@ class PlanningContext:
         """Return how long a gang is expected to run."""
         return runtime_s(waiting)
 
-    def stay(
+    def occupancy(
         self,
         waiting: PendingGang,
         nodes: tuple[tuple[PodName, NodeName], ...],
@@ -324,12 +337,12 @@ class PlanningContext:
         end_s = start_s + self.runtime_s(waiting)
         return Occupancy(start_s, end_s, tuple((node, needs[name]) for name, node in nodes))
 
-    def stay_of(self, gang: GangId) -> Occupancy:
+    def occupancy_of(self, gang: GangId) -> Occupancy:
         """Return the room a running gang takes."""
         one = self.running[gang]
-        return Occupancy(one.started_s, one.free_s(self.now_s), seats_of(one))
+        return Occupancy(one.started_s, one.free_s(self.now_s), slots_of(one))
 
-    def charged(self, waiting: PendingGang, placed: Placement) -> Amounts:
+    def charge_of_placement(self, waiting: PendingGang, placed: Placement) -> Amounts:
         """Return what a placement charges, on the GPUs it really gets."""
         needs = {member.name: member.needs for member in waiting.members}
         seats = ((node, needs[name]) for name, node in placed.nodes)
@@ -344,7 +357,7 @@ def _sum(charges: Iterable[Amounts]) -> Amounts:
     return tuple(sorted(total.items()))
 
 
-def at_least(waiting: PendingGang) -> PendingGang:
+def required_only(waiting: PendingGang) -> PendingGang:
     """Return the gang with the members it needs to start and no more."""
     if waiting.minimum >= len(waiting.members):
         return waiting
@@ -352,7 +365,7 @@ def at_least(waiting: PendingGang) -> PendingGang:
     return replace(waiting, members=must, minimum=len(must))
 
 
-def _ends_of(snapshot: Snapshot, now_s: float) -> Iterator[tuple[float, RunningGang]]:
+def _expected_ends(snapshot: Snapshot, now_s: float) -> Iterator[tuple[float, RunningGang]]:
     last_s = now_s + _FOREVER_S
     yield from ((min(one.free_s(now_s), last_s), one) for one in snapshot.holders)
     yield from ((now_s + _GRACE_S, one) for one in snapshot.leaving)

@@ -21,9 +21,13 @@ from gangsched.core.planning.admission import (
     over_quota,
     trim_to_quota,
 )
-from gangsched.core.planning.backfill_step import LACKS, keep_room, restore_reservations
+from gangsched.core.planning.backfill_step import (
+    SHORTAGE_REASONS,
+    reserve_start,
+    restore_reservations,
+)
 from gangsched.core.planning.context import PlanningContext
-from gangsched.core.planning.namespace_quotas import not_let_in
+from gangsched.core.planning.namespace_quotas import namespace_quota_refusal
 from gangsched.core.planning.preempt_step import find_preemption, without_victims
 from gangsched.core.planning.queue_order import QueueOrderIterator
 from gangsched.core.planning.refusal_cache import RefusalCache
@@ -48,14 +52,14 @@ class Cycle:
     def __init__(
         self, snapshot: Snapshot, policies: Policies, now_s: float, verify: Verify
     ) -> None:
-        self._outlook = PlanningContext(snapshot, policies, now_s)
-        restore_reservations(self._outlook)
+        self._context = PlanningContext(snapshot, policies, now_s)
+        restore_reservations(self._context)
         self._verify = verify
-        usage = self._outlook.usage
+        usage = self._context.usage
         self._turns = QueueOrderIterator(
             snapshot.waiting, snapshot.lines, usage, policies, now_s, charge_of
         )
-        self._answers = RefusalCache(self._outlook)
+        self._answers = RefusalCache(self._context)
         self.started: list[tuple[PendingGang, Placement]] = []
         self.refused: list[Refused] = []
         self.lines: dict[tuple[int, int], Refusal] = {}
@@ -65,17 +69,17 @@ class Cycle:
     @property
     def reserved(self) -> tuple[BackfillReservation, ...]:
         """Return the room, or the quota, kept for gangs in time."""
-        return tuple(self._outlook.reserved)
+        return tuple(self._context.reservations)
 
     @property
     def postponed(self) -> frozenset[GangId]:
         """Return the refused gangs that were not looked at in full; see `PlanningContext`."""
-        return frozenset(self._outlook.postponed)
+        return frozenset(self._context.deferred)
 
     @property
     def unhelped(self) -> frozenset[tuple[int, int]]:
         """Return shapes and priorities for which nobody could be stopped."""
-        return frozenset(self._outlook.unhelped)
+        return frozenset(self._context.preemption_infeasible)
 
     # -- turn by turn -------------------------------------------------------------------------
 
@@ -89,7 +93,7 @@ class Cycle:
                 self._tell_alike()
                 continue
             try:
-                self._outlook.snapshot.progress.turn(waiting.gang.id)
+                self._context.snapshot.progress.turn(waiting.gang.id)
                 self._turn(waiting, trial)
             except (PolicyError, StoppedError):
                 raise
@@ -98,13 +102,13 @@ class Cycle:
 
     def _before_promises(self, waiting: PendingGang, refusal: Refusal) -> Placement | Refusal:
         """Try again without what was promised to gangs that come later."""
-        if waiting.surplus or not self._outlook.lapse(waiting):
+        if waiting.surplus or not self._context.revoke_outranked(waiting):
             return refusal
         return self._plan(waiting)
 
     def _batch(self, first: PendingGang) -> Outcome:
         """Plan a gang, together with those its order calls peers and that have no reservation."""
-        peers = self._turns.peers(first, BATCH_MAX - 1, self._outlook.horizon.keeps)
+        peers = self._turns.peers(first, BATCH_MAX - 1, self._context.availability.has_reservation)
         if not peers:
             return [(first, self._planned(first))]
         batch = [first, *peers]
@@ -112,9 +116,9 @@ class Cycle:
         def in_order(gangs: list[PendingGang]) -> Outcome:
             outcome: Outcome = []
             started: list[tuple[PendingGang, Placement, Amounts]] = []
-            cluster = self._outlook.snapshot.cluster
+            cluster = self._context.snapshot.cluster
             claims = dict(cluster.exclusive)
-            with self._outlook.snapshot.trial() as trial:
+            with self._context.snapshot.trial() as trial:
                 for waiting in gangs:
                     result = self._planned(waiting)
                     if isinstance(result, Placement):
@@ -122,13 +126,13 @@ class Cycle:
                     outcome.append((waiting, result))
             cluster.exclusive = claims
             for start in reversed(started):
-                self._outlook.undo_start(*start)
+                self._context.undo_start(*start)
             return outcome
 
         outcome = in_order(batch)
         if all(isinstance(result, Placement) for _, result in outcome):
             return outcome
-        return choose_jointly(batch, self._outlook.snapshot, outcome, in_order)
+        return choose_jointly(batch, self._context.snapshot, outcome, in_order)
 
     def _start(self, waiting: PendingGang, placed: Placement, trial: Trial) -> None:
         """Count a placement; whoever comes later plans on what it leaves."""
@@ -140,11 +144,11 @@ class Cycle:
 
     def _count(self, waiting: PendingGang, placed: Placement, trial: Trial) -> Amounts:
         """Verify a placement and charge it to cluster and queue; return the charge."""
-        with without_victims(self._outlook, placed, trial):
-            self._verify(waiting, placed, self._outlook.snapshot, trial)
-        self._outlook.snapshot.cluster.claim(waiting.gang.id, waiting.constraints)
-        charge = self._outlook.charged(waiting, placed)
-        self._outlook.started(waiting, placed, charge)
+        with without_victims(self._context, placed, trial):
+            self._verify(waiting, placed, self._context.snapshot, trial)
+        self._context.snapshot.cluster.claim(waiting.gang.id, waiting.constraints)
+        charge = self._context.charge_of_placement(waiting, placed)
+        self._context.started(waiting, placed, charge)
         return charge
 
     def _refuse(
@@ -155,20 +159,20 @@ class Cycle:
         promised: BackfillReservation | None,
     ) -> None:
         """Look for another way to start a gang: stop others; else keep room for it."""
-        if refusal.reason in LACKS:
-            placed = find_preemption(self._outlook, waiting)
+        if refusal.reason in SHORTAGE_REASONS:
+            placed = find_preemption(self._context, waiting)
             if isinstance(placed, Placement):
                 self._start(waiting, placed, trial)
                 return
             refusal = placed or refusal
-            refusal = keep_room(self._outlook, waiting, refusal, promised)
-        self._answers.remember(waiting, refusal)
+            refusal = reserve_start(self._context, waiting, refusal, promised)
+        self._answers.record(waiting, refusal)
         self._say(waiting, refusal)
         self._behind(waiting, refusal)
 
     def _behind(self, waiting: PendingGang, refusal: Refusal) -> None:
         """Where the queue is strict nobody passes; elsewhere those alike are told the same."""
-        queue = self._outlook.usage.tree.queues.get(waiting.gang.queue)
+        queue = self._context.usage.tree.queues.get(waiting.gang.queue)
         # Anybody may name any queue: who may not use it is not before those who may.
         there = refusal.reason is not Reason.NOT_PERMITTED
         if (
@@ -186,25 +190,25 @@ class Cycle:
                     self.lines[rest.gangs[0].alike] = blocked
                     continue
                 for one in rest.gangs:
-                    self._outlook.cancel(one.gang.id)
+                    self._context.release(one.gang.id)
                     self._say(one, blocked)
             return
         self._tell_alike()
 
     def _tell_alike(self) -> None:
         """Tell those like the last who had its turn the same, all who must be told so."""
-        rest = self._turns.rest()
-        known = self._answers.told(rest.gangs[0]) if rest.gangs else None
+        rest = self._turns.rest_of_class()
+        known = self._answers.lookup(rest.gangs[0]) if rest.gangs else None
         if known is None:
             return
         self.lines[rest.gangs[0].alike] = known
-        if known.gang in self._outlook.postponed:
-            self._outlook.postponed.add(rest.gangs[0].gang.id)
-        if not self._answers.all_told(rest):
-            told = self._answers.told
-            self._turns.keep([one for one in rest.gangs if told(one) is None])
+        if known.gang in self._context.deferred:
+            self._context.deferred.add(rest.gangs[0].gang.id)
+        if not self._answers.applies_to_all(rest):
+            told = self._answers.lookup
+            self._turns.keep_only([one for one in rest.gangs if told(one) is None])
         else:
-            self._turns.keep(())
+            self._turns.keep_only(())
 
     def _turn(self, waiting: PendingGang, trial: Trial) -> None:
         """Decide on a gang, and on those that are planned together with it.
@@ -213,12 +217,12 @@ class Cycle:
         it. Where a peer gets something else than it was planned (a reservation, what was reserved
         for others, what it preempts), those after it are planned again.
         """
-        promised = self._outlook.turn_of(waiting)
+        promised = self._context.take_reservation(waiting)
         batch = self._batch(waiting) if promised is None else [(waiting, self._planned(waiting))]
-        changes = self._outlook.changes
+        changes = self._context.changes
         for one, result in batch:
-            answer = result if self._outlook.changes == changes else self._planned(one)
-            lacks = isinstance(answer, Refusal) and answer.reason in LACKS
+            answer = result if self._context.changes == changes else self._planned(one)
+            lacks = isinstance(answer, Refusal) and answer.reason in SHORTAGE_REASONS
             if isinstance(answer, Refusal) and lacks and promised is None:
                 answer = self._before_promises(one, answer)
             if isinstance(answer, Placement):
@@ -229,11 +233,11 @@ class Cycle:
 
     def _tell(self, waiting: PendingGang) -> bool:
         """Tell a gang what another of its kind was told; tell whether there was one."""
-        known = self._answers.told(waiting)
+        known = self._answers.lookup(waiting)
         if known is None:
             return False
-        if known.gang in self._outlook.postponed:
-            self._outlook.postponed.add(waiting.gang.id)
+        if known.gang in self._context.deferred:
+            self._context.deferred.add(waiting.gang.id)
         self._say(waiting, known)
         return True
 
@@ -252,17 +256,17 @@ class Cycle:
             raise PolicyError(waiting.gang.id, f"{type(error).__name__}: {error}") from error
 
     def _plan(self, waiting: PendingGang) -> Placement | Refusal:
-        outlook = self._outlook
-        outlook.snapshot.progress.at(waiting.gang.id)
+        context = self._context
+        context.snapshot.progress.at(waiting.gang.id)
         refusal = admission_refusal(
-            waiting, outlook.snapshot, outlook.usage, outlook.users, outlook.now_s
+            waiting, context.snapshot, context.usage, context.users, context.now_s
         )
         if refusal is None and waiting.unborn:
-            unborn = outlook.unborn.get(waiting.gang.id.partition("/")[0], {})
-            refusal = not_let_in(waiting, outlook.snapshot.rules, unborn)
+            unborn = context.unborn.get(waiting.gang.id.partition("/")[0], {})
+            refusal = namespace_quota_refusal(waiting, context.snapshot.rules, unborn)
         if refusal is not None:
             return refusal
-        if not self._outlook.snapshot.beyond_is_judged:
+        if not self._context.snapshot.beyond_is_judged:
             for member in waiting.members:
                 if member.needs.beyond:
                     return Refusal(
@@ -271,13 +275,13 @@ class Cycle:
                         beyond(member.name, member.needs.beyond),
                     )
         answer: Refusal | None = None
-        for kind in kinds_to_try(waiting, self._outlook.usage):
+        for kind in kinds_to_try(waiting, self._context.usage):
             short = None if waiting.repair else self._quota(waiting, kind)
             if short is not None:
                 answer = answer or short
                 continue
             trial = of_kind(
-                trim_to_quota(waiting, self._outlook.usage, kind, self._outlook.snapshot), kind
+                trim_to_quota(waiting, self._context.usage, kind, self._context.snapshot), kind
             )
             result = self._place(trial)
             if isinstance(result, Placement):
@@ -287,13 +291,13 @@ class Cycle:
         return answer
 
     def _quota(self, waiting: PendingGang, kind: str) -> Refusal | None:
-        charge = self._outlook.snapshot.rules.kinds.counted(charge_of(waiting), kind)
-        usage = self._outlook.usage
+        charge = self._context.snapshot.rules.kinds.counted(charge_of(waiting), kind)
+        usage = self._context.usage
         short = may_not_borrow(waiting, usage, charge) or over_quota(waiting, usage, charge)
         if short is not None:
             return short
-        end_s = self._outlook.now_s + self._outlook.runtime_s(waiting)
-        hold = self._outlook.holds.blocking(waiting.gang.queue, charge, end_s)
+        end_s = self._context.now_s + self._context.runtime_s(waiting)
+        hold = self._context.quota_profile.blocking(waiting.gang.queue, charge, end_s)
         if hold is None:
             return None
         message = f"it would take quota that is kept for {hold.gang}, which is before it."
@@ -302,30 +306,34 @@ class Cycle:
     def _place(self, waiting: PendingGang) -> Placement | Refusal:
         gang = waiting.gang
         namespace = gang.id.split("/", 1)[0]
-        end_s = self._outlook.now_s + self._outlook.runtime_s(waiting)
-        view = self._outlook.horizon.view(namespace, gang.queue, end_s)
-        snapshot = self._outlook.snapshot
+        end_s = self._context.now_s + self._context.runtime_s(waiting)
+        view = self._context.availability.view(namespace, gang.queue, end_s)
+        snapshot = self._context.snapshot
         if view is not snapshot.cluster and not waiting.repair:
             snapshot = replace(snapshot, cluster=view)
-        placer = self._outlook.policies.placer
+        placer = self._context.policies.placer
         result = placer.place(waiting, snapshot)
         if not isinstance(result, Refusal) or result.reason is Reason.MISCONFIGURED:
             return result
         cut = place_with_repartition(waiting, snapshot, placer)
         if cut is not None:
             return cut
-        if snapshot is not self._outlook.snapshot and is_feasible(waiting, self._outlook.snapshot):
+        if snapshot is not self._context.snapshot and is_feasible(waiting, self._context.snapshot):
             return self._kept_out(waiting, end_s)
         return result
 
     def _kept_out(self, waiting: PendingGang, end_s: float) -> Refusal:
         """Say for whom the room is kept that the gang would fit into."""
         gang = waiting.gang
-        first = next((one for one in self._outlook.horizon.reserved if one.start_s < end_s), None)
+        first = next(
+            (one for one in self._context.availability.reservations if one.start_s < end_s), None
+        )
         if first is not None:
             message = f"it would delay {first.gang}, for which room is reserved."
             return Refusal(gang.id, Reason.BEHIND, message)
-        booked = self._outlook.horizon.booked(gang.id.split("/", 1)[0], gang.queue, end_s)
+        booked = self._context.availability.advance_reservations_until(
+            gang.id.split("/", 1)[0], gang.queue, end_s
+        )
         names = ", ".join(one.name for one in booked)
         message = f"the free nodes are booked ({names}), and the gang would not end before."
         return Refusal(gang.id, Reason.BOOKED, message)

@@ -18,7 +18,7 @@ from gangsched.core.model.runtime import RUNTIME_DEFAULT_S, Estimate, Source
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.planning.queue_order import QueueOrderIterator
 from gangsched.core.policy import Policies, PolicyError
-from gangsched.core.preemption.defragmentation import as_waiting
+from gangsched.core.preemption.defragmentation import as_pending
 from gangsched.core.quota.charges import charge_of
 from gangsched.core.quota.start_accuracy import StartAccuracy
 from gangsched.core.snapshot import (
@@ -56,7 +56,7 @@ class Prediction:
     after: GangId | None = None
 
 
-def in_turn(snapshot: Snapshot, policies: Policies, now_s: float) -> list[PendingGang]:
+def in_queue_order(snapshot: Snapshot, policies: Policies, now_s: float) -> list[PendingGang]:
     """Return the waiting gangs in the order in which it is their turn."""
     usage = snapshot.usage.copy()
     turns = QueueOrderIterator(snapshot.waiting, snapshot.lines, usage, policies, now_s, charge_of)
@@ -78,12 +78,12 @@ def forecast(
 
     """
     effort = effort or Effort()
-    order = in_turn(snapshot, policies, now_s)
+    order = in_queue_order(snapshot, policies, now_s)
     near = replace(snapshot, waiting=tuple(order[: effort.gangs]))
     starts: dict[GangId, list[tuple[float, GangId | None]]] = {}
     for number in range(effort.runs):
         run = _ForwardRun(near, policies, now_s, number, effort.runs)
-        for gang, start_s in run.forward(effort.cycles).items():
+        for gang, start_s in run.run(effort.cycles).items():
             starts.setdefault(gang, []).append((start_s, run.after.get(gang)))
     found: dict[GangId, Prediction] = {}
     positions: dict[str, int] = {}
@@ -112,7 +112,7 @@ def ranges(found: Mapping[GangId, Prediction]) -> Iterator[tuple[GangId, float, 
             yield gang, one.low_s, one.high_s
 
 
-def stretched(
+def with_observed_ranges(
     found: Mapping[GangId, Prediction], by: StartAccuracy, now_s: float
 ) -> dict[GangId, Prediction]:
     """Return predictions as they are to be told: with ranges that real starts lie in."""
@@ -140,10 +140,10 @@ class _ForwardRun:
     _what_if: WhatIf = field(init=False)
     _waiting: dict[GangId, PendingGang] = field(init=False)
     _running: dict[GangId, tuple[float, RunningGang]] = field(init=False)
-    _promises: tuple[BackfillReservation, ...] = field(init=False)
+    _reservations: tuple[BackfillReservation, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._promises = self.snapshot.promises
+        self._reservations = self.snapshot.promises
         self._what_if = WhatIf(self.snapshot)
         self._waiting = {one.gang.id: one for one in self.snapshot.waiting}
         self._running = {one.gang.id: (self._end_s(one), one) for one in self.snapshot.running}
@@ -156,7 +156,7 @@ class _ForwardRun:
         for one in self.snapshot.leaving:
             self._what_if.release(one)
 
-    def forward(self, cycles: int) -> dict[GangId, float]:
+    def run(self, cycles: int) -> dict[GangId, float]:
         """Plan, let time pass to the next end, and so on; return when each gang started."""
         at_s = self.now_s
         for _ in range(cycles):
@@ -185,11 +185,11 @@ class _ForwardRun:
                 break
             except PolicyError as error:  # it will be set aside: nobody knows when it starts
                 del self._waiting[error.gang]
-        self._promises = plan.reserved
+        self._reservations = plan.reserved
         for planned in plan.placements:
             for eviction in planned.placement.evicts:
-                self._stopped(eviction, at_s)
-            self._started(self._waiting.pop(planned.gang), planned.placement, at_s)
+                self._preempt(eviction, at_s)
+            self._start(self._waiting.pop(planned.gang), planned.placement, at_s)
 
     def _snapshot(self) -> Snapshot:
         return replace(
@@ -198,14 +198,14 @@ class _ForwardRun:
             running=tuple(one for _, one in self._running.values()),
             leaving=(),
             coming=(),
-            promises=self._promises,
+            promises=self._reservations,
             solving=SolverBudget(0.0),
         )
 
-    def _started(self, waiting: PendingGang, placed: Placement, at_s: float) -> None:
+    def _start(self, waiting: PendingGang, placed: Placement, at_s: float) -> None:
         if waiting.gang.id not in self.starts:
             self.starts[waiting.gang.id] = at_s
-            self._relies(waiting.gang.id, placed)
+            self._note_predecessor(waiting.gang.id, placed)
         one = RunningGang(
             gang=waiting.gang,
             places=places_of(waiting, placed),
@@ -219,14 +219,14 @@ class _ForwardRun:
         )
         self._running[waiting.gang.id] = (self._end_s(one, at_s), self._what_if.hold(one))
 
-    def _relies(self, gang: GangId, placed: Placement) -> None:
+    def _note_predecessor(self, gang: GangId, placed: Placement) -> None:
         """Note whose end a gang starts at: where it can, of somebody whose place it takes."""
         nodes = {node for _, node in placed.nodes}
         there = [one for one in self._ended if any(place.node in nodes for place in one.places)]
         if there or self._ended:
             self.after[gang] = (there or self._ended)[0].gang.id
 
-    def _stopped(self, eviction: Eviction, at_s: float) -> None:
+    def _preempt(self, eviction: Eviction, at_s: float) -> None:
         end_s, one = self._running.pop(eviction.gang)
         if eviction.pods:
             left = tuple(p for p in one.places if p.name not in eviction.pods)
@@ -235,7 +235,7 @@ class _ForwardRun:
             self._what_if.release(replace(one, places=gone, charge=()))
             return
         self._what_if.release(one)
-        again = as_waiting(one)
+        again = as_pending(one)
         self._waiting[eviction.gang] = replace(again, since_s=one.since_s, priority=one.priority)
 
     def _end_s(self, one: RunningGang, at_s: float | None = None) -> float:

@@ -12,7 +12,7 @@ from gangsched.core.model.refusal import Reason, Refusal, amount
 from gangsched.core.snapshot import QueueRules
 
 
-def asked(pods: Iterable[PodNeeds]) -> Requests:
+def total_requests(pods: Iterable[PodNeeds]) -> Requests:
     """Return what pods ask for together, and how many they are."""
     counts: dict[PodNeeds, int] = {}
     for needs in pods:
@@ -32,7 +32,7 @@ def add_to(total: dict[str, int], more: Requests) -> None:
         total[name] = total.get(name, 0) + quantity
 
 
-def not_let_in(
+def namespace_quota_refusal(
     waiting: PendingGang, rules: QueueRules, unborn: Mapping[str, int]
 ) -> Refusal | None:
     """Return which quota of its namespace has too little left for a gang's pods, or None.

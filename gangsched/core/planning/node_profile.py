@@ -22,7 +22,7 @@ from gangsched.core.model.pods import PodNeeds
 from gangsched.core.model.queues import Booking
 from gangsched.core.snapshot import BackfillReservation, RunningGang
 
-Seats = tuple[tuple[NodeName, PodNeeds], ...]
+PodSlots = tuple[tuple[NodeName, PodNeeds], ...]
 """Nodes and what one pod takes there."""
 
 
@@ -32,10 +32,10 @@ class Occupancy:
 
     start_s: float
     end_s: float
-    seats: Seats
+    slots: PodSlots
 
 
-def seats_of(running: RunningGang) -> Seats:
+def slots_of(running: RunningGang) -> PodSlots:
     """Return what a running gang takes where."""
     return tuple((place.node, place.needs) for place in running.places)
 
@@ -44,7 +44,7 @@ def seats_of(running: RunningGang) -> Seats:
 class ReservedWindow:
     """Rows that are booked for others from a moment until another."""
 
-    booking: Booking
+    reservation: Booking
     start_s: float
     end_s: float
     rows: Ints
@@ -63,7 +63,7 @@ class _View:
     """The cluster with the first `count` moments and some bookings on top of it."""
 
     count: int
-    closed: tuple[ReservedWindow, ...]
+    windows: tuple[ReservedWindow, ...]
     cluster: Cluster
 
 
@@ -72,11 +72,11 @@ class ReleaseSchedule:
 
     def __init__(self, find: Callable[[], Iterable[tuple[float, RunningGang]]]) -> None:
         self._find = find
-        # Seats of the first to end, as many as were asked for; `counts` after each gang.
+        # PodSlots of the first to end, as many as were asked for; `counts` after each gang.
         self._rows: list[int] = []
-        self._kinds: list[int] = []
+        self._classes: list[int] = []
         self._counts = [0]
-        self._known: dict[PodNeeds, int] = {}
+        self._class_of: dict[PodNeeds, int] = {}
         self._vectors: list[Ints] = []
 
     @cached_property
@@ -88,28 +88,28 @@ class ReleaseSchedule:
         """Return the moments, the first to end first."""
         return [end_s for end_s, _ in self._ranked]
 
-    def freed_by(self, at_s: float, cluster: Cluster) -> tuple[Ints, Ints]:
+    def released_by(self, at_s: float, cluster: Cluster) -> tuple[Ints, Ints]:
         """Return rows, and what has come free there, shapes (n,) and (n, resources)."""
         ended = bisect_right(self.ends_s, at_s)
         for _, one in self._ranked[len(self._counts) - 1 : ended]:
-            self._list_seats(one, cluster)
+            self._list_slots(one, cluster)
         count = self._counts[ended]
         width = len(cluster.resources)
         amounts = np.array(self._vectors, dtype=np.int64).reshape(len(self._vectors), width)
         rows = np.array(self._rows[:count], dtype=np.int64)
-        return rows, amounts[np.array(self._kinds[:count], dtype=np.int64)]
+        return rows, amounts[np.array(self._classes[:count], dtype=np.int64)]
 
-    def _list_seats(self, one: RunningGang, cluster: Cluster) -> None:
+    def _list_slots(self, one: RunningGang, cluster: Cluster) -> None:
         for place in one.places:
             row = cluster.rows.get(place.node)
             if row is None:
                 continue
-            kind = self._known.get(place.needs)
+            kind = self._class_of.get(place.needs)
             if kind is None:
-                kind = self._known[place.needs] = len(self._vectors)
+                kind = self._class_of[place.needs] = len(self._vectors)
                 self._vectors.append(cluster.footprint(place.needs, -1))
             self._rows.append(row)
-            self._kinds.append(kind)
+            self._classes.append(kind)
         self._counts.append(len(self._rows))
 
     def __iter__(self) -> Iterator[tuple[float, RunningGang]]:
@@ -127,14 +127,14 @@ class AvailabilityProfile:
         bookings: Iterable[Booking] = (),
     ) -> None:
         self.now_s = now_s
-        self.reserved: list[BackfillReservation] = []
-        self._kept: dict[GangId, Occupancy] = {}
+        self.reservations: list[BackfillReservation] = []
+        self._reserved: dict[GangId, Occupancy] = {}
         self._cluster = cluster
         self._running = running
         self._started: list[Occupancy] = []
         self._moments: list[_Moment] = []
         self._views: dict[tuple[int, tuple[str, ...]], _View] = {}
-        self.closed = tuple(_close(cluster, bookings, now_s))
+        self.windows = tuple(_open_windows(cluster, bookings, now_s))
 
     # -- what changes it ----------------------------------------------------------------------
 
@@ -151,37 +151,37 @@ class AvailabilityProfile:
     def _count_start(self, stay: Occupancy, sign: int) -> None:
         for moment in self._moments:
             if moment.at_s < stay.end_s:
-                self._charge(moment.used, stay.seats, sign)
-        rows = {self._cluster.rows[node] for node, _ in stay.seats if node in self._cluster.rows}
+                self._add(moment.used, stay.slots, sign)
+        rows = {self._cluster.rows[node] for node, _ in stay.slots if node in self._cluster.rows}
         touched = sorted(rows)
         for view in self._views.values():
             view.cluster.mirror(self._cluster, touched, self._most_used(view, touched))
 
-    def cancel(self, gang: GangId) -> None:
+    def release(self, gang: GangId) -> None:
         """Take the room back that is kept for a gang; it may be kept anew."""
-        self.reserved = [one for one in self.reserved if one.gang != gang]
-        stay = self._kept.pop(gang, None)
+        self.reservations = [one for one in self.reservations if one.gang != gang]
+        stay = self._reserved.pop(gang, None)
         if stay is None:
             return
         for moment in self._moments:
             if stay.start_s <= moment.at_s < stay.end_s:
-                self._charge(moment.used, stay.seats, -1)
+                self._add(moment.used, stay.slots, -1)
         self._views.clear()
 
-    def keeps(self, gang: GangId) -> bool:
+    def has_reservation(self, gang: GangId) -> bool:
         """Tell whether room is kept for a gang."""
-        return gang in self._kept
+        return gang in self._reserved
 
-    def possible(self, stay: Occupancy) -> bool:
+    def is_free(self, stay: Occupancy) -> bool:
         """Tell whether there is room for a stay that begins later."""
-        if any(node not in self._cluster.rows for node, _ in stay.seats):
+        if any(node not in self._cluster.rows for node, _ in stay.slots):
             return False
         used = self._used_at(stay.start_s)
         for moment in self._moments:
             if stay.start_s < moment.at_s < stay.end_s:
                 np.maximum(used, moment.used, out=used)
-        self._charge(used, stay.seats, 1)
-        rows = [self._cluster.rows[node] for node, _ in stay.seats]
+        self._add(used, stay.slots, 1)
+        rows = [self._cluster.rows[node] for node, _ in stay.slots]
         return not bool((used[rows] > self._cluster.allocatable[rows]).any())
 
     def reserve(
@@ -191,14 +191,14 @@ class AvailabilityProfile:
         if all(moment.at_s != stay.start_s for moment in self._moments):
             self._moments.append(_Moment(stay.start_s, self._used_at(stay.start_s)))
             self._moments.sort(key=lambda moment: moment.at_s)
-        self._kept[gang] = stay
+        self._reserved[gang] = stay
         for moment in self._moments:
             if stay.start_s <= moment.at_s < stay.end_s:
-                self._charge(moment.used, stay.seats, 1)
+                self._add(moment.used, stay.slots, 1)
         self._views.clear()
-        self.reserved.append(BackfillReservation(gang, stay.start_s, nodes))
+        self.reservations.append(BackfillReservation(gang, stay.start_s, nodes))
 
-    def _charge(self, used: Ints, seats: Seats, sign: int) -> None:
+    def _add(self, used: Ints, seats: PodSlots, sign: int) -> None:
         for node, needs in seats:
             row = self._cluster.rows.get(node)
             if row is not None:
@@ -209,10 +209,10 @@ class AvailabilityProfile:
     def view(self, namespace: str, queue: str, end_s: float) -> Cluster:
         """Return the cluster for a gang that starts now and ends then."""
         count = sum(1 for moment in self._moments if moment.at_s < end_s)
-        closed = self._closed_to(namespace, queue, self.now_s, end_s)
+        closed = self._windows_of_others(namespace, queue, self.now_s, end_s)
         if not count and not closed:
             return self._cluster
-        key = count, tuple(one.booking.name for one in closed)
+        key = count, tuple(one.reservation.name for one in closed)
         if key not in self._views:
             view = _View(count, closed, self._cluster.with_used(self._cluster.used))
             view.cluster.used = self._most_used(view, list(range(len(self._cluster.names))))
@@ -225,58 +225,62 @@ class AvailabilityProfile:
         for moment in self._moments:
             if start_s < moment.at_s < end_s:
                 np.maximum(used, moment.used, out=used)
-        for one in self._closed_to(namespace, queue, start_s, end_s):
+        for one in self._windows_of_others(namespace, queue, start_s, end_s):
             used[one.rows] = np.maximum(used[one.rows], self._cluster.allocatable[one.rows])
         return self._cluster.with_used(used)
 
-    def times(self) -> list[float]:
+    def release_times_s(self) -> list[float]:
         """Return the moments at which room comes free."""
-        stays = [*self._started, *self._kept.values()]
-        ends = {stay.end_s for stay in stays} | {one.end_s for one in self.closed}
+        stays = [*self._started, *self._reserved.values()]
+        ends = {stay.end_s for stay in stays} | {one.end_s for one in self.windows}
         ends.update(self._running.ends_s)
         return sorted(end_s for end_s in ends if self.now_s < end_s < float("inf"))
 
-    def delayed(self, stay: Occupancy, gone: Iterable[Occupancy]) -> bool:
+    def would_delay(self, stay: Occupancy, gone: Iterable[Occupancy]) -> bool:
         """Tell whether a gang that starts now would delay a reservation once others have gone."""
         gone = tuple(gone)
         for moment in self._moments:
             if moment.at_s >= stay.end_s:
                 continue
             used = moment.used.copy()
-            self._charge(used, stay.seats, 1)
+            self._add(used, stay.slots, 1)
             for other in gone:
                 if other.end_s > moment.at_s:
-                    self._charge(used, other.seats, -1)
-            rows = [self._cluster.rows[node] for node, _ in stay.seats]
+                    self._add(used, other.slots, -1)
+            rows = [self._cluster.rows[node] for node, _ in stay.slots]
             if (used[rows] > self._cluster.allocatable[rows]).any():
                 return True
         return False
 
-    def booked(self, namespace: str, queue: str, end_s: float) -> tuple[Booking, ...]:
+    def advance_reservations_until(
+        self, namespace: str, queue: str, end_s: float
+    ) -> tuple[Booking, ...]:
         """Return the bookings that keep a gang out if it runs until then."""
-        return tuple(one.booking for one in self._closed_to(namespace, queue, self.now_s, end_s))
+        return tuple(
+            one.reservation for one in self._windows_of_others(namespace, queue, self.now_s, end_s)
+        )
 
-    def _closed_to(
+    def _windows_of_others(
         self, namespace: str, queue: str, start_s: float, end_s: float
     ) -> tuple[ReservedWindow, ...]:
         return tuple(
             one
-            for one in self.closed
+            for one in self.windows
             if one.start_s < end_s
             and start_s < one.end_s
-            and not one.booking.admits(namespace, queue)
+            and not one.reservation.admits(namespace, queue)
         )
 
     def _used_at(self, at_s: float) -> Ints:
         """Return what is used at a moment, by those who run now and those with room kept."""
         used = self._cluster.used.copy()
-        np.subtract.at(used, *self._running.freed_by(at_s, self._cluster))
+        np.subtract.at(used, *self._running.released_by(at_s, self._cluster))
         for stay in self._started:
             if stay.end_s <= at_s:
-                self._charge(used, stay.seats, -1)
-        for stay in self._kept.values():
+                self._add(used, stay.slots, -1)
+        for stay in self._reserved.values():
             if stay.start_s <= at_s < stay.end_s:
-                self._charge(used, stay.seats, 1)
+                self._add(used, stay.slots, 1)
         return used
 
     def _most_used(self, view: _View, rows: list[int]) -> Ints:
@@ -284,7 +288,7 @@ class AvailabilityProfile:
         most = self._cluster.used[rows]
         for moment in self._moments[: view.count]:
             most = np.maximum(most, moment.used[rows])
-        for one in view.closed:
+        for one in view.windows:
             inside = np.isin(rows, one.rows)
             most = np.where(
                 inside[:, None], np.maximum(most, self._cluster.allocatable[rows]), most
@@ -292,7 +296,7 @@ class AvailabilityProfile:
         return most
 
 
-def booked_rows(cluster: Cluster, booking: Booking) -> list[int]:
+def reserved_rows(cluster: Cluster, booking: Booking) -> list[int]:
     """Return the rows of the nodes a booking takes: those named, or the first by name."""
     if booking.nodes:
         return [cluster.rows[name] for name in booking.nodes if name in cluster.rows]
@@ -306,9 +310,11 @@ def booked_rows(cluster: Cluster, booking: Booking) -> list[int]:
     return fitting[: booking.count]
 
 
-def _close(cluster: Cluster, bookings: Iterable[Booking], now_s: float) -> Iterable[ReservedWindow]:
+def _open_windows(
+    cluster: Cluster, bookings: Iterable[Booking], now_s: float
+) -> Iterable[ReservedWindow]:
     for booking in bookings:
         window = booking.window(now_s)
         if window is not None:
-            rows = np.array(booked_rows(cluster, booking), dtype=np.int64)
+            rows = np.array(reserved_rows(cluster, booking), dtype=np.int64)
             yield ReservedWindow(booking, *window, rows)

@@ -27,10 +27,10 @@ class _ClassCursor:
 
     gangs: Sequence[PendingGang]
     shortest_s: float
-    in_line: bool
+    is_class: bool
     at: int = 0
 
-    def rest(self) -> EquivalenceClassView:
+    def remaining(self) -> EquivalenceClassView:
         return EquivalenceClassView(tuple(self.gangs[self.at :]), self.shortest_s)
 
 
@@ -76,7 +76,7 @@ class _OrderedGangs:
         self.last = cursor
         return cursor.gangs[at]
 
-    def keep(self, gangs: Sequence[PendingGang]) -> None:
+    def keep_only(self, gangs: Sequence[PendingGang]) -> None:
         """Of those like the last that was taken, keep these alone."""
         last = self.last
         assert last is not None, "somebody was taken"  # noqa: S101
@@ -84,13 +84,13 @@ class _OrderedGangs:
         if gangs:
             self._made += 1
             key = self._order.key(gangs[0], self._now_s)
-            cursor = _ClassCursor(gangs, last.shortest_s, last.in_line)
+            cursor = _ClassCursor(gangs, last.shortest_s, last.is_class)
             heappush(self._heap, (key, self._made, 0, cursor))
 
-    def left(self) -> list[tuple[EquivalenceClassView, bool]]:
+    def remaining(self) -> list[tuple[EquivalenceClassView, bool]]:
         """Return all who had no turn yet, and whether they are a line."""
         cursors = [cursor for _, _, at, cursor in sorted(self._heap) if cursor.at == at]
-        return [(cursor.rest(), cursor.in_line) for cursor in cursors]
+        return [(cursor.remaining(), cursor.is_class) for cursor in cursors]
 
 
 class QueueOrderIterator:
@@ -114,34 +114,34 @@ class QueueOrderIterator:
         self._now_s = now_s
         self._charge = charge
         self._blocked: set[str] = set()
-        self._lines: dict[str, _OrderedGangs] = {}
+        self._by_queue: dict[str, _OrderedGangs] = {}
         self._heaps: dict[str, list[tuple[_Key, str, int]]] = {}
-        self._stamps: dict[tuple[str, str], int] = {}
+        self._entry_versions: dict[tuple[str, str], int] = {}
         self._keys: dict[tuple[str, str], _Key] = {}
         self._heads: dict[tuple[str, str], PendingGang] = {}
-        self._rivals: dict[str, int] = {}
+        self._sibling_count: dict[str, int] = {}
         self._shares: dict[tuple[str, bool], tuple[float, float]] = {}
-        self._first = _OrderedGangs(policies.order, now_s)
-        self._last = _OrderedGangs(policies.order, now_s)
-        self._current = self._first
+        self._refills = _OrderedGangs(policies.order, now_s)
+        self._scale_ups = _OrderedGangs(policies.order, now_s)
+        self._current = self._refills
         for one in waiting:
-            self._line_of(one).add(EquivalenceClassView((one,), 0.0), in_line=False)
+            self._ordered_gangs(one).add(EquivalenceClassView((one,), 0.0), in_line=False)
         for alike in lines:
-            self._line_of(alike.gangs[0]).add(alike, in_line=True)
-        for line in (self._first, self._last, *self._lines.values()):
+            self._ordered_gangs(alike.gangs[0]).add(alike, in_line=True)
+        for line in (self._refills, self._scale_ups, *self._by_queue.values()):
             line.sort()
-        self._renew_all()
+        self._order_all_queues()
 
-    def _line_of(self, one: PendingGang) -> _OrderedGangs:
+    def _ordered_gangs(self, one: PendingGang) -> _OrderedGangs:
         if one.repair:
-            return self._first
+            return self._refills
         if one.surplus:
-            return self._last
+            return self._scale_ups
         known = self._policies.sharing is not None and one.gang.queue in self._usage.tree
         name = one.gang.queue if known else ""
-        line = self._lines.get(name)
+        line = self._by_queue.get(name)
         if line is None:
-            line = self._lines[name] = _OrderedGangs(self.order_of(name), self._now_s)
+            line = self._by_queue[name] = _OrderedGangs(self.order_of(name), self._now_s)
         return line
 
     def order_of(self, queue: str) -> QueueOrder:
@@ -153,19 +153,19 @@ class QueueOrderIterator:
     # -- turns --------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[PendingGang]:
-        yield from self._all(self._first)
-        plain = self._lines.get("")
+        yield from self._drain(self._refills)
+        plain = self._by_queue.get("")
         if plain is not None:
-            for one in self._all(plain):
+            for one in self._drain(plain):
                 if one.gang.queue not in self._blocked:
                     yield one
-        while (name := self._next()) is not None:
-            self._current = self._lines[name]
+        while (name := self._next_queue()) is not None:
+            self._current = self._by_queue[name]
             yield self._current.pop()
-            self._renew(name)
-        yield from self._all(self._last)
+            self._update_path(name)
+        yield from self._drain(self._scale_ups)
 
-    def _all(self, line: _OrderedGangs) -> Iterator[PendingGang]:
+    def _drain(self, line: _OrderedGangs) -> Iterator[PendingGang]:
         self._current = line
         while line.head() is not None:
             yield line.pop()
@@ -185,90 +185,90 @@ class QueueOrderIterator:
             batch.append(line.pop())
         return batch
 
-    def rest(self) -> EquivalenceClassView:
+    def rest_of_class(self) -> EquivalenceClassView:
         """Return those like the last who had its turn, and had none yet."""
         last = self._current.last
-        return last.rest() if last is not None else EquivalenceClassView((), 0.0)
+        return last.remaining() if last is not None else EquivalenceClassView((), 0.0)
 
-    def keep(self, gangs: Sequence[PendingGang]) -> None:
+    def keep_only(self, gangs: Sequence[PendingGang]) -> None:
         """Of the `rest`, let these alone have a turn."""
-        self._current.keep(gangs)
+        self._current.keep_only(gangs)
 
     def block(self, queue: str) -> list[tuple[EquivalenceClassView, bool]]:
         """Let nobody of a queue pass any more; return those left, and whether they are a line."""
         self._blocked.add(queue)
-        line = self._lines.get(queue)
+        line = self._by_queue.get(queue)
         if line is not None:
-            self._lines[queue] = _OrderedGangs(self.order_of(queue), self._now_s)
-            return line.left()
-        plain = self._lines.get("")
-        left = plain.left() if plain is not None else []
+            self._by_queue[queue] = _OrderedGangs(self.order_of(queue), self._now_s)
+            return line.remaining()
+        plain = self._by_queue.get("")
+        left = plain.remaining() if plain is not None else []
         return [(one, in_line) for one, in_line in left if one.gangs[0].gang.queue == queue]
 
     def charged(self, queue: str) -> None:
         """Take note that a queue's usage changed."""
         self._shares.clear()
         if queue in self._usage.tree and self._policies.sharing is not None:
-            self._renew(queue)
+            self._update_path(queue)
 
-    def _next(self) -> str | None:
+    def _next_queue(self) -> str | None:
         """Go down from the root to the queue whose turn it is."""
         name = ""
         while True:
-            child = self._best(name)
+            child = self._best_child(name)
             if child is None:
                 return name or None
             if child == name:
                 return name
             name = child
 
-    def _best(self, name: str) -> str | None:
+    def _best_child(self, name: str) -> str | None:
         """Return the child next in turn; `name` itself where its own line is."""
         if name and name not in self._usage.tree.children:
-            line = self._lines.get(name)
+            line = self._by_queue.get(name)
             return name if line is not None and line.head() is not None else None
         heap = self._heaps.get(name)
         while heap:
             _, child, stamp = heap[0]
-            if self._stamps.get((name, child)) == stamp:
+            if self._entry_versions.get((name, child)) == stamp:
                 return child
             heappop(heap)
         return None
 
-    def _renew_all(self) -> None:
+    def _order_all_queues(self) -> None:
         """Work out the place of every queue, the lowest first."""
         tree = self._usage.tree
-        names = {above for name in self._lines if name for above in tree.path(name)}
-        with_children = [name for name in self._lines if name in tree.children]
+        names = {above for name in self._by_queue if name for above in tree.path(name)}
+        with_children = [name for name in self._by_queue if name in tree.children]
         for above in (*(tree.queues[name].parent for name in names), *with_children):
-            self._rivals[above] = self._rivals.get(above, 0) + 1
+            self._sibling_count[above] = self._sibling_count.get(above, 0) + 1
         for name in sorted(names, key=lambda one: (-len(tree.path(one)), one)):
-            self._place(name)
+            self._order_queue(name)
 
-    def _renew(self, queue: str) -> None:
+    def _update_path(self, queue: str) -> None:
         """Work out the place of a queue, and of those above it, among their siblings."""
         for name in self._usage.tree.path(queue):
-            self._place(name)
+            self._order_queue(name)
 
-    def _place(self, name: str) -> None:
+    def _order_queue(self, name: str) -> None:
         """Give a queue its place among its siblings, by whoever is next in it."""
-        tree, line = self._usage.tree, self._lines.get(name)
+        tree, line = self._usage.tree, self._by_queue.get(name)
         head = line.head() if line is not None else None
         if name in tree.children:
-            self._enter(name, name, head)  # its own line stands beside its children
-            child = self._best(name)
+            self._update_child(name, name, head)  # its own line stands beside its children
+            child = self._best_child(name)
             head = self._heads[(name, child)] if child is not None else None
-        self._enter(tree.queues[name].parent, name, head)
+        self._update_child(tree.queues[name].parent, name, head)
 
-    def _enter(self, above: str, name: str, head: PendingGang | None) -> None:
+    def _update_child(self, above: str, name: str, head: PendingGang | None) -> None:
         where = (above, name)
         if head is None:
             if self._keys.pop(where, None) is not None:
-                self._stamps[where] += 1
+                self._entry_versions[where] += 1
             return
         self._heads[where] = head
-        if self._rivals.get(above) == 1:
-            self._put(where, ())  # nobody to compare it with
+        if self._sibling_count.get(above) == 1:
+            self._push(where, ())  # nobody to compare it with
             return
         sharing = self._policies.sharing
         assert sharing is not None, "without sharing there is one line"  # noqa: S101
@@ -284,11 +284,11 @@ class QueueOrderIterator:
         share, decayed = known
         view = QueueView(queue, share, decayed, usage.exceeds_nominal(name, self._charge(head)))
         # Among equals the higher priority is next, then who waits longest.
-        self._put(where, (*sharing.key(view), -float(head.priority), head.since_s))
+        self._push(where, (*sharing.key(view), -float(head.priority), head.since_s))
 
-    def _put(self, where: tuple[str, str], key: _Key) -> None:
+    def _push(self, where: tuple[str, str], key: _Key) -> None:
         above, name = where
         if self._keys.get(where) != key:
             self._keys[where] = key
-            stamp = self._stamps[where] = self._stamps.get(where, 0) + 1
+            stamp = self._entry_versions[where] = self._entry_versions.get(where, 0) + 1
             heappush(self._heaps.setdefault(above, []), (key, name, stamp))

@@ -40,7 +40,7 @@ class QuotaReservation:
         """Tell whether its gang would run at a moment."""
         return self.at_s <= at_s < self.at_s + self.claim.runtime_s
 
-    def leaves(self, queue: str, charge: Amounts) -> bool:
+    def fits_beside(self, queue: str, charge: Amounts) -> bool:
         """Tell whether a charge fits beside what is held."""
         return self.usage.fits(queue, charge)
 
@@ -61,26 +61,26 @@ class QuotaProjection:
         self.usage = usage
         self.at_s = now_s
         self._ending = ending
-        self._gone = gone
+        self._ended = gone
         self._next = 0
 
-    def step(self) -> bool:
+    def advance(self) -> bool:
         """Go on to when the next gang ends; tell whether there was one."""
         if self._next == len(self._ending):
             return False
         end_s, one = self._ending[self._next]
         self._next += 1
-        if one.gang.id not in self._gone:
+        if one.gang.id not in self._ended:
             self.usage.charge(one.gang.queue, one.charge, -1)
             self.at_s = max(self.at_s, end_s)
         return True
 
-    def to(self, at_s: float) -> None:
+    def advance_to(self, at_s: float) -> None:
         """Go on to a moment."""
         while self._next < len(self._ending):
             if self._ending[self._next][0] > at_s:
                 break
-            self.step()
+            self.advance()
         self.at_s = max(self.at_s, at_s)
 
 
@@ -88,12 +88,12 @@ class QuotaProfile:
     """The holds of one planning cycle."""
 
     def __init__(self) -> None:
-        self._made: dict[GangId, QuotaReservation] = {}
+        self._reservations: dict[GangId, QuotaReservation] = {}
 
     def __iter__(self) -> Iterator[QuotaReservation]:
-        return iter(self._made.values())
+        return iter(self._reservations.values())
 
-    def possible(self, claim: QuotaClaim, ahead: QuotaProjection) -> bool:
+    def is_available(self, claim: QuotaClaim, ahead: QuotaProjection) -> bool:
         """Tell whether a claim from a moment on fits, and leaves the other holds what they need."""
         then = [one.claim for one in self if one.overlaps(ahead.at_s)]
         for one in then:
@@ -103,9 +103,9 @@ class QuotaProfile:
             ahead.usage.charge(one.queue, one.charge, -1)
         end_s = ahead.at_s + claim.runtime_s
         later = (one for one in self if ahead.at_s < one.at_s < end_s)
-        return enough and all(one.leaves(claim.queue, claim.charge) for one in later)
+        return enough and all(one.fits_beside(claim.queue, claim.charge) for one in later)
 
-    def keep(self, claim: QuotaClaim, ahead: QuotaProjection) -> None:
+    def reserve(self, claim: QuotaClaim, ahead: QuotaProjection) -> None:
         """Keep quota from a moment on; the hold owns the usage from now on."""
         for one in self:
             if one.overlaps(ahead.at_s):
@@ -115,11 +115,11 @@ class QuotaProfile:
         for one in self:
             if made.overlaps(one.at_s):
                 one.usage.charge(claim.queue, claim.charge)
-        self._made[claim.gang] = made
+        self._reservations[claim.gang] = made
 
-    def cancel(self, gang: GangId) -> None:
+    def release(self, gang: GangId) -> None:
         """Keep nothing for a gang any more."""
-        gone = self._made.pop(gang, None)
+        gone = self._reservations.pop(gang, None)
         if gone is None:
             return
         for one in self:
@@ -135,5 +135,5 @@ class QuotaProfile:
     def blocking(self, queue: str, charge: Amounts, end_s: float) -> QuotaReservation | None:
         """Return a hold that would lack quota if a gang started now and ended then."""
         return next(
-            (one for one in self if one.at_s < end_s and not one.leaves(queue, charge)), None
+            (one for one in self if one.at_s < end_s and not one.fits_beside(queue, charge)), None
         )

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from gangsched.core.model.gangs import EquivalenceClassView, PendingGang
 from gangsched.core.model.refusal import Reason, Refusal
-from gangsched.core.planning.backfill_step import ROOM
+from gangsched.core.planning.backfill_step import CAPACITY_REASONS
 from gangsched.core.planning.context import ALWAYS, PlanningContext
 
 _IN_TIME = frozenset({Reason.BEHIND, Reason.BOOKED})
@@ -14,41 +14,46 @@ _IN_TIME = frozenset({Reason.BEHIND, Reason.BOOKED})
 class RefusalCache:
     """The refusals of one cycle by request and priority."""
 
-    def __init__(self, outlook: PlanningContext) -> None:
-        self._outlook = outlook
-        self._given: dict[tuple[int, int], tuple[float, float, bool, Refusal]] = {}
+    def __init__(self, context: PlanningContext) -> None:
+        self._context = context
+        self._by_class: dict[tuple[int, int], tuple[float, float, bool, Refusal]] = {}
 
-    def remember(self, waiting: PendingGang, refusal: Refusal) -> None:
+    def record(self, waiting: PendingGang, refusal: Refusal) -> None:
         """Remember what a gang was told, for those alike."""
         if not waiting.shape:
             return
         key = waiting.alike
-        mark_s = self._outlook.mark_s(waiting) if refusal.reason in _IN_TIME else ALWAYS
-        known = self._given.get(key)
+        mark_s = self._context.last_boundary_s(waiting) if refusal.reason in _IN_TIME else ALWAYS
+        known = self._by_class.get(key)
         if known is None or mark_s < known[0]:
             plain = refusal if refusal.starts_s is None else replace(refusal, starts_s=None)
-            self._given[key] = (mark_s, waiting.since_s, refusal.reason in ROOM, plain)
+            self._by_class[key] = (
+                mark_s,
+                waiting.since_s,
+                refusal.reason in CAPACITY_REASONS,
+                plain,
+            )
 
-    def all_told(self, alike: EquivalenceClassView) -> bool:
+    def applies_to_all(self, alike: EquivalenceClassView) -> bool:
         """Tell whether all of them are told what the oldest is told, at one glance."""
         first = alike.gangs[0]
-        mark_s, since_s, for_room, _ = self._given[first.alike]
-        if since_s > first.since_s or (for_room and self._outlook.may_keep(first)):
+        mark_s, since_s, for_room, _ = self._by_class[first.alike]
+        if since_s > first.since_s or (for_room and self._context.may_reserve(first)):
             return False
-        return mark_s == ALWAYS or self._outlook.mark_after_s(alike.shortest_s) >= mark_s
+        return mark_s == ALWAYS or self._context.last_boundary_before_s(alike.shortest_s) >= mark_s
 
-    def told(self, waiting: PendingGang) -> Refusal | None:
+    def lookup(self, waiting: PendingGang) -> Refusal | None:
         """Return what a gang of the same request was told that is no younger and no longer."""
-        known = self._given.get(waiting.alike)
+        known = self._by_class.get(waiting.alike)
         if known is None:
             return None
         mark_s, since_s, for_room, refusal = known
         if since_s > waiting.since_s:
             return None
-        if mark_s != ALWAYS and self._outlook.mark_s(waiting) < mark_s:
+        if mark_s != ALWAYS and self._context.last_boundary_s(waiting) < mark_s:
             return None
-        if self._outlook.horizon.keeps(waiting.gang.id):
+        if self._context.availability.has_reservation(waiting.gang.id):
             return None  # what is kept for it stands in the way of the others alone
-        if for_room and self._outlook.may_keep(waiting):
+        if for_room and self._context.may_reserve(waiting):
             return None  # it may have room kept of its own
         return refusal

@@ -49,46 +49,46 @@ class BorrowingQueues:
     """Who holds more than is guaranteed, seen from each queue; to be told what `changed`."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[str, tuple[QuotaKey, ...]], Groups] = {}
-        self._lending: dict[tuple[QuotaKey, ...], dict[str, None]] = {}
+        self._groups: dict[tuple[str, tuple[QuotaKey, ...]], Groups] = {}
+        self._borrowing: dict[tuple[QuotaKey, ...], dict[str, None]] = {}
         self._stale: dict[tuple[QuotaKey, ...], dict[str, None]] = {}
         self._weakest: dict[str, RunningGang] = {}
 
     def changed(self, queues: Iterable[str]) -> None:
         """Take note of queues that hold more, or less, than before."""
-        self._found.clear()
+        self._groups.clear()
         for queue in queues:
             self._weakest.pop(queue, None)
             for stale in self._stale.values():
                 stale[queue] = None
 
-    def among(
+    def reachable_from(
         self, usage: Usage, running: ByQueue, queue: str, wanted: tuple[QuotaKey, ...]
     ) -> Groups:
         """Return the other queues that run beyond their guarantee, with all above them."""
-        found = self._found.get((queue, wanted))
+        found = self._groups.get((queue, wanted))
         if found is None:
-            found = self._found[(queue, wanted)] = {}
+            found = self._groups[(queue, wanted)] = {}
             above = usage.tree.path(queue)[1:]  # what they run beside their children is no branch
-            for other in dict.fromkeys((*self._beyond(usage, running, wanted), *above)):
+            for other in dict.fromkeys((*self._over_nominal(usage, running, wanted), *above)):
                 ours, theirs = usage.tree.paths_below_common_ancestor(queue, other)
                 if other == queue or other not in running:
                     continue
-                if all(beyond_guarantee(usage, name, wanted) for name in theirs):
+                if all(exceeds_nominal(usage, name, wanted) for name in theirs):
                     found.setdefault(ours, []).append((other, theirs))
         return found
 
-    def _beyond(
+    def _over_nominal(
         self, usage: Usage, running: ByQueue, wanted: tuple[QuotaKey, ...]
     ) -> dict[str, None]:
         """Return the queues that hold more than their guarantee."""
-        lending = self._lending.get(wanted)
+        lending = self._borrowing.get(wanted)
         stale: Iterable[str] = self._stale.get(wanted, ()) if lending is not None else running
         if lending is None:
-            lending = self._lending[wanted] = {}
+            lending = self._borrowing[wanted] = {}
         for queue in stale:
             lending.pop(queue, None)
-            if beyond_guarantee(usage, queue, wanted):
+            if exceeds_nominal(usage, queue, wanted):
                 lending[queue] = None
         self._stale[wanted] = {}
         return lending
@@ -126,9 +126,11 @@ def candidates(
                     yield Candidate(one, PreemptionReason.PRIORITY)
     if rules.reclaim is Reclaim.NEVER and not rules.fair:
         return
-    groups = lenders.among(usage, running, queue, contested(usage, queue, charge))
+    groups = lenders.reachable_from(
+        usage, running, queue, contested_resources(usage, queue, charge)
+    )
     for ours, others in groups.items():
-        reclaims = rules.reclaim is not Reclaim.NEVER and within_guarantee(usage, ours, charge)
+        reclaims = rules.reclaim is not Reclaim.NEVER and within_nominal(usage, ours, charge)
         fair = rules.fair and bool(ours)
         if not reclaims and not fair:
             continue
@@ -139,7 +141,7 @@ def candidates(
             for one in running[other]:
                 if reclaims and (rules.reclaim is Reclaim.ANY or one.priority < waiting.priority):
                     yield Candidate(one, PreemptionReason.RECLAIM)
-                elif spares and _affordable(one.charge, spares):
+                elif spares and _leaves_share(one.charge, spares):
                     yield Candidate(one, PreemptionReason.FAIR)
 
 
@@ -161,7 +163,7 @@ def overrun(
             yield Candidate(one, PreemptionReason.OVERRUN)
 
 
-def _affordable(charge: Amounts, spares: Amounts) -> bool:
+def _leaves_share(charge: Amounts, spares: Amounts) -> bool:
     """Tell whether a charge leaves of any one resource as much as is to be left."""
     taken = dict(charge)
     return any(taken.get(key, 0) <= most for key, most in spares)
@@ -176,14 +178,14 @@ def _outranks(waiting: PendingGang, one: RunningGang, within: Within) -> bool:
     )
 
 
-def contested(usage: Usage, queue: str, charge: Amounts) -> tuple[QuotaKey, ...]:
+def contested_resources(usage: Usage, queue: str, charge: Amounts) -> tuple[QuotaKey, ...]:
     """Return what two queues can argue about: what the one that asks has quotas for."""
     limited = usage.tree.quota_keys(queue)
     keys = tuple(key for key, _ in charge if key[0] != "pods")
     return tuple(key for key in keys if key in limited) or keys
 
 
-def within_guarantee(
+def within_nominal(
     usage: Usage, branch: tuple[str, ...], charge: Amounts, without: Amounts = ()
 ) -> bool:
     """Tell whether a charge stays within what the top of a branch is guaranteed.
@@ -204,7 +206,7 @@ def within_guarantee(
     return counted
 
 
-def outranks(
+def may_take_over(
     one: PendingGang, yields: Amounts, other: PendingGang, passed: Amounts, usage: Usage
 ) -> bool:
     """Tell whether a gang may start in room that was promised to another.
@@ -224,12 +226,12 @@ def outranks(
         return False
     if queues[ours[-1]].priority != queues[theirs[-1]].priority:
         return queues[ours[-1]].priority > queues[theirs[-1]].priority
-    if not within_guarantee(usage, ours, one.charge, yields):
+    if not within_nominal(usage, ours, one.charge, yields):
         return False
-    return not within_guarantee(usage, theirs, other.charge, passed)
+    return not within_nominal(usage, theirs, other.charge, passed)
 
 
-def beyond_guarantee(usage: Usage, name: str, wanted: tuple[QuotaKey, ...]) -> bool:
+def exceeds_nominal(usage: Usage, name: str, wanted: tuple[QuotaKey, ...]) -> bool:
     """Tell whether a queue holds more than its guarantee of anything that is wanted."""
     for key in wanted:
         used = usage.used(name, key)

@@ -83,7 +83,7 @@ class Defragmenter:
         """Find the cheapest set of gangs whose move lets a waiting gang start, or None."""
         best: Defragmentation | None = None
         for group in self._groups_for(waiting):
-            found = self._smallest(group, lambda gone: self._around(waiting, gone))
+            found = self._smallest(group, lambda gone: self._move_aside(waiting, gone))
             if found is not None and (best is None or found.lost_gpu_s < best.lost_gpu_s):
                 best = found
         return best
@@ -105,7 +105,7 @@ class Defragmenter:
             gone = self._inside(inside)
             if not gone or not self._allowed(gone):
                 continue
-            found = self._elsewhere(gone, inside)
+            found = self._move_out(gone, inside)
             if found is not None and (best is None or found.lost_gpu_s < best.lost_gpu_s):
                 best = replace(found, domain=tree.name(level, int(code)))
         return best
@@ -152,7 +152,7 @@ class Defragmenter:
             return attempt(gone) if self._allowed(gone) else None
         return None
 
-    def _around(
+    def _move_aside(
         self, waiting: PendingGang, gone: tuple[RunningGang, ...]
     ) -> Defragmentation | None:
         """Place the waiting gang where others were, and those elsewhere."""
@@ -163,11 +163,11 @@ class Defragmenter:
             return None
         what_if.hold(self._as_running(waiting, placed))
         moved = self._placed_again(gone, what_if)
-        if moved is None or not self._tried(waiting, placed, gone, moved):
+        if moved is None or not self._starts_everywhere(waiting, placed, gone, moved):
             return None
         return Defragmentation(self._moves(gone, moved), placement=placed)
 
-    def _elsewhere(self, gone: tuple[RunningGang, ...], inside: Mask) -> Defragmentation | None:
+    def _move_out(self, gone: tuple[RunningGang, ...], inside: Mask) -> Defragmentation | None:
         """Place gangs again, outside a domain that shall be free."""
         what_if = WhatIf(ended(self.snapshot, _ids(gone)))
         names = what_if.cluster.names
@@ -182,7 +182,7 @@ class Defragmenter:
         moved = {}
         for gang in sorted(gone, key=_largest):
             self.snapshot.progress.check()
-            waiting = as_waiting(gang, avoid)
+            waiting = as_pending(gang, avoid)
             placed = self.placer.place(waiting, what_if.snapshot())
             if isinstance(placed, Refusal):
                 return None
@@ -198,7 +198,7 @@ class Defragmenter:
             for gang in sorted(gone, key=_largest)
         )
 
-    def _tried(
+    def _starts_everywhere(
         self,
         waiting: PendingGang,
         placed: Placement,
@@ -213,7 +213,7 @@ class Defragmenter:
             return False
         left = _running_too(without, [self._as_running(waiting, placed)])
         again = tuple(
-            replace(as_waiting(one), since_s=one.since_s, priority=one.priority) for one in gone
+            replace(as_pending(one), since_s=one.since_s, priority=one.priority) for one in gone
         )
         others = (one for one in left.waiting if one.gang.id != waiting.gang.id)
         left = replace(left, waiting=(*others, *again))
@@ -259,14 +259,14 @@ class Defragmenter:
         )
 
 
-def moving(plan: Defragmentation) -> Remedy:
+def move_remedy(plan: Defragmentation) -> Remedy:
     """Return the moves as a remedy: which gangs, and what is lost."""
     names = ", ".join(move.gang for move in plan.moves)
     loses = f"which loses {plan.lost_gpu_s / 3600:.3g} GPU-hours of work"
     return Remedy("move", f"moving {names} elsewhere, {loses}")
 
 
-def as_waiting(gang: RunningGang, avoid: tuple[NodeName, ...] = ()) -> PendingGang:
+def as_pending(gang: RunningGang, avoid: tuple[NodeName, ...] = ()) -> PendingGang:
     """Return a running gang as if it had to be placed again: as it is declared."""
     members = tuple(
         Member(place.name, place.role, place.needs, rank) for rank, place in enumerate(gang.places)

@@ -23,7 +23,7 @@ class FreedCapacity:
 
     def fits(self, gone: list[VictimOption]) -> bool:
         """Tell whether there is room once these are gone."""
-        freed = self._freed(gone) if self._countable else None
+        freed = self._released(gone) if self._countable else None
         if freed is None:
             return is_feasible(self._waiting, self.without(gone))
         cluster, (needs,) = self._snapshot.cluster, self._waiting.kinds
@@ -38,7 +38,7 @@ class FreedCapacity:
 
     def without(self, gone: list[VictimOption]) -> Snapshot:
         """Return the snapshot once these are gone."""
-        cluster, freed = self._snapshot.cluster.copy(), self._freed(gone)
+        cluster, freed = self._snapshot.cluster.copy(), self._released(gone)
         if freed is not None:
             cluster.release(*freed)
             return replace(self._snapshot, cluster=cluster)
@@ -46,7 +46,7 @@ class FreedCapacity:
             remove_pods(cluster, option.candidate.running.gang.id, option.places)
         return replace(self._snapshot, cluster=cluster)
 
-    def _freed(self, gone: list[VictimOption]) -> tuple[Ints, Ints] | None:
+    def _released(self, gone: list[VictimOption]) -> tuple[Ints, Ints] | None:
         """Return rows and what comes free there, shapes (n,) and (n, resources).
 
         Return None where that is not all there is to it: shared GPUs, ports, nodes held alone.
@@ -57,14 +57,14 @@ class FreedCapacity:
         rows = [np.zeros(0, dtype=np.int64)]
         amounts = [np.zeros((0, len(cluster.resources)), dtype=np.int64)]
         for option in gone:
-            freed = self._freed_by(option)
+            freed = self._released_by(option)
             if freed is None:
                 return None
             rows.append(freed[0])
             amounts.append(freed[1])
         return np.concatenate(rows), np.concatenate(amounts)
 
-    def _freed_by(self, option: VictimOption) -> tuple[Ints, Ints] | None:
+    def _released_by(self, option: VictimOption) -> tuple[Ints, Ints] | None:
         if id(option) not in self._frees:
             cluster = self._snapshot.cluster
             if any(p.needs.share is not None or p.needs.host_ports for p in option.places):

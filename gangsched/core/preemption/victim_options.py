@@ -10,7 +10,7 @@ from gangsched.core.model.ids import GangId
 from gangsched.core.model.pods import GPU, MILLI, PodNeeds
 from gangsched.core.model.queues import Amounts
 from gangsched.core.policy import Candidate, PreemptionReason, PreemptionRequest
-from gangsched.core.preemption.candidates import beyond_guarantee, contested
+from gangsched.core.preemption.candidates import contested_resources, exceeds_nominal
 from gangsched.core.quota.charges import charge_on_nodes
 from gangsched.core.snapshot import PodPlacement
 
@@ -39,7 +39,7 @@ class VictimOption:
     rank: "Rank"
 
 
-_WHATEVER_IS_LENT = frozenset({PreemptionReason.PRIORITY, PreemptionReason.OVERRUN})
+_REGARDLESS_OF_QUOTA = frozenset({PreemptionReason.PRIORITY, PreemptionReason.OVERRUN})
 
 Rank = tuple[int, bool, float, GangId]
 """Priority, whether it is a whole gang, cost (or age), and the gang."""
@@ -61,14 +61,14 @@ class VictimOptions(Sequence[VictimOption]):
         queues = {one.running.gang.queue for one in request.candidates}
         queues.add(request.waiting.gang.queue)
         self._request = request
-        self._prices = prices
+        self._cost = prices
         self._youngest = youngest
         self._limited = frozenset(key for name in queues for key in tree.quota_keys(name))
-        self._mercies: dict[str, float] = {}
+        self._discounts: dict[str, float] = {}
         self._wanted = {name for one in request.waiting.members for name, _ in one.needs.requests}
         self._short = bool(request.usage.shortfalls(request.waiting.gang.queue, request.charge))
         self._useful: dict[int, bool] = {}
-        priced = (priced for one in request.candidates for priced in self._prices_of(one))
+        priced = (priced for one in request.candidates for priced in self._priced_options(one))
         self._priced = sorted(priced, key=itemgetter(0))
         self._made: list[VictimOption] = []
 
@@ -85,24 +85,24 @@ class VictimOptions(Sequence[VictimOption]):
             self._made.append(self._option(*priced))
         return self._made[at]
 
-    def _prices_of(self, one: Candidate) -> Iterator[_Priced]:
+    def _priced_options(self, one: Candidate) -> Iterator[_Priced]:
         running = one.running
         if running.spare:
             names = set(running.spare)
             spare = tuple(place for place in running.places if place.name in names)
-            if spare and len(spare) < len(running.places) and self._touches(spare):
+            if spare and len(spare) < len(running.places) and self._frees_something(spare):
                 # An elastic gang goes on without them.
-                yield self._price(one, spare, self._prices.gang, whole=False)
-        if self._touches(running.places):
+                yield self._price(one, spare, self._cost.gang, whole=False)
+        if self._frees_something(running.places):
             gpus = dict(running.charge or self._charge(running.places)).get((GPU, ""), 0) / MILLI
             lost_s = max(self._request.now_s - running.lost_since_s, 0.0)
-            price = (lost_s + self._prices.restart_s) * max(gpus, 1) + self._prices.gang
+            price = (lost_s + self._cost.restart_s) * max(gpus, 1) + self._cost.gang
             yield self._price(one, running.places, price, whole=True)
 
     def _price(
         self, one: Candidate, places: tuple[PodPlacement, ...], price: float, *, whole: bool
     ) -> _Priced:
-        running, cost = one.running, round(min(price * self._mercy(one), AMOUNT.most))
+        running, cost = one.running, round(min(price * self._fairness_discount(one), AMOUNT.most))
         first = -running.started_s if self._youngest else float(cost)
         return (running.priority, whole, first, running.gang.id), cost, places, one
 
@@ -120,21 +120,21 @@ class VictimOptions(Sequence[VictimOption]):
         snapshot = self._request.snapshot
         return charge_on_nodes(snapshot.cluster, snapshot.rules.kinds, seats)
 
-    def _mercy(self, one: Candidate) -> float:
+    def _fairness_discount(self, one: Candidate) -> float:
         """Stopping gangs of the queue that is furthest beyond its share costs less."""
-        if one.ground in _WHATEVER_IS_LENT:
+        if one.ground in _REGARDLESS_OF_QUOTA:
             return 1.0
         queue = one.running.gang.queue
-        if queue not in self._mercies:
+        if queue not in self._discounts:
             share = self._request.usage.share(queue)
-            self._mercies[queue] = 1.0 + self._prices.fairness / (1.0 + share)
-        return self._mercies[queue]
+            self._discounts[queue] = 1.0 + self._cost.fairness / (1.0 + share)
+        return self._discounts[queue]
 
-    def _touches(self, places: tuple[PodPlacement, ...]) -> bool:
+    def _frees_something(self, places: tuple[PodPlacement, ...]) -> bool:
         """Tell whether giving them up frees anything the gang could use."""
-        return self._short or any(self._frees(place.needs) for place in places)
+        return self._short or any(self._is_useful(place.needs) for place in places)
 
-    def _frees(self, needs: PodNeeds) -> bool:
+    def _is_useful(self, needs: PodNeeds) -> bool:
         known = self._useful.get(id(needs))
         if known is None:
             known = self._useful[id(needs)] = any(n in self._wanted for n, _ in needs.requests)
@@ -152,21 +152,21 @@ class VictimSequence:
         self._waiting = request.waiting
         self._charge = request.charge
         self._usage = request.usage.copy()
-        self._wanted = contested(self._usage, request.waiting.gang.queue, request.charge)
+        self._wanted = contested_resources(self._usage, request.waiting.gang.queue, request.charge)
         self._at = 0
-        self._admitted = 0 if self._has_quota() else None
+        self._admitted_after = 0 if self._has_quota() else None
         self._parts: dict[GangId, VictimOption] = {}
         self._whole: set[GangId] = set()
         self._taken: list[tuple[int, VictimOption, VictimOption | None]] = []
 
     @property
-    def admitted(self) -> int | None:
+    def admitted_after(self) -> int | None:
         """Return after how many options the gang has quota, None if it never has."""
-        while self._admitted is None and self._at < len(self.options):
+        while self._admitted_after is None and self._at < len(self.options):
             self._step()
-        return self._admitted
+        return self._admitted_after
 
-    def kept(self, count: int) -> list[VictimOption]:
+    def first(self, count: int) -> list[VictimOption]:
         """Return who is given up of the first so many options."""
         while self._at < min(count, len(self.options)):
             self._step()
@@ -187,7 +187,7 @@ class VictimSequence:
         if gang in self._whole or (gang in self._parts and not option.whole):
             return
         ground = option.candidate.ground
-        if ground not in _WHATEVER_IS_LENT and not self._has_loans(queue):
+        if ground not in _REGARDLESS_OF_QUOTA and not self._still_borrows(queue):
             return
         before = self._parts.get(gang)
         if before is not None:  # its spare members were counted; now the whole gang is
@@ -203,16 +203,16 @@ class VictimSequence:
             self._whole.add(gang)
         else:
             self._parts[gang] = option
-        if self._admitted is None and self._has_quota():
-            self._admitted = self._at
+        if self._admitted_after is None and self._has_quota():
+            self._admitted_after = self._at
 
     def _has_quota(self) -> bool:
         return self._usage.fits(self._waiting.gang.queue, self._charge)
 
-    def _has_loans(self, queue: str) -> bool:
+    def _still_borrows(self, queue: str) -> bool:
         """Tell whether a queue still has more than its guarantee, with all above it."""
         _, theirs = self._usage.tree.paths_below_common_ancestor(self._waiting.gang.queue, queue)
-        return all(beyond_guarantee(self._usage, name, self._wanted) for name in theirs)
+        return all(exceeds_nominal(self._usage, name, self._wanted) for name in theirs)
 
     def _stays_fair(self, queue: str) -> bool:
         """Tell whether a queue keeps a share at least as large as ours would be."""

@@ -28,10 +28,10 @@ from gangsched.core.preemption.victim_program import find_cheaper_set
 from gangsched.core.quota.usage import Usage
 from gangsched.core.snapshot import Snapshot
 
-_DOMAINS = 8
-_SOLVED = 300
-_CHECKS = 40
-_NEAR = 400
+_DOMAINS_MAX = 8
+_SOLVER_OPTIONS_MAX = 300
+_CHECKS_MAX = 40
+_WINDOW = 400
 """So many of the cheapest are looked at, and more only where these are not enough."""
 
 
@@ -46,13 +46,13 @@ class VictimSearch:
     prices: PreemptionCost = field(default_factory=PreemptionCost)
     solve: bool = True
     youngest: bool = False
-    _vacancy: FreedCapacity = field(init=False)
+    _freed: FreedCapacity = field(init=False)
     _all: VictimSequence = field(init=False)
     _least: int = field(init=False)
-    _near: list[VictimOption] = field(init=False)
+    _cheapest_window: list[VictimOption] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._vacancy = FreedCapacity(self.request)
+        self._freed = FreedCapacity(self.request)
 
     @property
     def waiting(self) -> PendingGang:
@@ -77,7 +77,7 @@ class VictimSearch:
         if least is None:
             return None
         self._least = least
-        self._near = options = offer[: max(_NEAR, least)]
+        self._cheapest_window = options = offer[: max(_WINDOW, least)]
         tiers = sorted({option.candidate.running.priority for option in options})
         for priority in tiers:
             below = options
@@ -96,70 +96,70 @@ class VictimSearch:
 
     # -- sets ---------------------------------------------------------------------------------
 
-    def _enough(self, chosen: list[VictimOption]) -> bool:
+    def _is_enough(self, chosen: list[VictimOption]) -> bool:
         """Tell whether the gang fits once these are gone, by quota and by room."""
-        kept = self._lawful(chosen)
-        return kept is not None and self._vacancy.fits(kept)
+        kept = self._permitted(chosen)
+        return kept is not None and self._freed.fits(kept)
 
     def _count(self, steps: VictimSequence) -> int | None:
         """Return how many of the first are enough for quota and room, None if all are not."""
-        if steps.admitted is None:
+        if steps.admitted_after is None:
             return None
-        vacant = self._vacancy.fits
+        vacant = self._freed.fits
         return smallest_feasible_count(
-            len(steps.options), lambda n: vacant(steps.kept(n)), steps.admitted
+            len(steps.options), lambda n: vacant(steps.first(n)), steps.admitted_after
         )
 
-    def _lawful(self, chosen: list[VictimOption]) -> list[VictimOption] | None:
+    def _permitted(self, chosen: list[VictimOption]) -> list[VictimOption] | None:
         """Return the options the rules allow one after the other, or None if quota lacks then."""
         steps = VictimSequence(self.request, chosen)
-        return steps.kept(len(chosen)) if steps.admitted is not None else None
+        return steps.first(len(chosen)) if steps.admitted_after is not None else None
 
     def _smallest(self, options: list[VictimOption]) -> list[VictimOption] | None:
         """Take the cheapest first until it is enough, in each domain and in all; drop the rest."""
         best: list[VictimOption] | None = None
         for group in self._groups(options):
-            whole = group is self._near
+            whole = group is self._cheapest_window
             steps = self._all if whole else VictimSequence(self.request, group)
             count = self._least if whole else self._count(steps)
             if count is None:
                 continue
-            chosen = self._shrunk(self._helpful(steps.kept(count)))
+            chosen = self._minimized(self._relevant(steps.first(count)))
             if best is None or _total(chosen) < _total(best):
                 best = chosen
         return best
 
-    def _helpful(self, chosen: list[VictimOption]) -> list[VictimOption]:
+    def _relevant(self, chosen: list[VictimOption]) -> list[VictimOption]:
         """Keep those on the nodes the gang would go to, and of the others what quota needs."""
-        placed = fill(self.waiting, self._vacancy.without(chosen), TOPOLOGY_FILL)
+        placed = fill(self.waiting, self._freed.without(chosen), TOPOLOGY_FILL)
         if isinstance(placed, Refusal):
             return chosen
         nodes = {node for _, node in placed.nodes}
         near = [one for one in chosen if any(p.node in nodes for p in one.places)]
-        if len(near) == len(chosen) or self._enough(near):
+        if len(near) == len(chosen) or self._is_enough(near):
             return near
         kept = {id(one) for one in near}
         far = [one for one in chosen if id(one) not in kept]
         count = smallest_feasible_count(
-            len(far), lambda number: self._enough([*near, *far[:number]])
+            len(far), lambda number: self._is_enough([*near, *far[:number]])
         )
-        return chosen if count is None else self._lawful([*near, *far[:count]]) or chosen
+        return chosen if count is None else self._permitted([*near, *far[:count]]) or chosen
 
-    def _shrunk(self, chosen: list[VictimOption]) -> list[VictimOption]:
+    def _minimized(self, chosen: list[VictimOption]) -> list[VictimOption]:
         """Drop whoever is not needed, the dearest first: one by one, or many at once of many.
 
         Fewer than the rules allow is allowed too: only quota and room are looked at.
         """
         left = sorted(chosen, key=attrgetter("rank"), reverse=True)
-        size, at, checks = max(len(left) // _CHECKS, 1), 0, 0
+        size, at, checks = max(len(left) // _CHECKS_MAX, 1), 0, 0
         self._charge(left, -1)
         try:
-            while checks < _CHECKS and at < len(left):
+            while checks < _CHECKS_MAX and at < len(left):
                 dropped, fewer = left[at : at + size], left[:at] + left[at + size :]
                 checks += 1
                 self._charge(dropped, 1)
                 admitted = self.usage.fits(self.waiting.gang.queue, self.request.charge)
-                if admitted and self._vacancy.fits(fewer):
+                if admitted and self._freed.fits(fewer):
                     left = fewer
                 else:
                     self._charge(dropped, -1)
@@ -185,7 +185,7 @@ class VictimSearch:
                 for code in {int(tree.codes[level][row]) for row in rows if row >= 0}:
                     inside.setdefault(code, []).append(option)
             ranked = sorted(inside.items(), key=lambda item: (_total(item[1]), item[0]))
-            for _, group in ranked[:_DOMAINS]:
+            for _, group in ranked[:_DOMAINS_MAX]:
                 yield group
         by_value = sorted(
             options, key=lambda one: (*one.rank[:2], one.cost / max(len(one.places), 1))
@@ -200,20 +200,20 @@ class VictimSearch:
         """Let CP-SAT look for a cheaper set; keep what was found where it finds none."""
         limit = _total(chosen)
         useful = [option for option in options if option.cost < limit]
-        if not useful or len(useful) > _SOLVED:
+        if not useful or len(useful) > _SOLVER_OPTIONS_MAX:
             return chosen
         ruled_out: list[list[VictimOption]] = []
-        quota = self._lacking(useful)
+        quota = self._missing_quota(useful)
         for _ in range(3):
             found = find_cheaper_set(self.waiting, self.snapshot, useful, limit, ruled_out, quota)
             if found is None:
                 return chosen
-            if self._enough(found):
-                return self._lawful(found) or chosen
+            if self._is_enough(found):
+                return self._permitted(found) or chosen
             ruled_out.append(found)
         return chosen
 
-    def _lacking(self, options: list[VictimOption]) -> list[tuple[int, list[int]]]:
+    def _missing_quota(self, options: list[VictimOption]) -> list[tuple[int, list[int]]]:
         """Return what must come free of each quota, and what each option frees of it at most."""
         tree, found = self.usage.tree, []
         for short in self.usage.shortfalls(self.waiting.gang.queue, self.request.charge):
@@ -227,7 +227,7 @@ class VictimSearch:
         return found
 
     def _placed(self, chosen: list[VictimOption]) -> Placement | None:
-        placed = self.request.placer.place(self.waiting, self._vacancy.without(chosen))
+        placed = self.request.placer.place(self.waiting, self._freed.without(chosen))
         if isinstance(placed, Refusal):
             return None
         evicts = tuple(

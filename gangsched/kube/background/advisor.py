@@ -12,7 +12,12 @@ from gangsched.core.placement.advice import advise
 from gangsched.core.planning.cycle import Refused
 from gangsched.core.planning.planner import Plan, Planned, starts
 from gangsched.core.policy import Policies
-from gangsched.core.preemption.defragmentation import Budget, Defragmentation, Defragmenter, moving
+from gangsched.core.preemption.defragmentation import (
+    Budget,
+    Defragmentation,
+    Defragmenter,
+    move_remedy,
+)
 from gangsched.core.progress import Progress
 from gangsched.core.snapshot import Asked, Snapshot
 from gangsched.kube.background import disruption_budgets
@@ -46,7 +51,7 @@ class Advisor:
         moves = mover.make_room(waiting)
         if moves is None or moves.placement is None:
             return advised, None
-        return replace(advised, remedies=(*advised.remedies, moving(moves))), moves
+        return replace(advised, remedies=(*advised.remedies, move_remedy(moves))), moves
 
     def _starts(self, waiting: PendingGang, snapshot: Snapshot, at_s: float | None) -> bool:
         return starts(waiting, snapshot, self.policies, self.now_s if at_s is None else at_s)

@@ -15,7 +15,13 @@ from gangsched.core.engine.engine import Engine
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.refusal import Refusal, plural
-from gangsched.core.planning.forecast import Effort, Prediction, forecast, ranges, stretched
+from gangsched.core.planning.forecast import (
+    Effort,
+    Prediction,
+    forecast,
+    ranges,
+    with_observed_ranges,
+)
 from gangsched.core.planning.planner import Plan
 from gangsched.core.policy import Policies
 from gangsched.core.snapshot import Asked
@@ -171,7 +177,7 @@ class BackgroundTasks:
             if (now := engine.gangs.get(gang)) is not None and now.plannable()
         }
         starts = engine.history.starts
-        told = stretched(drawn, starts.punctuality(now_s), now_s)
+        told = with_observed_ranges(drawn, starts.punctuality(now_s), now_s)
         starts.record_predictions(ranges(drawn), now_s, engine.gangs)
         return told
 

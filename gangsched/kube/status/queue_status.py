@@ -12,7 +12,7 @@ from gangsched.core.model.ids import GangId
 from gangsched.core.model.queues import Stop
 from gangsched.core.model.refusal import plural
 from gangsched.core.planning.forecast import Prediction
-from gangsched.core.planning.node_profile import booked_rows
+from gangsched.core.planning.node_profile import reserved_rows
 from gangsched.core.quota.queue_tree import number
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.status.config_status import Condition, ConfigStatusWriter
@@ -220,7 +220,7 @@ def reservation_status(engine: Engine, name: str, now_s: float) -> dict[str, Any
     if booking is None:
         return {"phase": "Invalid"}
     window = booking.window(now_s)
-    rows = booked_rows(engine.cluster, booking)
+    rows = reserved_rows(engine.cluster, booking)
     nodes = [str(engine.cluster.names[row]) for row in rows]
     if window is None:
         return {"phase": "Over", "message": "its last occurrence is over.", "nodes": nodes}

@@ -16,7 +16,7 @@ from gangsched.core.model.topology import Fabric, Level, Topology
 from gangsched.core.placement.advice import advise
 from gangsched.core.planning.cycle import Refused
 from gangsched.core.planning.planner import Plan, make_plan, starts
-from gangsched.core.preemption.defragmentation import as_waiting
+from gangsched.core.preemption.defragmentation import as_pending
 from gangsched.core.snapshot import Asked
 from policies.easy import Easy
 
@@ -275,7 +275,7 @@ def test_a_gang_does_not_wait_for_itself():
         engine.observe(fact, 0.0)
     snapshot = engine.snapshot(who=Asked.ALL)
     assert [one.gang.id for one in snapshot.running] == [G]
-    waiting = replace(as_waiting(snapshot.running[0]), repair=True)
+    waiting = replace(as_pending(snapshot.running[0]), repair=True)
     refusal = Refusal(G, Reason.NO_ROOM, "there is no room.")
     assert advise(waiting, snapshot, refusal, starts_at(0.0)).remedies == ()
 

@@ -9,7 +9,7 @@ from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.queues import Queue
 from gangsched.core.model.runtime import Estimate, Source
 from gangsched.core.model.topology import Level, Topology
-from gangsched.core.planning.forecast import Effort, forecast, ranges, stretched
+from gangsched.core.planning.forecast import Effort, forecast, ranges, with_observed_ranges
 from gangsched.core.quota.runtime_history import RuntimeHistory
 from gangsched.core.quota.start_accuracy import StartAccuracy, StartRecord
 from gangsched.core.snapshot import Asked
@@ -100,7 +100,7 @@ def test_the_engine_learns_when_gangs_start():
 def test_a_prediction_is_stretched_and_its_middle_stays():
     engine = waiting_for("n0")
     drawn = forecast(engine.snapshot(10.0, who=Asked.ALL), POLICIES, 10.0)
-    told = stretched(drawn, StartAccuracy(0.5, 2.0), 10.0)
+    told = with_observed_ranges(drawn, StartAccuracy(0.5, 2.0), 10.0)
     assert told[G].start_s == drawn[G].start_s
     assert told[G].low_s < drawn[G].low_s < drawn[G].high_s < told[G].high_s
     assert list(ranges(drawn)) == [(G, drawn[G].low_s, drawn[G].high_s)]
