@@ -216,8 +216,8 @@ SAMPLES = (
     Sample(
         "advice: what was not tried is told",
         f"{CORE}/placement/advice.py",
-        "return is_feasible(changed, self.snapshot) and self.starts(",
-        "return True or self.starts(",
+        "return is_feasible(changed, self.snapshot) and self.starts(changed, self.snapshot, None)",
+        "return is_feasible(changed, self.snapshot)",
         ADVICE,
     ),
     Sample(
