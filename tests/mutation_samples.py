@@ -145,14 +145,14 @@ SAMPLES = (
     ),
     Sample(
         "holds: quota that is kept later is taken by who runs beyond that",
-        f"{CORE}/planning/quota_profile.py",
+        f"{CORE}/planning/profiles/quota_profile.py",
         "(one for one in self if one.at_s < end_s and not one.fits_beside(queue, charge)), None",
         "(one for one in self if one.at_s > end_s and not one.fits_beside(queue, charge)), None",
         QUEUES,
     ),
     Sample(
         "promises: who starts now is not counted at the moments it outlives",
-        f"{CORE}/planning/node_profile.py",
+        f"{CORE}/planning/profiles/node_profile.py",
         "count = sum(1 for moment in self._moments if moment.at_s < end_s)",
         "count = sum(1 for moment in self._moments if moment.at_s > end_s)",
         QUEUES,

@@ -11,7 +11,7 @@ from gangsched.core.engine.gangs.member import State
 from gangsched.core.model.ids import NodeName
 from gangsched.core.model.queues import Booking
 from gangsched.core.orders import DrainGround
-from gangsched.core.planning.node_profile import reserved_rows
+from gangsched.core.planning.profiles.node_profile import reserved_rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from gangsched.core.model.placement import Placement
 from gangsched.core.model.refusal import Reason, Refusal
 from gangsched.core.placement.fill import is_feasible
 from gangsched.core.planning.context import PlanningContext, required_only
-from gangsched.core.planning.quota_profile import QuotaProjection
+from gangsched.core.planning.profiles.quota_profile import QuotaProjection
 from gangsched.core.preemption.first_feasible import smallest_feasible_count
 from gangsched.core.snapshot import BackfillReservation, Snapshot
 

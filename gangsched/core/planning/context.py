@@ -10,13 +10,13 @@ from gangsched.core.model.ids import GangId, NodeName, PodName
 from gangsched.core.model.placement import Placement
 from gangsched.core.model.queues import Amounts, QuotaKey
 from gangsched.core.planning.namespace_quotas import add_to
-from gangsched.core.planning.node_profile import (
+from gangsched.core.planning.profiles.node_profile import (
     AvailabilityProfile,
     Occupancy,
     ReleaseSchedule,
     slots_of,
 )
-from gangsched.core.planning.quota_profile import QuotaClaim, QuotaProfile, QuotaProjection
+from gangsched.core.planning.profiles.quota_profile import QuotaClaim, QuotaProfile, QuotaProjection
 from gangsched.core.policy import Candidate, Policies
 from gangsched.core.preemption.candidates import (
     BorrowingQueues,

@@ -1,46 +1,36 @@
-"""One planning cycle: turn by turn, quota, then place, else stop others, else keep room in time.
+"""One planning cycle: each pending gang in its turn is placed, or preempts, or is reserved for.
 
-The order of steps is design.md's; each answer of a policy is verified before it counts.
+Each answer of a policy is verified before it counts.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import NamedTuple
 
-from gangsched.core.model.gangs import PendingGang
+from gangsched.core.model.gangs import EquivalenceClassView, PendingGang
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.placement import Placement
 from gangsched.core.model.queues import Amounts
-from gangsched.core.model.refusal import Reason, Refusal, beyond
-from gangsched.core.placement.fill import is_feasible
-from gangsched.core.placement.optimal.joint import BATCH_MAX, Outcome, choose_jointly
-from gangsched.core.placement.repartition import place_with_repartition
-from gangsched.core.planning.admission import (
-    admission_refusal,
-    may_not_borrow,
-    over_quota,
-    trim_to_quota,
-)
+from gangsched.core.model.refusal import Reason, Refusal
+from gangsched.core.placement.optimal.joint import BATCH_MAX, Outcome
 from gangsched.core.planning.backfill_step import (
     SHORTAGE_REASONS,
     reserve_start,
     restore_reservations,
 )
 from gangsched.core.planning.context import PlanningContext
-from gangsched.core.planning.namespace_quotas import namespace_quota_refusal
+from gangsched.core.planning.place_step import errors_of, place_gang, place_together
 from gangsched.core.planning.preempt_step import find_preemption, without_victims
 from gangsched.core.planning.queue_order import QueueOrderIterator
 from gangsched.core.planning.refusal_cache import RefusalCache
-from gangsched.core.policy import Policies, PolicyError
-from gangsched.core.progress import StoppedError
-from gangsched.core.quota.charges import charge_of, kinds_to_try, of_kind
+from gangsched.core.policy import Policies
+from gangsched.core.quota.charges import charge_of
 from gangsched.core.snapshot import BackfillReservation, Snapshot, Trial
 
 Verify = Callable[[PendingGang, Placement, Snapshot, Trial], None]
 
 
 class Refused(NamedTuple):
-    """A gang that was refused; what it is told may be told to others, word by word."""
+    """A pending gang and why it was refused."""
 
     waiting: PendingGang
     refusal: Refusal
@@ -53,287 +43,166 @@ class Cycle:
         self, snapshot: Snapshot, policies: Policies, now_s: float, verify: Verify
     ) -> None:
         self._context = PlanningContext(snapshot, policies, now_s)
-        restore_reservations(self._context)
         self._verify = verify
-        usage = self._context.usage
         self._turns = QueueOrderIterator(
-            snapshot.waiting, snapshot.lines, usage, policies, now_s, charge_of
+            snapshot.waiting, snapshot.lines, self._context.usage, policies, now_s, charge_of
         )
-        self._answers = RefusalCache(self._context)
+        self._refusals = RefusalCache(self._context)
+        self._pods_left = snapshot.starts
         self.started: list[tuple[PendingGang, Placement]] = []
         self.refused: list[Refused] = []
-        self.lines: dict[tuple[int, int], Refusal] = {}
-        self.cut = False
-        self._starts = snapshot.starts
+        self.class_refusals: dict[tuple[int, int], Refusal] = {}
+        self.truncated = False
 
     @property
-    def reserved(self) -> tuple[BackfillReservation, ...]:
-        """Return the room, or the quota, kept for gangs in time."""
+    def reservations(self) -> tuple[BackfillReservation, ...]:
+        """Return the backfill reservations."""
         return tuple(self._context.reservations)
 
     @property
-    def postponed(self) -> frozenset[GangId]:
-        """Return the refused gangs that were not looked at in full; see `PlanningContext`."""
+    def deferred(self) -> frozenset[GangId]:
+        """Return the refused gangs that were not planned in full; see `PlanningContext`."""
         return frozenset(self._context.deferred)
 
     @property
-    def unhelped(self) -> frozenset[tuple[int, int]]:
-        """Return shapes and priorities for which nobody could be stopped."""
+    def preemption_infeasible(self) -> frozenset[tuple[int, int]]:
+        """Return the equivalence classes for which no running gang can be preempted."""
         return frozenset(self._context.preemption_infeasible)
 
-    # -- turn by turn -------------------------------------------------------------------------
-
     def run(self, trial: Trial) -> None:
-        """Decide on every waiting gang; placements are charged to the trial."""
-        for waiting in self._turns:
-            if self._starts is not None and self._starts <= 0:
-                self.cut = True
+        """Decide on every pending gang; placements are charged to the trial.
+
+        1. Restore the backfill reservations of earlier cycles.
+        2. Take the next gang, by the shares of the queues and the order inside its queue.
+        """
+        restore_reservations(self._context)
+        for gang in self._turns:
+            if self._pods_left is not None and self._pods_left <= 0:
+                self.truncated = True
                 return
-            if self._tell(waiting):
-                self._tell_alike()
+            if self._repeat_refusal(gang):
                 continue
-            try:
-                self._context.snapshot.progress.turn(waiting.gang.id)
-                self._turn(waiting, trial)
-            except (PolicyError, StoppedError):
-                raise
-            except Exception as error:
-                raise PolicyError(waiting.gang.id, f"{type(error).__name__}: {error}") from error
+            with errors_of(gang):
+                self._context.snapshot.progress.turn(gang.gang.id)
+                self._decide(gang, trial)
 
-    def _before_promises(self, waiting: PendingGang, refusal: Refusal) -> Placement | Refusal:
-        """Try again without what was promised to gangs that come later."""
-        if waiting.surplus or not self._context.revoke_outranked(waiting):
-            return refusal
-        return self._plan(waiting)
-
-    def _batch(self, first: PendingGang) -> Outcome:
-        """Plan a gang, together with those its order calls peers and that have no reservation."""
-        peers = self._turns.peers(first, BATCH_MAX - 1, self._context.availability.has_reservation)
-        if not peers:
-            return [(first, self._planned(first))]
-        batch = [first, *peers]
-
-        def in_order(gangs: list[PendingGang]) -> Outcome:
-            outcome: Outcome = []
-            started: list[tuple[PendingGang, Placement, Amounts]] = []
-            cluster = self._context.snapshot.cluster
-            claims = dict(cluster.exclusive)
-            with self._context.snapshot.trial() as trial:
-                for waiting in gangs:
-                    result = self._planned(waiting)
-                    if isinstance(result, Placement):
-                        started.append((waiting, result, self._count(waiting, result, trial)))
-                    outcome.append((waiting, result))
-            cluster.exclusive = claims
-            for start in reversed(started):
-                self._context.undo_start(*start)
-            return outcome
-
-        outcome = in_order(batch)
-        if all(isinstance(result, Placement) for _, result in outcome):
-            return outcome
-        return choose_jointly(batch, self._context.snapshot, outcome, in_order)
-
-    def _start(self, waiting: PendingGang, placed: Placement, trial: Trial) -> None:
-        """Count a placement; whoever comes later plans on what it leaves."""
-        self._count(waiting, placed, trial)
-        self._turns.charged(waiting.gang.queue)
-        self.started.append((waiting, placed))
-        if self._starts is not None:
-            self._starts -= len(placed.nodes)
-
-    def _count(self, waiting: PendingGang, placed: Placement, trial: Trial) -> Amounts:
-        """Verify a placement and charge it to cluster and queue; return the charge."""
-        with without_victims(self._context, placed, trial):
-            self._verify(waiting, placed, self._context.snapshot, trial)
-        self._context.snapshot.cluster.claim(waiting.gang.id, waiting.constraints)
-        charge = self._context.charge_of_placement(waiting, placed)
-        self._context.started(waiting, placed, charge)
-        return charge
-
-    def _refuse(
-        self,
-        waiting: PendingGang,
-        refusal: Refusal,
-        trial: Trial,
-        promised: BackfillReservation | None,
-    ) -> None:
-        """Look for another way to start a gang: stop others; else keep room for it."""
-        if refusal.reason in SHORTAGE_REASONS:
-            placed = find_preemption(self._context, waiting)
-            if isinstance(placed, Placement):
-                self._start(waiting, placed, trial)
-                return
-            refusal = placed or refusal
-            refusal = reserve_start(self._context, waiting, refusal, promised)
-        self._answers.record(waiting, refusal)
-        self._say(waiting, refusal)
-        self._behind(waiting, refusal)
-
-    def _behind(self, waiting: PendingGang, refusal: Refusal) -> None:
-        """Where the queue is strict nobody passes; elsewhere those alike are told the same."""
-        queue = self._context.usage.tree.queues.get(waiting.gang.queue)
-        # Anybody may name any queue: who may not use it is not before those who may.
-        there = refusal.reason is not Reason.NOT_PERMITTED
-        if (
-            queue is not None
-            and queue.strict
-            and there
-            and not waiting.surplus
-            and not waiting.repair
-        ):
-            head = waiting.gang.id
-            message = f"queue {queue.name} is strictly in order, and {head} is before it."
-            blocked = Refusal(head, Reason.BLOCKED, message)
-            for rest, in_line in self._turns.block(queue.name):
-                if in_line:
-                    self.lines[rest.gangs[0].alike] = blocked
-                    continue
-                for one in rest.gangs:
-                    self._context.release(one.gang.id)
-                    self._say(one, blocked)
-            return
-        self._tell_alike()
-
-    def _tell_alike(self) -> None:
-        """Tell those like the last who had its turn the same, all who must be told so."""
-        rest = self._turns.rest_of_class()
-        known = self._answers.lookup(rest.gangs[0]) if rest.gangs else None
-        if known is None:
-            return
-        self.lines[rest.gangs[0].alike] = known
-        if known.gang in self._context.deferred:
-            self._context.deferred.add(rest.gangs[0].gang.id)
-        if not self._answers.applies_to_all(rest):
-            told = self._answers.lookup
-            self._turns.keep_only([one for one in rest.gangs if told(one) is None])
-        else:
-            self._turns.keep_only(())
-
-    def _turn(self, waiting: PendingGang, trial: Trial) -> None:
+    def _decide(self, first: PendingGang, trial: Trial) -> None:
         """Decide on a gang, and on those that are planned together with it.
 
-        A gang with a backfill reservation is planned alone: peers may not use what is reserved for
-        it. Where a peer gets something else than it was planned (a reservation, what was reserved
-        for others, what it preempts), those after it are planned again.
-        """
-        promised = self._context.take_reservation(waiting)
-        batch = self._batch(waiting) if promised is None else [(waiting, self._planned(waiting))]
-        changes = self._context.changes
-        for one, result in batch:
-            answer = result if self._context.changes == changes else self._planned(one)
-            lacks = isinstance(answer, Refusal) and answer.reason in SHORTAGE_REASONS
-            if isinstance(answer, Refusal) and lacks and promised is None:
-                answer = self._before_promises(one, answer)
-            if isinstance(answer, Placement):
-                self._start(one, answer, trial)
-                changes += answer is result
-            else:
-                self._refuse(one, answer, trial, promised)
+        3. Admit it: rules of the queue, limits of users and namespaces, quota.
+        4. Place it; where that is short, once reservations of gangs that it outranks are revoked.
+        5. Else preempt running gangs.
+        6. Else reserve its start, and refuse it for now.
 
-    def _tell(self, waiting: PendingGang) -> bool:
-        """Tell a gang what another of its kind was told; tell whether there was one."""
-        known = self._answers.lookup(waiting)
-        if known is None:
+        A gang with a backfill reservation is planned alone: peers may not use what is reserved for
+        it. Where a peer gets something else than was planned for it, those after it are planned
+        again.
+        """
+        context = self._context
+        reserved = context.take_reservation(first)
+        batch = [(first, place_gang(context, first))] if reserved else self._place_batch(first)
+        changes = context.changes
+        for gang, planned in batch:
+            answer = planned if context.changes == changes else place_gang(context, gang)
+            overtakes = _is_short(answer) and reserved is None and not gang.surplus
+            if overtakes and context.revoke_outranked(gang):
+                answer = place_gang(context, gang)
+            if _is_short(answer):
+                answer = find_preemption(context, gang) or answer
+            if isinstance(answer, Placement):
+                self._start(gang, answer, trial)
+                changes += answer is planned
+            else:
+                self._refuse(gang, reserve_start(context, gang, answer, reserved))
+
+    def _place_batch(self, first: PendingGang) -> Outcome:
+        """Place a gang, together with those its order calls peers and that have no reservation."""
+        has_reservation = self._context.availability.has_reservation
+        peers = self._turns.peers(first, BATCH_MAX - 1, has_reservation)
+        if not peers:
+            return [(first, place_gang(self._context, first))]
+        return place_together(self._context, [first, *peers], self._count_start)
+
+    def _start(self, gang: PendingGang, placed: Placement, trial: Trial) -> None:
+        """Start a gang in the plan; gangs after it are planned on what it leaves."""
+        self._count_start(gang, placed, trial)
+        self._turns.charged(gang.gang.queue)
+        self.started.append((gang, placed))
+        if self._pods_left is not None:
+            self._pods_left -= len(placed.nodes)
+
+    def _count_start(self, gang: PendingGang, placed: Placement, trial: Trial) -> Amounts:
+        """Verify a placement and charge it to cluster and queue; return the charge."""
+        context = self._context
+        with without_victims(context, placed, trial):
+            self._verify(gang, placed, context.snapshot, trial)
+        context.snapshot.cluster.claim(gang.gang.id, gang.constraints)
+        charge = context.charge_of_placement(gang, placed)
+        context.started(gang, placed, charge)
+        return charge
+
+    # -- refusals -----------------------------------------------------------------------------
+
+    def _refuse(self, gang: PendingGang, refusal: Refusal) -> None:
+        """Refuse a gang, and those of its class and queue that this refuses as well."""
+        self._refusals.record(gang, refusal)
+        self.refused.append(Refused(gang, refusal))
+        if self._blocks_its_queue(gang, refusal):
+            self._block_queue(gang)
+        else:
+            self._refuse_rest_of_class()
+
+    def _repeat_refusal(self, gang: PendingGang) -> bool:
+        """Refuse a gang for the reason of its equivalence class; return whether there is one."""
+        refusal = self._refusals.lookup(gang)
+        if refusal is None:
             return False
-        if known.gang in self._context.deferred:
-            self._context.deferred.add(waiting.gang.id)
-        self._say(waiting, known)
+        if refusal.gang in self._context.deferred:
+            self._context.deferred.add(gang.gang.id)
+        self.refused.append(Refused(gang, refusal))
+        self._refuse_rest_of_class()
         return True
 
-    def _say(self, waiting: PendingGang, refusal: Refusal) -> None:
-        self.refused.append(Refused(waiting, refusal))
+    def _refuse_rest_of_class(self) -> None:
+        """Refuse those of the class of the last gang that are refused for the same reason."""
+        rest = self._turns.rest_of_class()
+        refusal = self._refusals.lookup(rest.gangs[0]) if rest.gangs else None
+        if refusal is None:
+            return
+        self.class_refusals[rest.gangs[0].alike] = refusal
+        if refusal.gang in self._context.deferred:
+            self._context.deferred.add(rest.gangs[0].gang.id)
+        self._turns.keep_only(self._not_refused(rest))
 
-    # -- one gang -----------------------------------------------------------------------------
+    def _not_refused(self, rest: EquivalenceClassView) -> list[PendingGang]:
+        if self._refusals.applies_to_all(rest):
+            return []
+        return [gang for gang in rest.gangs if self._refusals.lookup(gang) is None]
 
-    def _planned(self, waiting: PendingGang) -> Placement | Refusal:
-        """Plan a gang; a failure is told of this one, whoever is looked at together with it."""
-        try:
-            return self._plan(waiting)
-        except (PolicyError, StoppedError):
-            raise
-        except Exception as error:
-            raise PolicyError(waiting.gang.id, f"{type(error).__name__}: {error}") from error
+    def _blocks_its_queue(self, gang: PendingGang, refusal: Refusal) -> bool:
+        """Return whether a refused gang lets no later gang of its queue pass (strict FIFO).
 
-    def _plan(self, waiting: PendingGang) -> Placement | Refusal:
-        context = self._context
-        context.snapshot.progress.at(waiting.gang.id)
-        refusal = admission_refusal(
-            waiting, context.snapshot, context.usage, context.users, context.now_s
-        )
-        if refusal is None and waiting.unborn:
-            unborn = context.unborn.get(waiting.gang.id.partition("/")[0], {})
-            refusal = namespace_quota_refusal(waiting, context.snapshot.rules, unborn)
-        if refusal is not None:
-            return refusal
-        if not self._context.snapshot.beyond_is_judged:
-            for member in waiting.members:
-                if member.needs.beyond:
-                    return Refusal(
-                        waiting.gang.id,
-                        Reason.BEYOND_PLANNER,
-                        beyond(member.name, member.needs.beyond),
-                    )
-        answer: Refusal | None = None
-        for kind in kinds_to_try(waiting, self._context.usage):
-            short = None if waiting.repair else self._quota(waiting, kind)
-            if short is not None:
-                answer = answer or short
+        Any user may name any queue: a gang that may not use its queue is ahead of none there.
+        """
+        queue = self._context.usage.tree.queues.get(gang.gang.queue)
+        strict = queue is not None and queue.strict
+        permitted = refusal.reason is not Reason.NOT_PERMITTED
+        return strict and permitted and not gang.surplus and not gang.repair
+
+    def _block_queue(self, head: PendingGang) -> None:
+        """Refuse all gangs of a queue in strict order that are behind its head."""
+        name, ahead = head.gang.queue, head.gang.id
+        message = f"Queue {name} is strict FIFO: {ahead} is ahead and cannot start yet."
+        blocked = Refusal(ahead, Reason.BLOCKED, message)
+        for rest, is_class in self._turns.block(name):
+            if is_class:
+                self.class_refusals[rest.gangs[0].alike] = blocked
                 continue
-            trial = of_kind(
-                trim_to_quota(waiting, self._context.usage, kind, self._context.snapshot), kind
-            )
-            result = self._place(trial)
-            if isinstance(result, Placement):
-                return result
-            answer = result
-        assert answer is not None, "there is always a kind to try"  # noqa: S101
-        return answer
+            for gang in rest.gangs:
+                self._context.release(gang.gang.id)
+                self.refused.append(Refused(gang, blocked))
 
-    def _quota(self, waiting: PendingGang, kind: str) -> Refusal | None:
-        charge = self._context.snapshot.rules.kinds.counted(charge_of(waiting), kind)
-        usage = self._context.usage
-        short = may_not_borrow(waiting, usage, charge) or over_quota(waiting, usage, charge)
-        if short is not None:
-            return short
-        end_s = self._context.now_s + self._context.runtime_s(waiting)
-        hold = self._context.quota_profile.blocking(waiting.gang.queue, charge, end_s)
-        if hold is None:
-            return None
-        message = f"it would take quota that is kept for {hold.gang}, which is before it."
-        return Refusal(waiting.gang.id, Reason.BEHIND, message)
 
-    def _place(self, waiting: PendingGang) -> Placement | Refusal:
-        gang = waiting.gang
-        namespace = gang.id.split("/", 1)[0]
-        end_s = self._context.now_s + self._context.runtime_s(waiting)
-        view = self._context.availability.view(namespace, gang.queue, end_s)
-        snapshot = self._context.snapshot
-        if view is not snapshot.cluster and not waiting.repair:
-            snapshot = replace(snapshot, cluster=view)
-        placer = self._context.policies.placer
-        result = placer.place(waiting, snapshot)
-        if not isinstance(result, Refusal) or result.reason is Reason.MISCONFIGURED:
-            return result
-        cut = place_with_repartition(waiting, snapshot, placer)
-        if cut is not None:
-            return cut
-        if snapshot is not self._context.snapshot and is_feasible(waiting, self._context.snapshot):
-            return self._kept_out(waiting, end_s)
-        return result
-
-    def _kept_out(self, waiting: PendingGang, end_s: float) -> Refusal:
-        """Say for whom the room is kept that the gang would fit into."""
-        gang = waiting.gang
-        first = next(
-            (one for one in self._context.availability.reservations if one.start_s < end_s), None
-        )
-        if first is not None:
-            message = f"it would delay {first.gang}, for which room is reserved."
-            return Refusal(gang.id, Reason.BEHIND, message)
-        booked = self._context.availability.advance_reservations_until(
-            gang.id.split("/", 1)[0], gang.queue, end_s
-        )
-        names = ", ".join(one.name for one in booked)
-        message = f"the free nodes are booked ({names}), and the gang would not end before."
-        return Refusal(gang.id, Reason.BOOKED, message)
+def _is_short(answer: Placement | Refusal) -> bool:
+    """Return whether capacity or quota is short: time, or gangs that end, would help."""
+    return isinstance(answer, Refusal) and answer.reason in SHORTAGE_REASONS

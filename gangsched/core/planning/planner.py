@@ -69,11 +69,11 @@ def make_plan(snapshot: Snapshot, policies: Policies, now_s: float) -> Plan:
     return Plan(
         tuple(Planned(waiting.gang.id, waiting.version, at) for waiting, at in cycle.started),
         tuple(cycle.refused),
-        tuple(cycle.lines.items()),
-        reserved=cycle.reserved,
-        postponed=cycle.postponed,
-        unhelped=cycle.unhelped,
-        cut=cycle.cut,
+        tuple(cycle.class_refusals.items()),
+        reserved=cycle.reservations,
+        postponed=cycle.deferred,
+        unhelped=cycle.preemption_infeasible,
+        cut=cycle.truncated,
         number=snapshot.number,
     )
 

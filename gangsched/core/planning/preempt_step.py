@@ -36,7 +36,7 @@ def _on_gpu_type(
     admitted = context.terminating and usage.fits(waiting.gang.queue, charge)
     if admitted and is_feasible(least, snapshot):
         named = ", ".join(one.gang.id for one in context.terminating[:3])
-        message = f"room comes free as gangs leave that were stopped: {named}."
+        message = f"Waiting for preempted gangs to terminate: {named}."
         return Refusal(waiting.gang.id, Reason.NO_ROOM, message)
     if not waiting.preempts or waiting.alike in context.snapshot.unhelped:
         return None

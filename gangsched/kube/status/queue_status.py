@@ -12,7 +12,7 @@ from gangsched.core.model.ids import GangId
 from gangsched.core.model.queues import Stop
 from gangsched.core.model.refusal import plural
 from gangsched.core.planning.forecast import Prediction
-from gangsched.core.planning.node_profile import reserved_rows
+from gangsched.core.planning.profiles.node_profile import reserved_rows
 from gangsched.core.quota.queue_tree import number
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.status.config_status import Condition, ConfigStatusWriter

@@ -10,8 +10,8 @@ from gangsched.core.model.refusal import plural
 _LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
 _NAME = r"[A-Za-z0-9](?:[-\w.:]{0,317}\w)?"
 _GANG = rf"{_LABEL}/{_NAME}"
-_GANGS = re.compile(rf"(?<![\w./-])(gangs? )?({_GANG}(?:(?:, | and ){_GANG})*)(?![\w/])")
-_QUEUE = re.compile(rf"\bqueue ({_NAME})")
+_GANGS = re.compile(rf"(?<![\w./-])([Gg]angs? )?({_GANG}(?:(?:, | and ){_GANG})*)(?![\w/])")
+_QUEUE = re.compile(rf"\b([Qq]ueue) ({_NAME})")
 _READ = 4096
 """Letters of a sentence that are written at most."""
 
@@ -45,12 +45,16 @@ class Redaction:
             rest = f"{plural(count, 'gang')} of other namespaces"
             if count == 1:
                 rest = "a gang of another namespace"
-            return f"{found[1] or ''}{', '.join(known)} and {rest}" if known else rest
+            if known:
+                return f"{found[1] or ''}{', '.join(known)} and {rest}"
+            return f"{rest[0].upper()}{rest[1:]}" if (found[1] or "").startswith("G") else rest
 
         def queue(found: re.Match[str]) -> str:
-            name = found[1]
+            name = found[2]
             seen = name == own or name not in tree.queues or tree.admits(name, namespace)
-            return found[0] if seen else "another queue"
+            if seen:
+                return found[0]
+            return "another queue" if found[1] == "queue" else "Another queue"
 
         return _QUEUE.sub(queue, _GANGS.sub(gangs, text[:_READ]))
 

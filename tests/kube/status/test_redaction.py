@@ -56,6 +56,12 @@ def told():
             "queue open is strictly in order, and theirs/a is before it.",
             "queue open is strictly in order, and a gang of another namespace is before it.",
         ),
+        (
+            "Queue secret has no quota left: theirs/a is ahead.",
+            "Another queue has no quota left: a gang of another namespace is ahead.",
+        ),
+        ("Gang theirs/a waits for it.", "A gang of another namespace waits for it."),
+        ("Gangs theirs/a, ns/b wait.", "Gangs ns/b and a gang of another namespace wait."),
         ("ended: theirs/a.", "ended: a gang of another namespace."),
         ("stopped for ns/a of queue secret; 2 lost", "stopped for ns/a of another queue; 2 lost"),
         (
