@@ -13,7 +13,7 @@ from gangsched.core.model.pods import PodNeeds
 from gangsched.core.model.queues import Booking, Queue
 from gangsched.core.model.topology import Topology
 from gangsched.core.snapshot import Asked, RunningGang
-from gangsched.recording.journal import recall
+from gangsched.recording.journal import restore
 from simulator.jobs import GPU, Job, Part
 
 Seats = list[tuple[str, NodeName]]
@@ -45,7 +45,7 @@ def read_initial_state(path: Path) -> InitialState:
         ConfigError: the file cannot be read.
 
     """
-    restored = recall(path)
+    restored = restore(path)
     engine, now_s = restored.engine, restored.now_s
     running = engine.running()
     waiting = engine.snapshot(now_s, who=Asked.ALL).waiting
