@@ -148,3 +148,17 @@ def test_every_alert_has_its_line_in_the_runbook():
     told = re.findall(r"^\| (Gangsched\w+) \|", page, re.MULTILINE)
     assert set(told) == alerts
     assert len(told) == len(alerts)
+
+
+def test_log_lines_that_the_runbook_quotes_are_written():
+    """A span of several words is a command or setting, or a part of a message."""
+    root = Path(__file__).parents[2]
+    sources = "".join(path.read_text() for path in (root / "gangsched").rglob("*.py"))
+    alerts = (root / "docs" / "operations.md").read_text().split("## Alerts")[1].split("\n## ")[0]
+    commands = ("gangsched ", "kubectl ", "placer_options")
+    spans = [one for one in re.findall("`([^`]+)`", alerts) if " " in one]
+    quotes = [one for one in spans if not one.startswith(commands)]
+    assert len(quotes) > 5
+    for quote in quotes:
+        message = quote.replace("NAME", "%s").replace("...", "%s")
+        assert message in sources, f"no message says {quote!r}"
