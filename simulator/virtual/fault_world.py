@@ -1,10 +1,9 @@
-"""A world in virtual time: an event heap, seeded latencies and failures, the production engine.
+"""Random faults in virtual time: seeded latencies and failures around the production engine.
 
-The third driver of the core. It executes orders after random delays, loses binds, removes nodes,
-delivers facts late and twice, and lets the checkers judge its own truth after every event.
+This driver of the core executes orders after random delays, lets bindings fail, removes nodes, and
+delivers some facts twice. After every event, the invariants are checked on its own record of pods.
 """
 
-import heapq
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -24,6 +23,7 @@ from simulator.invariants.placement_checks import (
     check_all_or_none,
     check_no_overcommit,
 )
+from simulator.virtual.event_loop import EventLoop
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +94,7 @@ class FaultWorld:
         self._policies = policies
         self._random = random.Random(seed)  # noqa: S311 -- a simulation, not a secret
         self._engine = engine(Limits(barrier_s=20.0, backoff_s=0.5, avoid_s=5.0))
-        self._heap: list[tuple[float, int, Callable[[], None]]] = []
-        self._sequence = 0
-        self._now_s = 0.0
+        self._loop = EventLoop()
         self._planning = False
         self._nodes: dict[NodeName, Node] = {}
         self._pods: dict[PodUid, _Pod] = {}
@@ -114,13 +112,9 @@ class FaultWorld:
 
         """
         self._set_up()
-        while self._heap and len(self._done) < self.workload.gangs:
-            at_s, _, happen = heapq.heappop(self._heap)
-            if at_s > horizon_s:
-                break
-            self._now_s = at_s
-            happen()
-            self._execute(self._engine.tick(at_s))
+        while self._loop.next_s() <= horizon_s and len(self._done) < self.workload.gangs:
+            self._loop.run_next()
+            self._execute(self._engine.tick(self._now_s))
             self._maybe_plan()
             self._check()
         if len(self._done) < self.workload.gangs:
@@ -128,6 +122,10 @@ class FaultWorld:
             raise ViolationError(f"seed {self.seed}: not finished by {horizon_s:g} s: {left}")
         self.outcome.end_s = self._now_s
         return self.outcome
+
+    @property
+    def _now_s(self) -> float:
+        return self._loop.now_s
 
     # -- set-up -------------------------------------------------------------------------------
 
@@ -204,12 +202,11 @@ class FaultWorld:
         for _ in range(times):
             self._execute(self._engine.observe(fact, self._now_s))
 
-    def _later(self, happen: Callable[[], None]) -> None:
-        self._at(self._now_s + self._random.uniform(*self.faults.latency_s), happen)
+    def _later(self, event: Callable[[], None]) -> None:
+        self._at(self._now_s + self._random.uniform(*self.faults.latency_s), event)
 
-    def _at(self, at_s: float, happen: Callable[[], None]) -> None:
-        self._sequence += 1
-        heapq.heappush(self._heap, (at_s, self._sequence, happen))
+    def _at(self, at_s: float, event: Callable[[], None]) -> None:
+        self._loop.at(at_s, event)
 
     # -- orders -------------------------------------------------------------------------------
 

@@ -6,7 +6,6 @@ what the owners of the jobs see. Pods are bound as soon as there is room reserve
 after every event.
 """
 
-import heapq
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
@@ -23,10 +22,11 @@ from simulator.invariants.placement_checks import ViolationError
 from simulator.invariants.run_checker import RunChecker
 from simulator.jobs import Job, JobOutcome
 from simulator.virtual.api_server import Writes
+from simulator.virtual.event_loop import EventLoop
 from simulator.virtual.usage_meter import Meter
 
-_LONG_S = 2 * 86_400.0
-"""Nothing ran for so long, and nobody will come: a run is over."""
+_IDLE_MAX_S = 2 * 86_400.0
+"""A run ends when nothing ran for this long and no job will arrive."""
 
 
 class JobRun:
@@ -55,7 +55,7 @@ class JobRun:
         self._build = engine
         self.engine = engine(limits or Limits(), ledger)
         self.fates: dict[GangId, JobOutcome] = {job.id: JobOutcome(job) for job in jobs}
-        self.now_s = 0.0
+        self._loop = EventLoop()
         self.preemptions: list[o.Preempt] = []
         queues = tuple(queues)
         self.judge = RunChecker(self.engine, queues) if judge else None
@@ -68,8 +68,6 @@ class JobRun:
         self.cycles = self.events = 0
         self._interval_s = plan_interval_s
         self._plan_next_s = 0.0
-        self._heap: list[tuple[float, int, Callable[[], None]]] = []
-        self._sequence = 0
         self._pods: dict[GangId, dict[PodName, PodUid]] = {}
         self._bound: dict[GangId, set[PodUid]] = {}
         self._since_s: dict[GangId, float] = {}
@@ -90,26 +88,29 @@ class JobRun:
 
     # -- time ---------------------------------------------------------------------------------
 
-    def at(self, at_s: float, happen: Callable[[], None]) -> None:
-        """Have something happen at a moment."""
-        self._sequence += 1
-        heapq.heappush(self._heap, (at_s, self._sequence, happen))
+    @property
+    def now_s(self) -> float:
+        """Return the virtual time."""
+        return self._loop.now_s
+
+    def at(self, at_s: float, event: Callable[[], None]) -> None:
+        """Schedule an event."""
+        self._loop.at(at_s, event)
 
     def run(self, until_s: float = float("inf")) -> "JobRun":
         """Run until all jobs are done, nothing is left to happen, or a moment."""
         beat_s, last_s = self.engine.limits.replan_s, self.now_s
         while self._left:
-            due_s = self._heap[0][0] if self._heap else float("inf")
             tick_s = self.engine.next_due_s()
-            next_s = min(due_s, tick_s if tick_s is not None else float("inf"))
+            next_s = min(self._loop.next_s(), tick_s if tick_s is not None else float("inf"))
             if self.engine.waits():
                 next_s = min(next_s, self.now_s + beat_s)
             next_s = max(next_s, self.now_s)
             if next_s > until_s or next_s == float("inf"):
                 break
-            self.now_s = next_s
-            while self._heap and self._heap[0][0] <= next_s:
-                heapq.heappop(self._heap)[2]()
+            self._loop.now_s = next_s
+            while self._loop.next_s() <= next_s:
+                self._loop.run_next()
                 self.events += 1
             self._execute(self.engine.tick(self.now_s))
             self._plan()
@@ -117,16 +118,21 @@ class JobRun:
                 self.judge.look(self.now_s)
             if self._since_s or self._coming:
                 last_s = self.now_s
-            elif self.now_s - last_s > _LONG_S or (not self._heap and self._stuck()):
+            elif self.now_s - last_s > _IDLE_MAX_S or self._stuck():
                 break
-        self.now_s = max(self.now_s, until_s) if until_s != float("inf") else self.now_s
+        if until_s != float("inf"):
+            self._loop.now_s = max(self.now_s, until_s)
         return self
 
     def _stuck(self) -> bool:
-        """Nothing runs and nothing will come: who waits now waits for ever."""
-        return not self._since_s and not self.engine.wants_plan() and not self._timed()
+        """Return whether nothing runs or is scheduled, so that pending jobs wait for ever."""
+        scheduled = self._loop.next_s() < float("inf")
+        return not (
+            scheduled or self._since_s or self.engine.wants_plan() or self._awaits_a_moment()
+        )
 
-    def _timed(self) -> bool:
+    def _awaits_a_moment(self) -> bool:
+        """Return whether a deadline or an advance reservation may change what can start."""
         due_s = self.engine.next_due_s()
         return due_s is not None or any(b.window(self.now_s) for b in self.engine.bookings.values())
 
