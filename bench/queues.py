@@ -31,7 +31,7 @@ from policies.fifo import Fifo
 from policies.pack import Pack
 from simulator.jobs import Job
 from simulator.virtual.api_server import Writes
-from simulator.virtual.job_run import JobRun
+from simulator.virtual.job_run import JobRun, Timing
 
 GPU = "nvidia.com/gpu"
 POLICIES = Policies(Fifo(), Pack(), Drf(), Easy(), Cheapest())
@@ -96,30 +96,27 @@ def kueue(shape: str, *, capped: bool) -> dict[str, float]:
             ]
     total = cohorts * members * 20
     nodes = [_node(index, (("cpu", 96_000), ("pods", 500))) for index in range(total // 80)]
-    writes = Writes(50.0, 100, waiting=75) if capped else None
-    pause_s = 1.0 if capped else 0.0
-    load = JobRun(
-        nodes, jobs, POLICIES, queues, writes=writes, judge=False, plan_interval_s=pause_s
-    )
+    timing = Timing(1.0, writes=Writes(50.0, 100, waiting=75)) if capped else Timing()
+    job_run = JobRun(nodes, jobs, POLICIES, queues, timing=timing, checked=False)
     begin_s = time.perf_counter()
-    load.run()
+    job_run.run()
     compute_s = time.perf_counter() - begin_s
-    done = [fate for fate in load.fates.values() if fate.ended_s is not None]
+    done = [outcome for outcome in job_run.outcomes.values() if outcome.ended_s is not None]
     figures = {
-        "wall_s": load.now_s,
+        "wall_s": job_run.now_s,
         "compute_s": compute_s,
-        "unfinished": float(len(load.fates) - len(done)),
-        "preempted": float(sum(fate.stopped for fate in done)),
+        "unfinished": float(len(job_run.outcomes) - len(done)),
+        "preempted": float(sum(outcome.stopped for outcome in done)),
     }
     for one in classes:
-        waits = [fate.wait_s or 0.0 for fate in done if fate.job.priority == one.priority]
+        waits = [outcome.wait_s or 0.0 for outcome in done if outcome.job.priority == one.priority]
         figures[f"{one.name}_s"] = sum(waits) / len(waits)
     work = sum(
-        (end - start) * dict(fate.job.wants().requests)["cpu"] / 1000
-        for fate in done
-        for start, end in fate.runs
+        (end - start) * dict(outcome.job.wants().requests)["cpu"] / 1000
+        for outcome in done
+        for start, end in outcome.runs
     )
-    figures["used"] = work / (total * load.now_s)
+    figures["used"] = work / (total * job_run.now_s)
     return {f"kueue_{shape}{'' if capped else '_uncapped'}_{k}": v for k, v in figures.items()}
 
 

@@ -19,6 +19,7 @@ from zlib import crc32
 
 from rich.progress import track
 
+from gangsched.core.engine.engine import Limits
 from gangsched.core.model.ids import NodeName
 from gangsched.core.model.nodes import Node
 from gangsched.core.model.queues import Preemption, Queue, Quota, Reclaim, Within
@@ -34,7 +35,7 @@ from policies.pack import Pack
 from policies.shortest import Shortest
 from policies.youngest import Youngest
 from simulator.jobs import Job, JobOutcome
-from simulator.virtual.job_run import JobRun
+from simulator.virtual.job_run import JobRun, Timing
 
 GPU = "nvidia.com/gpu"
 DATA = Path(__file__).parents[2] / "shared" / "data"
@@ -159,28 +160,31 @@ def workload(trace: str) -> Workload:
 
 def measure(trace: str, index: int) -> dict[str, float]:
     """Run one setting on one trace."""
-    load_, setting = workload(trace), SETTINGS[index]
-    nodes = [_node(number) for number in range(load_.nodes)]
-    load = JobRun(
+    jobs_of_trace, setting = workload(trace), SETTINGS[index]
+    nodes = [_node(number) for number in range(jobs_of_trace.nodes)]
+    job_run = JobRun(
         nodes,
-        load_.jobs(),
+        jobs_of_trace.jobs(),
         setting.policies,
-        load_.queues(setting),
-        judge=False,
-        replan_s=300.0,
-        plan_interval_s=60.0,
+        jobs_of_trace.queues(setting),
+        checked=False,
+        limits=Limits(replan_s=300.0),
+        timing=Timing(plan_interval_s=60.0),
     )
-    load.run()
-    fates = list(load.fates.values())
-    waits = sorted(fate.wait_s or 0.0 for fate in fates)
-    busy_s = sum(_within(fate, load_.span_s) * fate.job.pods * fate.job.gpus for fate in fates)
+    job_run.run()
+    outcomes = list(job_run.outcomes.values())
+    waits = sorted(outcome.wait_s or 0.0 for outcome in outcomes)
+    busy_s = sum(
+        _within(outcome, jobs_of_trace.span_s) * outcome.job.pods * outcome.job.gpus
+        for outcome in outcomes
+    )
     return {
         "mean_wait_s": statistics.mean(waits),
         "p95_wait_s": waits[int(0.95 * len(waits))],
-        "utilisation": busy_s / (load_.nodes * GPUS_PER_NODE * load_.span_s),
-        "jain": _jain(fates),
-        "preempted_gpu_h": sum(fate.lost_gpu_s for fate in fates) / 3600,
-        "unfinished": float(sum(fate.ended_s is None for fate in fates)),
+        "utilisation": busy_s / (jobs_of_trace.nodes * GPUS_PER_NODE * jobs_of_trace.span_s),
+        "jain": _jain(outcomes),
+        "preempted_gpu_h": sum(outcome.lost_gpu_s for outcome in outcomes) / 3600,
+        "unfinished": float(sum(outcome.ended_s is None for outcome in outcomes)),
     }
 
 
@@ -190,17 +194,17 @@ def _node(number: int) -> Node:
     return Node(name, amounts, {"kubernetes.io/hostname": name})
 
 
-def _within(fate: JobOutcome, until_s: float) -> float:
-    return sum(max(min(end, until_s) - start, 0.0) for start, end in fate.runs)
+def _within(outcome: JobOutcome, until_s: float) -> float:
+    return sum(max(min(end, until_s) - start, 0.0) for start, end in outcome.runs)
 
 
-def _jain(fates: list[JobOutcome]) -> float:
+def _jain(outcomes: list[JobOutcome]) -> float:
     """Return Jain's index over the queues' mean bounded slowdowns (10 s): 1 where all are equal."""
     slowdowns: dict[str, list[float]] = defaultdict(list)
-    for fate in fates:
-        runtime_s = fate.job.runtime_s
-        waited_s = (fate.wait_s or 0.0) + runtime_s
-        slowdowns[fate.job.queue].append(max(waited_s / max(runtime_s, 10.0), 1.0))
+    for outcome in outcomes:
+        runtime_s = outcome.job.runtime_s
+        waited_s = (outcome.wait_s or 0.0) + runtime_s
+        slowdowns[outcome.job.queue].append(max(waited_s / max(runtime_s, 10.0), 1.0))
     means = [statistics.mean(values) for values in slowdowns.values()]
     return sum(means) ** 2 / (len(means) * sum(mean**2 for mean in means))
 

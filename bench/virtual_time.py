@@ -49,11 +49,11 @@ def generator(jobs: int, every_s: float, **more: Any) -> dict[str, Any]:
 def measure(name: str, fields: dict[str, Any]) -> dict[str, float]:
     """Run a scenario in this process; seconds, events and MiB."""
     begin_s = time.process_time()
-    outcome = simulate(parse(fields, name, Path()), 0)
-    found = figures(outcome)
+    result = simulate(parse(fields, name, Path()), 0)
+    found = figures(result)
     took_s = time.process_time() - begin_s
-    ran_s = sum(end - start for fate in outcome.fates for start, end in fate.runs)
-    waits = [sum(sample.waiting.values()) for sample in outcome.samples]
+    ran_s = sum(end - start for outcome in result.outcomes for start, end in outcome.runs)
+    waits = [sum(sample.waiting.values()) for sample in result.samples]
     rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {
         "s": took_s,
@@ -61,7 +61,7 @@ def measure(name: str, fields: dict[str, Any]) -> dict[str, float]:
         "events_per_s": found["events"] / took_s,
         "finished": found["finished"],
         "busy": found["gpu_busy"],
-        "running": ran_s / outcome.end_s,
+        "running": ran_s / result.end_s,
         "pending": statistics.fmean(waits),
         "us_per_event": found["compute_s"] * 1e6 / max(found["events"], 1),
     }

@@ -150,14 +150,14 @@ def _rehearse(
     with console.status("starting a control plane") as status:
         real, late_s = rehearse(scenario, seed, faster, journal, status.update)
     virtual = run(scenario, seed)
-    found = agreement(virtual.fates, real.fates, 2 * faster)
+    found = agreement(virtual.outcomes, real.outcomes, 2 * faster)
     done = Replayed()
     return {
         "faster": faster,
         "meanWait_s": list(found.wait_s),
         "lastEnd_s": list(found.makespan_s),
         "jobsPerHour": [
-            len(one.fates) * 3600 / max(found.makespan_s[at], 1)
+            len(one.outcomes) * 3600 / max(found.makespan_s[at], 1)
             for at, one in enumerate((virtual, real))
         ],
         "sameOrder": found.order,

@@ -32,25 +32,27 @@ class State(StrEnum):
     COMING = "NotYetSubmitted"
 
 
-def state(fate: JobOutcome, run: Run) -> State:
+def state(outcome: JobOutcome, run: Run) -> State:
     """Return what had become of a gang."""
-    if fate.job.at_s > run.end_s:
+    if outcome.job.at_s > run.end_s:
         return State.COMING
-    if fate.ended_s is not None:
+    if outcome.ended_s is not None:
         return State.FINISHED
-    if fate.started_s is None:
-        return State.NEVER if fate.job.id in run.never else State.WAITING
-    return State.RUNNING if fate.runs and fate.runs[-1][1] >= run.end_s else State.WAITING_AGAIN
+    if outcome.started_s is None:
+        return State.NEVER if outcome.job.id in run.never else State.WAITING
+    return (
+        State.RUNNING if outcome.runs and outcome.runs[-1][1] >= run.end_s else State.WAITING_AGAIN
+    )
 
 
-def wait_s(fate: JobOutcome, now_s: float) -> float:
+def wait_s(outcome: JobOutcome, now_s: float) -> float:
     """Return how long a gang waited for its first start; up to now, if it never started."""
-    return now_s - fate.job.at_s if fate.wait_s is None else fate.wait_s
+    return now_s - outcome.job.at_s if outcome.wait_s is None else outcome.wait_s
 
 
 def came(run: Run) -> list[JobOutcome]:
     """Return the gangs that came before the run ended."""
-    return [fate for fate in run.fates if fate.job.at_s <= run.end_s]
+    return [outcome for outcome in run.outcomes if outcome.job.at_s <= run.end_s]
 
 
 def figures(run: Run) -> Figures:
@@ -59,14 +61,14 @@ def figures(run: Run) -> Figures:
     Waits and slowdowns are of gangs that started; those that did not are figures of their own.
     """
     everybody = came(run)
-    done = [fate for fate in everybody if fate.ended_s is not None]
-    started = [fate for fate in everybody if fate.started_s is not None]
-    never = sum(state(fate, run) is State.NEVER for fate in everybody)
+    done = [outcome for outcome in everybody if outcome.ended_s is not None]
+    started = [outcome for outcome in everybody if outcome.started_s is not None]
+    never = sum(state(outcome, run) is State.NEVER for outcome in everybody)
     total = sum(dict(node.allocatable).get(GPU, 0) for node in run.nodes)
     found = {
         "jobs": len(everybody),
         "finished": len(done),
-        "running": sum(state(fate, run) is State.RUNNING for fate in everybody),
+        "running": sum(state(outcome, run) is State.RUNNING for outcome in everybody),
         "never_started": len(everybody) - len(started),
         "can_never_run": never,
         "still_waiting": len(everybody) - len(started) - never,
@@ -112,14 +114,14 @@ def _busy(run: Run, until_s: float, total: int) -> float:
     return held_s / (total * until_s) if total and until_s else 0.0
 
 
-def jain(fates: Iterable[JobOutcome], now_s: float) -> float:
+def jain(outcomes: Iterable[JobOutcome], now_s: float) -> float:
     """Return Jain's index over the queues' mean bounded slowdowns: 1 where all fare alike.
 
     Of a gang that has not ended, its slowdown so far counts: a queue that starves is seen.
     """
     by_queue: dict[str, list[float]] = {}
-    for fate in fates:
-        by_queue.setdefault(fate.job.queue, []).append(slowdown(fate, now_s))
+    for outcome in outcomes:
+        by_queue.setdefault(outcome.job.queue, []).append(slowdown(outcome, now_s))
     means = [statistics.fmean(values) for values in by_queue.values()]
     return sum(means) ** 2 / (len(means) * sum(mean**2 for mean in means)) if means else 1.0
 
@@ -176,13 +178,13 @@ def queue_rows(run: Run) -> list[dict[str, object]]:
     tree, gpu_s = run.tree(), run.stays.gpu_s(run.last_s)
     own = np.bincount(run.stays.queue + 1, gpu_s, len(run.loans) + 1)[1:].tolist()
     held_s = dict(zip(sorted(run.loans), own, strict=True))
-    fates: dict[str, list[JobOutcome]] = {}
-    for fate in came(run):
-        fates.setdefault(tree.home(fate.job.queue), []).append(fate)
+    outcomes: dict[str, list[JobOutcome]] = {}
+    for outcome in came(run):
+        outcomes.setdefault(tree.home(outcome.job.queue), []).append(outcome)
     rows = []
     for name, depth in _in_order(tree):
         below = tree.below(name)
-        some = [fate for one in below for fate in fates.get(one, ())]
+        some = [outcome for one in below for outcome in outcomes.get(one, ())]
         loans = run.loans[name]
         used_s = sum(held_s[one] for one in below)
         if not some and not used_s and not loans.guarantee:
@@ -224,7 +226,7 @@ def _in_order(tree: QueueTree) -> Iterable[tuple[str, int]]:
 def jobs_table(run: Run) -> pa.Table:
     """Return a row for each job; `wait_s` and `slowdown` are empty of those that never started."""
     rows = []
-    for one in run.fates:
+    for one in run.outcomes:
         had = state(one, run)
         never = run.never.get(one.job.id)
         rows.append(
@@ -287,12 +289,12 @@ def samples_table(run: Run) -> pa.Table:
 def not_started(run: Run) -> list[dict[str, object]]:
     """Return why gangs never started: for each reason how many, and some of their names."""
     found: dict[str, list[str]] = {}
-    for fate in came(run):
-        match state(fate, run):
+    for outcome in came(run):
+        match state(outcome, run):
             case State.NEVER:
-                found.setdefault(run.never[fate.job.id].message, []).append(fate.job.name)
+                found.setdefault(run.never[outcome.job.id].message, []).append(outcome.job.name)
             case State.WAITING:
-                found.setdefault("", []).append(fate.job.name)
+                found.setdefault("", []).append(outcome.job.name)
             case _:
                 pass
     return [

@@ -4,7 +4,7 @@ import gc
 import math
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,7 +34,7 @@ from simulator.scenarios.workload import demand, jobs_of, queues_of, traces
 from simulator.traces import Trace
 from simulator.virtual.api_calls import ApiCallJobRun
 from simulator.virtual.api_server import ApiServer, Writes
-from simulator.virtual.job_run import JobRun
+from simulator.virtual.job_run import JobRun, Observers, Timing
 from simulator.virtual.usage_meter import Loans, Meter, Stays
 
 SAMPLES = 400
@@ -70,7 +70,7 @@ class Run:
     seed: int
     nodes: list[Node]
     queues: list[Queue]
-    fates: list[JobOutcome]
+    outcomes: list[JobOutcome]
     samples: list[Sample] = field(default_factory=list)
     pictures: list[tuple[float, list[float]]] = field(default_factory=list)
     stories: dict[GangId, list[tuple[float, str, str]]] = field(default_factory=dict)
@@ -121,7 +121,7 @@ def run(
     scenario: Scenario,
     seed: int,
     found: Sequence[Trace] | None = None,
-    engine: type[Engine] = Engine,
+    engine: Callable[[Limits], Engine] = Engine,
 ) -> Run:
     """Run a scenario once; `engine` is what checkers of checkers replace.
 
@@ -217,32 +217,36 @@ class _Runner:
     """Builds the world of a run, lets it go wrong as asked, and looks at it now and then."""
 
     def __init__(
-        self, result: Run, jobs: list[Job], engine: type[Engine], start: Beginning | None
+        self,
+        result: Run,
+        jobs: list[Job],
+        engine: Callable[[Limits], Engine],
+        start: Beginning | None,
     ) -> None:
         self._result = result
         self._rng = random.Random(f"faults {result.seed}")  # noqa: S311 -- no secret
         scenario, delays = result.scenario, result.scenario.delays
         self._start, self._meter = start, Meter(result.nodes, result.queues)
-        what = (result.nodes, jobs, policies_of(scenario), result.queues)
-        how: dict[str, Any] = {
-            "writes": Writes(delays.writes_per_s, delays.burst) if delays.writes_per_s else None,
-            "limits": Limits(patrol_s=_PATROL_S),
-            "replan_s": delays.replan,
-            "plan_interval_s": delays.plan,
-            "start_s": self._start_s if delays.start else None,
-            "told": self._told,
-            "meter": self._meter,
+        inputs = (result.nodes, jobs, policies_of(scenario), result.queues)
+        options: dict[str, Any] = {
+            "limits": Limits(patrol_s=_PATROL_S, replan_s=delays.replan),
+            "timing": Timing(
+                delays.plan,
+                self._start_s if delays.start else lambda: 0.0,
+                Writes(delays.writes_per_s, delays.burst) if delays.writes_per_s else None,
+            ),
+            "observers": Observers(self._meter, on_report=self._told),
             "engine": engine,
         }
         faults = scenario.faults
-        self._load = JobRun(*what, **how)
+        self._job_run = JobRun(*inputs, **options)
         if faults.any_api():
             api = ApiServer(self._rng, faults.api_latency, faults.api_errors)
-            self._load = ApiCallJobRun(api, *what, **how)
+            self._job_run = ApiCallJobRun(api, *inputs, **options)
             if faults.restart_mtbf is not None:
-                self._restarts(self._load, faults.restart_mtbf)
+                self._restarts(self._job_run, faults.restart_mtbf)
         if scenario.cluster.topology is not None:
-            self._load.observe(TopologySeen(scenario.cluster.topology.topology("default")))
+            self._job_run.observe(TopologySeen(scenario.cluster.topology.topology("default")))
         if start is not None:
             self._resume(start)
         longest_s = max(job.runtime_s for job in jobs)
@@ -256,40 +260,40 @@ class _Runner:
 
     def _resume(self, start: Beginning) -> None:
         """Let everything be as it was."""
-        load = self._load
+        job_run = self._job_run
         facts: list[f.Fact] = [f.TopologySeen(one) for one in start.topologies]
         facts += [f.BookingSeen(one) for one in start.bookings]
         for fact in (*facts, *start.others):
-            load.observe(fact)
+            job_run.observe(fact)
         for gang, seats in start.seats.items():
-            load.at(0.0, lambda g=gang, s=seats: load.resume(g, s, start.started_s[g]))  # type: ignore[misc]
+            job_run.at(0.0, lambda g=gang, s=seats: job_run.resume(g, s, start.started_s[g]))  # type: ignore[misc]
 
     def run(self) -> Run:
         begin_s = time.perf_counter()
-        self._load.at(0.0, self._look)
+        self._job_run.at(0.0, self._look)
         if self._result.last_s:
-            self._load.at(self._result.last_s, self._last_came)
+            self._job_run.at(self._result.last_s, self._last_came)
         with _little_garbage():
-            self._load.run(self._until_s)
-        result, load = self._result, self._load
-        if load.judge is not None and not result.scenario.horizon:
-            load.judge.over((fate.job for fate in load.waiting()), load.now_s)
+            self._job_run.run(self._until_s)
+        result, job_run = self._result, self._job_run
+        if job_run.checker is not None and not result.scenario.horizon:
+            job_run.checker.over((outcome.job for outcome in job_run.waiting()), job_run.now_s)
         result.compute_s = time.perf_counter() - begin_s
-        result.fates = list(load.fates.values())
-        load.close()
-        result.last_s = result.last_s or load.now_s
-        result.loans = result.loans or self._meter.loans(load.now_s)
-        result.stays = self._meter.close(load.now_s)
-        left = [fate.job for fate in result.fates if fate.started_s is None]
+        result.outcomes = list(job_run.outcomes.values())
+        job_run.close()
+        result.last_s = result.last_s or job_run.now_s
+        result.loans = result.loans or self._meter.loans(job_run.now_s)
+        result.stays = self._meter.close(job_run.now_s)
+        left = [outcome.job for outcome in result.outcomes if outcome.started_s is None]
         result.never = never_run(result, left, self._start)
-        result.preempted = sum(not order.pods for order in load.preemptions)
-        result.end_s, result.events, result.cycles = load.now_s, load.events, load.cycles
+        result.preempted = sum(not order.pods for order in job_run.preemptions)
+        result.end_s, result.events, result.cycles = job_run.now_s, job_run.events, job_run.cycles
         return result
 
     # -- what is seen -------------------------------------------------------------------------
 
     def _look(self) -> None:
-        result, engine, now_s = self._result, self._load.engine, self._load.now_s
+        result, engine, now_s = self._result, self._job_run.engine, self._job_run.now_s
         cluster = engine.cluster
         there = np.array([node.name in cluster.rows for node in result.nodes])
         has = np.where(there, self._gpus, 0)
@@ -297,9 +301,9 @@ class _Runner:
         torn = (used > 0) & (used < has)
         waiting: dict[str, int] = {}
         gpus = 0.0
-        for fate in self._load.waiting():
-            waiting[fate.job.queue] = waiting.get(fate.job.queue, 0) + 1
-            gpus += fate.job.all_gpus()
+        for outcome in self._job_run.waiting():
+            waiting[outcome.job.queue] = waiting.get(outcome.job.queue, 0) + 1
+            gpus += outcome.job.all_gpus()
         in_pieces = float((has - used)[torn].sum())
         result.samples.append(
             Sample(now_s, int(has.sum()), float(used.sum()), in_pieces, waiting, gpus)
@@ -307,15 +311,15 @@ class _Runner:
         due_s = self._picture_s * (len(result.pictures) + 0.5)
         if now_s >= due_s and len(result.pictures) < PICTURES:
             result.pictures.append((now_s, np.where(there, used, -1.0).tolist()))
-        if self._load.busy():
-            self._load.at(now_s + self._every_s, self._look)
+        if self._job_run.busy():
+            self._job_run.at(now_s + self._every_s, self._look)
 
     def _last_came(self) -> None:
-        self._result.loans = self._meter.loans(self._load.now_s)
+        self._result.loans = self._meter.loans(self._job_run.now_s)
 
     def _told(self, report: o.Report) -> None:
         """Keep what a gang was told: the first words and the last for each reason in turn."""
-        if self._load.fates[report.gang].ended_s is not None:
+        if self._job_run.outcomes[report.gang].ended_s is not None:
             return  # its work is done, and its pods leave one by one
         said = self._result.stories.setdefault(report.gang, [])
         if said and said[-1][1] == report.message:
@@ -323,7 +327,7 @@ class _Runner:
         again = [reason for *_, reason in said[-2:]] == [report.reason] * 2
         if again or len(said) == _TOLD:
             del said[-1 if again else _TOLD // 2]
-        said.append((self._load.now_s, report.message, report.reason))
+        said.append((self._job_run.now_s, report.message, report.reason))
 
     # -- what goes wrong ------------------------------------------------------------------------
 
@@ -331,12 +335,12 @@ class _Runner:
         delays = self._result.scenario.delays
         return delays.start * math.exp(self._rng.gauss(0.0, delays.start_spread))
 
-    def _restarts(self, load: ApiCallJobRun, mtbf_s: float) -> None:
+    def _restarts(self, job_run: ApiCallJobRun, mtbf_s: float) -> None:
         def restart() -> None:
-            load.restart()
-            self._restarts(load, mtbf_s)
+            job_run.restart()
+            self._restarts(job_run, mtbf_s)
 
-        load.at(load.now_s + self._rng.expovariate(1 / mtbf_s), restart)
+        job_run.at(job_run.now_s + self._rng.expovariate(1 / mtbf_s), restart)
 
     def _break(self) -> None:
         """Let nodes and racks fail, each for the first time."""
@@ -349,21 +353,21 @@ class _Runner:
                 self._fails(rack, faults.rack_mtbf, faults.rack_repair)
 
     def _fails(self, nodes: list[Node], mtbf_s: float, repair_s: float) -> None:
-        at_s = self._load.now_s + self._rng.expovariate(1 / mtbf_s)
+        at_s = self._job_run.now_s + self._rng.expovariate(1 / mtbf_s)
         back_s = self._rng.expovariate(1 / repair_s)
 
         def fail() -> None:
-            here = [node for node in nodes if node.name in self._load.engine.cluster.rows]
+            here = [node for node in nodes if node.name in self._job_run.engine.cluster.rows]
             for node in here:
-                self._load.node_fails(node.name)
-            self._load.at(self._load.now_s + back_s, lambda: back(here))
+                self._job_run.node_fails(node.name)
+            self._job_run.at(self._job_run.now_s + back_s, lambda: back(here))
 
         def back(gone: list[Node]) -> None:
             for node in gone:
-                self._load.node_returns(node)
+                self._job_run.node_returns(node)
             self._fails(nodes, mtbf_s, repair_s)
 
-        self._load.at(at_s, fail)
+        self._job_run.at(at_s, fail)
 
 
 @contextmanager

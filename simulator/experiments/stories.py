@@ -17,19 +17,21 @@ _WORST = 10
 _OTHERS = "pods of no gang"
 
 
-def slowdown(fate: JobOutcome, now_s: float) -> float:
+def slowdown(outcome: JobOutcome, now_s: float) -> float:
     """Return how many times as long as its run time a job took, bounded; so far, if it waits."""
-    end_s = fate.ended_s if fate.ended_s is not None else now_s
-    return max((end_s - fate.job.at_s) / max(fate.job.runtime_s, _LEAST_S), 1.0)
+    end_s = outcome.ended_s if outcome.ended_s is not None else now_s
+    return max((end_s - outcome.job.at_s) / max(outcome.job.runtime_s, _LEAST_S), 1.0)
 
 
 def details(run: Run) -> dict[str, object]:
     """Return what pictures and stories need, as JSON values."""
-    names = sorted({one.job.queue for one in run.fates})
+    names = sorted({one.job.queue for one in run.outcomes})
     lanes = _lanes(run)
     held, total = _occupied(run, lanes, names)
     busy = np.where(total > 0, held.sum(axis=0) / np.maximum(total, 1), 0.0)
-    able = (one for one in run.fates if one.job.at_s <= run.end_s and one.job.id not in run.never)
+    able = (
+        one for one in run.outcomes if one.job.at_s <= run.end_s and one.job.id not in run.never
+    )
     worst = sorted(able, key=lambda one: -slowdown(one, run.end_s))[:_WORST]
     return {
         "end_s": run.end_s,
@@ -44,34 +46,36 @@ def details(run: Run) -> dict[str, object]:
     }
 
 
-def _story(fate: JobOutcome, run: Run) -> dict[str, object]:
-    job = fate.job
+def _story(outcome: JobOutcome, run: Run) -> dict[str, object]:
+    job = outcome.job
     return {
         "name": job.name,
         "queue": job.queue,
         "pods": job.pods,
         "all_gpus": job.all_gpus(),
         "runtime_s": job.runtime_s,
-        "ended": fate.ended_s is not None,
-        "slowdown": slowdown(fate, run.end_s),
-        "stopped": fate.stopped,
-        "events": sorted(_events(fate, run), key=lambda event: event[0]),  # of equals, as they come
+        "ended": outcome.ended_s is not None,
+        "slowdown": slowdown(outcome, run.end_s),
+        "stopped": outcome.stopped,
+        "events": sorted(
+            _events(outcome, run), key=lambda event: event[0]
+        ),  # of equals, as they come
     }
 
 
-def _events(fate: JobOutcome, run: Run) -> Iterator[tuple[float, str]]:
+def _events(outcome: JobOutcome, run: Run) -> Iterator[tuple[float, str]]:
     """Yield what happened to a gang and what it was told, in order where moments are equal."""
-    yield fate.job.at_s, "submitted"
-    for at_s, message, _ in run.stories.get(fate.job.id, ()):
+    yield outcome.job.at_s, "submitted"
+    for at_s, message, _ in run.stories.get(outcome.job.id, ()):
         yield at_s, message
-    for start_s, end_s in fate.runs:
+    for start_s, end_s in outcome.runs:
         yield start_s, "started"
-        if fate.ended_s == end_s:
+        if outcome.ended_s == end_s:
             yield end_s, "done"
         elif end_s < run.end_s:
             yield end_s, "stopped"
-    if fate.ended_s is None:
-        runs = bool(fate.runs) and fate.runs[-1][1] >= run.end_s
+    if outcome.ended_s is None:
+        runs = bool(outcome.runs) and outcome.runs[-1][1] >= run.end_s
         yield run.end_s, f"the simulation ends, and it {'runs' if runs else 'waits'}"
 
 

@@ -60,7 +60,7 @@ _decode = msgspec.json.Decoder(_Pod).decode
 class _Seen:
     """A receiver of the watch on pods: where each job's are bound, and when all have ended."""
 
-    fates: dict[str, JobOutcome]
+    outcomes: dict[str, JobOutcome]
     now_s: Callable[[], float]
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     left: int = 0
@@ -72,22 +72,22 @@ class _Seen:
         """Note a pod that is bound, or has ended."""
         pod = _decode(raw)
         name = pod.metadata.labels.get(_NAME_LABEL, "")
-        fate = self.fates.get(name)
-        if fate is None or fate.ended_s is not None:
+        outcome = self.outcomes.get(name)
+        if outcome is None or outcome.ended_s is not None:
             return
         bound = self._bound.setdefault(name, {})
         if pod.spec.nodeName and pod.metadata.uid not in bound:
             bound[pod.metadata.uid] = pod.spec.nodeName
-            if len(bound) == fate.job.pods and name not in self._since_s:
+            if len(bound) == outcome.job.pods and name not in self._since_s:
                 self._since_s[name] = self.now_s()
-                if fate.started_s is None:
-                    fate.started_s = self.now_s()
+                if outcome.started_s is None:
+                    outcome.started_s = self.now_s()
         if pod.status.phase == "Succeeded":
             ended = self._ended.setdefault(name, set())
             ended.add(pod.metadata.uid)
-            if len(ended) == fate.job.pods:
-                fate.ended_s = self.now_s()
-                fate.runs.append((self._since_s[name], self.now_s()))
+            if len(ended) == outcome.job.pods:
+                outcome.ended_s = self.now_s()
+                outcome.runs.append((self._since_s[name], self.now_s()))
                 self.left -= 1
                 self.changed.set()
 
@@ -95,14 +95,14 @@ class _Seen:
         """Note a pod that left; before its work was done, the job was stopped."""
         pod = _decode(raw) if raw is not None else None
         name = pod.metadata.labels.get(_NAME_LABEL, "") if pod is not None else ""
-        fate = self.fates.get(name)
-        if fate is None or fate.ended_s is not None:
+        outcome = self.outcomes.get(name)
+        if outcome is None or outcome.ended_s is not None:
             return
         self._bound.get(name, {}).pop(uid, None)
         since_s = self._since_s.pop(name, None)
         if since_s is not None:
-            fate.runs.append((since_s, self.now_s()))
-            fate.stopped += 1
+            outcome.runs.append((since_s, self.now_s()))
+            outcome.stopped += 1
 
 
 def rehearse(
@@ -161,7 +161,7 @@ async def _run(
     faster: float,
     progress: Callable[[str], None],
 ) -> float:
-    fates = {job.name: JobOutcome(job) for job in jobs}
+    outcomes = {job.name: JobOutcome(job) for job in jobs}
     async with KubeClient(plane.kubeconfig) as client:
         await _declare(client, scenario, result, jobs)
         begin_s = time.monotonic()
@@ -169,7 +169,7 @@ async def _run(
         def now_s() -> float:
             return (time.monotonic() - begin_s) * faster
 
-        seen = _Seen(fates, now_s, left=len(jobs))
+        seen = _Seen(outcomes, now_s, left=len(jobs))
         watch = Watch(client, "/api/v1/namespaces/default/pods", seen)
         watching = asyncio.create_task(watch.run())
         await watch.synced.wait()
@@ -188,7 +188,7 @@ async def _run(
         await _ended(seen, longest_s + _SLACK_S, progress)
         watching.cancel()
         result.end_s = now_s()
-    result.fates = list(fates.values())
+    result.outcomes = list(outcomes.values())
     return late_s
 
 
@@ -291,7 +291,7 @@ def agreement(
     first: Iterable[JobOutcome], second: Iterable[JobOutcome], apart_s: float
 ) -> Agreement:
     """Compare the same jobs in two worlds."""
-    others = {fate.job.id: fate for fate in second}
+    others = {outcome.job.id: outcome for outcome in second}
     pairs = [
         (one, others[one.job.id])
         for one in first
@@ -327,6 +327,8 @@ def start_delay_s(run: Run, faster: float) -> float:
 
     It is what the calls of a start take; a tenth of the jobs is taken to have found room at once.
     """
-    waits = sorted((fate.wait_s or 0.0) / faster for fate in run.fates if fate.wait_s is not None)
+    waits = sorted(
+        (outcome.wait_s or 0.0) / faster for outcome in run.outcomes if outcome.wait_s is not None
+    )
     first = waits[: max(len(waits) // 10, 1)]
     return first[len(first) // 2] if first else 0.0

@@ -92,7 +92,7 @@ class Watched(ApiCallJobRun):
         queues = a_tree(rng, 8 * len(self._machines))
         api = ApiServer(rng, rng.choice((0.0, 0.0, 0.5)), rng.choice((0.0, 0.1)))
         come = jobs(rng, queues, 60)
-        super().__init__(api, self._machines, come, policies, queues, judge=False)
+        super().__init__(api, self._machines, come, policies, queues, checked=False)
         self.at(1.0, self._look)
         self.at(rng.uniform(5, 50), self._grow)
         self.at(rng.expovariate(1 / 300), self._lose_one)
@@ -115,10 +115,10 @@ class Watched(ApiCallJobRun):
         self.at(self.now_s + self._rng.uniform(5, 50), self._grow)
         gang = self._rng.choice([*self._since_s, None])
         if gang is not None:
-            fate = self.fates[gang]
-            least = None if fate.job.minimum is None else fate.job.minimum + 1
-            fate.job = replace(fate.job, pods=fate.job.pods + 1, minimum=least)
-            self.observe(f.GangSeen(fate.job.gang()))
+            outcome = self.outcomes[gang]
+            least = None if outcome.job.minimum is None else outcome.job.minimum + 1
+            outcome.job = replace(outcome.job, pods=outcome.job.pods + 1, minimum=least)
+            self.observe(f.GangSeen(outcome.job.gang()))
 
     def _lose_one(self) -> None:
         self.at(self.now_s + self._rng.expovariate(1 / 300), self._lose_one)
@@ -129,7 +129,7 @@ class Watched(ApiCallJobRun):
             self.at(back_s, lambda: self.node_returns(node))
 
     def _over(self, gang: GangId, pods: tuple[PodUid, ...]) -> None:
-        lacks = len(pods) < self.fates[gang].job.pods  # what it lacks would be planned still
+        lacks = len(pods) < self.outcomes[gang].job.pods  # what it lacks would be planned still
         if lacks or self._rng.random() < 0.5:
             super()._over(gang, pods)
             return

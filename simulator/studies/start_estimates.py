@@ -9,6 +9,7 @@ import random
 from dataclasses import dataclass, field, replace
 from statistics import median
 
+from gangsched.core.engine.engine import Limits
 from gangsched.core.model.ids import GangId, NodeName, PodUid
 from gangsched.core.model.nodes import Node
 from gangsched.core.model.queues import Queue
@@ -102,7 +103,9 @@ class Foretold(JobRun):
         nodes = [_node(index) for index in range(rng.randint(3, 6))]
         queues = a_tree(rng, 8 * len(nodes))
         come = wrongly_estimated(rng, queues, 8 * len(nodes), last_s)
-        super().__init__(nodes, come, policies, queues, judge=False, replan_s=600.0)
+        super().__init__(
+            nodes, come, policies, queues, checked=False, limits=Limits(replan_s=600.0)
+        )
         self.at(3600.0, self._look)
 
     def tell(self) -> Figures:

@@ -15,9 +15,9 @@ _NO = "the API server said no"
 class ApiCallJobRun(JobRun):
     """A run in which each call to the API server takes time, and some fail."""
 
-    def __init__(self, api: ApiServer, *what: Any, **how: Any) -> None:
+    def __init__(self, api: ApiServer, *inputs: Any, **options: Any) -> None:
         self._api = api
-        super().__init__(*what, **how)
+        super().__init__(*inputs, **options)
 
     def observe(self, fact: f.Fact) -> None:
         """Tell the engine a fact, and remember it for the next one."""
@@ -29,10 +29,10 @@ class ApiCallJobRun(JobRun):
         self._api.epoch += 1
         before = self.engine
         listed = self._api.listed(before, self.now_s)
-        self.engine = self._build(before.limits)
+        self.engine = self._new_engine(before.limits)
         self.engine.history.load(before.history.data())
-        if self.judge is not None:
-            self.judge.restarted(self.engine)
+        if self.checker is not None:
+            self.checker.restarted(self.engine)
         for fact in listed:
             self._execute(self.engine.observe(fact, self.now_s))
 

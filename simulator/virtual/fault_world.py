@@ -85,7 +85,7 @@ class FaultWorld:
         policies: Policies,
         workload: Workload | None = None,
         faults: Faults | None = None,
-        engine: type[Engine] = Engine,
+        engine: Callable[[Limits], Engine] = Engine,
     ) -> None:
         self.seed = seed
         self.faults = faults or Faults()

@@ -1,13 +1,12 @@
-"""A load of jobs in virtual time, through the production engine and planner.
+"""Jobs in virtual time, through the production engine and planner.
 
-Who starts when: arrivals, run times, queues, preemption with checkpoints, nodes that fail, and
-what the owners of the jobs see. Pods are bound as soon as there is room reserved for their gang;
-`calls.py` has them created and bound by calls that take time and fail. The invariants are judged
-after every event.
+A run has arrivals, run times, queues, preemption with checkpoints, failing nodes, and the reports
+that users read. Pods are bound as soon as their gang has an assignment. In `api_calls.py`, calls
+that take time and may fail create and bind them. The invariants are checked after every event.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from gangsched.core import facts as f
 from gangsched.core import orders as o
@@ -17,7 +16,6 @@ from gangsched.core.model.nodes import Node
 from gangsched.core.model.queues import Booking, Queue
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import Policies
-from gangsched.core.quota.ledger import Ledger
 from simulator.invariants.placement_checks import ViolationError
 from simulator.invariants.run_checker import RunChecker
 from simulator.jobs import Job, JobOutcome
@@ -25,12 +23,37 @@ from simulator.virtual.api_server import Writes
 from simulator.virtual.event_loop import EventLoop
 from simulator.virtual.usage_meter import Meter
 
+_LIMITS = Limits()
 _IDLE_MAX_S = 2 * 86_400.0
 """A run ends when nothing ran for this long and no job will arrive."""
 
 
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """What takes time in a run; without values, everything is instant.
+
+    `start_s` draws the time from binding to running. `writes` limits the calls to the API server.
+    """
+
+    plan_interval_s: float = 0.0
+    start_s: Callable[[], float] = lambda: 0.0
+    writes: Writes | None = None
+
+
+_AT_ONCE = Timing()
+
+
+@dataclass(slots=True)
+class Observers:
+    """What follows a run: a meter of GPUs, calls at each plan, and at each report to users."""
+
+    meter: Meter | None = None
+    on_plan: Callable[[float], None] | None = None
+    on_report: Callable[[o.Report], None] | None = None
+
+
 class JobRun:
-    """One run. `fates` tells what became of every job."""
+    """One run. `outcomes` has a record of every job; `checked` runs are checked at each event."""
 
     def __init__(
         self,
@@ -40,33 +63,23 @@ class JobRun:
         queues: Iterable[Queue] = (),
         *,
         bookings: Iterable[Booking] = (),
-        writes: Writes | None = None,
-        limits: Limits | None = None,
-        ledger: Ledger | None = None,
-        judge: bool = True,
-        meter: Meter | None = None,
-        planned: Callable[[float], None] | None = None,
-        replan_s: float | None = None,
-        plan_interval_s: float = 0.0,
-        start_s: Callable[[], float] | None = None,
-        told: Callable[[o.Report], None] | None = None,
-        engine: type[Engine] = Engine,
+        limits: Limits = _LIMITS,
+        timing: Timing = _AT_ONCE,
+        observers: Observers | None = None,
+        checked: bool = True,
+        engine: Callable[[Limits], Engine] = Engine,
     ) -> None:
-        self._build = engine
-        self.engine = engine(limits or Limits(), ledger)
-        self.fates: dict[GangId, JobOutcome] = {job.id: JobOutcome(job) for job in jobs}
+        self._new_engine = engine
+        self.engine = engine(limits)
+        self.outcomes: dict[GangId, JobOutcome] = {job.id: JobOutcome(job) for job in jobs}
         self._loop = EventLoop()
         self.preemptions: list[o.Preempt] = []
         queues = tuple(queues)
-        self.judge = RunChecker(self.engine, queues) if judge else None
-        self._meter = meter
+        self.checker = RunChecker(self.engine, queues) if checked else None
+        self.observers = observers or Observers()
         self._policies = policies
-        self._writes = writes
-        self._planned = planned
-        self._start_s = start_s or (lambda: 0.0)
-        self._told = told
+        self._timing = timing
         self.cycles = self.events = 0
-        self._interval_s = plan_interval_s
         self._plan_next_s = 0.0
         self._pods: dict[GangId, dict[PodName, PodUid]] = {}
         self._bound: dict[GangId, set[PodUid]] = {}
@@ -74,17 +87,16 @@ class JobRun:
         self._waits: dict[GangId, None] = {}
         self._left = self._coming = 0
         self._uids = 0
-        self.engine.limits = replace(self.engine.limits, replan_s=replan_s or 10.0)
         for node in nodes:
             self.observe(f.NodeSeen(node))
         for queue in queues:
             self.observe(f.QueueSeen(queue))
         for booking in bookings:
             self.observe(f.BookingSeen(booking))
-        for fate in self.fates.values():
+        for outcome in self.outcomes.values():
             self._left += 1
             self._coming += 1
-            self.at(fate.job.at_s, lambda fate=fate: self._comes(fate))  # type: ignore[misc]
+            self.at(outcome.job.at_s, lambda outcome=outcome: self._comes(outcome))  # type: ignore[misc]
 
     # -- time ---------------------------------------------------------------------------------
 
@@ -114,8 +126,8 @@ class JobRun:
                 self.events += 1
             self._execute(self.engine.tick(self.now_s))
             self._plan()
-            if self.judge is not None:
-                self.judge.look(self.now_s)
+            if self.checker is not None:
+                self.checker.look(self.now_s)
             if self._since_s or self._coming:
                 last_s = self.now_s
             elif self.now_s - last_s > _IDLE_MAX_S or self._stuck():
@@ -139,13 +151,14 @@ class JobRun:
     def _plan(self) -> None:
         if self.now_s < self._plan_next_s:
             return
+        interval_s, writes = self._timing.plan_interval_s, self._timing.writes
         for undecided in range(100):
             if not self.engine.wants_plan():
                 return
-            if self._interval_s and self.now_s >= self._plan_next_s:
-                self._plan_next_s = self.now_s + self._interval_s
+            if interval_s and self.now_s >= self._plan_next_s:
+                self._plan_next_s = self.now_s + interval_s
                 self.at(self._plan_next_s, lambda: None)
-            starts = None if self._writes is None else self._writes.room(self.now_s)
+            starts = None if writes is None else writes.room(self.now_s)
             if starts is not None and starts <= 0:
                 return
             snapshot = self.engine.snapshot(now_s=self.now_s, starts=starts)
@@ -155,15 +168,15 @@ class JobRun:
                 raise ViolationError(
                     f"t={self.now_s:.3f} gangs are planned again and again, to no decision"
                 )
-            if self._planned is not None:
-                self._planned(self.now_s)
+            if self.observers.on_plan is not None:
+                self.observers.on_plan(self.now_s)
             self._execute(self.engine.accept(plan, self.now_s))
 
     # -- questions ----------------------------------------------------------------------------
 
     def waiting(self) -> Iterator[JobOutcome]:
         """Yield the jobs that wait, for the first time or again."""
-        return (self.fates[gang] for gang in self._waits)
+        return (self.outcomes[gang] for gang in self._waits)
 
     def busy(self) -> bool:
         """Tell whether there is a job that has not ended."""
@@ -172,20 +185,20 @@ class JobRun:
     def close(self) -> None:
         """Count what runs at the end up to now."""
         for gang, since_s in self._since_s.items():
-            self.fates[gang].runs.append((since_s, self.now_s))
+            self.outcomes[gang].runs.append((since_s, self.now_s))
         self._since_s.clear()
 
     # -- jobs ---------------------------------------------------------------------------------
 
-    def _comes(self, fate: JobOutcome) -> None:
+    def _comes(self, outcome: JobOutcome) -> None:
         self._coming -= 1
-        self._waits[fate.job.id] = None
-        self.observe(f.GangSeen(fate.job.gang()))
+        self._waits[outcome.job.id] = None
+        self.observe(f.GangSeen(outcome.job.gang()))
 
     def _reserved(self, gang: GangId, places: o.Assignments) -> None:
         """Have the pods of a reserved gang bound, or made where their binding takes calls."""
         state = self.engine.gangs.get(gang)
-        if state is None or self.fates[gang].ended_s is not None:
+        if state is None or self.outcomes[gang].ended_s is not None:
             return
         for name, node in places:
             member = state.members.get(name)
@@ -213,12 +226,12 @@ class JobRun:
         member, minimum = state.members[name], state.minimum()
         pod = f.PodSeen(uid, name, member.needs, gang, member.role, node, minimum=minimum)
         self.observe(replace(pod, started_s=self.now_s))
-        if gang not in self._since_s and len(self._bound[gang]) >= self.fates[gang].job.least():
+        if gang not in self._since_s and len(self._bound[gang]) >= self.outcomes[gang].job.least():
             self._starts(gang)
 
     def resume(self, gang: GangId, seats: Iterable[tuple[str, NodeName]], started_s: float) -> None:
         """Let a job run that ran before this run began: roles and nodes of its pods."""
-        self.fates[gang].started_s = started_s
+        self.outcomes[gang].started_s = started_s
         for role, node in seats:
             free = (
                 member.name
@@ -229,35 +242,35 @@ class JobRun:
 
     def _starts(self, gang: GangId) -> None:
         """Let a job run: enough of its pods are bound."""
-        fate = self.fates[gang]
+        outcome = self.outcomes[gang]
         self._since_s[gang] = self.now_s
         self._waits.pop(gang, None)
-        fate.started_s = self.now_s if fate.started_s is None else fate.started_s
-        left_s = fate.job.runtime_s - fate.done_s + self._start_s()
-        run = len(fate.runs) + fate.stopped
+        outcome.started_s = self.now_s if outcome.started_s is None else outcome.started_s
+        left_s = outcome.job.runtime_s - outcome.done_s + self._timing.start_s()
+        run = len(outcome.runs) + outcome.stopped
         self.at(self.now_s + left_s, lambda: self._ends(gang, run))
         self._saves(gang, run)
 
     def _saves(self, gang: GangId, run: int) -> None:
         """Write a checkpoint now and then."""
-        job = self.fates[gang].job
+        job = self.outcomes[gang].job
         if job.checkpoint_s is None:
             return
 
         def save() -> None:
-            fate = self.fates[gang]
-            if gang in self._since_s and run == len(fate.runs) + fate.stopped:
-                self.observe(f.GangSeen(fate.job.gang(self.now_s)))
+            outcome = self.outcomes[gang]
+            if gang in self._since_s and run == len(outcome.runs) + outcome.stopped:
+                self.observe(f.GangSeen(outcome.job.gang(self.now_s)))
                 self.at(self.now_s + job.checkpoint_s, save)  # type: ignore[operator]
 
         self.at(self.now_s + job.checkpoint_s, save)
 
     def _ends(self, gang: GangId, run: int) -> None:
-        fate = self.fates[gang]
-        if gang not in self._since_s or run != len(fate.runs) + fate.stopped:
+        outcome = self.outcomes[gang]
+        if gang not in self._since_s or run != len(outcome.runs) + outcome.stopped:
             return  # it was stopped meanwhile
-        fate.runs.append((self._since_s.pop(gang), self.now_s))
-        fate.ended_s = self.now_s
+        outcome.runs.append((self._since_s.pop(gang), self.now_s))
+        outcome.ended_s = self.now_s
         self._left -= 1
         self._bound.pop(gang, None)
         self._over(gang, tuple(self._pods.pop(gang, {}).values()))
@@ -274,14 +287,14 @@ class JobRun:
         if since_s is None:
             return
         self._waits[gang] = None
-        fate = self.fates[gang]
+        outcome = self.outcomes[gang]
         ran_s = self.now_s - since_s
-        every_s = fate.job.checkpoint_s
+        every_s = outcome.job.checkpoint_s
         kept_s = ran_s // every_s * every_s if every_s else 0.0
-        fate.done_s += kept_s
-        fate.lost_gpu_s += (ran_s - kept_s) * fate.job.all_gpus()
-        fate.runs.append((since_s, self.now_s))
-        fate.stopped += 1
+        outcome.done_s += kept_s
+        outcome.lost_gpu_s += (ran_s - kept_s) * outcome.job.all_gpus()
+        outcome.runs.append((since_s, self.now_s))
+        outcome.stopped += 1
 
     def _leaves(self, gang: GangId, name: PodName, uid: PodUid) -> None:
         if self._pods.get(gang, {}).get(name) == uid:
@@ -304,42 +317,42 @@ class JobRun:
             gang = pod.gang
             if gang is not None and self._pods.get(gang, {}).get(pod.name) == pod.uid:
                 self._lose(gang, pod.name, pod.uid)
-                if len(self._bound.get(gang, ())) < self.fates[gang].job.least():
+                if len(self._bound.get(gang, ())) < self.outcomes[gang].job.least():
                     self._stopped(gang)
 
     # -- orders -------------------------------------------------------------------------------
 
     def observe(self, fact: f.Fact) -> None:
-        """Tell the engine a fact and do what it orders."""
-        if self.judge is not None:
-            self.judge.observe(fact)
-        if self._meter is not None:
-            self._meter.observe(fact, self.now_s)
+        """Give the engine a fact and carry out its orders."""
+        if self.checker is not None:
+            self.checker.observe(fact)
+        if self.observers.meter is not None:
+            self.observers.meter.observe(fact, self.now_s)
         self._execute(self.engine.observe(fact, self.now_s))
 
     def _execute(self, orders: tuple[o.Order, ...]) -> None:
-        if self._told is not None:  # words first: what follows from an order has words of its own
+        if self.observers.on_report is not None:  # first: orders lead to later reports
             for order in orders:
                 if isinstance(order, o.Report):
-                    self._told(order)
+                    self.observers.on_report(order)
         for order in orders:
             match order:
                 case o.Reserve(gang, places):
-                    if self.judge is not None:
-                        self.judge.promised(gang)
-                    if self._writes is None:
+                    if self.checker is not None:
+                        self.checker.promised(gang)
+                    if self._timing.writes is None:
                         self._reserved(gang, places)
                         continue
-                    when_s = self._writes.when(self.now_s)
+                    when_s = self._timing.writes.when(self.now_s)
                     self.at(when_s, lambda g=gang, p=places: self._reserved(g, p))  # type: ignore[misc]
                 case o.Preempt():
                     self.preemptions.append(order)
-                    if self.judge is not None:
-                        self.judge.promised(order.by)
+                    if self.checker is not None:
+                        self.checker.promised(order.by)
                 case o.Evict(gang, uid, name):
                     if not self._keeps_minimum(gang):
                         self._stopped(gang)
-                    grace_s = self.fates[gang].job.grace_s
+                    grace_s = self.outcomes[gang].job.grace_s
                     leave = lambda g=gang, n=name, u=uid: self._leaves(g, n, u)  # noqa: E731
                     self.at(self.now_s + grace_s, leave)
                 case _:

@@ -75,12 +75,12 @@ class Recorded(ApiCallJobRun):
         come = [self._asked(one) for one in jobs(rng, queues, 40)]
         booking = Booking("upkeep", 150.0, 200.0, (NodeName("n4"),), evicts=True)
 
-        def engine(limits, ledger=None):
-            return JournalledEngine(limits, ledger, Journal(file))
+        def engine(limits):
+            return JournalledEngine(limits, None, Journal(file))
 
         super().__init__(
             ApiServer(rng, 0.4, 0.06), self._machines, come, policies, queues,
-            bookings=[booking], judge=False, engine=engine,
+            bookings=[booking], checked=False, engine=engine,
         )  # fmt: skip
         self.observe(f.TopologySeen(_RACKS))
         self._quotas()
@@ -308,7 +308,7 @@ class Recorded(ApiCallJobRun):
     def _execute(self, orders: tuple[o.Order, ...]) -> None:
         """Carry out orders about gangs of all sorts here, and of jobs as any load does."""
         for order in orders:
-            if order.gang in self.fates and not isinstance(order, o.RepartitionGpus):
+            if order.gang in self.outcomes and not isinstance(order, o.RepartitionGpus):
                 super()._execute((order,))
                 continue
             self._api.keep_order(order)

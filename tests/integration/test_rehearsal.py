@@ -29,9 +29,9 @@ def scenario():
 def test_virtual_time_and_kwok_agree_on_the_order(scenario, tmp_path):
     journal = tmp_path / "journal.jsonl"
     real, _ = rehearse(scenario, 0, FASTER, journal)
-    assert all(one.ended_s is not None for one in real.fates)
-    fates = (run(scenario, 0).fates, real.fates)
-    starts_s = [{one.job.name: one.started_s for one in world} for world in fates]
+    assert all(one.ended_s is not None for one in real.outcomes)
+    outcomes = (run(scenario, 0).outcomes, real.outcomes)
+    starts_s = [{one.job.name: one.started_s for one in world} for world in outcomes]
     assert len(starts_s[1]) == JOBS
     heard = in_line(journal)
     for one, other in permutations(starts_s[0], 2):
@@ -61,7 +61,7 @@ def in_line(journal: Path) -> tuple[dict[str, int], dict[str, tuple[float, str]]
 def test_virtual_time_and_kwok_agree_on_the_waits(scenario, tmp_path):
     """Waits in real seconds are compared, so nothing may run beside it."""
     real, late_s = rehearse(scenario, 0, FASTER / 2, tmp_path / "journal.jsonl")
-    found = agreement(run(scenario, 0).fates, real.fates, FASTER / 2)
+    found = agreement(run(scenario, 0).outcomes, real.outcomes, FASTER / 2)
     assert (found.jobs, found.order) == (JOBS, 1.0), found
     assert 0.9 < found.wait_ratio < 1.1, found
     assert late_s < 1.0

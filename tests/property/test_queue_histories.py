@@ -49,24 +49,24 @@ def test_the_books_hold_and_nobody_starves(seed, name):
     rng = random.Random(seed)
     nodes = [node(f"n{index}") for index in range(rng.randint(2, 6))]
     queues = a_tree(rng, 8 * len(nodes))
-    load = JobRun(nodes, jobs(rng, queues, 60), POLICIES[name], queues)
-    load._planned = lambda _: check_loans(load, queues)
-    load.run(until_s=50_000)
-    for fate in load.fates.values():
-        if fate.ended_s is None:
-            assert never_fits(fate.job, queues, load), (fate.job, load.engine.refusals)
-    check_preemptions(load)
+    job_run = JobRun(nodes, jobs(rng, queues, 60), POLICIES[name], queues)
+    job_run.observers.on_plan = lambda _: check_loans(job_run, queues)
+    job_run.run(until_s=50_000)
+    for outcome in job_run.outcomes.values():
+        if outcome.ended_s is None:
+            assert never_fits(outcome.job, queues, job_run), (outcome.job, job_run.engine.refusals)
+    check_preemptions(job_run)
 
 
-def check_loans(load: JobRun, queues: list[Queue]) -> None:
+def check_loans(job_run: JobRun, queues: list[Queue]) -> None:
     """What may not be stopped is never more than a queue is guaranteed: it would be no loan."""
     parents = {queue.name: queue.parent for queue in queues}
     held: dict[str, int] = {}
-    for state in load.engine.gangs.values():
+    for state in job_run.engine.gangs.values():
         if state.spec is not None and not state.spec.preemptible:
             name = state.spec.queue
             while name:
-                gpus = load.engine.ledger.of_gang(state.id).get((GPU, ""), 0)
+                gpus = job_run.engine.ledger.of_gang(state.id).get((GPU, ""), 0)
                 held[name] = held.get(name, 0) + gpus
                 name = parents[name]
     for queue in queues:
@@ -74,9 +74,9 @@ def check_loans(load: JobRun, queues: list[Queue]) -> None:
             assert held.get(queue.name, 0) <= quota.nominal, queue.name
 
 
-def never_fits(job: Job, queues: list[Queue], load: JobRun) -> bool:
+def never_fits(job: Job, queues: list[Queue], job_run: JobRun) -> bool:
     """Tell whether a job is too large for its queue or the cluster, and was told so."""
-    refusal = load.engine.refusals.get(job.id)
+    refusal = job_run.engine.refusals.get(job.id)
     if refusal is not None and refusal.reason.value in ("LargerThanQuota", "LargerThanCluster"):
         return True
     by_name = {queue.name: queue for queue in queues}
@@ -84,15 +84,15 @@ def never_fits(job: Job, queues: list[Queue], load: JobRun) -> bool:
     return blocked and by_name[job.queue].strict
 
 
-def check_preemptions(load: JobRun) -> None:
+def check_preemptions(job_run: JobRun) -> None:
     """Nobody is stopped for a gang that does not start then, and nobody in vain too often."""
-    for one in load.preemptions:
-        by = load.fates[one.by]
+    for one in job_run.preemptions:
+        by = job_run.outcomes[one.by]
         assert by.started_s is not None, one
-    for fate in load.fates.values():
-        assert fate.stopped <= 20, fate
-        if not fate.job.preemptible:
-            assert not fate.stopped
+    for outcome in job_run.outcomes.values():
+        assert outcome.stopped <= 20, outcome
+        if not outcome.job.preemptible:
+            assert not outcome.stopped
 
 
 def in_line(rng: random.Random) -> list[Job]:
@@ -110,18 +110,18 @@ def in_line(rng: random.Random) -> list[Job]:
     ]
 
 
-def late_s(load: JobRun) -> dict[str, float]:
+def late_s(job_run: JobRun) -> dict[str, float]:
     """Run a load; return how much later each gang started than it was first promised."""
     promised: dict[str, float] = {}
 
     def look(now_s: float) -> None:
-        for gang, one in load.engine.reserved.items():
+        for gang, one in job_run.engine.reserved.items():
             promised.setdefault(gang, one.start_s)
 
-    load._planned = look
-    load.run()
+    job_run.observers.on_plan = look
+    job_run.run()
     assert promised
-    return {gang: load.fates[gang].started_s - start_s for gang, start_s in promised.items()}
+    return {gang: job_run.outcomes[gang].started_s - start_s for gang, start_s in promised.items()}
 
 
 @pytest.mark.parametrize("backfill", [Easy(), Conservative()], ids=["easy", "conservative"])
@@ -141,8 +141,8 @@ def test_the_first_is_delayed_by_calls_alone(seed):
     rng = random.Random(seed)
     nodes = [node(f"n{index}") for index in range(rng.randint(2, 6))]
     policies = Policies(Fifo(), Pack(), None, Easy(), None)
-    load = ApiCallJobRun(ApiServer(rng, latency_s=0.5), nodes, in_line(rng), policies)
-    assert max(late_s(load).values()) < 15
+    job_run = ApiCallJobRun(ApiServer(rng, latency_s=0.5), nodes, in_line(rng), policies)
+    assert max(late_s(job_run).values()) < 15
 
 
 @pytest.mark.parametrize("sharing", [Drf(), Fair()], ids=["drf", "fair"])
@@ -155,12 +155,12 @@ def test_shares_converge_to_weights(sharing):
         for queue in "ab"
         for index in range(400)
     ]
-    load = JobRun(nodes, made, Policies(Fifo(), Pack(), sharing, None, None), queues)
-    load.run(until_s=2_000)
+    job_run = JobRun(nodes, made, Policies(Fifo(), Pack(), sharing, None, None), queues)
+    job_run.run(until_s=2_000)
     served = {"a": 0.0, "b": 0.0}
-    for fate in load.fates.values():
-        for start_s, end_s in fate.runs:
-            served[fate.job.queue] += end_s - start_s
+    for outcome in job_run.outcomes.values():
+        for start_s, end_s in outcome.runs:
+            served[outcome.job.queue] += end_s - start_s
     assert served["a"] / served["b"] == pytest.approx(3.0, rel=0.1)
 
 

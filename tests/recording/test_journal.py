@@ -56,12 +56,12 @@ def journal(tmp_path):
     path = tmp_path / "journal.jsonl"
     with path.open("w") as file:
 
-        def engine(limits, ledger=None):
-            return JournalledEngine(limits, ledger, Journal(file))
+        def engine(limits):
+            return JournalledEngine(limits, None, Journal(file))
 
         nodes = [node(f"gpu-{index}", labels={"rack": f"row-{index % 2}"}) for index in range(4)]
-        load = JobRun(nodes, jobs(60), POLICIES, QUEUES, engine=engine).run(2000.0)
-        assert load.preemptions
+        job_run = JobRun(nodes, jobs(60), POLICIES, QUEUES, engine=engine).run(2000.0)
+        assert job_run.preemptions
     return path
 
 

@@ -134,8 +134,8 @@ class Scenario(Model):
         queues = [read(name, spec) for name, spec in self.queues.items()]
         jobs = [job for text in self.jobs for job in text.jobs()]
         unchanged = not any(one.queue for one in self.happens)
-        load = JobRun(nodes.values(), jobs, policies(self.policies), queues, judge=unchanged)
-        load.engine.observe(f.TopologySeen(RACKS), 0.0)
+        job_run = JobRun(nodes.values(), jobs, policies(self.policies), queues, checked=unchanged)
+        job_run.engine.observe(f.TopologySeen(RACKS), 0.0)
         for one in self.happens:
             if one.queue:
                 fact = (
@@ -143,13 +143,13 @@ class Scenario(Model):
                     if one.becomes is None
                     else f.QueueSeen(read(one.queue, one.becomes))
                 )
-                load.at(one.at, lambda fact=fact: load.observe(fact))
+                job_run.at(one.at, lambda fact=fact: job_run.observe(fact))
             elif one.does == "fails":
-                load.at(one.at, lambda name=one.node: load.node_fails(name))
+                job_run.at(one.at, lambda name=one.node: job_run.node_fails(name))
             else:
                 fact = f.NodeSeen(nodes[one.node])
-                load.at(one.at, lambda fact=fact: load.observe(fact))
-        return load.run(until_s=self.until)
+                job_run.at(one.at, lambda fact=fact: job_run.observe(fact))
+        return job_run.run(until_s=self.until)
 
     def _nodes(self):
         for index in range(self.nodes.count):
@@ -188,45 +188,45 @@ def load_all() -> list[Scenario]:
     return found
 
 
-def check(scenario: Scenario, load: JobRun) -> None:
+def check(scenario: Scenario, job_run: JobRun) -> None:
     """Compare what came of it with what must."""
     for expect in scenario.expect:
         if expect.stops is not None:
-            assert len(load.preemptions) == expect.stops, load.preemptions
+            assert len(job_run.preemptions) == expect.stops, job_run.preemptions
         if expect.queue:
-            most = load.judge.most[expect.queue][("nvidia.com/gpu", "")]
+            most = job_run.checker.most[expect.queue][("nvidia.com/gpu", "")]
             assert most <= (expect.gpus_most or 0) * 1000, (expect, most)
-        fates = [
-            fate
-            for fate in load.fates.values()
+        outcomes = [
+            outcome
+            for outcome in job_run.outcomes.values()
             if expect.job
             and (
-                fate.job.name.startswith(expect.job[:-1])
+                outcome.job.name.startswith(expect.job[:-1])
                 if expect.job.endswith("*")
-                else fate.job.name == expect.job
+                else outcome.job.name == expect.job
             )
         ]
-        assert bool(fates) == bool(expect.job), f"no job {expect.job}"
-        for fate in fates:
-            _check_job(expect, fate, load)
+        assert bool(outcomes) == bool(expect.job), f"no job {expect.job}"
+        for outcome in outcomes:
+            _check_job(expect, outcome, job_run)
 
 
-def _check_job(expect: Expect, fate, load: JobRun) -> None:
-    told = (expect, fate, load.engine.refusals.get(fate.job.id))
+def _check_job(expect: Expect, outcome, job_run: JobRun) -> None:
+    evidence = (expect, outcome, job_run.engine.refusals.get(outcome.job.id))
     if expect.starts_by is not None:
-        assert fate.started_s is not None, told
-        assert fate.started_s <= expect.starts_by, told
+        assert outcome.started_s is not None, evidence
+        assert outcome.started_s <= expect.starts_by, evidence
     if expect.starts_after is not None:
-        assert fate.started_s is not None, told
-        assert fate.started_s >= expect.starts_after, told
+        assert outcome.started_s is not None, evidence
+        assert outcome.started_s >= expect.starts_after, evidence
     if expect.ends_by is not None:
-        assert fate.ended_s is not None, told
-        assert fate.ended_s <= expect.ends_by, told
+        assert outcome.ended_s is not None, evidence
+        assert outcome.ended_s <= expect.ends_by, evidence
     if expect.stopped is not None:
-        assert fate.stopped == expect.stopped, told
+        assert outcome.stopped == expect.stopped, evidence
     if expect.stopped_most is not None:
-        assert fate.stopped <= expect.stopped_most, told
+        assert outcome.stopped <= expect.stopped_most, evidence
     if expect.refused or expect.says:
-        refusal = load.engine.refusals[GangId(f"ns/{fate.job.name}")]
-        assert expect.refused in ("", refusal.reason.value), told
-        assert expect.says in refusal.message, told
+        refusal = job_run.engine.refusals[GangId(f"ns/{outcome.job.name}")]
+        assert expect.refused in ("", refusal.reason.value), evidence
+        assert expect.says in refusal.message, evidence

@@ -33,14 +33,14 @@ def unkind(seed):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_whatever_fails_every_job_ends_and_no_invariant_breaks(seed):
     result = unkind(seed)
-    assert all(fate.ended_s is not None for fate in result.fates)
+    assert all(outcome.ended_s is not None for outcome in result.outcomes)
 
 
 def test_calls_and_restarts_did_go_wrong():
     kind = ("faults.api_errors=0", "faults.restart_mtbf=30d", "faults.node_mtbf=300d")
     calm, hard = run(load(UNKIND, kind), 1), unkind(1)
     assert hard.cycles > calm.cycles
-    assert sum(f.stopped for f in hard.fates) > sum(f.stopped for f in calm.fates)
+    assert sum(f.stopped for f in hard.outcomes) > sum(f.stopped for f in calm.outcomes)
 
 
 class FreesAtOnce(MemberSteps):

@@ -69,8 +69,8 @@ def test_means_are_of_gangs_that_started_and_the_others_are_told_by_reason(path,
 def test_no_objective_is_better_because_gangs_never_start(path):
     never = run(load(path), 0)
     lent = run(load(path, ("queues.b.quotas.0.borrowingLimit=16",)), 0)
-    assert never.fates[-1].started_s is None
-    assert lent.fates[-1].started_s == 1800
+    assert never.outcomes[-1].started_s is None
+    assert lent.outcomes[-1].started_s == 1800
     for name, (sign, value) in OBJECTIVES.items():
         if name != "jain":  # it tells how alike queues fare, not how well
             assert sign * value(lent) <= sign * value(never), name

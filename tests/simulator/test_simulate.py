@@ -156,11 +156,11 @@ def test_figures_follow_from_the_jobs(tmp_path):
     found = figures(result)
     assert found["finished"] == 60
     assert found["never_started"] == 0
-    ran_s = sum((end - start) * f.job.all_gpus() for f in result.fates for start, end in f.runs)
-    left_s = sum(f.stopped * f.job.grace_s * f.job.all_gpus() for f in result.fates)
+    ran_s = sum((end - start) * f.job.all_gpus() for f in result.outcomes for start, end in f.runs)
+    left_s = sum(f.stopped * f.job.grace_s * f.job.all_gpus() for f in result.outcomes)
     whole = found["gpus"] * result.end_s
     assert found["gpu_busy_all"] == pytest.approx((ran_s + left_s) / whole)
-    assert found["wait_mean_s"] == pytest.approx(sum(f.wait_s or 0 for f in result.fates) / 60)
+    assert found["wait_mean_s"] == pytest.approx(sum(f.wait_s or 0 for f in result.outcomes) / 60)
     assert 0 < found["jain"] <= 1
     held = [sum(used for used in picture if used > 0) for _, picture in result.pictures]
     assert max(held) <= 32
@@ -173,9 +173,9 @@ def test_work_lost_with_nodes_is_done_again(tmp_path):
     assert found["finished"] == 60
     assert found["stopped"] > found["preempted"]
     assert found["lost_gpu_h"] > 0
-    for fate in result.fates:
-        ran_s = sum(end - start for start, end in fate.runs)
-        assert ran_s >= fate.job.runtime_s - 1e-6
+    for outcome in result.outcomes:
+        ran_s = sum(end - start for start, end in outcome.runs)
+        assert ran_s >= outcome.job.runtime_s - 1e-6
 
 
 def test_a_horizon_cuts_the_run(tmp_path):

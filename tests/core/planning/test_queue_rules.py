@@ -391,9 +391,9 @@ def test_maintenance_drains_by_run_times():
         Job("long", 0.0, 150.0, estimate_s=150.0),
         Job("short", 0.0, 50.0, estimate_s=50.0),
     ]
-    load = JobRun([node("n")], jobs, POLICIES, bookings=[booking]).run()
-    assert load.fates[GangId("ns/short")].started_s == 0.0
-    assert load.fates[GangId("ns/long")].started_s >= 200.0
+    job_run = JobRun([node("n")], jobs, POLICIES, bookings=[booking]).run()
+    assert job_run.outcomes[GangId("ns/short")].started_s == 0.0
+    assert job_run.outcomes[GangId("ns/long")].started_s >= 200.0
 
 
 def test_a_booking_recurs_and_is_for_its_queues():
@@ -406,20 +406,20 @@ def test_a_booking_recurs_and_is_for_its_queues():
         Job("in", 110.0, 10.0, queue="q", estimate_s=10.0),
         Job("out", 110.0, 10.0, estimate_s=10.0),
     ]
-    load = JobRun([node("n")], jobs, POLICIES, [Queue("q")], bookings=[booking]).run()
-    assert load.fates[GangId("ns/in")].started_s == 110.0
-    assert load.fates[GangId("ns/out")].started_s >= 150.0
+    job_run = JobRun([node("n")], jobs, POLICIES, [Queue("q")], bookings=[booking]).run()
+    assert job_run.outcomes[GangId("ns/in")].started_s == 110.0
+    assert job_run.outcomes[GangId("ns/out")].started_s >= 150.0
 
 
 def test_whoever_runs_on_booked_nodes_is_stopped_if_the_booking_says_so():
     booking = Booking("now", 50.0, 90.0, nodes=(NodeName("n"),), evicts=True)
     jobs = [Job("a", 0.0, 60.0, estimate_s=10.0)]
-    load = JobRun([node("n")], jobs, POLICIES, bookings=[booking], replan_s=1.0)
-    load.at(50.0, lambda: None)
-    load.run()
-    fate = load.fates[GangId("ns/a")]
-    assert fate.stopped == 1
-    assert fate.runs[1][0] >= 90.0
+    job_run = JobRun([node("n")], jobs, POLICIES, bookings=[booking], limits=Limits(replan_s=1.0))
+    job_run.at(50.0, lambda: None)
+    job_run.run()
+    outcome = job_run.outcomes[GangId("ns/a")]
+    assert outcome.stopped == 1
+    assert outcome.runs[1][0] >= 90.0
 
 
 def test_estimates_say_where_they_come_from():
