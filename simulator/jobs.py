@@ -1,4 +1,4 @@
-"""Jobs as their users submit them, and what became of them."""
+"""Jobs as their users submit them, and their outcomes."""
 
 from dataclasses import dataclass, field
 
@@ -11,14 +11,14 @@ GPU = "nvidia.com/gpu"
 
 
 def gpus_of(needs: PodNeeds) -> float:
-    """Return the GPUs that a pod asks for, parts of shared ones included."""
+    """Return the GPUs that a pod requests, fractions of shared GPUs included."""
     whole = dict(needs.requests).get(GPU, 0)
     return whole if needs.share is None else whole + needs.share.milli * needs.share.devices / MILLI
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """So many pods of one kind, in one role of a job."""
+    """Pods of one role of a job, with equal requirements."""
 
     role: str
     pods: int
@@ -27,11 +27,11 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a user submits. Times in seconds; `estimate_s` is what the user says of `runtime_s`.
+    """A job as a user submits it. `estimate_s` is the run time that the user declares.
 
-    Of `pods`, at least `minimum` (default: all) must run. Stopped, it loses what it did since the
-    last multiple of `checkpoint_s` (None: everything) and leaves after `grace_s`. Its pods are
-    alike, unless `parts` says otherwise.
+    At least `minimum` of its `pods` (default: all) must run. When the job is preempted, it loses
+    its work since the last multiple of `checkpoint_s` (None: all work), and its pods terminate
+    after `grace_s`. Its pods have equal requirements unless `parts` gives others.
     """
 
     name: str
@@ -55,23 +55,23 @@ class Job:
 
     @property
     def id(self) -> GangId:
-        """Return the gang's name."""
+        """Return the id of the job's gang."""
         return GangId(f"{self.namespace}/{self.name}")
 
     def wants(self) -> PodNeeds:
-        """Return what each pod asks."""
+        """Return the requirements of each pod."""
         return self.needs or PodNeeds((("cpu", 1000), (GPU, self.gpus)))
 
     def pieces(self) -> tuple[Part, ...]:
-        """Return its pods by kind."""
+        """Return its pods by role and requirements."""
         return self.parts or (Part("w", self.pods, self.wants()),)
 
     def least(self) -> int:
-        """Return how many of its pods must run."""
+        """Return how many of its pods must run at least."""
         return self.pods if self.minimum is None else self.minimum
 
     def gang(self, checkpoint_s: float | None = None) -> Gang:
-        """Return it as it is declared to the scheduler, with when it last wrote a checkpoint."""
+        """Return the declaration for the scheduler, with the time of the last checkpoint."""
         least = self.least()
         return Gang(
             self.id,
@@ -98,7 +98,7 @@ class Job:
 
 @dataclass(slots=True)
 class JobOutcome:
-    """What became of a job: `runs` from start to end."""
+    """The runs of a job from start to end, and what it did and lost in them."""
 
     job: Job
     started_s: float | None = None
@@ -110,5 +110,5 @@ class JobOutcome:
 
     @property
     def wait_s(self) -> float | None:
-        """Return how long it waited for its first start, None while it waits."""
+        """Return how long the job waited for its first start, None without a start."""
         return None if self.started_s is None else self.started_s - self.job.at_s

@@ -1,1 +1,1 @@
-"""Virtual time: loads, API calls and faults around the production engine."""
+"""Virtual time: jobs, API calls and faults around the production engine."""

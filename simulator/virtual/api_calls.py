@@ -1,4 +1,4 @@
-"""A load whose pods are created, prepared and bound by calls, by a scheduler that is restarted."""
+"""Jobs whose pods are created, prepared and bound by API calls; the scheduler may be restarted."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,12 +20,12 @@ class ApiCallJobRun(JobRun):
         super().__init__(*inputs, **options)
 
     def observe(self, fact: f.Fact) -> None:
-        """Tell the engine a fact, and remember it for the next one."""
+        """Store a fact for engines that start later, and give it to the engine."""
         self._api.keep(fact)
         super().observe(fact)
 
     def restart(self) -> None:
-        """Start the scheduler anew: it knows what exists, and no more."""
+        """Restart the scheduler with nothing but what the API server stores."""
         self._api.epoch += 1
         before = self.engine
         listed = self._api.listed(before, self.now_s)
@@ -53,19 +53,19 @@ class ApiCallJobRun(JobRun):
             case _:
                 pass
 
-    def _call(self, happen: Callable[[], None]) -> None:
-        """Have a call take effect, unless the scheduler is restarted before."""
+    def _call(self, effect: Callable[[], None]) -> None:
+        """Schedule the effect of a call, which a restart of the scheduler cancels."""
         epoch = self._api.epoch
         self.at(
             self.now_s + self._api.delay_s(),
-            lambda: happen() if self._api.epoch == epoch else None,
+            lambda: effect() if self._api.epoch == epoch else None,
         )
 
     def _create(self, gang: GangId, name: PodName) -> None:
         state = self.engine.gangs.get(gang)
         member = state.members.get(name) if state is not None else None
         if name in self._pods.get(gang, {}) or member is None or member.node is None:
-            return  # it was made, or has lost its place
+            return  # the pod exists, or its member has lost its assignment
         if self._api.fails():
             self._call(lambda: self._create(gang, name))
         else:

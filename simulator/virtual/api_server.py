@@ -1,4 +1,4 @@
-"""The API server of virtual time: calls take time and fail, and what exists outlives a restart."""
+"""The API server of virtual time: calls take time and may fail, and objects outlive a restart."""
 
 import math
 import random
@@ -14,7 +14,7 @@ from gangsched.kube.stored import gang_history
 class Writes:
     """A client's limit on API writes: a token bucket, in virtual time.
 
-    At most `waiting` writes wait at a time: more is not planned.
+    At most `waiting` writes wait at a time; the planner starts no more pods than that.
     """
 
     per_s: float
@@ -24,7 +24,7 @@ class Writes:
     _at_s: float = 0.0
 
     def room(self, now_s: float) -> int:
-        """Return how many more writes may be asked for now."""
+        """Return how many more writes may be requested now."""
         if now_s >= self._at_s:
             fresh = self._tokens < 0 and self._at_s == 0.0
             tokens = self.burst if fresh else self._tokens + (now_s - self._at_s) * self.per_s
@@ -32,7 +32,7 @@ class Writes:
         return self.waiting - round((self._at_s - now_s) * self.per_s)
 
     def when(self, now_s: float) -> float:
-        """Return when a write that is wanted now goes out."""
+        """Return when a write that is requested now is sent."""
         if self._tokens < 0 and self._at_s == 0.0:
             self._tokens = float(self.burst)
         start_s = max(now_s, self._at_s)
@@ -50,7 +50,7 @@ _RANKS = {
     kind: rank
     for rank, kind in enumerate(("queue", "topology", "booking", "node", "pod", "gang", "status"))
 }
-"""Groups come last: one whose members run already must not look empty."""
+"""Groups come last, so that a group with running members does not look empty."""
 
 _SPREAD = 0.5
 """Standard deviation of the logarithm of latencies."""
@@ -58,9 +58,9 @@ _SPREAD = 0.5
 
 @dataclass(slots=True)
 class ApiServer:
-    """Remembers every object, and says how long a call takes and whether it fails.
+    """Stores every object, and draws how long a call takes and whether it fails.
 
-    Calls of a scheduler that was restarted meanwhile come to nothing: `epoch` counts restarts.
+    `epoch` counts restarts of the scheduler: calls from before a restart have no effect.
     """
 
     rng: random.Random
@@ -75,11 +75,11 @@ class ApiServer:
         return self.latency_s * math.exp(self.rng.gauss(0.0, _SPREAD)) if self.latency_s else 0.0
 
     def fails(self) -> bool:
-        """Tell whether the next call fails."""
+        """Return whether the next call fails."""
         return self.rng.random() < self.errors
 
     def keep(self, fact: f.Fact) -> None:
-        """Take note of an object that came, changed or went."""
+        """Store an object that was created or changed, or remove one that was deleted."""
         match fact:
             case f.NodeSeen(node):
                 self._objects["node", node.name] = fact
@@ -105,7 +105,7 @@ class ApiServer:
                 pass
 
     def keep_order(self, order: o.Order) -> None:
-        """Take note of what an order writes: a group's status, and that a pod is to leave."""
+        """Store what an order writes: a group's status, or the deletion of a pod."""
         match order:
             case o.Report(gang, state):
                 self._phases[gang] = state
@@ -120,12 +120,12 @@ class ApiServer:
             case _:
                 pass
 
-    def _tells(self, kind: str, name: str) -> bool:
-        """Tell whether an object means anything: places that a group has given up do not."""
+    def _is_current(self, kind: str, name: str) -> bool:
+        """Return whether an object counts: released assignments of a group do not."""
         return kind != "status" or self._phases.get(name) in ("Reserved", "Binding")
 
-    def _found(self, fact: f.Fact) -> f.Fact:
-        """Return a fact as whoever begins reads it: a group's status tells that it started."""
+    def _as_listed(self, fact: f.Fact) -> f.Fact:
+        """Return a fact as a new scheduler reads it: a group's status shows that it started."""
         match fact:
             case f.GangSeen(gang) if self._phases.get(gang.id) == "Placed":
                 return f.GangSeen(replace(gang, started=True))
@@ -133,16 +133,16 @@ class ApiServer:
                 return fact
 
     def listed(self, engine: Engine, now_s: float) -> list[f.Fact]:
-        """Return what a scheduler that starts now is told: the cluster first, groups last.
+        """Return the facts for a scheduler that starts now: the cluster first, groups last.
 
-        Of each kind the API server lists by name. GPU time was written into the queues' status by
-        the one before it, and what gangs have been through into a ConfigMap.
+        The API server lists each kind by name. The scheduler before wrote GPU time into the status
+        of queues, and the history of gangs into a ConfigMap.
         """
         order = sorted(self._objects, key=lambda key: (_RANKS[key[0]], key[1]))
-        found = [self._found(self._objects[key]) for key in order if self._tells(*key)]
+        facts = [self._as_listed(self._objects[key]) for key in order if self._is_current(*key)]
         ledger = engine.ledger
         for (queue, user), time in ledger.accounts.items():
             time.advance(now_s, ledger.half_life_s)
             spent = tuple((period, *known) for period, known in time.periods.items())
-            found.append(f.GpuTimeSeen(queue, user, now_s, time.decayed, spent))
-        return [*found, *gang_history.read(gang_history.written(engine.past()))]
+            facts.append(f.GpuTimeSeen(queue, user, now_s, time.decayed, spent))
+        return [*facts, *gang_history.read(gang_history.written(engine.past()))]

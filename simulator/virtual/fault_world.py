@@ -28,7 +28,7 @@ from simulator.virtual.event_loop import EventLoop
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """How unkind the world is; probabilities per happening, latencies in seconds."""
+    """What fails and how often; probabilities for each action, times in seconds."""
 
     bind_fails: float = 0.02
     prepare_fails: float = 0.02
@@ -41,7 +41,7 @@ class Faults:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A generated load: gangs arrive at random, in mixed sizes, half of them pods first."""
+    """Generated gangs: random arrivals, mixed sizes; for half of them the pods come first."""
 
     nodes: int = 20
     gpus_per_node: int = 8
@@ -65,7 +65,7 @@ class _Pod:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run came to."""
+    """Counts of a run, and the log of its orders."""
 
     placed: int = 0
     finished: int = 0
@@ -115,7 +115,7 @@ class FaultWorld:
         while self._loop.next_s() <= horizon_s and len(self._done) < self.workload.gangs:
             self._loop.run_next()
             self._execute(self._engine.tick(self._now_s))
-            self._maybe_plan()
+            self._plan_if_due()
             self._check()
         if len(self._done) < self.workload.gangs:
             left = sorted(gang for gang in self._gangs if gang not in self._done)[:3]
@@ -145,7 +145,7 @@ class FaultWorld:
             self._at(self._random.expovariate(1 / self.faults.node_mtbf_s), self._node_fails)
 
     def _heartbeat(self) -> None:
-        """Give the engine its tick even when nothing happens."""
+        """Schedule a tick of the engine each second."""
         self._at(self._now_s + 1.0, self._heartbeat)
 
     def _gang_comes(self, index: int) -> None:
@@ -171,7 +171,7 @@ class FaultWorld:
         self._uids += 1
         pod = _Pod(PodUid(f"uid-{self._uids}"), name, gang_id, needs, self._runtime_s[gang_id])
         self._pods[pod.uid] = pod
-        self._tell(pod)
+        self._deliver_pod(pod)
 
     def _node_comes(self, node: Node) -> None:
         self._nodes[node.name] = node
@@ -191,13 +191,13 @@ class FaultWorld:
 
     # -- facts --------------------------------------------------------------------------------
 
-    def _tell(self, pod: _Pod) -> None:
+    def _deliver_pod(self, pod: _Pod) -> None:
         self._deliver(
             f.PodSeen(pod.uid, pod.name, pod.needs, pod.gang, "Worker", pod.node, ended=pod.ended)
         )
 
     def _deliver(self, fact: f.Fact) -> None:
-        """Bring a fact to the engine after a delay, sometimes twice, in order for each object."""
+        """Give a fact to the engine, sometimes twice."""
         times = 2 if self._random.random() < self.faults.fact_repeats else 1
         for _ in range(times):
             self._execute(self._engine.observe(fact, self._now_s))
@@ -210,7 +210,7 @@ class FaultWorld:
 
     # -- orders -------------------------------------------------------------------------------
 
-    def _maybe_plan(self) -> None:
+    def _plan_if_due(self) -> None:
         if self._planning or not self._engine.wants_plan():
             return
         self._planning = True
@@ -218,13 +218,13 @@ class FaultWorld:
         plan = make_plan(snapshot, self._policies, self._now_s)
         self.outcome.refused += len(plan.refusals)
 
-        def land() -> None:
+        def accept() -> None:
             self._planning = False
             self._execute(self._engine.accept(plan, self._now_s))
-            if self._random.random() < self.faults.fact_repeats:  # a stale plan lands again
+            if self._random.random() < self.faults.fact_repeats:  # now the plan is stale
                 self._execute(self._engine.accept(plan, self._now_s))
 
-        self._at(self._now_s + self._random.uniform(0, self.faults.plan_s), land)
+        self._at(self._now_s + self._random.uniform(0, self.faults.plan_s), accept)
 
     def _execute(self, orders: tuple[o.Order, ...]) -> None:
         for order in orders:
@@ -246,17 +246,17 @@ class FaultWorld:
                     pass
 
     def _create(self, gang_id: GangId, assignments: o.Assignments) -> None:
-        """Play the job controller: make the pods of a gang that was planned before creation."""
+        """Create the missing pods of a gang that was planned before creation."""
         gang = self._gangs[gang_id]
         state = self._engine.gangs.get(gang_id)
         if not gang.planned_before_creation or gang_id in self._done or state is None:
             return
-        there = {pod.name for pod in self._pods.values() if pod.gang == gang_id}
+        existing = {pod.name for pod in self._pods.values() if pod.gang == gang_id}
         needs = gang.roles[0].needs
         assert needs is not None, "planned before creation"  # noqa: S101
         for name, node in assignments:
             member = state.members.get(name)
-            if name not in there and member is not None and member.node == node:
+            if name not in existing and member is not None and member.node == node:
                 self._pod_comes(gang_id, name, needs)
 
     def _prepare(self, uid: PodUid, node: NodeName) -> None:
@@ -276,7 +276,7 @@ class FaultWorld:
             return
         self.outcome.binds += 1
         pod.node = node
-        self._later(lambda: self._tell(pod) if uid in self._pods else None)
+        self._later(lambda: self._deliver_pod(pod) if uid in self._pods else None)
         self._at(self._now_s + pod.runtime_s, lambda: self._ends(pod))
 
     def _evict(self, uid: PodUid) -> None:
@@ -285,7 +285,7 @@ class FaultWorld:
             self._pod_leaves(pod)
 
     def _pod_leaves(self, pod: _Pod) -> None:
-        """Delete a pod; its owner makes it anew unless its gang is planned before creation."""
+        """Delete a pod; its owner creates it again unless its gang is planned before creation."""
         del self._pods[pod.uid]
         self._deliver(f.PodGone(pod.uid))
         gang = self._gangs[pod.gang]
@@ -293,7 +293,7 @@ class FaultWorld:
             self._later(lambda: self._pod_comes(pod.gang, pod.name, pod.needs))
 
     def _ends(self, pod: _Pod) -> None:
-        """A pod's work is done once its whole gang has run; then the job is finished."""
+        """End the job of a pod if its whole gang runs; else try again after the run time."""
         if pod.uid not in self._pods or pod.gang in self._done:
             return
         members = [other for other in self._pods.values() if other.gang == pod.gang]
@@ -308,7 +308,7 @@ class FaultWorld:
             self._deliver(f.PodGone(other.uid))
         self._deliver(f.GangGone(pod.gang))
 
-    # -- the truth ----------------------------------------------------------------------------
+    # -- checks -------------------------------------------------------------------------------
 
     def _check(self) -> None:
         running = [

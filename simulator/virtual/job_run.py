@@ -96,7 +96,7 @@ class JobRun:
         for outcome in self.outcomes.values():
             self._left += 1
             self._coming += 1
-            self.at(outcome.job.at_s, lambda outcome=outcome: self._comes(outcome))  # type: ignore[misc]
+            self.at(outcome.job.at_s, lambda outcome=outcome: self._arrive(outcome))  # type: ignore[misc]
 
     # -- time ---------------------------------------------------------------------------------
 
@@ -175,28 +175,28 @@ class JobRun:
     # -- questions ----------------------------------------------------------------------------
 
     def waiting(self) -> Iterator[JobOutcome]:
-        """Yield the jobs that wait, for the first time or again."""
+        """Yield the pending jobs: those that never ran, and those that were preempted."""
         return (self.outcomes[gang] for gang in self._waits)
 
     def busy(self) -> bool:
-        """Tell whether there is a job that has not ended."""
+        """Return whether a job has not ended."""
         return self._left > 0
 
     def close(self) -> None:
-        """Count what runs at the end up to now."""
+        """Count jobs that still run up to now."""
         for gang, since_s in self._since_s.items():
             self.outcomes[gang].runs.append((since_s, self.now_s))
         self._since_s.clear()
 
     # -- jobs ---------------------------------------------------------------------------------
 
-    def _comes(self, outcome: JobOutcome) -> None:
+    def _arrive(self, outcome: JobOutcome) -> None:
         self._coming -= 1
         self._waits[outcome.job.id] = None
         self.observe(f.GangSeen(outcome.job.gang()))
 
     def _reserved(self, gang: GangId, places: o.Assignments) -> None:
-        """Have the pods of a reserved gang bound, or made where their binding takes calls."""
+        """Bind the pods of a gang that has its assignment; with API calls, create them first."""
         state = self.engine.gangs.get(gang)
         if state is None or self.outcomes[gang].ended_s is not None:
             return
@@ -207,11 +207,11 @@ class JobRun:
             self._make(gang, name, node)
 
     def _make(self, gang: GangId, name: PodName, node: NodeName) -> None:
-        """Have a pod on the node that was reserved for it."""
+        """Create a pod on its assigned node."""
         self._pod(gang, name, node)
 
     def _pod(self, gang: GangId, name: PodName, node: NodeName | None = None) -> None:
-        """Make a pod, bound already or not."""
+        """Create a pod; bind it if it has a node."""
         self._uids += 1
         uid = self._pods.setdefault(gang, {})[name] = PodUid(str(self._uids))
         if node is None:
@@ -230,7 +230,7 @@ class JobRun:
             self._starts(gang)
 
     def resume(self, gang: GangId, seats: Iterable[tuple[str, NodeName]], started_s: float) -> None:
-        """Let a job run that ran before this run began: roles and nodes of its pods."""
+        """Start a job that ran before this run began; `seats` are roles and nodes of its pods."""
         self.outcomes[gang].started_s = started_s
         for role, node in seats:
             free = (
@@ -241,7 +241,7 @@ class JobRun:
             self._pod(gang, next(free), node)
 
     def _starts(self, gang: GangId) -> None:
-        """Let a job run: enough of its pods are bound."""
+        """Start a job: enough of its pods are bound."""
         outcome = self.outcomes[gang]
         self._since_s[gang] = self.now_s
         self._waits.pop(gang, None)
@@ -252,7 +252,7 @@ class JobRun:
         self._saves(gang, run)
 
     def _saves(self, gang: GangId, run: int) -> None:
-        """Write a checkpoint now and then."""
+        """Write checkpoints at the interval of the job."""
         job = self.outcomes[gang].job
         if job.checkpoint_s is None:
             return
@@ -268,7 +268,7 @@ class JobRun:
     def _ends(self, gang: GangId, run: int) -> None:
         outcome = self.outcomes[gang]
         if gang not in self._since_s or run != len(outcome.runs) + outcome.stopped:
-            return  # it was stopped meanwhile
+            return  # this run was preempted
         outcome.runs.append((self._since_s.pop(gang), self.now_s))
         outcome.ended_s = self.now_s
         self._left -= 1
@@ -276,13 +276,13 @@ class JobRun:
         self._over(gang, tuple(self._pods.pop(gang, {}).values()))
 
     def _over(self, gang: GangId, pods: tuple[PodUid, ...]) -> None:
-        """Remove a job whose work is done, and what is left of its pods."""
+        """Delete a job whose work is done, and its remaining pods."""
         for uid in pods:
             self.observe(f.PodGone(uid))
         self.observe(f.GangGone(gang))
 
     def _stopped(self, gang: GangId) -> None:
-        """Take note that a run of a job was cut short."""
+        """Record the end of a run before the job's work was done."""
         since_s = self._since_s.pop(gang, None)
         if since_s is None:
             return
@@ -306,11 +306,11 @@ class JobRun:
         self.observe(f.PodGone(uid))
 
     def node_returns(self, node: Node) -> None:
-        """Have a node back, empty."""
+        """Add a repaired node without pods."""
         self.observe(f.NodeSeen(node))
 
     def node_fails(self, name: str) -> None:
-        """Lose a node and the pods on it."""
+        """Remove a node and the pods on it."""
         lost = [pod for pod in self.engine.pods() if pod.node == name and pod.gang is not None]
         self.observe(f.NodeGone(NodeName(name)))
         for pod in lost:
@@ -359,7 +359,7 @@ class JobRun:
                     self._other(order)
 
     def _other(self, order: o.Order) -> None:
-        """Do what is ordered of pods that exist and are not bound: here there are none."""
+        """Carry out orders about unbound pods; without API calls there are none."""
 
     def _keeps_minimum(self, gang: GangId) -> bool:
         state = self.engine.gangs.get(gang)

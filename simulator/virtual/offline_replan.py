@@ -23,7 +23,7 @@ _NONE_S = 1e-9
 
 @dataclass(slots=True)
 class Progress:
-    """A job on its way."""
+    """A job and the work that is left of it."""
 
     job: Job
     waiting: PendingGang
@@ -39,7 +39,7 @@ def replan(
     policies: Policies,
     overhead_s: Callable[[Job], float],
 ) -> list[Progress]:
-    """Run jobs to their end; each loses `overhead_s` of work at every event while it runs."""
+    """Run jobs to their end; at every event each running job loses `overhead_s` of work."""
     engine = Engine(Limits())
     for node in nodes:
         engine.observe(NodeSeen(node), 0.0)
@@ -48,43 +48,43 @@ def replan(
         gang = Gang(job.id, job.pods, (role,), created_s=job.at_s, expected_runtime_s=job.runtime_s)
         engine.observe(GangSeen(gang), 0.0)
     view = engine.snapshot(who=Asked.ALL)
-    known = {one.gang.id: one for one in view.waiting}
+    pending = {gang.gang.id: gang for gang in view.waiting}
     view = replace(view, waiting=())
-    everybody = [Progress(job, known[job.id], job.runtime_s) for job in jobs]
-    coming = sorted(everybody, key=lambda one: one.job.at_s)
+    all_jobs = [Progress(job, pending[job.id], job.runtime_s) for job in jobs]
+    arrivals = sorted(all_jobs, key=lambda progress: progress.job.at_s)
     active: dict[GangId, Progress] = {}
     now_s, at = 0.0, 0
-    while at < len(coming) or active:
+    while at < len(arrivals) or active:
         ends_s = min((now_s + p.left_s for p in active.values() if p.runs), default=float("inf"))
-        comes_s = coming[at].job.at_s if at < len(coming) else float("inf")
+        comes_s = arrivals[at].job.at_s if at < len(arrivals) else float("inf")
         next_s = min(ends_s, comes_s)
         if next_s == float("inf"):
             raise ValueError(f"{len(active)} jobs fit nowhere, {next(iter(active))} among them")
-        for one in [one for one in active.values() if one.runs]:
-            if now_s + one.left_s <= next_s:
-                one.ended_s, one.left_s = next_s, 0.0
-                del active[one.job.id]
+        for progress in [progress for progress in active.values() if progress.runs]:
+            if now_s + progress.left_s <= next_s:
+                progress.ended_s, progress.left_s = next_s, 0.0
+                del active[progress.job.id]
             else:
-                one.left_s -= max(next_s - now_s - overhead_s(one.job), 0.0)
-                one.left_s = max(one.left_s, _NONE_S)
+                progress.left_s -= max(next_s - now_s - overhead_s(progress.job), 0.0)
+                progress.left_s = max(progress.left_s, _NONE_S)
         now_s = next_s
-        while at < len(coming) and coming[at].job.at_s <= now_s:
-            active[coming[at].job.id] = coming[at]
+        while at < len(arrivals) and arrivals[at].job.at_s <= now_s:
+            active[arrivals[at].job.id] = arrivals[at]
             at += 1
         lines = _lines(active.values())
         plan = make_plan(replace(view, lines=lines), policies, now_s)
         chosen = {planned.gang for planned in plan.placements}
-        for gang_id, one in active.items():
-            one.interrupted += one.runs and gang_id not in chosen
-            one.runs = gang_id in chosen
-    return everybody
+        for gang_id, progress in active.items():
+            progress.interrupted += progress.runs and gang_id not in chosen
+            progress.runs = gang_id in chosen
+    return all_jobs
 
 
 def _lines(active: Iterable[Progress]) -> tuple[EquivalenceClassView, ...]:
-    """Return the jobs by what they ask for, with what each has had."""
-    found: dict[int, list[PendingGang]] = {}
-    for one in active:
-        had_s = one.job.runtime_s - one.left_s
-        waiting = replace(one.waiting, attained_s=had_s)
-        found.setdefault(waiting.shape, []).append(waiting)
-    return tuple(EquivalenceClassView(tuple(some), 0.0) for some in found.values())
+    """Return the jobs by equivalence class, each with the service that it has attained."""
+    classes: dict[int, list[PendingGang]] = {}
+    for progress in active:
+        had_s = progress.job.runtime_s - progress.left_s
+        waiting = replace(progress.waiting, attained_s=had_s)
+        classes.setdefault(waiting.shape, []).append(waiting)
+    return tuple(EquivalenceClassView(tuple(gangs), 0.0) for gangs in classes.values())

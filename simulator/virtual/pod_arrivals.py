@@ -1,4 +1,4 @@
-"""Pods that come one after the other and stay: how much of the GPUs can be handed out.
+"""Pods that arrive one after the other and stay: how much of the GPUs can be allocated.
 
 The set-up of FGD's evaluation (Weng et al., USENIX ATC'23): no queues, no departures, no gangs.
 """
@@ -20,65 +20,65 @@ from gangsched.core.policy import Placer
 from gangsched.core.snapshot import Asked, Snapshot, Trial
 
 Chooser = Callable[[Cluster, PodNeeds], tuple[int, Devices] | None]
-"""Returns the slot of the node a pod goes to and the GPUs it shares, or None: nowhere."""
+"""Returns the row of a pod's node and the GPUs it shares; None if no node fits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """Thousandths of GPUs after a pod came: asked for by all so far, and handed out."""
+    """Thousandths of GPUs after a pod arrived: requested by all pods so far, and allocated."""
 
     asked_milli: int
     used_milli: int
 
 
 def gpu_milli(needs: PodNeeds) -> int:
-    """Return the thousandths of GPUs a pod asks for."""
+    """Return the thousandths of GPUs that a pod requests."""
     if needs.share is not None:
         return needs.share.milli * needs.share.devices
     return dict(needs.requests).get(GPU, 0) * MILLI
 
 
 def arrive(nodes: Iterable[Node], pods: Sequence[PodNeeds], by: Chooser | Placer) -> list[Arrival]:
-    """Place pods one by one; those that do not fit are gone."""
+    """Place pods one by one; pods that do not fit are dropped."""
     engine = Engine(Limits())
     for node in nodes:
         engine.observe(NodeSeen(node), 0.0)
     place = _chosen(engine, by) if callable(by) else _placed(engine, pods, by)
     asked = used = 0
-    found = []
+    arrivals = []
     for needs in pods:
         milli = gpu_milli(needs)
         asked += milli
         used += milli * place(needs)
-        found.append(Arrival(asked, used))
-    return found
+        arrivals.append(Arrival(asked, used))
+    return arrivals
 
 
 def _chosen(engine: Engine, choose: Chooser) -> Callable[[PodNeeds], bool]:
     cluster = engine.cluster
 
     def place(needs: PodNeeds) -> bool:
-        found = choose(cluster, needs)
-        if found is not None:
-            cluster.take(found[0], needs, 1, None, found[1])
-        return found is not None
+        slot = choose(cluster, needs)
+        if slot is not None:
+            cluster.take(slot[0], needs, 1, None, slot[1])
+        return slot is not None
 
     return place
 
 
 def _placed(engine: Engine, pods: Sequence[PodNeeds], placer: Placer) -> Callable[[PodNeeds], bool]:
-    """Place as a planner does: each pod is a gang of one."""
-    kinds = {
+    """Place pods as a planner does, each as a gang of one member."""
+    gangs = {
         needs: _waiting(engine, needs, number) for number, needs in enumerate(dict.fromkeys(pods))
     }
     snapshot: Snapshot = engine.snapshot(who=Asked.NONE)
     trial = Trial(snapshot.cluster)
 
     def place(needs: PodNeeds) -> bool:
-        found = placer.place(kinds[needs], snapshot)
-        if not isinstance(found, Placement):
+        placement = placer.place(gangs[needs], snapshot)
+        if not isinstance(placement, Placement):
             return False
-        verify(kinds[needs], found, snapshot, trial)
+        verify(gangs[needs], placement, snapshot, trial)
         return True
 
     return place

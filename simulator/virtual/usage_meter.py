@@ -1,7 +1,7 @@
-"""What pods hold over time, by node and by queue: guarantees used, quota borrowed and lent.
+"""GPUs that pods hold over time, by node and by queue: nominal quota used, borrowed and lent.
 
-It hears of every pod that is bound and of its end, so that room which is kept for a gang until
-others have left is counted once: for those who still hold it.
+The meter counts bound pods only. GPUs that are assigned to a gang while preempted pods still hold
+them are so counted once, for the pods that hold them.
 """
 
 from array import array
@@ -25,9 +25,9 @@ Numbers = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Stays:
-    """Where pods have been: an entry for each, with the numbers of its node and its queue.
+    """The time of each pod on its node, with the indices of its node and its queue.
 
-    Pods of no gang have queue -1.
+    Pods without a gang have queue -1.
     """
 
     node: NDArray[np.int64]
@@ -37,13 +37,13 @@ class Stays:
     gpus: Numbers
 
     def gpu_s(self, until_s: float) -> Numbers:
-        """Return the GPU-seconds that each pod held until then."""
+        """Return the GPU-seconds that each pod held up to a time."""
         return np.maximum(np.minimum(self.end_s, until_s) - self.start_s, 0.0) * self.gpus
 
 
 @dataclass(frozen=True, slots=True)
 class Loans:
-    """GPU-seconds of a queue and those below it up to now; `guarantee_s` is what it may use."""
+    """GPU-seconds of a queue's subtree: own use, borrowed, lent, and all of its nominal quota."""
 
     guarantee: float | None
     guarantee_s: float
@@ -53,11 +53,11 @@ class Loans:
 
 
 class Meter:
-    """Counts GPUs; a queue's are those of its whole subtree, as in its quota.
+    """Counts GPUs of nodes and queues; a queue counts its whole subtree, as its quota does.
 
-    What a queue uses beyond its guarantee is borrowed. What children borrow comes from what their
-    parent gave to none of them, from the loans of the parent, and from their siblings, who lend
-    in proportion to what lies unused of their guarantees and may be lent.
+    A queue borrows what it uses above its nominal quota. Children borrow from three sources: the
+    quota that their parent gave to no child, what the parent itself borrows, and their siblings.
+    Siblings lend in proportion to their unused quota that may be lent.
     """
 
     def __init__(self, nodes: Iterable[Node], queues: Iterable[Queue]) -> None:
@@ -75,21 +75,21 @@ class Meter:
         self._quotas(self.tree)
 
     def _quotas(self, tree: QueueTree) -> None:
-        """Give each queue a row for each kind of GPU that its quotas count."""
+        """Make a row for each queue and each GPU type that its quotas count."""
         keys = {name: _keys(tree, name) for name in self.names}
         self._rows = [(name, key) for name in self.names for key in keys[name]]
-        row = {one: at for at, one in enumerate(self._rows)}
+        row = {key: at for at, key in enumerate(self._rows)}
         self._paths: dict[tuple[str, str], list[int]] = {}
         count = len(self._rows)
         self._parent = np.array(
             [row.get((tree.queues[name].parent, key), count) for name, key in self._rows], int
         )
-        self._nominal = np.array([tree.nominal(*one) or 0 for one in self._rows], float) / MILLI
-        lent = (tree.quota(*one) for one in self._rows)
+        self._nominal = np.array([tree.nominal(*key) or 0 for key in self._rows], float) / MILLI
+        lent = (tree.quota(*key) for key in self._rows)
         self._lendable = np.array(
             [np.inf if q is None or q.lending is None else q.lending / MILLI for q in lent], float
         )
-        self._limited = np.array([tree.nominal(*one) is not None for one in self._rows], bool)
+        self._limited = np.array([tree.nominal(*key) is not None for key in self._rows], bool)
         self._ungiven = self._nominal - self._of_children(self._nominal)
         self._held = np.zeros(count)
         self._own, self._borrowed, self._lent = (np.zeros(count) for _ in range(3))
@@ -97,10 +97,10 @@ class Meter:
     def _of_children(self, values: Numbers) -> Numbers:
         return np.bincount(self._parent, values, len(self._rows) + 1)[:-1].astype(float)
 
-    # -- what happens -------------------------------------------------------------------------
+    # -- facts --------------------------------------------------------------------------------
 
     def observe(self, fact: f.Fact, now_s: float) -> None:
-        """Hear what the engine is told as well."""
+        """Count a fact that the engine observes as well."""
         match fact:
             case f.PodSeen(uid=uid, ended=True) | f.PodGone(uid) if uid in self._open:
                 self._ends(uid, now_s)
@@ -147,7 +147,7 @@ class Meter:
         self._held[path] += gpus
 
     def _advance(self, now_s: float) -> None:
-        """Add up what was held since the last change."""
+        """Add the GPU-seconds since the last change."""
         past_s = now_s - self._now_s
         if past_s <= 0:
             return
@@ -165,25 +165,25 @@ class Meter:
         part = np.append(np.minimum(asked, there) / np.maximum(there, 1e-9), 0.0)
         self._lent += past_s * idle * part[self._parent]
 
-    # -- questions ----------------------------------------------------------------------------
+    # -- queries ------------------------------------------------------------------------------
 
     def on_nodes(self) -> Numbers:
         """Return how many GPUs are held on each node now, in the order of the nodes."""
         return self._on_node
 
     def loans(self, now_s: float) -> dict[str, Loans]:
-        """Return what each queue used of its guarantee, borrowed and lent, from time 0 to now."""
+        """Return what each queue used of its nominal quota, borrowed and lent, up to now."""
         self._advance(now_s)
-        found = {}
+        loans = {}
         for name in self.names:
             rows = [at for at, (queue, _) in enumerate(self._rows) if queue == name]
             nominal = float(self._nominal[rows].sum()) if self._limited[rows].any() else None
             sums = (float(v[rows].sum()) for v in (self._own, self._borrowed, self._lent))
-            found[name] = Loans(nominal, (nominal or 0.0) * now_s, *sums)
-        return found
+            loans[name] = Loans(nominal, (nominal or 0.0) * now_s, *sums)
+        return loans
 
     def close(self, now_s: float) -> Stays:
-        """Return all stays; what is held still counts up to now."""
+        """Return all stays; pods that still run are counted up to now."""
         for uid in list(self._open):
             self._ends(uid, now_s)
         node, queue, *rest = (np.array(column) for column in self._stays)
@@ -191,6 +191,6 @@ class Meter:
 
 
 def _keys(tree: QueueTree, name: str) -> Sequence[QuotaKey]:
-    """Return what a queue's quotas count GPUs by: all of them, or each kind by itself."""
+    """Return the keys by which a queue's quotas count GPUs: all together, or by GPU type."""
     keys = [key for key in tree.limited(name) if key[0] == GPU]
     return [(GPU, "")] if (GPU, "") in keys or not keys else keys
