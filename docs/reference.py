@@ -24,7 +24,7 @@ from reasons import REASONS, REMEDIES
 from gangsched import policy_api
 from gangsched.api.crdgen import manifest
 from gangsched.api.crds import CRDS, Crd
-from gangsched.cli.main import add_found, app
+from gangsched.cli.main import add_plugin_commands, app
 from gangsched.config import POLICY_GROUPS, PolicyConfig, SchedulerConfig
 from gangsched.core.model.refusal import Reason
 from gangsched.metrics import Metrics, QueueFigures
@@ -119,7 +119,7 @@ def commands() -> str:
     """Return the sections of all commands, with their arguments and options."""
     names = {command.name for command in app.registered_commands}
     if not {point.name for point in entry_points(group="gangsched.commands")} <= names:
-        add_found()
+        add_plugin_commands()
     return "".join(_command(typer.main.get_command(app), "gangsched"))
 
 

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 from gangsched.cli.options import Output
-from gangsched.cli.output.printing import answer, new_table, put
 from gangsched.cli.output.printing import console as terminal
+from gangsched.cli.output.printing import new_table, print_answer, print_table
 from gangsched.config import ConfigError
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def simulate(
         console.print(f"report: {report}", soft_wrap=True)
     if kwok is not None:
         told["rehearsal"] = _rehearse(console, found[0].scenario, kwok, folder)
-    answer(told, output, lambda: _show_rehearsal(console, told.get("rehearsal")))
+    print_answer(told, output, lambda: _show_rehearsal(console, told.get("rehearsal")))
 
 
 def tune(
@@ -115,7 +115,7 @@ def tune(
         found = search.result()
     except TraceError as error:
         raise ConfigError(str(error)) from error
-    answer(found.data(), output, lambda: _show_gain(console, found))
+    print_answer(found.data(), output, lambda: _show_gain(console, found))
 
 
 def _show_gain(console: Console, found: "Tuned") -> None:
@@ -127,7 +127,7 @@ def _show_gain(console: Console, found: "Tuned") -> None:
         held = f"{day}, held out" if one.held_out else day
         never = (str(one.never_before), str(one.never_after))
         table.add_row(held, f"{one.before:.4g}", f"{one.after:.4g}", *never)
-    put(table, console)
+    print_table(table, console)
     gain, half = found.gain(held_out=True)
     words = ", ".join(f"{name}={value}" for name, value in found.best.items())
     console.print(f"best of {found.trials} trials: {words}", soft_wrap=True)
@@ -180,7 +180,7 @@ def _show_rehearsal(console: Console, told: dict[str, Any] | None) -> None:
     table.add_row("mean wait", *map(short, told["meanWait_s"]))
     table.add_row("last end", *map(short, told["lastEnd_s"]))
     table.add_row("jobs an hour", *(f"{rate:.1f}" for rate in told["jobsPerHour"]))
-    put(table, console)
+    print_table(table, console)
     delay_s = told["startDelay_s"]
     console.print(
         f"{100 * told['sameOrder']:.1f} % of the pairs of jobs start in the same order. A start "
@@ -226,7 +226,7 @@ def _show(console: Console, variants: list[dict[str, Any]]) -> None:
             f"{mean['preempted']:.0f}",
             f"{mean['never_started']:{'.10g' if one['seeds'] == 1 else '.1f'}}",
         )
-    put(table, console)
+    print_table(table, console)
     for one in variants:
         mean = one["figures"]
         if mean["never_started"]:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -14,205 +14,154 @@ from gangsched.cli.options import (
     Namespace,
     Output,
     Policies,
-    Snapshot,
     policies,
 )
-from gangsched.cli.output.printing import answer, console
+from gangsched.cli.output.printing import console, print_answer
+from gangsched.cli.source import Source, with_source
 from gangsched.config import ConfigError, load_config
 from gangsched.kube.client.access import Access
 
-if TYPE_CHECKING:
-    from gangsched.cli.cluster.view import ClusterView
-
-
-def _view(
-    config: Path | None, access: Access, snapshot: Path | None, **changes: str
-) -> "ClusterView":
-    from gangsched.cli.cluster.view import look, recalled  # noqa: PLC0415 -- the solver is heavy
-    from gangsched.plugins import load_policies  # noqa: PLC0415
-
-    settings = load_config(config, **changes)
-    chosen = load_policies(settings)
-    if snapshot is not None:
-        return recalled(snapshot, settings, chosen)
-    return asyncio.run(look(access, settings, chosen))
-
-
-def _namespace(given: str | None, access: Access, snapshot: Path | None) -> str:
-    """Return where names are looked up; a snapshot is of no kubeconfig."""
-    if given is not None:
-        return given
-    return access.namespace() if snapshot is None else "default"
-
-
-def full_name(name: str, namespace: str | None, access: Access, snapshot: Path | None) -> str:
-    """Return NAMESPACE/NAME of a name that may stand alone.
-
-    Raises:
-        ConfigError: it names a namespace, and `--namespace` another.
-
-    """
-    own, slash, _ = name.partition("/")
-    if not slash:
-        return f"{_namespace(namespace, access, snapshot)}/{name}"
-    if namespace not in (None, own):
-        raise ConfigError(f"--namespace: {namespace!r} is not the namespace of {name!r}")
-    return name
-
 
 def explain(
+    source: Source,
     gang: Annotated[str, typer.Argument(help="NAME, or NAMESPACE/NAME")],
     namespace: Namespace = None,
     output: Output = "table",
-    config: Config = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    snapshot: Snapshot = None,
 ) -> None:
-    """Say why a gang waits, what would help and when it starts; exit code 3 while it waits."""
-    from gangsched.cli import queries as inquire  # noqa: PLC0415 -- the solver is heavy
-    from gangsched.cli.cluster.view import own_words  # noqa: PLC0415
+    """Explain why a gang waits, what would help and when it starts; exit code 3 if it waits."""
+    from gangsched.cli import queries  # noqa: PLC0415 -- the solver is heavy
+    from gangsched.cli.cluster.view import job_lookup  # noqa: PLC0415
     from gangsched.cli.output import tables  # noqa: PLC0415 -- the solver is heavy
 
-    access = Access(kubeconfig, context)
-    name = full_name(gang, namespace, access, snapshot)
-    view = _view(config, access, snapshot)
-    own = own_words(access, load_config(config)) if snapshot is None else (lambda _: None)
-    found = inquire.explain(view, name, own)
-    answer(found, output, lambda: tables.show_gang(found, console()))
-    if "reason" in found:
+    name = source.full_name(gang, namespace)
+    view = source.view()
+    if source.snapshot is None:
+        data = queries.explain(view, name, job_lookup(source.access, load_config(source.config)))
+    else:
+        data = queries.explain(view, name)
+    print_answer(data, output, lambda: tables.show_gang(data, console()))
+    if "reason" in data:
         raise typer.Exit(3)
 
 
 def queue(
-    name: Annotated[str | None, typer.Argument(help="list who waits in this queue")] = None,
+    source: Source,
+    name: Annotated[str | None, typer.Argument(help="the queue to list")] = None,
     output: Output = "table",
-    config: Config = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    snapshot: Snapshot = None,
 ) -> None:
-    """Show the queues; or who waits in one, in turn, with expected starts."""
-    from gangsched.cli import queries as inquire  # noqa: PLC0415 -- the solver is heavy
-    from gangsched.cli.cluster.changes import told  # noqa: PLC0415
+    """Show all queues, or the pending gangs of one in their order, with expected starts."""
+    from gangsched.cli import queries  # noqa: PLC0415 -- the solver is heavy
+    from gangsched.cli.cluster.changes import queue_notes  # noqa: PLC0415
     from gangsched.cli.output import tables  # noqa: PLC0415 -- the solver is heavy
 
-    view = _view(config, Access(kubeconfig, context), snapshot)
+    view = source.view()
     if name is None:
-        rows = inquire.queues(view)
-        answer(rows, output, lambda: tables.show_queues(rows, console()))
+        rows = queries.queues(view)
+        print_answer(rows, output, lambda: tables.show_queues(rows, console()))
         return
-    rows = inquire.queue(view, name)
-    notes = told(view.engine, name)
-    answer(rows, output, lambda: tables.show_queue(rows, name, console(), view.now_s, notes))
+    rows = queries.queue(view, name)
+    notes = queue_notes(view.engine, name)
+    print_answer(rows, output, lambda: tables.show_queue(rows, name, console(), view.now_s, notes))
 
 
 def when(
+    source: Source,
     file: Path,
     namespace: Namespace = None,
     output: Output = "table",
-    config: Config = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    snapshot: Snapshot = None,
 ) -> None:
-    """Say when a job (PyTorchJob or PodGroup in a file) would start; exit code 3 if not now."""
-    from gangsched.cli import queries as inquire  # noqa: PLC0415 -- the solver is heavy
+    """Predict when a job in a file (PyTorchJob, PodGroup, ...) starts; exit code 3 if not now."""
+    from gangsched.cli import queries  # noqa: PLC0415 -- the solver is heavy
     from gangsched.cli.output import tables  # noqa: PLC0415 -- the solver is heavy
 
-    access = Access(kubeconfig, context)
-    where = _namespace(namespace, access, snapshot)
-    view = _view(config, access, snapshot)
-    found = inquire.when(view, file, where)
-    answer(found, output, lambda: tables.show_when(found, console()))
-    if found["reason"] != "WouldStart":
+    inside = source.namespace(namespace)
+    data = queries.when(source.view(), file, inside)
+    print_answer(data, output, lambda: tables.show_when(data, console()))
+    if data["reason"] != "WouldStart":
         raise typer.Exit(3)
 
 
 def what_if(
+    source: Source,
     quota: Annotated[list[str] | None, typer.Option(help="QUEUE:RESOURCE=AMOUNT")] = None,
-    nodes: Annotated[list[str] | None, typer.Option(help="COUNT:LIKE, more such nodes")] = None,
+    nodes: Annotated[
+        list[str] | None, typer.Option(help="COUNT:NODE, so many copies of a node")
+    ] = None,
     policy: Policies = None,
     output: Output = "table",
-    config: Config = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    snapshot: Snapshot = None,
 ) -> None:
-    """Compare when waiting gangs start with another quota, more nodes or another policy."""
-    from gangsched.cli import queries as inquire  # noqa: PLC0415 -- the solver is heavy
+    """Compare when pending gangs start with another quota, more nodes or another policy."""
+    from gangsched.cli import queries  # noqa: PLC0415 -- the solver is heavy
     from gangsched.cli.output import tables  # noqa: PLC0415 -- the solver is heavy
 
     if not (quota or nodes or policy):
-        raise ConfigError("give --quota, --nodes or --policy: what shall be different?")
+        raise ConfigError("nothing to compare: give --quota, --nodes or --policy")
     changes = policies(policy)
-    access = Access(kubeconfig, context)
-    view = _view(config, access, snapshot)
-    changed = _view(config, access, snapshot, **changes)
+    view, changed = source.view(), source.view(**changes)
     changed.now_s = view.now_s
-    rows = inquire.what_if(view, changed, quota or [], nodes or [])
+    rows = queries.what_if(view, changed, quota or [], nodes or [])
     for note in changed.notes:
         typer.echo(f"note: {note}", err=True)
-    answer(rows, output, lambda: tables.show_what_if(rows, console(), view.now_s))
+    print_answer(rows, output, lambda: tables.show_what_if(rows, console(), view.now_s))
 
 
 def defrag(
-    gang: Annotated[str, typer.Option(help="make room for this gang: namespace/name")] = "",
+    gang: Annotated[str, typer.Option(help="free capacity for this gang: NAMESPACE/NAME")] = "",
     level: Annotated[str, typer.Option(help="or free a whole domain of this level")] = "",
-    topology: Annotated[str, typer.Option(help="default: the default one")] = "",
+    topology: Annotated[str, typer.Option(help="default: the default Topology")] = "",
     namespace: Namespace = None,
     output: Output = "table",
     config: Config = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Show which running gangs to move to make room; exit code 1 when there are none."""
-    from gangsched.cli.defrag import DefragRequest, as_data, find, show  # noqa: PLC0415 -- the solver is heavy
+    """Show which running gangs to move to free capacity; exit code 1 if no moves would."""
+    from gangsched.cli.defrag import DefragRequest, moves_data, plan_moves, show_moves  # noqa: PLC0415 -- the solver is heavy
     from gangsched.plugins import load_policies  # noqa: PLC0415
 
     if bool(gang) == bool(level):
-        raise ConfigError("give --gang NAMESPACE/NAME or --level LEVEL, one of them")
-    settings = load_config(config)
-    access = Access(kubeconfig, context)
-    wish = DefragRequest(full_name(gang, namespace, access, None) if gang else "", level, topology)
-    found = asyncio.run(find(access, settings, load_policies(settings), wish))
-    answer(as_data(found), output, lambda: show(found, wish, console()))
-    if found is None:
+        raise ConfigError("give either --gang NAMESPACE/NAME or --level LEVEL")
+    settings, source = load_config(config), Source(Access(kubeconfig, context), config)
+    request = DefragRequest(source.full_name(gang, namespace) if gang else "", level, topology)
+    moves = asyncio.run(plan_moves(source.access, settings, load_policies(settings), request))
+    print_answer(moves_data(moves), output, lambda: show_moves(moves, request, console()))
+    if moves is None:
         raise typer.Exit(1)
 
 
 def replay(
-    journal: Annotated[Path, typer.Argument(help="what a scheduler wrote (setting `journal`)")],
+    journal: Annotated[Path, typer.Argument(help="the journal of a scheduler (setting `journal`)")],
     policy: Policies = None,
     output: Output = "table",
     config: Config = None,
 ) -> None:
-    """Decide again on recorded facts; exit code 3 where something is decided differently."""
+    """Repeat the decisions on recorded facts; exit code 3 if a decision differs."""
     from gangsched.cli.output import tables  # noqa: PLC0415 -- the solver is heavy
     from gangsched.plugins import load_policies  # noqa: PLC0415
     from gangsched.recording.replay import Replayed  # noqa: PLC0415
     from gangsched.recording.replay import replay as decide_again  # noqa: PLC0415
 
     changes = policies(policy)
-    done = Replayed()
+    counts = Replayed()
     with console().status(f"replaying {journal}"):
-        found = list(decide_again(journal, load_policies(load_config(config, **changes)), done))
-    rows = [one.data() for one in found]
-    said = (
-        f"{done.plans} plans on {done.facts} facts placed {done.placed} gangs; "
-        f"{len(found)} decisions differ"
+        chosen = load_policies(load_config(config, **changes))
+        differences = list(decide_again(journal, chosen, counts))
+    rows = [difference.data() for difference in differences]
+    summary = (
+        f"{counts.plans} plans on {counts.facts} facts placed {counts.placed} gangs; "
+        f"{len(differences)} decisions differ"
     )
-    answer(rows, output, lambda: tables.show_differences(rows, said, console()))
-    if found:
+    print_answer(rows, output, lambda: tables.show_differences(rows, summary, console()))
+    if differences:
         raise typer.Exit(3)
 
 
 COMMANDS: dict[str, Callable[..., None]] = {
-    "explain": explain,
-    "queue": queue,
-    "when": when,
-    "what-if": what_if,
+    "explain": with_source(explain),
+    "queue": with_source(queue),
+    "when": with_source(when),
+    "what-if": with_source(what_if),
     "defrag": defrag,
     "replay": replay,
 }
-"""By their names."""
+"""The commands by name."""

@@ -1,7 +1,7 @@
-"""`gangsched demo`: three gangs on a fresh control plane, watched until they have done their part.
+"""`gangsched demo`: runs three gangs on a new control plane and checks what they do.
 
-(a) really trains with DistributedDataParallel, (b) does not fit until (a) has ended, and (c) is
-64 pods wide. The demo fails unless each did what it should.
+`ddp-digits` trains with DistributedDataParallel, `second` does not fit until `ddp-digits` has
+ended, and `wide` has 64 pods. The demo fails if a check fails.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _PODS = "/api/v1/namespaces/default/pods"
 
 @dataclass(slots=True)
 class _Gang:
-    """What was seen of one job so far."""
+    """What was observed of one job so far."""
 
     wanted: int
     state: str = "-"
@@ -46,15 +46,15 @@ class _Gang:
     reason: str = ""
     bound: int = 0
     nodes: str = "-"
-    waited_for_room: str = ""
+    waited_because: str = ""
     partial_s: float = 0.0
     placed_at_s: float | None = None
     nodes_used: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
-class _Seen:
-    """Everything the demo judges at its end."""
+class _Observed:
+    """All observations that the checks at the end use."""
 
     gangs: dict[str, _Gang] = field(
         default_factory=lambda: {name: _Gang(count) for name, count in _JOBS.items()}
@@ -64,7 +64,7 @@ class _Seen:
 
 
 def run(console: Console, binding: Binding = "extender") -> bool:
-    """Run the demo; return whether all three gangs did what they should."""
+    """Run the demo; return whether all checks succeeded."""
     examples = folder("examples")
     plane = Plane("demo")
     plane.down()
@@ -75,25 +75,25 @@ def run(console: Console, binding: Binding = "extender") -> bool:
     up_s = time.monotonic() - started_s
     console.print(f"control plane and 102 nodes up in {up_s:.0f} s ({binding} binding)")
     try:
-        seen = asyncio.run(_watch(plane.kubeconfig, examples, console))
+        observed = asyncio.run(_watch(plane.kubeconfig, examples, console))
     finally:
         plane.down()
-    return _summary(console, seen, time.monotonic() - started_s)
+    return _summary(console, observed, time.monotonic() - started_s)
 
 
-async def _watch(kubeconfig: Path, examples: Path, console: Console) -> _Seen:
-    seen = _Seen()
+async def _watch(kubeconfig: Path, examples: Path, console: Console) -> _Observed:
+    observed = _Observed()
     async with KubeClient(kubeconfig) as client:
         await _submit(client, examples)
         deadline_s = time.monotonic() + _TIMEOUT_S
         with Live(console=console, refresh_per_second=4, transient=False) as live:
             while time.monotonic() < deadline_s:
-                await _look(client, seen)
-                live.update(_screen(seen))
-                if _settled(seen):
+                await _observe(client, observed)
+                live.update(_screen(observed))
+                if _is_over(observed):
                     break
                 await asyncio.sleep(_POLL_S)
-    return seen
+    return observed
 
 
 async def _submit(client: KubeClient, examples: Path) -> None:
@@ -106,17 +106,17 @@ async def _submit(client: KubeClient, examples: Path) -> None:
     await client.create("/api/v1/namespaces/default/configmaps", config_map)
     for name in _JOBS:
         await client.create(_API, yaml.safe_load((examples / f"{name}.yaml").read_text()))
-        if name == "ddp-digits":  # the first must be there first, or the second would not wait
-            await _until(client, f"{_GROUPS}/{name}", lambda group: bool(_phase(group)))
+        if name == "ddp-digits":  # its gang must be placed first, or `second` would not wait
+            await _wait_until(client, f"{_GROUPS}/{name}", lambda group: bool(_phase(group)))
 
 
-async def _until(client: KubeClient, path: str, ready: Callable[[Any], bool]) -> None:
+async def _wait_until(client: KubeClient, path: str, ready: Callable[[Any], bool]) -> None:
     for _ in range(100):
         try:
             if ready(json.loads(await client.get(path))):
                 return
         except NotFound:
-            pass  # not created yet: the next look will tell
+            pass  # not created yet
         await asyncio.sleep(0.1)
 
 
@@ -124,83 +124,83 @@ def _phase(group: dict[str, Any]) -> str:
     return str((group.get("status") or {}).get("phase") or "")
 
 
-async def _look(client: KubeClient, seen: _Seen) -> None:
+async def _observe(client: KubeClient, observed: _Observed) -> None:
     jobs = {j["metadata"]["name"]: j for j in json.loads(await client.get(_API))["items"]}
     groups = {g["metadata"]["name"]: g for g in json.loads(await client.get(_GROUPS))["items"]}
     pods = json.loads(await client.get(_PODS))["items"]
-    for name, gang in seen.gangs.items():
+    for name, gang in observed.gangs.items():
         conditions = (jobs[name].get("status") or {}).get("conditions") or []
         gang.state = conditions[-1]["type"] if conditions else "-"
         status = groups.get(name, {}).get("status") or {}
         gang.phase, gang.reason = status.get("phase", ""), status.get("message", "")
-        mine = [p for p in pods if p["metadata"]["name"].startswith(f"{name}-")]
-        bound = [p for p in mine if p["spec"].get("nodeName")]
+        own = [p for p in pods if p["metadata"]["name"].startswith(f"{name}-")]
+        bound = [p for p in own if p["spec"].get("nodeName")]
         gang.bound = len(bound)
         if 0 < gang.bound < gang.wanted:
             gang.partial_s += _POLL_S
         gang.nodes_used |= {p["spec"]["nodeName"] for p in bound}
-        gang.nodes = _short(sorted(gang.nodes_used))
+        gang.nodes = _node_range(sorted(gang.nodes_used))
         if gang.bound == gang.wanted and gang.placed_at_s is None:
             gang.placed_at_s = time.monotonic()
-    first, second = seen.gangs["ddp-digits"], seen.gangs["second"]
+    first, second = observed.gangs["ddp-digits"], observed.gangs["second"]
     if second.phase == "Pending" and first.state in ("Created", "Running"):
-        second.waited_for_room = second.waited_for_room or second.reason
+        second.waited_because = second.waited_because or second.reason
     if second.bound and first.state not in ("Succeeded", "Failed"):
-        seen.second_started_before_first_ended = True
+        observed.second_started_before_first_ended = True
     try:
         log = await client.get(f"{_PODS}/ddp-digits-master-0/log")
-        seen.losses = [float(loss) for _, loss in _LOSS.findall(log.decode())]
+        observed.losses = [float(loss) for _, loss in _LOSS.findall(log.decode())]
     except (Invalid, NotFound):
         return  # the container has not started yet
     except KubeError:
-        return  # the log is shown, not judged, until the job has ended
+        return  # only the log at the job's end is checked
 
 
-def _short(nodes: list[str]) -> str:
+def _node_range(nodes: list[str]) -> str:
     if not nodes:
         return "-"
     return ", ".join(nodes) if len(nodes) <= 2 else f"{nodes[0]} .. {nodes[-1]} ({len(nodes)})"
 
 
-def _screen(seen: _Seen) -> Group:
+def _screen(observed: _Observed) -> Group:
     table = Table(box=None, pad_edge=False)
     for column, width in (("GANG", 10), ("PODS", 5), ("STATE", 9), ("NODES", 20), ("REASON", 26)):
         table.add_column(column, width=width, overflow="fold")
-    for name, gang in seen.gangs.items():
+    for name, gang in observed.gangs.items():
         state = gang.phase if gang.state in ("Created", "-") and gang.phase else gang.state
         reason = gang.reason if gang.state in ("Created", "-") else ""
         table.add_row(name, f"{gang.bound}/{gang.wanted}", state, gang.nodes, reason)
-    line = "  ".join(f"{loss:.2f}" for loss in seen.losses) or "(not yet)"
+    line = "  ".join(f"{loss:.2f}" for loss in observed.losses) or "(not yet)"
     return Group(table, Text(f"loss of ddp-digits by epoch: {line}"))
 
 
-def _settled(seen: _Seen) -> bool:
-    over = ("Succeeded", "Failed")
-    pair = (seen.gangs["ddp-digits"], seen.gangs["second"])
-    return all(gang.state in over for gang in pair) and seen.gangs["wide"].bound == 64
+def _is_over(observed: _Observed) -> bool:
+    ended = ("Succeeded", "Failed")
+    pair = (observed.gangs["ddp-digits"], observed.gangs["second"])
+    return all(gang.state in ended for gang in pair) and observed.gangs["wide"].bound == 64
 
 
-def _summary(console: Console, seen: _Seen, took_s: float) -> bool:
-    first, second, wide = (seen.gangs[name] for name in _JOBS)
-    losses = seen.losses
+def _summary(console: Console, observed: _Observed, took_s: float) -> bool:
+    first, second, wide = (observed.gangs[name] for name in _JOBS)
+    losses = observed.losses
     checks = (
-        ("ddp-digits trained to its end", first.state == "Succeeded"),
+        ("ddp-digits succeeded", first.state == "Succeeded"),
         (
             f"its loss fell ({losses[0]:.2f} to {losses[-1]:.2f})" if losses else "its loss fell",
             len(losses) >= 2 and losses[-1] < losses[0] / 2,
         ),
-        ("second waited, and was told why", bool(second.waited_for_room)),
+        ("second waited, and its status had the reason", bool(second.waited_because)),
         (
-            "second started only when the first had ended",
-            not seen.second_started_before_first_ended,
+            "second started only after ddp-digits had ended",
+            not observed.second_started_before_first_ended,
         ),
-        ("second ran to its end", second.state == "Succeeded"),
+        ("second succeeded", second.state == "Succeeded"),
         ("wide: 64 pods placed on 64 nodes", wide.bound == 64 and len(wide.nodes_used) == 64),
     )
     console.print()
-    for what, held in checks:
-        console.print(f"  {'ok' if held else 'FAILED':<6} {what}")
-    if second.waited_for_room:
-        console.print(f"  second was told: {second.waited_for_room}", soft_wrap=True)
+    for check, succeeded in checks:
+        console.print(f"  {'ok' if succeeded else 'FAILED':<6} {check}")
+    if second.waited_because:
+        console.print(f"  second waited because: {second.waited_because}", soft_wrap=True)
     console.print(f"took {took_s:.0f} s")
-    return all(held for _, held in checks)
+    return all(succeeded for _, succeeded in checks)

@@ -1,4 +1,4 @@
-"""`gangsched local`: a whole control plane on this machine."""
+"""`gangsched local`: a complete control plane on this machine."""
 
 import subprocess
 from collections.abc import Sequence
@@ -8,20 +8,20 @@ from typing import Annotated, Any
 import typer
 
 from gangsched.cli.options import Output
-from gangsched.cli.output.printing import answer, new_table, put
 from gangsched.cli.output.printing import console as terminal
+from gangsched.cli.output.printing import new_table, print_answer, print_table
 from gangsched.config import ConfigError
 from gangsched.local.nodes import load_nodes
 from gangsched.local.plane import Options, Plane, chosen, environment, instances, there_are
 from gangsched.local.progress import shown
 from gangsched.local.restart import restart as start_again
 
-local = typer.Typer(no_args_is_help=True, help="A whole control plane on this machine.")
+local = typer.Typer(no_args_is_help=True, help="A complete control plane on this machine.")
 
 console = terminal()
-Name = Annotated[str, typer.Option("--name", help="Which local control plane.")]
-Which = Annotated[
-    str | None, typer.Option("--name", help="Which local control plane; default: the only one.")
+Name = Annotated[str, typer.Option("--name", help="name of the control plane")]
+Existing = Annotated[
+    str | None, typer.Option("--name", help="name of a control plane; default: the only one")
 ]
 
 
@@ -30,9 +30,9 @@ def build(
     *,
     monitoring: Annotated[bool, typer.Option(help="Prometheus and promtool too")] = False,
     helm: Annotated[bool, typer.Option(help="helm too")] = False,
-    images: Annotated[bool, typer.Option(help="umoci too, which packs images")] = False,
+    images: Annotated[bool, typer.Option(help="umoci too, to pack images")] = False,
 ) -> None:
-    """Build the programs of the control plane, if they are not in the user's cache yet."""
+    """Build the programs of the control plane, unless the user's cache has them."""
     from gangsched.local import components  # noqa: PLC0415 -- keeps other commands quick
 
     wanted: list[Sequence[components.Component]] = [components.CONTROL_PLANE]
@@ -40,20 +40,20 @@ def build(
     wanted += [components.MONITORING] if monitoring else []
     wanted += [components.IMAGES] if images else []
     with shown(console, "looking for the programs") as progress:
-        for some in wanted:
-            components.ensure(progress, some)
+        for group in wanted:
+            components.ensure(progress, group)
 
 
 @local.command()
 def up(
     name: Name = "default",
-    nodes: Annotated[Path | None, typer.Option(help="YAML file of nodes")] = None,
+    nodes: Annotated[Path | None, typer.Option(help="YAML file with nodes")] = None,
     binding: Annotated[str, typer.Option(help="extender, direct or off")] = "extender",
     isolation: Annotated[str, typer.Option(help="of pods: auto, root, user or none")] = "auto",
     *,
     monitoring: Annotated[bool, typer.Option(help="with a Prometheus")] = False,
 ) -> None:
-    """Start a control plane; the first time builds it from source (minutes)."""
+    """Start a control plane; the first start builds it from source (minutes)."""
     if binding not in ("extender", "direct", "off"):
         raise ConfigError(f"--binding: {binding!r} is not allowed; use extender, direct or off")
     if isolation not in ("auto", "root", "user", "none"):
@@ -73,7 +73,7 @@ def up(
 
 @local.command()
 def down(name: Name = "default") -> None:
-    """Stop a control plane and remove all it left."""
+    """Stop a control plane and remove its files."""
     stopped = Plane(name).down()
     idle = f"{name!r} was not running{there_are()}"
     console.print(f"stopped {stopped} processes" if stopped else idle, markup=False)
@@ -81,16 +81,18 @@ def down(name: Name = "default") -> None:
 
 @local.command()
 def restart(
-    program: Annotated[str | None, typer.Argument(help="default: all that ended")] = None,
-    name: Which = None,
+    program: Annotated[str | None, typer.Argument(help="default: all that have ended")] = None,
+    name: Existing = None,
 ) -> None:
-    """Start a program of a control plane again; what is stored in it stays."""
+    """Start a program of a control plane again; stored objects stay."""
     plane = chosen(name)
-    done = start_again(plane, program)
-    for one in done:
-        console.print(f"{one.name} runs again, as process {one.pid}")
-    if not done:
-        console.print(f"all programs of local control plane {plane.name!r} run; name one of them")
+    started = start_again(plane, program)
+    for process in started:
+        console.print(f"{process.name} runs again, as process {process.pid}")
+    if not started:
+        console.print(
+            f"all programs of local control plane {plane.name!r} run; name one to restart it"
+        )
 
 
 @local.command()
@@ -109,31 +111,33 @@ def status(
         for plane in planes
         for program in plane.programs.all()
     ]
-    answer(rows, output, lambda: _show_programs(rows, some=bool(planes)))
+    print_answer(rows, output, lambda: _show_programs(rows, has_planes=bool(planes)))
     if any(row["state"] == "ended" for row in rows):
         raise typer.Exit(1)
 
 
-def _show_programs(rows: list[dict[str, Any]], *, some: bool) -> None:
-    if not some:
+def _show_programs(rows: list[dict[str, Any]], *, has_planes: bool) -> None:
+    if not has_planes:
         console.print("no local control plane; start one with: gangsched local up")
         return
     table = new_table("NAME", "PROGRAM", "PID", "STATE")
     for row in rows:
         table.add_row(row["plane"], row["program"], str(row["pid"]), row["state"])
-    put(table, console)
+    print_table(table, console)
     for name in sorted({row["plane"] for row in rows if row["state"] == "ended"}):
-        console.print(f"start again what ended: gangsched local restart --name {name}")
+        console.print(f"to start ended programs again: gangsched local restart --name {name}")
 
 
 @local.command()
-def kubeconfig(name: Which = None) -> None:
+def kubeconfig(name: Existing = None) -> None:
     """Print the path of the administrator's kubeconfig."""
     typer.echo(chosen(name).kubeconfig)
 
 
 @local.command()
-def logs(program: str, name: Which = None, lines: Annotated[int, typer.Option("-n")] = 50) -> None:
+def logs(
+    program: str, name: Existing = None, lines: Annotated[int, typer.Option("-n")] = 50
+) -> None:
     """Print the end of a process's log."""
     plane = chosen(name)
     plane.programs.get(program)
@@ -143,23 +147,21 @@ def logs(program: str, name: Which = None, lines: Annotated[int, typer.Option("-
 @local.command()
 def load(
     layout: Annotated[Path, typer.Argument(help="folder of an OCI layout")],
-    image: Annotated[
-        str, typer.Argument(help="NAME:TAG as pods write it, with a tag of the layout")
-    ],
-    name: Which = None,
+    image: Annotated[str, typer.Argument(help="NAME:TAG as in pods, with a tag of the layout")],
+    name: Existing = None,
 ) -> None:
-    """Let process nodes run pods of an image on its own root."""
+    """Let process nodes run the pods of an image with the image's root file system."""
     from gangsched.local.loading import load as unpack  # noqa: PLC0415 -- the agent's are many
 
     plane = chosen(name)
     with shown(console, f"looking for {image}") as progress:
         unpack(plane, layout, image, progress)
-    console.print(f"pods of {image} run on it in local control plane {plane.name!r}")
+    console.print(f"local control plane {plane.name!r} can run pods of {image}")
 
 
 @local.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
-def kubectl(context: typer.Context, name: Which = None) -> None:
-    """Run the instance's own kubectl: gangsched local kubectl -- get pods."""
+def kubectl(context: typer.Context, name: Existing = None) -> None:
+    """Run the control plane's own kubectl: gangsched local kubectl -- get pods."""
     plane = chosen(name)
     command = [plane.info()["kubectl"], *context.args]
     raise typer.Exit(subprocess.run(command, env=environment(plane), check=False).returncode)

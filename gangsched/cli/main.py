@@ -1,4 +1,4 @@
-"""The `gangsched` command."""
+"""The `gangsched` command, its subcommands that act, and the errors that end it."""
 
 import asyncio
 import logging
@@ -14,7 +14,7 @@ from gangsched import __version__
 from gangsched.cli import ask as cli_ask
 from gangsched.cli.local import local
 from gangsched.cli.options import Config, Context, Home, Kubeconfig, Output
-from gangsched.cli.output.printing import answer, console
+from gangsched.cli.output.printing import console, print_answer
 from gangsched.config import ConfigError, load_config
 from gangsched.kube.client.access import Access
 from gangsched.kube.client.errors import KubeError, LeadershipLostError
@@ -22,7 +22,7 @@ from gangsched.local.gobuild import BuildError
 from gangsched.local.plane import PlaneError
 
 if TYPE_CHECKING:
-    from gangsched.cli.storage_migration import Moved
+    from gangsched.cli.storage_migration import MigratedKind
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -51,7 +51,7 @@ def run(
     extender_port: Annotated[int | None, typer.Option()] = None,
     metrics_port: Annotated[int | None, typer.Option()] = None,
     alias: Annotated[
-        list[str] | None, typer.Option(help="a further schedulerName that is ours, such as volcano")
+        list[str] | None, typer.Option(help="another schedulerName to serve, such as volcano")
     ] = None,
     operators: Annotated[bool, typer.Option(help="run the job controllers too")] = True,
     leader_elect: Annotated[
@@ -59,7 +59,7 @@ def run(
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v")] = False,
 ) -> None:
-    """Schedule gangs on a cluster until stopped."""
+    """Schedule the gangs of a cluster until stopped."""
     from gangsched.app import run as run_scheduler  # noqa: PLC0415 -- keeps other commands quick
 
     if binding not in ("extender", "direct"):
@@ -93,17 +93,18 @@ def doctor(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Check a cluster: versions, kinds, rights, labels, clocks; exit code 1 on a failure."""
-    from gangsched.cli.doctor import Finding, examine, show  # noqa: PLC0415 -- others stay quick
+    """Check a cluster: version, kinds, permissions, labels, clocks; exit code 1 on a failure."""
+    from gangsched.cli.doctor import Finding, run_checks, show  # noqa: PLC0415 -- others stay quick
     from gangsched.kube.client.client import KubeClient  # noqa: PLC0415
 
-    async def ask() -> list[Finding]:
+    async def check() -> list[Finding]:
         async with KubeClient(Access(kubeconfig, context)) as client:
-            return await examine(client, home)
+            return await run_checks(client, home)
 
-    found = asyncio.run(ask())
-    answer([one.data() for one in found], output, lambda: show(found, console()))
-    if any(one.level == "fail" for one in found):
+    findings = asyncio.run(check())
+    rows = [finding.data() for finding in findings]
+    print_answer(rows, output, lambda: show(findings, console()))
+    if any(finding.level == "fail" for finding in findings):
         raise typer.Exit(1)
 
 
@@ -111,77 +112,77 @@ def doctor(
 def migrate_storage(
     output: Output = "table", kubeconfig: Kubeconfig = None, context: Context = None
 ) -> None:
-    """After an upgrade: store what there is of our kinds in the version that is stored now."""
+    """After an upgrade, store all objects of gangsched.io in the current storage version."""
     from gangsched.cli.storage_migration import migrate  # noqa: PLC0415
     from gangsched.kube.client.client import KubeClient  # noqa: PLC0415 -- others stay quick
 
-    async def write() -> "list[Moved]":
-        done = []
+    async def write() -> "list[MigratedKind]":
+        kinds = []
         async with KubeClient(Access(kubeconfig, context)) as client:
-            async for one in migrate(client):
-                done.append(one)
+            async for kind in migrate(client):
+                kinds.append(kind)
                 if output == "table":
-                    typer.echo(str(one))
-        return done
+                    typer.echo(str(kind))
+        return kinds
 
-    done = asyncio.run(write())
-    answer([one.data() for one in done], output, lambda: None)
+    print_answer([kind.data() for kind in asyncio.run(write())], output, lambda: None)
 
 
 @app.command(name="support-bundle")
 def support_bundle(
-    out: Annotated[Path, typer.Argument(help="a new .tar.gz")],
+    out: Annotated[Path, typer.Argument(help="the new .tar.gz file")],
     *,
-    hide_names: Annotated[bool, typer.Option(help="put digests in place of all names")] = False,
+    hide_names: Annotated[bool, typer.Option(help="replace all names by digests")] = False,
     home: Home = "gangsched-system",
     config: Config = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Write what helps to find a fault to one file, without secrets, environments and commands."""
-    from gangsched.cli.cluster.view import take  # noqa: PLC0415
+    """Write what support needs to one file, without secrets, environments and commands."""
+    from gangsched.cli.cluster.view import capture_facts  # noqa: PLC0415
     from gangsched.cli.support_bundle import write  # noqa: PLC0415 -- keeps other commands quick
     from gangsched.kube.client.client import KubeClient  # noqa: PLC0415
     from gangsched.plugins import load_policies  # noqa: PLC0415
     from gangsched.recording.anonymize import Pseudonyms  # noqa: PLC0415
 
     if out.exists():
-        raise ConfigError(f"{out} exists; a bundle goes to a new file")
+        raise ConfigError(f"{out} exists; name a new file")
     access = Access(kubeconfig, context)
-    hide = Pseudonyms() if hide_names else None
-    if hide is not None:
+    pseudonyms = Pseudonyms() if hide_names else None
+    if pseudonyms is not None:
         settings = load_config(config)
-        hide.learn(asyncio.run(take(access, settings, load_policies(settings))).facts)
+        cluster = asyncio.run(capture_facts(access, settings, load_policies(settings)))
+        pseudonyms.learn(cluster.facts)
 
     async def collect() -> int:
         async with KubeClient(access) as client:
-            return await write(client, out, hide, home)
+            return await write(client, out, pseudonyms, home)
 
     typer.echo(f"{out}: {asyncio.run(collect())} files")
 
 
 @app.command()
 def snapshot(
-    out: Annotated[Path, typer.Argument(help="a new file; .gz compresses it")],
+    out: Annotated[Path, typer.Argument(help="the new file; .gz compresses it")],
     *,
-    hide_names: Annotated[bool, typer.Option(help="put digests in place of all names")] = False,
+    hide_names: Annotated[bool, typer.Option(help="replace all names by digests")] = False,
     config: Config = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Write nodes, queues, gangs, pods and learnt run times of a live cluster to one file."""
-    from gangsched.cli.cluster.view import take  # noqa: PLC0415
+    """Write the nodes, queues, gangs, pods and learnt run times of a cluster to one file."""
+    from gangsched.cli.cluster.view import capture_facts  # noqa: PLC0415
     from gangsched.plugins import load_policies  # noqa: PLC0415
     from gangsched.recording.anonymize import Pseudonyms  # noqa: PLC0415
     from gangsched.recording.journal import write_facts  # noqa: PLC0415 -- the solver is heavy
 
     if out.exists():
-        raise ConfigError(f"{out} exists; a snapshot goes to a new file")
+        raise ConfigError(f"{out} exists; name a new file")
     access = Access(kubeconfig, context)
     settings = load_config(config)
-    found = asyncio.run(take(access, settings, load_policies(settings)))
-    write_facts(out, found, Pseudonyms() if hide_names else None)
-    engine = found.engine
+    cluster = asyncio.run(capture_facts(access, settings, load_policies(settings)))
+    write_facts(out, cluster, Pseudonyms() if hide_names else None)
+    engine = cluster.engine
     typer.echo(
         f"{out}: {len(engine.cluster.rows)} nodes, {len(engine.queues)} queues, "
         f"{len(engine.gangs)} gangs"
@@ -192,7 +193,7 @@ def snapshot(
 def demo(
     binding: Annotated[str, typer.Option(help="extender or direct")] = "extender",
 ) -> None:
-    """Run three gangs on a fresh local control plane and watch them."""
+    """Run three gangs on a new local control plane and check what they do."""
     from gangsched.cli.demo import run as run_demo  # noqa: PLC0415 -- keeps other commands quick
 
     if binding not in ("extender", "direct"):
@@ -201,19 +202,19 @@ def demo(
         raise typer.Exit(1)
 
 
-def add_found() -> None:
-    """Add the commands that other packages bring."""
+def add_plugin_commands() -> None:
+    """Add the commands of other packages."""
     for point in entry_points(group="gangsched.commands"):
         app.command(name=point.name)(point.load())
 
 
 def main() -> None:
-    """Run the command; errors that a user can mend are one sentence, exit code 2."""
-    add_found()
+    """Run the command; an error that the user can correct is one sentence and exit code 2."""
+    add_plugin_commands()
     try:
         app()
     except ModuleNotFoundError as error:
-        typer.echo(f"error: {error}; pip install 'gangsched[simulator]' brings it", err=True)
+        typer.echo(f"error: {error}; install it with pip install 'gangsched[simulator]'", err=True)
         sys.exit(2)
     except (ConfigError, PlaneError, BuildError, KubeError, KeyError) as error:
         message = error.args[0] if error.args else str(error)

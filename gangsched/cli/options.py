@@ -1,4 +1,4 @@
-"""Options that several commands have."""
+"""Options that several commands share."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +10,7 @@ from gangsched.config import POLICY_GROUPS, ConfigError
 _OUTPUTS = ("table", "json", "yaml")
 
 
-def _known(output: str) -> str:
+def _check_output(output: str) -> str:
     if output not in _OUTPUTS:
         raise ConfigError(f"--output: {output!r} is not allowed; use table, json or yaml")
     return output
@@ -22,21 +22,21 @@ Output = Annotated[
         "--output",
         "-o",
         help="table, json or yaml",
-        callback=_known,
+        callback=_check_output,
         autocompletion=lambda: list(_OUTPUTS),
     ),
 ]
-Config = Annotated[Path | None, typer.Option(help="YAML file of settings")]
+Config = Annotated[Path | None, typer.Option(help="YAML file with settings")]
 Kubeconfig = Annotated[Path | None, typer.Option(help="default: as kubectl finds it")]
 Context = Annotated[
-    str | None, typer.Option(help="one of the kubeconfig's; default: the current one")
+    str | None, typer.Option(help="a context of the kubeconfig; default: the current one")
 ]
 Namespace = Annotated[
-    str | None, typer.Option("--namespace", "-n", help="default: that of the context")
+    str | None, typer.Option("--namespace", "-n", help="default: the context's namespace")
 ]
-Home = Annotated[str, typer.Option("--namespace", "-n", help="where gangsched is installed")]
+Home = Annotated[str, typer.Option("--namespace", "-n", help="the namespace of gangsched")]
 Snapshot = Annotated[
-    Path | None, typer.Option(help="what `gangsched snapshot` wrote, in place of the cluster")
+    Path | None, typer.Option(help="a file of `gangsched snapshot` in place of the cluster")
 ]
 Policies = Annotated[
     list[str] | None, typer.Option(help="KIND=NAME: order, placer, sharing, backfill, preemptor")
@@ -44,17 +44,17 @@ Policies = Annotated[
 
 
 def policies(chosen: list[str] | None) -> dict[str, str]:
-    """Read KIND=NAME words.
+    """Return the policies of KIND=NAME texts, by kind.
 
     Raises:
         ConfigError: there is no such kind of policy.
 
     """
-    changes = {kind: name for kind, _, name in (one.partition("=") for one in chosen or [])}
+    changes = {kind: name for kind, _, name in (text.partition("=") for text in chosen or [])}
     wrong = changes.keys() - POLICY_GROUPS.keys()
     if wrong:
         raise ConfigError(
-            f"--policy: {min(wrong)!r} is no kind of policy; use order, placer, sharing, "
+            f"--policy: {min(wrong)!r} is not a kind of policy; use order, placer, sharing, "
             f"backfill or preemptor"
         )
     return changes

@@ -1,6 +1,6 @@
-"""`gangsched explain`, `queue`, `when` and `what-if`: questions to the live cluster.
+"""The answers of `gangsched explain`, `queue`, `when` and `what-if`.
 
-Each reads the cluster once and runs the production planner and forecast on that view.
+Each answer runs the production planner and forecast on a view of the cluster.
 """
 
 from collections.abc import Iterable
@@ -13,8 +13,8 @@ import yaml
 
 from gangsched.api import names
 from gangsched.api.timestamps import stamp
-from gangsched.cli.cluster.changes import add_nodes, change_quota, noted, told
-from gangsched.cli.cluster.lookup import OwnWords, called, near, without_spec
+from gangsched.cli.cluster.changes import add_nodes, change_quota, new_queue_notes, queue_notes
+from gangsched.cli.cluster.lookup import JobLookup, gang_named, suggestion, undeclared_gang
 from gangsched.cli.cluster.view import ClusterView
 from gangsched.config import ConfigError
 from gangsched.core import facts as f
@@ -43,31 +43,33 @@ from gangsched.operators.kinds.training_job import parse
 
 Data = dict[str, Any]
 
+_WOULD_START = "enough capacity is free for the gang now."
+
 
 # -- explain ------------------------------------------------------------------------------------
 
 
-def explain(view: ClusterView, name: str, own: OwnWords = lambda _: None) -> Data:
-    """Say where a gang stands: why it waits, what would help, when it will start.
+def explain(view: ClusterView, name: str, read_job: JobLookup = lambda _: None) -> Data:
+    """Return the state of a gang; of a pending one also why, what would help and when it starts.
 
-    It is asked for by the name its user gave to the job, or by its own; `own` says what the job
-    itself says where no gang is known. Only of those that wait there is a `reason`.
+    `name` is that of the gang or of its job. `read_job` reads the state of a job that has no gang.
+    The answer has a `reason` only if the gang waits.
 
     Raises:
         ConfigError: there is no such gang, or there are several.
 
     """
-    gang = called(view.engine, name)
+    gang = gang_named(view.engine, name)
     state = view.engine.gangs[gang] if gang is not None else None
     if gang is None or state is None:
-        found = own(name)
-        if found is None:
-            hint = near(view.engine, name)
+        job = read_job(name)
+        if job is None:
+            hint = suggestion(view.engine, name)
             raise ConfigError(f"gang or job {name!r} does not exist (give NAMESPACE/NAME){hint}")
-        return found
+        return job
     if state.spec is None:
-        return without_spec(state, own(name))
-    found = {
+        return undeclared_gang(state, read_job(name))
+    answer: Data = {
         "gang": gang,
         "state": state.state.value,
         "queue": state.spec.queue,
@@ -75,76 +77,79 @@ def explain(view: ClusterView, name: str, own: OwnWords = lambda _: None) -> Dat
         "pods": {"min": state.minimum(), "bound": state.bound_count()},
     }
     if view.engine.finished(state):
-        found["state"] = "Finished"
-        found["message"] = f"{plural(state.ended_count(), 'pod')} of the gang ended well."
-        return found
+        answer["state"] = "Finished"
+        answer["message"] = f"{plural(state.ended_count(), 'pod')} of the gang ended well."
+        return answer
     if state.state is State.PLACED:
         running = state.running()
-        found["nodes"] = sorted({str(place.node) for place in running.places})
-        found["since"] = stamp(running.started_s)
-        found["expectedEnd"] = _after(gang, view)["expectedEnd"]
-        return found
-    refusal, kept = _refusal(view, GangId(gang))
+        answer["nodes"] = sorted({str(place.node) for place in running.places})
+        answer["since"] = stamp(running.started_s)
+        answer["expectedEnd"] = _predecessor_data(gang, view)["expectedEnd"]
+        return answer
+    refusal, reservation = _explain_pending(view, GangId(gang))
     if refusal is not None:
-        found["reason"] = refusal.reason.value
-        found["message"] = f"{refusal.message} {view.strays(GangId(gang))}".strip()
-        found["wouldHelp"] = [one.message for one in refusal.remedies]
+        answer["reason"] = refusal.reason.value
+        answer["message"] = f"{refusal.message} {view.strays(GangId(gang))}".strip()
+        answer["wouldHelp"] = [remedy.message for remedy in refusal.remedies]
     else:
-        found["reason"] = "WouldStart"
-        found["message"] = "there is room for it now."
+        answer["reason"] = "WouldStart"
+        answer["message"] = _WOULD_START
     if state.plannable():
-        found["start"] = _start(view.predictions().get(GangId(gang)), kept, view)
-    return found
+        answer["start"] = _start_data(view.predictions().get(GangId(gang)), reservation, view)
+    return answer
 
 
 def expected_end(estimate: Estimate, started_s: float, now_s: float) -> Data:
-    """Return when a running gang ends, and where most of the ends lie that forecasts draw."""
+    """Return the median end of a running gang, and the range of eight of ten sampled ends."""
     ran_s, levels = now_s - started_s, {"at": 0.5, "earliest": 0.1, "latest": 0.9}
     return {
-        **{end: stamp(now_s + estimate.drawn_left_s(ran_s, at)) for end, at in levels.items()},
+        **{key: stamp(now_s + estimate.drawn_left_s(ran_s, at)) for key, at in levels.items()},
         "basis": estimate.source.value,
         "byEarlierJobs": estimate.source is Source.LEARNED or estimate.middle_s is not None,
     }
 
 
-def _refusal(view: ClusterView, gang: GangId) -> tuple[Refusal | None, BackfillReservation | None]:
-    """Return why a gang waits, with what would help, and the room that is kept for it."""
+def _explain_pending(
+    view: ClusterView, gang: GangId
+) -> tuple[Refusal | None, BackfillReservation | None]:
+    """Return the refusal of a gang with its remedies, and the gang's backfill reservation."""
     state = view.engine.gangs[gang]
     if not state.plannable():
         return view.engine.refusals.get(gang) or missing(state), None
     snapshot = view.engine.snapshot(view.now_s, who=Asked.ALL)
     plan = make_plan(snapshot, view.policies, view.now_s)
-    kept = next((one for one in plan.reserved if one.gang == gang), None)
-    for waiting, refusal in plan.refusals:
-        if waiting.gang.id == gang:
+    reservation = next((item for item in plan.reserved if item.gang == gang), None)
+    for pending, refusal in plan.refusals:
+        if pending.gang.id == gang:
             fresh = view.engine.snapshot(view.now_s, who=Asked.ALL)
             advisor = Advisor(view.policies, view.now_s, view.budget, view.protected)
-            return advisor.advise(waiting, refusal, fresh)[0], kept
-    return None, kept
+            return advisor.advise(pending, refusal, fresh)[0], reservation
+    return None, reservation
 
 
-def _start(
-    one: Prediction | None, kept: BackfillReservation | None, view: ClusterView
+def _start_data(
+    prediction: Prediction | None, reservation: BackfillReservation | None, view: ClusterView
 ) -> Data | None:
-    """Return a start as it is told; `after` is the gang whose end it relies on."""
-    if one is None:
+    """Return a predicted start; `after` is the gang that has to end before."""
+    if prediction is None:
         return None
-    found: Data = {
-        "position": one.position,
-        "expected": stamp(one.start_s) if one.start_s is not None else None,
-        "basis": one.source.value,
-        **({"after": _after(one.after, view)} if one.after is not None else {}),
+    start_s, after = prediction.start_s, prediction.after
+    data: Data = {
+        "position": prediction.position,
+        "expected": stamp(start_s) if start_s is not None else None,
+        "basis": prediction.source.value,
+        **({"after": _predecessor_data(after, view)} if after is not None else {}),
     }
-    if one.start_s is not None:
-        found["earliest"] = stamp(one.low_s or one.start_s)
-        found["latest"] = stamp(one.high_s or one.start_s)
-    if kept is not None:
-        found["reserved"] = stamp(kept.start_s)
-    return found
+    if start_s is not None:
+        data["earliest"] = stamp(prediction.low_s or start_s)
+        data["latest"] = stamp(prediction.high_s or start_s)
+    if reservation is not None:
+        data["reserved"] = stamp(reservation.start_s)
+    return data
 
 
-def _after(gang: GangId, view: ClusterView) -> Data:
-    """Return a gang that others wait for; of one that runs, when it ends."""
+def _predecessor_data(gang: GangId, view: ClusterView) -> Data:
+    """Return a gang that has to end before another starts; if it runs, with its expected end."""
     state = view.engine.gangs.get(gang)
     if state is None or state.spec is None or state.state is not State.PLACED:
         return {"gang": gang}
@@ -158,20 +163,20 @@ def _after(gang: GangId, view: ClusterView) -> Data:
 
 
 def queues(view: ClusterView) -> list[Data]:
-    """Return every queue with what it is guaranteed, holds and lends."""
+    """Return every queue with its nominal quota, usage and borrowed quota."""
     engine = view.engine
     usage = engine.ledger.usage
     usage.capacity = engine.capacity()
     counts = pending_and_admitted(engine)
-    found = []
+    rows = []
     for name in engine.ledger.usage.tree.top_down():
         pending, admitted, _ = counts.get(name, (0, 0, []))
         row: Data = {"queue": name, "pending": pending, "admitted": admitted}
         if name in usage.tree:
             row["depth"] = len(usage.tree.path(name)) - 1
             row["share"] = round(usage.share(name), 3)
-            held = {key for key, amount in usage.subtree_usage.get(name, {}).items() if amount}
-            keys = sorted({*usage.tree.quota_keys(name), *(k for k in held if k[0] == GPU)})
+            used = {key for key, amount in usage.subtree_usage.get(name, {}).items() if amount}
+            keys = sorted({*usage.tree.quota_keys(name), *(key for key in used if key[0] == GPU)})
             row["quotas"] = [
                 {
                     "resource": label(key),
@@ -188,15 +193,15 @@ def queues(view: ClusterView) -> list[Data]:
                 }
                 for key in keys
             ]
-            row["told"] = told(engine, name)
+            row["told"] = queue_notes(engine, name)
         else:
             row["problem"] = usage.tree.problems.get(name, "")
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows
 
 
 def queue(view: ClusterView, name: str) -> list[Data]:
-    """Return who waits in a queue and those below it, in turn.
+    """Return the pending gangs of a queue and of the queues below it, in their order.
 
     Raises:
         ConfigError: there is no such queue.
@@ -204,76 +209,75 @@ def queue(view: ClusterView, name: str) -> list[Data]:
     """
     tree = view.engine.ledger.usage.tree
     if name not in tree.queues:
-        known = ", ".join(sorted(tree.queues))
-        raise ConfigError(f"queue {name!r} does not exist; the queues are: {known}")
+        existing = ", ".join(sorted(tree.queues))
+        raise ConfigError(f"queue {name!r} does not exist; the queues are: {existing}")
     snapshot = view.engine.snapshot(view.now_s, who=Asked.ALL)
     predictions = view.predictions()
     plan = make_plan(view.engine.snapshot(view.now_s, who=Asked.ALL), view.policies, view.now_s)
-    refusals = {waiting.gang.id: refusal for waiting, refusal in plan.refusals}
-    reserved = {one.gang: one for one in plan.reserved}
-    found: list[Data] = []
-    for waiting in in_turn(snapshot, view.policies, view.now_s):
-        own = waiting.gang.queue
+    refusals = {pending.gang.id: refusal for pending, refusal in plan.refusals}
+    reservations = {reservation.gang: reservation for reservation in plan.reserved}
+    rows: list[Data] = []
+    for pending in in_turn(snapshot, view.policies, view.now_s):
+        gang, own = pending.gang.id, pending.gang.queue
         if own != name and not (own in tree and name in tree.path(own)):
             continue
-        refusal = refusals.get(waiting.gang.id)
-        found.append(
+        refusal = refusals.get(gang)
+        rows.append(
             {
-                "position": len(found) + 1,
-                "gang": waiting.gang.id,
+                "position": len(rows) + 1,
+                "gang": gang,
                 "queue": own,
-                "priority": waiting.priority,
-                "gpus": sum(dict(m.needs.requests).get(GPU, 0) for m in waiting.members),
-                "since": stamp(waiting.since_s),
-                "start": _start(
-                    predictions.get(waiting.gang.id), reserved.get(waiting.gang.id), view
-                ),
+                "priority": pending.priority,
+                "gpus": sum(dict(m.needs.requests).get(GPU, 0) for m in pending.members),
+                "since": stamp(pending.since_s),
+                "start": _start_data(predictions.get(gang), reservations.get(gang), view),
                 "reason": refusal.reason.value if refusal is not None else "WouldStart",
             }
         )
-    return found
+    return rows
 
 
 # -- when ---------------------------------------------------------------------------------------
 
 
 def when(view: ClusterView, path: Path, namespace: str) -> Data:
-    """Say when a job that is not submitted would start; of one that is, a further one.
+    """Return when the job in a file would start; if it exists already, when a second one would.
 
     Raises:
-        ConfigError: the file holds no job or group that is understood.
+        ConfigError: the file has no valid training job or PodGroup.
 
     """
-    gang, exists = _gang(view, path, namespace)
+    gang, exists = _add_gang(view, path, namespace)
     state = view.engine.gangs.get(gang)
     before = view.predictions() if state is None else {}
     if state is None or state.spec is None:
-        raise ConfigError(f"{path}: it gives no gang that can be planned")
-    refusal, kept = _refusal(view, gang)
+        raise ConfigError(f"{path}: the file has no gang that can be planned")
+    refusal, reservation = _explain_pending(view, gang)
     predictions = view.predictions()
     delayed = [
-        one.gang
-        for one in predictions.values()
-        if (old := before.get(one.gang)) is not None and (old.start_s or 0) < (one.start_s or 0)
+        after.gang
+        for after in predictions.values()
+        if (old := before.get(after.gang)) is not None and (old.start_s or 0) < (after.start_s or 0)
     ]
+    remedies = refusal.remedies if refusal is not None else ()
     return {
         "gang": gang,
         **({"exists": exists.state.value} if exists is not None else {}),
-        "start": _start(predictions.get(gang), kept, view),
+        "start": _start_data(predictions.get(gang), reservation, view),
         "reason": refusal.reason.value if refusal is not None else "WouldStart",
-        "message": refusal.message if refusal is not None else "there is room for it now.",
-        "wouldHelp": [one.message for one in refusal.remedies] if refusal is not None else [],
+        "message": refusal.message if refusal is not None else _WOULD_START,
+        "wouldHelp": [remedy.message for remedy in remedies],
         "delays": delayed,
     }
 
 
-def _gang(view: ClusterView, path: Path, namespace: str) -> tuple[GangId, GangState | None]:
-    """Take the gang of a file into the view, as if it had just been created.
+def _add_gang(view: ClusterView, path: Path, namespace: str) -> tuple[GangId, GangState | None]:
+    """Add the gang of a file to the view, as if it had just been created; return its name.
 
-    Where there is a gang of its name, that is returned too, and the new one has a name beside it.
+    If a gang of that name exists, it is returned too, and the added gang has another name.
     """
     try:
-        documents = [one for one in yaml.safe_load_all(path.read_text()) if one]
+        documents = [document for document in yaml.safe_load_all(path.read_text()) if document]
     except (OSError, yaml.YAMLError) as error:
         raise ConfigError(f"{path}: {error}") from error
     for document in documents:
@@ -284,37 +288,37 @@ def _gang(view: ClusterView, path: Path, namespace: str) -> tuple[GangId, GangSt
         metadata.setdefault("name", "not-submitted")
         metadata["uid"] = "not-submitted"
         metadata["creationTimestamp"] = stamp(view.now_s)
-        job = document.get("kind") in FRAMEWORKS
-        asked = _group_of(document, path, view.now_s) if job else document
-        if asked.get("kind") != "PodGroup":
+        is_job = document.get("kind") in FRAMEWORKS
+        group = _pod_group_of(document, path, view.now_s) if is_job else document
+        if group.get("kind") != "PodGroup":
             continue
         try:
-            raw = msgspec.json.encode(asked)
-            found, _, _ = podgroups.pod_group(raw, view.priorities, view.default_priority)
+            raw = msgspec.json.encode(group)
+            gang, _, _ = podgroups.pod_group(raw, view.priorities, view.default_priority)
         except DecodeError as error:
             raise ConfigError(f"{path}: {error}") from error
-        known = [one for one, state in view.engine.gangs.items() if state.spec is not None]
-        exists = view.engine.gangs[found.id] if found.id in known else None
-        while found.id in known:
-            found = replace(found, id=GangId(f"{found.id}-further"))
-        view.engine.observe(f.GangSeen(found), view.now_s)
-        return found.id, exists
-    raise ConfigError(f"{path}: it holds no training job and no PodGroup with templates")
+        declared = [name for name, state in view.engine.gangs.items() if state.spec is not None]
+        exists = view.engine.gangs[gang.id] if gang.id in declared else None
+        while gang.id in declared:
+            gang = replace(gang, id=GangId(f"{gang.id}-further"))
+        view.engine.observe(f.GangSeen(gang), view.now_s)
+        return gang.id, exists
+    raise ConfigError(f"{path}: the file has no training job and no PodGroup with templates")
 
 
-def _group_of(job: Data, path: Path, now_s: float) -> Data:
+def _pod_group_of(job: Data, path: Path, now_s: float) -> Data:
     try:
         parsed = parse(job, "gangsched", job["kind"])
     except InvalidJobError as error:
         raise ConfigError(f"{path}: {error}") from error
     group = reconcile(parsed, Observed(), Clock(now_s, stamp(now_s))).put_group
     if group is None:
-        raise ConfigError(f"{path}: the job is suspended, or asks for no gang")
+        raise ConfigError(f"{path}: the job is suspended, or needs no gang")
     group["metadata"] |= {key: job["metadata"][key] for key in ("namespace", "uid")}
     group["metadata"]["creationTimestamp"] = job["metadata"]["creationTimestamp"]
-    given = job["metadata"].get("annotations") or {}
+    annotations = job["metadata"].get("annotations") or {}
     group["metadata"]["annotations"] = {
-        key: value for key, value in given.items() if key == names.USER_ANNOTATION
+        key: value for key, value in annotations.items() if key == names.USER_ANNOTATION
     }
     return group
 
@@ -325,12 +329,12 @@ def _group_of(job: Data, path: Path, now_s: float) -> Data:
 def what_if(
     view: ClusterView, changed: ClusterView, quotas: Iterable[str], nodes: Iterable[str]
 ) -> list[Data]:
-    """Compare when waiting gangs start with and without changes; both views are of one cluster.
+    """Compare when pending gangs start with and without changes, given two equal views.
 
-    What is to be known of the changes are the notes of the changed view.
+    The changes are made in `changed`, which also gets the notes on their effects.
 
     Raises:
-        ConfigError: a change is not understood.
+        ConfigError: a change is malformed.
 
     """
     before = view.predictions()
@@ -338,19 +342,19 @@ def what_if(
         change_quota(changed.engine, text, changed.now_s)
     for text in nodes:
         add_nodes(changed.engine, text, changed.now_s)
-    changed.notes = noted(view.engine, changed.engine)
+    changed.notes = new_queue_notes(view.engine, changed.engine)
     after = changed.predictions()
     rows = []
-    for gang, one in before.items():
-        other = after.get(gang)
+    for gang, old in before.items():
+        new = after.get(gang)
         rows.append(
             {
                 "gang": gang,
                 "queue": (view.engine.gangs[gang].spec or changed.engine.gangs[gang].spec).queue,  # type: ignore[union-attr]
-                "now": stamp(one.start_s) if one.start_s is not None else None,
-                "then": stamp(other.start_s) if other is not None and other.start_s else None,
-                "gained_s": round(one.start_s - other.start_s)
-                if other is not None and one.start_s is not None and other.start_s is not None
+                "now": stamp(old.start_s) if old.start_s is not None else None,
+                "then": stamp(new.start_s) if new is not None and new.start_s else None,
+                "gained_s": round(old.start_s - new.start_s)
+                if new is not None and old.start_s is not None and new.start_s is not None
                 else None,
             }
         )

@@ -1,9 +1,9 @@
-"""Brings what is stored of our kinds to the version that is stored now.
+"""Stores all objects of gangsched.io in the current storage version of their CRD.
 
-After an upgrade etcd holds objects in the version they were last written in. Each is written once
-more, unchanged, which stores it anew; then the CRD's `status.storedVersions` names one version,
-and a later release may do without the earlier ones (Kubernetes: "Versions in
-CustomResourceDefinitions", storage version migration).
+After an upgrade etcd holds objects in the version in which they were last written. Each object is
+written again, unchanged, which stores it in the current version. Then the CRD's
+`status.storedVersions` names one version, and a later release may drop the earlier ones
+(Kubernetes: "Versions in CustomResourceDefinitions", storage version migration).
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -23,8 +23,8 @@ _PAGE = "500"
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
-    """One of our kinds, all in one version: how many objects were written for that."""
+class MigratedKind:
+    """A kind of which all objects are stored in one version, and how many were written."""
 
     crd: str
     version: str
@@ -32,14 +32,14 @@ class Moved:
     stored_before: Sequence[str] = ()
 
     def __str__(self) -> str:
-        """Say it in a sentence."""
+        """Return a sentence about the kind."""
         if not self.stored_before:
             return f"{self.crd}: all in {self.version}"
         before = ", ".join(self.stored_before)
-        return f"{self.crd}: {self.written} written in {self.version} (were stored: {before})"
+        return f"{self.crd}: {self.written} written in {self.version} (stored before: {before})"
 
     def data(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the kind as JSON values."""
         return {
             "crd": self.crd,
             "version": self.version,
@@ -48,25 +48,25 @@ class Moved:
         }
 
 
-async def migrate(client: KubeClient) -> AsyncIterator[Moved]:
-    """Store every object of our kinds in its CRD's storage version; yield each kind when done.
+async def migrate(client: KubeClient) -> AsyncIterator[MigratedKind]:
+    """Store every object of gangsched.io in its CRD's storage version; yield each kind when done.
 
-    It may be broken off at any time, and begun again.
+    The migration may be interrupted and repeated at any time.
     """
-    for kind in (one for one in CRDS if one.group == names.GROUP):
+    for kind in (crd for crd in CRDS if crd.group == names.GROUP):
         name = f"{kind.plural}.{kind.group}"
         crd: Any = msgspec.json.decode(await client.get(f"{_CRDS}/{name}"))
         storage = next(v["name"] for v in crd["spec"]["versions"] if v["storage"])
         stored = crd["status"]["storedVersions"]
         if stored == [storage]:
-            yield Moved(name, storage)
+            yield MigratedKind(name, storage)
             continue
         written = await _rewrite(client, f"/apis/{kind.group}/{storage}", kind.plural)
         status = {"status": {"storedVersions": [storage]}}
         version = {"metadata": {"resourceVersion": crd["metadata"]["resourceVersion"]}}
-        # Whoever changed the CRD meanwhile may have changed what is stored: then it fails.
+        # A CRD that was changed meanwhile may have another storage version: then the patch fails.
         await client.patch(f"{_CRDS}/{name}/status", version | status)
-        yield Moved(name, storage, written, stored)
+        yield MigratedKind(name, storage, written, stored)
 
 
 async def _rewrite(client: KubeClient, root: str, plural: str) -> int:
@@ -75,8 +75,8 @@ async def _rewrite(client: KubeClient, root: str, plural: str) -> int:
         more = {"continue": token} if token else {}
         raw = await client.get(f"{root}/{plural}", limit=_PAGE, **more)
         page: Any = bounded(msgspec.json.decode, raw)
-        for one in page["items"]:
-            metadata = one["metadata"]
+        for item in page["items"]:
+            metadata = item["metadata"]
             inside = f"namespaces/{metadata['namespace']}/" if "namespace" in metadata else ""
             try:
                 await client.patch(f"{root}/{inside}{plural}/{metadata['name']}", {})

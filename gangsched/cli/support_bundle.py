@@ -1,8 +1,8 @@
-"""`gangsched support-bundle`: one file for whoever helps, without what is nobody's business.
+"""`gangsched support-bundle`: one file for support, without private data.
 
-Secrets are never read. Of what users write only what a scheduler reads is kept: no environment, no
-command, no image, no volume, no label or annotation but ours; of nodes no addresses. With hidden
-names even those are digests.
+Secrets are never read. Of users' objects the bundle has only the fields that a scheduler reads: no
+environment, command, image or volume, and only labels and annotations of gangsched. Nodes have no
+addresses. With `--pseudonyms-names`, names are digests.
 """
 
 import io
@@ -19,7 +19,7 @@ from rich.console import Console
 
 from gangsched import __version__
 from gangsched.api import names
-from gangsched.cli.doctor import HOME, examine, show
+from gangsched.cli.doctor import HOME, run_checks, show
 from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import KubeError, NotFound
@@ -31,8 +31,8 @@ Json = dict[str, Any]
 
 _LOG_LINES = 2000
 _LOG_BYTES = 2**20
-_MOST = 1000
-"""How many objects of one kind there are in a bundle at most."""
+_OBJECTS_MAX = 1000
+"""Largest number of objects of one kind in a bundle."""
 
 _GROUP = f"/apis/{names.GROUP}/{names.VERSION}"
 _JOBS = {
@@ -53,15 +53,15 @@ _LISTS = {
     **_JOBS,
 }
 _TOKEN = re.compile(r"eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,}|(?i:bearer )\S+")
-_GONE = frozenset(
+_REMOVED = frozenset(
     {"managedFields", "env", "envFrom", "command", "args", "data", "stringData"},
 )
-"""Fields of objects that are left out, wherever they stand."""
+"""Fields that are removed at any depth."""
 
-_GONE_OF_USERS = _GONE | {
+_REMOVED_FROM_USERS = _REMOVED | {
     *("image", "imagePullSecrets", "initializer", "serviceAccountName", "volumeMounts", "volumes")
 }
-_OF_PODS = frozenset(
+_POD_FIELDS = frozenset(
     {
         *("affinity", "containers", "initContainers", "nodeName", "nodeSelector", "overhead"),
         *("preemptionPolicy", "priority", "priorityClassName", "resourceClaims", "resources"),
@@ -69,23 +69,25 @@ _OF_PODS = frozenset(
         *("terminationGracePeriodSeconds", "topologySpreadConstraints"),
     }
 )
-"""What is kept of a pod's spec that a user wrote."""
+"""Fields of a user's pod spec that stay."""
 
-_OF_CONTAINERS = frozenset({"name", "ports", "resources", "restartPolicy"})
-_OF_NODES = {
+_CONTAINER_FIELDS = frozenset({"name", "ports", "resources", "restartPolicy"})
+_NODE_FIELDS = {
     "metadata": ("name", "labels", "annotations", "creationTimestamp", "deletionTimestamp"),
     "spec": ("taints", "unschedulable"),
     "status": ("allocatable", "capacity", "conditions"),
 }
 
 
-async def write(client: KubeClient, out: Path, hide: Pseudonyms | None, home: str = HOME) -> int:
+async def write(
+    client: KubeClient, out: Path, pseudonyms: Pseudonyms | None, home: str = HOME
+) -> int:
     """Write the bundle; return how many files it has. `home` is the namespace of gangsched."""
     count = 0
     with tarfile.open(out, "x:gz") as archive:
-        async for name, text in _files(client, home, hide):
+        async for name, text in _files(client, home, pseudonyms):
             clean = _TOKEN.sub("<token>", text)
-            content = (hide.text(clean) if hide is not None else clean).encode()
+            content = (pseudonyms.text(clean) if pseudonyms is not None else clean).encode()
             entry = tarfile.TarInfo(f"gangsched/{name}")
             entry.size, entry.mtime = len(content), int(time.time())
             archive.addfile(entry, io.BytesIO(content))
@@ -94,65 +96,67 @@ async def write(client: KubeClient, out: Path, hide: Pseudonyms | None, home: st
 
 
 async def _files(
-    client: KubeClient, home: str, hide: Pseudonyms | None
+    client: KubeClient, home: str, pseudonyms: Pseudonyms | None
 ) -> AsyncIterator[tuple[str, str]]:
-    listed = {name: await _listed(client, name, home) for name in _LISTS}
-    if hide is not None:  # of some jobs there is no gang that it knows already
-        hide.learn_names(_called(listed))
+    listed = {name: await _list_objects(client, name, home) for name in _LISTS}
+    if pseudonyms is not None:  # jobs without a gang have names that no fact has
+        pseudonyms.learn_names(_names_of_jobs(listed))
     yield "version.txt", f"gangsched {__version__}\n"
     page = Console(file=io.StringIO(), width=100)
-    show(await examine(client, home), page)
+    show(await run_checks(client, home), page)
     yield "doctor.txt", page.file.getvalue()  # type: ignore[attr-defined]
     for name, (objects, remark) in listed.items():
         if remark:
             yield f"{name}.txt", f"{remark}\n"
         if objects is not None and (objects or name not in _JOBS):
-            yield f"{name}.json", json.dumps([_kept(name, one) for one in objects], indent=1)
+            bodies = [_redacted_object(name, body) for body in objects]
+            yield f"{name}.json", json.dumps(bodies, indent=1)
     pods = f"/api/v1/namespaces/{home}/pods"
     for pod in msgspec.json.decode(await client.get(pods))["items"]:
         own = pod["metadata"]["name"]
         yield f"pods/{own}.json", json.dumps(redacted(pod), indent=1)
-        for word, previous in (("log", "false"), ("previous.log", "true")):
+        for suffix, previous in (("log", "false"), ("previous.log", "true")):
             lines = str(_LOG_LINES)
             try:
                 log = await client.get(f"{pods}/{own}/log", tailLines=lines, previous=previous)
             except KubeError:
-                continue  # it has not run, or not before
-            yield f"pods/{own}.{word}", log.decode(errors="replace")
+                continue  # the container has not run, or not before
+            yield f"pods/{own}.{suffix}", log.decode(errors="replace")
     plane = serving(client.server)
     if plane is not None:
-        for one in _of_plane(plane, all_logs=hide is None):
-            yield one
+        for file in _local_plane_files(plane, all_logs=pseudonyms is None):
+            yield file
 
 
-async def _listed(client: KubeClient, name: str, home: str) -> tuple[list[Json] | None, str]:
-    """Return the objects of a kind, and a remark where they are not all there are."""
+async def _list_objects(client: KubeClient, name: str, home: str) -> tuple[list[Json] | None, str]:
+    """Return the objects of a kind, and a remark if some are missing."""
     path = _LISTS[name].format(home=home)
     try:
-        found = bounded(msgspec.json.decode, await client.get(path, limit=str(_MOST)))
+        page = bounded(msgspec.json.decode, await client.get(path, limit=str(_OBJECTS_MAX)))
     except KubeError as error:
         absent = isinstance(error, NotFound) and name in _JOBS
         return None, "" if absent else f"{path}: {error}"
-    more = (found.get("metadata") or {}).get("continue")
-    return found["items"], f"{path}: these are the first {_MOST} of them" if more else ""
+    more = (page.get("metadata") or {}).get("continue")
+    return page["items"], f"{path}: only the first {_OBJECTS_MAX} objects" if more else ""
 
 
-def _called(listed: dict[str, tuple[list[Json] | None, str]]) -> Iterator[str]:
-    """Return whose jobs there are, where, and what they are called."""
+def _names_of_jobs(listed: dict[str, tuple[list[Json] | None, str]]) -> Iterator[str]:
+    """Return the namespaces, names and users of jobs."""
     for name in _JOBS:
-        for one in listed[name][0] or []:
-            metadata = one["metadata"]
+        for body in listed[name][0] or []:
+            metadata = body["metadata"]
             user = (metadata.get("annotations") or {}).get(names.USER_ANNOTATION) or ""
             yield from (metadata["namespace"], metadata["name"], user)
 
 
-def _of_plane(plane: Plane, *, all_logs: bool) -> Iterator[tuple[str, str]]:
-    """Return what a local control plane runs, and the ends of its programs' logs.
+def _local_plane_files(plane: Plane, *, all_logs: bool) -> Iterator[tuple[str, str]]:
+    """Return the programs of a local control plane, and the ends of their logs.
 
-    Others' logs are full of names of what is no more, which nobody can know to hide.
+    Logs of programs other than gangsched have names of deleted objects, which `--hide-names`
+    cannot replace: only `all_logs` includes them.
     """
     ended = set(plane.programs.ended())
-    programs = [one.name for one in plane.programs.all()]
+    programs = [program.name for program in plane.programs.all()]
     info = plane.info()
     lines = [f"Kubernetes {info.get('kubernetes')}, binding {info.get('binding')}"]
     lines += [f"{name}: {'ended' if name in ended else 'runs'}" for name in programs]
@@ -164,33 +168,35 @@ def _of_plane(plane: Plane, *, all_logs: bool) -> Iterator[tuple[str, str]]:
             yield f"plane/{name}.log", f"{text}\n"
 
 
-def _kept(name: str, value: Json) -> Any:
+def _redacted_object(name: str, value: Json) -> Any:
     if name == "nodes":
-        parts = {part: value.get(part) or {} for part in _OF_NODES}
+        parts = {part: value.get(part) or {} for part in _NODE_FIELDS}
         value = {
             part: {k: parts[part][k] for k in keys if k in parts[part]}
-            for part, keys in _OF_NODES.items()
+            for part, keys in _NODE_FIELDS.items()
         }
     return redacted(value, of_users=name == "podgroups" or name in _JOBS)
 
 
 def redacted(value: Any, *, of_users: bool = False) -> Any:
-    """Return a JSON value without what is left out, and with no annotations but ours.
+    """Return a JSON value without private fields, and only with annotations of gangsched.
 
-    What is `of_users` loses more: of their pods' specs only what a scheduler reads is kept.
+    With `of_users`, more is removed: pod specs keep only the fields that a scheduler reads.
     """
     if isinstance(value, list):
-        return [redacted(one, of_users=of_users) for one in value]
+        return [redacted(part, of_users=of_users) for part in value]
     if not isinstance(value, dict):
         return value
     if of_users and isinstance(value.get("containers"), list):
         value = _pod_spec(value)
-    gone = _GONE_OF_USERS if of_users else _GONE
-    found = {k: redacted(one, of_users=of_users) for k, one in value.items() if k not in gone}
+    removed = _REMOVED_FROM_USERS if of_users else _REMOVED
+    kept = {
+        key: redacted(part, of_users=of_users) for key, part in value.items() if key not in removed
+    }
     for field in ("annotations", "labels") if of_users else ("annotations",):
-        if isinstance(found.get(field), dict):
-            found[field] = {key: one for key, one in found[field].items() if _ours(key)}
-    return found
+        if isinstance(kept.get(field), dict):
+            kept[field] = {key: text for key, text in kept[field].items() if _ours(key)}
+    return kept
 
 
 def _ours(key: str) -> bool:
@@ -198,12 +204,12 @@ def _ours(key: str) -> bool:
 
 
 def _pod_spec(spec: Json) -> Json:
-    found = {key: one for key, one in spec.items() if key in _OF_PODS}
+    kept = {key: value for key, value in spec.items() if key in _POD_FIELDS}
     for field in ("containers", "initContainers"):
-        if isinstance(found.get(field), list):
-            found[field] = [
-                {key: part for key, part in one.items() if key in _OF_CONTAINERS}
-                for one in found[field]
-                if isinstance(one, dict)
+        if isinstance(kept.get(field), list):
+            kept[field] = [
+                {key: value for key, value in container.items() if key in _CONTAINER_FIELDS}
+                for container in kept[field]
+                if isinstance(container, dict)
             ]
-    return found
+    return kept

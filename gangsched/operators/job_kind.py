@@ -30,7 +30,7 @@ class OwnerKind:
     kind: str
     parts: tuple[tuple[str, str], ...]
     step: Callable[[Owned, Clock], Steps]
-    look: Callable[[KubeClient, Owned], Awaitable[Owned]] | None = None
+    read_unwatched: Callable[[KubeClient, Owned], Awaitable[Owned]] | None = None
 
     @property
     def plural(self) -> str:

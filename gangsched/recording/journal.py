@@ -57,7 +57,7 @@ class Journal:
         if what:
             values["what"] = what
         if data is not None:
-            values["data"] = _bare(msgspec.to_builtins(data))
+            values["data"] = _without_derived(msgspec.to_builtins(data))
         self.file.write(msgspec.json.encode(values).decode() + "\n")
         self.file.flush()
 
@@ -191,7 +191,7 @@ class RestoredEngine:
     facts: list[f.Fact] = field(default_factory=list)
 
 
-def recall(path: Path) -> RestoredEngine:
+def restore(path: Path) -> RestoredEngine:
     """Return the engine as its last facts leave it, and those facts; it has decided nothing.
 
     Raises:
@@ -223,7 +223,7 @@ def write_facts(path: Path, recalled: RestoredEngine, names: Pseudonyms | None =
         journal = Journal(file)
         journal.begin(recalled.engine, recalled.now_s, history)
         for fact in recalled.facts:
-            data = _bare(msgspec.to_builtins(fact))
+            data = _without_derived(msgspec.to_builtins(fact))
             journal.write(
                 "fact",
                 recalled.now_s,
@@ -232,10 +232,12 @@ def write_facts(path: Path, recalled: RestoredEngine, names: Pseudonyms | None =
             )
 
 
-def _bare(value: Any) -> Any:
+def _without_derived(value: Any) -> Any:
     """Return JSON values without fields that objects work out for themselves."""
     if isinstance(value, dict):
-        return {key: _bare(one) for key, one in value.items() if not str(key).startswith("_")}
+        return {
+            key: _without_derived(one) for key, one in value.items() if not str(key).startswith("_")
+        }
     if isinstance(value, list | tuple):
-        return [_bare(one) for one in value]
+        return [_without_derived(one) for one in value]
     return value

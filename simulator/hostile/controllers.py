@@ -113,8 +113,8 @@ class Controllers:
         groups = []
         for _ in range(_ROUNDS):
             owned = Owned(body, parts)
-            if kind.look is not None:
-                owned = await kind.look(client, owned)
+            if kind.read_unwatched is not None:
+                owned = await kind.read_unwatched(client, owned)
             steps = kind.step(owned, CLOCK)
             self._judge(body, steps.create)
             if steps.status is not None:

@@ -13,7 +13,7 @@ from gangsched.core.model.pods import PodNeeds
 from gangsched.core.model.queues import Booking, Queue
 from gangsched.core.model.topology import Topology
 from gangsched.core.snapshot import Asked, RunningGang
-from gangsched.recording.journal import recall
+from gangsched.recording.journal import restore
 from simulator.jobs import GPU, Job, Part
 
 Seats = list[tuple[str, NodeName]]
@@ -45,7 +45,7 @@ def begin(path: Path) -> Beginning:
         ConfigError: it cannot be read.
 
     """
-    found = recall(path)
+    found = restore(path)
     engine, now_s = found.engine, found.now_s
     running = engine.running()
     waiting = engine.snapshot(now_s, who=Asked.ALL).waiting

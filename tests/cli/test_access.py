@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from gangsched.cli import main
-from gangsched.cli.ask import full_name
+from gangsched.cli.source import Source
 from gangsched.config import ConfigError
 from gangsched.kube.client.access import Access
 from gangsched.kube.client.errors import KubeError
@@ -58,14 +58,17 @@ def test_several_files_are_read_as_kubectl_does(file, tmp_path, monkeypatch):
 
 
 def test_a_name_may_stand_alone(file):
-    access = Access(file)
-    assert full_name("job", None, access, None) == "vision/job"
-    assert full_name("job", "speech", access, None) == "speech/job"
-    assert full_name("speech/job", None, access, None) == "speech/job"
-    assert full_name("speech/job", "speech", access, None) == "speech/job"
-    assert full_name("job", None, Access(Path("/absent")), Path("snapshot")) == "default/job"
+    source = Source(Access(file))
+    assert source.full_name("job", None) == "vision/job"
+    assert source.full_name("job", "speech") == "speech/job"
+    assert source.full_name("speech/job", None) == "speech/job"
+    assert source.full_name("speech/job", "speech") == "speech/job"
+    assert (
+        Source(Access(Path("/absent")), snapshot=Path("snapshot")).full_name("job", None)
+        == "default/job"
+    )
     with pytest.raises(ConfigError, match="'vision' is not the namespace of 'speech/job'"):
-        full_name("speech/job", "vision", access, None)
+        source.full_name("speech/job", "vision")
 
 
 def test_a_context_that_there_is_not_is_named(file):

@@ -12,7 +12,7 @@ from rich.console import Console
 from gangsched.cli import defrag
 from gangsched.cli.cluster import view as live
 from gangsched.cli.cluster.view import ClusterView, effort_of
-from gangsched.cli.defrag import DefragRequest, _level, _settled, as_data, show
+from gangsched.cli.defrag import DefragRequest, _check_free_capacity, _level, moves_data, show_moves
 from gangsched.cli.output.tables import show_gang
 from gangsched.cli.queries import expected_end, explain
 from gangsched.config import ConfigError, SchedulerConfig
@@ -41,7 +41,7 @@ def racks(declared=True):
 
 def printed(found, wish) -> str:
     console = Console(file=io.StringIO(), width=200)
-    show(found, wish, console)
+    show_moves(found, wish, console)
     return console.file.getvalue()
 
 
@@ -60,7 +60,7 @@ def test_a_rack_that_is_free_is_told():
     assert printed(found, DefragRequest(level="rack")) == (
         "rack rack-1 is free already; no gang has to move\n"
     )
-    assert as_data(found)["possible"]
+    assert moves_data(found)["possible"]
 
 
 def test_a_rack_with_pods_of_nobody_is_not_free():
@@ -77,7 +77,7 @@ def test_without_a_topology_it_is_told_what_to_do():
     with pytest.raises(ConfigError) as error:
         _level(racks(declared=False), DefragRequest(level="rack"))
     assert str(error.value) == (
-        "--level: there is no Topology, so nobody knows what a rack is; nodes have the label "
+        "--level: no Topology declares the level rack; nodes have the label "
         "topology.gangsched.io/rack. Apply a Topology that names such labels of the nodes "
         "(manifests/topologies has examples)"
     )
@@ -88,9 +88,9 @@ def test_moving_does_not_help_against_a_quota():
     engine.observe(QueueSeen(Queue("small", quotas=(Quota("nvidia.com/gpu", 8000),))), 0.0)
     engine.observe(GangSeen(templated("g", 2, needs(8), queue="small")), 0.0)
     with pytest.raises(ConfigError) as error:
-        _settled(engine, POLICIES, DefragRequest(gang="ns/g"))
+        _check_free_capacity(engine, POLICIES, DefragRequest(gang="ns/g"))
     assert str(error.value) == (
-        "--gang: its queue has no quota for it: moving other gangs does not help ns/g: queue "
+        "--gang: the gang lacks quota, so moving other gangs does not help ns/g: queue "
         "small can never have more than 8 nvidia.com/gpu, loans included; the gang needs 16."
     )
 
@@ -99,10 +99,10 @@ def test_a_gang_that_lacks_room_is_looked_at_and_one_that_has_it_is_told_so():
     engine = racks()
     run(engine, "there", "n0")
     engine.observe(GangSeen(templated("g", 4, needs(8))), 0.0)
-    assert _settled(engine, POLICIES, DefragRequest(gang="ns/g")) is None
+    assert _check_free_capacity(engine, POLICIES, DefragRequest(gang="ns/g")) is None
     engine.observe(GangSeen(templated("h", 1, needs(8))), 0.0)
-    found = _settled(engine, POLICIES, DefragRequest(gang="ns/h"))
-    said = "there is room for ns/h now; no gang has to move\n"
+    found = _check_free_capacity(engine, POLICIES, DefragRequest(gang="ns/h"))
+    said = "enough is free for ns/h now; no gang has to move\n"
     assert printed(found, DefragRequest(gang="ns/h")) == said
 
 
@@ -171,10 +171,10 @@ def test_a_start_says_whose_end_it_relies_on():
     assert "expected to end 1970-01-01 00:15:" in said
     assert "in eight of ten forecasts from 1970-01-01 00:0" in said
     said = " ".join(explained("ns/next").split())
-    assert "relies on gang ns/wide ending about 1970-01-01 00:15:" in said
-    assert "it may end from 1970-01-01 00:0" in said
-    assert said.endswith("on, by earlier jobs")
-    assert "relies  on gang ns/next ending, which waits itself" in explained("ns/last")
+    assert "relies on the end of gang ns/wide, about 1970-01-01 00:15:" in said
+    assert "perhaps as early as 1970-01-01 00:0" in said
+    assert said.endswith("(by earlier jobs)")
+    assert "relies  on the end of gang ns/next, which is pending itself" in explained("ns/last")
 
 
 def test_moves_are_planned_for_the_gang_with_what_its_queue_adds(monkeypatch):
@@ -198,10 +198,12 @@ def test_moves_are_planned_for_the_gang_with_what_its_queue_adds(monkeypatch):
         return frozenset()
 
     monkeypatch.setattr(defrag, "KubeClient", Client)
-    monkeypatch.setattr(defrag, "read", read)
+    monkeypatch.setattr(defrag, "read_scheduler", read)
     monkeypatch.setattr(defrag.disruption_budgets, "protected", protected)
     monkeypatch.setattr(Defragmenter, "make_room", lambda _, waiting: seen.append(waiting))
-    asyncio.run(defrag.find(None, SchedulerConfig(), POLICIES, DefragRequest(gang="ns/waits")))
+    asyncio.run(
+        defrag.plan_moves(None, SchedulerConfig(), POLICIES, DefragRequest(gang="ns/waits"))
+    )
     (one,) = seen
     assert (one.priority, one.kinds) == (7, (needs(8),))
     assert one.charge

@@ -63,19 +63,17 @@ class Api:
 def state(tmp_path, monkeypatch):
     """No plane is there, and nothing was told yet."""
     monkeypatch.setattr(planes.platformdirs, "user_state_dir", lambda _: str(tmp_path))
-    monkeypatch.setattr(leader, "_told", set())
+    monkeypatch.setattr(leader, "_warned", set())
 
 
-ENDED = (
-    "nobody leads: pod-1 renewed the Lease gangsched-system/gangsched 95 s ago for the last time"
-)
+ENDED = "no process leads: pod-1 last renewed the Lease gangsched-system/gangsched 95 s ago"
 STANDINGS = {
     "one leads": ({HOME: lease()}, "ok", "pod-1 leads"),
     "it ended": ({HOME: lease(renewed=OLD)}, "fail", ENDED),
     "it left": (
         {HOME: lease(holder="")},
         "fail",
-        f"nobody leads: the Lease {LEASE} was given back",
+        f"no process leads: the Lease {LEASE} was released",
     ),
     "nobody": ({}, "warn", f"there is no Lease {LEASE}: gangsched has not led here"),
 }
@@ -84,9 +82,9 @@ STANDINGS = {
 @pytest.mark.parametrize("case", STANDINGS)
 async def test_a_lease_says_who_leads(case):
     leases, level, said = STANDINGS[case]
-    found = await leader.standing(Api(leases), LEASE)
-    assert (found.level, found.said) == (level, said)
-    assert bool(found.mend) == (level != "ok")
+    found = await leader.leader_state(Api(leases), LEASE)
+    assert (found.level, found.message) == (level, said)
+    assert bool(found.remedy) == (level != "ok")
 
 
 PLANES = {
@@ -94,7 +92,7 @@ PLANES = {
     "it ended": (
         {"gangsched": False, "kwok": True},
         "fail",
-        "nobody leads: gangsched of local control plane 'mine' ended",
+        "no process leads: gangsched of local control plane 'mine' ended",
         "gangsched local restart --name mine",
     ),
     "there is none": (
@@ -111,25 +109,25 @@ async def test_a_local_plane_says_it_without_a_lease(case):
     programs, level, said, mend = PLANES[case]
     record("other", "https://127.0.0.1:2", gangsched=True)
     record("mine", SERVER, **programs)
-    found = await leader.standing(Api(), LEASE)
-    assert (found.level, found.mend) == (level, mend)
-    assert found.said.endswith(said)
+    found = await leader.leader_state(Api(), LEASE)
+    assert (found.level, found.remedy) == (level, mend)
+    assert found.message.endswith(said)
 
 
 async def test_the_doctor_names_programs_of_a_local_plane_that_ended():
     record("mine", SERVER, gangsched=True, kwok=False, agent=False)
     found = [one async for one in CHECKS["running"](Api(), HOME)]
-    assert [(one.level, one.mend) for one in found] == [
+    assert [(one.level, one.remedy) for one in found] == [
         ("ok", ""),
         ("fail", "gangsched local restart --name mine"),
     ]
-    assert found[1].said == "kwok, agent of local control plane 'mine' ended"
+    assert found[1].message == "kwok, agent of local control plane 'mine' ended"
 
 
 async def test_who_asks_is_told_once_that_nobody_leads(caplog):
     api = Api({HOME: lease(renewed=OLD)})
-    await leader.tell(api, LEASE)
-    await leader.tell(api, LEASE)
+    await leader.warn_without_leader(api, LEASE)
+    await leader.warn_without_leader(api, LEASE)
     assert caplog.messages == [
         f"note: no gang starts now: {ENDED}; what helps: kubectl logs -n {HOME} deploy/gangsched"
     ]
@@ -144,19 +142,19 @@ SILENT = {
 
 @pytest.mark.parametrize("case", SILENT)
 async def test_nothing_is_said_where_one_leads_or_that_is_not_known(case, caplog):
-    await leader.tell(SILENT[case], LEASE)
+    await leader.warn_without_leader(SILENT[case], LEASE)
     assert caplog.messages == []
 
 
 async def test_a_lease_elsewhere_hides_nothing_where_the_own_one_is_there(caplog):
-    await leader.tell(Api({HOME: lease(renewed=OLD), "tenant": lease()}), LEASE)
+    await leader.warn_without_leader(Api({HOME: lease(renewed=OLD), "tenant": lease()}), LEASE)
     assert ENDED in caplog.text
 
 
 async def test_a_server_that_does_not_say_the_time_is_no_failure(caplog, monkeypatch):
     api = Api({HOME: lease(renewed=OLD)})
     monkeypatch.setattr(api, "date", no_date)
-    await leader.tell(api, LEASE)
+    await leader.warn_without_leader(api, LEASE)
     assert caplog.messages == []
 
 
@@ -166,7 +164,7 @@ async def no_date() -> str:
 
 
 async def test_a_lease_elsewhere_that_nobody_holds_is_none(caplog):
-    await leader.tell(Api({"team": lease(renewed=OLD)}), LEASE)
+    await leader.warn_without_leader(Api({"team": lease(renewed=OLD)}), LEASE)
     assert f"note: perhaps no gang starts now: there is no Lease {LEASE}" in caplog.text
 
 
@@ -182,9 +180,9 @@ async def test_every_look_at_the_cluster_tells_it(monkeypatch, caplog):
         return frozenset()
 
     monkeypatch.setattr(view, "KubeClient", lambda _: Api({HOME: lease(renewed=OLD)}))
-    monkeypatch.setattr(view, "read", read)
+    monkeypatch.setattr(view, "read_scheduler", read)
     monkeypatch.setattr(view.disruption_budgets, "protected", protected)
-    await view.look(None, SchedulerConfig(), None)
+    await view.read_cluster(None, SchedulerConfig(), None)
     assert ENDED in caplog.text
 
 
@@ -200,8 +198,8 @@ HOMES = {
 @pytest.mark.parametrize("case", HOMES)
 async def test_commands_read_what_is_kept_where_gangsched_leads_from(case):
     api, place = HOMES[case]
-    assert await leader.home(api, LEASE) == place
-    found = await view.at_home(api, SchedulerConfig())
+    assert await leader.leader_namespace(api, LEASE) == place
+    found = await view.with_leader_namespace(api, SchedulerConfig())
     assert found.history_config_map == f"{place or HOME}/gangsched-history"
     given = SchedulerConfig(history_config_map="mine/history")
-    assert (await view.at_home(api, given)).history_config_map == "mine/history"
+    assert (await view.with_leader_namespace(api, given)).history_config_map == "mine/history"

@@ -4,7 +4,7 @@ import pytest
 from builders import POLICIES, an_engine, gang, needs, node, pod, templated
 from rich.console import Console
 
-from gangsched.cli.cluster.lookup import ask, standing
+from gangsched.cli.cluster.lookup import job_state, read_job
 from gangsched.cli.cluster.view import ClusterView
 from gangsched.cli.output import tables
 from gangsched.cli.queries import explain, what_if, when
@@ -36,7 +36,7 @@ def test_a_gang_is_found_by_the_name_its_user_knows(real):
 
 def test_our_own_group_comes_first_and_of_several_others_one_has_to_be_chosen():
     assert explain(a_view("second", "job:second"), "ns/second")["gang"] == "ns/second"
-    with pytest.raises(ConfigError, match=r"there are 2 gangs .* ns/job:second, ns/lws:second"):
+    with pytest.raises(ConfigError, match=r"2 gangs are called .* ns/job:second, ns/lws:second"):
         explain(a_view("job:second", "lws:second"), "ns/second")
 
 
@@ -91,7 +91,7 @@ OWN = {
 @pytest.mark.parametrize("case", OWN)
 def test_a_job_without_a_gang_is_explained_by_its_own_condition(case):
     conditions, state, waits = OWN[case]
-    own = {"gang": "ns/j", "kind": "PyTorchJob"} | standing(
+    own = {"gang": "ns/j", "kind": "PyTorchJob"} | job_state(
         "PyTorchJob", {"status": {"conditions": conditions}}
     )
     found = explain(a_view("other"), "ns/j", lambda _: own)
@@ -119,13 +119,13 @@ class Cluster:
 
 async def test_the_kinds_are_asked_in_turn():
     groups = "/apis/gangsched.io/v1beta1/namespaces/ns/podgroups"
-    found = await ask(Cluster(f"{groups}/j"), "ns/j")
+    found = await read_job(Cluster(f"{groups}/j"), "ns/j")
     assert found["kind"] == "PodGroup"
     assert found["message"] == "role x is unknown"
     deployments = "/apis/apps/v1/namespaces/ns/deployments"
-    found = await ask(Cluster(f"{deployments}/d"), "ns/d")
+    found = await read_job(Cluster(f"{deployments}/d"), "ns/d")
     assert "one by one" in found["message"]
-    assert await ask(Cluster(""), "ns/j") is None
+    assert await read_job(Cluster(""), "ns/j") is None
 
 
 GROUP = """
@@ -158,7 +158,7 @@ def test_when_of_a_gang_that_exists_is_about_a_further_one(tmp_path):
     console = Console(width=200)
     with console.capture() as capture:
         tables.show_when(found, console)
-    assert "it exists already (Placed)" in capture.get()
+    assert "the gang exists already (Placed)" in capture.get()
 
 
 @pytest.mark.parametrize(
@@ -166,10 +166,10 @@ def test_when_of_a_gang_that_exists_is_about_a_further_one(tmp_path):
     [
         (
             "4:gpu-0",
-            r"--nodes 4:gpu-0: there is no node 'gpu-0'; of 4 there are such as a0, a1, a2",
+            r"--nodes 4:gpu-0: there is no node 'gpu-0'; the cluster has 4 nodes, such as a0",
         ),
-        ("10:b", r"there is no node 'b'; of 4 there are such as b0"),
-        ("b0", r"--nodes: 'b0' must be COUNT:NODE, as in 4:gpu-node-1: so many more like a node"),
+        ("10:b", r"there is no node 'b'; the cluster has 4 nodes, such as b0"),
+        ("b0", r"--nodes: 'b0' must be COUNT:NODE, as in 4:gpu-node-1: how many copies"),
         ("0:b0", r"10,000 at most"),
         ("4:", r"must be COUNT:NODE"),
     ],

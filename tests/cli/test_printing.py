@@ -104,7 +104,7 @@ def test_further_lines_are_indented_and_times_have_one_form(found):
     assert STAMP not in told
     if found is not RUNNING:
         assert MESSAGE in told
-    assert (f"its room is kept from {MOMENT} on" in told) == (found is EXPLAINED)
+    assert (f"its nodes are reserved from {MOMENT}" in told) == (found is EXPLAINED)
 
 
 def test_what_is_piped_has_one_line_for_each_row(monkeypatch):
@@ -123,7 +123,7 @@ def test_what_is_piped_has_one_line_for_each_row(monkeypatch):
 @pytest.mark.parametrize(("output", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
 def test_data_is_printed_as_asked(capsys, output, read):
     found = {"a": (1, float("nan")), "b": {2: None}}
-    printing.answer(found, output, pytest.fail)
+    printing.print_answer(found, output, pytest.fail)
     assert read(capsys.readouterr().out) == {"a": [1, None], "b": {"2": None}}
 
 
@@ -136,7 +136,7 @@ WITH_OUTPUT = (
 def app():
     """Return the commands with those that are found by entry points."""
     if not any(one.name == "tune" for one in main.app.registered_commands):
-        main.add_found()
+        main.add_plugin_commands()
     return main.app
 
 

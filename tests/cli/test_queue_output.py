@@ -9,7 +9,7 @@ from rich.console import Console
 
 from gangsched.cli import queries
 from gangsched.cli.cluster import view as live
-from gangsched.cli.cluster.changes import told
+from gangsched.cli.cluster.changes import queue_notes
 from gangsched.cli.cluster.view import ClusterView
 from gangsched.cli.output import tables
 from gangsched.config import ConfigError, SchedulerConfig
@@ -89,7 +89,7 @@ def test_a_queue_stored_before_the_rules_is_listed_with_its_problem(scheduler, s
     assert row(found, "q")["problem"] == said
     text = printed(tables.show_queues, found, terminal=False)
     assert f"q: {said}\n" in text
-    assert told(engine, "q") == [f"it cannot be used: {said}"]
+    assert queue_notes(engine, "q") == [f"the queue cannot be used: {said}"]
     engine.observe(f.NodeSeen(node("n")), 0.0)
     engine.observe(f.GangSeen(templated("g", 1, needs(1), queue="q")), 0.0)
     engine.accept(make_plan(engine.snapshot(now_s=0.0), POLICIES, 0.0), 0.0)
@@ -142,11 +142,13 @@ def test_a_child_above_its_parent_is_told_everywhere():
     assert "64 of" not in text
     assert f"speech: {said}" in " ".join(text.split()).replace("\n", " ")
     one = printed(
-        lambda console: tables.show_queue([], "speech", console, 0.0, told(made.engine, "speech")),
+        lambda console: tables.show_queue(
+            [], "speech", console, 0.0, queue_notes(made.engine, "speech")
+        ),
         None,
     )
     assert "4000 counts as 48" in one
-    assert "nobody waits in queue speech" in one
+    assert "no gang is pending in queue speech" in one
 
 
 def test_a_name_that_no_node_has_is_told_and_taken_back():
@@ -187,7 +189,7 @@ def test_a_gang_that_starts_only_then_says_so():
     text = printed(lambda console: tables.show_what_if(found, console, 10.0), None)
     (line,) = (line for line in text.splitlines() if "ns/never" in line)
     assert line.rstrip().endswith("starts at all")
-    assert "?: not within reach of the forecast" in text
+    assert "?: later than the forecast reaches" in text
 
 
 @pytest.mark.parametrize(
@@ -255,11 +257,11 @@ async def test_who_asks_is_not_told_of_others_wrong_objects(monkeypatch, schedul
     async def nothing(*_):
         return frozenset()
 
-    monkeypatch.setattr(live, "read", read)
-    monkeypatch.setattr(live.leader, "tell", nothing)
+    monkeypatch.setattr(live, "read_scheduler", read)
+    monkeypatch.setattr(live.leader, "warn_without_leader", nothing)
     monkeypatch.setattr(live.disruption_budgets, "protected", nothing)
     monkeypatch.setattr(live, "KubeClient", lambda _: contextlib.nullcontext())
-    seen = await live.look(None, SchedulerConfig(), POLICIES)
+    seen = await live.read_cluster(None, SchedulerConfig(), POLICIES)
     assert seen.engine is scheduler.engine
     assert not caplog.messages
     declare(scheduler, weight="heavier")

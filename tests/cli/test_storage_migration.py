@@ -2,7 +2,7 @@
 
 import json
 
-from gangsched.cli.storage_migration import Moved, migrate
+from gangsched.cli.storage_migration import MigratedKind, migrate
 
 
 class Api:
@@ -33,7 +33,7 @@ async def test_each_kind_is_told_as_a_sentence_and_as_data():
     told = {one.crd: one async for one in migrate(api)}
     moved = told.pop("podgroups.gangsched.io")
     assert str(moved) == (
-        "podgroups.gangsched.io: 2 written in v1beta1 (were stored: v1alpha1, v1beta1)"
+        "podgroups.gangsched.io: 2 written in v1beta1 (stored before: v1alpha1, v1beta1)"
     )
     assert moved.data() == {
         "crd": "podgroups.gangsched.io",
@@ -43,5 +43,5 @@ async def test_each_kind_is_told_as_a_sentence_and_as_data():
     }
     assert api.patched == ["podgroups/a", "podgroups/b", "podgroups.gangsched.io/status"]
     assert told
-    assert all(one == Moved(crd, "v1beta1") for crd, one in told.items())
-    assert str(Moved("x", "v1beta1")) == "x: all in v1beta1"
+    assert all(one == MigratedKind(crd, "v1beta1") for crd, one in told.items())
+    assert str(MigratedKind("x", "v1beta1")) == "x: all in v1beta1"

@@ -90,7 +90,7 @@ def state(tmp_path, monkeypatch):
         return []
 
     monkeypatch.setattr(planes.platformdirs, "user_state_dir", lambda _: str(tmp_path))
-    monkeypatch.setattr(support_bundle, "examine", examine)
+    monkeypatch.setattr(support_bundle, "run_checks", examine)
 
 
 async def written(tmp_path, hide=None) -> dict[str, str]:
@@ -129,7 +129,7 @@ async def test_nodes_and_jobs_are_there_and_no_more_than_a_scheduler_reads(tmp_p
 
 async def test_what_is_not_whole_says_so_and_empty_lists_of_jobs_are_left_out(tmp_path):
     files = await written(tmp_path)
-    assert files["nodes.txt"] == "/api/v1/nodes: these are the first 1000 of them\n"
+    assert files["nodes.txt"] == "/api/v1/nodes: only the first 1000 objects\n"
     assert "not for you" in files["jobs/experiments.txt"]
     assert not [name for name in files if name.startswith(("jobs/mpijobs", "jobs/jobsets"))]
     assert files["queues.json"] == "[]"

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from gangsched.cli import doctor, main
 from gangsched.cli.output import printing, tables
-from gangsched.recording.journal import recall
+from gangsched.recording.journal import restore
 
 JOURNAL = str(path_of("simple"))
 SETTINGS = str(DATA / "settings.yaml")
@@ -32,7 +32,7 @@ LOOK = ("--snapshot", JOURNAL, "--config", SETTINGS)
 def app():
     """Return the commands with those that are found by entry points."""
     if not any(one.name == "tune" for one in main.app.registered_commands):
-        main.add_found()
+        main.add_plugin_commands()
     return main.app
 
 
@@ -83,7 +83,7 @@ def test_answers_on_a_snapshot_are_the_same_again(app, name):
 
 def test_gangs_are_explained_as_before(app):
     """Two of each state, be they of jobs or made of pods alone."""
-    engine = recall(path_of("simple")).engine
+    engine = restore(path_of("simple")).engine
     by_state: dict[str, list[str]] = {}
     for one, state in sorted(engine.gangs.items()):
         word = "Undeclared" if state.spec is None else state.state.value
@@ -139,7 +139,7 @@ def test_how_tables_fold_on_a_terminal():
         tables.show_queue([waits], "vision", console, 1_795_480_000.0)
         tables.show_what_if([row], console, 1_795_480_000.0)
         doctor.show(findings, console)
-        printing.say(console, "word " * 40, "word")
+        printing.print_sentence(console, "word " * 40, "word")
     agrees("terminal.txt", said.get())
 
 

@@ -10,7 +10,7 @@ import pytest
 from test_queues import gpus, queue, status
 
 from gangsched.cli import queries
-from gangsched.cli.cluster.view import ClusterView, look
+from gangsched.cli.cluster.view import ClusterView, read_cluster
 from gangsched.config import load_config
 from gangsched.kube.client.access import Access
 from gangsched.kube.decoding.quantities import seconds
@@ -35,7 +35,7 @@ def view(cluster) -> ClusterView:
     """Read the cluster as a command does."""
     config = load_config(None)
     access = Access(cluster.plane.kubeconfig)
-    return asyncio.run(look(access, config, load_policies(config)))
+    return asyncio.run(read_cluster(access, config, load_policies(config)))
 
 
 def planned(count: int, gpus_each: int = 8, **spec) -> dict:

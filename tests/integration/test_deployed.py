@@ -16,7 +16,7 @@ from conftest import PROCESS, a_plane
 from pages import Shell
 from waiting import patience_s
 
-from gangsched.cli.doctor import Finding, examine
+from gangsched.cli.doctor import Finding, run_checks
 from gangsched.cli.main import support_bundle
 from gangsched.config import ConfigError
 from gangsched.kube.client.client import KubeClient
@@ -266,12 +266,12 @@ def test_the_doctor_finds_what_is_broken(deployed, home):
 
     async def examined() -> list[Finding]:
         async with KubeClient(deployed.plane.kubeconfig) as client:
-            return await examine(client)
+            return await run_checks(client)
 
     def missed() -> list[str]:
         """Return what mends it, once the API server has heard that the role is gone."""
         found = [one for one in asyncio.run(examined()) if one.level == "fail"]
-        return [one.mend for one in found if "the account may not" in one.said]
+        return [one.remedy for one in found if "the account may not" in one.message]
 
     try:
         (mend,) = deployed.wait(missed, "the doctor to miss the rights")

@@ -290,7 +290,7 @@ spec:
     )
     code, text = cluster.gangsched("when", str(file), "-n", namespace)
     assert code == 0, text
-    assert "there is room for it now" in text
+    assert "enough capacity is free for the gang now" in text
     cluster.gang(
         namespace, "run", 4, group={"expectedRuntimeSeconds": 36_000, "preemptible": False}
     )

@@ -12,7 +12,7 @@ from cluster import Cluster
 from conftest import KWOK, a_plane
 from waiting import patience_s, until
 
-from gangsched.cli.doctor import examine
+from gangsched.cli.doctor import run_checks
 from gangsched.kube.client.client import KubeClient
 from gangsched.local import components
 from gangsched.local.nodes import NodeFile
@@ -134,7 +134,7 @@ def test_the_doctor_says_what_is_missing(empty):
 
     async def examined() -> list[str]:
         async with KubeClient(cluster.plane.kubeconfig) as client:
-            return [one.said for one in await examine(client) if one.level != "ok"]
+            return [one.message for one in await run_checks(client) if one.level != "ok"]
 
     said = asyncio.run(examined())
     assert any("MutatingAdmissionPolicy is not served" in one for one in said) is not bool(policies)

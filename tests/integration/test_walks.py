@@ -106,7 +106,7 @@ def test_moves_are_looked_for(reader, readme):
         cluster.wait(lambda: cluster.condition(team, "job"), "the gang to be told why it waits")
         said = shell.walk("docs/placement.md")
     gang, rack = [text for line, text in said.items() if line.startswith("gangsched defrag")]
-    assert "no moves within the budget make room for gang team/job" in gang
+    assert "no moves within the budget free enough for gang team/job" in gang
     assert "rack" in rack
 
 

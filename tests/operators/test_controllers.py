@@ -396,7 +396,7 @@ async def test_an_owner_that_cannot_be_evaluated_now_is_told_so_and_tried_again(
         raise BlockedError("it takes longer than 1 s; it is tried again")
 
     server = Server("u")
-    controller = tree_controller(server, replace(jobset.kind("gangsched"), look=look))
+    controller = tree_controller(server, replace(jobset.kind("gangsched"), read_unwatched=look))
     controller.job_seen(job("JobSet", "1", {}))
     for _ in range(2):
         with pytest.raises(BlockedError):

@@ -8,8 +8,8 @@ import pytest
 from test_conflicting_operators import NOW_S, TRAINING
 from waiting import until_async
 
-from gangsched.cli.cluster.lookup import ask
-from gangsched.cli.doctor import of_kinds
+from gangsched.cli.cluster.lookup import read_job
+from gangsched.cli.doctor import job_kind_findings
 from gangsched.kube.client.errors import Forbidden, NotFound, Unavailable
 from gangsched.kube.stored.config_map import Kept
 from gangsched.operators import manager
@@ -243,12 +243,15 @@ DOCTOR = {
     "both run one": (
         Standing(frozenset({"JobSet", "TFJob"})),
         {"TFJob": BY},
-        [("fail", "TFJob: two controllers run them"), ("ok", "gangsched runs JobSet")],
+        [
+            ("fail", "TFJob: gangsched and another controller run them"),
+            ("ok", "gangsched runs JobSet"),
+        ],
     ),
     "neither does": (
         Standing(frozenset(), {"TFJob": NOT_NAMED}),
         {},
-        [("warn", "TFJob: not run by gangsched, nor"), ("ok", "gangsched runs no kind")],
+        [("warn", "TFJob: run neither by gangsched nor by"), ("ok", "gangsched runs no kind")],
     ),
     "gangsched never led": (None, {"TFJob": BY}, [("warn", "TFJob: the Training Operator runs")]),
 }
@@ -257,10 +260,10 @@ DOCTOR = {
 @pytest.mark.parametrize("case", DOCTOR)
 def test_the_doctor_says_who_runs_a_kind(case):
     told, now, findings = DOCTOR[case]
-    found = list(of_kinds(told, now))
+    found = list(job_kind_findings(told, now))
     assert [one.level for one in found] == [level for level, _ in findings]
     for one, (_, said) in zip(found, findings, strict=True):
-        assert one.said.startswith(said)
+        assert one.message.startswith(said)
 
 
 def test_what_is_decided_and_said():
@@ -285,10 +288,10 @@ async def test_explain_says_who_is_to_run_a_job():
                 raise NotFound(404, path)
             return b'{"status": {"conditions": [{"type": "Created", "status": "True"}]}}'
 
-    found = await ask(Jobs(), "ns/j", {"PyTorchJob": BY})
+    found = await read_job(Jobs(), "ns/j", {"PyTorchJob": BY})
     assert found["reason"] == "LeftAlone"
     assert found["message"] == f"gangsched does not run PyTorchJobs: {BY}."
-    assert (await ask(Jobs(), "ns/j"))["reason"] == "Created"
+    assert (await read_job(Jobs(), "ns/j"))["reason"] == "Created"
 
 
 async def test_controllers_follow_the_kinds_that_are_ours(monkeypatch):

@@ -14,7 +14,7 @@ from gangsched.core.policy import Policies
 from gangsched.core.quota.runtime_history import job_name_prefix
 from gangsched.core.snapshot import Asked
 from gangsched.recording.anonymize import Pseudonyms
-from gangsched.recording.journal import Journal, JournalledEngine, entries, recall, write_facts
+from gangsched.recording.journal import Journal, JournalledEngine, entries, restore, write_facts
 from gangsched.recording.replay import Replayed, replay
 from policies.cheapest import Cheapest
 from policies.drf import Drf
@@ -99,7 +99,7 @@ def test_what_is_no_journal_is_said_to_be_none(text, said, tmp_path):
     path = tmp_path / "wrong.jsonl"
     path.write_text(text)
     with pytest.raises(ConfigError, match=said):
-        recall(path)
+        restore(path)
 
 
 def test_a_line_with_a_wrong_value_is_named(journal):
@@ -110,13 +110,13 @@ def test_a_line_with_a_wrong_value_is_named(journal):
     with pytest.raises(
         ConfigError, match=r"NodeSeen: Expected `str`, got `int` - at `\$.node.name`"
     ):
-        recall(journal)
+        restore(journal)
 
 
 def test_a_snapshot_is_the_engine_as_it_was(journal, tmp_path):
-    before = recall(journal)
+    before = restore(journal)
     write_facts(tmp_path / "now.jsonl.gz", before)
-    after = recall(tmp_path / "now.jsonl.gz")
+    after = restore(tmp_path / "now.jsonl.gz")
     assert after.now_s == pytest.approx(before.now_s)
     assert waiting(after) == waiting(before)
     assert waiting(before)
@@ -129,7 +129,7 @@ def waiting(recalled):
 
 
 def test_hidden_names_tell_nothing_and_change_nothing(journal, tmp_path):
-    before = recall(journal)
+    before = restore(journal)
     before.engine.history.record(gang(before), 77.0)
     path = tmp_path / "hidden.jsonl.gz"
     write_facts(path, before, Pseudonyms())
@@ -137,7 +137,7 @@ def test_hidden_names_tell_nothing_and_change_nothing(journal, tmp_path):
         text = file.read()
     for name in ("vision", "speech", "ann", "bob", "train", "gpu-0", "row-1", "ns/"):
         assert f'"{name}' not in text, name
-    after = recall(path)
+    after = restore(path)
     assert len(waiting(after)) == len(waiting(before))
     assert after.engine.cluster.used.sum() == before.engine.cluster.used.sum()
     # The runs of one job are still told from others: what was learnt of them holds.

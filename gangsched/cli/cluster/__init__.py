@@ -1,1 +1,1 @@
-"""What commands read of a live cluster: a view of it, who leads, and which gang is meant."""
+"""What commands read from a live cluster: its state, its leader, and the gang of a name."""

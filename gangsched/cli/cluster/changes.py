@@ -1,8 +1,8 @@
-"""What `what-if` changes in a view of the cluster, as its user writes it: quotas and nodes."""
+"""The changes of `what-if` to a view of the cluster: quotas and nodes. And notes on queues."""
 
 from dataclasses import replace
 
-from gangsched.cli.cluster.lookup import some_nodes
+from gangsched.cli.cluster.lookup import similar_nodes
 from gangsched.config import ConfigError
 from gangsched.core import facts as f
 from gangsched.core.cluster.supply import lacking
@@ -17,17 +17,17 @@ from gangsched.kube.decoding.quantities import DecodeError
 
 
 def change_quota(engine: Engine, text: str, now_s: float) -> None:
-    """Read `QUEUE:RESOURCE[/KIND]=NOMINAL`.
+    """Set a nominal quota, given as `QUEUE:RESOURCE[/GPU TYPE]=NOMINAL`.
 
     Raises:
-        ConfigError: it is not understood.
+        ConfigError: the text is malformed, or the queue cannot be used.
 
     """
     name, _, rest = text.partition(":")
     resource, _, nominal = rest.rpartition("=")
     tree = engine.ledger.usage.tree
-    known = tree.queues.get(name)
-    if known is None or not resource or not nominal:
+    declared = tree.queues.get(name)
+    if declared is None or not resource or not nominal:
         names = ", ".join(sorted(tree.queues))
         raise ConfigError(
             f"--quota: {text!r} must be QUEUE:RESOURCE=AMOUNT, as in team-a:nvidia.com/gpu=16; "
@@ -35,57 +35,57 @@ def change_quota(engine: Engine, text: str, now_s: float) -> None:
         )
     if name not in tree:
         raise ConfigError(f"--quota: queue {name} cannot be used: {tree.problems[name]}")
-    kind = ""
+    gpu_type = ""
     if resource.startswith(GPU + "/"):
-        resource, kind = GPU, resource.removeprefix(GPU + "/")
+        resource, gpu_type = GPU, resource.removeprefix(GPU + "/")
     try:
-        has = amount(resource, nominal, f"--quota {name}:{resource}")
+        quantity = amount(resource, nominal, f"--quota {name}:{resource}")
     except DecodeError as error:
         raise ConfigError(str(error)) from error
-    old = next((quota for quota in known.quotas if quota.key == (resource, kind)), None)
-    fresh = replace(old or Quota(resource, 0, kind), nominal=has)
-    rest_of = (quota for quota in known.quotas if quota.key != fresh.key)
-    engine.observe(f.QueueSeen(replace(known, quotas=(*rest_of, fresh))), now_s)
+    old = next((quota for quota in declared.quotas if quota.key == (resource, gpu_type)), None)
+    new = replace(old or Quota(resource, 0, gpu_type), nominal=quantity)
+    others = (quota for quota in declared.quotas if quota.key != new.key)
+    engine.observe(f.QueueSeen(replace(declared, quotas=(*others, new))), now_s)
 
 
 def add_nodes(engine: Engine, text: str, now_s: float) -> None:
-    """Read `COUNT:LIKE`: so many more nodes like one that there is.
+    """Add copies of an existing node, given as `COUNT:NODE`.
 
     Raises:
-        ConfigError: it is not understood.
+        ConfigError: the text is malformed, or the node does not exist.
 
     """
-    number, _, like = text.partition(":")
+    number, _, original = text.partition(":")
     count = whole(number)
-    if count is None or not 0 < count <= 10_000 or not like:
+    if count is None or not 0 < count <= 10_000 or not original:
         raise ConfigError(
-            f"--nodes: {text!r} must be COUNT:NODE, as in 4:gpu-node-1: so many more like a node "
-            f"that there is, 10,000 at most"
+            f"--nodes: {text!r} must be COUNT:NODE, as in 4:gpu-node-1: how many copies of an "
+            f"existing node to add, 10,000 at most"
         )
-    row = engine.cluster.rows.get(NodeName(like))
-    model: Node | None = engine.cluster.nodes[row] if row is not None else None
-    if model is None:
-        known = some_nodes(engine, like)
-        raise ConfigError(f"--nodes {text}: there is no node {like!r}; {known}")
+    row = engine.cluster.rows.get(NodeName(original))
+    node: Node | None = engine.cluster.nodes[row] if row is not None else None
+    if node is None:
+        existing = similar_nodes(engine, original)
+        raise ConfigError(f"--nodes {text}: there is no node {original!r}; {existing}")
     for index in range(count):
-        name = NodeName(f"{like}-more-{index}")
-        labels = {**model.labels, "kubernetes.io/hostname": str(name)}
-        engine.observe(f.NodeSeen(replace(model, name=name, labels=labels)), now_s)
+        name = NodeName(f"{original}-more-{index}")
+        labels = {**node.labels, "kubernetes.io/hostname": str(name)}
+        engine.observe(f.NodeSeen(replace(node, name=name, labels=labels)), now_s)
 
 
-def told(engine: Engine, name: str) -> list[str]:
-    """Return what is to be known of a queue beside its numbers, a sentence each."""
+def queue_notes(engine: Engine, name: str) -> list[str]:
+    """Return sentences on a queue that its numbers do not show, such as capped quotas."""
     tree = engine.ledger.usage.tree
     if name not in tree:
-        return [f"it cannot be used: {tree.problems[name]}"]
+        return [f"the queue cannot be used: {tree.problems[name]}"]
     return [*tree.notices(name), *lacking(tree.queues[name], engine.cluster.supply())]
 
 
-def noted(before: Engine, after: Engine) -> list[str]:
-    """Return what is to be known of queues after changes that was not so before them."""
+def new_queue_notes(before: Engine, after: Engine) -> list[str]:
+    """Return the notes on queues that apply after changes and did not before."""
     return [
         f"queue {name}: {sentence}"
         for name in after.ledger.usage.tree.top_down()
-        for sentence in told(after, name)
-        if sentence not in told(before, name)
+        for sentence in queue_notes(after, name)
+        if sentence not in queue_notes(before, name)
     ]

@@ -1,6 +1,6 @@
-"""Who schedules on a cluster: its Lease says it, or a local control plane of this machine.
+"""Whether gangsched runs on a cluster, by its Lease or a local control plane of this machine.
 
-A local control plane has one gangsched, which holds no Lease: nobody could take its place.
+A local control plane has one gangsched process. It holds no Lease, because there is no standby.
 """
 
 import logging
@@ -23,112 +23,117 @@ INSTALL = "kubectl apply --server-side -k manifests/overlays/extender"
 
 _LEASES = "/apis/coordination.k8s.io/v1"
 _SLACK_S = 10.0
-"""By how much the clock of who leads may be off before its Lease is taken for expired."""
+"""Largest clock difference to the leader at which its Lease does not count as expired."""
 
 _MOST = "50"
 _UNKNOWN = (KubeError, aiohttp.ClientError, TimeoutError, ValueError)
-"""Whoever asks may not read Leases, or was not told what the time is."""
+"""The account may not read Leases, or the API server's time is not known."""
 
-_told: set[str] = set()
+_warned: set[str] = set()
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """Who schedules; or that nobody does, how bad that is, and what to do."""
+class LeaderState:
+    """Whether gangsched leads on a cluster, how severe it is if not, and what to do."""
 
     level: Literal["ok", "warn", "fail"]
-    said: str
-    mend: str = ""
+    message: str
+    remedy: str = ""
 
 
-async def standing(client: KubeClient, lease: str) -> Standing:
-    """Return who schedules, by the Lease NAMESPACE/NAME or a local control plane's own record."""
+async def leader_state(client: KubeClient, lease: str) -> LeaderState:
+    """Return the state of the leader, by the Lease NAMESPACE/NAME or a local plane's record."""
     namespace, _, name = lease.partition("/")
     try:
         raw = await client.get(f"{_LEASES}/namespaces/{namespace}/leases/{name}")
     except NotFound:
         plane = serving(client.server)
         if plane is not None:
-            return _of_plane(plane, lease)
-        said = f"there is no Lease {lease}: gangsched has not led here"
-        mend = f"{INSTALL}; a single process without leader_elect holds none"
-        return Standing("warn", said, mend)
-    return _by(bounded(msgspec.json.decode, raw), lease, await _now_s(client))
+            return _local_plane_state(plane, lease)
+        message = f"there is no Lease {lease}: gangsched has not led here"
+        remedy = f"{INSTALL}; a single process without leader_elect holds no Lease"
+        return LeaderState("warn", message, remedy)
+    return _lease_state(bounded(msgspec.json.decode, raw), lease, await _now_s(client))
 
 
 async def _now_s(client: KubeClient) -> float:
     return parsedate_to_datetime(await client.date()).timestamp()
 
 
-def _by(lease: dict[str, Any], called: str, now_s: float) -> Standing:
+def _lease_state(lease: dict[str, Any], name: str, now_s: float) -> LeaderState:
     spec = lease.get("spec") or {}
-    holder, home = spec.get("holderIdentity"), called.partition("/")[0]
-    mend = f"kubectl logs -n {home} deploy/gangsched"
+    holder, namespace = spec.get("holderIdentity"), name.partition("/")[0]
+    remedy = f"kubectl logs -n {namespace} deploy/gangsched"
     if not holder:
-        return Standing("fail", f"nobody leads: the Lease {called} was given back", mend)
+        return LeaderState("fail", f"no process leads: the Lease {name} was released", remedy)
     ago_s = now_s - seconds(spec.get("renewTime") or "")
     if ago_s <= (spec.get("leaseDurationSeconds") or 0) + _SLACK_S:
-        return Standing("ok", f"{holder} leads")
-    said = f"nobody leads: {holder} renewed the Lease {called} {ago_s:.0f} s ago for the last time"
-    return Standing("fail", said, mend)
+        return LeaderState("ok", f"{holder} leads")
+    message = f"no process leads: {holder} last renewed the Lease {name} {ago_s:.0f} s ago"
+    return LeaderState("fail", message, remedy)
 
 
-def _of_plane(plane: Plane, lease: str) -> Standing:
-    of = f"local control plane {plane.name!r}"
-    ours = [one for one in plane.programs.all() if one.name == "gangsched"]
-    if not ours:
-        mend = f"{INSTALL} (its pods need process nodes), or gangsched run"
-        said = f"there is no Lease {lease}, and {of} was started without gangsched"
-        return Standing("warn", said, mend)
-    if not ours[0].alive():
-        mend = f"gangsched local restart --name {plane.name}"
-        return Standing("fail", f"nobody leads: gangsched of {of} ended", mend)
-    return Standing("ok", f"gangsched runs as process {ours[0].pid} of {of}")
+def _local_plane_state(plane: Plane, lease: str) -> LeaderState:
+    place = f"local control plane {plane.name!r}"
+    schedulers = [program for program in plane.programs.all() if program.name == "gangsched"]
+    if not schedulers:
+        remedy = f"{INSTALL} (its pods need process nodes), or gangsched run"
+        message = f"there is no Lease {lease}, and {place} was started without gangsched"
+        return LeaderState("warn", message, remedy)
+    if not schedulers[0].alive():
+        remedy = f"gangsched local restart --name {plane.name}"
+        return LeaderState("fail", f"no process leads: gangsched of {place} ended", remedy)
+    return LeaderState("ok", f"gangsched runs as process {schedulers[0].pid} of {place}")
 
 
-async def tell(client: KubeClient, lease: str) -> None:
-    """Say on standard error, once, that nobody schedules; nothing where that cannot be known."""
+async def warn_without_leader(client: KubeClient, lease: str) -> None:
+    """Warn on standard error, once, if no process leads; stay silent if that is not known."""
     try:
-        found = await standing(client, lease)
-        if found.level == "ok" or (found.level == "warn" and await _elsewhere(client, lease)):
+        state = await leader_state(client, lease)
+        if state.level == "ok" or (state.level == "warn" and await _leads_elsewhere(client, lease)):
             return
     except _UNKNOWN:
         return
-    perhaps = "perhaps " if found.level == "warn" else ""
-    sentence = f"note: {perhaps}no gang starts now: {found.said}; what helps: {found.mend}"
-    if sentence not in _told:
-        _told.add(sentence)
+    perhaps = "perhaps " if state.level == "warn" else ""
+    sentence = f"note: {perhaps}no gang starts now: {state.message}; what helps: {state.remedy}"
+    if sentence not in _warned:
+        _warned.add(sentence)
         log.warning("%s", sentence)
 
 
-async def home(client: KubeClient, lease: str) -> str:
-    """Return the namespace that gangsched leads from, as a chart may have another; "" if unknown.
+async def leader_namespace(client: KubeClient, lease: str) -> str:
+    """Return the namespace of the leading gangsched, or "" if it is not known.
 
-    A Lease NAMESPACE/NAME at its own place counts before all others: any tenant may write one.
+    A chart may install gangsched in another namespace than the settings name. A Lease in the
+    namespace of the settings takes precedence, because any tenant may create a Lease elsewhere.
     """
     own, _, name = lease.partition("/")
     try:
         await client.get(f"{_LEASES}/namespaces/{own}/leases/{name}")
     except NotFound:
         try:
-            found = await _holders(client, lease)
+            namespaces = await _leading_namespaces(client, lease)
         except _UNKNOWN:
             return ""
-        return found[0] if len(found) == 1 else ""
+        return namespaces[0] if len(namespaces) == 1 else ""
     except _UNKNOWN:
         return ""
     return own
 
 
-async def _elsewhere(client: KubeClient, lease: str) -> bool:
-    """Tell whether somebody leads by a Lease of that name in another namespace, as a chart has."""
-    return bool(await _holders(client, lease))
+async def _leads_elsewhere(client: KubeClient, lease: str) -> bool:
+    """Return whether a process holds a Lease of that name in any namespace, as a chart has it."""
+    return bool(await _leading_namespaces(client, lease))
 
 
-async def _holders(client: KubeClient, lease: str) -> list[str]:
-    """Return the namespaces of Leases of that name that a leader holds now."""
+async def _leading_namespaces(client: KubeClient, lease: str) -> list[str]:
+    """Return the namespaces of the Leases of that name that are held now."""
     name = lease.partition("/")[2]
     raw = await client.get(f"{_LEASES}/leases", fieldSelector=f"metadata.name={name}", limit=_MOST)
     now_s = await _now_s(client)
     leases = msgspec.json.decode(raw)["items"]
-    return [one["metadata"]["namespace"] for one in leases if _by(one, lease, now_s).level == "ok"]
+    return [
+        body["metadata"]["namespace"]
+        for body in leases
+        if _lease_state(body, lease, now_s).level == "ok"
+    ]

@@ -1,6 +1,6 @@
-"""Which gang is meant by a name, and what a job says of itself where there is no gang of it.
+"""The gang of a name, and the state of a job that has no gang.
 
-A job that is held back, invalid, suspended or over has no gang, and its conditions say why.
+A job that is held back, invalid, suspended or over has no gang; its conditions have the reason.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,6 +15,7 @@ from gangsched.core.engine.engine import Engine
 from gangsched.core.engine.gangs.gang_views import GangState
 from gangsched.core.engine.gangs.incomplete import missing
 from gangsched.core.model.ids import GangId
+from gangsched.core.model.refusal import plural
 from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Forbidden, NotFound
@@ -22,11 +23,11 @@ from gangsched.kube.client.paths import named
 
 Data = dict[str, Any]
 
-OwnWords = Callable[[str], Data | None]
-"""Says what the job of a name says of itself."""
+JobLookup = Callable[[str], Data | None]
+"""Returns the state of the job of a name by its own conditions."""
 
-_NEAR = 3
-_COMPARED = 10_000
+_NAMED_MAX = 3
+_COMPARED_MAX = 10_000
 
 _KINDS = (
     *(("kubeflow.org/v1", kind) for kind in FRAMEWORKS),
@@ -40,72 +41,72 @@ _ENDED = {"Succeeded": "Finished", "Complete": "Finished", "Completed": "Finishe
 _ONE_BY_ONE = ("Deployment",)
 
 
-def called(engine: Engine, name: str) -> GangId | None:
-    """Return the gang of a name: its own, or that of a job or peer's group, as its user knows it.
+def gang_named(engine: Engine, name: str) -> GangId | None:
+    """Return the gang of a name: the gang's own, or the job's or group's that declares it.
 
     Raises:
-        ConfigError: there are several.
+        ConfigError: several gangs have the name.
 
     """
     gangs = engine.gangs
     if GangId(name) in gangs and gangs[GangId(name)].spec is not None:
         return GangId(name)
     namespace, _, own = name.partition("/")
-    others = [
-        one
-        for one, state in gangs.items()
-        if one.startswith(f"{namespace}/") and one.endswith(f":{own}") and state.members
+    of_jobs = [
+        gang
+        for gang, state in gangs.items()
+        if gang.startswith(f"{namespace}/") and gang.endswith(f":{own}") and state.members
     ]
-    if len(others) > 1:
-        listed = ", ".join(sorted(others)[:_NEAR])
-        raise ConfigError(f"there are {len(others)} gangs called {name!r}; ask for one of {listed}")
-    return others[0] if others else GangId(name) if GangId(name) in gangs else None
+    if len(of_jobs) > 1:
+        listed = ", ".join(sorted(of_jobs)[:_NAMED_MAX])
+        raise ConfigError(f"{len(of_jobs)} gangs are called {name!r}; give one of {listed}")
+    return of_jobs[0] if of_jobs else GangId(name) if GangId(name) in gangs else None
 
 
-def near(engine: Engine, name: str) -> str:
-    """Return what else was meant, perhaps: the same name elsewhere, a similar one here."""
+def suggestion(engine: Engine, name: str) -> str:
+    """Suggest gangs: of the same name in other namespaces, else of a similar name in this one."""
     namespace, _, own = name.partition("/")
-    there = sorted(str(one) for one in engine.gangs if one != name)
-    found = [one for one in there if one.endswith((f"/{own}", f":{own}"))][:_NEAR]
-    here = [one for one in there if one.startswith(f"{namespace}/")][:_COMPARED]
-    found = found or get_close_matches(name, here, _NEAR)
-    return f"; did you mean {', '.join(found)}?" if found else ""
+    gangs = sorted(str(gang) for gang in engine.gangs if gang != name)
+    candidates = [gang for gang in gangs if gang.endswith((f"/{own}", f":{own}"))][:_NAMED_MAX]
+    here = [gang for gang in gangs if gang.startswith(f"{namespace}/")][:_COMPARED_MAX]
+    candidates = candidates or get_close_matches(name, here, _NAMED_MAX)
+    return f"; did you mean {', '.join(candidates)}?" if candidates else ""
 
 
-def some_nodes(engine: Engine, like: str) -> str:
-    """Say how many nodes there are, and name some: those whose names are most like a name."""
-    there = sorted(str(name) for name in engine.cluster.rows)
-    if not there:
+def similar_nodes(engine: Engine, like: str) -> str:
+    """Say how many nodes exist, and name those with the most similar names."""
+    nodes = sorted(str(name) for name in engine.cluster.rows)
+    if not nodes:
         return "there are no nodes"
-    found = get_close_matches(like, there[:_COMPARED], _NEAR) or there[:_NEAR]
-    words = "such as " if len(there) > len(found) else ""
-    return f"of {len(there)} there are {words}{', '.join(found)}"
+    named = get_close_matches(like, nodes[:_COMPARED_MAX], _NAMED_MAX) or nodes[:_NAMED_MAX]
+    such_as = "such as " if len(nodes) > len(named) else ""
+    return f"the cluster has {plural(len(nodes), 'node')}, {such_as}{', '.join(named)}"
 
 
-def without_spec(state: GangState, own: Data | None) -> Data:
-    """Say where a gang stands that has pods, and no object that declares it."""
+def undeclared_gang(state: GangState, own: Data | None) -> Data:
+    """Return the state of a gang that has pods, and no object that declares it."""
     why = missing(state)
-    found: Data = {
+    data: Data = {
         "gang": state.id,
         "state": state.state.value,
         "pods": {"there": len(state.members), "bound": state.bound_count()},
         "reason": why.reason.value if why is not None else "Undeclared",
-        "message": why.message if why is not None else "nothing declares it.",
+        "message": why.message if why is not None else "no object declares the gang.",
     }
-    if own is not None and "reason" in own:  # its object is there, and is not understood
-        found |= {key: own[key] for key in ("kind", "reason", "message")}
-    return found
+    if own is not None and "reason" in own:  # the object exists, and cannot be decoded
+        data |= {key: own[key] for key in ("kind", "reason", "message")}
+    return data
 
 
-# -- its own words ------------------------------------------------------------------------------
+# -- the state of a job, by its conditions ------------------------------------------------------
 
 
-async def ask(
-    client: KubeClient, gang: str, left: Mapping[str, str] = MappingProxyType({})
+async def read_job(
+    client: KubeClient, gang: str, left_alone: Mapping[str, str] = MappingProxyType({})
 ) -> Data | None:
-    """Return where the job of a name stands by its own word; None if there is none.
+    """Return the state of the job of a name by its conditions, or None if there is no such job.
 
-    `left` are the kinds that we leave alone, each with a clause that says why.
+    `left_alone` has the kinds that gangsched does not run, each with the reason as a clause.
     """
     namespace, _, name = gang.partition("/")
     for api_version, kind in _KINDS:
@@ -114,48 +115,49 @@ async def ask(
             body = msgspec.json.decode(await client.get(named(path, name)))
         except (NotFound, Forbidden):
             continue
-        found = {"gang": gang, "kind": kind} | standing(kind, body)
-        if found.get("reason") == "Created" and kind in left:
-            found["reason"] = "LeftAlone"
-            found["message"] = f"gangsched does not run {kind}s: {left[kind]}."
-        return found
+        data = {"gang": gang, "kind": kind} | job_state(kind, body)
+        if data.get("reason") == "Created" and kind in left_alone:
+            data["reason"] = "LeftAlone"
+            data["message"] = f"gangsched does not run {kind}s: {left_alone[kind]}."
+        return data
     return None
 
 
-def standing(kind: str, body: Data) -> Data:
-    """Return the state of an object, its sentence, and a reason where it waits."""
+def job_state(kind: str, body: Data) -> Data:
+    """Return the state of an object, its message, and a reason if it waits."""
     status = body.get("status") or {}
     if kind in _ONE_BY_ONE:
         return {
             "state": "OneByOne",
-            "message": f"the pods of a {kind} start one by one; ask for one of them by its name.",
+            "message": f"the pods of a {kind} start one by one; give the name of a pod.",
         }
-    listed = [one for one in status.get("conditions") or [] if isinstance(one, dict)]
-    true = {one.get("type"): one for one in listed if one.get("status") == "True"}
-    waits = next((one for one in listed if _waits(one)), None)
-    for word in (*_ENDED, "Failed"):
-        if word in true:
-            return {"state": _ENDED.get(word, word), "message": _sentence(true[word])}
+    conditions = [item for item in status.get("conditions") or [] if isinstance(item, dict)]
+    true = {item.get("type"): item for item in conditions if item.get("status") == "True"}
+    waits = next((item for item in conditions if _is_waiting(item)), None)
+    for end in (*_ENDED, "Failed"):
+        if end in true:
+            return {"state": _ENDED.get(end, end), "message": _message(true[end])}
     if "Suspended" in true:
-        return _waiting("Suspended", true["Suspended"], "it is suspended.")
+        return _waiting_state("Suspended", true["Suspended"], f"the {kind} is suspended.")
     if waits is not None:
-        return _waiting("Waiting", waits, "")
+        return _waiting_state("Waiting", waits, "")
     if status.get("message"):  # a PodGroup's
-        return _waiting(str(status.get("phase") or "Pending"), status, "")
-    return _waiting("Created", {}, "no gang of it is declared yet, and no controller says why.")
+        return _waiting_state(str(status.get("phase") or "Pending"), status, "")
+    undeclared = f"no gang of the {kind} is declared yet, and no controller reports why."
+    return _waiting_state("Created", {}, undeclared)
 
 
-def _waits(condition: Data) -> bool:
+def _is_waiting(condition: Data) -> bool:
     if condition.get("type") == "Scheduled":
         return condition.get("status") == "False"
     held = str(condition.get("reason") or "").endswith("Waiting")
     return condition.get("type") == "Created" and held
 
 
-def _waiting(state: str, said: Data, otherwise: str) -> Data:
-    reason = str(said.get("reason") or state)
-    return {"state": state, "reason": reason, "message": _sentence(said) or otherwise}
+def _waiting_state(state: str, condition: Data, otherwise: str) -> Data:
+    reason = str(condition.get("reason") or state)
+    return {"state": state, "reason": reason, "message": _message(condition) or otherwise}
 
 
-def _sentence(said: Data) -> str:
-    return str(said.get("message") or said.get("reason") or "")
+def _message(condition: Data) -> str:
+    return str(condition.get("message") or condition.get("reason") or "")

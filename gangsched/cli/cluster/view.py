@@ -1,4 +1,4 @@
-"""A look at the live cluster: everything read once, nothing changed."""
+"""Reads a live cluster or a snapshot of one into a view for commands; changes nothing."""
 
 import asyncio
 import logging
@@ -27,15 +27,15 @@ from gangsched.kube.service import Scheduler
 from gangsched.kube.stored.config_map import Kept
 from gangsched.metrics import Metrics
 from gangsched.operators.ownership import KEY, standing_of
-from gangsched.recording.journal import RestoredEngine, recall
+from gangsched.recording.journal import RestoredEngine, restore
 
 
 @dataclass(slots=True)
 class ClusterView:
-    """The cluster as it was read, and the moment.
+    """The cluster as it was read, and the time of reading.
 
-    `effort` and `budget` are those of the scheduler that runs by the same settings: its answers
-    and these are the same.
+    `effort` and `budget` are those of a scheduler with the same settings, so that both give the
+    same answers.
     """
 
     engine: Engine
@@ -51,110 +51,113 @@ class ClusterView:
     """Returns a sentence on pods of a gang that name another scheduler."""
 
     def predictions(self) -> dict[GangId, Prediction]:
-        """Run the scheduler forward; ranges are as wide as earlier starts ask for."""
+        """Run the scheduler forward; ranges are as wide as the errors of earlier forecasts."""
         snapshot = self.engine.snapshot(self.now_s, who=Asked.ALL)
         drawn = forecast(snapshot, self.policies, self.now_s, self.effort)
         return stretched(drawn, self.engine.history.starts.punctuality(self.now_s), self.now_s)
 
 
-async def look(access: Access, config: SchedulerConfig, policies: Policies) -> ClusterView:
+async def read_cluster(access: Access, config: SchedulerConfig, policies: Policies) -> ClusterView:
     """Read the cluster.
 
-    Whoever asks of one thing is not told of others' objects that are wrong: these have a status.
+    Malformed objects are not logged: the question is seldom about them, and their status has it.
     """
     logger = logging.getLogger(base.__name__)
     before = logger.level
     logger.setLevel(logging.ERROR)
     try:
         async with KubeClient(access) as client:
-            await leader.tell(client, config.lease)
-            seen = await read(client, config, policies)
-            protected = await disruption_budgets.protected(client, seen.engine)
+            await leader.warn_without_leader(client, config.lease)
+            scheduler = await read_scheduler(client, config, policies)
+            protected = await disruption_budgets.protected(client, scheduler.engine)
     finally:
         logger.setLevel(before)
     return ClusterView(
-        seen.engine,
+        scheduler.engine,
         policies,
         time.time(),
-        seen.cluster.priorities,
-        seen.cluster.default_priority,
+        scheduler.cluster.priorities,
+        scheduler.cluster.default_priority,
         effort_of(config),
         budget_of(config),
         protected,
-        strays=seen.status.strays.said,
+        strays=scheduler.status.strays.said,
     )
 
 
-def recalled(file: Path, config: SchedulerConfig, policies: Policies) -> ClusterView:
-    """Return the view that a snapshot keeps.
+def restore_view(file: Path, config: SchedulerConfig, policies: Policies) -> ClusterView:
+    """Return the view of a snapshot.
 
     Raises:
         ConfigError: the file is no snapshot.
 
     """
-    found = recall(file)
+    restored = restore(file)
     return ClusterView(
-        found.engine,
+        restored.engine,
         policies,
-        found.now_s,
+        restored.now_s,
         effort=effort_of(config),
         budget=budget_of(config),
     )
 
 
 def effort_of(config: SchedulerConfig) -> Effort:
-    """Return how far a scheduler of these settings looks ahead."""
+    """Return how far a scheduler with these settings forecasts."""
     return Effort(config.forecast_runs, config.forecast_cycles)
 
 
-def own_words(access: Access, config: SchedulerConfig) -> Callable[[str], dict[str, Any] | None]:
-    """Return who asks the cluster what the job of a name says of itself."""
+def job_lookup(access: Access, config: SchedulerConfig) -> Callable[[str], dict[str, Any] | None]:
+    """Return a function that reads the state of a job from the cluster."""
 
-    async def ask(gang: str) -> dict[str, Any] | None:
+    async def read(gang: str) -> dict[str, Any] | None:
         async with KubeClient(access) as client:
-            kept = Kept(client, (await at_home(client, config)).history_config_map, KEY)
-            running = standing_of(await kept.read())
-            return await lookup.ask(client, gang, running.others if running is not None else {})
+            settings = await with_leader_namespace(client, config)
+            owners = standing_of(await Kept(client, settings.history_config_map, KEY).read())
+            left_alone = owners.others if owners is not None else {}
+            return await lookup.read_job(client, gang, left_alone)
 
-    return lambda gang: asyncio.run(ask(gang))
+    return lambda gang: asyncio.run(read(gang))
 
 
-async def take(access: Access, config: SchedulerConfig, policies: Policies) -> RestoredEngine:
-    """Read the cluster, and keep the facts it came in, the last of each object."""
-    told: list[f.Fact] = []
+async def capture_facts(
+    access: Access, config: SchedulerConfig, policies: Policies
+) -> RestoredEngine:
+    """Read the cluster; return the engine with the facts that describe the cluster."""
+    facts: list[f.Fact] = []
 
-    class Listening(Engine):
+    class RecordingEngine(Engine):
         def observe(self, fact: f.Fact, now_s: float) -> tuple[o.Order, ...]:
-            told.append(fact)
+            facts.append(fact)
             return super().observe(fact, now_s)
 
     async with KubeClient(access) as client:
-        seen = await read(client, config, policies, Listening)
-    return RestoredEngine(seen.engine, seen.now_s(), told)
+        scheduler = await read_scheduler(client, config, policies, RecordingEngine)
+    return RestoredEngine(scheduler.engine, scheduler.now_s(), facts)
 
 
-async def at_home(client: KubeClient, config: SchedulerConfig) -> SchedulerConfig:
-    """Return settings by which what a scheduler keeps is looked for where it leads from.
+async def with_leader_namespace(client: KubeClient, config: SchedulerConfig) -> SchedulerConfig:
+    """Return settings in which `history_config_map` is in the namespace of the leader.
 
-    A chart may be installed in any namespace; a place that a settings file names is used as it is.
+    A chart may be installed in any namespace. A ConfigMap that a settings file names stays.
     """
     own, name = config.lease.partition("/")[0], config.history_config_map.partition("/")[2]
     if config.history_config_map != f"{own}/{name}":
         return config
-    place = await leader.home(client, config.lease)
-    if place in ("", own):
+    namespace = await leader.leader_namespace(client, config.lease)
+    if namespace in ("", own):
         return config
-    return config.model_copy(update={"history_config_map": f"{place}/{name}"})
+    return config.model_copy(update={"history_config_map": f"{namespace}/{name}"})
 
 
-async def read(
+async def read_scheduler(
     client: KubeClient,
     config: SchedulerConfig,
     policies: Policies,
     engine: type[Engine] = Engine,
 ) -> Scheduler:
     """Read the cluster through a client, then stop the watches."""
-    config = await at_home(client, config)
+    config = await with_leader_namespace(client, config)
     scheduler = Scheduler(client, config, policies, Metrics(), read_only=True, make_engine=engine)
     done = asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""What tables about queues say beside their numbers: notes, legends, and changes in words."""
+"""The texts of tables about queues: notes, legends, and changes in words."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -6,27 +6,27 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-LEGEND_OF_QUEUES = "LOAN: used beyond NOMINAL. SHARE: largest part of a resource, over its weight."
-LEGEND_OF_STARTS = "?: not within reach of the forecast, or not before something changes."
+LEGEND_OF_QUEUES = "LOAN: used beyond NOMINAL. SHARE: dominant share, divided by the weight."
+LEGEND_OF_STARTS = "?: later than the forecast reaches, or only after a change."
 
 
 def nominal(quota: Mapping[str, Any]) -> str:
-    """Return what a queue is guaranteed, and what is written where that is more."""
-    counts, written = quota["nominal"], quota.get("written")
-    return f"{counts} of {written}" if written not in (None, counts) else counts or "-"
+    """Return the nominal quota that counts, and the written one if that is larger."""
+    effective, written = quota["nominal"], quota.get("written")
+    return f"{effective} of {written}" if written not in (None, effective) else effective or "-"
 
 
-def explain(console: Console, notes: Iterable[tuple[str, str]], legend: str = "") -> None:
-    """Print what is to be known of some queues, and in a terminal what the columns are."""
+def print_notes(console: Console, notes: Iterable[tuple[str, str]], legend: str = "") -> None:
+    """Print notes on queues, and in a terminal the legend of the columns."""
     for queue, sentence in notes:
-        said = escape(f"{queue}: {sentence}")
-        console.print(said, highlight=False, soft_wrap=not console.is_terminal)
+        note = escape(f"{queue}: {sentence}")
+        console.print(note, highlight=False, soft_wrap=not console.is_terminal)
     if legend and console.is_terminal:
         console.print(legend, style="dim", highlight=False)
 
 
-def changed(row: Mapping[str, Any]) -> str:
-    """Return in words what a change does to a gang where one of the two starts is not known."""
+def change_in_words(row: Mapping[str, Any]) -> str:
+    """Return in words how a change affects a gang if one of the two starts is not known."""
     if row["now"] is None and row["then"] is not None:
         return "starts at all"
     if row["now"] is not None and row["then"] is None:

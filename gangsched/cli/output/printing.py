@@ -1,7 +1,6 @@
-"""How commands print: as data where `--output` asks for that, else as tables that keep names whole.
+"""Prints answers of commands: as data for `--output json|yaml`, else as tables with whole names.
 
-A terminal has its width, and other columns fold before names do. What is piped has no width: one
-row is one line.
+In a terminal, other columns fold before names do. In a pipe there is no width: a row is a line.
 """
 
 import json
@@ -25,49 +24,49 @@ _RIGHT = frozenset({"POS", "PRIO", "GPUS", "USED", "NOMINAL", "LOAN", "WAIT", "R
 
 
 def console() -> Console:
-    """Return standard output, with no width where it is no terminal."""
-    made = Console()
-    return made if made.is_terminal else Console(width=_NO_WIDTH)
+    """Return the console of standard output; a pipe has no width."""
+    terminal = Console()
+    return terminal if terminal.is_terminal else Console(width=_NO_WIDTH)
 
 
-def answer(found: Any, output: str, show: Callable[[], None]) -> None:
-    """Print what a command found: as json or yaml, or by `show`."""
+def print_answer(data: Any, output: str, show: Callable[[], None]) -> None:
+    """Print the answer of a command: as json or yaml, or by `show`."""
     if output == "json":
-        typer.echo(json.dumps(_finite(found), indent=2))
+        typer.echo(json.dumps(_without_nan(data), indent=2))
     elif output == "yaml":
-        typer.echo(yaml.safe_dump(_finite(found), sort_keys=False).rstrip())
+        typer.echo(yaml.safe_dump(_without_nan(data), sort_keys=False).rstrip())
     else:
         show()
 
 
-def _finite(found: Any) -> Any:
-    """Return JSON values, of which NaN and infinity are none: null stands for them."""
-    match found:
+def _without_nan(value: Any) -> Any:
+    """Return JSON values: NaN and infinity become null."""
+    match value:
         case dict():
-            return {str(key): _finite(one) for key, one in found.items()}
+            return {str(key): _without_nan(part) for key, part in value.items()}
         case list() | tuple():
-            return [_finite(one) for one in found]
-        case float() if not math.isfinite(found):
+            return [_without_nan(part) for part in value]
+        case float() if not math.isfinite(value):
             return None
         case _:
-            return found
+            return value
 
 
 def new_table(*columns: str, right: Container[str] = _RIGHT) -> Table:
-    """Return an empty table, whose names `put` keeps whole; numbers stand to the right."""
-    made = Table(box=None, pad_edge=False)
+    """Return an empty table for `print_table`; the columns in `right` are aligned right."""
+    table = Table(box=None, pad_edge=False)
     for column in columns:
-        made.add_column(
+        table.add_column(
             column,
             justify="right" if column in right else "left",
             overflow="fold",
             no_wrap=column in _NAMES,
         )
-    return made
+    return table
 
 
-def put(table: Table, console: Console) -> None:
-    """Print a table; where its names alone are too wide, the terminal breaks the lines."""
+def print_table(table: Table, console: Console) -> None:
+    """Print a table; names are never folded, even if the table becomes wider than the terminal."""
     for column in table.columns:
         if column.no_wrap:
             column.min_width = max((cell_len(str(cell)) for cell in column.cells), default=0)
@@ -80,8 +79,8 @@ def put(table: Table, console: Console) -> None:
         console.width = width
 
 
-def say(console: Console, text: str, strong: str = "") -> None:
-    """Print a sentence that begins with something strong; further lines of it are indented."""
+def print_sentence(console: Console, text: str, strong: str = "") -> None:
+    """Print a sentence with its first words, `strong`, in bold; further lines are indented."""
     lines = textwrap.fill(
         text,
         console.width,
@@ -94,6 +93,6 @@ def say(console: Console, text: str, strong: str = "") -> None:
     console.print(printed, soft_wrap=True)
 
 
-def moment(stamp: str) -> str:
-    """Return a moment of RFC 3339 as tables have it: `2026-11-24 00:35:12Z`."""
+def format_time(stamp: str) -> str:
+    """Return a time of RFC 3339 in the form of tables: `2026-11-24 00:35:12Z`."""
     return f"{datetime.fromisoformat(stamp).astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"

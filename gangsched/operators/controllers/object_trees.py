@@ -77,8 +77,8 @@ class ObjectTrees:
         return _REJECTED
 
     async def _decide(self, step: Step[NoRecord], owned: Owned) -> Steps:
-        if self.kind.look is not None:
-            owned = await self.kind.look(step.writer.client, owned)
+        if self.kind.read_unwatched is not None:
+            owned = await self.kind.read_unwatched(step.writer.client, owned)
         return self.kind.step(owned, clock())
 
     async def _carry_out(self, step: Step[NoRecord], steps: Steps) -> None:

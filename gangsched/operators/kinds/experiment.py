@@ -78,7 +78,7 @@ def kind(evaluators: Evaluators) -> OwnerKind:
         return steps
 
     parts = ((API_VERSION, "Trial"),)
-    return OwnerKind(experiment.API_VERSION, experiment.KIND, parts, step, look=look)
+    return OwnerKind(experiment.API_VERSION, experiment.KIND, parts, step, read_unwatched=look)
 
 
 def _checked(owned: Owned) -> Json:

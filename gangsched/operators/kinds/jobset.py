@@ -65,7 +65,9 @@ def kind(scheduler: str, evaluators: Evaluators | None = None) -> OwnerKind:
                 raise BlockedError(f"{where}: {error}; it is tried again") from error
             raise InvalidJobError(f"{where}: {error}") from error
 
-    return OwnerKind(reconcile.API_VERSION, reconcile.KIND, reconcile.REFS, step, look=look)
+    return OwnerKind(
+        reconcile.API_VERSION, reconcile.KIND, reconcile.REFS, step, read_unwatched=look
+    )
 
 
 def _elsewhere(owned: Owned) -> bool:

@@ -66,7 +66,7 @@ def kind(evaluators: Evaluators, scheduler: str = "") -> OwnerKind:
         return steps
 
     return OwnerKind(
-        trial.API_VERSION, trial.KIND, trial.JOBS, step, look=partial(_look, evaluators)
+        trial.API_VERSION, trial.KIND, trial.JOBS, step, read_unwatched=partial(_look, evaluators)
     )
 
 
