@@ -38,7 +38,7 @@ from gangsched.kube.informers.informers import Informers
 from gangsched.kube.informers.planned_pod_limit import PlannedPodLimit
 from gangsched.kube.informers.watches import Watches
 from gangsched.kube.status.expected_starts import ExpectedStarts
-from gangsched.kube.status.external_status import pod_counts
+from gangsched.kube.status.gang_progress import pod_counts
 from gangsched.kube.status.gauges import refresh
 from gangsched.kube.status.podgroup_status import PodGroupStatusWriter
 from gangsched.kube.status.queue_status import QueueStatusWriter

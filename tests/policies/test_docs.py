@@ -23,9 +23,9 @@ from gangsched.core.model.placement import Placement
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.snapshot import Snapshot
 from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
-from gangsched.kube.decoding.gang_progress import GangProgress
 from gangsched.kube.decoding.metadata import decode_group
 from gangsched.kube.decoding.quantities import DecodeError
+from gangsched.kube.status.gang_progress import GangProgress
 from gangsched.operators.kinds.training_job import parse
 from simulator.invariants.placement_checks import check_placement
 
@@ -117,13 +117,14 @@ def test_a_kind_of_job_is_added_as_written(monkeypatch):
 
 
 def test_a_dialect_is_added_as_written():
-    squad = written_there("A dialect of groups").SQUAD
+    added = written_there("A dialect of groups")
+    squad = added.SQUAD
     group = decode_group(written("alpha", "u", {"size": 4}))
     ((gang, _),) = squad.read(group, {}, frozenset({"gangsched"})).values()
     assert (gang.id, gang.min_member) == ("ns/squads.example.com:alpha", 4)
     where = {"state": "Placed", "reason": "Placed", "message": "", "since": "", "refused": False}
     progress = GangProgress(**where, minimum=4, pods=(4, 0, 0))
-    assert squad.status(progress) == {"phase": "Marching"}
+    assert added.WRITER.body(progress) == {"phase": "Marching"}
 
 
 def test_a_filter_is_added_as_written():

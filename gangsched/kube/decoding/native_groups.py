@@ -10,12 +10,11 @@ kube-scheduler reads the same versions. Workloads of both are templates, which c
 into PodGroups: they say nothing more. A Job of 1.37 has the same fields as `spec.scheduling`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from gangsched.api import dialects
 from gangsched.core.model.text import shown
-from gangsched.kube.decoding.gang_progress import GangProgress
 from gangsched.kube.decoding.quantities import DecodeError
 
 Spec = Mapping[str, Any]
@@ -31,8 +30,6 @@ _TOGETHER = {"Pod": False, "PodGroup": True, "single": False, "all": True}
 """Whether pods are stopped only all at once, by the disruption modes of both versions."""
 
 _MOST = 2**31 - 1
-_ERRORS = frozenset({"Invalid", "PlanFailed"})
-_DISRUPTED = "DisruptionTarget"
 
 
 # -- what is asked --------------------------------------------------------------------------------
@@ -128,67 +125,3 @@ def _together(mode: object) -> bool:
             f"Pod or PodGroup)"
         )
     return found[0]
-
-
-# -- what is written ---------------------------------------------------------------------------
-
-
-def status(condition: str) -> Callable[[GangProgress], dict[str, Any]]:
-    """Return how a group's status is written, by the name of the condition that it started."""
-
-    def written(standing: GangProgress) -> dict[str, Any]:
-        before = _conditions(standing.before)
-        found = [
-            _scheduled(standing, condition, before.get(condition)),
-            _disrupted(standing, before.get(_DISRUPTED)),
-        ]
-        return {"conditions": [one for one in found if one]}
-
-    return written
-
-
-def _scheduled(standing: GangProgress, condition: str, before: Mapping[str, Any] | None) -> Any:
-    """Return the condition that a group started: once true it stays so, whatever comes.
-
-    A group that was not tried yet has none.
-    """
-    if before is not None and before.get("status") == "True":
-        return before
-    if standing.state == "Placed":
-        return _condition(standing, condition, "True", "Scheduled", before)
-    if standing.reason in _ERRORS:
-        return _condition(standing, condition, "False", "SchedulerError", before)
-    if standing.refused:
-        return _condition(standing, condition, "False", "Unschedulable", before)
-    return before
-
-
-def _disrupted(standing: GangProgress, before: Mapping[str, Any] | None) -> Any:
-    """Return the condition that a group is stopped for another, until it starts again."""
-    if standing.reason == "Preempted":
-        return _condition(standing, _DISRUPTED, "True", "PreemptionByScheduler", before)
-    if before is not None and standing.state == "Placed":
-        return _condition(standing, _DISRUPTED, "False", "Scheduled", before)
-    return before
-
-
-def _condition(
-    standing: GangProgress, name: str, value: str, reason: str, before: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    """Return a condition; its time is that at which its status changed."""
-    same = before is not None and before.get("status") == value
-    since = before.get("lastTransitionTime") if same and before is not None else None
-    return {
-        "type": name,
-        "status": value,
-        "reason": reason,
-        "message": standing.message,
-        "lastTransitionTime": since or standing.now,
-    }
-
-
-def _conditions(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return conditions by their types."""
-    listed = status.get("conditions")
-    found = listed if isinstance(listed, list) else []
-    return {str(one.get("type")): one for one in found if isinstance(one, Mapping)}

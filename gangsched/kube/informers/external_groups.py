@@ -30,6 +30,7 @@ from gangsched.kube.decoding.schemas import GroupObject
 from gangsched.kube.informers.context import GangContext
 from gangsched.kube.informers.podgroups import Groups
 from gangsched.kube.status.events import ObjectRef
+from gangsched.kube.status.external_status import status_of
 
 _MAKERS = {
     (kind.api_version, kind.kind): kind.whose
@@ -57,7 +58,7 @@ class ExternalGroups(Groups):
         """Learn which object stands for a gang; return its uid."""
         namespace, name, uid = group_key(raw)
         kind = self._kind
-        if self.remember(raw, gang_id) and kind.status is not None:
+        if self.remember(raw, gang_id) and status_of(kind) is not None:
             self.adopt(gang_id, raw)
         subject = ObjectRef(kind.api_version, kind.kind, namespace, name, uid, theirs=kind)
         self._status.subject(gang_id, subject)

@@ -1,15 +1,94 @@
-"""How far a gang is, as the status of another scheduler's group says it."""
+"""How the status of other schedulers' groups is written, by their kinds.
 
-from gangsched.core.engine.engine import Engine
-from gangsched.core.model.ids import GangId
+Each is written as its own controller would write it, since operators wait for that: those that work
+with Volcano create no pod before a group is Inqueue.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from gangsched.kube.decoding.external.groups import ExternalKind
+from gangsched.kube.decoding.membership import KAI, PLUGINS, UPSTREAM, VOLCANO
+from gangsched.kube.decoding.native_groups import VERSIONS
+from gangsched.kube.status.gang_progress import GangProgress
+from gangsched.kube.status.native_status import native_status
 
 
-def pod_counts(engine: Engine, gang_id: GangId) -> tuple[int, tuple[int, int, int]]:
-    """Return a gang's minimum, and how many of its pods run, succeeded and failed."""
-    gang = engine.gangs.get(gang_id)
-    if gang is None:
-        return 1, (0, 0, 0)
-    members = gang.members.values()
-    running = sum(member.runs and member.ready for member in members)
-    failed = sum(member.ended and member.failed for member in members)
-    return gang.minimum(), (running, gang.ended_count(), failed)
+@dataclass(frozen=True, slots=True)
+class ExternalStatus:
+    """How one kind's status is written. Where it is `merged`, conditions of other writers stay."""
+
+    body: Callable[[GangProgress], dict[str, Any]]
+    merged: bool = False
+
+
+def _counts(progress: GangProgress) -> dict[str, int]:
+    return dict(zip(("running", "succeeded", "failed"), progress.pods, strict=True))
+
+
+def _volcano_status(progress: GangProgress) -> dict[str, Any]:
+    """Pending -> Inqueue (pods may be created) -> Running -> Completed."""
+    running, succeeded, _ = progress.pods
+    phase = "Inqueue"
+    if progress.state == "Placed":
+        phase = "Completed" if progress.done else "Running"
+        if not progress.done and running + succeeded < progress.minimum:
+            phase = "Unknown"
+    condition = {"status": "True", "transitionID": progress.since, "message": progress.message}
+    condition["lastTransitionTime"] = progress.since
+    if progress.refused:
+        condition |= {"type": "Unschedulable", "reason": "NotEnoughResources"}
+    elif progress.state == "Placed":
+        condition |= {"type": "Scheduled", "reason": "tasks in gang are ready to be scheduled"}
+    else:
+        return {"phase": phase, **_counts(progress)}
+    return {"phase": phase, "conditions": [condition], **_counts(progress)}
+
+
+def _plugin_status(progress: GangProgress) -> dict[str, Any]:
+    """Pending -> Scheduling -> Scheduled -> Running -> Finished | Failed."""
+    running, succeeded, failed = progress.pods
+    phase = "Scheduling" if progress.refused or progress.state == "Pending" else "Pending"
+    if progress.state in ("Reserved", "Binding"):
+        phase = "Scheduled"
+    if progress.state == "Placed":
+        phase = "Running" if running + succeeded >= progress.minimum else "Scheduled"
+    if progress.state == "Placed" and progress.done:
+        phase = "Failed" if failed else "Finished"
+    return {"phase": phase, **_counts(progress)}
+
+
+def _kai_status(progress: GangProgress) -> dict[str, Any]:
+    phase = "Running" if progress.state == "Placed" else "Pending"
+    found: dict[str, Any] = {"phase": phase, **_counts(progress), "schedulingConditions": []}
+    if progress.refused:
+        found["schedulingConditions"] = [
+            {
+                "type": "UnschedulableOnNodePool",
+                "status": "True",
+                "nodePool": "default",
+                "reason": progress.reason,
+                "message": progress.message,
+                "transitionID": progress.since,
+                "lastTransitionTime": progress.since,
+            }
+        ]
+    return found
+
+
+WRITERS: dict[tuple[str, str], ExternalStatus] = {
+    (f"{PLUGINS}/v1alpha1", "PodGroup"): ExternalStatus(_plugin_status),
+    (f"{VOLCANO}/v1beta1", "PodGroup"): ExternalStatus(_volcano_status),
+    (f"{KAI}/v2alpha2", "PodGroup"): ExternalStatus(_kai_status),
+    **{
+        (f"{UPSTREAM}/{version}", "PodGroup"): ExternalStatus(native_status(condition), merged=True)
+        for version, condition in VERSIONS.items()
+    },
+}
+"""The kinds whose status is written, by apiVersion and kind."""
+
+
+def status_of(kind: ExternalKind) -> ExternalStatus | None:
+    """Return how a kind's status is written, or None where only its own controller writes it."""
+    return WRITERS.get((kind.api_version, kind.kind))

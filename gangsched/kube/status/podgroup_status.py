@@ -26,6 +26,7 @@ from gangsched.kube.client.paths import named
 from gangsched.kube.decoding.external import groups
 from gangsched.kube.status import other_schedulers
 from gangsched.kube.status.events import MESSAGE_LETTERS_MAX, ObjectRef, post_event
+from gangsched.kube.status.external_status import ExternalStatus, status_of
 from gangsched.kube.status.other_schedulers import OtherSchedulers
 from gangsched.kube.status.status_record import (
     WARNINGS,
@@ -106,7 +107,7 @@ class PodGroupStatusWriter:
     def touch(self, gang: GangId) -> None:
         """Write a foreign group's status again: its pods came further."""
         subject = self._subjects.get(gang)
-        if subject is not None and subject.theirs is not None and subject.theirs.status:
+        if subject is not None and subject.theirs is not None and status_of(subject.theirs):
             self._changed(gang, self._words.setdefault(gang, StatusRecord()))
 
     def forget(self, gang: GangId) -> None:
@@ -255,8 +256,8 @@ class PodGroupStatusWriter:
             try:
                 if subject.has_status and word.state:
                     await self._write_status(subject, word)
-                elif subject.theirs is not None and subject.theirs.status is not None:
-                    await self._write_foreign(gang, subject, subject.theirs, word)
+                elif subject.theirs is not None and (writer := status_of(subject.theirs)):
+                    await self._write_external(gang, subject, subject.theirs, writer, word)
                 if self._subjects.get(gang, subject).uid != subject.uid:
                     word.written = None  # a successor took its name meanwhile
                 await self._write_events(subject, word)
@@ -305,8 +306,13 @@ class PodGroupStatusWriter:
         await self._patch(path, subject, body)
         word.written = body
 
-    async def _write_foreign(
-        self, gang: GangId, subject: ObjectRef, kind: groups.ExternalKind, word: StatusRecord
+    async def _write_external(
+        self,
+        gang: GangId,
+        subject: ObjectRef,
+        kind: groups.ExternalKind,
+        writer: ExternalStatus,
+        word: StatusRecord,
     ) -> None:
         """Write a foreign group's status as its own controller would, if it says anything new."""
         minimum, pods = self.standing(gang)
@@ -314,8 +320,7 @@ class PodGroupStatusWriter:
         now = stamp()
 
         def status() -> dict[str, Any]:
-            assert kind.status is not None, "asked before"  # noqa: S101
-            return kind.status(word.stands(minimum, pods, now))
+            return writer.body(word.stands(minimum, pods, now))
 
         said, state = word.says(status()), (word.state, refused)
         if state != word.standing:
@@ -324,7 +329,7 @@ class PodGroupStatusWriter:
             return
         body = status()
         path = f"/apis/{kind.api_version}/namespaces/{subject.namespace}/{kind.plural}"
-        await self._patch(path, subject, body, STRATEGIC if kind.merged else MERGE)
+        await self._patch(path, subject, body, STRATEGIC if writer.merged else MERGE)
         word.written = word.before = body
 
     async def _patch(

@@ -10,9 +10,9 @@ from gangsched.api.timestamps import stamp
 from gangsched.core.model.ids import NodeName, PodName
 from gangsched.core.model.refusal import Reason, Refusal
 from gangsched.core.planning.forecast import Prediction
-from gangsched.kube.decoding.gang_progress import GangProgress
 from gangsched.kube.decoding.native_groups import VERSIONS
 from gangsched.kube.decoding.quantities import seconds
+from gangsched.kube.status.gang_progress import GangProgress
 from gangsched.kube.status.other_schedulers import REASON as NOT_SERVED
 
 WARNINGS = frozenset(

@@ -7,11 +7,12 @@ import pytest
 from gangsched.kube.decoding import native_groups
 from gangsched.kube.decoding.external.groups import KINDS
 from gangsched.kube.decoding.external.owners import OWNERS
-from gangsched.kube.decoding.gang_progress import GangProgress
 from gangsched.kube.decoding.membership import UPSTREAM
 from gangsched.kube.decoding.metadata import decode_group
 from gangsched.kube.decoding.pods import decode_pod, pod_fact
 from gangsched.kube.decoding.quantities import DecodeError
+from gangsched.kube.status.external_status import status_of
+from gangsched.kube.status.gang_progress import GangProgress
 
 GANG = {"schedulingPolicy": {"gang": {"minCount": 3}}}
 OF_VERSION = {kind.api_version.rpartition("/")[2]: kind for kind in KINDS if kind.whose == UPSTREAM}
@@ -140,7 +141,7 @@ def written(kind, *reports, before=None):
     for minute, report in enumerate(reports):
         fields = {"since": "", "refused": False, "minimum": 3, "pods": (0, 0, 0)} | report
         now = f"2026-01-01T00:0{minute}:00Z"
-        status = kind.status(GangProgress(**fields, before=status, now=now))
+        status = status_of(kind).body(GangProgress(**fields, before=status, now=now))
     return {one["type"]: one for one in status["conditions"]}
 
 

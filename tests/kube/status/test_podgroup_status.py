@@ -16,8 +16,10 @@ from gangsched.core.planning.forecast import Prediction
 from gangsched.core.snapshot import BackfillReservation
 from gangsched.kube.client.errors import Forbidden, Invalid, NotFound, Unavailable
 from gangsched.kube.decoding.external import groups
+from gangsched.kube.decoding.external.owners import OWNERS
 from gangsched.kube.status import podgroup_status
 from gangsched.kube.status.events import ObjectRef
+from gangsched.kube.status.external_status import WRITERS, status_of
 from gangsched.kube.status.podgroup_status import PodGroupStatusWriter
 from gangsched.kube.status.status_record import same
 
@@ -220,7 +222,12 @@ async def test_a_new_process_says_nothing_twice(monkeypatch, subject, first, the
     assert api.events == events
 
 
-NATIVE = [one for one in THEIRS if one.theirs.merged]
+def test_every_kind_of_group_has_a_writer_of_its_status():
+    assert {(kind.api_version, kind.kind) for kind in groups.KINDS} == WRITERS.keys()
+    assert not any(status_of(kind) for kind in OWNERS)
+
+
+NATIVE = [one for one in THEIRS if status_of(one.theirs).merged]
 
 
 @pytest.mark.parametrize("subject", NATIVE, ids=lambda one: one.api_version)

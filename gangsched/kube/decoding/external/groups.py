@@ -1,8 +1,7 @@
-"""PodGroups of others: where each kind is listed, how it is read, how its status is written.
+"""PodGroups of other schedulers: where each kind is listed, and how it is read.
 
-Status is written as the kind's own controller would, since operators wait for it: those that work
-with Volcano create no pod before a group is Inqueue. `owners.py` has the kinds whose pods are a
-gang without a group.
+`gangsched/kube/status/external_status.py` writes their status. `owners.py` has the kinds whose pods
+are a gang without a group.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +18,6 @@ from gangsched.core.model.gangs import Gang, Role
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.queues import DEFAULT_QUEUE
 from gangsched.kube.decoding import constraints, native_groups
-from gangsched.kube.decoding.gang_progress import GangProgress
 from gangsched.kube.decoding.membership import KAI, PLUGINS, UPSTREAM, VOLCANO, foreign_id
 from gangsched.kube.decoding.pod_limits import few
 from gangsched.kube.decoding.quantities import DecodeError, UnknownClassError, seconds
@@ -66,8 +64,7 @@ class ExternalKind:
     and by the names of our scheduler. `home` returns, by a gang's id, that of the object's first
     gang. Gangs that are `copies` are named by their pods alone, and go with the last of them.
     `reads` are annotations that `starts` reads, and which mean nothing else here. `given` returns
-    fields of the Gang that our PodGroups do not have. Where the status is `merged`, conditions of
-    others stay.
+    fields of the Gang that our PodGroups do not have.
     """
 
     whose: str
@@ -76,14 +73,12 @@ class ExternalKind:
     plural: str
     starts: Starts
     fields: Callable[[Spec, str], dict[str, Any]] = lambda _, __: {}
-    status: Callable[[GangProgress], dict[str, Any]] | None = None
     templates: Callable[[Spec], Iterable[Any]] = lambda _: ()
     """Of its pods, where it has some."""
     home: Callable[[GangId], GangId] = one_gang
     copies: bool = False
     reads: frozenset[str] = frozenset()
     given: Callable[[Spec], Mapping[str, Any]] = lambda _: {}
-    merged: bool = False
 
     @property
     def path(self) -> str:
@@ -191,63 +186,6 @@ def _plugin_fields(spec: Spec, _: str) -> dict[str, Any]:
     return {"scheduleTimeoutSeconds": timeout} if timeout else {}
 
 
-# -- what their controllers would write ---------------------------------------------------------
-
-
-def _counts(standing: GangProgress) -> dict[str, int]:
-    return dict(zip(("running", "succeeded", "failed"), standing.pods, strict=True))
-
-
-def _volcano_status(standing: GangProgress) -> dict[str, Any]:
-    """Pending -> Inqueue (pods may be created) -> Running -> Completed."""
-    running, succeeded, _ = standing.pods
-    phase = "Inqueue"
-    if standing.state == "Placed":
-        phase = "Completed" if standing.done else "Running"
-        if not standing.done and running + succeeded < standing.minimum:
-            phase = "Unknown"
-    condition = {"status": "True", "transitionID": standing.since, "message": standing.message}
-    condition["lastTransitionTime"] = standing.since
-    if standing.refused:
-        condition |= {"type": "Unschedulable", "reason": "NotEnoughResources"}
-    elif standing.state == "Placed":
-        condition |= {"type": "Scheduled", "reason": "tasks in gang are ready to be scheduled"}
-    else:
-        return {"phase": phase, **_counts(standing)}
-    return {"phase": phase, "conditions": [condition], **_counts(standing)}
-
-
-def _plugin_status(standing: GangProgress) -> dict[str, Any]:
-    """Pending -> Scheduling -> Scheduled -> Running -> Finished | Failed."""
-    running, succeeded, failed = standing.pods
-    phase = "Scheduling" if standing.refused or standing.state == "Pending" else "Pending"
-    if standing.state in ("Reserved", "Binding"):
-        phase = "Scheduled"
-    if standing.state == "Placed":
-        phase = "Running" if running + succeeded >= standing.minimum else "Scheduled"
-    if standing.state == "Placed" and standing.done:
-        phase = "Failed" if failed else "Finished"
-    return {"phase": phase, **_counts(standing)}
-
-
-def _kai_status(standing: GangProgress) -> dict[str, Any]:
-    phase = "Running" if standing.state == "Placed" else "Pending"
-    found: dict[str, Any] = {"phase": phase, **_counts(standing), "schedulingConditions": []}
-    if standing.refused:
-        found["schedulingConditions"] = [
-            {
-                "type": "UnschedulableOnNodePool",
-                "status": "True",
-                "nodePool": "default",
-                "reason": standing.reason,
-                "message": standing.message,
-                "transitionID": standing.since,
-                "lastTransitionTime": standing.since,
-            }
-        ]
-    return found
-
-
 KINDS: tuple[ExternalKind, ...] = (
     ExternalKind(
         PLUGINS,
@@ -256,7 +194,6 @@ KINDS: tuple[ExternalKind, ...] = (
         "podgroups",
         least(_member),
         _plugin_fields,
-        _plugin_status,
     ),
     ExternalKind(
         VOLCANO,
@@ -265,11 +202,8 @@ KINDS: tuple[ExternalKind, ...] = (
         "podgroups",
         least(_member),
         _volcano_fields,
-        _volcano_status,
     ),
-    ExternalKind(
-        KAI, f"{KAI}/v2alpha2", "PodGroup", "podgroups", least(_member), _kai_fields, _kai_status
-    ),
+    ExternalKind(KAI, f"{KAI}/v2alpha2", "PodGroup", "podgroups", least(_member), _kai_fields),
     *(
         ExternalKind(
             UPSTREAM,
@@ -278,11 +212,9 @@ KINDS: tuple[ExternalKind, ...] = (
             "podgroups",
             least(native_groups.minimum),
             native_groups.fields,
-            native_groups.status(condition),
             given=native_groups.given,
-            merged=True,
         )
-        for version, condition in native_groups.VERSIONS.items()
+        for version in native_groups.VERSIONS
     ),
 )
 

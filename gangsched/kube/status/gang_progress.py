@@ -1,8 +1,11 @@
-"""Where a gang stands, for what writes the status of others' groups."""
+"""How far a gang is, for what writes the status of other schedulers' groups."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from gangsched.core.engine.engine import Engine
+from gangsched.core.model.ids import GangId
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +31,14 @@ class GangProgress:
         """Tell whether every pod there was has ended."""
         running, succeeded, failed = self.pods
         return not running and succeeded + failed > 0
+
+
+def pod_counts(engine: Engine, gang_id: GangId) -> tuple[int, tuple[int, int, int]]:
+    """Return a gang's minimum, and how many of its pods run, succeeded and failed."""
+    gang = engine.gangs.get(gang_id)
+    if gang is None:
+        return 1, (0, 0, 0)
+    members = gang.members.values()
+    running = sum(member.runs and member.ready for member in members)
+    failed = sum(member.ended and member.failed for member in members)
+    return gang.minimum(), (running, gang.ended_count(), failed)
