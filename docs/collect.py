@@ -1,9 +1,9 @@
 """Writes the tree that the site is built from (`make docs`): `python docs/collect.py build/docs`.
 
-Pages of docs/ keep their paths, and their links are those of the repository. The tree has them
-with the links of the site, the pages outside docs/, what docs/reference.py writes, lists of
-the decisions and of the pages about jobs, and a page for each source file that a page links to: so
-the site can be read without a network. Nothing here depends on the generator of the site.
+Pages of docs/ keep their paths. The tree has these pages with the links of the site, the pages
+outside docs/, the reference of docs/reference.py, lists of the decisions and of the pages about
+jobs, and a page for each source file that a page links to. So the site can be read without a
+network. This module does not depend on the generator of the site.
 """
 
 import posixpath
@@ -26,8 +26,21 @@ ROOT_PAGES = {
 }
 """Pages outside docs/, and their paths in the site."""
 
-LISTS = {"docs/decisions": "Decisions", "docs/jobs": "Jobs"}
-"""Folders whose pages are listed on a page of their own, and its title."""
+LISTS = {
+    "docs/decisions": (
+        "Decisions",
+        "Each record has the context, the decision with its alternatives, and the consequences.",
+    ),
+    "docs/jobs": (
+        "Jobs",
+        (
+            "Each job is a gang without further settings. A page lists what works, and the "
+            "differences from the original operator. Other pods become gangs by "
+            "[their groups](groups.md)."
+        ),
+    ),
+}
+"""Folders that get a page with a list of their pages: its title and its first paragraph."""
 
 COPIED = (".css", ".js", ".png", ".svg")
 """Files of docs/ that pages show."""
@@ -41,7 +54,7 @@ class Tree:
 
     def __init__(self) -> None:
         below = sorted(FOLDER.rglob("*.md"))
-        self.pages = {str(one.relative_to(ROOT)): str(one.relative_to(FOLDER)) for one in below}
+        self.pages = {str(path.relative_to(ROOT)): str(path.relative_to(FOLDER)) for path in below}
         self.pages |= ROOT_PAGES
         self.texts = {page: (ROOT / page).read_text() for page in self.pages}
 
@@ -49,20 +62,20 @@ class Tree:
         """Return the text of each page of the site by its path there.
 
         Raises:
-            FileNotFoundError: a page links to what is not in the repository; it says which.
+            FileNotFoundError: a page links to a file that is not in the repository.
 
         """
-        found = {at: self._with_links(page, at) for page, at in self.pages.items()}
-        for folder, title in LISTS.items():
-            found[f"{folder.removeprefix('docs/')}/index.md"] = self._list(folder, title)
+        files = {at: self._with_links(page, at) for page, at in self.pages.items()}
+        for folder in LISTS:
+            files[f"{folder.removeprefix('docs/')}/index.md"] = self._list(folder)
         for page, text in self.texts.items():
             for target in _targets(page, text):
                 if self.place(target, page).startswith("files/"):
-                    found[self.place(target, page)] = _source(target)
-        return found | reference.pages()
+                    files[self.place(target, page)] = _source(target)
+        return files | reference.pages()
 
     def place(self, target: str, page: str) -> str:
-        """Return where in the site a file or folder of the repository is that a page links to."""
+        """Return the path in the site of a file or folder to which a page links."""
         if target in self.pages:
             return self.pages[target]
         if target in LISTS:
@@ -76,20 +89,24 @@ class Tree:
     def _with_links(self, page: str, at: str) -> str:
         """Return the text of a page with the links of the site."""
 
-        def link(found: re.Match[str]) -> str:
-            there = self.place(_target(page, found[1]), page)
-            return posixpath.relpath(there, posixpath.dirname(at)) + (found[2] or "")
+        def link(match: re.Match[str]) -> str:
+            target = self.place(_target(page, match[1]), page)
+            return posixpath.relpath(target, posixpath.dirname(at)) + (match[2] or "")
 
-        return LINK.sub(link, self.texts[page])
+        text = LINK.sub(link, self.texts[page])
+        if at.startswith("decisions/"):  # the navigation has the list, and not each record
+            text += "\n[All decisions](index.md)\n"
+        return text
 
-    def _list(self, folder: str, title: str) -> str:
+    def _list(self, folder: str) -> str:
         """Return the page that lists the pages of a folder by their titles."""
+        title, text_before = LISTS[folder]
         lines = []
         for page, text in self.texts.items():
             if posixpath.dirname(page) == folder:
                 head = next(line for line in text.splitlines() if line.startswith("# "))
                 lines.append(f"- [{head.removeprefix('# ')}]({posixpath.basename(page)})\n")
-        return f"# {title}\n\n{''.join(lines)}"
+        return f"# {title}\n\n{text_before}\n\n{''.join(lines)}"
 
 
 def _target(page: str, link: str) -> str:
@@ -105,7 +122,7 @@ def _source(target: str) -> str:
     """Return the page that shows a file or a folder of the repository."""
     path = ROOT / target
     if path.is_dir():
-        lines = "".join(f"- `{target}/{one.name}`\n" for one in sorted(path.iterdir()))
+        lines = "".join(f"- `{target}/{entry.name}`\n" for entry in sorted(path.iterdir()))
         return f"# {target}\n\n{lines}"
     language = LANGUAGES.get(path.suffix, "text")
     return f"# {target}\n\n``````{language}\n{path.read_text()}\n``````\n"

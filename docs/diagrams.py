@@ -5,7 +5,7 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 LETTER, LINE, PAD = 7.0, 16, 12
-"""Width of a letter, height of a line, and what is left around a text, in pixels."""
+"""Width of a letter, height of a line, and the margin around a text, in pixels."""
 
 HEAD = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
@@ -19,7 +19,7 @@ HEAD = (
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A box around its centre; further lines of its text are small. `plain` boxes are the world."""
+    """A box around its centre; further lines of its text are small. `plain` boxes are outside."""
 
     x: float
     y: float
@@ -60,21 +60,21 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """An arrow between two boxes, by their names; `bend` are points on its way."""
+    """An arrow between two boxes, by their names; `bend` are points on its line."""
 
     start: str
     end: str
     text: str = ""
     bend: tuple[tuple[float, float], ...] = ()
     at: tuple[float, float] | None = None
-    """Where the text stands; default: above the middle."""
+    """The position of the text; default: above the middle."""
 
     def svg(self, boxes: dict[str, Box]) -> str:
         """Return the line and its text."""
-        one, other = boxes[self.start], boxes[self.end]
-        first = self.bend[0] if self.bend else (other.x, other.y)
-        last = self.bend[-1] if self.bend else (one.x, one.y)
-        points = [one.border(first), *self.bend, other.border(last)]
+        start, end = boxes[self.start], boxes[self.end]
+        first = self.bend[0] if self.bend else (end.x, end.y)
+        last = self.bend[-1] if self.bend else (start.x, start.y)
+        points = [start.border(first), *self.bend, end.border(last)]
         path = " ".join(f"{x:g},{y:g}" for x, y in points)
         line = f'<polyline points="{path}" fill="none" stroke="#37474f" marker-end="url(#head)"/>\n'
         middle = len(points) // 2
@@ -100,15 +100,15 @@ def graph(title: str, size: tuple[int, int], boxes: dict[str, Box], arrows: list
     return f"{head}{lines}{''.join(box.svg() for box in boxes.values())}</svg>\n"
 
 
-def sequence(title: str, who: tuple[str, ...], steps: list[tuple[int, int, str]]) -> str:
-    """Return the SVG of messages between participants; a step to oneself is a note."""
+def sequence(title: str, components: tuple[str, ...], steps: list[tuple[int, int, str]]) -> str:
+    """Return the SVG of calls between components; a step from a component to itself is a note."""
     apart, top = 230, 60
-    width, height = apart * len(who), top + 40 * len(steps) + 30
+    width, height = apart * len(components), top + 40 * len(steps) + 30
     parts = [HEAD.format(width=width, height=height, title=escape(title))]
-    xs = [apart * (at + 0.5) for at in range(len(who))]
-    for x, name in zip(xs, who, strict=True):
+    xs = [apart * (at + 0.5) for at in range(len(components))]
+    for x, name in zip(xs, components, strict=True):
         parts.append(f'<line x1="{x:g}" y1="40" x2="{x:g}" y2="{height - 10}" stroke="#b0bec5"/>\n')
-        parts.append(Box(x, 24, name, plain=name == who[-1]).svg())
+        parts.append(Box(x, 24, name, plain=name == components[-1]).svg())
     for at, (start, end, text) in enumerate(steps):
         y = top + 40 * at + 20
         if start == end:
@@ -144,7 +144,7 @@ def architecture() -> str:
         Arrow("engine", "planner", "snapshot", bend=((640, 120), (700, 120)), at=(670, 112)),
         Arrow("planner", "engine", "plan", bend=((700, 180), (640, 180)), at=(670, 196)),
         Arrow("planner", "policies"),
-        Arrow("engine", "actuation", "orders", at=(470, 222)),
+        Arrow("engine", "actuation", "orders", at=(495, 205)),
         Arrow("actuation", "api", "calls", at=(265, 190)),
         Arrow("jobs", "api"),
     ]
@@ -163,7 +163,8 @@ def states() -> str:
     }
     arrows = [
         Arrow("gathering", "pending"),
-        Arrow("pending", "gathering", "a pod goes", ((330, 120), (100, 120)), (215, 136)),
+        Arrow("pending", "gathering", "a pod is lost", ((330, 120), (100, 120)), (215, 136)),
+        Arrow("pending", "broken", "below its minimum\nfor too long", at=(325, 155)),
         Arrow("pending", "reserved", "plan"),
         Arrow("reserved", "binding", "barrier"),
         Arrow("binding", "placed", "minimum\nbound", at=(840, 130)),
@@ -172,12 +173,14 @@ def states() -> str:
         Arrow("placed", "broken", "below its minimum, or preempted"),
         Arrow("broken", "gathering", "every bind answered,\nevery pod gone", at=(225, 185),
               bend=((100, 210),)),
+        Arrow("placed", "gathering", "no pod is left", at=(450, 269),
+              bend=((800, 275), (10, 275), (10, 60))),
     ]  # fmt: skip
-    return graph("The states of a gang", (910, 260), boxes, arrows)
+    return graph("The states of a gang", (910, 300), boxes, arrows)
 
 
 def cycle() -> str:
-    """What a planning cycle does with each gang."""
+    """The six steps of a planning cycle."""
     boxes = {
         "restore": Box(130, 50, "1 restore\nbackfill reservations"),
         "next": Box(400, 50, "2 next gang\nby sharing and order"),
@@ -203,8 +206,8 @@ def cycle() -> str:
 
 
 def barrier() -> str:
-    """What the engine, kube-scheduler and the API server do until a gang is bound."""
-    who = ("engine", "PodBinder", "kube-scheduler", "Kubernetes API")
+    """The calls between engine, binder, kube-scheduler and API server until a gang is bound."""
+    components = ("engine", "PodBinder", "kube-scheduler", "Kubernetes API")
     steps = [
         (0, 3, "Reserve: status.assignments of the PodGroup"),
         (0, 1, "Prepare, for each pod"),
@@ -220,7 +223,7 @@ def barrier() -> str:
         (1, 0, "fact Bound or BindFailed"),
         (1, 2, "/bind returns"),
     ]
-    return sequence("The barrier with the extender", who, steps)
+    return sequence("The barrier with the extender", components, steps)
 
 
 def draw(folder: Path) -> None:
