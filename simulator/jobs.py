@@ -29,7 +29,7 @@ class Part:
 class Job:
     """A job as a user submits it. `estimate_s` is the run time that the user declares.
 
-    At least `minimum` of its `pods` (default: all) must run. When the job is preempted, it loses
+    At least `minimum` of its `pods` (default: all) must run. When the job is interrupted, it loses
     its work since the last multiple of `checkpoint_s` (None: all work), and its pods terminate
     after `grace_s`. Its pods have equal requirements unless `parts` gives others.
     """

@@ -1,4 +1,4 @@
-"""What an administrator should know of a scenario before it runs."""
+"""Warnings about a scenario before it runs."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -14,39 +14,39 @@ _SAID = 10
 
 
 def notices(variants: Sequence[Variant], seed: int | None) -> list[str]:
-    """Return a sentence for each reason for which jobs can never run, or a queue is wrong.
+    """Return a sentence for each reason why jobs can never run, and each wrong queue.
 
-    Jobs are those of one seed, or of the first that a scenario has.
+    The jobs are those of `seed`; without one, those of the first seed of each scenario.
 
     Raises:
         ConfigError, TraceError: a scenario cannot be run.
 
     """
-    said: dict[str, list[str]] = {}
-    read: dict[object, list[Trace]] = {}
+    variants_of: dict[str, list[str]] = {}
+    traces_by_key: dict[object, list[Trace]] = {}
     for variant in variants:
         scenario = variant.scenario
-        found = read.get(_traces(scenario))
-        if found is None:
-            found = read[_traces(scenario)] = traces(scenario)
-        for sentence in _of(scenario, found, scenario.seeds[0] if seed is None else seed):
-            said.setdefault(sentence, []).append(variant.label)
+        traces_read = traces_by_key.get(_traces(scenario))
+        if traces_read is None:
+            traces_read = traces_by_key[_traces(scenario)] = traces(scenario)
+        for sentence in _of(scenario, traces_read, scenario.seeds[0] if seed is None else seed):
+            variants_of.setdefault(sentence, []).append(variant.label)
     lines = [
         sentence if len(labels) == len(variants) else f"{', '.join(labels)}: {sentence}"
-        for sentence, labels in said.items()
+        for sentence, labels in variants_of.items()
     ]
-    more = len(lines) - _SAID
-    return lines[:_SAID] + ([f"and {plural(more, 'warning')} more"] if more > 0 else [])
+    others = len(lines) - _SAID
+    return lines[:_SAID] + ([f"and {plural(others, 'warning')} more"] if others > 0 else [])
 
 
 def _traces(scenario: Scenario) -> object:
-    """Return what the jobs of a scenario's traces depend on."""
+    """Return a key of everything that the jobs of a scenario's traces depend on."""
     gpus = max((group.gpus for group in scenario.cluster.nodes), default=0)
     return scenario.folder, scenario.workload.traces, gpus
 
 
-def _of(scenario: Scenario, found: Sequence[Trace], seed: int) -> Iterator[str]:
-    result, jobs, start = prepare(scenario, seed, found)
+def _of(scenario: Scenario, traces_read: Sequence[Trace], seed: int) -> Iterator[str]:
+    result, jobs, start = prepare(scenario, seed, traces_read)
     tree = result.tree()
     for queue in tree.top_down():
         wrong = tree.notices(queue) if queue in tree else [tree.problems[queue]]
@@ -54,12 +54,12 @@ def _of(scenario: Scenario, found: Sequence[Trace], seed: int) -> Iterator[str]:
     names: dict[str, list[str]] = {}
     for gang, why in never_run(result, jobs, start).items():
         names.setdefault(why.message, []).append(gang.partition("/")[2])
-    for message, some in names.items():
-        yield f"{named(some)} can never run (seed {seed}): {message}"
+    for message, listed in names.items():
+        yield f"{named(listed)} can never run (seed {seed}): {message}"
 
 
 def named(names: Iterable[str], count: int | None = None) -> str:
-    """Write some names, and how many there are beside; `count` where not all names are there."""
-    some = list(names)
-    more = (len(some) if count is None else count) - len(some[:_NAMED])
-    return ", ".join(some[:_NAMED]) + (f" and {more} more" if more else "")
+    """Return the first names and the number of the others; `count` if `names` are not all."""
+    listed = list(names)
+    more = (len(listed) if count is None else count) - len(listed[:_NAMED])
+    return ", ".join(listed[:_NAMED]) + (f" and {more} more" if more else "")

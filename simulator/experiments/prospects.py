@@ -1,4 +1,4 @@
-"""Which jobs can never run, as the scheduler's own planner finds on the empty cluster."""
+"""Jobs that can never run, found by the scheduler's own planner on the empty cluster."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -15,13 +15,13 @@ from gangsched.core.policy import Policies
 from gangsched.core.snapshot import Asked
 from simulator.jobs import Job
 
-_SHAPES = 2000
-"""So many different jobs are looked at; of more, nothing is said before a run."""
+_CLASSES_MAX = 2000
+"""How many different jobs are planned; a workload with more is not checked before a run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hopeless:
-    """Why a job can never run: the vocabulary of refusals, and the sentence its user is told."""
+    """Why a job can never run: the reason and message of its refusal."""
 
     reason: str
     message: str
@@ -35,15 +35,15 @@ def hopeless(
     others: Iterable[f.PodSeen],
     policies: Policies,
 ) -> dict[GangId, Hopeless]:
-    """Return the jobs that no empty cluster takes; `others` are pods that never leave.
+    """Return the jobs that the empty cluster cannot run; `others` are pods that never end.
 
-    Jobs that ask for the same are looked at once.
+    Jobs with equal requests are planned once.
     """
-    alike: dict[object, list[Job]] = {}
+    classes: dict[object, list[Job]] = {}
     for job in jobs:
-        asks = (job.queue, job.pods, job.least(), job.priority, job.preemptible, job.namespace)
-        alike.setdefault((asks, job.constraints, job.pieces()), []).append(job)
-    if not alike or len(alike) > _SHAPES:
+        request = (job.queue, job.pods, job.least(), job.priority, job.preemptible, job.namespace)
+        classes.setdefault((request, job.constraints, job.pieces()), []).append(job)
+    if not classes or len(classes) > _CLASSES_MAX:
         return {}
     engine = Engine(Limits())
     facts: Sequence[f.Fact] = (
@@ -51,21 +51,24 @@ def hopeless(
         *(f.QueueSeen(queue) for queue in queues),
         *(f.TopologySeen(topology) for topology in topologies),
         *others,
-        *(f.GangSeen(some[0].gang()) for some in alike.values()),
+        *(f.GangSeen(equal[0].gang()) for equal in classes.values()),
     )
     for fact in facts:
         engine.observe(fact, 0.0)
     view = engine.snapshot(who=Asked.ALL)
     empty = replace(view, waiting=())
-    same = {some[0].id: some for some in alike.values()}
-    found: dict[GangId, Hopeless] = {}
+    jobs_of = {equal[0].id: equal for equal in classes.values()}
+    hopeless_jobs: dict[GangId, Hopeless] = {}
     for waiting in view.waiting:
         plan = make_plan(
             replace(empty, lines=(EquivalenceClassView((waiting,), 0.0),)), policies, 0.0
         )
-        refusals = (*(one.refusal for one in plan.refusals), *(one for _, one in plan.lines))
-        refusal = next((one for one in refusals if one.proved), None)
-        if refusal is not None:
-            why = Hopeless(refusal.reason, refusal.message)
-            found |= dict.fromkeys((job.id for job in same[waiting.gang.id]), why)
-    return found
+        refusals = (
+            *(refused.refusal for refused in plan.refusals),
+            *(refusal for _, refusal in plan.lines),
+        )
+        proved = next((refusal for refusal in refusals if refusal.proved), None)
+        if proved is not None:
+            why = Hopeless(proved.reason, proved.message)
+            hopeless_jobs |= dict.fromkeys((job.id for job in jobs_of[waiting.gang.id]), why)
+    return hopeless_jobs

@@ -1,4 +1,4 @@
-"""Runs on a Ray cluster, whose machines need gangsched installed and no shared folder."""
+"""Runs tasks on a Ray cluster. Its machines need gangsched, but no shared folder."""
 
 import logging
 import tempfile
@@ -13,23 +13,23 @@ from simulator.scenarios.workload import traces
 from simulator.traces import Trace
 
 _LAST = "run.json"
-"""Tells that a run is whole: it is written after the others."""
+"""The file that marks a run as whole: it is written last."""
 
 
-def _remote(task: Task, found: Sequence[Trace]) -> dict[str, bytes]:
-    """Run a task on some machine; return its files."""
+def _remote(task: Task, traces_read: Sequence[Trace]) -> dict[str, bytes]:
+    """Run a task on a machine of the cluster; return its files."""
     with tempfile.TemporaryDirectory() as folder:
-        do(replace(task, folder=Path(folder)), found)
+        do(replace(task, folder=Path(folder)), traces_read)
         return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
 
 def on_ray(listed: Sequence[Task], address: str) -> Iterator[Task]:
-    """Do tasks on the cluster; yield each when its files are here.
+    """Run tasks on the cluster; yield each when its files are copied to this machine.
 
-    Traces are read here, once. A machine that is lost has its runs done again elsewhere.
+    This machine reads each trace once. Ray repeats the runs of a lost machine on another.
 
     Raises:
-        ConfigError: Ray is not installed, or there is no cluster at the address.
+        ConfigError: Ray is not installed, or the address has no cluster.
 
     """
     try:

@@ -1,4 +1,4 @@
-"""What a run comes to: figures, tables, and the files they are kept in."""
+"""Results of a run: figures, tables, and their files."""
 
 import json
 import statistics
@@ -22,7 +22,7 @@ _NAMED = 5
 
 
 class State(StrEnum):
-    """What had become of a gang when the run ended."""
+    """The state of a gang at the end of the run."""
 
     FINISHED = "Finished"
     RUNNING = "Running"
@@ -33,7 +33,7 @@ class State(StrEnum):
 
 
 def state(outcome: JobOutcome, run: Run) -> State:
-    """Return what had become of a gang."""
+    """Return the state of a gang at the end of the run."""
     if outcome.job.at_s > run.end_s:
         return State.COMING
     if outcome.ended_s is not None:
@@ -46,40 +46,42 @@ def state(outcome: JobOutcome, run: Run) -> State:
 
 
 def wait_s(outcome: JobOutcome, now_s: float) -> float:
-    """Return how long a gang waited for its first start; up to now, if it never started."""
+    """Return how long a gang waited for its first start, or has waited up to now."""
     return now_s - outcome.job.at_s if outcome.wait_s is None else outcome.wait_s
 
 
 def came(run: Run) -> list[JobOutcome]:
-    """Return the gangs that came before the run ended."""
+    """Return the gangs that were submitted before the run ended."""
     return [outcome for outcome in run.outcomes if outcome.job.at_s <= run.end_s]
 
 
 def figures(run: Run) -> Figures:
     """Return the figures of a run; times in seconds, shares from 0 to 1.
 
-    Waits and slowdowns are of gangs that started; those that did not are figures of their own.
+    Waits and slowdowns count gangs that started; other figures count those that did not.
     """
-    everybody = came(run)
-    done = [outcome for outcome in everybody if outcome.ended_s is not None]
-    started = [outcome for outcome in everybody if outcome.started_s is not None]
-    never = sum(state(outcome, run) is State.NEVER for outcome in everybody)
+    submitted = came(run)
+    done = [outcome for outcome in submitted if outcome.ended_s is not None]
+    started = [outcome for outcome in submitted if outcome.started_s is not None]
+    never = sum(state(outcome, run) is State.NEVER for outcome in submitted)
     total = sum(dict(node.allocatable).get(GPU, 0) for node in run.nodes)
-    found = {
-        "jobs": len(everybody),
+    values = {
+        "jobs": len(submitted),
         "finished": len(done),
-        "running": sum(state(outcome, run) is State.RUNNING for outcome in everybody),
-        "never_started": len(everybody) - len(started),
+        "running": sum(state(outcome, run) is State.RUNNING for outcome in submitted),
+        "never_started": len(submitted) - len(started),
         "can_never_run": never,
-        "still_waiting": len(everybody) - len(started) - never,
-        "makespan_s": max((one.ended_s or 0.0 for one in done), default=0.0),
-        "jct_mean_s": mean((one.ended_s or 0.0) - one.job.at_s for one in done),
+        "still_waiting": len(submitted) - len(started) - never,
+        "makespan_s": max((outcome.ended_s or 0.0 for outcome in done), default=0.0),
+        "jct_mean_s": mean((outcome.ended_s or 0.0) - outcome.job.at_s for outcome in done),
         "gpu_busy": _busy(run, run.last_s, total),
         "gpu_busy_all": _busy(run, run.end_s, total),
-        "jain": jain((one for one in everybody if one.job.id not in run.never), run.end_s),
+        "jain": jain(
+            (outcome for outcome in submitted if outcome.job.id not in run.never), run.end_s
+        ),
         "preempted": run.preempted,
-        "stopped": sum(one.stopped for one in everybody),
-        "lost_gpu_h": sum(one.lost_gpu_s for one in everybody) / 3600,
+        "stopped": sum(outcome.stopped for outcome in submitted),
+        "lost_gpu_h": sum(outcome.lost_gpu_s for outcome in submitted) / 3600,
         "in_pieces": mean(s.in_pieces / s.gpus for s in run.samples if s.gpus and s.waiting_gpus),
         "nodes": len(run.nodes),
         "gpus": total,
@@ -87,37 +89,37 @@ def figures(run: Run) -> Figures:
         "cycles": run.cycles,
         "compute_s": run.compute_s,
     }
-    waits = [wait_s(one, run.end_s) for one in started]
-    slow = [slowdown(one, run.end_s) for one in started]
-    found |= {f"wait_{name}_s": value for name, value in _spread(waits).items()}
-    found |= {f"slowdown_{name}": value for name, value in _spread(slow).items()}
-    return {key: float(value) for key, value in found.items()}
+    waits = [wait_s(outcome, run.end_s) for outcome in started]
+    slow = [slowdown(outcome, run.end_s) for outcome in started]
+    values |= {f"wait_{name}_s": value for name, value in _spread(waits).items()}
+    values |= {f"slowdown_{name}": value for name, value in _spread(slow).items()}
+    return {key: float(value) for key, value in values.items()}
 
 
 def _spread(values: Sequence[float]) -> Figures:
-    """Return mean and percentiles; 0 where there is nothing."""
-    found = {"mean": mean(values)}
-    for part in (50, 95, 99):
-        found[f"p{part}"] = float(np.percentile(values, part)) if values else 0.0
-    return found
+    """Return the mean and percentiles, 0 without values."""
+    spread = {"mean": mean(values)}
+    for percent in (50, 95, 99):
+        spread[f"p{percent}"] = float(np.percentile(values, percent)) if values else 0.0
+    return spread
 
 
 def mean(values: Iterable[float]) -> float:
-    """Return the mean, 0 of nothing."""
+    """Return the mean, 0 without values."""
     listed = list(values)
     return statistics.fmean(listed) if listed else 0.0
 
 
 def _busy(run: Run, until_s: float, total: int) -> float:
-    """Return the share of all GPUs' time until then in which pods held them."""
+    """Return the share of all GPU time up to `until_s` in which pods held GPUs."""
     held_s = 0.0 if run.stays is None else float(run.stays.gpu_s(until_s).sum())
     return held_s / (total * until_s) if total and until_s else 0.0
 
 
 def jain(outcomes: Iterable[JobOutcome], now_s: float) -> float:
-    """Return Jain's index over the queues' mean bounded slowdowns: 1 where all fare alike.
+    """Return Jain's index over the mean bounded slowdowns of queues: 1 if all are equal.
 
-    Of a gang that has not ended, its slowdown so far counts: a queue that starves is seen.
+    A gang that has not ended counts with its slowdown so far, so that starvation is visible.
     """
     by_queue: dict[str, list[float]] = {}
     for outcome in outcomes:
@@ -126,25 +128,25 @@ def jain(outcomes: Iterable[JobOutcome], now_s: float) -> float:
     return sum(means) ** 2 / (len(means) * sum(mean**2 for mean in means)) if means else 1.0
 
 
-# -- what may be sought -------------------------------------------------------------------------
+# -- objectives of tuning -----------------------------------------------------------------------
 
 
 def _waits(run: Run) -> list[float]:
-    return [wait_s(one, run.end_s) for one in came(run)]
+    return [wait_s(outcome, run.end_s) for outcome in came(run)]
 
 
 def _slow(run: Run) -> list[float]:
-    return [slowdown(one, run.end_s) for one in came(run)]
+    return [slowdown(outcome, run.end_s) for outcome in came(run)]
 
 
 def _jct(run: Run) -> list[float]:
-    ends = (run.end_s if one.ended_s is None else one.ended_s for one in came(run))
-    return [end_s - one.job.at_s for end_s, one in zip(ends, came(run), strict=True)]
+    ends = (run.end_s if outcome.ended_s is None else outcome.ended_s for outcome in came(run))
+    return [end_s - outcome.job.at_s for end_s, outcome in zip(ends, came(run), strict=True)]
 
 
 def _lost_gpu_h(run: Run) -> float:
-    """Return the work that was lost, and all work of gangs that never started."""
-    left = (one.job for one in came(run) if one.started_s is None)
+    """Return the lost work, with all work of gangs that never started."""
+    left = (outcome.job for outcome in came(run) if outcome.started_s is None)
     left_s = sum(job.runtime_s * job.all_gpus() for job in left)
     return left_s / 3600 + figures(run)["lost_gpu_h"]
 
@@ -159,10 +161,10 @@ OBJECTIVES: dict[str, tuple[int, Callable[[Run], float]]] = {
     "gpu_busy": (-1, lambda run: figures(run)["gpu_busy"]),
     "jain": (-1, lambda run: jain(came(run), run.end_s)),
 }
-"""What may be sought: 1 where less is better, and its value.
+"""The objectives of tuning: 1 or -1 for less or more is better, and the value.
 
-None gets better because gangs never start: those count as waiting until the end, and what they
-would have done as lost.
+No objective improves when gangs never start: they count as pending until the end, and their work
+as lost.
 """
 
 
@@ -170,9 +172,9 @@ would have done as lost.
 
 
 def queue_rows(run: Run) -> list[dict[str, object]]:
-    """Return a row for each queue that has jobs or holds GPUs, parents with all below them.
+    """Return a row for each queue that has jobs or holds GPUs; a parent counts its subtree.
 
-    GPU-hours are those held until the last job came, `guarantee_used` is a share from 0 to 1.
+    GPU-hours count up to the arrival of the last job; `guarantee_used` is a share from 0 to 1.
     """
     assert run.stays is not None, "a run that is over has been counted"  # noqa: S101
     tree, gpu_s = run.tree(), run.stays.gpu_s(run.last_s)
@@ -184,71 +186,73 @@ def queue_rows(run: Run) -> list[dict[str, object]]:
     rows = []
     for name, depth in _in_order(tree):
         below = tree.subtree(name)
-        some = [outcome for one in below for outcome in outcomes.get(one, ())]
+        in_subtree = [outcome for queue in below for outcome in outcomes.get(queue, ())]
         loans = run.loans[name]
-        used_s = sum(held_s[one] for one in below)
-        if not some and not used_s and not loans.guarantee:
+        used_s = sum(held_s[queue] for queue in below)
+        if not in_subtree and not used_s and not loans.guarantee:
             continue
-        waits = _spread([one.wait_s for one in some if one.wait_s is not None])
+        waits = _spread([outcome.wait_s for outcome in in_subtree if outcome.wait_s is not None])
         rows.append(
             {
                 "queue": name,
                 "depth": depth,
-                "jobs": len(some),
+                "jobs": len(in_subtree),
                 "wait_mean_s": waits["mean"],
                 "wait_p50_s": waits["p50"],
                 "wait_p95_s": waits["p95"],
                 "slowdown_mean": mean(
-                    slowdown(one, run.end_s) for one in some if one.job.id not in run.never
+                    slowdown(outcome, run.end_s)
+                    for outcome in in_subtree
+                    if outcome.job.id not in run.never
                 ),
-                "never_started": sum(one.started_s is None for one in some),
+                "never_started": sum(outcome.started_s is None for outcome in in_subtree),
                 "guarantee_gpus": loans.guarantee,
                 "used_gpu_h": used_s / 3600,
                 "guarantee_used": loans.own_s / loans.guarantee_s if loans.guarantee_s else None,
                 "borrowed_gpu_h": loans.borrowed_s / 3600,
                 "lent_gpu_h": loans.lent_s / 3600,
-                "stopped": sum(one.stopped for one in some),
-                "lost_gpu_h": sum(one.lost_gpu_s for one in some) / 3600,
+                "stopped": sum(outcome.stopped for outcome in in_subtree),
+                "lost_gpu_h": sum(outcome.lost_gpu_s for outcome in in_subtree) / 3600,
             }
         )
     return rows
 
 
 def _in_order(tree: QueueTree) -> Iterable[tuple[str, int]]:
-    """Yield queues and how deep they lie, each before those below it."""
-    ways = {tree.path(name)[::-1]: name for name in tree.queues if name in tree}
-    return ((ways[way], len(way) - 1) for way in sorted(ways))
+    """Yield queues with their depth, each before its children."""
+    path_of = {tree.path(name)[::-1]: name for name in tree.queues if name in tree}
+    return ((path_of[path], len(path) - 1) for path in sorted(path_of))
 
 
 # -- files --------------------------------------------------------------------------------------
 
 
 def jobs_table(run: Run) -> pa.Table:
-    """Return a row for each job; `wait_s` and `slowdown` are empty of those that never started."""
+    """Return a row for each job; `wait_s` and `slowdown` are null if it never started."""
     rows = []
-    for one in run.outcomes:
-        had = state(one, run)
-        never = run.never.get(one.job.id)
+    for outcome in run.outcomes:
+        end_state = state(outcome, run)
+        never = run.never.get(outcome.job.id)
         rows.append(
             {
-                "name": one.job.name,
-                "queue": one.job.queue,
-                "user": one.job.user,
-                "pods": one.job.pods,
-                "gpus": one.job.gpus,
-                "all_gpus": float(one.job.all_gpus()),
-                "at_s": one.job.at_s,
-                "runtime_s": one.job.runtime_s,
-                "estimate_s": one.job.estimate_s,
-                "state": had.value,
-                "why": never.message if never is not None and had is State.NEVER else "",
-                "started_s": one.started_s,
-                "ended_s": one.ended_s,
-                "wait_s": one.wait_s,
-                "slowdown": None if one.started_s is None else slowdown(one, run.end_s),
-                "runs": [{"start_s": start, "end_s": end} for start, end in one.runs],
-                "stopped": one.stopped,
-                "lost_gpu_s": float(one.lost_gpu_s),
+                "name": outcome.job.name,
+                "queue": outcome.job.queue,
+                "user": outcome.job.user,
+                "pods": outcome.job.pods,
+                "gpus": outcome.job.gpus,
+                "all_gpus": float(outcome.job.all_gpus()),
+                "at_s": outcome.job.at_s,
+                "runtime_s": outcome.job.runtime_s,
+                "estimate_s": outcome.job.estimate_s,
+                "state": end_state.value,
+                "why": never.message if never is not None and end_state is State.NEVER else "",
+                "started_s": outcome.started_s,
+                "ended_s": outcome.ended_s,
+                "wait_s": outcome.wait_s,
+                "slowdown": None if outcome.started_s is None else slowdown(outcome, run.end_s),
+                "runs": [{"start_s": start, "end_s": end} for start, end in outcome.runs],
+                "stopped": outcome.stopped,
+                "lost_gpu_s": float(outcome.lost_gpu_s),
             }
         )
     return pa.Table.from_pylist(rows, schema=_JOBS)
@@ -277,35 +281,38 @@ _JOBS = pa.schema(
         ("lost_gpu_s", pa.float64()),
     ]
 )
-"""Types are said, since of no job, or of none that started, nothing tells them."""
+"""The types are explicit: a column without values would have none."""
 
 
 def samples_table(run: Run) -> pa.Table:
-    """Return a row for each moment that was looked at."""
-    rows = [asdict(one) | {"waiting": sum(one.waiting.values())} for one in run.samples]
+    """Return a row for each sample."""
+    rows = [asdict(sample) | {"waiting": sum(sample.waiting.values())} for sample in run.samples]
     return pa.Table.from_pylist(rows)
 
 
 def not_started(run: Run) -> list[dict[str, object]]:
-    """Return why gangs never started: for each reason how many, and some of their names."""
-    found: dict[str, list[str]] = {}
+    """Return why gangs never started: the number of gangs and some names for each reason."""
+    names_by_reason: dict[str, list[str]] = {}
     for outcome in came(run):
         match state(outcome, run):
             case State.NEVER:
-                found.setdefault(run.never[outcome.job.id].message, []).append(outcome.job.name)
+                names_by_reason.setdefault(run.never[outcome.job.id].message, []).append(
+                    outcome.job.name
+                )
             case State.WAITING:
-                found.setdefault("", []).append(outcome.job.name)
+                names_by_reason.setdefault("", []).append(outcome.job.name)
             case _:
                 pass
     return [
-        {"never": why, "jobs": len(names), "names": names[:_NAMED]} for why, names in found.items()
+        {"never": why, "jobs": len(names), "names": names[:_NAMED]}
+        for why, names in names_by_reason.items()
     ]
 
 
 def write(run: Run, folder: Path, about: Mapping[str, object]) -> Figures:
-    """Write a run's tables and figures; `run.json` is the last, so that it tells they are whole."""
+    """Write a run's tables and figures; `run.json` comes last, as the mark of a whole run."""
     folder.mkdir(parents=True, exist_ok=True)
-    found = figures(run)
+    values = figures(run)
     queues = queue_rows(run)
     pq.write_table(jobs_table(run), folder / "jobs.parquet")
     pq.write_table(samples_table(run), folder / "samples.parquet")
@@ -313,7 +320,7 @@ def write(run: Run, folder: Path, about: Mapping[str, object]) -> Figures:
     document = {
         **about,
         "seed": run.seed,
-        "figures": found,
+        "figures": values,
         "queues": queues,
         "not_started": not_started(run),
         "left_out": run.left_out,
@@ -323,4 +330,4 @@ def write(run: Run, folder: Path, about: Mapping[str, object]) -> Figures:
     partial = folder / "run.json.partial"
     partial.write_text(json.dumps(document, indent=1))
     partial.replace(folder / "run.json")
-    return found
+    return values

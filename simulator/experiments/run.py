@@ -1,4 +1,4 @@
-"""One run of a scenario with one seed: the production engine in virtual time, and its outcome."""
+"""One run of a scenario with one seed: the production engine in virtual time, and its result."""
 
 import gc
 import math
@@ -28,7 +28,7 @@ from gangsched.local.nodes import RACK_LABEL, NodeGroup
 from gangsched.plugins import load_policies
 from simulator.experiments.prospects import Hopeless, hopeless
 from simulator.jobs import GPU, Job, JobOutcome
-from simulator.scenarios.initial_state import Beginning, begin
+from simulator.scenarios.initial_state import InitialState, read_initial_state
 from simulator.scenarios.scenario import COUNTING, QueueEntry, QueuesOfWorkload, Scenario
 from simulator.scenarios.workload import demand, jobs_of, queues_of, traces
 from simulator.traces import Trace
@@ -39,16 +39,16 @@ from simulator.virtual.usage_meter import Loans, Meter, Stays
 
 SAMPLES = 400
 PICTURES = 6
-"""Moments at which every node is looked at."""
+"""How many times the GPUs in use on every node are recorded."""
 
-_TOLD = 24
+_REPORTS_MAX = 24
 _PATROL_S = 300.0
 _GARBAGE = 50_000
 
 
 @dataclass(slots=True)
 class Sample:
-    """What a moment looked like; GPUs of nodes that are neither empty nor full lie in pieces."""
+    """The cluster at one time; `in_pieces` are the free GPUs of partly used nodes."""
 
     at_s: float
     gpus: int
@@ -60,10 +60,10 @@ class Sample:
 
 @dataclass(slots=True)
 class Run:
-    """What came of a run.
+    """The result of a run.
 
-    `stories` are what each gang was told, when and for which reason. `never` are the gangs that
-    cannot run. `loans` are those until the last job came, at `last_s`.
+    `stories` has the reports of each gang: time, message, reason. `never` has the gangs that cannot
+    run. `loans` counts up to the arrival of the last job, at `last_s`.
     """
 
     scenario: Scenario
@@ -91,17 +91,17 @@ class Run:
 
 
 def policies_of(scenario: Scenario) -> Policies:
-    """Find the policies a scenario names.
+    """Load the policies that a scenario names.
 
     Raises:
-        ConfigError: there is none of that name, or it has no such option.
+        ConfigError: a policy or an option of it does not exist.
 
     """
     return load_policies(scenario.policies)
 
 
 def nodes_of(scenario: Scenario, jobs: Sequence[Job]) -> list[Node]:
-    """Return the nodes, in number as asked for, or as large a cluster as the jobs' load wants."""
+    """Return the declared nodes, or as many as `cluster.load` needs for these jobs."""
     groups = scenario.cluster.nodes
     if scenario.cluster.load is not None:
         wanted = sum(demand(jobs).values()) / scenario.cluster.load / groups[0].gpus
@@ -120,10 +120,10 @@ def _node(manifest: dict[str, object]) -> Node:
 def run(
     scenario: Scenario,
     seed: int,
-    found: Sequence[Trace] | None = None,
+    traces_read: Sequence[Trace] | None = None,
     engine: Callable[[Limits], Engine] = Engine,
 ) -> Run:
-    """Run a scenario once; `engine` is what checkers of checkers replace.
+    """Run a scenario once; tests replace `engine` to prove that the checker finds bugs.
 
     Raises:
         ConfigError: the scenario cannot be run; the message says which field is wrong.
@@ -131,61 +131,63 @@ def run(
         ViolationError: an invariant of the scheduler does not hold.
 
     """
-    result, jobs, start = prepare(scenario, seed, found)
+    result, jobs, start = prepare(scenario, seed, traces_read)
     return _Runner(result, jobs, engine, start).run()
 
 
 def prepare(
-    scenario: Scenario, seed: int, found: Sequence[Trace] | None = None
-) -> tuple[Run, list[Job], Beginning | None]:
-    """Return what a run begins with: nodes and queues, and the jobs that will come.
+    scenario: Scenario, seed: int, traces_read: Sequence[Trace] | None = None
+) -> tuple[Run, list[Job], InitialState | None]:
+    """Return the nodes and queues of a run, its jobs, and its initial state.
 
     Raises:
         ConfigError, TraceError: see `run`.
 
     """
-    found = traces(scenario) if found is None else found
-    jobs = jobs_of(scenario, found, seed)
+    traces_read = traces(scenario) if traces_read is None else traces_read
+    jobs = jobs_of(scenario, traces_read, seed)
     nodes = nodes_of(scenario, jobs)
     before = scenario.cluster.snapshot
-    start = begin(scenario.folder / before) if before is not None else None
-    if start is not None:
-        jobs = sorted((*start.jobs, *jobs), key=lambda job: job.at_s)
-        nodes = [*start.nodes, *nodes]
+    initial = read_initial_state(scenario.folder / before) if before is not None else None
+    if initial is not None:
+        jobs = sorted((*initial.jobs, *jobs), key=lambda job: job.at_s)
+        nodes = [*initial.nodes, *nodes]
     if not jobs:
         raise ConfigError(
-            f"{scenario.name}: there are no jobs: nothing runs or waits in {before}, and workload "
-            f"has no traces or generators"
+            f"{scenario.name}: there are no jobs: {before} has no running or pending gangs, and "
+            f"workload has no traces or generators"
         )
-    result = Run(scenario, seed, nodes, _queues(scenario, jobs, nodes, start), [])
-    for trace in found:
+    result = Run(scenario, seed, nodes, _queues(scenario, jobs, nodes, initial), [])
+    for trace in traces_read:
         for reason, count in trace.left_out.items():
             result.left_out[reason] = result.left_out.get(reason, 0) + count
-    return result, jobs, start
+    return result, jobs, initial
 
 
-def never_run(result: Run, jobs: Sequence[Job], start: Beginning | None) -> dict[GangId, Hopeless]:
-    """Return the jobs that an empty cluster would not take, and why.
+def never_run(
+    result: Run, jobs: Sequence[Job], initial: InitialState | None
+) -> dict[GangId, Hopeless]:
+    """Return the jobs that the empty cluster cannot run, and why.
 
     Raises:
         ConfigError: a policy that the scenario names does not exist.
 
     """
     scenario = result.scenario
-    topologies = () if start is None else start.topologies
+    topologies = () if initial is None else initial.topologies
     if scenario.cluster.topology is not None:
         topologies = (*topologies, scenario.cluster.topology.topology("default"))
     counting = scenario.policies.model_copy(
-        update={"placer": COUNTING, "placer_options": {}}  # its refusals tell what is proved
+        update={"placer": COUNTING, "placer_options": {}}  # its refusals say what is proved
     )
-    others = () if start is None else start.others
+    others = () if initial is None else initial.others
     return hopeless(jobs, result.nodes, result.queues, topologies, others, load_policies(counting))
 
 
 def entries_of(
     scenario: Scenario, jobs: Sequence[Job], nodes: Sequence[Node]
 ) -> Sequence[QueueEntry]:
-    """Return the queues a scenario declares, or those its jobs name."""
+    """Return the queues that the scenario declares, or those that its jobs name."""
     if not isinstance(scenario.queues, QueuesOfWorkload):
         return scenario.queues
     gpus = sum(dict(node.allocatable).get(GPU, 0) for node in nodes)
@@ -193,40 +195,40 @@ def entries_of(
 
 
 def _queues(
-    scenario: Scenario, jobs: Sequence[Job], nodes: Sequence[Node], start: Beginning | None
+    scenario: Scenario, jobs: Sequence[Job], nodes: Sequence[Node], initial: InitialState | None
 ) -> list[Queue]:
-    if not scenario.queues and start is not None:
-        return list(start.queues)
-    found = []
+    if not scenario.queues and initial is not None:
+        return list(initial.queues)
+    queues = []
     for entry in entries_of(scenario, jobs, nodes):
         raw = msgspec.json.encode(
             {"metadata": {"name": entry.name}, "spec": entry.model_dump(exclude={"name"})}
         )
-        found.append(read_queue(raw, {}, {}))
-    known = {queue.name for queue in found} | {"default"}
-    lost = next((job for job in jobs if job.queue not in known), None)
-    if lost is not None:
+        queues.append(read_queue(raw, {}, {}))
+    names = {queue.name for queue in queues} | {"default"}
+    unknown = next((job for job in jobs if job.queue not in names), None)
+    if unknown is not None:
         raise ConfigError(
-            f"{scenario.name}: job {lost.name} names queue {lost.queue!r}; the queues are: "
-            f"{', '.join(sorted(known))}"
+            f"{scenario.name}: job {unknown.name} names queue {unknown.queue!r}; the queues are: "
+            f"{', '.join(sorted(names))}"
         )
-    return found
+    return queues
 
 
 class _Runner:
-    """Builds the world of a run, lets it go wrong as asked, and looks at it now and then."""
+    """Builds a job run from a scenario, schedules its faults, and takes samples."""
 
     def __init__(
         self,
         result: Run,
         jobs: list[Job],
         engine: Callable[[Limits], Engine],
-        start: Beginning | None,
+        initial: InitialState | None,
     ) -> None:
         self._result = result
         self._rng = random.Random(f"faults {result.seed}")  # noqa: S311 -- no secret
         scenario, delays = result.scenario, result.scenario.delays
-        self._start, self._meter = start, Meter(result.nodes, result.queues)
+        self._start, self._meter = initial, Meter(result.nodes, result.queues)
         inputs = (result.nodes, jobs, policies_of(scenario), result.queues)
         options: dict[str, Any] = {
             "limits": Limits(patrol_s=_PATROL_S, replan_s=delays.replan),
@@ -235,7 +237,7 @@ class _Runner:
                 self._start_s if delays.start else lambda: 0.0,
                 Writes(delays.writes_per_s, delays.burst) if delays.writes_per_s else None,
             ),
-            "observers": Observers(self._meter, on_report=self._told),
+            "observers": Observers(self._meter, on_report=self._keep_report),
             "engine": engine,
         }
         faults = scenario.faults
@@ -247,19 +249,19 @@ class _Runner:
                 self._restarts(self._job_run, faults.restart_mtbf)
         if scenario.cluster.topology is not None:
             self._job_run.observe(TopologySeen(scenario.cluster.topology.topology("default")))
-        if start is not None:
-            self._resume(start)
+        if initial is not None:
+            self._resume(initial)
         longest_s = max(job.runtime_s for job in jobs)
         self._until_s = scenario.horizon or float("inf")
         last_s = max(jobs[-1].at_s, 0.0)
-        result.last_s = max((one.at_s for one in jobs if 0 < one.at_s <= self._until_s), default=0)
+        result.last_s = max((job.at_s for job in jobs if 0 < job.at_s <= self._until_s), default=0)
         self._every_s = max(min(last_s + longest_s, self._until_s) / SAMPLES, 1.0)
         self._picture_s = max(min(last_s, self._until_s) / PICTURES, 1.0)
         self._gpus = np.array([dict(node.allocatable).get(GPU, 0) for node in result.nodes])
         self._break()
 
-    def _resume(self, start: Beginning) -> None:
-        """Let everything be as it was."""
+    def _resume(self, start: InitialState) -> None:
+        """Restore the initial state."""
         job_run = self._job_run
         facts: list[f.Fact] = [f.TopologySeen(one) for one in start.topologies]
         facts += [f.BookingSeen(one) for one in start.bookings]
@@ -270,7 +272,7 @@ class _Runner:
 
     def run(self) -> Run:
         begin_s = time.perf_counter()
-        self._job_run.at(0.0, self._look)
+        self._job_run.at(0.0, self._take_sample)
         if self._result.last_s:
             self._job_run.at(self._result.last_s, self._last_came)
         with _little_garbage():
@@ -290,46 +292,46 @@ class _Runner:
         result.end_s, result.events, result.cycles = job_run.now_s, job_run.events, job_run.cycles
         return result
 
-    # -- what is seen -------------------------------------------------------------------------
+    # -- samples ------------------------------------------------------------------------------
 
-    def _look(self) -> None:
+    def _take_sample(self) -> None:
         result, engine, now_s = self._result, self._job_run.engine, self._job_run.now_s
         cluster = engine.cluster
-        there = np.array([node.name in cluster.rows for node in result.nodes])
-        has = np.where(there, self._gpus, 0)
-        used = np.where(there, self._meter.on_nodes(), 0.0)
-        torn = (used > 0) & (used < has)
+        present = np.array([node.name in cluster.rows for node in result.nodes])
+        has = np.where(present, self._gpus, 0)
+        used = np.where(present, self._meter.on_nodes(), 0.0)
+        partly = (used > 0) & (used < has)
         waiting: dict[str, int] = {}
         gpus = 0.0
         for outcome in self._job_run.waiting():
             waiting[outcome.job.queue] = waiting.get(outcome.job.queue, 0) + 1
             gpus += outcome.job.all_gpus()
-        in_pieces = float((has - used)[torn].sum())
+        in_pieces = float((has - used)[partly].sum())
         result.samples.append(
             Sample(now_s, int(has.sum()), float(used.sum()), in_pieces, waiting, gpus)
         )
         due_s = self._picture_s * (len(result.pictures) + 0.5)
         if now_s >= due_s and len(result.pictures) < PICTURES:
-            result.pictures.append((now_s, np.where(there, used, -1.0).tolist()))
+            result.pictures.append((now_s, np.where(present, used, -1.0).tolist()))
         if self._job_run.busy():
-            self._job_run.at(now_s + self._every_s, self._look)
+            self._job_run.at(now_s + self._every_s, self._take_sample)
 
     def _last_came(self) -> None:
         self._result.loans = self._meter.loans(self._job_run.now_s)
 
-    def _told(self, report: o.Report) -> None:
-        """Keep what a gang was told: the first words and the last for each reason in turn."""
+    def _keep_report(self, report: o.Report) -> None:
+        """Keep the reports of a gang; of successive reports with one reason, the first and last."""
         if self._job_run.outcomes[report.gang].ended_s is not None:
-            return  # its work is done, and its pods leave one by one
-        said = self._result.stories.setdefault(report.gang, [])
-        if said and said[-1][1] == report.message:
+            return  # the job is done; these reports are about the deletion of its pods
+        kept = self._result.stories.setdefault(report.gang, [])
+        if kept and kept[-1][1] == report.message:
             return
-        again = [reason for *_, reason in said[-2:]] == [report.reason] * 2
-        if again or len(said) == _TOLD:
-            del said[-1 if again else _TOLD // 2]
-        said.append((self._job_run.now_s, report.message, report.reason))
+        again = [reason for *_, reason in kept[-2:]] == [report.reason] * 2
+        if again or len(kept) == _REPORTS_MAX:
+            del kept[-1 if again else _REPORTS_MAX // 2]
+        kept.append((self._job_run.now_s, report.message, report.reason))
 
-    # -- what goes wrong ------------------------------------------------------------------------
+    # -- faults ---------------------------------------------------------------------------------
 
     def _start_s(self) -> float:
         delays = self._result.scenario.delays
@@ -343,7 +345,7 @@ class _Runner:
         job_run.at(job_run.now_s + self._rng.expovariate(1 / mtbf_s), restart)
 
     def _break(self) -> None:
-        """Let nodes and racks fail, each for the first time."""
+        """Schedule the first failure of each node and rack."""
         faults = self._result.scenario.faults
         if faults.node_mtbf is not None:
             for node in self._result.nodes:
@@ -357,13 +359,13 @@ class _Runner:
         back_s = self._rng.expovariate(1 / repair_s)
 
         def fail() -> None:
-            here = [node for node in nodes if node.name in self._job_run.engine.cluster.rows]
-            for node in here:
+            present = [node for node in nodes if node.name in self._job_run.engine.cluster.rows]
+            for node in present:
                 self._job_run.node_fails(node.name)
-            self._job_run.at(self._job_run.now_s + back_s, lambda: back(here))
+            self._job_run.at(self._job_run.now_s + back_s, lambda: back(present))
 
-        def back(gone: list[Node]) -> None:
-            for node in gone:
+        def back(failed: list[Node]) -> None:
+            for node in failed:
                 self._job_run.node_returns(node)
             self._fails(nodes, mtbf_s, repair_s)
 
@@ -372,23 +374,23 @@ class _Runner:
 
 @contextmanager
 def _little_garbage() -> Iterator[None]:
-    """Look for garbage seldom, and not among the jobs: a run leaves next to none in cycles."""
-    kept = gc.get_threshold()
+    """Collect garbage seldom, and never the jobs: a run leaves almost no cyclic garbage."""
+    threshold = gc.get_threshold()
     gc.collect()
     gc.freeze()
     gc.set_threshold(_GARBAGE)
     try:
         yield
     finally:
-        gc.set_threshold(*kept)
+        gc.set_threshold(*threshold)
         gc.unfreeze()
 
 
 def racks(nodes: Sequence[Node]) -> dict[str, list[Node]]:
-    """Return nodes by their rack, where labels tell it."""
-    found: dict[str, list[Node]] = {}
+    """Return the nodes of each rack; nodes without a rack label are left out."""
+    racks: dict[str, list[Node]] = {}
     for node in nodes:
         rack = node.labels.get(RACK_LABEL)
         if rack is not None:
-            found.setdefault(rack, []).append(node)
-    return found
+            racks.setdefault(rack, []).append(node)
+    return racks

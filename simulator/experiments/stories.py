@@ -1,4 +1,4 @@
-"""What the page draws and tells of a run: who held which nodes when, and how the worst fared."""
+"""Details of a run for its report: which queues used which nodes, and the jobs that fared worst."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -9,7 +9,7 @@ from simulator.experiments.run import Run, racks
 from simulator.jobs import GPU, JobOutcome
 
 _LEAST_S = 10.0
-"""Slowdowns are bounded: of a job of less, its wait is compared with so much (Feitelson)."""
+"""Bounded slowdown: a shorter run time counts as this long (Feitelson)."""
 
 _LANES = 48
 _COLUMNS = 240
@@ -18,31 +18,33 @@ _OTHERS = "pods of no gang"
 
 
 def slowdown(outcome: JobOutcome, now_s: float) -> float:
-    """Return how many times as long as its run time a job took, bounded; so far, if it waits."""
+    """Return the bounded slowdown of a job: its time from submission over its run time."""
     end_s = outcome.ended_s if outcome.ended_s is not None else now_s
     return max((end_s - outcome.job.at_s) / max(outcome.job.runtime_s, _LEAST_S), 1.0)
 
 
 def details(run: Run) -> dict[str, object]:
-    """Return what pictures and stories need, as JSON values."""
-    names = sorted({one.job.queue for one in run.outcomes})
+    """Return the data of the report's figures and stories as JSON values."""
+    queues = sorted({outcome.job.queue for outcome in run.outcomes})
     lanes = _lanes(run)
-    held, total = _occupied(run, lanes, names)
+    held, total = _occupied(run, lanes, queues)
     busy = np.where(total > 0, held.sum(axis=0) / np.maximum(total, 1), 0.0)
     able = (
-        one for one in run.outcomes if one.job.at_s <= run.end_s and one.job.id not in run.never
+        outcome
+        for outcome in run.outcomes
+        if outcome.job.at_s <= run.end_s and outcome.job.id not in run.never
     )
-    worst = sorted(able, key=lambda one: -slowdown(one, run.end_s))[:_WORST]
+    worst = sorted(able, key=lambda outcome: -slowdown(outcome, run.end_s))[:_WORST]
     return {
         "end_s": run.end_s,
-        "queues": [*names, _OTHERS],
-        "waiting": [[one.at_s, one.waiting] for one in run.samples],
+        "queues": [*queues, _OTHERS],
+        "waiting": [[outcome.at_s, outcome.waiting] for outcome in run.samples],
         "gpus_of_nodes": [dict(node.allocatable).get(GPU, 0) for node in run.nodes],
         "pictures": run.pictures,
         "lanes": list(dict.fromkeys(lanes.values())),
         "lane_queue": held.argmax(axis=0).tolist(),
         "lane_busy": busy.round(3).tolist(),
-        "worst": [_story(one, run) for one in worst],
+        "worst": [_story(outcome, run) for outcome in worst],
     }
 
 
@@ -57,14 +59,12 @@ def _story(outcome: JobOutcome, run: Run) -> dict[str, object]:
         "ended": outcome.ended_s is not None,
         "slowdown": slowdown(outcome, run.end_s),
         "stopped": outcome.stopped,
-        "events": sorted(
-            _events(outcome, run), key=lambda event: event[0]
-        ),  # of equals, as they come
+        "events": sorted(_events(outcome, run), key=lambda event: event[0]),  # a stable sort
     }
 
 
 def _events(outcome: JobOutcome, run: Run) -> Iterator[tuple[float, str]]:
-    """Yield what happened to a gang and what it was told, in order where moments are equal."""
+    """Yield events and reports of a gang; those at equal times come in their order."""
     yield outcome.job.at_s, "submitted"
     for at_s, message, _ in run.stories.get(outcome.job.id, ()):
         yield at_s, message
@@ -73,15 +73,15 @@ def _events(outcome: JobOutcome, run: Run) -> Iterator[tuple[float, str]]:
         if outcome.ended_s == end_s:
             yield end_s, "done"
         elif end_s < run.end_s:
-            yield end_s, "stopped"
+            yield end_s, "interrupted"
     if outcome.ended_s is None:
         runs = bool(outcome.runs) and outcome.runs[-1][1] >= run.end_s
-        yield run.end_s, f"the simulation ends, and it {'runs' if runs else 'waits'}"
+        yield run.end_s, f"{'running' if runs else 'pending'} when the simulation ends"
 
 
 def _lanes(run: Run) -> dict[NodeName, str]:
-    """Return a lane for each node: its rack, or so many nodes after each other."""
-    rack_of = {node.name: name for name, some in racks(run.nodes).items() for node in some}
+    """Return a lane for each node: its rack, or a block of consecutive nodes."""
+    rack_of = {node.name: name for name, nodes in racks(run.nodes).items() for node in nodes}
     if rack_of and len(set(rack_of.values())) <= _LANES and len(rack_of) == len(run.nodes):
         return rack_of
     size = -(-len(run.nodes) // _LANES)
@@ -96,9 +96,9 @@ def _lanes(run: Run) -> dict[NodeName, str]:
 def _occupied(
     run: Run, lanes: Mapping[NodeName, str], queues: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the GPUs each queue holds of each lane on average in each part of the time.
+    """Return the mean GPUs that each queue holds in each lane and time step, and all GPUs by lane.
 
-    Beside it is how many GPUs each lane has. Pods of no gang are the last queue.
+    Pods without a gang count as the last queue.
     """
     rows = {name: at for at, name in enumerate(dict.fromkeys(lanes.values()))}
     lane = np.array([rows[lanes[node.name]] for node in run.nodes])

@@ -1,4 +1,4 @@
-"""One run of a sweep, and how it is done."""
+"""One run of a sweep."""
 
 import hashlib
 import json
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from simulator.traces import Trace
 
 _WRITTEN = 2
-"""Grows with what a run writes, so that one written before is done again."""
+"""Version of the files of a run; a run with an older version is repeated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A scenario with some of its fields changed; `label` tells which, `command` runs it."""
+    """A scenario with some changed fields; `label` names the changes, `command` runs it."""
 
     label: str
     scenario: Scenario
@@ -28,37 +28,37 @@ class Variant:
 
     @property
     def stamp(self) -> str:
-        """Return what tells whether a finished run is of this very scenario."""
-        what = f"{__version__} {_WRITTEN} {self.scenario.model_dump_json()}"
-        found = hashlib.sha256(what.encode())
-        for source in self.scenario.workload.traces:  # a file exported anew is another scenario
+        """Return a hash that identifies the scenario, its traces and the version of the files."""
+        text = f"{__version__} {_WRITTEN} {self.scenario.model_dump_json()}"
+        digest = hashlib.sha256(text.encode())
+        for source in self.scenario.workload.traces:  # changed traces make another scenario
             path = self.scenario.folder / source.path
-            found.update(path.read_bytes() if path.is_file() else b"")
-        return found.hexdigest()[:16]
+            digest.update(path.read_bytes() if path.is_file() else b"")
+        return digest.hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One run to do, or done already."""
+    """One run of a variant with a seed, finished or not."""
 
     variant: Variant
     seed: int
     folder: Path
 
     def done(self) -> bool:
-        """Tell whether its outcome lies there whole."""
+        """Return whether the folder has all files of this run."""
         try:
-            known = json.loads((self.folder / "run.json").read_text())
+            document = json.loads((self.folder / "run.json").read_text())
         except (OSError, ValueError):
             return False
-        return bool(known.get("stamp") == self.variant.stamp)
+        return bool(document.get("stamp") == self.variant.stamp)
 
 
-def do(task: Task, found: Sequence["Trace"] | None = None) -> None:
+def do(task: Task, traces_read: Sequence["Trace"] | None = None) -> None:
     """Run a task and write its files.
 
     Raises:
-        ConfigError, TraceError, ViolationError: see `run`; a violation tells how to see it again.
+        ConfigError, TraceError, ViolationError: see `run`; a violation says how to repeat it.
 
     """
     from simulator.experiments.results import write  # noqa: PLC0415 -- heavy, and needed in the workers alone
@@ -66,8 +66,8 @@ def do(task: Task, found: Sequence["Trace"] | None = None) -> None:
 
     about = {"variant": task.variant.label, "stamp": task.variant.stamp}
     try:
-        outcome = run(task.variant.scenario, task.seed, found)
+        outcome = run(task.variant.scenario, task.seed, traces_read)
     except ViolationError as error:
-        again = f"{task.variant.command} --set 'seeds=[{task.seed}]'"
-        raise ViolationError(f"seed {task.seed}: {error}; to see it again: {again}") from error
+        command = f"{task.variant.command} --set 'seeds=[{task.seed}]'"
+        raise ViolationError(f"seed {task.seed}: {error}; to repeat it: {command}") from error
     write(outcome, task.folder, about)

@@ -1,7 +1,7 @@
-"""Look for settings that serve a stated objective better, and prove them on weeks held out.
+"""Search for settings that improve an objective, and measure the gain on held-out weeks.
 
-Optuna proposes (TPE, Bergstra et al., NeurIPS 2011); each proposal runs on the weeks to learn from.
-The best is then run, beside the scenario as it is, on weeks that no proposal has seen.
+Optuna proposes settings (TPE, Bergstra et al., NeurIPS 2011). Each proposal runs on the training
+weeks. The best proposal and the unchanged scenario then run on weeks that no proposal has seen.
 """
 
 import json
@@ -26,7 +26,7 @@ _HELD_OUT = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A field of a scenario and what it may be: one of `choices`, or between two numbers."""
+    """A field of a scenario and its possible values: `choices`, or a range of numbers."""
 
     field: str
     choices: tuple[str, ...] = ()
@@ -35,7 +35,7 @@ class Parameter:
     log: bool = False
 
     def propose(self, trial: optuna.Trial) -> str:
-        """Return the value a trial is to try."""
+        """Return a value for a trial."""
         if self.choices:
             return str(trial.suggest_categorical(self.field, self.choices))
         return f"{trial.suggest_float(self.field, self.low, self.high, log=self.log):.6g}"
@@ -45,7 +45,7 @@ def parameter(text: str) -> Parameter:
     """Read FIELD=A,B,C or FIELD=LOW:HIGH or FIELD=LOW:HIGH:log.
 
     Raises:
-        ConfigError: it is neither.
+        ConfigError: the text has another form.
 
     """
     name, _, values = text.partition("=")
@@ -54,22 +54,22 @@ def parameter(text: str) -> Parameter:
         return Parameter(name, tuple(values.split(",")))
     high, _, scale = rest.partition(":")
     try:
-        found = Parameter(name, (), float(low), float(high), scale == "log")
+        result = Parameter(name, (), float(low), float(high), scale == "log")
     except ValueError:
-        found = Parameter("")
-    if not found.field or not found.low < found.high or scale not in ("", "log"):
+        result = Parameter("")
+    if not result.field or not result.low < result.high or scale not in ("", "log"):
         raise ConfigError(
             f"--parameter: {text!r} must be FIELD=A,B,C or FIELD=LOW:HIGH, with :log for a "
             f"logarithmic scale"
         )
-    return found
+    return result
 
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """An objective on one window of time: as the scenario is, and with the best settings.
+    """An objective on one window of time, unchanged and with the best settings.
 
-    Beside it stands how many gangs never started.
+    The last two fields count the gangs that never started.
     """
 
     begin_s: float
@@ -82,7 +82,7 @@ class Gain:
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What came of a search; `gain` is relative, on held-out windows, with its 95 % interval."""
+    """The result of a search; `gain` is relative, with its 95 % confidence interval."""
 
     objective: str
     best: dict[str, str]
@@ -90,7 +90,7 @@ class Tuned:
     gains: tuple[Gain, ...]
 
     def data(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the result as JSON values."""
         gain, half = self.gain(held_out=True)
         return asdict(self) | {
             "gain": {
@@ -101,23 +101,23 @@ class Tuned:
         }
 
     def gain(self, *, held_out: bool) -> tuple[float, float]:
-        """Return the mean relative gain and half its interval; nan where one window tells none."""
+        """Return the mean relative gain and half its interval; nan if there is one window only."""
         sign, _ = OBJECTIVES[self.objective]
-        parts = [
-            sign * (one.before - one.after) / abs(one.before)
-            for one in self.gains
-            if one.held_out == held_out and one.before
+        gains = [
+            sign * (gain.before - gain.after) / abs(gain.before)
+            for gain in self.gains
+            if gain.held_out == held_out and gain.before
         ]
-        if not parts:
+        if not gains:
             return 0.0, math.nan
-        if len(parts) == 1:
-            return parts[0], math.nan
-        error = statistics.stdev(parts) / math.sqrt(len(parts))
-        return statistics.fmean(parts), error * float(stats.t.ppf(0.975, len(parts) - 1))
+        if len(gains) == 1:
+            return gains[0], math.nan
+        error = statistics.stdev(gains) / math.sqrt(len(gains))
+        return statistics.fmean(gains), error * float(stats.t.ppf(0.975, len(gains) - 1))
 
 
 class Search:
-    """Runs trials, and keeps them in `out` so that a search goes on where it stopped."""
+    """Runs trials, and stores them in `out` so that an interrupted search can continue."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class Search:
     ) -> None:
         if objective not in OBJECTIVES:
             raise ConfigError(
-                f"--objective: {objective!r} cannot be sought; use {', '.join(OBJECTIVES)}"
+                f"--objective: {objective!r} is no objective; use {', '.join(OBJECTIVES)}"
             )
         self._path = path
         self._changes = tuple(changes)
@@ -142,9 +142,9 @@ class Search:
         self._out = out
         self._processes = processes
         scenario = load(path, self._changes)
-        for one in parameters:  # a wrong field or value is told before hours of trials
-            for value in one.choices or (f"{one.low:g}", f"{one.high:g}"):
-                load(path, (*self._changes, f"{one.field}={value}"))
+        for parameter in parameters:  # a wrong field or value fails here, before hours of trials
+            for value in parameter.choices or (f"{parameter.low:g}", f"{parameter.high:g}"):
+                load(path, (*self._changes, f"{parameter.field}={value}"))
         _, jobs, _ = prepare(scenario, scenario.seeds[0])
         span_s = jobs[-1].at_s
         count = max(math.ceil(span_s / window_s), 1)
@@ -155,7 +155,7 @@ class Search:
         self._held = max(round(count * _HELD_OUT), 1)
 
     def run(self, trials: int) -> Iterator[float]:
-        """Yield the best value so far after each trial that is still to be done."""
+        """Run the remaining trials; after each, yield the best value so far."""
         self._out.mkdir(parents=True, exist_ok=True)
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         with ProcessPoolExecutor(self._processes) as pool:
@@ -166,7 +166,7 @@ class Search:
                 yield study.best_value * self._sign
 
     def result(self) -> Tuned:
-        """Run the best on every window, beside the scenario as it is, and write what came of it."""
+        """Run the best and the unchanged settings on every window, and write the result."""
         study = self._study()
         best = {name: _text(value) for name, value in study.best_params.items()}
         with ProcessPoolExecutor(self._processes) as pool:
@@ -174,33 +174,39 @@ class Search:
             after = self._on(
                 pool, [f"{name}={value}" for name, value in best.items()], self._starts
             )
-        learnt = len(self._starts) - self._held
+        trained = len(self._starts) - self._held
         gains = tuple(
-            Gain(start_s, one, other, number >= learnt, never, never_other)
-            for number, (start_s, (one, never), (other, never_other)) in enumerate(
-                zip(self._starts, before, after, strict=True)
-            )
+            Gain(start_s, value_before, value_after, number >= trained, never_before, never_after)
+            for number, (
+                start_s,
+                (value_before, never_before),
+                (value_after, never_after),
+            ) in enumerate(zip(self._starts, before, after, strict=True))
         )
-        found = Tuned(self._objective, best, len(study.get_trials(states=_DONE)), gains)
-        (self._out / "tune.json").write_text(json.dumps(asdict(found), indent=1))
-        return found
+        tuned = Tuned(self._objective, best, len(study.get_trials(states=_DONE)), gains)
+        (self._out / "tune.json").write_text(json.dumps(asdict(tuned), indent=1))
+        return tuned
 
     def _study(self) -> optuna.Study:
         return optuna.create_study(
             storage=f"sqlite:///{self._out / 'study.db'}",
-            study_name=" ".join((self._objective, *(one.field for one in self._parameters))),
+            study_name=" ".join(
+                (self._objective, *(parameter.field for parameter in self._parameters))
+            ),
             load_if_exists=True,
         )
 
     def _try(self, trial: optuna.Trial, pool: ProcessPoolExecutor) -> float:
-        changes = [f"{one.field}={one.propose(trial)}" for one in self._parameters]
+        changes = [
+            f"{parameter.field}={parameter.propose(trial)}" for parameter in self._parameters
+        ]
         values = self._on(pool, changes, self._starts[: -self._held])
         return statistics.fmean(value for value, _ in values) * self._sign
 
     def _on(
         self, pool: ProcessPoolExecutor, changes: Sequence[str], starts: Sequence[float]
     ) -> list[tuple[float, int]]:
-        """Return the objective on some windows, and how many gangs never started."""
+        """Return the objective for each window, and how many gangs never started."""
         scenarios = [
             load(
                 self._path,
@@ -225,6 +231,6 @@ def _text(value: object) -> str:
 
 
 def _value(scenario: Scenario, objective: str) -> tuple[float, int]:
-    outcome = run(scenario, scenario.seeds[0])
+    result = run(scenario, scenario.seeds[0])
     _, value = OBJECTIVES[objective]
-    return value(outcome), sum(one.started_s is None for one in came(outcome))
+    return value(result), sum(job_outcome.started_s is None for job_outcome in came(result))

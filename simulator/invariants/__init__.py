@@ -1,1 +1,1 @@
-"""Invariants of a run, judged from what really happened."""
+"""Invariants of a run, checked on what really happened."""

@@ -1,4 +1,4 @@
-"""Invariants judged from the world's own truth, never from what the engine believes."""
+"""Invariants, checked on the simulation's own record of pods, never on the engine's state."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from gangsched.core.model.topology import Fabric, Topology
 
 
 class ViolationError(AssertionError):
-    """An invariant does not hold; the message says which, when and for whom."""
+    """An invariant does not hold; the message has the invariant, the time and the object."""
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A pod that is bound in the world."""
+    """A bound pod."""
 
     name: PodName
     gang: GangId
@@ -28,7 +28,7 @@ class Running:
 def check_no_overcommit(
     allocatable: Mapping[NodeName, Mapping[str, int]], running: list[Running], now_s: float
 ) -> None:
-    """No node holds more than it has, in any resource.
+    """Check that no node holds more than its allocatable amount of any resource.
 
     Raises:
         ViolationError: a node is over-committed.
@@ -58,12 +58,12 @@ def check_all_or_none(
     now_s: float,
     grace_s: float,
 ) -> None:
-    """No gang runs below its minimum for longer than its timeout and a grace period.
+    """Check that no gang runs below its minimum for longer than its timeout and a grace period.
 
-    `partial_since_s` is this checker's memory between calls.
+    `partial_since_s` keeps the state of the check between calls.
 
     Raises:
-        ViolationError: a partial gang outlived its deadline.
+        ViolationError: a gang was below its minimum for too long.
 
     """
     count: dict[GangId, int] = {}
@@ -87,9 +87,9 @@ def check_all_or_none(
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What a placement is judged against, as the API would show it: no arrays, no caches.
+    """The cluster for which a placement is checked, as the API shows it: no arrays, no caches.
 
-    `exclusive` maps gangs to the level whose domains they hold for themselves.
+    `exclusive` maps gangs to the level at which they hold whole domains.
     """
 
     nodes: Mapping[NodeName, Node]
@@ -101,10 +101,10 @@ class Situation:
 def check_placement(
     waiting: PendingGang, places: Mapping[PodName, NodeName], situation: Situation
 ) -> None:
-    """Judge one placement by every rule a gang can give.
+    """Check one placement against every constraint that a gang can declare.
 
     Raises:
-        ViolationError: a rule is broken; the message says which.
+        ViolationError: a constraint does not hold; the message says which.
 
     """
     members = {member.name: member for member in waiting.members}
@@ -116,7 +116,7 @@ def check_placement(
     added = [
         Running(name, waiting.gang.id, node, members[name].needs) for name, node in places.items()
     ]
-    _check_room([*situation.running, *added], situation.nodes)
+    _check_capacity([*situation.running, *added], situation.nodes)
     for pod in added:
         _require(admits(situation.nodes[pod.node], pod.needs), f"{pod.node} bars {pod.name}")
     _check_constraints(waiting, places, situation)
@@ -127,7 +127,7 @@ def _require(holds: bool, what: str) -> None:
         raise ViolationError(what)
 
 
-def _check_room(pods: list[Running], nodes: Mapping[NodeName, Node]) -> None:
+def _check_capacity(pods: list[Running], nodes: Mapping[NodeName, Node]) -> None:
     allocatable = {name: dict(node.allocatable) for name, node in nodes.items()}
     check_no_overcommit(allocatable, pods, 0.0)
     for name, node in nodes.items():
@@ -163,7 +163,7 @@ def _shares_fit(shares: list[tuple[int, int]], devices: list[int]) -> bool:
 
 
 def admits(node: Node, needs: PodNeeds) -> bool:
-    """Tell whether a node's labels and taints let a pod in, as kube-scheduler's filters do."""
+    """Return whether a node's labels and taints admit a pod, as kube-scheduler's filters do."""
     if any(not _matches(node, expression) for expression in needs.selector):
         return False
     if needs.required and not any(_matches_term(node, term) for term in needs.required):
@@ -199,58 +199,64 @@ def _matches(node: Node, expression: Expression) -> bool:
 def _check_constraints(
     waiting: PendingGang, places: Mapping[PodName, NodeName], situation: Situation
 ) -> None:
-    asked = waiting.constraints
+    constraints = waiting.constraints
     members = {member.name: member for member in waiting.members}
     seats = [(members[name].rank, members[name].role, node) for name, node in places.items()]
-    everyone = sorted([*seats, *((s.rank, s.role, s.node) for s in waiting.seated)])
-    used = {node for _, _, node in everyone}
-    _require(not {n for _, _, n in seats} & {*asked.avoid, *waiting.avoid}, "an avoided node")
-    if asked.gpu_kinds:
+    members_placed = sorted([*seats, *((s.rank, s.role, s.node) for s in waiting.seated)])
+    used = {node for _, _, node in members_placed}
+    _require(not {n for _, _, n in seats} & {*constraints.avoid, *waiting.avoid}, "an avoided node")
+    if constraints.gpu_kinds:
         products = [
             situation.nodes[node].labels.get("nvidia.com/gpu.product", "").lower() for node in used
         ]
-        alike = any(all(kind.lower() in one for one in products) for kind in asked.gpu_kinds)
-        _require(alike, "GPUs of two kinds, or of none asked for")
-    place = _Place(situation)
-    if asked.near.required is not None:
-        _together(place, asked.near.required, used, "the gang")
-    if asked.fabric is not None and asked.fabric_required:
+        one_type = any(
+            all(kind.lower() in product for product in products) for kind in constraints.gpu_kinds
+        )
+        _require(one_type, "GPUs of two kinds, or of none asked for")
+    topology = _Topology(situation)
+    if constraints.near.required is not None:
+        _together(topology, constraints.near.required, used, "the gang")
+    if constraints.fabric is not None and constraints.fabric_required:
         assert situation.topology is not None  # noqa: S101
-        level = next(lv for lv in situation.topology.levels if lv.fabric == asked.fabric)
-        _together(place, level.name, used, "the gang")
+        level = next(lv for lv in situation.topology.levels if lv.fabric == constraints.fabric)
+        _together(topology, level.name, used, "the gang")
     own = dict(waiting.near_role)
     for role, near in waiting.near_role:
         if near.required is not None:
-            nodes = {node for _, one, node in everyone if one == role}
-            _together(place, near.required, nodes, f"role {role}")
+            nodes = {node for _, its_role, node in members_placed if its_role == role}
+            _together(topology, near.required, nodes, f"role {role}")
     pools: dict[str, list[NodeName]] = {}
-    for _, role, node in everyone:
+    for _, role, node in members_placed:
         pools.setdefault(role if role in own and own[role].slices else "", []).append(node)
     for pool, ordered in pools.items():
-        for layer in own[pool].slices if pool in own else asked.near.slices:
+        for layer in own[pool].slices if pool in own else constraints.near.slices:
             for start in range(0, len(ordered), layer.size):
-                _together(place, layer.level, set(ordered[start : start + layer.size]), "a slice")
-    for spread in asked.spread:
+                _together(
+                    topology, layer.level, set(ordered[start : start + layer.size]), "a slice"
+                )
+    for spread in constraints.spread:
         counts: dict[tuple[str, ...], int] = {}
-        for _, _, node in everyone:
-            path = place.path(node, spread.level)
+        for _, _, node in members_placed:
+            path = topology.path(node, spread.level)
             _require(path is not None, f"{node} has no {spread.level}")
             assert path is not None  # noqa: S101
             counts[path] = counts.get(path, 0) + 1
         _require(max(counts.values(), default=0) <= spread.most, f"spread over {spread.level}")
     if waiting.most_per_node is not None:
-        per_node = [sum(1 for _, _, n in everyone if n == node) for node in used]
+        per_node = [sum(1 for _, _, n in members_placed if n == node) for node in used]
         _require(max(per_node) <= waiting.most_per_node, "too many on one node")
-    _check_exclusive(waiting, {node for _, _, node in seats}, place, situation)
+    _check_exclusive(waiting, {node for _, _, node in seats}, topology, situation)
 
 
 def _check_exclusive(
-    waiting: PendingGang, used: set[NodeName], place: "_Place", situation: Situation
+    waiting: PendingGang, used: set[NodeName], topology: "_Topology", situation: Situation
 ) -> None:
     claims = situation.exclusive or {}
-    wanted = waiting.constraints.exclusive
-    for node in used if wanted is not None else ():
-        _require(place.path(node, wanted or "") is not None, f"{node} has no {wanted}")
+    level_of_gang = waiting.constraints.exclusive
+    for node in used if level_of_gang is not None else ():
+        _require(
+            topology.path(node, level_of_gang or "") is not None, f"{node} has no {level_of_gang}"
+        )
     for pod in situation.running:
         if pod.gang == waiting.gang.id:
             continue
@@ -258,19 +264,19 @@ def _check_exclusive(
         if waiting.constraints.exclusive is not None:
             levels.append(waiting.constraints.exclusive)
         for level in levels:
-            theirs = place.path(pod.node, level) or (pod.node,)
+            theirs = topology.path(pod.node, level) or (pod.node,)
             for node in used:
-                shared = (place.path(node, level) or (node,)) == theirs
+                shared = (topology.path(node, level) or (node,)) == theirs
                 _require(not shared, f"{node} shares a {level} with {pod.gang}")
 
 
-def _together(place: "_Place", level: str, nodes: set[NodeName], who: str) -> None:
-    paths = {place.path(node, level) for node in nodes}
-    _require(len(paths) == 1 and None not in paths, f"{who} is not in one {level}: {paths}")
+def _together(topology: "_Topology", level: str, nodes: set[NodeName], subject: str) -> None:
+    paths = {topology.path(node, level) for node in nodes}
+    _require(len(paths) == 1 and None not in paths, f"{subject} is not in one {level}: {paths}")
 
 
-class _Place:
-    """Where nodes are, read from their labels each time."""
+class _Topology:
+    """The positions of nodes in the topology, read from their labels each time."""
 
     def __init__(self, situation: Situation) -> None:
         self._nodes = situation.nodes
@@ -280,18 +286,18 @@ class _Place:
         """Return the labels down to a level, or None where one is missing or not credible."""
         if wanted == "host" or self._topology is None:
             return (node,)
-        found: list[str] = []
+        labels: list[str] = []
         for level in self._topology.levels:
             value = self._nodes[node].labels.get(level.label)
             if value is None or not self._credible(level.label, level.fabric, value):
                 return None
-            found.append(value)
+            labels.append(value)
             if wanted in (level.name, level.label):
-                return tuple(found)
+                return tuple(labels)
         return None
 
     def _credible(self, label: str, fabric: Fabric | None, value: str) -> bool:
-        """An NVLink domain that two parents claim belongs to neither."""
+        """Return False for an NVLink domain whose nodes have two parents."""
         if fabric is not Fabric.NVLINK or self._topology is None:
             return True
         above = []

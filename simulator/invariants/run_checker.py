@@ -1,7 +1,7 @@
-"""Judges a run from the facts it was made of: nodes, quotas, loans, whole gangs, books, no loop.
+"""Checks a run from its facts: nodes, quotas, lent quota, whole gangs, queue usage, no loop.
 
-It counts for itself, with arithmetic of its own, and looks only at what the last facts changed, so
-that it can look after every event of a long run.
+The checker counts with its own arithmetic. It checks only what the last facts changed, so that it
+can run after every event of a long run.
 """
 
 from collections.abc import Iterable
@@ -16,15 +16,15 @@ from simulator.invariants.placement_checks import ViolationError, admits
 from simulator.jobs import Job
 
 _PARTIAL_S = 900.0
-"""So long a gang may run below its minimum: what is left of it is told to go, and goes."""
+"""How long a gang may run below its minimum: its remaining pods need time to be evicted."""
 
 _PODS: QuotaKey = ("pods", "")
 
 
 class RunChecker:
-    """Hears every fact, and raises at the first violation.
+    """Observes every fact, and raises at the first violation.
 
-    `most` are the largest amounts each queue's subtree ever held.
+    `most` has the largest amounts that each queue's subtree ever held.
     """
 
     def __init__(self, engine: Engine, queues: Iterable[Queue]) -> None:
@@ -49,7 +49,7 @@ class RunChecker:
         self._asked_known: dict[PodNeeds, tuple[tuple[str, int], ...]] = {}
         self._charged_known: dict[tuple[str, PodNeeds, str], tuple[tuple[QuotaKey, int], ...]] = {}
         self._partial_s: dict[GangId, float] = {}
-        self._promised: dict[GangId, None] = {}
+        self._assigned: dict[GangId, None] = {}
         self._changed_nodes: set[NodeName] = set()
         self._changed_gangs: set[GangId] = set()
         self._changed_queues: set[str] = set()
@@ -59,10 +59,10 @@ class RunChecker:
             yield name
             name = self._queues[name].parent
 
-    # -- what happens -------------------------------------------------------------------------
+    # -- facts --------------------------------------------------------------------------------
 
     def observe(self, fact: f.Fact) -> None:
-        """Hear what the engine is told as well."""
+        """Count a fact that the engine observes as well."""
         match fact:
             case f.PodSeen() if fact.uid not in self._pods and fact.node is not None:
                 self._pods[fact.uid] = fact
@@ -84,14 +84,14 @@ class RunChecker:
                 pass
 
     def restarted(self, engine: Engine) -> None:
-        """Hear that the scheduler was restarted: what it had reserved, and not bound, is free."""
+        """Note a restart of the scheduler, which frees the assignments that are not bound."""
         self._engine = engine
-        self._promised.clear()
+        self._assigned.clear()
         self._changed_queues.update(self._queues)
 
-    def promised(self, gang: GangId) -> None:
-        """Hear that a gang has room, to which its pods are still to be bound."""
-        self._promised[gang] = None
+    def assigned(self, gang: GangId) -> None:
+        """Note that a gang has an assignment, or waits for preempted gangs to free one."""
+        self._assigned[gang] = None
         self._changed_gangs.add(gang)
 
     def _count(self, pod: f.PodSeen, sign: int) -> None:
@@ -116,14 +116,14 @@ class RunChecker:
                 held[key] = held.get(key, 0) + sign * quantity
 
     def _asked(self, needs: PodNeeds) -> tuple[tuple[str, int], ...]:
-        """Return what a pod takes, GPUs in thousandths."""
+        """Return what a pod requests, GPUs in thousandths."""
         known = self._asked_known.get(needs)
         if known is None:
             known = self._asked_known[needs] = tuple(_asked(needs))
         return known
 
     def _charged(self, queue: str, needs: PodNeeds, model: str) -> tuple[tuple[QuotaKey, int], ...]:
-        """Return what a pod on such GPUs takes of a queue's quotas, and of those above it."""
+        """Return what a pod on GPUs of this model uses of a queue's quotas and its ancestors'."""
         known = self._charged_known.get((queue, needs, model))
         if known is None:
             known = self._charged_known[queue, needs, model] = tuple(
@@ -134,10 +134,10 @@ class RunChecker:
             )
         return known
 
-    # -- what must hold -----------------------------------------------------------------------
+    # -- checks -------------------------------------------------------------------------------
 
-    def look(self, now_s: float) -> None:
-        """Check what changed.
+    def check(self, now_s: float) -> None:
+        """Check what changed since the last check.
 
         Raises:
             ViolationError: an invariant does not hold.
@@ -156,18 +156,18 @@ class RunChecker:
         for name in self._changed_queues:
             if name in self._queues:
                 self._bounds(self._queues[name], now_s)
-            self._books(name, now_s)
+            self._ledger(name, now_s)
         self._changed_nodes.clear()
         self._changed_gangs.clear()
         self._changed_queues.clear()
         if self._engine.loops.seen:
-            raise ViolationError(f"t={now_s:.3f} gangs stop each other in turn")
+            raise ViolationError(f"t={now_s:.3f} gangs preempt each other in turn")
 
     def over(self, waiting: Iterable[Job], now_s: float) -> None:
-        """Check a run that came to its end: whoever still waits could never have started.
+        """Check the end of a run: jobs that are still pending could never have started.
 
         Raises:
-            ViolationError: nothing runs, and there is room and quota for somebody who waits.
+            ViolationError: nothing runs, and there is capacity and quota for a pending job.
 
         """
         if any(self._running.values()):
@@ -175,34 +175,35 @@ class RunChecker:
         for job in waiting:
             least = job.pods if job.minimum is None else job.minimum
             if len(job.pieces()) > 1:
-                continue  # whether several kinds fit together is no matter of counting
-            if self._room(job.pieces()[0].needs) >= least and self._allowed(job, least):
+                continue  # counting cannot tell whether pods of several kinds fit together
+            fitting = self._fitting(job.pieces()[0].needs)
+            if fitting >= least and self._allowed(job, least):
                 raise ViolationError(
-                    f"t={now_s:.3f} {job.id} waits for ever although it fits the empty cluster"
+                    f"t={now_s:.3f} {job.id} stays pending although it fits the empty cluster"
                 )
 
-    def _room(self, needs: PodNeeds) -> int:
-        """Return how many such pods all nodes take when they are empty."""
-        room = 0
+    def _fitting(self, needs: PodNeeds) -> int:
+        """Return how many of these pods fit on the empty cluster."""
+        count = 0
         for node in self._nodes.values():
             has = dict(node.allocatable)
-            asked = [(one, quantity) for one, quantity in _asked(needs) if quantity]
             fits = (
-                has.get(one, 0) * (MILLI if one == GPU else 1) // quantity
-                for one, quantity in asked
+                has.get(resource, 0) * (MILLI if resource == GPU else 1) // quantity
+                for resource, quantity in _asked(needs)
+                if quantity
             )
-            room += min(fits) if admits(node, needs) else 0
-        return room
+            count += min(fits) if admits(node, needs) else 0
+        return count
 
     def _allowed(self, job: Job, least: int) -> bool:
-        """Tell whether the job's queues may ever hold so much."""
+        """Return whether the quotas of the job's queue and its ancestors admit so many pods."""
         asked = dict(_asked(job.pieces()[0].needs))
         for name in self._paths.get(job.queue, ()):
             queue = self._queues[name]
             for quota in queue.quotas:
-                loan = 0 if not queue.parent else quota.borrowing
+                borrowing = 0 if not queue.parent else quota.borrowing
                 whole = asked.get(quota.resource, 0) * least
-                if loan is not None and whole > quota.nominal + loan:
+                if borrowing is not None and whole > quota.nominal + borrowing:
                     return False
                 if not queue.parent and whole > quota.nominal - self._kept(name, quota.key):
                     return False
@@ -211,7 +212,7 @@ class RunChecker:
     def _node(self, name: NodeName, now_s: float) -> None:
         node = self._nodes.get(name)
         if node is None:
-            return  # it is gone, and its pods with it
+            return  # the node is gone, and its pods with it
         has = dict(node.allocatable)
         for resource, quantity in self._used.get(name, {}).items():
             unit = MILLI if resource == GPU else 1
@@ -231,9 +232,9 @@ class RunChecker:
             self._running.pop(gang, None)
 
     def _bounds(self, queue: Queue, now_s: float) -> None:
-        """No queue holds more than guarantee plus loans; no root more than its guarantee.
+        """Check that a queue holds at most its nominal plus borrowed quota, a root its nominal.
 
-        What a queue does not lend, nobody else has: its siblings together stay below the rest.
+        Quota that a queue does not lend is used by no sibling.
         """
         held = self._held.get(queue.name, {})
         most = self.most.setdefault(queue.name, {})
@@ -243,7 +244,7 @@ class RunChecker:
             if quota.borrowing is not None and has > quota.nominal + quota.borrowing:
                 raise ViolationError(
                     f"t={now_s:.3f} queue {queue.name} holds {has} {quota.key}: more than "
-                    f"{quota.nominal} and a loan of {quota.borrowing}"
+                    f"{quota.nominal} and {quota.borrowing} borrowed"
                 )
             kept = 0 if queue.parent else self._kept(queue.name, quota.key)
             if not queue.parent and has > quota.nominal - kept:
@@ -253,46 +254,49 @@ class RunChecker:
                 )
 
     def _kept(self, name: str, key: QuotaKey) -> int:
-        """Return what children keep for themselves and do not use."""
+        """Return the unused quota that children do not lend."""
         kept = 0
         for child in self._children.get(name, ()):
-            quota = next((one for one in self._queues[child].quotas if one.key == key), None)
+            quota = next(
+                (candidate for candidate in self._queues[child].quotas if candidate.key == key),
+                None,
+            )
             if quota is not None and quota.lending is not None:
                 used = self._held.get(child, {}).get(key, 0)
                 kept += max(quota.nominal - quota.lending - used, 0)
         return kept
 
-    def _books(self, name: str, now_s: float) -> None:
-        """The ledger says what runs, plus what is reserved and not yet bound."""
+    def _ledger(self, name: str, now_s: float) -> None:
+        """Check that the ledger counts the pods that run, plus the assigned and unbound pods."""
         ledger = self._engine.ledger.usage
         if name not in ledger.tree:
             return
         reserved = 0
-        for gang in list(self._promised):
+        for gang in list(self._assigned):
             state = self._engine.gangs.get(gang)
             count = state.in_progress() if state is not None else 0
             if not count:
-                del self._promised[gang]
+                del self._assigned[gang]
             elif name in self._paths.get(self._gangs[gang][0], (self._gangs[gang][0],)):
                 reserved += count
         runs = self._held.get(name, {}).get(_PODS, 0)
         booked = ledger.used(name, _PODS)
         if booked != runs + reserved:
             raise ViolationError(
-                f"t={now_s:.3f} queue {name}: {booked} pods in the books, {runs} run and "
-                f"{reserved} are reserved"
+                f"t={now_s:.3f} queue {name}: {booked} pods in the ledger, but {runs} run and "
+                f"{reserved} are assigned"
             )
 
 
 def _asked(needs: PodNeeds) -> list[tuple[str, int]]:
-    """Return what a pod takes, GPUs in thousandths."""
-    found = [("pods", 1)]
+    """Return what a pod requests, GPUs in thousandths."""
+    amounts = [("pods", 1)]
     gpus = 0
     for resource, quantity in needs.requests:
         if resource == GPU:
             gpus += quantity * MILLI
         else:
-            found.append((resource, quantity))
+            amounts.append((resource, quantity))
     if needs.share is not None:
         gpus += needs.share.milli * needs.share.devices
-    return [*found, (GPU, gpus)] if gpus else found
+    return [*amounts, (GPU, gpus)] if gpus else amounts

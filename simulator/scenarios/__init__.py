@@ -1,1 +1,1 @@
-"""Scenarios: clusters, queues, workloads, and where a run begins."""
+"""Scenarios: clusters, queues, workloads, and the initial state of a run."""

@@ -1,4 +1,4 @@
-"""Histories by seed: trees of queues, and jobs that come to them."""
+"""Random histories by seed: trees of queues, and jobs for them."""
 
 import random
 
@@ -7,10 +7,10 @@ from simulator.jobs import GPU, Job
 
 
 def a_tree(rng: random.Random, gpus: int) -> list[Queue]:
-    """Return a random tree of up to three levels whose guarantees add up."""
-    whole = gpus * 1000
-    queues = [Queue("org", quotas=(Quota(GPU, whole),))]
-    left = whole
+    """Return a random tree of up to three levels with nominal quotas that add up."""
+    milli = gpus * 1000
+    queues = [Queue("org", quotas=(Quota(GPU, milli),))]
+    left = milli
     for name in "abc"[: rng.randint(1, 3)]:
         share = rng.choice((0, left // 4 // 1000 * 1000, left // 2 // 1000 * 1000))
         left -= share
@@ -40,17 +40,17 @@ def a_tree(rng: random.Random, gpus: int) -> list[Queue]:
 
 
 def jobs(rng: random.Random, queues: list[Queue], count: int) -> list[Job]:
-    """Return jobs of all sizes that come one after another, for the queues without children."""
+    """Return jobs of all sizes, in order of arrival, for the queues without children."""
     parents = {queue.parent for queue in queues}
     leaves = [queue.name for queue in queues if queue.name not in parents]
     at_s = 0.0
-    made = []
+    found = []
     for index in range(count):
         at_s += rng.expovariate(1 / 8)
         pods = rng.choice((1, 1, 1, 2, 2, 4))
         runtime_s = rng.uniform(5, 120)
         estimate_s = rng.choice((None, runtime_s, runtime_s * 2, runtime_s / 2))
-        made.append(
+        found.append(
             Job(
                 f"j{index:03}",
                 at_s,
@@ -67,4 +67,4 @@ def jobs(rng: random.Random, queues: list[Queue], count: int) -> list[Job]:
                 grace_s=rng.choice((0.0, 1.0, 5.0)),
             )
         )
-    return made
+    return found

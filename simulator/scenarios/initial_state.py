@@ -1,4 +1,4 @@
-"""A live cluster's snapshot as the beginning of a run: nodes, queues, who runs and who waits."""
+"""A live cluster's snapshot as the initial state of a run: nodes, queues, and gangs."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,11 +21,11 @@ Seats = list[tuple[str, NodeName]]
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
-    """What a run begins with; moments count from that of the snapshot, so who came before has less.
+class InitialState:
+    """The state at the start of a run. Times count from the snapshot; earlier times are negative.
 
-    `seats` are those of jobs that run. `others` are pods that only take room. Jobs that run have as
-    much left, and those that wait take as long, as the scheduler expects.
+    `seats` are the roles and nodes of running jobs. `others` are pods that only use capacity. The
+    remaining run time of a job is what the scheduler expects.
     """
 
     nodes: tuple[Node, ...]
@@ -38,83 +38,85 @@ class Beginning:
     others: tuple[f.PodSeen, ...]
 
 
-def begin(path: Path) -> Beginning:
+def read_initial_state(path: Path) -> InitialState:
     """Read a snapshot.
 
     Raises:
-        ConfigError: it cannot be read.
+        ConfigError: the file cannot be read.
 
     """
-    found = recall(path)
-    engine, now_s = found.engine, found.now_s
+    restored = recall(path)
+    engine, now_s = restored.engine, restored.now_s
     running = engine.running()
     waiting = engine.snapshot(now_s, who=Asked.ALL).waiting
-    return Beginning(
+    return InitialState(
         tuple(node for node in engine.cluster.nodes if node is not None),
         tuple(engine.queues.values()),
         tuple(engine.topologies.values()),
         tuple(engine.bookings.values()),
         (
-            *(_running(one, now_s) for one in running),
-            *(_waiting(one, now_s) for one in waiting if not one.surplus and not one.repair),
+            *(_running(gang, now_s) for gang in running),
+            *(_waiting(gang, now_s) for gang in waiting if not gang.surplus and not gang.repair),
         ),
-        {one.gang.id: [(place.role, place.node) for place in one.places] for one in running},
-        {one.gang.id: one.started_s - now_s for one in running},
-        tuple(_others(engine, {one.gang.id for one in running})),
+        {gang.gang.id: [(place.role, place.node) for place in gang.places] for gang in running},
+        {gang.gang.id: gang.started_s - now_s for gang in running},
+        tuple(_others(engine, {gang.gang.id for gang in running})),
     )
 
 
-def _running(one: RunningGang, now_s: float) -> Job:
+def _running(running: RunningGang, now_s: float) -> Job:
     parts: dict[str, tuple[int, PodNeeds]] = {}
-    for place in one.places:
+    for place in running.places:
         parts[place.role] = (parts.get(place.role, (0, place.needs))[0] + 1, place.needs)
-    estimate = one.estimate
-    left_s = 3600.0 if estimate is None else estimate.left_s(now_s - one.started_s)
-    declared = one.gang.expected_runtime_s
-    said_s = None if declared is None else max(declared - (now_s - one.started_s), 1.0)
-    return _job(one, now_s, left_s, said_s, [(r, c, needs) for r, (c, needs) in parts.items()])
+    estimate = running.estimate
+    left_s = 3600.0 if estimate is None else estimate.left_s(now_s - running.started_s)
+    declared = running.gang.expected_runtime_s
+    declared_s = None if declared is None else max(declared - (now_s - running.started_s), 1.0)
+    return _job(
+        running, now_s, left_s, declared_s, [(r, c, needs) for r, (c, needs) in parts.items()]
+    )
 
 
-def _waiting(one: PendingGang, now_s: float) -> Job:
+def _waiting(pending: PendingGang, now_s: float) -> Job:
     parts: dict[tuple[str, PodNeeds], list[Member]] = {}
-    for member in one.members:
+    for member in pending.members:
         parts.setdefault((member.role, member.needs), []).append(member)
-    takes_s = 3600.0 if one.estimate is None else one.estimate.left_s(0.0)
-    listed = [(role, len(members), needs) for (role, needs), members in parts.items()]
-    return _job(one, now_s, takes_s, one.gang.expected_runtime_s, listed)
+    runtime_s = 3600.0 if pending.estimate is None else pending.estimate.left_s(0.0)
+    parts_of_job = [(role, len(members), needs) for (role, needs), members in parts.items()]
+    return _job(pending, now_s, runtime_s, pending.gang.expected_runtime_s, parts_of_job)
 
 
 def _job(
-    one: RunningGang | PendingGang,
+    view: RunningGang | PendingGang,
     now_s: float,
     runtime_s: float,
-    said_s: float | None,
+    declared_s: float | None,
     parts: list[tuple[str, int, PodNeeds]],
 ) -> Job:
-    namespace, name = one.gang.id.split("/", 1)
+    namespace, name = view.gang.id.split("/", 1)
     pods = sum(count for _, count, _ in parts)
     gpus = sum(count * dict(needs.requests).get(GPU, 0) for _, count, needs in parts)
     return Job(
         name,
-        one.since_s - now_s,
+        view.since_s - now_s,
         max(runtime_s, 1.0),
         pods,
         round(gpus / max(pods, 1)),
-        one.gang.queue,
-        one.gang.user,
-        one.priority,
-        said_s,
-        minimum=min(one.gang.min_member, pods),
-        preemptible=one.gang.preemptible,
-        min_runtime_s=one.gang.min_runtime_s,
+        view.gang.queue,
+        view.gang.user,
+        view.priority,
+        declared_s,
+        minimum=min(view.gang.min_member, pods),
+        preemptible=view.gang.preemptible,
+        min_runtime_s=view.gang.min_runtime_s,
         parts=tuple(Part(*part) for part in parts),
-        constraints=one.constraints,
+        constraints=view.constraints,
         namespace=namespace,
     )
 
 
 def _others(engine: Engine, running: set[GangId]) -> Iterable[f.PodSeen]:
-    """Yield pods that take room and belong to no gang that runs whole."""
+    """Yield pods that use capacity and belong to no running gang."""
     for pod in engine.pods():
         if pod.node is not None and not pod.ended and pod.gang not in running:
             yield f.PodSeen(pod.uid, pod.name, pod.needs, node=pod.node)

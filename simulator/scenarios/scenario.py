@@ -16,14 +16,14 @@ from gangsched.local.nodes import NodeGroup, distinct
 from simulator.traces import FORMATS
 
 COUNTING = "pack"
-"""The placer unless a scenario names one; a cluster's is that of `PolicyConfig`."""
+"""The default placer of scenarios; the default of a cluster is in `PolicyConfig`."""
 
 _UNITS_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _TIME = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(_UNITS_S)})")
 
 
 def seconds(value: object) -> object:
-    """Return the seconds of 90, "90s", "1h 30m" or "2d"; anything else as it is."""
+    """Return the seconds of "90s", "1h 30m" or "2d"; return other types unchanged."""
     if not isinstance(value, str):
         return value
     parts = _TIME.findall(value)
@@ -47,10 +47,10 @@ class QueueEntry(QueueSpec):
 
 
 class QueuesOfWorkload(_Part):
-    """A queue for each that jobs name, below one that has the whole cluster."""
+    """A queue for each name in the jobs, below one queue with the whole cluster."""
 
     guarantee: Literal["average", "equal"] = "average"
-    """What each is guaranteed: what its jobs use on average, or as much as any other."""
+    """The nominal quota of each queue: what its jobs use on average, or equal for all queues."""
 
     reclaim: Literal["Never", "LowerPriority", "Any"] = "Any"
     within_queue: Literal["Never", "LowerPriority"] = "LowerPriority"
@@ -58,24 +58,24 @@ class QueuesOfWorkload(_Part):
 
 
 class Cluster(_Part):
-    """The nodes, and the topology their labels spell."""
+    """The nodes, and the topology that their labels describe."""
 
     nodes: tuple[NodeGroup, ...] = ()
     snapshot: Path | None = None
-    """What `gangsched snapshot` wrote: its nodes, queues, and the gangs that run and wait. Groups
-    of nodes come on top."""
+    """A file of `gangsched snapshot`: its nodes, queues, and running and pending gangs. `nodes`
+    are added to it."""
 
     topology: TopologySpec | None = None
     load: float | None = Field(None, gt=0, le=100)
-    """Let the only group of nodes be so large that the jobs ask for so many times its GPUs."""
+    """Size the only group of nodes so that the jobs request this multiple of its GPUs."""
 
     @model_validator(mode="after")
     def _one_group(self) -> "Cluster":
         distinct(self.nodes)
         if not self.nodes and self.snapshot is None:
-            raise ValueError("there are no nodes: give groups of them, or a snapshot")
+            raise ValueError("there are no nodes: give groups of nodes, or a snapshot")
         if self.load is not None and (len(self.nodes) > 1 or not self.nodes[0].gpus):
-            raise ValueError("load goes with one group of nodes that have GPUs")
+            raise ValueError("load needs exactly one group of nodes, and its nodes need GPUs")
         return self
 
 
@@ -83,7 +83,7 @@ class PolicyChoice(PolicyConfig):
     """Policies by name, as in the scheduler's own configuration."""
 
     placer: str = COUNTING
-    """Counting alone: a month of jobs has no time for proofs."""
+    """Counting only: proofs of optimality take too long for a month of jobs."""
 
 
 class TraceSource(_Part):
@@ -92,16 +92,16 @@ class TraceSource(_Part):
     format: str
     path: Path
     first: int = Field(0, ge=0)
-    """Jobs to pass over at the beginning."""
+    """How many jobs at the beginning of the trace to skip."""
 
     jobs: int | None = Field(None, ge=1)
     """How many to take; default: all."""
 
     queue: str = ""
-    """One queue for all of them; default: that of the trace."""
+    """One queue for all jobs; default: the queues of the trace."""
 
     faster: float = Field(1.0, gt=0)
-    """How much closer together the jobs come; their run times stay."""
+    """Factor by which the arrivals are compressed; run times stay."""
 
     bad_rows: Literal["reject", "skip"] = "reject"
 
@@ -123,7 +123,7 @@ class Generator(_Part):
     """Mean time between arrivals, which are a Poisson process."""
 
     by_day: float = Field(0.0, ge=0, le=1)
-    """How much the rate follows the hour: 0 not at all, 1 from nothing at 3 h to twice at 15 h."""
+    """How much the rate follows the hour: 0 not at all; 1 from zero at 3 h to double at 15 h."""
 
     runtime: Positive = 3600.0
     """Median run time; run times are log-normal."""
@@ -133,10 +133,10 @@ class Generator(_Part):
 
     longest: Positive = 30 * 86_400.0
     pods: dict[int, Annotated[float, Field(gt=0)]] = {1: 1.0}
-    """Numbers of pods, and how frequent they are."""
+    """Numbers of pods, with their relative frequencies."""
 
     gpus: dict[int, Annotated[float, Field(gt=0)]] = {1: 1.0}
-    """GPUs of a pod, and how frequent they are."""
+    """GPUs of a pod, with their relative frequencies."""
 
     queues: dict[str, Annotated[float, Field(gt=0)]] = {"default": 1.0}
     priority: int = 0
@@ -144,54 +144,54 @@ class Generator(_Part):
 
 
 class Workload(_Part):
-    """Who comes when, and what they say of it."""
+    """The jobs, when they arrive, and what users declare about them."""
 
     traces: tuple[TraceSource, ...] = ()
     generators: tuple[Generator, ...] = ()
     begin: Seconds = 0.0
-    """Jobs that come before are left away, and time begins here."""
+    """Jobs that arrive earlier are left out; virtual time starts here."""
 
     end: Positive | None = None
-    """Jobs that come later are left away."""
+    """Jobs that arrive later are left out."""
 
     estimates: Literal["exact", "rough", "none"] = "rough"
-    """What users say of run times: the truth, one to five times as much (Mu'alem and Feitelson,
-    TPDS 2001), or nothing. What a trace itself says goes first."""
+    """What users declare as run times: the exact value, one to five times as much (Mu'alem and
+    Feitelson, TPDS 2001), or nothing. A declaration in the trace takes precedence."""
 
     checkpoint: Positive | None = None
-    """How often jobs write a checkpoint; default: what the trace says, else never."""
+    """Interval of checkpoints; default: that of the trace, else no checkpoints."""
 
     grace: Seconds = 30.0
-    """How long a stopped job takes to leave."""
+    """How long the pods of a preempted job take to terminate."""
 
 
 class Faults(_Part):
-    """What goes wrong: exponential times, from the seed of the run."""
+    """Failures at exponential intervals, from the seed of the run."""
 
     node_mtbf: Positive | None = None
     """Mean time between failures of one node; default: none fails."""
 
     node_repair: Positive = 3600.0
     rack_mtbf: Positive | None = None
-    """The same of a rack, all of whose nodes go and come together."""
+    """Mean time between failures of one rack; all its nodes fail and return together."""
 
     rack_repair: Positive = 3600.0
     api_latency: Seconds = 0.0
-    """Median time of a call to the API server. Log-normal; 0 binds whole gangs at once."""
+    """Median time of a call to the API server; log-normal. 0 binds whole gangs at once."""
 
     api_errors: float = Field(0.0, ge=0, lt=1)
-    """Share of the calls that fail: creating, preparing and binding a pod."""
+    """Share of failing calls: creating, preparing and binding a pod."""
 
     restart_mtbf: Positive | None = None
-    """Mean time between restarts of the scheduler, which then knows what the API server knows."""
+    """Mean time between restarts of the scheduler, which then reads the API server again."""
 
     def any_api(self) -> bool:
-        """Tell whether pods are created and bound by calls."""
+        """Return whether pods are created and bound by API calls."""
         return bool(self.api_latency or self.api_errors or self.restart_mtbf)
 
 
 class Delays(_Part):
-    """How long things take that are instant otherwise."""
+    """How long steps take that are instant by default."""
 
     start: Seconds = 0.0
     """Median time from binding to running: images, mounts. Log-normal."""
@@ -201,17 +201,17 @@ class Delays(_Part):
     """Time between planning cycles; 0 plans at each event."""
 
     replan: Positive = 300.0
-    """Time until refused jobs are planned again although nothing came free. The scheduler's own
-    default, 10 s, costs a simulation of months its time and changes little."""
+    """Time until refused jobs are planned again although no capacity was freed. The scheduler's
+    default, 10 s, makes a simulation of months slow and changes little."""
 
     writes_per_s: float | None = Field(None, gt=0)
-    """Writes the API server takes; default: as many as come."""
+    """Rate limit of writes to the API server; default: no limit."""
 
     burst: int = Field(100, ge=1)
 
 
 class Scenario(_Part):
-    """Everything a run needs beside its seed."""
+    """Everything a run needs except its seed."""
 
     version: Literal["gangsched.io/simulation/v1"]
     name: str = Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
@@ -222,17 +222,17 @@ class Scenario(_Part):
     faults: Faults = Faults()
     delays: Delays = Delays()
     horizon: Positive | None = None
-    """When the run ends; default: when all jobs have."""
+    """When the run ends; default: at the end of the last job."""
 
     seeds: tuple[int, ...] = Field((0,), min_length=1, max_length=10_000)
     folder: Path = Field(Path(), exclude=True)
-    """Where relative paths begin."""
+    """The folder of relative paths."""
 
     @model_validator(mode="after")
     def _something(self) -> "Scenario":
         workload = self.workload
         if not (workload.traces or workload.generators or self.cluster.snapshot):
-            raise ValueError("workload: there are no jobs: give traces or generators")
+            raise ValueError("workload: there are no jobs: give traces, generators, or a snapshot")
         return self
 
 
@@ -240,7 +240,7 @@ def load(path: Path, changes: tuple[str, ...] = ()) -> Scenario:
     """Read a scenario, with changes such as `policies.order=shortest`.
 
     Raises:
-        ConfigError: the file is missing, is no mapping, or a field or change is wrong.
+        ConfigError: the file is missing or not a mapping, or a field or change is wrong.
 
     """
     try:
@@ -258,12 +258,12 @@ def parse(values: Mapping[str, Any], subject: str, folder: Path) -> Scenario:
     """Read a scenario from its fields.
 
     Raises:
-        ConfigError: a field is wrong, or there is none of that name.
+        ConfigError: a field is wrong or unknown.
 
     """
-    stranger = next(strangers(Scenario, values), None)
-    if stranger is not None:
-        raise ConfigError(f"{subject}: {stranger}")
+    unknown = next(strangers(Scenario, values), None)
+    if unknown is not None:
+        raise ConfigError(f"{subject}: {unknown}")
     try:
         return Scenario.model_validate({**values, "folder": folder})
     except ValidationError as error:
@@ -271,7 +271,7 @@ def parse(values: Mapping[str, Any], subject: str, folder: Path) -> Scenario:
 
 
 def _change(values: dict[str, Any], change: str) -> None:
-    """Set one field, named by its path; in lists by number, or by the name of what is there."""
+    """Set the field at a path; items of lists are named by index or by their `name`."""
     name, equals, text = change.partition("=")
     if not equals or not name:
         raise ConfigError(f"--set: {change!r} must be FIELD=VALUE, such as policies.order=shortest")
@@ -288,10 +288,10 @@ def _change(values: dict[str, Any], change: str) -> None:
 
 
 def _at(place: list[Any], part: str) -> int:
-    """Return where a list has what a part of a path names."""
+    """Return the index of the item that a part of a path names."""
     if part.isdecimal():
         return int(part)
-    names = [str(one.get("name")) if isinstance(one, dict) else "" for one in place]
+    names = [str(item.get("name")) if isinstance(item, dict) else "" for item in place]
     if part not in names:
         raise ValueError(f"{part!r} is no number, and none of: {', '.join(filter(None, names))}")
     return names.index(part)

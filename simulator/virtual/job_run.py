@@ -127,7 +127,7 @@ class JobRun:
             self._execute(self.engine.tick(self.now_s))
             self._plan()
             if self.checker is not None:
-                self.checker.look(self.now_s)
+                self.checker.check(self.now_s)
             if self._since_s or self._coming:
                 last_s = self.now_s
             elif self.now_s - last_s > _IDLE_MAX_S or self._stuck():
@@ -339,7 +339,7 @@ class JobRun:
             match order:
                 case o.Reserve(gang, places):
                     if self.checker is not None:
-                        self.checker.promised(gang)
+                        self.checker.assigned(gang)
                     if self._timing.writes is None:
                         self._reserved(gang, places)
                         continue
@@ -348,7 +348,7 @@ class JobRun:
                 case o.Preempt():
                     self.preemptions.append(order)
                     if self.checker is not None:
-                        self.checker.promised(order.by)
+                        self.checker.assigned(order.by)
                 case o.Evict(gang, uid, name):
                     if not self._keeps_minimum(gang):
                         self._stopped(gang)

@@ -117,12 +117,12 @@ CHANGES = {
     [
         (ReleasesTooEarly, "holds .* of 8"),
         (ForgetsReservations, "holds .* of 8"),
-        (KeepsQuota, "pods in the books"),
+        (KeepsQuota, "pods in the ledger"),
         (LeavesGangsPartial, "has run .* of at least"),
-        (NeverPlansAgain, "waits for ever"),
+        (NeverPlansAgain, "stays pending"),
     ],
 )
-def test_the_judge_catches_planted_bugs(bug, found):
+def test_the_checker_catches_planted_bugs(bug, found):
     def five_seeds() -> None:
         for seed in range(5):
             run(load(UNKIND, CHANGES.get(bug, ())), seed, None, bug)

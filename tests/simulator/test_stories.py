@@ -89,7 +89,7 @@ def test_variants_are_named_by_what_differs(compare, labels, path):
 def test_values_of_one_field_are_alternatives_and_each_is_there_once(path):
     twice = variants(path, (), ("order=fifo", "policies.order=shortest"))
     assert [one.label for one in twice] == ["order=fifo", "order=shortest"]
-    with pytest.raises(ConfigError, match=r"--compare: policies\.order=fifo is there twice"):
+    with pytest.raises(ConfigError, match=r"--compare: policies\.order=fifo appears twice"):
         variants(path, (), ("order=fifo,fifo",))
 
 

@@ -71,5 +71,5 @@ def test_a_wrong_parameter_is_told_how_to_be_right(text, said):
 def test_a_wrong_value_is_told_before_the_first_trial(path, tmp_path):
     with pytest.raises(ConfigError, match=r"workload\.nonsense"):
         Search(path, (), [parameter("workload.nonsense=1,2")], "wait_mean_s", tmp_path)
-    with pytest.raises(ConfigError, match="cannot be sought; use wait_mean_s"):
+    with pytest.raises(ConfigError, match="is no objective; use wait_mean_s"):
         Search(path, (), [parameter("delays.plan=1:2")], "beauty", tmp_path)
