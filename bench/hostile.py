@@ -19,7 +19,7 @@ from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.watch import Watch
 from gangsched.local.nodes import NodeGroup
 from gangsched.local.plane import Options, Plane
-from simulator.chaos.witness import IndependentObserver
+from simulator.chaos.observer import IndependentObserver
 from simulator.hostile.intruder import TENANT, Intruder, divide
 from simulator.hostile.objects import NAMESPACE, OFTEN
 from simulator.hostile.worker import Worker
@@ -77,8 +77,8 @@ async def measure(plane: Plane) -> dict[str, float]:
         await client.create("/api/v1/namespaces", space)
         await divide(client, "calm")
         width = len(str(NODES - 1))
-        witness = IndependentObserver({f"n-{index:0{width}}": GPUS for index in range(NODES)})
-        watch = Watch(client, "/api/v1/pods", witness)
+        observer = IndependentObserver({f"n-{index:0{width}}": GPUS for index in range(NODES)})
+        watch = Watch(client, "/api/v1/pods", observer)
         tasks = [asyncio.create_task(watch.run()), asyncio.create_task(revive(plane, ended))]
         await watch.synced.wait()
         alone = await gangs(client, "alone")
@@ -101,7 +101,7 @@ async def measure(plane: Plane) -> dict[str, float]:
         "leader_rss_mib": rss_mib,
         "plane_objects_tried": float(intruder.tried),
         "plane_objects_accepted": float(intruder.accepted),
-        "violations": float(len(witness.violations)),
+        "violations": float(len(observer.violations)),
         "crash_loops": float(len(ended)),
     }
 

@@ -1,7 +1,6 @@
-"""Whether a restart changes anything, and whether gangs start when they were told.
+"""Compares restarted engines, and forecasts of starts, with what happens in many histories.
 
-A thousand histories of the one (simulator/studies/restart.py), some of the other
-(simulator/studies/start_estimates.py).
+A thousand histories of simulator/studies/restart.py, some of simulator/studies/start_estimates.py.
 """
 
 import os
@@ -20,11 +19,11 @@ from policies.pack import Pack
 from policies.priority_age import PriorityAge
 from policies.shortest import Shortest
 from policies.youngest import Youngest
-from simulator.studies.restart import Compared, Watched
-from simulator.studies.start_estimates import Figures, Foretold
+from simulator.studies.restart import Comparison, RestartRun
+from simulator.studies.start_estimates import Figures, ForecastRun
 
 SEEDS = 1000
-TOLD_SEEDS = 12
+FORECAST_SEEDS = 12
 POLICIES = (
     Policies(Fifo(), Pack(), Drf(), Easy(), Cheapest()),
     Policies(PriorityAge(), Pack(), Fair(), Conservative(), Cheapest()),
@@ -34,41 +33,41 @@ POLICIES = (
 )
 
 
-def one(seed: int) -> Compared:
-    """Return what one history shows; the policies take turns."""
-    return Watched(seed, POLICIES[seed % len(POLICIES)]).compare()
+def compare(seed: int) -> Comparison:
+    """Compare engines in one history; the policies take turns."""
+    return RestartRun(seed, POLICIES[seed % len(POLICIES)]).compare()
 
 
-def foretold(seed: int) -> Figures:
-    """Return what was told in one history, with when gangs did start."""
-    return Foretold(seed, POLICIES[seed % len(POLICIES)]).tell()
+def forecast(seed: int) -> Figures:
+    """Return the forecasts of one history, with the real starts."""
+    return ForecastRun(seed, POLICIES[seed % len(POLICIES)]).measure()
 
 
 def run() -> dict[str, float]:
     """Return flat figures."""
-    total, told = Compared(), Figures()
+    total, starts = Comparison(), Figures()
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        for known in pool.map(foretold, range(TOLD_SEEDS)):
-            told.told += known.told
-            told.silent += known.silent
-        for seed, found in enumerate(pool.map(one, range(SEEDS), chunksize=10)):
-            for difference in found.differences:
+        for figures in pool.map(forecast, range(FORECAST_SEEDS)):
+            starts.forecasts += figures.forecasts
+            starts.silent += figures.silent
+        for seed, history in enumerate(pool.map(compare, range(SEEDS), chunksize=10)):
+            for difference in history.differences:
                 print(f"  seed {seed}, {difference}", flush=True)
-            total.differences += found.differences
-            total.moments += found.moments
-            total.whole += found.whole
-            total.gangs += found.gangs
-            total.waiting += found.waiting
-            total.promises += found.promises
-            total.backing_off += found.backing_off
+            total.differences += history.differences
+            total.moments += history.moments
+            total.whole += history.whole
+            total.gangs += history.gangs
+            total.waiting += history.waiting
+            total.reservations += history.reservations
+            total.backing_off += history.backing_off
     return {
         "histories": float(SEEDS),
         "moments": float(total.moments),
         "moments_whole": float(total.whole),
         "gangs": float(total.gangs),
         "gangs_waiting": float(total.waiting),
-        "promises": float(total.promises),
+        "promises": float(total.reservations),
         "gangs_backing_off": float(total.backing_off),
         "restart_differences": float(len(total.differences)),
-        **told.flat(),
+        **starts.flat(),
     }

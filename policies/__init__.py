@@ -1,1 +1,1 @@
-"""Choices that two clusters could want differently: one class, one file, one entry point."""
+"""The policies that clusters choose from: each is one class in one file, with an entry point."""

@@ -1,4 +1,4 @@
-"""Batch: gangs that came at about the same time are chosen together, for most GPU-hours."""
+"""Batch: gangs that arrive at about the same time are chosen together, for the most GPU-hours."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,7 +10,7 @@ from gangsched.core.model.gangs import PendingGang
 class Batch:
     """First in, first out within a priority, but arrivals within `window_s` are peers.
 
-    The window bounds what a gang can lose to those who came a little later.
+    The window bounds how long a gang can lose to later arrivals.
     """
 
     window_s: float = 60.0
@@ -21,6 +21,6 @@ class Batch:
         return (-waiting.priority, waiting.since_s, waiting.gang.id)
 
     def peers(self, first: PendingGang, other: PendingGang) -> bool:
-        """Tell whether two gangs of one priority came within the window."""
+        """Return whether two gangs of one priority arrived within the window."""
         same = first.priority == other.priority
         return same and other.since_s - first.since_s <= self.window_s

@@ -1,4 +1,4 @@
-"""Best fit: the node that will have least left. Node by node, as bin packing does it."""
+"""Best fit: the node that has the least left afterwards, as in bin packing."""
 
 from dataclasses import dataclass
 
@@ -16,10 +16,10 @@ from gangsched.core.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class BestFit:
-    """Least free CPU and GPUs after placing, each as a share of the largest node, weighted alike.
+    """Least free CPU and GPUs after placing, as shares of the largest node with equal weights.
 
-    This is BestFit of the FGD paper's artifact. A node that takes a pod becomes tighter still, so
-    filling nodes in the order of their score equals choosing anew for every pod.
+    This is BestFit of the FGD paper's artifact. A node that takes a pod becomes even tighter.
+    Filling nodes in the order of their scores therefore equals a new choice for every pod.
     """
 
     def place(self, waiting: PendingGang, snapshot: Snapshot) -> Placement | Refusal:

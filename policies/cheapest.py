@@ -1,4 +1,4 @@
-"""The cheapest victims: least GPU time lost, fewest gangs, chosen together with the place."""
+"""The cheapest victims: least lost GPU time, fewest gangs, chosen together with the placement."""
 
 from dataclasses import dataclass
 
@@ -10,11 +10,11 @@ from gangsched.core.preemption.victim_search import VictimSearch
 
 @dataclass(frozen=True, slots=True)
 class Cheapest:
-    """Stops what costs least; see `core/preemption/victim_search.py`.
+    """Preempts the cheapest gangs; see `core/preemption/victim_search.py`.
 
-    `restart_s` are seconds of all its GPUs that a stopped gang loses by starting again, `gang`
-    GPU-seconds for each gang that is stopped, and `fairness` how much cheaper it is to stop gangs
-    of the queue furthest beyond its share. `solve` lets CP-SAT improve on what counting found.
+    A preempted gang costs its lost work, `restart_s` seconds of all its GPUs, and `gang`
+    GPU-seconds. `fairness` is the discount for gangs of the queue that is furthest above its share.
+    With `solve`, CP-SAT improves the result of counting.
     """
 
     restart_s: float = 60.0
@@ -23,6 +23,6 @@ class Cheapest:
     solve: bool = True
 
     def choose(self, request: PreemptionRequest) -> Placement | None:
-        """Return a placement and whom it evicts."""
+        """Return a placement and the gangs that it evicts."""
         prices = PreemptionCost(self.restart_s, self.gang, self.fairness)
         return VictimSearch(request, prices, solve=self.solve).cheapest()

@@ -1,4 +1,4 @@
-"""Conservative backfill: room is kept for every gang that waits, so that nobody is ever delayed."""
+"""Conservative backfill: every pending gang gets a reservation, so that none is ever delayed."""
 
 from dataclasses import dataclass
 
@@ -13,5 +13,5 @@ class Conservative:
     most: int = 50
 
     def reserves(self, made: int) -> bool:
-        """Tell whether one more gang gets room kept."""
+        """Return whether one more gang gets a reservation."""
         return made < self.most

@@ -1,4 +1,4 @@
-"""Cpsat: the best placement there is, with a proof; counting first, CP-SAT where it must."""
+"""Cpsat: the best placement, with a proof; by counting, and by CP-SAT where needed."""
 
 from dataclasses import dataclass
 
@@ -13,10 +13,10 @@ from gangsched.core.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Cpsat:
-    """Minimises the objectives in order, and says whether the result is proved.
+    """Minimises the objectives in order, and reports whether the result is proved.
 
-    `budget` are deterministic seconds of CP-SAT for one gang; gangs of more than `solved_pods` pods
-    are placed by counting.
+    `budget` is the deterministic time of CP-SAT for one gang in seconds. Gangs of more than
+    `solved_pods` pods are placed by counting.
     """
 
     objectives: tuple[Objective, ...] = DEFAULT
@@ -24,7 +24,7 @@ class Cpsat:
     solved_pods: int = 512
 
     def place(self, waiting: PendingGang, snapshot: Snapshot) -> Placement | Refusal:
-        """Place the gang as well as the budget allows."""
+        """Place the gang as well as possible within the budget."""
         typical: tuple[Typical, ...] = ()
         if Objective.FRAGMENTATION in self.objectives:
             typical = workload(waiting, snapshot)

@@ -19,10 +19,10 @@ from gangsched.core.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class DotProduct:
-    """Smallest product of what is free and what is asked, CPU and GPUs alike."""
+    """Smallest product of free and requested amounts, CPU and GPUs with equal weights."""
 
     def place(self, waiting: PendingGang, snapshot: Snapshot) -> Placement | Refusal:
-        """Place the gang on the nodes of smallest product."""
+        """Place the gang on the nodes with the smallest product."""
         return fill(waiting, snapshot, _choose)
 
 

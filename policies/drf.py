@@ -1,4 +1,4 @@
-"""Dominant resource fairness: the queue with the smallest share of what it uses most is next."""
+"""Dominant resource fairness: the queue with the smallest dominant share is next."""
 
 from dataclasses import dataclass
 
@@ -7,11 +7,11 @@ from gangsched.core.policy import QueueView
 
 @dataclass(frozen=True, slots=True)
 class Drf:
-    """Weighted and hierarchical: asked at each level of the tree (Ghodsi et al., NSDI'11; HDRF).
+    """Weighted and hierarchical: applied at each level of the tree (Ghodsi et al., NSDI'11; HDRF).
 
-    Queues of higher priority come first; then those that stay within their guarantee.
+    Queues of higher priority come first, then those within their nominal quota.
     """
 
     def key(self, view: QueueView) -> tuple[float, ...]:
-        """Return the sort key: priority, loans, then the share over the weight."""
+        """Return the sort key: priority, use above nominal quota, then share over weight."""
         return (-view.queue.priority, float(view.beyond), view.share)

@@ -1,4 +1,4 @@
-"""EASY backfill: room is kept for the first gang that does not fit; others may go round it."""
+"""EASY backfill: the first gang that does not fit gets a reservation; others may not delay it."""
 
 from dataclasses import dataclass
 
@@ -10,5 +10,5 @@ class Easy:
     heads: int = 1
 
     def reserves(self, made: int) -> bool:
-        """Tell whether one more gang gets room kept."""
+        """Return whether one more gang gets a reservation."""
         return made < self.heads

@@ -1,4 +1,4 @@
-"""Fair share over time: the queue that had least, its past fading with a half-life, is next."""
+"""Fair share over time: the queue with the least decayed GPU time is next."""
 
 from dataclasses import dataclass
 
@@ -7,12 +7,12 @@ from gangsched.core.policy import QueueView
 
 @dataclass(frozen=True, slots=True)
 class Fair:
-    """Decayed GPU time over weight, asked at each level of the tree (Slurm's Fair Tree).
+    """Decayed GPU time over weight, applied at each level of the tree (Slurm's Fair Tree).
 
-    The half-life is the cluster's `half_life_s`. What a queue holds now breaks ties, so that
-    queues without a past take turns too.
+    The half-life is the cluster's `half_life_s`. Present use breaks ties, so that new queues take
+    turns too.
     """
 
     def key(self, view: QueueView) -> tuple[float, ...]:
-        """Return the sort key: priority, loans, then decayed use over the weight."""
+        """Return the sort key: priority, use above nominal quota, then decayed use over weight."""
         return (-view.queue.priority, float(view.beyond), view.decayed, view.share)

@@ -1,4 +1,4 @@
-"""FGD: each pod where it adds least fragmentation (Weng et al., USENIX ATC'23)."""
+"""FGD: each pod goes where it adds the least fragmentation (Weng et al., USENIX ATC'23)."""
 
 from dataclasses import dataclass
 
@@ -20,11 +20,11 @@ from gangsched.core.snapshot import Snapshot
 class Fgd:
     """Fragmentation gradient descent.
 
-    `typical` is the usual workload; left empty, it is read off what runs and waits: the shapes of
-    all pods in the snapshot, each with its share. `leftover_milli` prefers tight nodes: it is what
-    free CPU and GPUs, each as a share of the largest node's, count beside growth. What is the same
-    to `grain_milli` thousandths of a GPU goes to the node known first. 100 and 100 hand out more
-    GPUs than plain descent on the traces of the paper; docs/benchmarks.md has the table.
+    `typical` is the usual workload. If empty, it is computed from the snapshot: the requirements of
+    all pods, each with its share. `leftover_milli` prefers tight nodes: it is the weight of free
+    CPU and GPUs, as shares of the largest node, beside growth. Costs are rounded to `grain_milli`
+    thousandths of a GPU; of equal nodes, the first is taken. With 100 and 100, more GPUs are
+    allocated than by plain descent on the traces of the paper (table in docs/benchmarks.md).
     """
 
     typical: tuple[Typical, ...] = ()
@@ -32,7 +32,7 @@ class Fgd:
     grain_milli: float = 1.0
 
     def place(self, waiting: PendingGang, snapshot: Snapshot) -> Placement | Refusal:
-        """Place each pod on the node whose fragmentation grows least."""
+        """Place each pod on the node where fragmentation grows least."""
         typical = self.typical or workload(waiting, snapshot)
 
         def choose(bins: Bins) -> Ints:
@@ -60,9 +60,9 @@ class Fgd:
         return counts
 
     def _prices(self, bins: Bins, rows: Ints, typical: tuple[Typical, ...]) -> Floats:
-        """Return what one more pod costs on each row."""
+        """Return the cost of one more pod on each row."""
         cluster = bins.cluster
-        if self.typical:  # it stays, and so do most nodes from one pod to the next
+        if self.typical:  # a fixed workload: the growth of unchanged nodes is cached
             price = growing(cluster, bins.needs, self.typical)[rows]
         else:
             price = growth(cluster, rows, bins.needs, typical)[0]
@@ -75,7 +75,7 @@ class Fgd:
 
 
 def growing(cluster: Cluster, needs: PodNeeds, typical: tuple[Typical, ...]) -> Floats:
-    """Return how much F of each slot grows by one such pod; what did not change is remembered."""
+    """Return the growth of each node's fragmentation by one pod, cached for unchanged nodes."""
     every = np.arange(len(cluster.names))
     return cluster.known(
         ("growth", needs, typical), lambda rows: growth(cluster, every[rows], needs, typical)[0]

@@ -1,4 +1,4 @@
-"""First in, first out within a priority: the order of kube-scheduler and of Slurm's builtin."""
+"""First in, first out within a priority: the order of kube-scheduler and Slurm's builtin."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -13,10 +13,10 @@ class Fifo:
     by_age: ClassVar[bool] = True
 
     def key(self, waiting: PendingGang, now_s: float) -> tuple[float | str, ...]:
-        """Return the sort key; the present time plays no part."""
+        """Return the sort key; it does not depend on the time."""
         del now_s
         return (-waiting.priority, waiting.since_s, waiting.gang.id)
 
     def peers(self, first: PendingGang, other: PendingGang) -> bool:
-        """Nobody is passed over for the sake of a better fit."""
+        """Return False: no gang is overtaken for a better fit."""
         return False

@@ -1,4 +1,4 @@
-"""First fit: the first node in the list that has room. The yardstick of every other policy."""
+"""First fit: the first node with free capacity. The baseline of every other policy."""
 
 from dataclasses import dataclass
 

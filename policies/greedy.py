@@ -1,12 +1,12 @@
-"""No backfill: whoever fits may go, and nothing is kept for those who do not."""
+"""No reservations: every gang that fits may start."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Greedy:
-    """What most schedulers on Kubernetes do; a large gang may wait for ever."""
+    """The behaviour of most schedulers on Kubernetes; a large gang may never start."""
 
     def reserves(self, made: int) -> bool:
-        """Nobody gets room kept."""
+        """Return False: no gang gets a reservation."""
         return False

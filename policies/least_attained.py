@@ -1,4 +1,4 @@
-"""Least attained service: whoever had least GPU time goes first; needs no estimates (Tiresias)."""
+"""Least attained service: the gang with the least GPU time first; no estimates (Tiresias)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,9 +11,9 @@ from gangsched.core.model.pods import GPU
 class LeastAttained:
     """Two-dimensional LAS with discrete queues (Gu et al., NSDI'19).
 
-    Gangs that had less than `threshold_gpu_s` GPU-seconds go before the others; first in, first
-    out within each, so that equals do not take turns. Who waits for `promote` times what it ran
-    goes to the front queue again, as in the paper.
+    Gangs with less than `threshold_gpu_s` GPU-seconds come first. Each of the two groups is first
+    in, first out, so that equal gangs do not preempt each other in turn. A gang that waits for
+    `promote` times its run time returns to the first group, as in the paper.
     """
 
     threshold_gpu_s: float = 3_600.0
@@ -31,5 +31,5 @@ class LeastAttained:
         return (float(demoted), waiting.since_s, waiting.gang.id)
 
     def peers(self, first: PendingGang, other: PendingGang) -> bool:
-        """Nobody is passed over for the sake of a better fit."""
+        """Return False: no gang is overtaken for a better fit."""
         return False

@@ -1,4 +1,4 @@
-"""Pack: as few nodes as possible, so that large holes stay whole for large gangs."""
+"""Pack: as few nodes as possible, so that whole nodes stay free for large gangs."""
 
 from dataclasses import dataclass
 
@@ -12,9 +12,9 @@ from gangsched.core.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """The node with most room first; the rest goes where it fits most tightly.
+    """The node with the most free capacity first; the remaining pods go to the tightest node.
 
-    For pods of one kind this uses the smallest possible number of nodes.
+    For pods of one class this uses the smallest possible number of nodes.
     """
 
     def place(self, waiting: PendingGang, snapshot: Snapshot) -> Placement | Refusal:

@@ -1,4 +1,4 @@
-"""Priority with ageing: whoever waits gains on the others, so that nobody waits for ever."""
+"""Priority with ageing: a pending gang gains priority over time, so that none starves."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -19,5 +19,5 @@ class PriorityAge:
         return (-(waiting.priority + age), waiting.since_s, waiting.gang.id)
 
     def peers(self, first: PendingGang, other: PendingGang) -> bool:
-        """Nobody is passed over for the sake of a better fit."""
+        """Return False: no gang is overtaken for a better fit."""
         return False

@@ -14,8 +14,8 @@ class Shortest:
     With 0 that is SRTF, with 1 SRSF; 0.9 was a little better than either on three of Muri's four
     traces (docs/benchmarks.md).
 
-    Best for the mean waiting time; long gangs starve under load, so `patience_s` bounds it: who
-    waited longer than that goes before all others, the longest first.
+    This order is best for the mean wait, but long gangs starve under load. Gangs that waited for
+    more than `patience_s` therefore come before all others, the longest wait first.
     """
 
     service: float = 0.0
@@ -23,7 +23,7 @@ class Shortest:
     by_age: ClassVar[bool] = False
 
     def key(self, waiting: PendingGang, now_s: float) -> tuple[float | str, ...]:
-        """Return the sort key: what is left to run."""
+        """Return the sort key: the remaining run time."""
         waited_s = now_s - waiting.since_s
         if waited_s > self.patience_s:
             return (0.0, waiting.since_s, waiting.gang.id)
@@ -32,7 +32,7 @@ class Shortest:
         return (1.0, left_s * weight, waiting.gang.id)
 
     def peers(self, first: PendingGang, other: PendingGang) -> bool:
-        """Nobody is passed over for the sake of a better fit."""
+        """Return False: no gang is overtaken for a better fit."""
         return False
 
 

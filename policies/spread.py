@@ -1,4 +1,4 @@
-"""Spread: as evenly as possible, so that one lost node costs a gang the fewest members."""
+"""Spread: as evenly as possible, so that a failed node costs a gang the fewest members."""
 
 from dataclasses import dataclass
 

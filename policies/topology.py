@@ -1,4 +1,4 @@
-"""Topology: close together. The fewest domains at every level, the tightest that fit."""
+"""Topology: close together, with the fewest domains at every level, and the tightest that fit."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The youngest victims: lowest priority, then the latest to start; what most schedulers do."""
+"""The youngest victims: lowest priority, then latest start, as in most schedulers."""
 
 from dataclasses import dataclass
 
@@ -9,8 +9,8 @@ from gangsched.core.preemption.victim_search import VictimSearch
 
 @dataclass(frozen=True, slots=True)
 class Youngest:
-    """Kueue's order of candidates, for comparison: it looks at no checkpoint and no size."""
+    """Kueue's order of candidates, for comparison; it ignores checkpoints and sizes."""
 
     def choose(self, request: PreemptionRequest) -> Placement | None:
-        """Return a placement and whom it evicts."""
+        """Return a placement and the gangs that it evicts."""
         return VictimSearch(request, solve=False, youngest=True).cheapest()

@@ -1,1 +1,1 @@
-"""The same core in virtual time: seeded worlds, checkers and replay."""
+"""The scheduler's core in virtual time: scenarios, faults, checks and studies."""

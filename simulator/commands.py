@@ -28,15 +28,15 @@ def simulate(
     ] = None,
     compare: Annotated[
         list[str] | None,
-        typer.Option(help="FIELD=A,B,...: one variant each, such as order=fifo,batch"),
+        typer.Option(help="FIELD=A,B,...: a variant for each value, such as order=fifo,batch"),
     ] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="this many, from 0 on")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="run with so many seeds, from 0")] = None,
     out: Annotated[Path | None, typer.Option(help="default: build/simulations/NAME")] = None,
     processes: Annotated[int, typer.Option(min=0, help="0: one for each core")] = 0,
-    ray: Annotated[str, typer.Option(help="address of a Ray cluster to run on")] = "",
+    ray: Annotated[str, typer.Option(help="address of a Ray cluster for the runs")] = "",
     kwok: Annotated[
         float | None,
-        typer.Option(min=1, help="on a real control plane too, so many times faster than time"),
+        typer.Option(min=1, help="also run on a real control plane, by this factor faster"),
     ] = None,
     output: Output = "table",
 ) -> None:
@@ -49,48 +49,50 @@ def simulate(
 
     console = terminal()
     try:
-        found = variants(scenario, tuple(changes or ()), tuple(compare or ()))
-        folder = out or Path("build/simulations") / found[0].scenario.name
-        listed = tasks(found, range(seeds) if seeds else None, folder)
-        for sentence in notices(found, 0 if seeds else None):
+        compared_variants = variants(scenario, tuple(changes or ()), tuple(compare or ()))
+        folder = out or Path("build/simulations") / compared_variants[0].scenario.name
+        runs_to_do = tasks(compared_variants, range(seeds) if seeds else None, folder)
+        for sentence in notices(compared_variants, 0 if seeds else None):
             Console(stderr=True).print(f"warning: {sentence}", soft_wrap=True, markup=False)
         with Progress(console=console, transient=True) as progress:
-            bar = progress.add_task(f"{len(listed)} runs of {found[0].scenario.name}", total=None)
-            progress.update(bar, total=len(listed))
-            for _ in work(listed, processes or os.cpu_count() or 1, ray):
+            bar = progress.add_task(
+                f"{len(runs_to_do)} runs of {compared_variants[0].scenario.name}", total=None
+            )
+            progress.update(bar, total=len(runs_to_do))
+            for _ in work(runs_to_do, processes or os.cpu_count() or 1, ray):
                 progress.advance(bar)
     except TraceError as error:
         raise ConfigError(str(error)) from error
     except ViolationError as error:
-        console.print(f"an invariant does not hold: {error}", soft_wrap=True, style="red")
+        console.print(f"an invariant is violated: {error}", soft_wrap=True, style="red")
         raise typer.Exit(1) from error
-    runs = page.read(listed)
+    runs = page.read(runs_to_do)
     report = folder / "report.html"
     report.write_text(page.render(runs))
-    told: dict[str, Any] = {"variants": _means(runs), "report": str(report)}
-    if output == "table":  # a rehearsal takes minutes more
-        _show(console, told["variants"])
-        if placed := page.placed_by(found[0].scenario):
+    result: dict[str, Any] = {"variants": _means(runs), "report": str(report)}
+    if output == "table":  # before the run on KWOK, which takes minutes
+        _show(console, result["variants"])
+        if placed := page.placed_by(compared_variants[0].scenario):
             console.print(placed, soft_wrap=True, highlight=False)
         console.print(f"report: {report}", soft_wrap=True)
     if kwok is not None:
-        told["rehearsal"] = _rehearse(console, found[0].scenario, kwok, folder)
-    print_answer(told, output, lambda: _show_rehearsal(console, told.get("rehearsal")))
+        result["rehearsal"] = _rehearse(console, compared_variants[0].scenario, kwok, folder)
+    print_answer(result, output, lambda: _show_rehearsal(console, result.get("rehearsal")))
 
 
 def tune(
     scenario: Annotated[Path, typer.Argument(help="YAML file; see docs/simulator.md")],
     parameter: Annotated[
-        list[str], typer.Option(help="FIELD=A,B,C or FIELD=LOW:HIGH[:log]; repeat it")
+        list[str], typer.Option(help="FIELD=A,B,C or FIELD=LOW:HIGH[:log]; may be repeated")
     ],
-    objective: Annotated[str, typer.Option(help="what to better")] = "wait_mean_s",
+    objective: Annotated[str, typer.Option(help="figure to improve")] = "wait_mean_s",
     changes: Annotated[list[str] | None, typer.Option("--set", help="FIELD=VALUE")] = None,
     trials: Annotated[int, typer.Option(min=1, help="settings to try")] = 30,
     out: Annotated[Path | None, typer.Option(help="default: build/tune/NAME")] = None,
     processes: Annotated[int, typer.Option(min=0, help="0: one for each core")] = 0,
     output: Output = "table",
 ) -> None:
-    """Look for better settings on a trace's first weeks; report the gain on its last."""
+    """Search for better settings on a trace's first weeks; report the gain on its last weeks."""
     from simulator.experiments.tune import Search  # noqa: PLC0415
     from simulator.experiments.tune import parameter as read  # noqa: PLC0415
     from simulator.scenarios.scenario import load  # noqa: PLC0415 -- heavy
@@ -103,7 +105,7 @@ def tune(
         search = Search(
             scenario,
             changes or (),
-            [read(one) for one in parameter],
+            [read(text) for text in parameter],
             objective,
             out or Path("build/tune") / name,
             processes=cores,
@@ -112,97 +114,97 @@ def tune(
             bar = progress.add_task("trials", total=trials)
             for best in search.run(trials):
                 progress.update(bar, advance=1, description=f"trials; best {best:.4g}")
-        found = search.result()
+        tuned = search.result()
     except TraceError as error:
         raise ConfigError(str(error)) from error
-    print_answer(found.data(), output, lambda: _show_gain(console, found))
+    print_answer(tuned.data(), output, lambda: _show_gain(console, tuned))
 
 
-def _show_gain(console: Console, found: "Tuned") -> None:
-    """Print a search's objective on each window, the best settings, and what they gain."""
-    columns = ("WINDOW", f"{found.objective} NOW", "BEST", "NEVER STARTED NOW", "BEST")
+def _show_gain(console: Console, tuned: "Tuned") -> None:
+    """Print the objective on each window, the best settings, and their gain."""
+    columns = ("WINDOW", f"{tuned.objective} NOW", "BEST", "NEVER STARTED NOW", "BEST")
     table = new_table(*columns, right=columns[1:])
-    for one in found.gains:
-        day = f"day {one.begin_s / 86_400:.1f}"
-        held = f"{day}, held out" if one.held_out else day
-        never = (str(one.never_before), str(one.never_after))
-        table.add_row(held, f"{one.before:.4g}", f"{one.after:.4g}", *never)
+    for gain in tuned.gains:
+        day = f"day {gain.begin_s / 86_400:.1f}"
+        window = f"{day}, held out" if gain.held_out else day
+        never = (str(gain.never_before), str(gain.never_after))
+        table.add_row(window, f"{gain.before:.4g}", f"{gain.after:.4g}", *never)
     print_table(table, console)
-    gain, half = found.gain(held_out=True)
-    words = ", ".join(f"{name}={value}" for name, value in found.best.items())
-    console.print(f"best of {found.trials} trials: {words}", soft_wrap=True)
-    interval = "" if math.isnan(half) else f" (+-{100 * half:.1f})"
+    mean_gain, half_interval = tuned.gain(held_out=True)
+    settings = ", ".join(f"{name}={value}" for name, value in tuned.best.items())
+    console.print(f"best of {tuned.trials} trials: {settings}", soft_wrap=True)
+    interval = "" if math.isnan(half_interval) else f" (+-{100 * half_interval:.1f})"
     console.print(
-        f"gain on what was held out: {100 * gain:.1f} %{interval}; on what it learnt from: "
-        f"{100 * found.gain(held_out=False)[0]:.1f} %"
+        f"gain on held-out windows: {100 * mean_gain:.1f} %{interval}; on training windows: "
+        f"{100 * tuned.gain(held_out=False)[0]:.1f} %"
     )
 
 
 def _rehearse(
-    console: Console, scenario: "Scenario", faster: float, folder: Path
+    console: Console, scenario: "Scenario", speedup: float, folder: Path
 ) -> dict[str, Any]:
-    """Run a scenario on KWOK, and return how alike the two worlds are and why they differ."""
+    """Run a scenario on KWOK; return how it compares with the run in virtual time."""
     from gangsched.recording.replay import Replayed, replay  # noqa: PLC0415 -- heavy
     from simulator.experiments.run import policies_of, run  # noqa: PLC0415
-    from simulator.kwok.rehearsal import agreement, rehearse, start_delay_s  # noqa: PLC0415
+    from simulator.kwok.rehearsal import agreement, run_on_kwok, start_delay_s  # noqa: PLC0415
 
     seed, journal = scenario.seeds[0], folder / "kwok-journal.jsonl"
     with console.status("starting a control plane") as status:
-        real, late_s = rehearse(scenario, seed, faster, journal, status.update)
+        real, late_s = run_on_kwok(scenario, seed, speedup, journal, status.update)
     virtual = run(scenario, seed)
-    found = agreement(virtual.outcomes, real.outcomes, 2 * faster)
-    done = Replayed()
+    agreed = agreement(virtual.outcomes, real.outcomes, 2 * speedup)
+    replayed = Replayed()
     return {
-        "faster": faster,
-        "meanWait_s": list(found.wait_s),
-        "lastEnd_s": list(found.makespan_s),
+        "faster": speedup,
+        "meanWait_s": list(agreed.wait_s),
+        "lastEnd_s": list(agreed.makespan_s),
         "jobsPerHour": [
-            len(one.outcomes) * 3600 / max(found.makespan_s[at], 1)
-            for at, one in enumerate((virtual, real))
+            len(outcome.outcomes) * 3600 / max(agreed.makespan_s[at], 1)
+            for at, outcome in enumerate((virtual, real))
         ],
-        "sameOrder": found.order,
-        "startDelay_s": start_delay_s(real, faster),
+        "sameOrder": agreed.order,
+        "startDelay_s": start_delay_s(real, speedup),
         "creationDelay_s": late_s,
-        "placementsThatDiffer": sum(1 for _ in replay(journal, policies_of(scenario), done)),
-        "placements": done.placed,
-        "furthestWaits_s": {job: [ours, theirs] for job, ours, theirs in found.furthest[:3]},
+        "placementsThatDiffer": sum(1 for _ in replay(journal, policies_of(scenario), replayed)),
+        "placements": replayed.placed,
+        "furthestWaits_s": {job: [ours, theirs] for job, ours, theirs in agreed.furthest[:3]},
     }
 
 
-def _show_rehearsal(console: Console, told: dict[str, Any] | None) -> None:
-    """Print the two worlds side by side, and what lies between them."""
+def _show_rehearsal(console: Console, result: dict[str, Any] | None) -> None:
+    """Print the two runs side by side, and how they differ."""
     from simulator.report.page import short  # noqa: PLC0415 -- heavy
 
-    if told is None:
+    if result is None:
         return
-    columns = ("", "VIRTUAL TIME", f"KWOK, {told['faster']:g} TIMES FASTER")
+    columns = ("", "VIRTUAL TIME", f"KWOK, {result['faster']:g} TIMES FASTER")
     table = new_table(*columns, right=columns[1:])
-    table.add_row("mean wait", *map(short, told["meanWait_s"]))
-    table.add_row("last end", *map(short, told["lastEnd_s"]))
-    table.add_row("jobs an hour", *(f"{rate:.1f}" for rate in told["jobsPerHour"]))
+    table.add_row("mean wait", *map(short, result["meanWait_s"]))
+    table.add_row("last end", *map(short, result["lastEnd_s"]))
+    table.add_row("jobs an hour", *(f"{rate:.1f}" for rate in result["jobsPerHour"]))
     print_table(table, console)
-    delay_s = told["startDelay_s"]
+    delay_s = result["startDelay_s"]
     console.print(
-        f"{100 * told['sameOrder']:.1f} % of the pairs of jobs start in the same order. A start "
-        f"takes {delay_s:.2f} s of calls, which count {short(delay_s * told['faster'])} here; the "
-        f"longest delay of a job's creation was {told['creationDelay_s']:.2f} s. Decided again on "
-        f"what happened on KWOK: {told['placementsThatDiffer']} of {told['placements']} "
+        f"{100 * result['sameOrder']:.1f} % of the pairs of jobs start in the same order. The API "
+        f"calls of a start take {delay_s:.2f} s, which count {short(delay_s * result['faster'])} "
+        f"here. The longest delay of a job's creation was {result['creationDelay_s']:.2f} s. In a "
+        f"replay of the KWOK run, {result['placementsThatDiffer']} of {result['placements']} "
         f"placements differ."
     )
-    if told["furthestWaits_s"] and told["sameOrder"] < 1:
-        furthest = told["furthestWaits_s"].items()
+    if result["furthestWaits_s"] and result["sameOrder"] < 1:
+        furthest = result["furthestWaits_s"].items()
         named = ", ".join(f"{job} {short(a)}/{short(b)}" for job, (a, b) in furthest)
-        console.print(f"Waits furthest apart: {named}.")
+        console.print(f"Largest differences between waits: {named}.")
 
 
 def _means(runs: "Runs") -> list[dict[str, Any]]:
-    """Return the figures of each variant, means over its seeds."""
-    found = []
+    """Return the figures of each variant as means over its seeds."""
+    means_of = []
     for label, outcomes in runs.by_variant().items():
-        rows = [one.figures for one in outcomes]
+        rows = [outcome.figures for outcome in outcomes]
         means = {key: statistics.fmean(row[key] for row in rows) for key in rows[0]}
-        found.append({"variant": label, "seeds": len(rows), "figures": means})
-    return found
+        means_of.append({"variant": label, "seeds": len(rows), "figures": means})
+    return means_of
 
 
 def _show(console: Console, variants: list[dict[str, Any]]) -> None:
@@ -214,25 +216,25 @@ def _show(console: Console, variants: list[dict[str, Any]]) -> None:
         "PRE-\nEMPTED", "NEVER\nSTARTED",
     )  # fmt: skip
     table = new_table(*columns, right=columns[1:])
-    for one in variants:
-        mean = one["figures"]
+    for variant in variants:
+        mean = variant["figures"]
         table.add_row(
-            one["variant"],
+            variant["variant"],
             short(mean["wait_mean_s"]),
             short(mean["wait_p50_s"]),
             short(mean["wait_p95_s"]),
             f"{mean['slowdown_mean']:.1f}",
             f"{100 * mean['gpu_busy']:.1f} %",
             f"{mean['preempted']:.0f}",
-            f"{mean['never_started']:{'.10g' if one['seeds'] == 1 else '.1f'}}",
+            f"{mean['never_started']:{'.10g' if variant['seeds'] == 1 else '.1f'}}",
         )
     print_table(table, console)
-    for one in variants:
-        mean = one["figures"]
+    for variant in variants:
+        mean = variant["figures"]
         if mean["never_started"]:
             console.print(
-                f"{one['variant']}: {mean['can_never_run']:.3g} jobs could never run, "
-                f"{mean['still_waiting']:.3g} still waited when the simulation ended",
+                f"{variant['variant']}: {mean['can_never_run']:.3g} jobs could never run, "
+                f"{mean['still_waiting']:.3g} were still pending when the simulation ended",
                 soft_wrap=True,
                 markup=False,
                 highlight=False,

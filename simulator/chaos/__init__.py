@@ -1,1 +1,1 @@
-"""Faults on a real control plane, driven by a seed: what must hold, holds, and all recovers."""
+"""Faults by seed on a real control plane: checks that invariants hold and gangs recover."""

@@ -10,17 +10,17 @@ from simulator.chaos.run import run
 
 
 def main(
-    seeds: Annotated[int, typer.Option(min=1, help="how many")] = 5,
-    first: Annotated[int, typer.Option(min=0, help="the first of them")] = 1,
-    patience: Annotated[float, typer.Option(min=1, help="how much slower this machine is")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, help="number of seeds")] = 5,
+    first: Annotated[int, typer.Option(min=0, help="first seed")] = 1,
+    patience: Annotated[float, typer.Option(min=1, help="factor for all time limits")] = 1,
 ) -> None:
-    """Mistreat a real control plane, and see that gangs stay whole."""
+    """Inject faults into a real control plane, and check that gangs stay whole."""
     logging.basicConfig(level=logging.ERROR)
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # connections that faults cut
     bad = asyncio.run(run(range(first, first + seeds), typer.echo, patience))
     if bad:
         raise typer.Exit(1)
-    typer.echo(f"{seeds} seeds, nothing wrong")
+    typer.echo(f"{seeds} seeds, no violation")
 
 
 typer.run(main)

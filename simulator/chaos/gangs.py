@@ -1,4 +1,4 @@
-"""The users of one run: they create gangs, put back what a node took along, and delete gangs."""
+"""The users of one run: they create gangs, create lost pods again, and delete gangs."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -17,7 +17,7 @@ _AGAIN_S = 0.5
 
 
 class Users:
-    """Everybody who has gangs in one namespace, and does not give up while the API is away."""
+    """The users of one namespace; they retry their calls while the API server is away."""
 
     def __init__(self, client: KubeClient, namespace: str) -> None:
         self._client = client
@@ -47,7 +47,7 @@ class Users:
         await self.put_back(gang)
 
     async def put_back(self, gang: Gang) -> None:
-        """Create those pods of a user's gang that are not there."""
+        """Create the missing pods of a user's gang."""
         for index in range(gang.pods):
             if gang.job or gang.name in self._leaving:
                 return
@@ -71,7 +71,7 @@ class Users:
 
 
 async def surely(call: Callable[[], Awaitable[Any]]) -> None:
-    """Make a call, however long the API server is away; what is done already is fine."""
+    """Repeat a call until it succeeds; NotFound and Conflict mean that it was done before."""
     while True:
         try:
             await call()

@@ -1,14 +1,14 @@
-"""What happens in one run, decided by its seed before it begins: gangs that come and go, faults."""
+"""The plan of one run, made from its seed: gangs that are created and deleted, and faults."""
 
 import random
 from dataclasses import dataclass
 from typing import Literal
 
 Binding = Literal["direct", "extender"]
-Kind = Literal["kill", "stop", "weather", "node", "clock"]
+Kind = Literal["kill", "stop", "network", "node", "clock"]
 
 FAULTS_S = 20.0
-"""How long gangs come and faults happen; then everything is mended, and has to recover."""
+"""How long gangs are created and faults last; then everything has to recover."""
 
 NODES, GPUS = 4, 8
 
@@ -21,27 +21,27 @@ _JUMPS_S = (-86_400.0, -3_600.0, -45.0, 45.0, 3_600.0, 86_400.0)
 
 SCHEDULERS = ("gangsched", "gangsched-standby")
 EXTENDED = "kube-scheduler-gangsched"
-"""The kube-scheduler that asks our extender."""
+"""The kube-scheduler that calls our extender."""
 
 _CONTROL_PLANE = ("kube-apiserver", "etcd", "kube-controller-manager")
 
 
 def components(binding: Binding) -> tuple[str, ...]:
-    """Return who reaches the API server by a proxy."""
+    """Return the components that reach the API server through a proxy."""
     return SCHEDULERS if binding == "direct" else (*SCHEDULERS, EXTENDED)
 
 
 def processes(binding: Binding) -> tuple[str, ...]:
-    """Return what may be killed."""
+    """Return the processes that may be killed."""
     return (*components(binding), *_CONTROL_PLANE)
 
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """A gang that is created `at_s`; one that `leaves_s` is deleted then, or as it was created.
+    """A gang that is created at `at_s`, and deleted at `leaves_s` unless that is None.
 
-    A `job` is a PyTorchJob, run by our controller; else its pods and PodGroup are a user's, who
-    puts back what was lost with a node.
+    A `job` is a PyTorchJob of our controller. Else a user creates the pods and the PodGroup, and
+    creates pods again that are lost with a node.
     """
 
     name: str
@@ -54,11 +54,11 @@ class Gang:
 
 @dataclass(frozen=True, slots=True)
 class NetworkFaults:
-    """How a connection behaves; shares are of requests, or of pieces of a watch.
+    """The faults of a connection; `errors`, `lost` and `cuts` are shares of requests or chunks.
 
-    `late_s` is the longest delay of a request, `lag_s` that of a piece of a watch. What is `lost`
-    was done, and its answer is not heard. In the `dark` nothing gets through: connections are
-    refused, or hang.
+    `late_s` is the longest delay of a request, `lag_s` that of a chunk of a watch. A `lost` request
+    is carried out, but its answer is dropped. `cuts` end a watch. In an `outage`, connections are
+    refused or hang.
     """
 
     late_s: float = 0.0
@@ -66,31 +66,31 @@ class NetworkFaults:
     errors: float = 0.0
     lost: float = 0.0
     cuts: float = 0.0
-    dark: str = ""
+    outage: str = ""
 
 
-FAIR = NetworkFaults()
+NO_FAULTS = NetworkFaults()
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong from `at_s` for `lasts_s`, and whose it is.
+    """A fault of `target` from `at_s` on, for `lasts_s`.
 
-    A process is killed, or stopped; a component's connection has bad weather; a node is lost with
-    its pods; a scheduler's wall clock is off by `jump_s`.
+    A process is killed or stopped, the connection of a component has network faults, a node is lost
+    with its pods, or the wall clock of a scheduler is off by `jump_s`.
     """
 
     at_s: float
     lasts_s: float
     kind: Kind
-    who: str
-    weather: NetworkFaults = FAIR
+    target: str
+    network: NetworkFaults = NO_FAULTS
     jump_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One run. Those of the `line` come once it has recovered; there is room for none of them."""
+    """One run. The gangs of `line` are created after recovery, without free capacity for them."""
 
     seed: int
     binding: Binding
@@ -100,7 +100,7 @@ class Plan:
 
 
 def plan(seed: int) -> Plan:
-    """Return what happens with a seed; odd ones bind through kube-scheduler and the extender."""
+    """Return the plan of a seed; odd seeds bind through kube-scheduler and the extender."""
     rng = random.Random(seed)  # noqa: S311
     binding: Binding = "extender" if seed % 2 else "direct"
     gangs = tuple(
@@ -115,11 +115,13 @@ def plan(seed: int) -> Plan:
         for number in range(_GANGS)
     )
     faults = tuple(_fault(rng, binding) for _ in range(_FAULTS))
-    return Plan(seed, binding, gangs, tuple(sorted(faults, key=lambda one: one.at_s)), _line(rng))
+    return Plan(
+        seed, binding, gangs, tuple(sorted(faults, key=lambda fault: fault.at_s)), _line(rng)
+    )
 
 
 def _line(rng: random.Random) -> tuple[Gang, ...]:
-    """Return gangs that each need the whole cluster, behind one that has it in part."""
+    """Return gangs that each need the whole cluster, after one that uses a part of it."""
     names = rng.sample("abcdefgh", _LINE)
     first = Gang("first", 0.0, 1, 1, job=False, leaves_s=None)
     return first, *(
@@ -130,7 +132,7 @@ def _line(rng: random.Random) -> tuple[Gang, ...]:
 
 def _fault(rng: random.Random, binding: Binding) -> Fault:
     at_s = round(rng.uniform(0.0, FAULTS_S - 2.0), 2)
-    kinds: tuple[Kind, ...] = ("kill", "kill", "stop", "weather", "weather", "weather")
+    kinds: tuple[Kind, ...] = ("kill", "kill", "stop", "network", "network", "network")
     kind = rng.choice((*kinds, "node", "clock"))
     if kind == "kill":
         return Fault(at_s, round(rng.uniform(0.0, 3.0), 2), kind, rng.choice(processes(binding)))
@@ -140,16 +142,16 @@ def _fault(rng: random.Random, binding: Binding) -> Fault:
     if kind == "clock":
         jump_s = rng.choice(_JUMPS_S)
         return Fault(at_s, lasts_s, kind, rng.choice(SCHEDULERS), jump_s=jump_s)
-    who = rng.choice(components(binding))
+    target = rng.choice(components(binding))
     if kind == "stop":
-        return Fault(at_s, lasts_s, kind, who)
-    weathers = (
+        return Fault(at_s, lasts_s, kind, target)
+    network_faults = (
         NetworkFaults(late_s=rng.uniform(0.1, 2.0)),
         NetworkFaults(lag_s=rng.uniform(0.5, 4.0)),
         NetworkFaults(errors=rng.uniform(0.1, 0.7)),
         NetworkFaults(lost=rng.uniform(0.05, 0.4)),
         NetworkFaults(cuts=rng.uniform(0.1, 0.9)),
-        NetworkFaults(dark="refuses"),
-        NetworkFaults(dark="hangs"),
+        NetworkFaults(outage="refuses"),
+        NetworkFaults(outage="hangs"),
     )
-    return Fault(at_s, lasts_s, kind, who, rng.choice(weathers))
+    return Fault(at_s, lasts_s, kind, target, rng.choice(network_faults))

@@ -1,8 +1,8 @@
 """A proxy between one component and the API server: delays, errors, lost answers, cut watches.
 
-The component speaks plain HTTP to it; it speaks to the API server as that component, with its
-certificate. It never changes what is said: an API server does not reorder one watch or leave an
-event out, and nobody could live with one that does.
+The component sends plain HTTP to the proxy. The proxy sends it to the API server with the client
+certificate of the component. The proxy never reorders a watch or leaves an event out, because an
+API server does not either.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import aiohttp
 import yaml
 from aiohttp import web
 
-from simulator.chaos.plan import FAIR, NetworkFaults
+from simulator.chaos.plan import NO_FAULTS, NetworkFaults
 
 _HOP = {"connection", "transfer-encoding", "host", "content-length", "content-encoding"}
 _BODY_MAX = 2**26
@@ -28,10 +28,10 @@ _REASONS = {
 
 
 class Proxy:
-    """One component's way to the API server; `weather` may be changed at any time."""
+    """The connection of one component to the API server; `faults` may change at any time."""
 
     def __init__(self, kubeconfig: Path, seed: int) -> None:
-        self.weather: NetworkFaults = FAIR
+        self.faults: NetworkFaults = NO_FAULTS
         self._kubeconfig = kubeconfig
         self._rng = random.Random(seed)  # noqa: S311
         self._runner: web.AppRunner | None = None
@@ -39,7 +39,7 @@ class Proxy:
         self._server = ""
 
     async def open(self, target: Path) -> None:
-        """Listen, and write the kubeconfig by which the component comes this way."""
+        """Listen, and write the kubeconfig with which the component uses this proxy."""
         config = yaml.safe_load(self._kubeconfig.read_text())
         cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
         self._server = cluster["server"]
@@ -70,10 +70,10 @@ class Proxy:
             await self._session.close()
 
     async def _pass(self, request: web.Request) -> web.StreamResponse:
-        await self._through_the_dark(request)
-        weather = self.weather
-        await asyncio.sleep(self._rng.uniform(0.0, weather.late_s))
-        if self._rng.random() < weather.errors:
+        await self._wait_out_outage(request)
+        faults = self.faults
+        await asyncio.sleep(self._rng.uniform(0.0, faults.late_s))
+        if self._rng.random() < faults.errors:
             return self._error(request.method)
         assert self._session is not None, "opened before"  # noqa: S101
         headers = {k: v for k, v in request.headers.items() if k.lower() not in _HOP}
@@ -89,8 +89,8 @@ class Proxy:
                 body = await answer.read()
         except (aiohttp.ClientError, ConnectionError):  # either side went away
             return _hung_up(request)
-        await self._through_the_dark(request)
-        if self._rng.random() < weather.lost:
+        await self._wait_out_outage(request)
+        if self._rng.random() < faults.lost:
             return _hung_up(request)
         kept = {k: v for k, v in answer.headers.items() if k.lower() not in _HOP}
         if "Content-Encoding" in answer.headers:
@@ -105,24 +105,24 @@ class Proxy:
         await response.prepare(request)
         with suppress(aiohttp.ClientError, ConnectionError):
             async for piece in answer.content.iter_any():
-                await self._through_the_dark(request)
-                await asyncio.sleep(self._rng.uniform(0.0, self.weather.lag_s))
-                if self._rng.random() < self.weather.cuts:
+                await self._wait_out_outage(request)
+                await asyncio.sleep(self._rng.uniform(0.0, self.faults.lag_s))
+                if self._rng.random() < self.faults.cuts:
                     half = piece[: self._rng.randrange(len(piece) + 1)]
                     await response.write(half)
                     return _hung_up(request)
                 await response.write(piece)
         return response
 
-    async def _through_the_dark(self, request: web.Request) -> None:
-        while self.weather.dark:
-            if self.weather.dark == "refuses":
+    async def _wait_out_outage(self, request: web.Request) -> None:
+        while self.faults.outage:
+            if self.faults.outage == "refuses":
                 _hung_up(request)
                 raise web.HTTPServiceUnavailable
             await asyncio.sleep(0.1)
 
     def _error(self, method: str) -> web.Response:
-        """Return an error an API server gives; a Conflict only where something may have changed."""
+        """Return an error of an API server; a Conflict only for methods that may conflict."""
         codes = [429, 500, 503, *([409] if method in ("PUT", "PATCH") else [])]
         code = self._rng.choice(codes)
         status = {
@@ -137,7 +137,7 @@ class Proxy:
 
 
 def _hung_up(request: web.Request) -> web.Response:
-    """Close the connection without another word."""
+    """Close the connection without an answer."""
     if request.transport is not None:
         request.transport.abort()
     return web.Response(status=503)

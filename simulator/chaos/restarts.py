@@ -1,8 +1,8 @@
-"""What another leader makes of what the last one told, while nothing else happens.
+"""Checks that a change of leader alters no status, while nothing else happens.
 
-Once a seed has recovered, more gangs come than there is room for, and those that lead end, one in
-order and one by SIGKILL. Every version of every object that their successors write is compared
-with what stood there before, and so is what is kept of gangs' pasts.
+After a seed has recovered, more gangs are created than the cluster has capacity for. Then two
+leaders end, one in order and one by SIGKILL. Every version of every object that their successors
+write is compared with the version before, and so are the stored gang histories.
 """
 
 import asyncio
@@ -23,8 +23,8 @@ from gangsched.kube.client.watch import Watch
 from simulator.chaos.faults import Faults
 from simulator.chaos.gangs import GROUPS, PODS, Users
 from simulator.chaos.plan import SCHEDULERS, Plan
-from simulator.chaos.told import (
-    Told,
+from simulator.chaos.reports import (
+    Reports,
     compared,
     ends_within,
     group_view,
@@ -34,13 +34,13 @@ from simulator.chaos.told import (
 )
 
 GREEDY = "greedy"
-"""No room is kept in time: whatever fits has to run."""
+"""No backfill reservations: every gang that fits has to run."""
 
-_PROMISES = "conservative"
-"""Every gang that waits is promised a start."""
+_RESERVING = "conservative"
+"""Every pending gang gets a backfill reservation."""
 
-_TELLING = "forecast_interval_s: 1\nforecast_runs: 1\nforecast_cycles: 10\ncourtesy_share: 1\n"
-"""Positions and promises are told as soon as they change; too much while a tenant means harm."""
+_FORECASTING = "forecast_interval_s: 1\nforecast_runs: 1\nforecast_cycles: 10\ncourtesy_share: 1\n"
+"""Positions and reservations are reported at once; too expensive while the hostile tenant works."""
 
 _LEASE_S, _LEASE_MAX_S = 8.0, 300.0
 
@@ -48,36 +48,38 @@ _QUEUES = f"/apis/{names.GROUP}/{names.VERSION}/queues"
 _PAST = "/api/v1/namespaces/gangsched-system/configmaps/gangsched-past"
 _LOOK_S = 0.5
 _SETTLED = 3
-"""Forecasts, a second apart at least, in which nothing changes that is told."""
+"""How many forecasts, at least a second apart, must bring no change of a status."""
 
 _SAVED = 13
-"""In so many what gangs have been through is written, too."""
+"""After so many forecasts the gang histories are stored, too."""
 
 _FORECASTS = "gangsched_forecast_seconds_count "
 
 
 class LateError(Exception):
-    """Something did not come within the patience of the run."""
+    """A condition was not met within the time limit of the run."""
 
 
 @dataclass(slots=True)
-class Tellers:
-    """What is told of one namespace, while its watches run."""
+class ReportWatches:
+    """The views of one namespace's objects, updated while its watches run."""
 
-    groups: Told = field(default_factory=lambda: Told(group_view, _of_group))
-    queues: Told = field(default_factory=lambda: Told(queue_view, _of_queue))
-    pods: Told = field(default_factory=lambda: Told(pod_view, _of_pod))
+    groups: Reports = field(default_factory=lambda: Reports(group_view, _of_group))
+    queues: Reports = field(default_factory=lambda: Reports(queue_view, _of_queue))
+    pods: Reports = field(default_factory=lambda: Reports(pod_view, _of_pod))
 
     @property
-    def all(self) -> tuple[Told, Told, Told]:
-        """Return them."""
+    def all(self) -> tuple[Reports, Reports, Reports]:
+        """Return the views of all kinds."""
         return self.groups, self.queues, self.pods
 
     @asynccontextmanager
     async def watching(self, client: KubeClient, namespace: str) -> AsyncIterator[None]:
-        """Hear what is told, from the first lists on."""
+        """Run the watches; they are synced on entry."""
         paths = (GROUPS.format(namespace), _QUEUES, PODS.format(namespace))
-        watches = [Watch(client, path, told) for path, told in zip(paths, self.all, strict=True)]
+        watches = [
+            Watch(client, path, reported) for path, reported in zip(paths, self.all, strict=True)
+        ]
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(watch.run()) for watch in watches]
             for watch in watches:
@@ -89,38 +91,38 @@ class Tellers:
                     task.cancel()
 
     def placed(self, gang: str) -> bool:
-        """Tell whether a gang is told that it runs."""
+        """Return whether the scheduler reports that a gang runs."""
         return self.groups.named(_group(gang)).get("phase") == "Placed"
 
 
-def _of_group(one: Mapping[str, Any]) -> str:
-    return _group(one["metadata"]["name"])
+def _of_group(group: Mapping[str, Any]) -> str:
+    return _group(group["metadata"]["name"])
 
 
 def _group(gang: str) -> str:
     return f"gang {gang.rpartition('/')[2]}"
 
 
-def _of_pod(one: Mapping[str, Any]) -> str:
-    labels = one["metadata"].get("labels") or {}
-    return f"pod {one['metadata']['name']}" if POD_GROUP_LABEL in labels else ""
+def _of_pod(pod: Mapping[str, Any]) -> str:
+    labels = pod["metadata"].get("labels") or {}
+    return f"pod {pod['metadata']['name']}" if POD_GROUP_LABEL in labels else ""
 
 
-def _of_queue(one: Mapping[str, Any]) -> str:
-    """Return the users' queue: the other tenant's objects still go."""
-    name = one["metadata"]["name"]
+def _of_queue(queue: Mapping[str, Any]) -> str:
+    """Return the name of the users' queue, "" for others: the tenant's gangs are still ending."""
+    name = queue["metadata"]["name"]
     return f"queue {name}" if name == "default" else ""
 
 
 def settings(backfill: str, patience: float) -> str:
-    """Return the settings of a scheduler, whose Lease lasts longer on a slow machine."""
+    """Return the settings of a scheduler; its Lease lasts longer on a slow machine."""
     lease_s = min(_LEASE_S * patience, _LEASE_MAX_S)
-    found = f"backfill: {backfill}\nlease_s: {lease_s:g}\n"
-    return found + (_TELLING if backfill == _PROMISES else "")
+    text = f"backfill: {backfill}\nlease_s: {lease_s:g}\n"
+    return text + (_FORECASTING if backfill == _RESERVING else "")
 
 
 class Restarts:
-    """Two leaders that end, and what their successors say."""
+    """Ends two leaders, and compares the statuses that their successors write."""
 
     def __init__(
         self,
@@ -130,9 +132,9 @@ class Restarts:
         say: Callable[[str], None],
         patience_s: float,
     ) -> None:
-        """`ports` are those of schedulers' metrics, by their names.
+        """`ports` has the metrics port of each scheduler by name.
 
-        `declare` sets by which backfill those work that begin from now on.
+        `declare` sets the backfill policy of schedulers that start later.
         """
         self._faults = faults
         self._ports = ports
@@ -141,88 +143,99 @@ class Restarts:
         self._patience_s = patience_s
 
     async def compare(
-        self, client: KubeClient, tellers: Tellers, users: Users, todo: Plan
+        self, client: KubeClient, reports: ReportWatches, users: Users, todo: Plan
     ) -> list[str]:
-        """Have both leaders end; return what their successors changed."""
+        """End both leaders; return what their successors changed."""
         try:
             for gang in todo.line:
                 await users.create(gang)
-            return await self._compare(client, tellers)
+            return await self._compare(client, reports)
         except LateError as error:
             return [f"while leaders changed: {error}"]
         finally:
             self._declare(GREEDY)
             await self._faults.begin_again(SCHEDULERS)
 
-    async def _compare(self, client: KubeClient, tellers: Tellers) -> list[str]:
-        self._declare(_PROMISES)
-        await self._faults.begin_again(SCHEDULERS)  # by clocks that are right
+    async def _compare(self, client: KubeClient, reports: ReportWatches) -> list[str]:
+        self._declare(_RESERVING)
+        await self._faults.begin_again(SCHEDULERS)  # with the right clocks
         first = await self._leader()
         second = next(name for name in SCHEDULERS if name != first)
         await self._until(lambda: self._ready(second), f"{second} to stand by")
-        await self._settled(client, tellers, first, _SETTLED)
-        wrong = await self._change(tellers, first, second, hard=False)
+        await self._settled(client, reports, first, _SETTLED)
+        wrong = await self._change(reports, first, second, hard=False)
         await self._faults.begin_again((first,))
         await self._until(lambda: self._ready(first), f"{first} to stand by")
-        before = await self._settled(client, tellers, second, _SAVED)
-        wrong += await self._change(tellers, second, first, hard=True)
-        await self._faults.end(first)  # in order: it writes what it knows of gangs' pasts
+        before = await self._settled(client, reports, second, _SAVED)
+        wrong += await self._change(reports, second, first, hard=True)
+        await self._faults.end(first)  # in order: it stores the gang histories
         now_s = time.time()
-        texts = (before, await _kept(client))
+        texts = (before, await _stored(client))
         pasts = [past_view(text, now_s) for text in texts]
-        told = {name for name, one in tellers.groups.by_name() if one["promise"] is not None}
-        promised = {_group(gang) for gang, one in pasts[0].items() if one["promise"] is not None}
+        reported = {
+            name for name, view in reports.groups.by_name() if view["reservation"] is not None
+        }
+        reserved = {
+            _group(gang) for gang, view in pasts[0].items() if view["reservation"] is not None
+        }
         self._say(
-            f"  two leaders ended: {len(tellers.groups.now)} gangs, {len(told)} promises and "
-            f"{len(pasts[0])} pasts compared"
+            f"  two leaders ended: {len(reports.groups.now)} gangs, {len(reported)} reservations "
+            f"and {len(pasts[0])} histories compared"
         )
-        wrong += [f"{name}: its promise is kept, and not told" for name in promised - told]
-        return [*wrong, *(f"what is kept: {one}" for one in compared(*pasts))]
+        wrong += [
+            f"{name}: its backfill reservation is stored but not reported"
+            for name in reserved - reported
+        ]
+        return [*wrong, *(f"stored history: {sentence}" for sentence in compared(*pasts))]
 
-    async def _change(self, tellers: Tellers, old: str, new: str, *, hard: bool) -> list[str]:
-        """Have one that leads end, and return what differs once the other one is at work."""
-        for told in tellers.all:
-            told.mark()
+    async def _change(self, reports: ReportWatches, old: str, new: str, *, hard: bool) -> list[str]:
+        """End the leader, and return what differs once its successor works."""
+        for watched in reports.all:
+            watched.mark()
         await self._faults.end(old, hard=hard)
         await self._until(lambda: self._leads(new), f"{new} to lead")
         await self._forecasts(new, _SETTLED)
-        how = "was killed" if hard else "handed over"
-        return [f"{old} {how}: {one}" for told in tellers.all for one in told.unmark()]
+        end = "was killed" if hard else "handed over"
+        return [
+            f"{old} {end}: {difference}"
+            for watched in reports.all
+            for difference in watched.unmark()
+        ]
 
     async def _settled(
-        self, client: KubeClient, tellers: Tellers, leader: str, forecasts: int
+        self, client: KubeClient, reports: ReportWatches, leader: str, forecasts: int
     ) -> str:
-        """Wait until nothing changes any more; return what is kept of gangs' pasts."""
+        """Wait until no status changes; return the stored gang histories."""
         deadline_s = time.monotonic() + self._patience_s
         while True:
-            for told in tellers.all:
-                told.mark()
-            before = await _kept(client)
+            for watched in reports.all:
+                watched.mark()
+            before = await _stored(client)
             await self._forecasts(leader, forecasts)
-            text = await _kept(client)
-            moved = [one for told in tellers.all for one in told.unmark()]
+            text = await _stored(client)
+            changes = [difference for watched in reports.all for difference in watched.unmark()]
             if text != before:
                 now_s = time.time()
-                moved += compared(past_view(before, now_s), past_view(text, now_s))
-            if not moved and not self._ends_soon(text):
+                changes += compared(past_view(before, now_s), past_view(text, now_s))
+            if not changes and not self._ends_soon(text):
                 return text
             if time.monotonic() > deadline_s:
-                last = moved[0] if moved else "a back-off"
+                last = changes[0] if changes else "a back-off"
                 raise LateError(f"{leader} does not come to rest; last: {last}")
 
     def _ends_soon(self, text: str) -> bool:
-        """Tell whether a gang may be tried again before all is compared: then it has to wait."""
+        """Return whether a back-off ends before everything is compared: then the check waits."""
         now_s = time.time()
         return ends_within(text, now_s, now_s + self._patience_s)
 
     async def _forecasts(self, name: str, count: int) -> None:
-        """Wait for so many more forecasts of a scheduler: what is found is written between them."""
+        """Wait for `count` more forecasts of a scheduler: statuses are written between them."""
         begun: float | None = None
 
         async def made() -> bool:
             nonlocal begun
             figure = await self._figure(name)
-            if figure is None:  # it does not answer now: that says nothing of its forecasts
+            if figure is None:  # no answer now, which says nothing about its forecasts
                 return False
             begun = figure if begun is None else begun
             return figure >= begun + count
@@ -230,21 +243,21 @@ class Restarts:
         await self._until(made, f"{name} to predict starts")
 
     async def _figure(self, name: str) -> float | None:
-        """Return how many forecasts a scheduler has made, or None where it does not answer."""
+        """Return how many forecasts a scheduler has made, None if it does not answer."""
         for line in (await self._asked(name, "metrics")).splitlines():
             if line.startswith(_FORECASTS):
                 return float(line.split()[1])
         return None
 
     async def _leader(self) -> str:
-        found: list[str] = []
+        leaders: list[str] = []
 
         async def leads() -> bool:
-            found.extend([name for name in SCHEDULERS if await self._leads(name)])
-            return bool(found)
+            leaders.extend([name for name in SCHEDULERS if await self._leads(name)])
+            return bool(leaders)
 
         await self._until(leads, "a leader")
-        return found[0]
+        return leaders[0]
 
     async def _leads(self, name: str) -> bool:
         return await self._asked(name, "readyz") == "leading"
@@ -255,16 +268,16 @@ class Restarts:
     async def _asked(self, name: str, path: str) -> str:
         return await asyncio.to_thread(_text, self._ports[name], path)
 
-    async def _until(self, holds: Callable[[], Awaitable[bool]], what: str) -> None:
+    async def _until(self, holds: Callable[[], Awaitable[bool]], condition: str) -> None:
         deadline_s = time.monotonic() + self._patience_s
         while not await holds():
             if time.monotonic() > deadline_s:
-                raise LateError(f"waited {self._patience_s:g} s for {what}")
+                raise LateError(f"waited {self._patience_s:g} s for {condition}")
             await asyncio.sleep(_LOOK_S)
 
 
 def _text(port: int, path: str) -> str:
-    """Return what a scheduler answers, or nothing."""
+    """Return the answer of a scheduler, "" without one."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=10) as answer:
             return str(answer.read().decode())
@@ -272,10 +285,10 @@ def _text(port: int, path: str) -> str:
         return ""
 
 
-async def _kept(client: KubeClient) -> str:
-    """Return what is kept of gangs' pasts."""
+async def _stored(client: KubeClient) -> str:
+    """Return the stored gang histories."""
     try:
-        found: Any = msgspec.json.decode(await client.get(_PAST))
+        config_map: Any = msgspec.json.decode(await client.get(_PAST))
     except KubeError:
         return ""
-    return str((found.get("data") or {}).get("gangs.json", ""))
+    return str((config_map.get("data") or {}).get("gangs.json", ""))

@@ -1,11 +1,11 @@
-"""Runs seeds on a control plane: two schedulers behind proxies, gangs, faults, and the verdict.
+"""Runs seeds on a control plane: two schedulers behind proxies, gangs, faults, and checks.
 
-Beside the users is a tenant who means harm, and has a queue without GPUs.
+A hostile tenant with a queue without GPUs works beside the users.
 
     python -m simulator.chaos --seeds 20 --first 1
 
-Exit 1 at the first seed with a violation, or with a gang that could run and does not; the seed is
-printed, and says the same again.
+Exits with 1 at the first seed with a violation, or with a gang that could run and does not. The
+seed is printed; it makes the same plan again.
 """
 
 import asyncio
@@ -28,8 +28,9 @@ from gangsched.local.bootstrap import bootstrap
 from gangsched.local.network import free_ports
 from gangsched.local.nodes import NodeFile, NodeGroup
 from gangsched.local.plane import Options, Plane
-from simulator.chaos.faults import Faults, told
+from simulator.chaos.faults import Faults, described
 from simulator.chaos.gangs import GROUPS, JOBS, PODS, Users, surely
+from simulator.chaos.observer import IndependentObserver
 from simulator.chaos.plan import (
     EXTENDED,
     FAULTS_S,
@@ -42,27 +43,26 @@ from simulator.chaos.plan import (
     plan,
 )
 from simulator.chaos.proxy import Proxy
-from simulator.chaos.restarts import GREEDY, Restarts, Tellers, settings
+from simulator.chaos.restarts import GREEDY, ReportWatches, Restarts, settings
 from simulator.chaos.service import LeaderService
 from simulator.chaos.skewed import set_off
-from simulator.chaos.witness import IndependentObserver
 from simulator.hostile.intruder import TENANT, Intruder, divide
 
 RECOVERS_S = 60.0
-"""How long after the last fault every gang that can run has to be whole."""
+"""How long after the last fault every gang that can run must be whole."""
 
 _LOOK_S = 0.5
 HOSTILE = "hostile"
-"""Who creates, changes and deletes whatever an API server takes, beside the users, all the time."""
+"""The tenant that creates, changes and deletes hostile objects during the whole run."""
 
 _BETWEEN_S = 0.25
-"""Between two objects of his: the API server's time is the users' too."""
+"""Pause between two hostile objects, because the users need the API server too."""
 
 _DRIFT = "gangsched_quota_drift_total{"
 
 
 class Chaos:
-    """A control plane that is mistreated, one seed after another."""
+    """A control plane for one seed after another."""
 
     def __init__(
         self, plane: Plane, binding: Binding, say: Callable[[str], None], patience: float = 1.0
@@ -83,7 +83,7 @@ class Chaos:
         self._restarts = Restarts(self.faults, metrics, self._declare, say, self._recovers_s)
 
     async def open(self, nodes: NodeFile) -> None:
-        """Start two schedulers, and the kube-scheduler before them, each behind a proxy."""
+        """Start two schedulers, and a kube-scheduler for the extender, each behind a proxy."""
         self._declare(GREEDY)
         for name, (metrics, extender) in self._ports.items():
             set_off(self._clocks[name], 0.0)
@@ -105,7 +105,7 @@ class Chaos:
             self._plane.scheduler(binaries, EXTENDED, free_ports(1)[0], flags, config=config)
 
     def _declare(self, backfill: str) -> None:
-        """Write the settings of the schedulers that begin from now on."""
+        """Write the settings of schedulers that start later."""
         self._settings.write_text(settings(backfill, self._patience))
 
     async def _behind_proxy(self, name: str, user: str) -> Path:
@@ -122,18 +122,18 @@ class Chaos:
             await proxy.close()
 
     async def seed(self, todo: Plan) -> list[str]:
-        """Run one seed; return what was wrong."""
+        """Run one seed; return the violations."""
         namespace = f"chaos-{todo.seed}"
         theirs = f"{namespace}-{HOSTILE}"
         async with KubeClient(self._plane.kubeconfig) as client, asyncio.TaskGroup() as group:
-            tellers = Tellers()
-            witness = IndependentObserver(
+            reports = ReportWatches()
+            observer = IndependentObserver(
                 {f"n-{i}": GPUS for i in range(NODES)},
                 {gang.name: gang.pods for gang in todo.gangs},
-                tellers.placed,
+                reports.placed,
                 namespace,
             )
-            pods = Watch(client, "/api/v1/pods", witness)
+            pods = Watch(client, "/api/v1/pods", observer)
             tasks = [group.create_task(pods.run()), group.create_task(self.faults.revive())]
             await pods.synced.wait()
             for name, tenant in ((namespace, "users"), (theirs, HOSTILE)):
@@ -143,15 +143,15 @@ class Chaos:
             harm = group.create_task(intruder.run())
             users = Users(client, namespace)
             try:
-                async with tellers.watching(client, namespace):
-                    wrong = await self._run(client, witness, todo, users)
+                async with reports.watching(client, namespace):
+                    wrong = await self._run(client, observer, todo, users)
                     harm.cancel()
                     await surely(partial(client.delete, f"/api/v1/namespaces/{theirs}"))
                     if not wrong:
                         wrong = await self._gone(client, theirs)
                     if not wrong:
-                        wrong = await self._restarts.compare(client, tellers, users, todo)
-                    wrong += [*witness.violations, *tellers.groups.violations]
+                        wrong = await self._restarts.compare(client, reports, users, todo)
+                    wrong += [*observer.violations, *reports.groups.violations]
                 self._say(f"  {intruder.accepted} of {intruder.tried} hostile objects accepted")
                 await _clear(client, namespace)
             finally:
@@ -160,7 +160,7 @@ class Chaos:
         return wrong
 
     async def _gone(self, client: KubeClient, namespace: str) -> list[str]:
-        """Wait until nothing of a namespace is left: its gangs count in queues until then."""
+        """Wait until a namespace is deleted: its gangs count in queues until then."""
         deadline_s = time.monotonic() + self._recovers_s
         while time.monotonic() < deadline_s:
             try:
@@ -173,7 +173,7 @@ class Chaos:
         return [f"namespace {namespace} is not gone {self._recovers_s:g} s after its deletion"]
 
     async def _run(
-        self, client: KubeClient, witness: IndependentObserver, todo: Plan, users: Users
+        self, client: KubeClient, observer: IndependentObserver, todo: Plan, users: Users
     ) -> list[str]:
         started_s = time.monotonic()
 
@@ -185,15 +185,15 @@ class Chaos:
             await users.create(gang)
             if gang.leaves_s is not None:
                 await until(gang.leaves_s)
-                witness.excuse(gang.name)
+                observer.excuse(gang.name)
                 await users.remove(gang)
 
         async def suffer() -> None:
             async with asyncio.TaskGroup() as group:
                 for fault in todo.faults:
                     await until(fault.at_s)
-                    self._say(f"  {fault.at_s:5.1f} s: {told(fault)}")
-                    group.create_task(self.faults.inflict(fault, client, witness))
+                    self._say(f"  {fault.at_s:5.1f} s: {described(fault)}")
+                    group.create_task(self.faults.inject(fault, client, observer))
 
         async with asyncio.TaskGroup() as group:
             group.create_task(suffer())
@@ -202,12 +202,12 @@ class Chaos:
         stay = [gang for gang in todo.gangs if gang.leaves_s is None]
         late: list[str] = []
         deadline_s = time.monotonic() + self._recovers_s
-        while time.monotonic() < deadline_s and not witness.violations:
+        while time.monotonic() < deadline_s and not observer.violations:
             for gang in stay:
-                if not gang.job and witness.members(gang.name) < gang.pods:
+                if not gang.job and observer.members(gang.name) < gang.pods:
                     await users.put_back(gang)
             phases = await _phases(client, users.namespace)
-            late = [word for gang in stay if (word := standing(witness, gang, phases))]
+            late = [problem for gang in stay if (problem := standing(observer, gang, phases))]
             if not late:
                 break
             await asyncio.sleep(_LOOK_S)
@@ -216,19 +216,20 @@ class Chaos:
         return [*late, *await asyncio.to_thread(self._drifts)]
 
     def _drifts(self) -> list[str]:
-        """Return what the schedulers' own audits found wrong in their books."""
-        found = []
+        """Return the corrections that the schedulers' own audits made to queue usage."""
+        drifts = []
         for name, (metrics, _) in self._ports.items():
             lines = _metrics(metrics, self._recovers_s)
             if not lines:
-                within = f"within {self._recovers_s:g} s of its last fault"
-                found.append(f"{name} does not answer {within}")
-            found += [f"{name}: {line}" for line in lines if line.startswith(_DRIFT)]
-        return found
+                drifts.append(
+                    f"{name} does not answer within {self._recovers_s:g} s of its last fault"
+                )
+            drifts += [f"{name}: {line}" for line in lines if line.startswith(_DRIFT)]
+        return drifts
 
 
 def _metrics(port: int, within_s: float) -> list[str]:
-    """Return what a scheduler says of itself; one that was killed a moment ago has to start."""
+    """Return the metrics of a scheduler; a scheduler that was just killed has to start first."""
     deadline_s = time.monotonic() + within_s
     while time.monotonic() < deadline_s:
         try:
@@ -240,32 +241,32 @@ def _metrics(port: int, within_s: float) -> list[str]:
 
 
 async def _phases(client: KubeClient, namespace: str) -> dict[str, str]:
-    """Return what the PodGroups of a namespace say of themselves."""
+    """Return the phase of each PodGroup of a namespace."""
     try:
         listed: Any = msgspec.json.decode(await client.get(GROUPS.format(namespace)))
     except KubeError:
         return {}
     return {
-        one["metadata"]["name"]: (one.get("status") or {}).get("phase", "")
-        for one in listed["items"]
+        group["metadata"]["name"]: (group.get("status") or {}).get("phase", "")
+        for group in listed["items"]
     }
 
 
-def standing(witness: IndependentObserver, gang: Gang, phases: dict[str, str]) -> str:
-    """Return what is wrong with a gang that should run, or nothing."""
-    bound = witness.bound(gang.name)
+def standing(observer: IndependentObserver, gang: Gang, phases: dict[str, str]) -> str:
+    """Return what is wrong with a gang that should run, "" if nothing."""
+    bound = observer.bound(gang.name)
     if bound == gang.pods:
         phase = phases.get(gang.name, "none")
         return "" if phase == "Placed" else f"gang {gang.name} runs, and its phase is {phase!r}"
     if bound:
         return f"gang {gang.name} runs in part: {bound} of {gang.pods} pods"
-    if witness.would_fit(gang.pods, gang.gpus):
-        return f"gang {gang.name} of {gang.pods} x {gang.gpus} GPUs would fit, and waits"
+    if observer.would_fit(gang.pods, gang.gpus):
+        return f"gang {gang.name} of {gang.pods} x {gang.gpus} GPUs would fit, and is pending"
     return ""
 
 
 async def _clear(client: KubeClient, namespace: str) -> None:
-    """Take everything of a seed away."""
+    """Delete all objects of a seed."""
     now = {"gracePeriodSeconds": "0"}
     pods = PODS.format(namespace)
     for path in (JOBS, GROUPS):
@@ -279,19 +280,19 @@ async def _clear(client: KubeClient, namespace: str) -> None:
 
 
 async def run(seeds: Iterable[int], say: Callable[[str], None], patience: float = 1.0) -> int:
-    """Run seeds, both ways of binding side by side; return how many are bad.
+    """Run seeds, both ways of binding in parallel; return how many have violations.
 
-    Faults are mostly waiting, so two control planes fit where one does. No seed begins once one
-    went wrong. A slow machine recovers in `patience` times as long.
+    Runs mostly wait, so two control planes fit on one machine. After a violation, no further seed
+    starts. On a slow machine, `patience` multiplies the time for recovery.
     """
     plans = [plan(seed) for seed in seeds]
     bindings: tuple[Binding, ...] = ("direct", "extender")
     bad: list[int] = []
     async with asyncio.TaskGroup() as group:
         for binding in bindings:
-            if todo := [one for one in plans if one.binding == binding]:
-                said = partial(_by, say, binding)
-                group.create_task(_run_all(todo, binding, bad, said, patience))
+            if todo := [seed_plan for seed_plan in plans if seed_plan.binding == binding]:
+                say_binding = partial(_by, say, binding)
+                group.create_task(_run_all(todo, binding, bad, say_binding, patience))
     return len(bad)
 
 
@@ -306,7 +307,7 @@ async def _run_all(
     say: Callable[[str], None],
     patience: float,
 ) -> None:
-    """Run seeds until one, here or elsewhere, is bad."""
+    """Run seeds until one has a violation, with this binding or the other."""
     plane = Plane(f"chaos-{binding}")
     plane.down()
     nodes = NodeFile(nodes=(NodeGroup(name="n", count=NODES, gpus=GPUS, taints=()),))
@@ -315,19 +316,19 @@ async def _run_all(
     chaos = Chaos(plane, binding, say, patience)
     try:
         await chaos.open(nodes)
-        for one in plans:
+        for seed_plan in plans:
             if bad:
                 break
-            say(f"seed {one.seed}")
-            wrong = await chaos.seed(one)
+            say(f"seed {seed_plan.seed}")
+            wrong = await chaos.seed(seed_plan)
             for sentence in wrong:
-                say(f"  VIOLATION (seed {one.seed}): {sentence}")
+                say(f"  VIOLATION (seed {seed_plan.seed}): {sentence}")
             if wrong:
-                bad.append(one.seed)
-                kept = Path("build") / "chaos" / f"seed-{one.seed}"
-                shutil.rmtree(kept, ignore_errors=True)
-                shutil.copytree(plane.programs.logs, kept)
-                say(f"  the logs are in {kept}")
+                bad.append(seed_plan.seed)
+                folder = Path("build") / "chaos" / f"seed-{seed_plan.seed}"
+                shutil.rmtree(folder, ignore_errors=True)
+                shutil.copytree(plane.programs.logs, folder)
+                say(f"  the logs are in {folder}")
     finally:
         await chaos.close()
         await asyncio.to_thread(plane.down)

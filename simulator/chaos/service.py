@@ -1,4 +1,4 @@
-"""What a Service with the leader's label does in a cluster: connections go to whoever leads."""
+"""Stands in for a Service with the leader's label: passes connections to the leader."""
 
 import asyncio
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ _PIECE_BYTES = 2**16
 
 
 class LeaderService:
-    """Listens on a port, and passes connections on to the port of the one that leads."""
+    """Listens on a port, and passes connections to the port of the leader."""
 
     def __init__(self, ports: Mapping[int, int]) -> None:
         """`ports` are the candidates' extender ports, by the ports of their /readyz."""
@@ -27,7 +27,7 @@ class LeaderService:
         return int(self._server.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         if self._looking is not None:
             self._looking.cancel()
         if self._server is not None:
@@ -46,17 +46,17 @@ class LeaderService:
                 await asyncio.sleep(_LOOK_S)
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there: asyncio.StreamWriter | None = None
+        onward: asyncio.StreamWriter | None = None
         try:
             if self._leader is not None:
-                back, there = await asyncio.open_connection("127.0.0.1", self._leader)
-                await asyncio.gather(_pipe(reader, there), _pipe(back, writer))
+                back, onward = await asyncio.open_connection("127.0.0.1", self._leader)
+                await asyncio.gather(_pipe(reader, onward), _pipe(back, writer))
         except OSError:
-            pass  # nobody listens there: the connection ends, as a Service's does
+            pass  # nothing listens there: the connection ends, as with a Service
         finally:
-            for one in (writer, there):
-                if one is not None:
-                    one.close()
+            for stream in (writer, onward):
+                if stream is not None:
+                    stream.close()
 
 
 async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

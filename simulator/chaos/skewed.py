@@ -1,7 +1,7 @@
-"""Runs gangsched under a wall clock that may be wrong: `python -m simulator.chaos.skewed FILE ...`.
+"""Runs gangsched with a skewed wall clock: `python -m simulator.chaos.skewed FILE ...`.
 
-FILE holds one double, by how many seconds the clock is off; it may change at any time. What counts
-seconds (the monotonic clock) is not touched, as on a machine whose administrator sets the time.
+FILE holds one double, the skew in seconds, and may change at any time. The monotonic clock stays
+right, as on a machine where an administrator sets the time.
 """
 
 import mmap
@@ -14,13 +14,13 @@ _OFF = struct.Struct("d")
 
 
 def set_off(file: Path, off_s: float) -> None:
-    """Have the clock that reads this file be off by so many seconds."""
+    """Set the skew of the clock that reads this file."""
     with file.open("r+b" if file.exists() else "wb") as opened:
         opened.write(_OFF.pack(off_s))
 
 
 def skew(file: Path) -> None:
-    """Have `time.time()` of this process be off by what the file says."""
+    """Skew `time.time()` of this process by the value in the file."""
     with file.open("rb") as opened:
         view = mmap.mmap(opened.fileno(), _OFF.size, access=mmap.ACCESS_READ)
     true = time.time

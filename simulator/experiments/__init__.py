@@ -1,1 +1,1 @@
-"""Runs of scenarios: one run, many runs, their results, and the search for better settings."""
+"""Runs of scenarios: one run, sweeps, results, and the search for better settings."""

@@ -1,1 +1,1 @@
-"""A tenant who means harm, the objects he writes, and a cluster that judges what they do."""
+"""A hostile tenant, the objects it creates, and a cluster that checks their effects."""

@@ -1,6 +1,6 @@
-"""What our job controllers make of a hostile tenant's jobs and searches.
+"""Runs our job controllers on the jobs and searches of a hostile tenant.
 
-Of an API server there is as much as they read: the pod of a trial, and its log.
+The API server answers only what they read: the pod of a trial, and its log.
 """
 
 import json
@@ -22,13 +22,13 @@ from simulator.hostile.templates import Json
 
 CLOCK = Clock(1_700_000_000.0, "2023-11-14T22:13:20Z")
 DOCUMENTS_MAX = 2_000
-"""Objects that one look at one owner may make."""
+"""Objects that one reconcile of an owner may create."""
 
 _ROUNDS = 3
 
 
 class _Answers:
-    """The pod that a trial's job made, and what it wrote."""
+    """Answers with the pod of a trial's job, and its log."""
 
     def __init__(self, trial: Json) -> None:
         name = trial["metadata"]["name"]
@@ -46,14 +46,14 @@ class _Answers:
 
 @dataclass(slots=True)
 class Controllers:
-    """Looks at owners, and keeps what no tenant may bring them to do."""
+    """Reconciles owners, and records forbidden actions of the controllers."""
 
     evaluators: Evaluators
     violations: list[str] = field(default_factory=list)
     runtimes: Runtimes = field(default_factory=Runtimes)
 
     def __post_init__(self) -> None:
-        """Read the runtimes that TrainJobs may name."""
+        """Declare the runtimes that TrainJobs may name."""
         job = {"replicas": 1, "template": {"spec": {"template": {"spec": _POD}}}}
         replicated = [{"name": "node", **job}]
         spec = {"mlPolicy": {"numNodes": 1, "torch": {}}}
@@ -63,7 +63,7 @@ class Controllers:
             self.runtimes.seen({**head, "metadata": {"name": name}, "spec": {**spec, **body}})
 
     async def look(self, body: Json) -> list[Json]:
-        """Look at an owner as often as its parts change; return its PodGroups."""
+        """Reconcile an owner a few times while its objects change; return its PodGroups."""
         try:
             if body["kind"] in FRAMEWORKS:
                 return self._framework(body)
@@ -88,8 +88,8 @@ class Controllers:
         groups = []
         for _ in range(_ROUNDS):
             actions = reconcile(job, Observed(group=group), CLOCK)
-            made = [*actions.documents, *actions.create_pods, *actions.create_services]
-            self._judge(body, made)
+            created = [*actions.documents, *actions.create_pods, *actions.create_services]
+            self._check(body, created)
             if actions.put_group is None:
                 break
             groups.append(actions.put_group)
@@ -116,55 +116,55 @@ class Controllers:
             if kind.read_unwatched is not None:
                 owned = await kind.read_unwatched(client, owned)
             steps = kind.step(owned, CLOCK)
-            self._judge(body, steps.create)
+            self._check(body, steps.create)
             if steps.status is not None:
                 body = {**body, "status": steps.status}
-            for made in steps.create:
-                parts[made["kind"], made["metadata"]["name"]] = _standing(made)
-                if made["kind"] == "PodGroup":
-                    groups.append(made)
+            for created in steps.create:
+                parts[created["kind"], created["metadata"]["name"]] = _standing(created)
+                if created["kind"] == "PodGroup":
+                    groups.append(created)
         return groups
 
-    # -- what no tenant may bring our controllers to do --------------------------------------------
+    # -- what no tenant may make our controllers do ------------------------------------------------
 
-    def _judge(self, body: Json, made: list[Json]) -> None:
-        whose = f"{body['kind']} {body['metadata']['name']}"
-        if len(made) > DOCUMENTS_MAX:
-            self.violations.append(f"{whose} makes {len(made)} objects in one look")
-        for one in made[:DOCUMENTS_MAX]:
-            if one["kind"] == "Role":
-                for rule in one.get("rules", ()):
+    def _check(self, body: Json, created: list[Json]) -> None:
+        owner = f"{body['kind']} {body['metadata']['name']}"
+        if len(created) > DOCUMENTS_MAX:
+            self.violations.append(f"{owner} creates {len(created)} objects in one reconcile")
+        for document in created[:DOCUMENTS_MAX]:
+            if document["kind"] == "Role":
+                for rule in document.get("rules", ()):
                     if "pods/exec" in rule["resources"] and not rule.get("resourceNames"):
-                        self.violations.append(f"{whose}: a Role lets it use all {rule}")
-            if one["kind"] == "RoleBinding":
+                        self.violations.append(f"{owner}: a Role grants it all of {rule}")
+            if document["kind"] == "RoleBinding":
                 owned = body["metadata"]["name"]
-                for subject in one.get("subjects", ()):
+                for subject in document.get("subjects", ()):
                     if not subject["name"].startswith(owned):
-                        self.violations.append(f"{whose}: {subject['name']} is given its rights")
-            namespace = one["metadata"].get("namespace", body["metadata"]["namespace"])
+                        self.violations.append(f"{owner}: {subject['name']} gets its rights")
+            namespace = document["metadata"].get("namespace", body["metadata"]["namespace"])
             if namespace != body["metadata"]["namespace"]:
-                self.violations.append(f"{whose} makes an object in namespace {namespace}")
+                self.violations.append(f"{owner} creates an object in namespace {namespace}")
 
 
 def uid_of(name: str) -> str:
-    """Return the uid of a part."""
+    """Return the uid of an owned object."""
     return f"u-{name}"
 
 
-def _standing(made: Json) -> Json:
-    """Return an object as it stands once it ran: groups have their nodes, Jobs have failed."""
-    metadata = {"uid": uid_of(made["metadata"]["name"]), "labels": {}, **made["metadata"]}
+def _standing(document: Json) -> Json:
+    """Return an object after it ran: groups are placed, Jobs have failed."""
+    metadata = {"uid": uid_of(document["metadata"]["name"]), "labels": {}, **document["metadata"]}
     status: Json = {}
-    if made["kind"] == "PodGroup":
+    if document["kind"] == "PodGroup":
         status = {"phase": "Placed"}
-    elif made["kind"] == "Job":
+    elif document["kind"] == "Job":
         ended = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}
         status = {"conditions": [ended | {"message": MESSAGE}], "failed": 1}
-    elif made["kind"] == "Trial":
+    elif document["kind"] == "Trial":
         value = {"name": "loss", "latest": "0.5", "min": "0.5", "max": "0.5"}
         status = {"conditions": [{"type": "Succeeded", "status": "True"}]}
         status["observation"] = {"metrics": [value]}
-    return {**made, "metadata": metadata, "status": status}
+    return {**document, "metadata": metadata, "status": status}
 
 
 _POD = {"schedulerName": "gangsched", "containers": [{"name": "node", "image": "none"}]}

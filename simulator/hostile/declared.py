@@ -1,4 +1,4 @@
-"""What the administrator of a hostile world declares, and small words about objects."""
+"""The administrator's objects in a cluster with a hostile tenant, and helpers for objects."""
 
 import json
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from simulator.hostile.templates import GPU, NODES, Json
 from simulator.hostile.truth import GPU_MIB, ROOM
 
 LIMIT_NODES = 1
-"""So many nodes' worth of everything is what the hostile tenant's queue may have."""
+"""The hostile tenant's quota, as the amounts of so many nodes."""
 
 LEVELS = [{"name": "dc", "nodeLabel": "dc"}, {"name": "rack", "nodeLabel": "rack"}]
 CLASSES = {"high": 1_000, "system-node-critical": 2_000_001_000}
@@ -22,8 +22,8 @@ CONTAINER: Json = {
 }
 
 
-def declared(*, loans: bool) -> Iterable[tuple[str, Json]]:
-    """Yield what the administrator declares: classes, namespaces, queues, a topology, nodes."""
+def declared(*, borrowing: bool) -> Iterable[tuple[str, Json]]:
+    """Yield the administrator's objects: classes, namespaces, queues, a topology, nodes."""
     for name, value in CLASSES.items():
         yield "PriorityClass", {"metadata": _meta(name), "value": value}
     for name in (NAMESPACE, VICTIM):
@@ -33,19 +33,21 @@ def declared(*, loans: bool) -> Iterable[tuple[str, Json]]:
     for name, nodes in shares.items():
         quotas = []
         for resource, each in ROOM.items():
-            most = f"{each * nodes}m" if resource == "cpu" else each * nodes
-            quotas.append({"resource": resource, "nominal": most})
-            if name == NAMESPACE and not loans:
+            limit = f"{each * nodes}m" if resource == "cpu" else each * nodes
+            quotas.append({"resource": resource, "nominal": limit})
+            if name == NAMESPACE and not borrowing:
                 quotas[-1]["borrowingLimit"] = 0
         parent = {} if name == "all" else {"parent": "all", "namespaces": [name]}
         yield "Queue", {"metadata": _meta(name), "spec": {"quotas": quotas, **parent}}
     own = {"parent": NAMESPACE, "namespaces": [NAMESPACE]}
-    yield "Queue", {"metadata": _meta("default"), "spec": own}  # of who names no other
+    yield "Queue", {"metadata": _meta("default"), "spec": own}  # for objects without a queue
     for index, node in enumerate(NODES):
         labels = {"kubernetes.io/hostname": node, "dc": "d", "rack": f"r{index // 4}"}
         labels |= {"nvidia.com/gpu.memory": str(GPU_MIB), "nvidia.com/gpu.product": "H100"}
-        room = {key: f"{most}m" if key == "cpu" else str(most) for key, most in ROOM.items()}
-        status = {"allocatable": room}
+        allocatable = {
+            key: f"{limit}m" if key == "cpu" else str(limit) for key, limit in ROOM.items()
+        }
+        status = {"allocatable": allocatable}
         yield "Node", {"metadata": _meta(node) | {"labels": labels}, "status": status}
 
 
@@ -54,23 +56,23 @@ def _meta(name: str) -> Json:
 
 
 def raw(document: Json) -> bytes:
-    """Return an object as a watch tells of it."""
+    """Return an object as the bytes of a watch."""
     return json.dumps(document).encode()
 
 
 def namespace(document: Json) -> str:
-    """Return whose an object is."""
+    """Return the namespace of an object."""
     return str(document["metadata"].get("namespace", ""))
 
 
 def key_of(document: Json) -> tuple[str, str, str, str]:
-    """Return what no two objects have in common."""
+    """Return the unique key of an object."""
     metadata = document["metadata"]
     return document["apiVersion"], document["kind"], namespace(document), metadata["name"]
 
 
 def group_of(document: Json) -> GangId:
-    """Return the gang that a PodGroup of ours stands for; of any other object, none."""
+    """Return the gang id of our PodGroup, "" for any other object."""
     ours = document["kind"] == "PodGroup" and document["apiVersion"].startswith(names.GROUP)
     return GangId(f"{namespace(document)}/{document['metadata']['name']}" if ours else "")
 
@@ -79,18 +81,18 @@ _SHARES = ("gpu-fraction", "gpu-memory", "gpu-fraction-num-devices")
 
 
 def says_gpus(document: Json) -> bool:
-    """Tell whether admission refuses a new object: a pod that says which GPUs it shares."""
+    """Return whether admission rejects a new object: a pod that chooses its shared GPUs."""
     return _ours(document) and names.DEVICES_ANNOTATION in _annotations(document)
 
 
 def keeping_gpus(document: Json, before: Json) -> Json:
-    """Return a pod with the words about GPUs that admission lets nobody change."""
+    """Return a changed pod with the GPU annotations that admission keeps from changing."""
     if not _ours(document):
         return document
-    kept = {names.DEVICES_ANNOTATION, *(_SHARES if before["spec"].get("nodeName") else ())}
-    said = {key: value for key, value in _annotations(document).items() if key not in kept}
-    said |= {key: value for key, value in _annotations(before).items() if key in kept}
-    return {**document, "metadata": {**document["metadata"], "annotations": said}}
+    fixed = {names.DEVICES_ANNOTATION, *(_SHARES if before["spec"].get("nodeName") else ())}
+    annotations = {key: value for key, value in _annotations(document).items() if key not in fixed}
+    annotations |= {key: value for key, value in _annotations(before).items() if key in fixed}
+    return {**document, "metadata": {**document["metadata"], "annotations": annotations}}
 
 
 def _ours(document: Json) -> bool:

@@ -1,13 +1,13 @@
-"""A history: what a hostile tenant does, step by step, and what became of everybody.
+"""A history: the steps of a hostile tenant, and their effects.
 
-Histories are plain JSON, so that one that went wrong can be said again. A step is one of
+Histories are plain JSON, so that a failed one can be stored and repeated. A step is one of
 
     {"do": "create", "kind": "PodGroup", "seed": 1, "scale": 2}     an object drawn by a seed
-    {"do": "create", "documents": [...], "larger": {"cpu": "1"}}    objects as they are written,
-                                                                    and what their pods really ask
-    {"do": "create", "documents": [...], "pods": false}             groups whose pods never come
-    {"do": "edit", "at": 3, "seed": 1, "scale": 0}                  the object at a position, anew
-    {"do": "edit", "name": "g", "spec": {...}, "metadata": {...}}   fields of an object by its name
+    {"do": "create", "documents": [...], "larger": {"cpu": "1"}}    objects as written, and what
+                                                                    their pods really request
+    {"do": "create", "documents": [...], "pods": false}             groups that get no pods
+    {"do": "edit", "at": 3, "seed": 1, "scale": 0}                  a new version of an object
+    {"do": "edit", "name": "g", "spec": {...}, "metadata": {...}}   fields of a named object
     {"do": "delete", "at": 3}
     {"do": "plan"}, {"do": "serve"}, {"do": "restart"}, {"do": "think"}
 """
@@ -17,77 +17,79 @@ from typing import Any
 from gangsched.operators.evaluation.pool import Evaluators
 from simulator.hostile import verdict
 from simulator.hostile.objects import NAMESPACE, made, retouched
+from simulator.hostile.tenant_cluster import TenantCluster
 from simulator.hostile.victim import CYCLES_MAX, Victim, end
-from simulator.hostile.world import World
 
 Step = dict[str, Any]
 History = dict[str, Any]
 
 
 async def run(history: History, evaluators: Evaluators) -> dict[str, Any]:
-    """Live through a history; return the violations, and what it took."""
-    with _world(history, evaluators) as world:
-        victim, objects = Victim(world), 0
+    """Run a history; return its violations and costs."""
+    with _cluster(history, evaluators) as cluster:
+        victim, objects = Victim(cluster), 0
         for number, step in enumerate(history["steps"]):
-            objects += await _do(world, victim, step, f"h{number}")
-            await world.look()
-            world.violations += verdict.impossible(world.scheduler.engine)
-            if world.violations:
+            objects += await _do(cluster, victim, step, f"h{number}")
+            await cluster.look()
+            cluster.violations += verdict.impossible(cluster.scheduler.engine)
+            if cluster.violations:
                 break
         else:
             victim.serve()
-            end(world, victim)
+            end(cluster, victim)
     return {
-        "violations": world.violations[:5],
+        "violations": cluster.violations[:5],
         "objects": objects,
-        "bytes": world.bytes_max,
+        "bytes": cluster.bytes_max,
         "cycles": victim.cycles_max,
     }
 
 
-def _world(history: History, evaluators: Evaluators) -> World:
+def _cluster(history: History, evaluators: Evaluators) -> TenantCluster:
     admission = bool(history.get("admission", True))
-    return World(evaluators, loans=bool(history.get("loans")), admission=admission)
+    return TenantCluster(evaluators, borrowing=bool(history.get("loans")), admission=admission)
 
 
-async def _do(world: World, victim: Victim, step: Step, name: str) -> int:
-    mine = world.mine()
+async def _do(cluster: TenantCluster, victim: Victim, step: Step, name: str) -> int:
+    mine = cluster.mine()
     match step["do"]:
         case "create":
             documents = step.get("documents")
             if documents is None:
                 documents = made(step["kind"], name, step["seed"], step["scale"])
-            for one in documents:
-                metadata = {"namespace": NAMESPACE, **one["metadata"]}
-                without = not step.get("pods", True)
-                world.create(
-                    {**one, "metadata": metadata}, step.get("larger"), without_pods=without
+            for document in documents:
+                metadata = {"namespace": NAMESPACE, **document["metadata"]}
+                without_pods = not step.get("pods", True)
+                cluster.create(
+                    {**document, "metadata": metadata},
+                    step.get("larger"),
+                    without_pods=without_pods,
                 )
             return len(documents)
         case "edit" if "name" in step:
             for uid in mine:
-                known = world.document(uid)
-                if known["metadata"]["name"] == step["name"]:
+                before = cluster.document(uid)
+                if before["metadata"]["name"] == step["name"]:
                     changed = {
-                        key: {**known.get(key, {}), **step.get(key, {})}
+                        key: {**before.get(key, {}), **step.get(key, {})}
                         for key in ("metadata", "spec", "status")
                     }
-                    world.edit(uid, {**known, **changed})
+                    cluster.edit(uid, {**before, **changed})
             return 1
         case "edit" if mine:
             uid = mine[step["at"] % len(mine)]
-            world.edit(uid, retouched(world.document(uid), step["seed"], step["scale"]))
+            cluster.edit(uid, retouched(cluster.document(uid), step["seed"], step["scale"]))
             return 1
         case "delete" if mine:
             if "name" in step:
-                mine = [u for u in mine if world.document(u)["metadata"]["name"] == step["name"]]
-            world.delete(mine[step.get("at", 0) % len(mine)])
+                mine = [u for u in mine if cluster.document(u)["metadata"]["name"] == step["name"]]
+            cluster.delete(mine[step.get("at", 0) % len(mine)])
         case "plan":
-            world.plan()
+            cluster.plan()
         case "serve":
             victim.serve(step.get("cycles", CYCLES_MAX))
         case "restart":
-            world.restart()
+            cluster.restart()
         case "think":
-            await world.think()
+            await cluster.think()
     return 0

@@ -1,4 +1,4 @@
-"""The hostile tenant at a real API server: he creates, changes and deletes until told to stop."""
+"""The hostile tenant at a real API server: creates, changes and deletes objects until cancelled."""
 
 import asyncio
 import random
@@ -15,33 +15,33 @@ from simulator.hostile.objects import NAMESPACE, OFTEN, SCALES, made, retouched
 from simulator.hostile.templates import Json
 
 TENANT = "tenant"
-"""Label of namespaces: whose they are decides which queue they may use."""
+"""Label of namespaces with their tenant, which decides the queues that they may use."""
 
 _QUEUES = f"/apis/{names.GROUP}/{names.VERSION}/queues"
 _KEPT = 400
-"""Objects of his that there are at a time; beyond them the oldest goes for each that comes."""
+"""How many of its objects exist at a time; for each further one, the oldest is deleted."""
 
 _SOME: Json = {"cpu": "4", "memory": "8Gi", "pods": 20, "nvidia.com/gpu": 0}
-"""What his queue may have: no GPUs, so that whoever has room for GPUs has it beside him."""
+"""The quota of its queue: no GPUs, so that it takes no capacity from the users' gangs."""
 
 
 async def divide(client: KubeClient, other: str) -> None:
-    """Declare a queue for him, and the default one for namespaces of the `other` tenant."""
+    """Create a queue for the hostile tenant, and the default queue for the `other` tenant."""
     quotas = [
-        {"resource": key, "nominal": most, "borrowingLimit": 0} for key, most in _SOME.items()
+        {"resource": key, "nominal": amount, "borrowingLimit": 0} for key, amount in _SOME.items()
     ]
     for name, tenant, spec in (
         (NAMESPACE, NAMESPACE, {"quotas": quotas}),
         ("default", other, {}),
     ):
-        chosen = {"namespaceSelector": {"matchLabels": {TENANT: tenant}}}
+        selector = {"namespaceSelector": {"matchLabels": {TENANT: tenant}}}
         head = {"apiVersion": f"{names.GROUP}/{names.VERSION}", "kind": "Queue"}
-        await client.create(_QUEUES, {**head, "metadata": {"name": name}, "spec": spec | chosen})
+        await client.create(_QUEUES, {**head, "metadata": {"name": name}, "spec": spec | selector})
 
 
 @dataclass(slots=True)
 class Intruder:
-    """One such tenant, by a seed. `tried` objects were sent, the API server took `accepted`."""
+    """One hostile tenant with a seed; counts the calls it `tried`, and those `accepted`."""
 
     client: KubeClient
     namespace: str
@@ -52,15 +52,15 @@ class Intruder:
     _there: list[Json] = field(default_factory=list)
 
     async def run(self) -> None:
-        """Go on until cancelled; an API server that is away is tried again."""
+        """Send objects until cancelled; an API server that is away is tried again."""
         rng = random.Random(self.seed)  # noqa: S311
         for number in range(2**31):
             seed, scale = rng.randrange(2**32), rng.choice(SCALES)
             if self._there and rng.random() < 0.25:
                 await self._change(rng.choice(self._there), seed, scale)
             else:
-                for one in made(rng.choice(OFTEN), f"h{number}", seed, scale):
-                    await self._create(one)
+                for document in made(rng.choice(OFTEN), f"h{number}", seed, scale):
+                    await self._create(document)
             while len(self._there) > _KEPT:
                 await self._delete(self._there.pop(0))
 
@@ -72,12 +72,12 @@ class Intruder:
             self._there.append(document)
 
     async def _change(self, document: Json, seed: int, scale: int) -> None:
-        again = retouched(document, seed, scale)
+        changed = retouched(document, seed, scale)
         body: Json = {
-            "metadata": {key: again["metadata"][key] for key in ("labels", "annotations")}
+            "metadata": {key: changed["metadata"][key] for key in ("labels", "annotations")}
         }
         if document["kind"] != "Pod":
-            body["spec"] = again["spec"]
+            body["spec"] = changed["spec"]
         path = f"{_path(document)}/{document['metadata']['name']}"
         await self._ask(lambda: self.client.patch(path, body))
 
@@ -104,7 +104,7 @@ def _path(document: Json) -> str:
 
 
 def _without_node(document: Json) -> Json:
-    """Return a pod that takes no node by itself: KWOK's nodes would run it, fit or not."""
+    """Return a pod without a node of its own: KWOK would run it whether it fits or not."""
     if document["kind"] != "Pod" or "nodeName" not in document["spec"]:
         return document
     spec = {key: value for key, value in document["spec"].items() if key != "nodeName"}

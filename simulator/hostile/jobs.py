@@ -1,4 +1,4 @@
-"""Jobs and searches as a hostile tenant writes them: what our controllers read."""
+"""Jobs and searches of a hostile tenant, which our controllers read."""
 
 import random
 from collections.abc import Callable
@@ -61,7 +61,7 @@ def _framework(kind: str) -> Callable[[random.Random, int], Json]:
 
     def spec(rng: random.Random, scale: int) -> Json:
         some = rng.choice((roles, roles[:1], roles[1:]))
-        # Their reconcile is quadratic in what is given for nothing here: pods that have no room.
+        # Their reconcile is quadratic in pods, which cost nothing here because they never start.
         most = (4, 40, 100_000)[scale]
         replicas = {
             role: {

@@ -1,4 +1,4 @@
-"""What a hostile tenant creates: objects of every kind that an API server lets him write."""
+"""The objects of a hostile tenant: every kind that an API server lets it create."""
 
 import json
 import random
@@ -28,7 +28,7 @@ QUEUES = (NAMESPACE, NAMESPACE, NAMESPACE, VICTIM, "default", "nowhere", "q" * 2
 CLASSES = ("", "", "high", "system-node-critical", "no-such-class")
 
 OBJECT_BYTES = 1_500_000
-"""What etcd takes in one request."""
+"""The largest request of etcd."""
 
 _ANNOTATION_BYTES = 256 * 1024
 _LABEL_LETTERS = 63
@@ -55,7 +55,7 @@ _SAID: Mapping[str, tuple[str, ...]] = {
 
 
 def accepted(document: Json) -> bool:
-    """Tell whether an API server would take an object of this size."""
+    """Return whether an API server accepts an object of this size."""
     metadata = document["metadata"]
     annotations = metadata.get("annotations") or {}
     labels = metadata.get("labels") or {}
@@ -67,7 +67,7 @@ def accepted(document: Json) -> bool:
 
 
 def asked(rng: random.Random, scale: int) -> dict[str, str]:
-    """Return annotations that ask where and how long a gang may run, in any dialect."""
+    """Return annotations about nodes and run time of a gang, in any scheduler's dialect."""
     found = {}
     for key in rng.sample(sorted(dialects.KEYS), rng.choice((0, 0, 1, 2, 4))):
         word = key.rsplit("/", 1)[-1]
@@ -81,7 +81,7 @@ def asked(rng: random.Random, scale: int) -> dict[str, str]:
 
 
 def shares(rng: random.Random) -> dict[str, str]:
-    """Return annotations about parts of GPUs."""
+    """Return annotations about shared GPUs."""
     found = {}
     if rng.random() < 0.7:
         found["gpu-fraction"] = rng.choice(("0.5", "0.001", "0.999", "1e-9", "nan", "2", "0.25"))
@@ -110,7 +110,7 @@ def _metadata(rng: random.Random, name: str, scale: int) -> Json:
 
 
 def pod_group(rng: random.Random, name: str, scale: int) -> list[Json]:
-    """Return a PodGroup with roles, and all that it may ask."""
+    """Return a PodGroup with roles and every constraint."""
     spec: Json = {}
     if rng.random() < 0.8:
         spec["roles"] = _roles(rng, scale)
@@ -157,7 +157,7 @@ def _wishes(rng: random.Random, scale: int) -> Json:
 
 
 def _roles(rng: random.Random, scale: int) -> list[Json]:
-    """Return roles: alike or each another, planned before they exist or not."""
+    """Return roles with equal or different requirements, with or without a template."""
     number = rng.choice((1, 1, 2, 4)) if scale < LARGE else rng.choice((1, 8, 40, 64))
     alike = None if rng.random() < 0.4 else pod_spec(rng, scale if number < 8 else 0)
     most = (3, 30, 100_000)[scale]
@@ -178,7 +178,7 @@ def _roles(rng: random.Random, scale: int) -> list[Json]:
 
 
 def pods(rng: random.Random, name: str, scale: int) -> list[Json]:
-    """Return pods of one group, or of none; some of them name their node themselves."""
+    """Return pods of one group or of none; some of them name their own node."""
     number = min(count(rng, scale), (2, 30, 300)[scale])
     each = pod_spec(rng, scale if number < 4 else min(scale, LARGE), _scheduler(rng))
     differ = number > 1 and rng.random() < 0.5
@@ -249,7 +249,7 @@ def _owned(metadata: Json, rng: random.Random, name: str, number: int) -> None:
 
 
 def _alone(metadata: Json, rng: random.Random, name: str, number: int) -> None:
-    """Leave a pod its own gang."""
+    """Leave a pod without a group, as a gang by itself."""
 
 
 _MEMBERSHIPS = (_labelled, _labelled, _kueue, _lws, _named, _owned, _alone)
@@ -262,7 +262,7 @@ _THEIRS = (*foreign.KINDS, *(one for one in OWNERS if one.whose in (JOB, STATEFU
 
 
 def theirs(rng: random.Random, name: str, scale: int) -> list[Json]:
-    """Return an object of a peer that stands for a gang."""
+    """Return an object of another scheduler that declares a gang."""
     kind = rng.choice(_THEIRS)
     most = count(rng, scale)
     spec: Json = {"minMember": most, "queue": rng.choice(QUEUES)}
@@ -297,22 +297,22 @@ KINDS: Mapping[str, Maker] = {
     "theirs": theirs,
     **{kind: jobs.maker(kind, _metadata) for kind in jobs.KINDS},
 }
-"""What the tenant may create, by a word for it."""
+"""What the tenant may create, by name."""
 
 OFTEN = ("PodGroup", "PodGroup", "PodGroup", "Pod", "Pod", "Pod", "theirs", "theirs", *jobs.KINDS)
-"""The same words, those that reach the scheduler more often."""
+"""The same names; those that reach the scheduler are repeated."""
 
 SCALES = (0, 0, 0, 0, LARGE, LARGE, ABSURD)
 
 
 def made(kind: str, name: str, seed: int, scale: int) -> list[Json]:
-    """Return the objects of one word, name, seed and scale: those that an API server takes."""
+    """Return the objects of a kind, name, seed and scale that an API server accepts."""
     rng = random.Random(f"{kind} {seed} {scale}")  # noqa: S311 -- tests, no secrets
     return [one for one in KINDS[kind](rng, name, scale) if accepted(one)]
 
 
 def retouched(known: Mapping[str, Any], seed: int, scale: int) -> Json:
-    """Return an object as its owner changes it later: of a pod, what an API server lets change."""
+    """Return a later version of an object; of a pod, only mutable fields differ."""
     kind = known["kind"] if known["apiVersion"] in _OURS else "theirs"
     others = made(kind, known["metadata"]["name"], seed, scale)
     fresh = next((one for one in others if one["kind"] == known["kind"]), None)

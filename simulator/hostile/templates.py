@@ -1,4 +1,4 @@
-"""Pods as a hostile tenant writes them: what they ask for, from little to absurd."""
+"""Pods of a hostile tenant, with requests from small to absurd."""
 
 import random
 from collections.abc import Callable
@@ -11,7 +11,7 @@ NODES = tuple(f"n{index}" for index in range(8))
 LEVELS = ("dc", "rack", "host", "kubernetes.io/hostname", "tier-1", "tier-9", "nowhere", "")
 
 SMALL, LARGE, ABSURD = 0, 1, 2
-"""How far an object goes; what an API server lets in at all bounds the last."""
+"""The scales of an object; the API server's own limits bound the last."""
 
 _COUNTS = ((1, 1, 2, 3), (1, 2, 8, 30, 64), (1, 64, 500, 2_000, 8_192))
 _LENGTHS = (8, 250, 100_000)
@@ -24,7 +24,7 @@ _GPUS = (("0", "1", "2"), ("8", "9", "64"), ("1000000", "1125899906842624", "922
 
 
 def count(rng: random.Random, scale: int) -> int:
-    """Return how many of something."""
+    """Return a number of objects."""
     return rng.choice(_COUNTS[scale])
 
 
@@ -39,7 +39,7 @@ def label(rng: random.Random) -> str:
 
 
 def pod_spec(rng: random.Random, scale: int, scheduler: str = "gangsched") -> Json:
-    """Return the spec of a pod, with one or two things in it that go far."""
+    """Return the spec of a pod with one or two extreme fields."""
     spec: Json = {
         "schedulerName": scheduler,
         "containers": [_container(0, {"cpu": "1", "memory": "1Gi"})],
@@ -68,7 +68,7 @@ def _amounts(spec: Json, rng: random.Random, scale: int) -> None:
 
 
 def _sums(spec: Json, rng: random.Random, scale: int) -> None:
-    """Each amount is one that a node may have; their sum is not."""
+    """Return amounts that each fit a node, while their sum does not."""
     requests = {rng.choice(("memory", "cpu", "a.b/c")): "1Pi"}
     many = [_container(index, requests) for index in range(count(rng, scale))]
     if rng.random() < 0.3:
@@ -165,7 +165,7 @@ _CHANGES: tuple[Callable[[Json, random.Random, int], None], ...] = (
 
 
 def distinct(index: int) -> Json:
-    """Return a spec that differs from every other's, and fits any node."""
+    """Return a spec that differs from every other one, and fits any node."""
     return {
         "schedulerName": "gangsched",
         "containers": [_container(0, {"cpu": f"{1 + index}m", "memory": f"{1 + index}Mi"})],

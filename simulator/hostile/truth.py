@@ -1,7 +1,7 @@
-"""What is really there: nodes, the pods on them and what they ask for, in arithmetic of its own.
+"""The real nodes, pods and their requests, with arithmetic independent of the scheduler.
 
-Nothing of the scheduler is asked here. A pod that takes a node by itself is admitted as a kubelet
-would: if it fits beside what runs and what was promised.
+A pod that names its own node is admitted as by a kubelet: if it fits beside the running pods and
+the assignments.
 """
 
 from collections import defaultdict
@@ -15,11 +15,11 @@ from simulator.hostile.templates import GPU, NODES, Json
 Amounts = dict[str, int]
 
 ROOM: Mapping[str, int] = {"cpu": 64_000, "memory": 256 * 2**30, GPU: 8, "pods": 110}
-"""What each node has; cpu in thousandths."""
+"""The allocatable amounts of each node; cpu in thousandths."""
 
 GPU_MIB = 80_000
 OWN_SHARE: Mapping[str, int] = {"cpu": 32_000, "memory": 128 * 2**30, GPU: 4, "pods": 50}
-"""What one namespace may take of the cluster by naming nodes itself: its ResourceQuota."""
+"""The ResourceQuota of a namespace, which limits pods that name their own node."""
 
 _BINARY = {
     unit: 2 ** (10 * (at + 1)) for at, unit in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))
@@ -33,10 +33,10 @@ _DECIMAL: Mapping[str, Fraction | int] = {
 }
 
 
-def amount(resource: str, said: object) -> int:
+def amount(resource: str, value: object) -> int:
     """Return a quantity: cpu in thousandths, all else in whole units."""
-    text = str(said)
-    unit = next((one for one in _BINARY if text.endswith(one)), "")
+    text = str(value)
+    unit = next((suffix for suffix in _BINARY if text.endswith(suffix)), "")
     factor: Fraction | int = _BINARY.get(unit, 1)
     if not unit and text[-1:] in _DECIMAL:
         unit = text[-1]
@@ -46,7 +46,7 @@ def amount(resource: str, said: object) -> int:
 
 
 def requests(spec: Json) -> Amounts:
-    """Return what a pod asks of its node: as kubelets add it up."""
+    """Return what a pod requests of its node, computed as by a kubelet."""
     total: Amounts = defaultdict(int)
     sidecars: Amounts = defaultdict(int)
     largest: Amounts = defaultdict(int)
@@ -68,11 +68,11 @@ def requests(spec: Json) -> Amounts:
 
 
 def allocated(document: Json) -> Amounts:
-    """Return what a pod asks for, or still has while it is being resized: the larger."""
+    """Return what a pod requests, or still holds during a resize: the larger amounts."""
     total = requests(document["spec"])
-    said = document.get("status", {}).get("containerStatuses") or ()
+    statuses = document.get("status", {}).get("containerStatuses") or ()
     running: Amounts = defaultdict(int)
-    for container in said:
+    for container in statuses:
         _add(running, _of({"resources": {"requests": container.get("allocatedResources") or {}}}))
     for resource, value in running.items():
         total[resource] = max(total.get(resource, 0), value)
@@ -80,7 +80,7 @@ def allocated(document: Json) -> Amounts:
 
 
 def host_ports(spec: Json) -> set[int]:
-    """Return the ports of its node that a pod takes."""
+    """Return the ports of its node that a pod uses."""
     sidecars = [c for c in spec.get("initContainers", ()) if c.get("restartPolicy") == "Always"]
     return {
         port["hostPort"]
@@ -103,7 +103,7 @@ def _add(total: Amounts, more: Mapping[str, int]) -> None:
 
 @dataclass(slots=True)
 class Pod:
-    """A pod as it really is; `by_us` tells that it has its node by an order of the scheduler's."""
+    """A real pod; `by_us` is set if an order of the scheduler bound it."""
 
     document: Json
     asks: Amounts
@@ -112,7 +112,7 @@ class Pod:
 
     @property
     def uid(self) -> str:
-        """Return which pod it is."""
+        """Return the uid of the pod."""
         return str(self.document["metadata"]["uid"])
 
     @property
@@ -123,45 +123,45 @@ class Pod:
 
     @property
     def namespace(self) -> str:
-        """Return whose it is."""
+        """Return the namespace of the pod."""
         return str(self.document["metadata"]["namespace"])
 
     @property
     def node(self) -> str:
-        """Return where it is, or nothing."""
+        """Return the node of the pod, "" without one."""
         return str(self.document["spec"].get("nodeName", ""))
 
     @property
     def holds(self) -> bool:
-        """Tell whether it takes room on a node."""
+        """Return whether the pod uses capacity of a node."""
         ended = self.document.get("status", {}).get("phase") in ("Succeeded", "Failed")
         return self.node in NODES and not ended
 
     @property
     def share_milli(self) -> int:
-        """Return the part of each GPU it shares that it was given, in thousandths."""
-        said = self.document["metadata"].get("annotations") or {}
+        """Return the thousandths of each shared GPU that the pod has."""
+        annotations = self.document["metadata"].get("annotations") or {}
         if not self.devices:
             return 0
-        if "gpu-memory" in said:
-            return ceil(int(said["gpu-memory"]) * 1000 / GPU_MIB)
-        return round(float(said.get("gpu-fraction", 0)) * 1000)
+        if "gpu-memory" in annotations:
+            return ceil(int(annotations["gpu-memory"]) * 1000 / GPU_MIB)
+        return round(float(annotations.get("gpu-fraction", 0)) * 1000)
 
 
 @dataclass(slots=True)
 class Truth:
-    """The pods there are, by uid, and places that were promised to pods to come."""
+    """The existing pods by uid, and the assignments of pods that do not exist yet."""
 
     pods: dict[str, Pod] = field(default_factory=dict)
     promised: dict[str, dict[str, tuple[str, Amounts]]] = field(default_factory=dict)
-    """By group, pod name -> its node, and what it was promised there."""
+    """By gang: pod name -> its node, and the amounts assigned there."""
 
     def here(self, node: str) -> Iterable[Pod]:
-        """Return who takes room on a node."""
+        """Return the pods that use capacity of a node."""
         return [pod for pod in self.pods.values() if pod.holds and pod.node == node]
 
     def used(self, node: str) -> Amounts:
-        """Return what pods take on a node; GPUs that are shared count as one each."""
+        """Return what pods use of a node; a shared GPU counts once."""
         total: Amounts = {"pods": 0}
         shared: set[int] = set()
         for pod in self.here(node):
@@ -172,9 +172,9 @@ class Truth:
         return total
 
     def over(self, node: str) -> list[str]:
-        """Return what a node has too little of."""
+        """Return a sentence for each over-committed resource of a node."""
         used = self.used(node)
-        found = [
+        problems = [
             f"{node} has {ROOM[resource]} of {resource}, and pods of {used[resource]}"
             for resource in ROOM
             if used.get(resource, 0) > ROOM[resource]
@@ -183,18 +183,18 @@ class Truth:
         for pod in self.here(node):
             ports = host_ports(pod.document["spec"])
             if pod.by_us and not taken.isdisjoint(ports):
-                found.append(f"two pods of {node} take port {min(taken & ports)}")
+                problems.append(f"two pods of {node} take port {min(taken & ports)}")
             taken |= ports
-        parts: dict[int, int] = defaultdict(int)
+        share_of: dict[int, int] = defaultdict(int)
         for pod in self.here(node):
             for device in pod.devices:
-                parts[device] += pod.share_milli
-        found += [
+                share_of[device] += pod.share_milli
+        problems += [
             f"GPU {device} of {node} is shared by pods of {milli} thousandths"
-            for device, milli in parts.items()
+            for device, milli in share_of.items()
             if milli > 1000 or device >= ROOM[GPU]
         ]
-        return found
+        return problems
 
     def held(self, namespace: str, *, by_us: bool) -> Amounts:
         """Return what a namespace holds, of what was or was not given by the scheduler."""
@@ -208,19 +208,19 @@ class Truth:
         return total
 
     def admits(self, pod: Pod) -> bool:
-        """Tell whether a kubelet and a ResourceQuota let a pod run that named its node itself."""
+        """Return whether kubelet and ResourceQuota admit a pod that names its own node."""
         if pod.node not in NODES:
             return False
         asks = {"pods": 1} | {key: value for key, value in pod.asks.items() if key in ROOM}
-        room = self.used(pod.node)
+        used = self.used(pod.node)
         for places in self.promised.values():
             for name, (node, promised) in places.items():
                 if node == pod.node and not self._is_there(name):
-                    _add(room, promised)
-                    room["pods"] += 1
+                    _add(used, promised)
+                    used["pods"] += 1
         own = self.held(pod.namespace, by_us=False)
         return all(
-            room.get(key, 0) + value <= ROOM[key] and own.get(key, 0) + value <= OWN_SHARE[key]
+            used.get(key, 0) + value <= ROOM[key] and own.get(key, 0) + value <= OWN_SHARE[key]
             for key, value in asks.items()
         )
 

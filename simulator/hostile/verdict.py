@@ -1,4 +1,4 @@
-"""Holds what the scheduler believes against what there really is."""
+"""Compares the scheduler's state with the real pods."""
 
 import logging
 from collections.abc import Iterator
@@ -15,42 +15,42 @@ _SHOWN = 300
 
 
 class Complaints(logging.Handler):
-    """Hears what the scheduler logs as a failure of its own."""
+    """Collects the errors that the scheduler logs."""
 
-    def __init__(self, said: list[str]) -> None:
+    def __init__(self, violations: list[str]) -> None:
         super().__init__(logging.ERROR)
-        self._said = said
+        self._violations = violations
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take note of a failure."""
+        """Record an error as a violation."""
         error = repr(record.exc_info[1])[:_SHOWN] if record.exc_info else ""
-        self._said.append(f"the scheduler says: {record.getMessage()[:_SHOWN]} {error}")
+        self._violations.append(f"the scheduler logs: {record.getMessage()[:_SHOWN]} {error}")
 
 
 def beyond_limit(truth: Truth, pod: str) -> Iterator[str]:
-    """Yield what the hostile tenant has beyond the limit of his queue, once a pod was bound."""
+    """Yield what the hostile tenant uses above the limit of its queue, after a binding."""
     if not pod.startswith(NAMESPACE):
         return
     held = truth.held(NAMESPACE, by_us=True)
-    limit = {key: most * LIMIT_NODES for key, most in ROOM.items()}
-    limit[_MILLI] = limit[GPU] * 1000
-    for key, most in limit.items():
-        if held.get(key, 0) > most:
+    limits = {key: limit * LIMIT_NODES for key, limit in ROOM.items()}
+    limits[_MILLI] = limits[GPU] * 1000
+    for key, limit in limits.items():
+        if held.get(key, 0) > limit:
             yield (
                 f"binding {pod}: namespace {NAMESPACE} holds {held[key]} of {key}; its queue may "
-                f"have {most}"
+                f"have {limits}"
             )
 
 
 def impossible(engine: Engine) -> Iterator[str]:
-    """Yield what nobody can have taken."""
+    """Yield negative amounts of used resources."""
     used = engine.cluster.used
     if (used < 0).any():
-        yield f"less than nothing is believed to be taken: {used.min()}"
+        yield f"the usage of a node is negative: {used.min()}"
 
 
 def audit(engine: Engine, truth: Truth) -> Iterator[str]:
-    """Yield where the books are wrong, while nothing of the victim's is under way."""
+    """Yield wrong usage of queues and nodes, while no gang of the victim is starting or ending."""
     for namespace in (VICTIM, NAMESPACE):
         charged = engine.ledger.usage.used(namespace, (GPU, ""))
         held = truth.held(namespace, by_us=True)[_MILLI]
@@ -60,23 +60,23 @@ def audit(engine: Engine, truth: Truth) -> Iterator[str]:
     for node in NODES:
         row, real = cluster.rows[NodeName(node)], truth.used(node)
         for key in ROOM:
-            known = int(cluster.used[row, cluster.resources.index(key)])
-            if known < real.get(key, 0):
-                yield f"{node} is believed to have {known} of {key} taken, and has {real[key]}"
+            counted = int(cluster.used[row, cluster.resources.index(key)])
+            if counted < real.get(key, 0):
+                yield f"the usage of {node} is {counted} of {key}, and its pods use {real[key]}"
 
 
 def left(engine: Engine) -> Iterator[str]:
-    """Yield what is still known of tenants that have left."""
+    """Yield what is left in the engine after all objects of both tenants were deleted."""
     if gangs := [str(gang) for gang in engine.gangs]:
-        yield f"gangs are left after all was deleted: {gangs[:3]}"
+        yield f"gangs are left after all objects were deleted: {gangs[:3]}"
     cluster = engine.cluster
     for node in NODES:
         row = cluster.rows[NodeName(node)]
         columns = zip(cluster.resources, cluster.used[row], strict=True)
         if taken := {name: int(amount) for name, amount in columns if amount}:
-            yield f"{node} is believed to have {taken} taken, and is empty"
+            yield f"the usage of {node} is {taken}, and it has no pods"
     for queue in (VICTIM, NAMESPACE):
         if charged := engine.ledger.usage.used(queue, (GPU, "")):
-            yield f"queue {queue} is charged {charged}, and nobody is there"
+            yield f"queue {queue} is charged {charged}, and has no pods"
     if exclusive := list(cluster.exclusive):
-        yield f"domains are kept for nobody: {exclusive[:3]}"
+        yield f"domains are exclusive to deleted gangs: {exclusive[:3]}"

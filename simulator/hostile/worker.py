@@ -1,7 +1,7 @@
-"""A process that lives through histories: a line of JSON in, a line of JSON out.
+"""A process that runs histories: a line of JSON in, a line of JSON out.
 
-`Worker` is the other end. A history may take so long and so much memory, and no more: whatever
-hangs ends the process with the stack of every thread, and the next history has a new one.
+`Worker` is its client. Time and memory of a history are limited. If one hangs, the process ends
+with the stack of every thread, and the next history gets a new process.
 """
 
 import asyncio
@@ -25,17 +25,17 @@ from gangsched.operators.evaluation.pool import Evaluators
 MIB = 2**20
 ADDRESSES_MAX = 4 * 2**30
 MEMORY_MIB = 160
-"""What a history may take beside what is told of: planned pods, and a planning cycle's arrays."""
+"""Memory of a history beside its objects: planned pods, and the arrays of a planning cycle."""
 
 EVALUATION_S = 3.0
-"""What an expression, a log or a search may take here; others are not tried longer."""
+"""Time limit of an expression, a log or a search."""
 
 BYTES_KEPT = 60
-"""And so many bytes for each byte of the objects."""
+"""Further memory for each byte of the objects."""
 
 
 class Worker:
-    """Asks a process to live through histories, one at a time."""
+    """Runs histories in a process, one at a time."""
 
     def __init__(self, deadline_s: float) -> None:
         self._deadline_s = deadline_s
@@ -61,7 +61,7 @@ class Worker:
             self._process = None
 
     def run(self, history: dict[str, Any]) -> dict[str, Any]:
-        """Have a history lived through; one that ends the process is a violation."""
+        """Run a history; it is a violation if it ends the process."""
         process = self._process or self._start()
         assert process.stdin is not None  # noqa: S101
         assert process.stdout is not None  # noqa: S101
@@ -69,7 +69,7 @@ class Worker:
 
         def too_late() -> None:
             hung.set()
-            process.send_signal(signal.SIGABRT)  # faulthandler writes where it stands
+            process.send_signal(signal.SIGABRT)  # faulthandler writes the stacks
 
         timer = threading.Timer(self._deadline_s, too_late)
         timer.start()
@@ -82,16 +82,16 @@ class Worker:
         finally:
             timer.cancel()
         if line:
-            found: dict[str, Any] = json.loads(line)
-            return found
+            result: dict[str, Any] = json.loads(line)
+            return result
         code = process.wait()
         self._process = None
-        said = Path(self._errors.name).read_text()
-        said = said.partition("most recent call first")[2][:2000] or said[-2000:]
-        why = (
+        stacks = Path(self._errors.name).read_text()
+        stacks = stacks.partition("most recent call first")[2][:2000] or stacks[-2000:]
+        reason = (
             f"it takes more than {self._deadline_s:.0f} s" if hung.is_set() else f"it ends ({code})"
         )
-        return {"violations": [f"the process: {why}\n{said}"], "died": True}
+        return {"violations": [f"the process: {reason}\n{stacks}"], "died": True}
 
     def _start(self) -> subprocess.Popen[str]:
         self._errors.truncate(0)
@@ -119,26 +119,28 @@ def _forget_peak() -> None:
 async def _serve() -> None:
     from simulator.hostile.history import run  # noqa: PLC0415 -- after the limits are set
 
-    import_module("ortools.sat.python.cp_model")  # what is imported later is no history's memory
+    import_module("ortools.sat.python.cp_model")  # before memory is measured
     async with Evaluators(EVALUATION_S, processes=1) as evaluators:
         await run({"steps": [{"do": "serve"}]}, evaluators)
         for line in sys.stdin:
-            found = await _measured(run(json.loads(line), evaluators))
-            sys.stdout.write(json.dumps(found) + "\n")
+            result = await _measured(run(json.loads(line), evaluators))
+            sys.stdout.write(json.dumps(result) + "\n")
             sys.stdout.flush()
 
 
 async def _measured(running: Awaitable[dict[str, Any]]) -> dict[str, Any]:
-    """Return what became of a history, with the memory it took."""
+    """Return the result of a history with the memory that it took."""
     _forget_peak()
     before_mib = _resident_mib("VmRSS")
-    found = await running
+    result = await running
     took_mib = _resident_mib("VmHWM") - before_mib
-    allowed_mib = MEMORY_MIB + BYTES_KEPT * found["bytes"] / MIB
+    allowed_mib = MEMORY_MIB + BYTES_KEPT * result["bytes"] / MIB
     if took_mib > allowed_mib:
-        told = f"{found['bytes']} bytes of objects take {took_mib:.0f} MiB of memory"
-        found["violations"].append(f"{told}; {allowed_mib:.0f} are allowed")
-    return found | {"memory_mib": took_mib}
+        result["violations"].append(
+            f"{result['bytes']} bytes of objects take {took_mib:.0f} MiB of memory; "
+            f"{allowed_mib:.0f} are allowed"
+        )
+    return result | {"memory_mib": took_mib}
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
-"""A scenario on the real control plane: real API server, controllers and scheduler, KWOK's nodes.
+"""A scenario on a real control plane: API server, controllers and scheduler, with KWOK's nodes.
 
-Time is compressed: jobs come `faster` times closer together and run so much shorter, and what is
-measured is stretched again. Calls, watches and planning take what they take, so that a second of
-theirs counts `faster` seconds.
+Time is compressed by the factor `speedup`: arrivals and run times are divided by it, measured times
+are multiplied by it. API calls, watches and planning take their real time, so that a second of
+theirs counts `speedup` seconds.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _JOBS = "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs"
 _OURS = "/apis/gangsched.io/v1beta1"
 _NAME_LABEL = "training.kubeflow.org/job-name"
 _SLACK_S = 120.0
-"""A run is given up when no job ended for so long, and for as long as the longest of them runs."""
+"""A run ends early when no job ended for this time plus the longest run time of a job."""
 
 
 class _Meta(msgspec.Struct):
@@ -58,7 +58,7 @@ _decode = msgspec.json.Decoder(_Pod).decode
 
 @dataclass(slots=True)
 class _Seen:
-    """A receiver of the watch on pods: where each job's are bound, and when all have ended."""
+    """Receives the watch on pods: records when the pods of a job are bound, and when all ended."""
 
     outcomes: dict[str, JobOutcome]
     now_s: Callable[[], float]
@@ -69,7 +69,7 @@ class _Seen:
     _since_s: dict[str, float] = field(default_factory=dict)
 
     def seen(self, raw: bytes) -> None:
-        """Note a pod that is bound, or has ended."""
+        """Record a pod that is bound or has ended."""
         pod = _decode(raw)
         name = pod.metadata.labels.get(_NAME_LABEL, "")
         outcome = self.outcomes.get(name)
@@ -92,7 +92,7 @@ class _Seen:
                 self.changed.set()
 
     def gone(self, uid: str, raw: bytes | None) -> None:
-        """Note a pod that left; before its work was done, the job was stopped."""
+        """Record a deleted pod; if its work was not done, the job was interrupted."""
         pod = _decode(raw) if raw is not None else None
         name = pod.metadata.labels.get(_NAME_LABEL, "") if pod is not None else ""
         outcome = self.outcomes.get(name)
@@ -105,35 +105,37 @@ class _Seen:
             outcome.stopped += 1
 
 
-def rehearse(
+def run_on_kwok(
     scenario: Scenario,
     seed: int,
-    faster: float,
+    speedup: float,
     journal: Path,
     progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[Run, float]:
-    """Run a scenario on a fresh local control plane; return the run, and its greatest delay.
+    """Run a scenario on a new local control plane; return the run, and its largest delay.
 
-    The delay is that of creating a job, in real seconds: a world that falls behind its own clock
-    measures itself. What the scheduler was told and decided is in the journal afterwards.
+    The delay is that of creating a job, in real seconds. It shows whether the machine was too slow
+    for the speed-up. The journal then has the facts and decisions of the scheduler.
 
     Raises:
-        ConfigError: the scenario asks for something that this world cannot do.
+        ConfigError: the scenario needs something that KWOK cannot do.
         PlaneError: the control plane did not start.
 
     """
     if scenario.cluster.snapshot or scenario.faults.model_fields_set:
-        raise ConfigError(
-            f"{scenario.name}: on KWOK there are no faults, and no snapshot to begin with"
-        )
+        raise ConfigError(f"{scenario.name}: a run on KWOK supports neither faults nor a snapshot")
     result, jobs, _ = prepare(scenario, seed)
-    odd = next((job for job in jobs if job.needs is not None or job.minimum is not None), None)
-    if odd is not None:
-        raise ConfigError(f"{scenario.name}: job {odd.name} cannot be written as a PyTorchJob")
+    unsupported = next(
+        (job for job in jobs if job.needs is not None or job.minimum is not None), None
+    )
+    if unsupported is not None:
+        raise ConfigError(
+            f"{scenario.name}: job {unsupported.name} cannot be written as a PyTorchJob"
+        )
     groups = scenario.cluster.nodes
     if len(groups) == 1:
         groups = (groups[0].model_copy(update={"count": len(result.nodes)}),)
-    nodes = tuple(one.model_copy(update={"taints": one.taints or ()}) for one in groups)
+    nodes = tuple(group.model_copy(update={"taints": group.taints or ()}) for group in groups)
     plane = Plane("simulate")
     plane.down()
     journal.unlink(missing_ok=True)
@@ -145,7 +147,7 @@ def rehearse(
     try:
         plane.up(NodeFile(nodes=nodes), options, progress)
         begin_s = time.perf_counter()
-        late_s = asyncio.run(_run(plane, scenario, result, jobs, faster, progress))
+        late_s = asyncio.run(_run(plane, scenario, result, jobs, speedup, progress))
         result.compute_s = time.perf_counter() - begin_s
     finally:
         plane.down()
@@ -158,7 +160,7 @@ async def _run(
     scenario: Scenario,
     result: Run,
     jobs: Sequence[Job],
-    faster: float,
+    speedup: float,
     progress: Callable[[str], None],
 ) -> float:
     outcomes = {job.name: JobOutcome(job) for job in jobs}
@@ -167,33 +169,33 @@ async def _run(
         begin_s = time.monotonic()
 
         def now_s() -> float:
-            return (time.monotonic() - begin_s) * faster
+            return (time.monotonic() - begin_s) * speedup
 
         seen = _Seen(outcomes, now_s, left=len(jobs))
         watch = Watch(client, "/api/v1/namespaces/default/pods", seen)
         watching = asyncio.create_task(watch.run())
         await watch.synced.wait()
         begin_s = time.monotonic()
-        late_s = 0.0
+        delay_s = 0.0
         creating: set[asyncio.Task[Any]] = set()
         for number, job in enumerate(jobs):
-            wait_s = begin_s + job.at_s / faster - time.monotonic()
+            wait_s = begin_s + job.at_s / speedup - time.monotonic()
             if wait_s > 0:
                 await asyncio.sleep(wait_s)
-            late_s = max(late_s, -wait_s)
-            creating.add(asyncio.create_task(client.create(_JOBS, manifest(job, faster))))
-            progress(f"{number + 1} of {len(jobs)} jobs came, {seen.left} have not ended")
+            delay_s = max(delay_s, -wait_s)
+            creating.add(asyncio.create_task(client.create(_JOBS, manifest(job, speedup))))
+            progress(f"{number + 1} of {len(jobs)} jobs are created, {seen.left} have not ended")
         await asyncio.gather(*creating)
-        longest_s = max((job.runtime_s for job in jobs), default=0.0) / faster
+        longest_s = max((job.runtime_s for job in jobs), default=0.0) / speedup
         await _ended(seen, longest_s + _SLACK_S, progress)
         watching.cancel()
         result.end_s = now_s()
     result.outcomes = list(outcomes.values())
-    return late_s
+    return delay_s
 
 
 async def _ended(seen: _Seen, quiet_s: float, progress: Callable[[str], None]) -> None:
-    """Wait until every job has ended, or none of them did for so long."""
+    """Wait until every job has ended, or until no job ended for `quiet_s`."""
     left, give_up_s = 0, 0.0
     while seen.left and (seen.left != left or time.monotonic() < give_up_s):
         if seen.left != left:
@@ -225,14 +227,14 @@ def _object(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def manifest(job: Job, faster: float) -> dict[str, Any]:
-    """Return a job as a PyTorchJob whose pods succeed after their time."""
+def manifest(job: Job, speedup: float) -> dict[str, Any]:
+    """Return a job as a PyTorchJob with pods that succeed after its run time."""
     amounts = {
         key: f"{value}m" if key == "cpu" else value for key, value in job.wants().requests if value
     }
     limits = {key: value for key, value in amounts.items() if "/" in key}
     pod = {
-        "metadata": {"annotations": {"gangsched.io/runs-for": f"{job.runtime_s / faster:.3f}s"}},
+        "metadata": {"annotations": {"gangsched.io/runs-for": f"{job.runtime_s / speedup:.3f}s"}},
         "spec": {
             "containers": [
                 {
@@ -248,7 +250,7 @@ def manifest(job: Job, faster: float) -> dict[str, Any]:
         roles["Worker"] = roles["Master"] | {"replicas": job.pods - 1}
     metadata: dict[str, Any] = {"name": job.name}
     if job.estimate_s is not None:
-        metadata["annotations"] = {RUNTIME_ANNOTATION: f"{max(job.estimate_s / faster, 1):.0f}"}
+        metadata["annotations"] = {RUNTIME_ANNOTATION: f"{max(job.estimate_s / speedup, 1):.0f}"}
     return {
         "apiVersion": "kubeflow.org/v1",
         "kind": "PyTorchJob",
@@ -263,15 +265,15 @@ def manifest(job: Job, faster: float) -> dict[str, Any]:
     }
 
 
-# -- the two worlds side by side ------------------------------------------------------------------
+# -- comparison with virtual time -----------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How alike two runs of the same jobs are.
+    """How two runs of the same jobs compare.
 
-    `order` is the share of pairs of jobs that start in the same order, of those that start apart
-    in both; waits are means in seconds, `apart_s` how far apart starts may be and count as one.
+    `order` is the share of pairs of jobs that start in the same order. It leaves out pairs that
+    start within `apart_s` of each other in a run. Waits are means in seconds.
     """
 
     jobs: int
@@ -290,24 +292,24 @@ class Agreement:
 def agreement(
     first: Iterable[JobOutcome], second: Iterable[JobOutcome], apart_s: float
 ) -> Agreement:
-    """Compare the same jobs in two worlds."""
+    """Compare two runs of the same jobs."""
     others = {outcome.job.id: outcome for outcome in second}
     pairs = [
-        (one, others[one.job.id])
-        for one in first
-        if one.started_s is not None and others[one.job.id].started_s is not None
+        (outcome, others[outcome.job.id])
+        for outcome in first
+        if outcome.started_s is not None and others[outcome.job.id].started_s is not None
     ]
-    starts = [(one.started_s or 0.0, other.started_s or 0.0) for one, other in pairs]
+    starts = [(outcome.started_s or 0.0, other.started_s or 0.0) for outcome, other in pairs]
     same = total = 0
     for at, (a, b) in enumerate(starts):
         for c, d in starts[at + 1 :]:
             if abs(a - c) > apart_s and abs(b - d) > apart_s:
                 total += 1
                 same += (a < c) == (b < d)
-    waits = [(one.wait_s or 0.0, other.wait_s or 0.0) for one, other in pairs]
+    waits = [(outcome.wait_s or 0.0, other.wait_s or 0.0) for outcome, other in pairs]
     count = max(len(pairs), 1)
     furthest = sorted(
-        ((one.job.id, w, v) for (one, _), (w, v) in zip(pairs, waits, strict=True)),
+        ((outcome.job.id, w, v) for (outcome, _), (w, v) in zip(pairs, waits, strict=True)),
         key=lambda item: -abs(item[1] - item[2]),
     )
     return Agreement(
@@ -315,20 +317,21 @@ def agreement(
         same / total if total else 1.0,
         (sum(w for w, _ in waits) / count, sum(v for _, v in waits) / count),
         (
-            max((one.ended_s or 0.0 for one, _ in pairs), default=0.0),
+            max((outcome.ended_s or 0.0 for outcome, _ in pairs), default=0.0),
             max((other.ended_s or 0.0 for _, other in pairs), default=0.0),
         ),
         tuple(furthest[:5]),
     )
 
 
-def start_delay_s(run: Run, faster: float) -> float:
-    """Return the median real time from a job's creation to its start, of those that did not wait.
+def start_delay_s(run: Run, speedup: float) -> float:
+    """Return the median real time from creation to start, for jobs that found free capacity.
 
-    It is what the calls of a start take; a tenth of the jobs is taken to have found room at once.
+    That is how long the API calls of a start take. The tenth of the jobs with the shortest waits is
+    assumed to have found free capacity at once.
     """
     waits = sorted(
-        (outcome.wait_s or 0.0) / faster for outcome in run.outcomes if outcome.wait_s is not None
+        (outcome.wait_s or 0.0) / speedup for outcome in run.outcomes if outcome.wait_s is not None
     )
     first = waits[: max(len(waits) // 10, 1)]
     return first[len(first) // 2] if first else 0.0

@@ -1,4 +1,4 @@
-"""Pictures of a cluster and where a gang went: a box a rack, a row a host, a cell a GPU."""
+"""Pictures of clusters and placements: a box is a rack, a row is a host, a cell is a GPU."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ mpl.rcParams["font.family"] = "sans-serif"
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One drawing of a cluster: the places of a gang (or none), and what to write above."""
+    """One drawing of a cluster with its title and the places of a gang."""
 
     title: str
     cluster: Cluster
@@ -70,14 +70,14 @@ def _draw_cluster(axis: Axes, scene: Scene) -> None:
 
 
 def _by_domain(tree: TopologyTree, cluster: Cluster) -> dict[str, dict[str, list[NodeName]]]:
-    """Return hosts by the finest domain, and those by the coarsest."""
-    found: dict[str, dict[str, list[NodeName]]] = {}
+    """Return hosts by finest domain, and finest domains by coarsest domain."""
+    domains: dict[str, dict[str, list[NodeName]]] = {}
     finest = len(tree.codes) - 1
     for name in sorted(cluster.rows):
         row = cluster.rows[name]
         path = tree.paths[finest][int(tree.codes[finest][row])]
-        found.setdefault(path[0], {}).setdefault("/".join(path[1:]), []).append(name)
-    return found
+        domains.setdefault(path[0], {}).setdefault("/".join(path[1:]), []).append(name)
+    return domains
 
 
 def _draw_rack(axis: Axes, scene: Scene, left: float, rack: str, hosts: list[NodeName]) -> float:
@@ -110,7 +110,7 @@ def _draw_rack(axis: Axes, scene: Scene, left: float, rack: str, hosts: list[Nod
 
 
 def draw_gpus(rows: Sequence[tuple[str, Sequence[Layout]]], model: Model, path: Path) -> None:
-    """Draw the MIG layouts of a node's GPUs, one row of GPUs for each moment."""
+    """Draw the MIG layouts of a node's GPUs, one row of GPUs for each title."""
     figure = Figure(figsize=(9.8, 1.1 * len(rows) + 0.3), layout="constrained")
     axis = figure.subplots()
     for number, (title, layouts) in enumerate(rows):

@@ -1,4 +1,4 @@
-"""The figures of a report, as SVG: one function each, from what runs have written."""
+"""The figures of a report as SVG, from the files of runs: one function for each."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ def _svg(figure: Figure) -> str:
 
 
 def time_unit(end_s: float) -> tuple[float, str]:
-    """Return the unit in which a length of time is easily read."""
+    """Return the unit in which a length of time is easy to read."""
     for unit_s, name in ((86_400.0, "days"), (3600.0, "hours"), (60.0, "minutes")):
         if end_s >= 3 * unit_s:
             return unit_s, name
@@ -67,14 +67,14 @@ def over_time(samples: Mapping[str, pa.Table], columns: tuple[str, str], label: 
 
 
 def _colours(queues: Sequence[str]) -> dict[str, Any]:
-    """Return a colour for each queue, the same in all pictures; the last are pods of no gang."""
-    known = np.array(colormaps["tab20"].colors)  # type: ignore[attr-defined]
-    found = {name: known[at % len(known)] for at, name in enumerate(queues)}
-    return found | {queues[-1]: np.array((0.5, 0.5, 0.5))}
+    """Return a colour for each queue, the same in all figures; the last is for pods of no gang."""
+    palette = np.array(colormaps["tab20"].colors)  # type: ignore[attr-defined]
+    colours = {name: palette[at % len(palette)] for at, name in enumerate(queues)}
+    return colours | {queues[-1]: np.array((0.5, 0.5, 0.5))}
 
 
 def waiting(details: Mapping[str, Any]) -> str:
-    """Draw who waits, by queue, over time."""
+    """Draw the number of pending jobs by queue over time."""
     rows = details["waiting"]
     total: dict[str, int] = {}
     for _, by_queue in rows:
@@ -90,11 +90,11 @@ def waiting(details: Mapping[str, Any]) -> str:
     axes = figure.add_subplot()
     if lines:
         labels = [*shown, *([f"{len(rest)} others"] * bool(rest))]
-        known = _colours(details["queues"])
-        colors = [*(known[name] for name in shown), (0.8, 0.8, 0.8)]
+        colours = _colours(details["queues"])
+        colors = [*(colours[name] for name in shown), (0.8, 0.8, 0.8)]
         axes.stackplot([at_s / unit_s for at_s, _ in rows], lines, labels=labels, colors=colors)
         figure.legend(ncols=len(labels), loc="outside upper left", fontsize=8)
-    axes.set(xlabel=unit, ylabel="jobs waiting", ylim=(0, None))
+    axes.set(xlabel=unit, ylabel="pending jobs", ylim=(0, None))
     return _svg(figure)
 
 
@@ -103,7 +103,7 @@ def by_size(jobs: Mapping[str, pa.Table], column: str, part: float, label: str) 
     figure = Figure((4.4, 2.6))
     axes = figure.add_subplot()
     width = 0.8 / len(jobs)
-    found: dict[str, list[float]] = {}
+    heights_of: dict[str, list[float]] = {}
     for name, table in jobs.items():
         gpus = np.array(table["pods"]) * np.array(table["gpus"])
         values = np.array(table[column], dtype=float)
@@ -111,9 +111,11 @@ def by_size(jobs: Mapping[str, pa.Table], column: str, part: float, label: str) 
         for least, most, _ in CLASSES:
             chosen = values[(gpus >= least) & (gpus <= most) & ~np.isnan(values)]
             heights.append(float(np.percentile(chosen, part)) if len(chosen) else 0.0)
-        found[name] = heights
-    unit_s, unit = time_unit(max(map(max, found.values()))) if column.endswith("_s") else (1, "")
-    for number, (name, heights) in enumerate(found.items()):
+        heights_of[name] = heights
+    unit_s, unit = (
+        time_unit(max(map(max, heights_of.values()))) if column.endswith("_s") else (1, "")
+    )
+    for number, (name, heights) in enumerate(heights_of.items()):
         at = np.arange(len(CLASSES)) + number * width
         axes.bar(at, np.array(heights) / unit_s, width, label=name)
     label = f"{label}, {unit}".removesuffix(", ")
@@ -125,7 +127,7 @@ def by_size(jobs: Mapping[str, pa.Table], column: str, part: float, label: str) 
 
 
 def waits(jobs: Mapping[str, pa.Table]) -> str:
-    """Draw how many jobs wait for no longer than so long."""
+    """Draw the cumulative distribution of waits."""
     figure = Figure((4.4, 2.6))
     axes = figure.add_subplot()
     for name, table in jobs.items():
@@ -145,7 +147,7 @@ def waits(jobs: Mapping[str, pa.Table]) -> str:
 
 
 def fairness(jobs: Mapping[str, pa.Table], parts: int = 20) -> str:
-    """Draw Jain's index over the queues' mean slowdowns of jobs that started, by when they came."""
+    """Draw Jain's index over the queues' mean slowdowns of started jobs, by arrival time."""
     figure = Figure((4.4, 2.6))
     axes = figure.add_subplot()
     for name, table in jobs.items():
@@ -154,23 +156,23 @@ def fairness(jobs: Mapping[str, pa.Table], parts: int = 20) -> str:
         queues = np.array(table["queue"].to_pylist())
         unit_s, unit = time_unit(float(at.max(initial=1.0)))
         edges = np.linspace(0, at.max(initial=1.0), parts + 1)
-        found = []
+        indices = []
         for start, end in pairwise(edges):
             inside = (at >= start) & (at <= end)
             inside &= ~np.isnan(slow)
             means = [slow[inside & (queues == q)].mean() for q in np.unique(queues[inside])]
             square = sum(mean**2 for mean in means) * len(means)
-            found.append(sum(means) ** 2 / square if square else np.nan)
-        axes.step(edges[:-1] / unit_s, found, where="post", label=name, linewidth=1)
+            indices.append(sum(means) ** 2 / square if square else np.nan)
+        axes.step(edges[:-1] / unit_s, indices, where="post", label=name, linewidth=1)
         axes.set(xlabel=f"arrival, {unit}", ylabel="Jain's index", ylim=(0, 1.02))
     return _svg(figure)
 
 
 def lanes(details: Mapping[str, Any]) -> str:
-    """Draw who holds each rack over time: the queue with most of it, paler where less is held."""
+    """Draw the queue that uses most of each rack over time, paler if less is used."""
     queue, busy = np.array(details["lane_queue"]), np.array(details["lane_busy"])
-    known = _colours(details["queues"])
-    colors = np.array(list(known.values()))
+    colours = _colours(details["queues"])
+    colors = np.array(list(colours.values()))
     picture = 1 - busy[..., None] * (1 - colors[queue])
     figure = Figure((9.0, 1.0 + 0.14 * len(queue)))
     axes = figure.add_subplot()
@@ -181,14 +183,14 @@ def lanes(details: Mapping[str, Any]) -> str:
     axes.set_yticks(range(0, len(queue), step), details["lanes"][::step], fontsize=7)
     axes.grid(visible=False)
     axes.set(xlabel=unit)
-    most = np.bincount(queue.ravel(), busy.ravel(), len(known))
-    there = [at for at in np.argsort(-most, kind="stable")[:_TOP] if most[at]]
-    names = list(known)
-    if there:
+    usage = np.bincount(queue.ravel(), busy.ravel(), len(colours))
+    shown = [at for at in np.argsort(-usage, kind="stable")[:_TOP] if usage[at]]
+    names = list(colours)
+    if shown:
         figure.legend(
-            [Patch(color=known[names[at]]) for at in there],
-            [names[at] for at in there],
-            ncols=len(there),
+            [Patch(color=colours[names[at]]) for at in shown],
+            [names[at] for at in shown],
+            ncols=len(shown),
             loc="outside upper left",
             fontsize=8,
         )
@@ -196,7 +198,7 @@ def lanes(details: Mapping[str, Any]) -> str:
 
 
 def heat(details: Mapping[str, Any]) -> str:
-    """Draw every node at some moments: the darker, the more of its GPUs are used."""
+    """Draw every node at some times: the darker, the more of its GPUs are used."""
     pictures: Sequence[Any] = details["pictures"]
     has = np.array(details["gpus_of_nodes"], dtype=float)
     if not pictures or not has.any():

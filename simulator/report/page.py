@@ -1,4 +1,4 @@
-"""Reads what runs have written, and renders the page."""
+"""Reads the files of runs, and renders the report."""
 
 import json
 import statistics
@@ -23,7 +23,7 @@ Figures = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One run, as it lies in its folder."""
+    """One run, read from its folder."""
 
     variant: str
     seed: int
@@ -37,35 +37,38 @@ class Outcome:
         return pq.read_table(self.folder / "jobs.parquet")
 
     def samples(self) -> pa.Table:
-        """Return a row for each moment."""
+        """Return a row for each sample."""
         return pq.read_table(self.folder / "samples.parquet")
 
     def details(self) -> dict[str, Any]:
-        """Return what pictures and stories need."""
-        found: dict[str, Any] = json.loads((self.folder / "details.json").read_text())
-        return found
+        """Return the data of figures and stories."""
+        details: dict[str, Any] = json.loads((self.folder / "details.json").read_text())
+        return details
 
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """All runs of a report, variants in the order in which they were asked for."""
+    """All runs of a report, with variants in the order of the command."""
 
     outcomes: tuple[Outcome, ...]
 
     def by_variant(self) -> dict[str, list[Outcome]]:
         """Return the runs of each variant, by seed."""
-        found: dict[str, list[Outcome]] = {}
-        for one in self.outcomes:
-            found.setdefault(one.variant, []).append(one)
-        return {name: sorted(some, key=lambda one: one.seed) for name, some in found.items()}
+        variants: dict[str, list[Outcome]] = {}
+        for outcome in self.outcomes:
+            variants.setdefault(outcome.variant, []).append(outcome)
+        return {
+            name: sorted(outcomes, key=lambda outcome: outcome.seed)
+            for name, outcomes in variants.items()
+        }
 
 
 def read(tasks: list[Task]) -> Runs:
     """Read the outcome of each task."""
-    found = []
+    outcomes = []
     for task in tasks:
         document = json.loads((task.folder / "run.json").read_text())
-        found.append(
+        outcomes.append(
             Outcome(
                 task.variant.label,
                 task.seed,
@@ -75,7 +78,7 @@ def read(tasks: list[Task]) -> Runs:
                 task.variant.scenario,
             )
         )
-    return Runs(tuple(found))
+    return Runs(tuple(outcomes))
 
 
 # -- the table --------------------------------------------------------------------------------
@@ -83,7 +86,7 @@ def read(tasks: list[Task]) -> Runs:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A figure of the table; `better` is -1 where less is better, 0 where that is not said."""
+    """A figure of the table; `better` is 1 or -1 if more or less is better, 0 if neither."""
 
     key: str
     title: str
@@ -91,7 +94,7 @@ class Column:
     unit: str = ""
 
     def shown(self, value: float) -> str:
-        """Write a value."""
+        """Return a value as text."""
         if self.unit == "s":
             return short(value)
         if self.unit == "%":
@@ -101,17 +104,17 @@ class Column:
 
 COLUMNS = (
     Column("can_never_run", "jobs that can never run", -1),
-    Column("still_waiting", "jobs that still wait", -1),
+    Column("still_waiting", "jobs still pending", -1),
     Column("wait_mean_s", "wait, mean", -1, "s"),
     Column("wait_p50_s", "wait, median", -1, "s"),
     Column("wait_p95_s", "wait, p95", -1, "s"),
     Column("jct_mean_s", "completion, mean", -1, "s"),
     Column("slowdown_mean", "slowdown, mean", -1),
     Column("gpu_busy", "GPUs busy", 1, "%"),
-    Column("in_pieces", "GPUs in pieces", -1, "%"),
+    Column("in_pieces", "fragmented GPUs", -1, "%"),
     Column("jain", "Jain over queues", 1),
     Column("preempted", "preemptions", 0),
-    Column("stopped", "stops, by preemption and by failures", 0),
+    Column("stopped", "interruptions (preemptions, failures)", 0),
     Column("lost_gpu_h", "GPU-hours lost", -1),
     Column("makespan_s", "makespan", -1, "s"),
 )
@@ -123,20 +126,20 @@ QUEUE_COLUMNS = (
     Column("wait_p95_s", "wait, p95", -1, "s"),
     Column("slowdown_mean", "slowdown, mean", -1),
     Column("used_gpu_h", "GPU-hours used", 0),
-    Column("guarantee_gpus", "guarantee, GPUs", 0),
-    Column("guarantee_used", "of it used", 0, "%"),
+    Column("guarantee_gpus", "nominal quota, GPUs", 0),
+    Column("guarantee_used", "nominal quota used", 0, "%"),
     Column("borrowed_gpu_h", "GPU-hours borrowed", 0),
     Column("lent_gpu_h", "GPU-hours lent", 0),
-    Column("stopped", "stops", -1),
+    Column("stopped", "interruptions", -1),
     Column("lost_gpu_h", "GPU-hours lost", -1),
 )
 
 _OF_STARTED = frozenset({"wait_mean_s", "wait_p50_s", "wait_p95_s", "jct_mean_s", "slowdown_mean"})
-"""Figures of gangs that started: they look better where gangs that would wait never start."""
+"""Figures of gangs that started: they look better if gangs with long waits never start."""
 
 
 def short(value_s: float) -> str:
-    """Write a time so that two numbers tell it."""
+    """Return a length of time as text, in the unit that fits it."""
     sign, value_s = ("-" if value_s < 0 else ""), abs(value_s)
     if value_s < 100:
         return f"{sign}{value_s:.1f} s"
@@ -147,7 +150,7 @@ def short(value_s: float) -> str:
 
 
 def moment(value_s: float) -> str:
-    """Write a moment or a length of time to the minute; below an hour, to the second."""
+    """Return a time or length of time as text to the minute; below an hour, to the second."""
     sign, left = ("-" if value_s <= -0.5 else ""), round(abs(value_s))
     if left < 3600:
         parts = [(left // 60, "min"), (left % 60, "s")]
@@ -164,7 +167,7 @@ def moment(value_s: float) -> str:
 
 
 def placed_by(scenario: Scenario) -> str:
-    """Say where nobody chose the placer, and it is not what a cluster has."""
+    """Return a notice if the placer is the simulator's default, which differs from a cluster's."""
     usual = PolicyConfig().placer
     if "placer" in scenario.policies.model_fields_set or scenario.policies.placer == usual:
         return ""
@@ -173,61 +176,61 @@ def placed_by(scenario: Scenario) -> str:
 
 
 def compared(runs: Runs) -> list[dict[str, Any]]:
-    """Return a row for each variant: means, and how they differ from the first, paired by seed."""
+    """Return a row for each variant: means, and differences from the first, paired by seed."""
     grouped = runs.by_variant()
     first = next(iter(grouped.values()))
     rows = []
-    for name, some in grouped.items():
+    for name, outcomes in grouped.items():
         cells = []
-        fewer = _never(some) > _never(first)
+        fewer = _never(outcomes) > _never(first)
         for column in COLUMNS:
-            values = [one.figures[column.key] for one in some]
+            values = [outcome.figures[column.key] for outcome in outcomes]
             cell = {"mean": column.shown(statistics.fmean(values)), "range": "", "class": ""}
             pairs = [
-                one.figures[column.key] - other.figures[column.key]
-                for one in some
-                for other in first
-                if one.seed == other.seed
+                outcome.figures[column.key] - first_outcome.figures[column.key]
+                for outcome in outcomes
+                for first_outcome in first
+                if outcome.seed == first_outcome.seed
             ]
-            if some is not first and len(pairs) > 1:
+            if outcomes is not first and len(pairs) > 1:
                 cell |= _difference(column, pairs)
                 if fewer and column.key in _OF_STARTED and cell["class"] == "better":
                     cell |= {"class": "", "range": f"{cell['range']}, of fewer jobs"}
             cells.append(cell)
-        rows.append({"name": name, "cells": cells, "seeds": len(some)})
+        rows.append({"name": name, "cells": cells, "seeds": len(outcomes)})
     return rows
 
 
-def _never(some: list[Outcome]) -> float:
-    return statistics.fmean(one.figures["never_started"] for one in some)
+def _never(outcomes: list[Outcome]) -> float:
+    return statistics.fmean(outcome.figures["never_started"] for outcome in outcomes)
 
 
 def by_queue(runs: Runs) -> list[dict[str, Any]]:
-    """Return a row for each queue and variant: means over the seeds, queues in their tree."""
-    found: dict[str, dict[str, list[dict[str, Any]]]] = {}
-    for name, some in runs.by_variant().items():
-        for one in some:
-            for row in one.document["queues"]:
-                found.setdefault(row["queue"], {}).setdefault(name, []).append(row)
+    """Return a row for each queue and variant with means over the seeds, in the queues' order."""
+    rows_of: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for name, outcomes in runs.by_variant().items():
+        for outcome in outcomes:
+            for row in outcome.document["queues"]:
+                rows_of.setdefault(row["queue"], {}).setdefault(name, []).append(row)
     rows = []
-    for queue, variants in found.items():
-        for number, (name, some_rows) in enumerate(variants.items()):
+    for queue, variants in rows_of.items():
+        for number, (name, rows_of_variant) in enumerate(variants.items()):
             cells = []
             for column in QUEUE_COLUMNS:
-                values = [row[column.key] for row in some_rows if row[column.key] is not None]
+                values = [row[column.key] for row in rows_of_variant if row[column.key] is not None]
                 cells.append(column.shown(statistics.fmean(values)) if values else "none")
-            first = {"queue": "" if number else queue, "depth": some_rows[0]["depth"]}
+            first = {"queue": "" if number else queue, "depth": rows_of_variant[0]["depth"]}
             rows.append(first | {"variant": name, "cells": cells})
     return rows
 
 
 def _difference(column: Column, pairs: list[float]) -> dict[str, str]:
-    """Write a mean difference with its 95 % interval (Student's t, paired by seed)."""
+    """Return a mean difference with its 95 % interval (Student's t, paired by seed)."""
     mean, spread = statistics.fmean(pairs), statistics.stdev(pairs)
     half = float(stats.t.ppf(0.975, len(pairs) - 1)) * spread / len(pairs) ** 0.5
-    sure = abs(mean) > half
-    good = column.better * mean > 0
-    kind = ("better" if good else "worse") if sure and column.better and mean else ""
+    significant = abs(mean) > half
+    is_better = column.better * mean > 0
+    kind = ("better" if is_better else "worse") if significant and column.better and mean else ""
     sign = "+" if mean >= 0 else ""
     return {"range": f"{sign}{column.shown(mean)} ± {column.shown(half)}", "class": kind}
 
@@ -236,21 +239,21 @@ def _difference(column: Column, pairs: list[float]) -> dict[str, str]:
 
 
 def render(runs: Runs) -> str:
-    """Return the whole page."""
-    heads = {name: some[0] for name, some in runs.by_variant().items()}
-    jobs = {name: one.jobs() for name, one in heads.items()}
-    samples = {name: one.samples() for name, one in heads.items()}
+    """Return the report as HTML."""
+    heads = {name: outcomes[0] for name, outcomes in runs.by_variant().items()}
+    jobs = {name: outcome.jobs() for name, outcome in heads.items()}
+    samples = {name: outcome.samples() for name, outcome in heads.items()}
     first = next(iter(heads.values()))
     shown = []
-    for name, one in heads.items():
-        details = one.details()
+    for name, outcome in heads.items():
+        details = outcome.details()
         shown.append(
             {
                 "name": name,
                 "worst": details["worst"],
                 "not_started": [
                     row | {"named": named(row["names"], row["jobs"])}
-                    for row in one.document["not_started"]
+                    for row in outcome.document["not_started"]
                 ],
                 "waiting": figures.waiting(details),
                 "lanes": figures.lanes(details),

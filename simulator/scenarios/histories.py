@@ -2,8 +2,15 @@
 
 import random
 
+from gangsched.core.model.ids import NodeName
+from gangsched.core.model.nodes import Node
 from gangsched.core.model.queues import Preemption, Queue, Quota, Reclaim, Within
 from simulator.jobs import GPU, Job
+
+
+def machine(index: int) -> Node:
+    """Return a node with eight GPUs."""
+    return Node(NodeName(f"n{index}"), (("cpu", 64_000), (GPU, 8), ("pods", 110)))
 
 
 def a_tree(rng: random.Random, gpus: int) -> list[Queue]:

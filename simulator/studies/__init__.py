@@ -1,1 +1,1 @@
-"""What the scheduler says by seed, held against what then happens."""
+"""Studies by seed that compare the scheduler's predictions and advice with what then happens."""

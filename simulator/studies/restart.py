@@ -1,7 +1,7 @@
-"""Whether a restart changes anything: a history in which the engine is compared with a new one.
+"""Compares an engine at many times of a history with one that was restarted.
 
-At many moments a new engine is told what the API server holds, as a process that starts then is.
-What it would do next, and what it would say, is compared with what the old one would.
+The new engine gets the facts that the API server stores, as a process that starts then does. Its
+state, its next plan and its refusals must be those of the old engine.
 """
 
 import random
@@ -14,65 +14,63 @@ from gangsched.core.engine.engine import Engine
 from gangsched.core.engine.gangs.gang_views import GangState, Limits
 from gangsched.core.engine.gangs.member import State
 from gangsched.core.model.gangs import PendingGang
-from gangsched.core.model.ids import GangId, NodeName, PodUid
-from gangsched.core.model.nodes import Node
+from gangsched.core.model.ids import GangId, PodUid
 from gangsched.core.planning.planner import Plan, make_plan
 from gangsched.core.planning.queue_order import QueueOrderIterator
 from gangsched.core.policy import Policies
 from gangsched.core.quota.charges import charge_of
 from gangsched.core.snapshot import Asked, RunningGang, Snapshot, SolverBudget
-from simulator.jobs import GPU
-from simulator.scenarios.histories import a_tree, jobs
+from simulator.scenarios.histories import a_tree, jobs, machine
 from simulator.virtual.api_calls import ApiCallJobRun
 from simulator.virtual.api_server import ApiServer
 
 _Gang = TypeVar("_Gang", PendingGang, RunningGang)
 
-_STILL = (State.GATHERING, State.PENDING, State.PLACED)
+_SETTLED = (State.GATHERING, State.PENDING, State.PLACED)
 
 
 @dataclass(slots=True)
-class Compared:
+class Comparison:
     """How much was compared, and every difference as a sentence.
 
-    At `moments` on which gangs are under way, some of what is known is in flight: there only those
-    that are not are compared. The same where nodes were lost and came back: of nodes that are
-    equally good the first is taken, and they are listed by name. All other moments are compared
-    `whole`, with the next plan and everything it says.
+    While gangs are starting or ending, some of their state is not stored yet: then only the other
+    gangs are compared. The same holds after nodes failed and returned: a planner takes the first of
+    equal nodes, and the new engine lists them by name. At all other times (`whole`), the next plans
+    with their refusals are compared too.
     """
 
     moments: int = 0
     whole: int = 0
     gangs: int = 0
     waiting: int = 0
-    promises: int = 0
+    reservations: int = 0
     backing_off: int = 0
     differences: list[str] = field(default_factory=list)
 
     def add(self, old: Engine, new: Engine, policies: Policies, now_s: float) -> None:
-        """Compare what two engines know of the same moment, and what they would do next."""
+        """Compare the states and the next plans of two engines at the same time."""
         before, after = _view(old, now_s), _view(new, now_s)
         self.moments += 1
         self.gangs += len(old.gangs)
         self.waiting += len(before.waiting)
-        self.promises += len(before.promises)
+        self.reservations += len(before.promises)
         self.backing_off += sum(gang.not_before_s is not None for gang in old.gangs.values())
-        found = [*_gangs(old, new)]
+        differences = [*_gangs(old, new)]
         if not under_way(old) and old.cluster.names == new.cluster.names:
             self.whole += 1
             plans = make_plan(before, policies, now_s), make_plan(after, policies, now_s)
-            found += _books(old, new)
-            turns = (_turns(view, policies, now_s) for view in (before, after))
-            found += _said("the order of turns", *turns)
-            found += _plans(*plans)
-        self.differences += [f"t={now_s:.1f}: {one}" for one in found]
+            differences += _state(old, new)
+            orders = (_queue_order(view, policies, now_s) for view in (before, after))
+            differences += _difference("the queue order", *orders)
+            differences += _plans(*plans)
+        self.differences += [f"t={now_s:.1f}: {difference}" for difference in differences]
 
 
-class Watched(ApiCallJobRun):
-    """A history in which at any moment an engine that starts then is compared with the old one.
+class RestartRun(ApiCallJobRun):
+    """A history that compares the engine with a restarted one at random times.
 
-    Nodes are lost and come back, calls fail, owners ask for more members while their gangs run,
-    and pods of jobs that ended stay for a while. `build` makes the engine that is compared.
+    Nodes fail and return, calls fail, users add members to running gangs, and the pods of ended
+    jobs stay for a while. `build` makes the engine that is compared.
     """
 
     def __init__(
@@ -83,35 +81,35 @@ class Watched(ApiCallJobRun):
         *,
         until_s: float = 700.0,
     ) -> None:
-        self.found = Compared()
+        self.comparison = Comparison()
         self._rng = rng = random.Random(seed)  # noqa: S311 -- a seed is to be the same again
         self._by = policies
         self._new = build
         self._until_s = until_s
-        self._machines = [_machine(index) for index in range(rng.randint(2, 6))]
+        self._machines = [machine(index) for index in range(rng.randint(2, 6))]
         queues = a_tree(rng, 8 * len(self._machines))
         api = ApiServer(rng, rng.choice((0.0, 0.0, 0.5)), rng.choice((0.0, 0.1)))
-        come = jobs(rng, queues, 60)
-        super().__init__(api, self._machines, come, policies, queues, checked=False)
-        self.at(1.0, self._look)
+        arrivals = jobs(rng, queues, 60)
+        super().__init__(api, self._machines, arrivals, policies, queues, checked=False)
+        self.at(1.0, self._compare)
         self.at(rng.uniform(5, 50), self._grow)
-        self.at(rng.expovariate(1 / 300), self._lose_one)
+        self.at(rng.expovariate(1 / 300), self._fail_node)
 
-    def compare(self) -> Compared:
-        """Run the history; return all that was compared."""
+    def compare(self) -> Comparison:
+        """Run the history; return what was compared."""
         self.run(self._until_s)
-        return self.found
+        return self.comparison
 
-    def _look(self) -> None:
-        self.at(self.now_s + self._rng.uniform(0.5, 30), self._look)
+    def _compare(self) -> None:
+        self.at(self.now_s + self._rng.uniform(0.5, 30), self._compare)
         old, new = self.engine, self._new(self.engine.limits)
         new.history.merge_json(old.history.to_json())
         for fact in self._api.listed(old, self.now_s):
             new.observe(fact, self.now_s)
-        self.found.add(old, new, self._by, self.now_s)
+        self.comparison.add(old, new, self._by, self.now_s)
 
     def _grow(self) -> None:
-        """Have the owner of a gang that runs ask for one more member."""
+        """Add a member to a running gang."""
         self.at(self.now_s + self._rng.uniform(5, 50), self._grow)
         gang = self._rng.choice([*self._since_s, None])
         if gang is not None:
@@ -120,8 +118,8 @@ class Watched(ApiCallJobRun):
             outcome.job = replace(outcome.job, pods=outcome.job.pods + 1, minimum=least)
             self.observe(f.GangSeen(outcome.job.gang()))
 
-    def _lose_one(self) -> None:
-        self.at(self.now_s + self._rng.expovariate(1 / 300), self._lose_one)
+    def _fail_node(self) -> None:
+        self.at(self.now_s + self._rng.expovariate(1 / 300), self._fail_node)
         node = self._rng.choice(self._machines)
         if node.name in self.engine.cluster.rows:
             self.node_fails(node.name)
@@ -129,7 +127,7 @@ class Watched(ApiCallJobRun):
             self.at(back_s, lambda: self.node_returns(node))
 
     def _over(self, gang: GangId, pods: tuple[PodUid, ...]) -> None:
-        lacks = len(pods) < self.outcomes[gang].job.pods  # what it lacks would be planned still
+        lacks = len(pods) < self.outcomes[gang].job.pods  # missing members are still planned
         if lacks or self._rng.random() < 0.5:
             super()._over(gang, pods)
             return
@@ -141,72 +139,68 @@ class Watched(ApiCallJobRun):
         self.at(self.now_s + self._rng.uniform(5, 200), lambda: end(gang, pods))
 
 
-def _machine(index: int) -> Node:
-    return Node(NodeName(f"n{index}"), (("cpu", 64_000), (GPU, 8), ("pods", 110)))
-
-
 def under_way(engine: Engine) -> bool:
-    """Tell whether any gang is between its reservation and its start, or is being stopped."""
-    return not all(_still(gang) for gang in engine.gangs.values())
+    """Return whether a gang is between its assignment and its start, or is being preempted."""
+    return not all(_settled(gang) for gang in engine.gangs.values())
 
 
 def _view(engine: Engine, now_s: float) -> Snapshot:
-    """Return everybody who waits.
+    """Return a snapshot with all pending gangs.
 
-    Two things are looked at again that a process does not look at each time: who could not be
-    helped a moment ago, and how long gangs run by what others did.
+    Two caches are renewed: for which gangs preemption was infeasible, and the estimates of run
+    times that were learned from other gangs.
     """
     view = engine.snapshot(now_s, who=Asked.ALL)
     return replace(
         view,
-        waiting=tuple(_fresh(engine, one) for one in sorted(view.waiting, key=_name)),
-        running=tuple(_fresh(engine, one) for one in sorted(view.running, key=_name)),
+        waiting=tuple(_fresh(engine, gang) for gang in sorted(view.waiting, key=_name)),
+        running=tuple(_fresh(engine, gang) for gang in sorted(view.running, key=_name)),
         unhelped=frozenset(),
         solving=SolverBudget(),
     )
 
 
-def _fresh(engine: Engine, one: _Gang) -> _Gang:
-    queue = engine.queues.get(one.gang.queue)
-    return replace(one, estimate=engine.history.estimate(one.gang, queue))
+def _fresh(engine: Engine, gang: _Gang) -> _Gang:
+    queue = engine.queues.get(gang.gang.queue)
+    return replace(gang, estimate=engine.history.estimate(gang.gang, queue))
 
 
-def _name(one: PendingGang | RunningGang) -> GangId:
-    return one.gang.id
+def _name(gang: PendingGang | RunningGang) -> GangId:
+    return gang.gang.id
 
 
-def _turns(view: Snapshot, policies: Policies, now_s: float) -> list[GangId]:
-    turns = QueueOrderIterator(
+def _queue_order(view: Snapshot, policies: Policies, now_s: float) -> list[GangId]:
+    order = QueueOrderIterator(
         view.waiting, view.lines, view.usage.copy(), policies, now_s, charge_of
     )
-    return [one.gang.id for one in turns]
+    return [pending.gang.id for pending in order]
 
 
-def _said(what: str, before: object, after: object) -> Iterator[str]:
+def _difference(subject: str, before: object, after: object) -> Iterator[str]:
     if before != after:
-        yield f"{what}: {before} before, {after} after"
+        yield f"{subject}: {before} before, {after} after"
 
 
 def _gangs(old: Engine, new: Engine) -> Iterator[str]:
-    yield from _said("gangs", sorted(old.gangs), sorted(new.gangs))
+    yield from _difference("gangs", sorted(old.gangs), sorted(new.gangs))
     for gang in sorted(old.gangs.keys() & new.gangs.keys()):
-        if _still(old.gangs[gang]):
-            before, after = _known(old.gangs[gang]), _known(new.gangs[gang])
-            for what in before:
-                yield from _said(f"{what} of {gang}", before[what], after[what])
+        if _settled(old.gangs[gang]):
+            before, after = _fields(old.gangs[gang]), _fields(new.gangs[gang])
+            for name in before:
+                yield from _difference(f"{name} of {gang}", before[name], after[name])
         elif old.gangs[gang].held_back:
-            rooms = (engine.gangs[gang].assignments() for engine in (old, new))
-            yield from _said(f"the room that is made for {gang}", *rooms)
+            assigned = (engine.gangs[gang].assignments() for engine in (old, new))
+            yield from _difference(f"the assignment of {gang}", *assigned)
 
 
-def _still(gang: GangState) -> bool:
-    """Tell whether all that is known of a gang is stored: nothing of it is in flight."""
+def _settled(gang: GangState) -> bool:
+    """Return whether the whole state of a gang is stored: no call about it is in flight."""
     moves = gang.in_progress() or gang.held_back or gang.leaving() is not None
-    return gang.state in _STILL and not moves
+    return gang.state in _SETTLED and not moves
 
 
-def _known(gang: GangState) -> dict[str, object]:
-    """Return what must not change of a gang."""
+def _fields(gang: GangState) -> dict[str, object]:
+    """Return the state of a gang that a restart must not change."""
     runs = gang.state is State.PLACED
     return {
         "state": gang.state,
@@ -224,8 +218,8 @@ def _known(gang: GangState) -> dict[str, object]:
     }
 
 
-def _books(old: Engine, new: Engine) -> Iterator[str]:
-    yield from _said("what queues hold", *(_held(engine) for engine in (old, new)))
+def _state(old: Engine, new: Engine) -> Iterator[str]:
+    yield from _difference("queue usage", *(_held(engine) for engine in (old, new)))
     spent = [
         {
             account: round(time.historical_gpu_s, 3)
@@ -234,12 +228,14 @@ def _books(old: Engine, new: Engine) -> Iterator[str]:
         }
         for engine in (old, new)
     ]
-    yield from _said("GPU time", *spent)
-    yield from _said("run times", old.history.to_json(), new.history.to_json())
-    yield from _said(
-        "promises", dict(sorted(old.reserved.items())), dict(sorted(new.reserved.items()))
+    yield from _difference("GPU time", *spent)
+    yield from _difference("run times", old.history.to_json(), new.history.to_json())
+    yield from _difference(
+        "backfill reservations",
+        dict(sorted(old.reserved.items())),
+        dict(sorted(new.reserved.items())),
     )
-    yield from _said("who stopped whom", old.loops.all(0.0), new.loops.all(0.0))
+    yield from _difference("past preemptions", old.loops.all(0.0), new.loops.all(0.0))
     used = [
         {
             name: engine.cluster.used[row].tolist()
@@ -247,7 +243,7 @@ def _books(old: Engine, new: Engine) -> Iterator[str]:
         }
         for engine in (old, new)
     ]
-    yield from _said("what nodes have left", *used)
+    yield from _difference("node usage", *used)
 
 
 def _held(engine: Engine) -> dict[str, dict[object, int]]:
@@ -259,25 +255,28 @@ def _held(engine: Engine) -> dict[str, dict[object, int]]:
 
 
 def _plans(before: Plan, after: Plan) -> Iterator[str]:
-    for what, one, other in (
+    for subject, old, new in (
         ("placements", _placements(before), _placements(after)),
         ("reasons", _reasons(before), _reasons(after)),
-        ("promises of the next plan", _promises(before), _promises(after)),
+        ("next backfill reservations", _reservations(before), _reservations(after)),
     ):
-        for gang in sorted(one.keys() | other.keys()):
-            yield from _said(f"{what} of {gang}", one.get(gang), other.get(gang))
+        for gang in sorted(old.keys() | new.keys()):
+            yield from _difference(f"{subject} of {gang}", old.get(gang), new.get(gang))
 
 
 def _placements(plan: Plan) -> dict[GangId, object]:
-    return {one.gang: (one.placement.nodes, one.placement.evicts) for one in plan.placements}
+    return {
+        planned.gang: (planned.placement.nodes, planned.placement.evicts)
+        for planned in plan.placements
+    }
 
 
 def _reasons(plan: Plan) -> dict[GangId, object]:
     return {
-        one.gang.id: (refusal.reason, refusal.message, refusal.starts_s)
-        for one, refusal in plan.refusals
+        pending.gang.id: (refusal.reason, refusal.message, refusal.starts_s)
+        for pending, refusal in plan.refusals
     }
 
 
-def _promises(plan: Plan) -> dict[GangId, object]:
-    return {one.gang: (one.start_s, one.nodes) for one in plan.reserved}
+def _reservations(plan: Plan) -> dict[GangId, object]:
+    return {reserved.gang: (reserved.start_s, reserved.nodes) for reserved in plan.reserved}

@@ -1,7 +1,7 @@
-"""Whether waiting gangs start when they were told: ranges of starts against what happened.
+"""Compares forecast ranges of starts with the real starts of pending gangs.
 
-Each history has queues, priorities, backfill and preemption. Users say how long their jobs run and
-are wrong by a factor of their own and by chance, or say nothing; jobs come after a range was told.
+Each history has queues, priorities, backfill and preemption. Users declare run times that are wrong
+by a habit of the user and by chance, or declare none. Jobs also arrive after a forecast.
 """
 
 import math
@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 
 from gangsched.core.engine.engine import Limits
-from gangsched.core.model.ids import GangId, NodeName, PodUid
-from gangsched.core.model.nodes import Node
+from gangsched.core.model.ids import GangId, PodUid
 from gangsched.core.model.queues import Queue
 from gangsched.core.planning.forecast import (
     Effort,
@@ -22,21 +21,21 @@ from gangsched.core.planning.forecast import (
 )
 from gangsched.core.policy import Policies
 from gangsched.core.snapshot import Asked
-from simulator.jobs import GPU, Job
-from simulator.scenarios.histories import a_tree
+from simulator.jobs import Job
+from simulator.scenarios.histories import a_tree, machine
 from simulator.virtual.job_run import JobRun
 
 LAST_S = 86_400.0
-"""Jobs come for so long. Their starts are awaited for twice as long; then they were missed."""
+"""How long jobs arrive. A start that takes more than twice as long again counts as missed."""
 
 _USERS = ("ann", "bob", "cem", "dee")
 _KINDS = ("train", "tune", "eval")
-_LOOK_S = 1800.0
+_INTERVAL_S = 1800.0
 
 
 @dataclass(slots=True)
-class Told:
-    """One range that a gang was told at a moment, and when it did start then (None: never)."""
+class Forecast:
+    """One forecast for a gang at a time, and its real start (None: never)."""
 
     gang: GangId
     at_s: float
@@ -45,19 +44,23 @@ class Told:
     started_s: float | None = None
 
     def holds(self) -> bool:
-        """Tell whether the real start lies in the range."""
-        low_s, high_s = self.prediction.low_s, self.prediction.high_s
-        assert low_s is not None and high_s is not None  # noqa: S101, PT018 -- only such are kept
+        """Return whether the real start lies in the range."""
+        low_s, high_s = self._range()
         return self.started_s is not None and low_s <= self.started_s <= high_s
 
     def width(self) -> float:
-        """Return how wide the range is, as a share of the wait that is expected."""
-        one = self.prediction
-        assert one.start_s is not None and one.low_s is not None and one.high_s is not None  # noqa: S101, PT018
-        return (one.high_s - one.low_s) / max(one.start_s - self.at_s, 60.0)
+        """Return the width of the range as a share of the expected wait."""
+        low_s, high_s = self._range()
+        assert self.prediction.start_s is not None, "a range has a middle"  # noqa: S101
+        return (high_s - low_s) / max(self.prediction.start_s - self.at_s, 60.0)
+
+    def _range(self) -> tuple[float, float]:
+        low_s, high_s = self.prediction.low_s, self.prediction.high_s
+        assert low_s is not None and high_s is not None  # noqa: S101, PT018 -- only such are kept
+        return low_s, high_s
 
     def error(self) -> float | None:
-        """Return how far the expected start was off, as a share of the wait that was expected."""
+        """Return the error of the expected start as a share of the expected wait."""
         if self.started_s is None or self.prediction.start_s is None:
             return None
         wait_s = max(self.prediction.start_s - self.at_s, 60.0)
@@ -66,31 +69,31 @@ class Told:
 
 @dataclass(slots=True)
 class Figures:
-    """What was told in some histories."""
+    """The forecasts of some histories; `silent` counts gangs beyond the forecast's reach."""
 
-    told: list[Told] = field(default_factory=list)
+    forecasts: list[Forecast] = field(default_factory=list)
     silent: int = 0
 
     def flat(self) -> dict[str, float]:
         """Return flat figures."""
-        first = [one for one in self.told if one.first]
-        errors = [error for one in self.told if (error := one.error()) is not None]
+        first = [made for made in self.forecasts if made.first]
+        errors = [error for made in self.forecasts if (error := made.error()) is not None]
         return {
-            "start_estimates": float(len(self.told)),
+            "start_estimates": float(len(self.forecasts)),
             "start_estimates_beyond_reach": float(self.silent),
-            "start_estimates_inside_their_range": _share(self.told),
+            "start_estimates_inside_their_range": _share(self.forecasts),
             "start_estimates_first_inside_their_range": _share(first),
-            "start_range_width_p50": median(one.width() for one in self.told),
+            "start_range_width_p50": median(forecast.width() for forecast in self.forecasts),
             "start_error_p50": median(errors),
         }
 
 
-def _share(told: list[Told]) -> float:
-    return sum(one.holds() for one in told) / max(len(told), 1)
+def _share(forecasts: list[Forecast]) -> float:
+    return sum(made.holds() for made in forecasts) / max(len(forecasts), 1)
 
 
-class Foretold(JobRun):
-    """A history in which all who wait are told when they will start, and then do, or do not."""
+class ForecastRun(JobRun):
+    """A history with forecasts for all pending gangs at random times."""
 
     def __init__(
         self,
@@ -100,41 +103,41 @@ class Foretold(JobRun):
         *,
         last_s: float = LAST_S,
     ) -> None:
-        self.found = Figures()
+        self.figures = Figures()
         self._rng = rng = random.Random(seed)  # noqa: S311 -- a seed is to be the same again
         self._effort = effort
         self._by = policies
         self._last_s = last_s
-        self._open: dict[GangId, list[Told]] = {}
-        nodes = [_node(index) for index in range(rng.randint(3, 6))]
+        self._open: dict[GangId, list[Forecast]] = {}
+        nodes = [machine(index) for index in range(rng.randint(3, 6))]
         queues = a_tree(rng, 8 * len(nodes))
-        come = wrongly_estimated(rng, queues, 8 * len(nodes), last_s)
+        arrivals = wrongly_estimated(rng, queues, 8 * len(nodes), last_s)
         super().__init__(
-            nodes, come, policies, queues, checked=False, limits=Limits(replan_s=600.0)
+            nodes, arrivals, policies, queues, checked=False, limits=Limits(replan_s=600.0)
         )
-        self.at(3600.0, self._look)
+        self.at(3600.0, self._forecast)
 
-    def tell(self) -> Figures:
-        """Run the history; return what was told in it."""
+    def measure(self) -> Figures:
+        """Run the history; return its forecasts with the real starts."""
         self.run(3 * self._last_s)
-        return self.found
+        return self.figures
 
-    def _look(self) -> None:
+    def _forecast(self) -> None:
         if self.now_s > self._last_s:
             return
-        self.at(self.now_s + self._rng.uniform(0.5, 1.5) * _LOOK_S, self._look)
+        self.at(self.now_s + self._rng.uniform(0.5, 1.5) * _INTERVAL_S, self._forecast)
         snapshot = self.engine.snapshot(self.now_s, who=Asked.ALL)
         starts = self.engine.history.starts
         drawn = forecast(snapshot, self._by, self.now_s, self._effort)
-        told_now = with_observed_ranges(drawn, starts.punctuality(self.now_s), self.now_s)
+        predictions = with_observed_ranges(drawn, starts.punctuality(self.now_s), self.now_s)
         starts.record_predictions(ranges(drawn), self.now_s, self.engine.gangs)
-        for gang, one in told_now.items():
-            if one.start_s is None:
-                self.found.silent += 1
+        for gang, prediction in predictions.items():
+            if prediction.start_s is None:
+                self.figures.silent += 1
                 continue
-            told = Told(gang, self.now_s, gang not in self._open, one)
-            self._open.setdefault(gang, []).append(told)
-            self.found.told.append(told)
+            made = Forecast(gang, self.now_s, gang not in self._open, prediction)
+            self._open.setdefault(gang, []).append(made)
+            self.figures.forecasts.append(made)
 
     def _over(self, gang: GangId, pods: tuple[PodUid, ...]) -> None:
         for uid in pods:
@@ -145,33 +148,33 @@ class Foretold(JobRun):
 
     def _starts(self, gang: GangId) -> None:
         super()._starts(gang)
-        for told in self._open.pop(gang, ()):
-            told.started_s = self.now_s
+        for made in self._open.pop(gang, ()):
+            made.started_s = self.now_s
 
 
 def wrongly_estimated(
     rng: random.Random, queues: list[Queue], gpus: int, last_s: float
 ) -> list[Job]:
-    """Return jobs of all sizes whose users are wrong about how long they run."""
-    room = _most(queues, gpus) or [("", gpus // 2)]
+    """Return jobs of all sizes with wrong or no declared run times."""
+    choices = _gpus_max(queues, gpus) or [("", gpus // 2)]
     habits = {user: math.exp(rng.gauss(0.3, 0.6)) for user in _USERS}
     typical_s = {
         (user, kind): 1800.0 * math.exp(rng.gauss(0.0, 0.8)) for user in _USERS for kind in _KINDS
     }
-    crowd = rng.uniform(0.5, 0.9)
-    made: list[Job] = []
+    load = rng.uniform(0.5, 0.9)
+    arrivals: list[Job] = []
     at_s = 0.0
     while at_s < last_s:
-        at_s += rng.expovariate(gpus * crowd / 17_000.0)
-        queue, most = rng.choice(room)
+        at_s += rng.expovariate(gpus * load / 17_000.0)
+        queue, gpus_max = rng.choice(choices)
         user, kind = rng.choice(_USERS), rng.choice(_KINDS)
-        size = min(rng.choice((1, 2, 4, 8)), most)
-        pods = min(rng.choice((1, 1, 1, 2, 2, 4)), most // size)
+        size = min(rng.choice((1, 2, 4, 8)), gpus_max)
+        pods = min(rng.choice((1, 1, 1, 2, 2, 4)), gpus_max // size)
         runtime_s = typical_s[user, kind] * math.exp(rng.gauss(0.0, 0.4))
-        said_s = runtime_s * habits[user] * math.exp(rng.gauss(0.0, 0.5))
-        made.append(
+        declared_s = runtime_s * habits[user] * math.exp(rng.gauss(0.0, 0.5))
+        arrivals.append(
             Job(
-                f"{user}-{kind}-{len(made):04}",
+                f"{user}-{kind}-{len(arrivals):04}",
                 at_s,
                 runtime_s,
                 pods,
@@ -179,31 +182,27 @@ def wrongly_estimated(
                 queue,
                 user,
                 rng.choice((0, 0, 0, 10, 20)),
-                rng.choice((None, said_s, said_s)),
+                rng.choice((None, declared_s, declared_s)),
                 rng.choice((None, 600.0)),
                 preemptible=rng.random() < 0.9,
                 grace_s=rng.choice((0.0, 5.0, 30.0)),
             )
         )
-    return made
+    return arrivals
 
 
-def _most(queues: list[Queue], gpus: int) -> list[tuple[str, int]]:
-    """Return the queues that jobs come to, and the GPUs that a job may ask for there."""
-    known = {one.name: one for one in queues}
-    parents = {one.parent for one in queues}
-    found = []
-    for one in queues:
-        most, at = gpus // 2, one
-        while at.parent:
-            for quota in at.quotas:
+def _gpus_max(queues: list[Queue], gpus: int) -> list[tuple[str, int]]:
+    """Return the queues for jobs, with the largest number of GPUs that a job may request there."""
+    by_name = {queue.name: queue for queue in queues}
+    parents = {queue.parent for queue in queues}
+    limits = []
+    for queue in queues:
+        gpus_max, ancestor = gpus // 2, queue
+        while ancestor.parent:
+            for quota in ancestor.quotas:
                 if quota.borrowing is not None:
-                    most = min(most, (quota.nominal + quota.borrowing) // 1000)
-            at = known[at.parent]
-        if most and one.name not in parents:
-            found.append((one.name, most))
-    return found
-
-
-def _node(index: int) -> Node:
-    return Node(NodeName(f"n{index}"), (("cpu", 64_000), (GPU, 8), ("pods", 110)))
+                    gpus_max = min(gpus_max, (quota.nominal + quota.borrowing) // 1000)
+            ancestor = by_name[ancestor.parent]
+        if gpus_max and queue.name not in parents:
+            limits.append((queue.name, gpus_max))
+    return limits

@@ -1,4 +1,4 @@
-"""Traces of real clusters, and of other simulators, as jobs."""
+"""Traces of real clusters and of other simulators, as jobs."""
 
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -32,34 +32,34 @@ def read(path: Path, name: str, *, gpus_per_node: int = 8, skip: bool = False) -
         near = get_close_matches(name, FORMATS, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise TraceError(f"{path}: no format {name!r}; there are: {', '.join(FORMATS)}{hint}")
-    found, left = FORMATS[name], Left(skip=skip)
-    jobs = list(found.read(path, left, gpus_per_node))
+    trace_format, left = FORMATS[name], Left(skip=skip)
+    jobs = list(trace_format.read(path, left, gpus_per_node))
     if not jobs:
-        raise TraceError(f"{path}: there is no job in it that could be read")
-    if found.ordered:
+        raise TraceError(f"{path}: no row could be read as a job")
+    if trace_format.ordered:
         _in_order(jobs, path, left)
     jobs.sort(key=lambda job: job.at_s)
-    return Trace(_distinct(jobs), left.reasons, found)
+    return Trace(_distinct(jobs), left.reasons, trace_format)
 
 
 def _in_order(jobs: list[Job], path: Path, left: Left) -> None:
-    """Complain about time that goes backwards, in formats whose files are in order."""
+    """Check the order of arrivals, in formats with ordered files."""
     for before, job in pairwise(jobs):
         if job.at_s < before.at_s:
             if not left.skip:
                 raise TraceError(
-                    f"{path}: {job.name} came at {job.at_s:g} s, before {before.name} at "
+                    f"{path}: {job.name} arrives at {job.at_s:g} s, before {before.name} at "
                     f"{before.at_s:g} s, which is listed first; bad_rows: skip sorts them"
                 )
-            left.out("came before an earlier one, and was sorted in")
+            left.out("arrives before an earlier row; sorted")
 
 
 def _distinct(jobs: list[Job]) -> tuple[Job, ...]:
-    """Return the jobs from 0 s on, each with a name of its own."""
-    first_s, seen = jobs[0].at_s, dict[str, int]()
-    found = []
+    """Return the jobs with unique names, and times that start at 0 s."""
+    first_s, counts = jobs[0].at_s, dict[str, int]()
+    renamed = []
     for job in jobs:
-        seen[job.name] = seen.get(job.name, 0) + 1
-        again = f"{job.name}-{seen[job.name]}" if seen[job.name] > 1 else job.name
-        found.append(replace(job, name=again, at_s=job.at_s - first_s))
-    return tuple(found)
+        counts[job.name] = counts.get(job.name, 0) + 1
+        name = f"{job.name}-{counts[job.name]}" if counts[job.name] > 1 else job.name
+        renamed.append(replace(job, name=name, at_s=job.at_s - first_s))
+    return tuple(renamed)

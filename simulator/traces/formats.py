@@ -1,4 +1,4 @@
-"""The formats of traces: what each column becomes, what is dropped, what has to be assumed.
+"""The formats of traces: what each column becomes, what is dropped, what is assumed.
 
 Sources: Philly (Jeon et al., ATC'19), ITP (Gu et al., ASPLOS'23), Muri (Zhao et al., SIGCOMM'22),
 Tiresias (Gu et al., NSDI'19), ElasticFlow (ASPLOS'23), Gavel (Narayanan et al., OSDI'20), Pollux
@@ -15,14 +15,14 @@ from simulator.traces import logs, tables
 from simulator.traces.rows import Left
 
 Read = Callable[[Path, Left, int], Iterator[Job]]
-"""Yields the jobs of a file, with as many GPUs on a node; times are the file's own."""
+"""Yields the jobs of a file for a number of GPUs per node; times are those of the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format: what its readers should know of it, and how it is read.
+    """A format: its description and its reader.
 
-    An `ordered` file lists jobs as they came; elsewhere they are sorted.
+    An `ordered` file lists jobs by arrival; jobs of other formats are sorted.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Format:
     ordered: bool = False
 
 
-_WHOLE = "jobs of more GPUs than a node has become pods that are alike"
+_WHOLE = "jobs with more GPUs than a node has become equal pods"
 _KNOWN: Sequence[Format] = (
     Format(
         "philly",
@@ -116,4 +116,4 @@ _KNOWN: Sequence[Format] = (
     ),
 )  # fmt: skip
 
-FORMATS = {one.name: one for one in _KNOWN}
+FORMATS = {known.name: known for known in _KNOWN}

@@ -1,4 +1,4 @@
-"""Traces in forms of their own: Gavel's, the Standard Workload Format, Slurm's accounting."""
+"""Traces in their own formats: Gavel, the Standard Workload Format, Slurm's accounting."""
 
 import re
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ _THROUGHPUTS = "simulation_throughputs.json"
 
 
 class _Steps(msgspec.Struct):
-    """Steps a second; beside them are those of jobs that share their GPUs."""
+    """Steps per second of a job alone; the file also has those of jobs that share GPUs."""
 
     alone: Annotated[float, msgspec.Meta(gt=0)] = msgspec.field(name="null")
 
@@ -32,15 +32,17 @@ class _Throughputs(msgspec.Struct):
 
 
 def gavel(path: Path, left: Left, per_node: int) -> Iterator[Job]:
-    """Yield the jobs of a Gavel trace: tabs, no header, steps at a throughput given elsewhere."""
+    """Yield the jobs of a Gavel trace: tabs, no header, throughputs in a file of their own."""
     places = [folder / _THROUGHPUTS for folder in (path.parent, path.parent.parent)]
-    found = next((place for place in places if place.is_file()), None)
-    if found is None:
-        raise TraceError(f"{path}: Gavel's {_THROUGHPUTS} must lie beside it or one folder above")
+    file = next((place for place in places if place.is_file()), None)
+    if file is None:
+        raise TraceError(
+            f"{path}: Gavel's {_THROUGHPUTS} must be in the same folder or the one above"
+        )
     try:
-        steps_per_s = msgspec.json.decode(found.read_bytes(), type=_Throughputs).v100
+        steps_per_s = msgspec.json.decode(file.read_bytes(), type=_Throughputs).v100
     except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
-        raise TraceError(f"{found}: {error}") from error
+        raise TraceError(f"{file}: {error}") from error
 
     def rows() -> Iterator[Row]:
         for line, text in lines(path):
@@ -72,7 +74,7 @@ _SWF = (
 
 
 def swf(path: Path, left: Left, per_node: int) -> Iterator[Job]:
-    """Yield the jobs of a Standard Workload Format file; a processor is taken for a GPU."""
+    """Yield the jobs of a Standard Workload Format file; a processor counts as a GPU."""
 
     def rows() -> Iterator[Row]:
         for line, text in lines(path):
@@ -87,10 +89,10 @@ def swf(path: Path, left: Left, per_node: int) -> Iterator[Job]:
             yield Row(path, line, dict(zip(_SWF, words, strict=False)))
 
     def read(row: Row) -> Job:
-        asked = row.count("asked", -1)
-        gpus = asked if asked > 0 else row.count("processors", 1)
+        requested = row.count("asked", -1)
+        gpus = requested if requested > 0 else row.count("processors", 1)
         pods, each_gets = split(gpus, per_node)
-        said_s = row.number("asked_time", -1)
+        declared_s = row.number("asked_time", -1)
         return Job(
             f"job-{row.text('job')}",
             row.number("submit", 0),
@@ -99,7 +101,7 @@ def swf(path: Path, left: Left, per_node: int) -> Iterator[Job]:
             each_gets,
             queue=f"queue-{row.text('queue')}" if row.number("queue") >= 0 else "default",
             user=f"user-{row.text('user')}" if row.number("user") >= 0 else "",
-            estimate_s=said_s if said_s > 0 else None,
+            estimate_s=declared_s if declared_s > 0 else None,
         )
 
     return each(rows(), read, left)
@@ -110,26 +112,28 @@ _STEP = re.compile(r"^\d+(_\d+)?\.")
 
 
 def sacct(path: Path, left: Left, per_node: int) -> Iterator[Job]:
-    """Yield the jobs of `sacct -P`: lines of job steps are passed over."""
+    """Yield the jobs of `sacct -P`; lines of job steps are skipped."""
 
     def read(row: Row) -> Job:
         for column in ("Start", "End"):
             if row.text(column) in ("Unknown", "None", ""):
-                row.refuse(column, "must be a time: the job never ran, or runs still")
+                row.refuse(column, "must be a time: the job never ran, or still runs")
         start_s, end_s = row.time_s("Start"), row.time_s("End")
         if end_s <= start_s:
             row.refuse("End", "must be after Start")
         tres = dict(part.split("=", 1) for part in row.text("AllocTRES").split(",") if "=" in part)
-        asked = [value for key, value in tres.items() if key.startswith("gres/gpu")]
-        whole = Row(
+        gpu_amounts = [value for key, value in tres.items() if key.startswith("gres/gpu")]
+        amounts = Row(
             row.path,
             row.line,
             {
-                "AllocTRES gres/gpu": tres.get("gres/gpu") or (asked[0] if asked else "") or "0",
+                "AllocTRES gres/gpu": tres.get("gres/gpu")
+                or (gpu_amounts[0] if gpu_amounts else "")
+                or "0",
                 "NNodes": row.cells.get("NNodes") or tres.get("node") or "1",
             },
         )
-        gpus, nodes = whole.count("AllocTRES gres/gpu"), whole.count("NNodes", 1)
+        gpus, nodes = amounts.count("AllocTRES gres/gpu"), amounts.count("NNodes", 1)
         pods, each_gets = (nodes, gpus // nodes) if gpus % nodes == 0 else split(gpus, per_node)
         return Job(
             named(f"{row.cells.get('JobName') or 'job'}-{row.text('JobID')}"),
@@ -147,7 +151,7 @@ def sacct(path: Path, left: Left, per_node: int) -> Iterator[Job]:
 
 
 def _limit_s(row: Row) -> float | None:
-    """Return Slurm's Timelimit, [days-]hours:minutes:seconds; None where there is none."""
+    """Return Slurm's Timelimit, [days-]hours:minutes:seconds; None without one."""
     text = row.cells.get("Timelimit", "")
     match = re.fullmatch(r"(?:(\d{1,6})-)?(\d{1,6}):(\d{1,6}):(\d{1,6})", text)
     if match is None:

@@ -1,4 +1,4 @@
-"""Rows of trace files: read with their place in the file, so that every complaint can name it."""
+"""Rows of trace files with their file and line, which every error names."""
 
 import csv
 import gzip
@@ -13,16 +13,16 @@ from typing import IO, NoReturn, TypeVar
 T = TypeVar("T")
 
 COUNT_MAX = 10**9
-"""More GPUs, or pods, or MiB of memory, than there are."""
+"""Upper bound of GPUs, pods, and MiB of memory."""
 
 BROKEN = (UnicodeDecodeError, EOFError, gzip.BadGzipFile, zlib.error)
-"""What reading a text file that is cut or no text raises."""
+"""The exceptions from reading a truncated or binary file."""
 
 
 class TraceError(Exception):
-    """A trace cannot be read; the message names file, line, column, value and what is allowed.
+    """A trace cannot be read; the message has file, line, column, value and what is allowed.
 
-    `reason` is the same without its place.
+    `reason` is the message without file and line.
     """
 
     def __init__(self, message: str, reason: str = "") -> None:
@@ -32,7 +32,7 @@ class TraceError(Exception):
 
 @dataclass(slots=True)
 class Left:
-    """Rows that were left out, by reason; without `skip` the first of them is an error."""
+    """Counts of the rows that were left out, by reason; without `skip` the first is an error."""
 
     skip: bool = False
     reasons: dict[str, int] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of a table, which complains by file, line and column."""
+    """One row of a table; its errors name file, line and column."""
 
     path: Path
     line: int
@@ -62,49 +62,49 @@ class Row:
         return self.cells[column]
 
     def number(self, column: str, least: float = float("-inf"), *, above: bool = False) -> float:
-        """Return a number that is at least so much, or above it.
+        """Return a number that is at least `least`, or above it.
 
         Raises:
-            TraceError: it is no number, or too small.
+            TraceError: the cell is no number, or too small.
 
         """
         try:
-            found = float(self.text(column))
+            value = float(self.text(column))
         except ValueError:
             self.refuse(column, "must be a number")
-        if not (found > least if above else found >= least) or math.isinf(found):
+        if not (value > least if above else value >= least) or math.isinf(value):
             self.refuse(column, f"must be {'more than' if above else 'at least'} {least:g}")
-        return found
+        return value
 
     def count(self, column: str, least: int = 0, most: int = COUNT_MAX) -> int:
-        """Return a whole number that is at least and at most so much.
+        """Return a whole number from `least` to `most`.
 
         Raises:
-            TraceError: it is none.
+            TraceError: the cell has no such number.
 
         """
-        found = self.number(column, least)
-        if found != int(found):
+        value = self.number(column, least)
+        if value != int(value):
             self.refuse(column, "must be a whole number")
-        if found > most:
+        if value > most:
             self.refuse(column, f"must be at most {most}")
-        return int(found)
+        return int(value)
 
     def time_s(self, column: str) -> float:
-        """Return a moment, written as ISO 8601 without a zone: UTC is taken.
+        """Return a time in ISO 8601; without a time zone it is UTC.
 
         Raises:
-            TraceError: it is none.
+            TraceError: the cell is no time.
 
         """
         try:
             at = datetime.fromisoformat(self.text(column))
             return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
-        except (ValueError, OverflowError):  # the year 1 in a zone before Greenwich's is none
+        except (ValueError, OverflowError):  # the year 1 east of Greenwich overflows
             self.refuse(column, "must be a time such as 2017-10-09 07:01:55")
 
     def refuse(self, column: str, allowed: str) -> NoReturn:
-        """Say what is wrong with a cell.
+        """Raise an error about a cell.
 
         Raises:
             TraceError: always.
@@ -119,7 +119,7 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the lines of a text file, compressed or not, with their numbers.
 
     Raises:
-        TraceError: it cannot be read.
+        TraceError: the file cannot be read.
 
     """
     number = 0
@@ -135,7 +135,7 @@ def opened(path: Path) -> IO[str]:
     """Open a text file, compressed or not.
 
     Raises:
-        TraceError: it cannot be read.
+        TraceError: the file cannot be read.
 
     """
     try:
@@ -153,7 +153,7 @@ def table(
     delimiter: str = ",",
     header: Sequence[str] | None = None,
 ) -> Iterator[Row]:
-    """Yield the rows of a table that has these columns; `header` names them where no line does.
+    """Yield the rows of a table with these columns; `header` has the names if the file has none.
 
     Raises:
         TraceError: the file is missing or cut short, or it lacks a column.
@@ -183,10 +183,10 @@ def table(
 
 
 def each(rows: Iterator[Row], read: Callable[[Row], T], left: Left) -> Iterator[T]:
-    """Yield what each row says; rows that are wrong are left out where that is asked for.
+    """Yield what each row contains; with `left.skip`, wrong rows are left out and counted.
 
     Raises:
-        TraceError: a row is wrong, and none is to be left out.
+        TraceError: a row is wrong, and `left.skip` is not set.
 
     """
     for row in rows:

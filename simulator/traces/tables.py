@@ -1,4 +1,4 @@
-"""Traces that are tables with a header: a job a row."""
+"""Traces that are tables with a header and a row for each job."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from simulator.traces.shapes import job, named
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of jobs: columns, and the factors that turn them into seconds."""
+    """A table of jobs: the names of its columns, and the unit of its times."""
 
     at: str
     runtime: str
@@ -38,7 +38,7 @@ class Table:
 
 
 def iterations(path: Path, left: Left, per_node: int) -> Iterator[Job]:
-    """Muri's: the work is iterations times their time; the column `duration` is something else."""
+    """Yield the jobs of Muri: run time is iterations times their time, not `duration`."""
     columns = ("job_id", "num_gpu", "submit_time", "iterations", "model_name", "iteration_time")
 
     def read(row: Row) -> Job:
@@ -58,11 +58,11 @@ _GPU_HOURS = {
     "yolov3": 30.0,
     "imagenet": 300.0,
 }
-"""The middles of Pollux's classes: small up to 1 GPU-hour, medium to 10, large to 100."""
+"""The middles of Pollux's classes: small to 1 GPU-hour, medium to 10, large to 100."""
 
 
 def applications(path: Path, left: Left, per_node: int) -> Iterator[Job]:
-    """Yield the jobs of Pollux's and Sia's workloads, which tell applications, not run times."""
+    """Yield the jobs of Pollux's and Sia's workloads, which have applications, not run times."""
     columns = ("name", "time", "application", "num_replicas")
 
     def read(row: Row) -> Job:
@@ -113,14 +113,14 @@ def own(path: Path, left: Left, per_node: int) -> Iterator[Job]:
             f"{path}: there is no column {missing[0]!r}; it has: {', '.join(columns[0])}"
         )
     rows = (
-        Row(path, line, {k: "" if v is None else str(v) for k, v in one.items()})
-        for line, one in enumerate(columns, 1)
+        Row(path, line, {k: "" if v is None else str(v) for k, v in cells.items()})
+        for line, cells in enumerate(columns, 1)
     )
     return each(rows, read, left)
 
 
 def openb(path: Path, left: Left, per_node: int) -> Iterator[Job]:
-    """Yield the pods of openb: each is a job."""
+    """Yield the pods of openb, each as a job."""
     columns = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
 
     def read(row: Row) -> Job:
@@ -135,7 +135,7 @@ def openb(path: Path, left: Left, per_node: int) -> Iterator[Job]:
 
 
 def openb_needs(row: Row) -> PodNeeds:
-    """Return what a pod of openb asks: whole GPUs, or a part of one, of the models it names."""
+    """Return the requirements of a pod of openb: whole GPUs or a part of one, and GPU models."""
     gpus, milli = row.count("num_gpu"), row.count("gpu_milli")
     if gpus > 1 and milli != 1000:
         row.refuse("gpu_milli", "must be 1000 where there are several GPUs")

@@ -8,7 +8,7 @@ import pytest
 from gangsched.recording.journal import entries, fact_of
 from gangsched.recording.replay import Replayed, replay
 from simulator.experiments.run import policies_of, run
-from simulator.kwok.rehearsal import agreement, rehearse
+from simulator.kwok.rehearsal import agreement, run_on_kwok
 from simulator.scenarios.scenario import load
 
 REHEARSAL = Path(__file__).parents[2] / "examples" / "simulations" / "rehearsal.yaml"
@@ -28,7 +28,7 @@ def scenario():
 
 def test_virtual_time_and_kwok_agree_on_the_order(scenario, tmp_path):
     journal = tmp_path / "journal.jsonl"
-    real, _ = rehearse(scenario, 0, FASTER, journal)
+    real, _ = run_on_kwok(scenario, 0, FASTER, journal)
     assert all(one.ended_s is not None for one in real.outcomes)
     outcomes = (run(scenario, 0).outcomes, real.outcomes)
     starts_s = [{one.job.name: one.started_s for one in world} for world in outcomes]
@@ -60,7 +60,7 @@ def in_line(journal: Path) -> tuple[dict[str, int], dict[str, tuple[float, str]]
 @pytest.mark.long
 def test_virtual_time_and_kwok_agree_on_the_waits(scenario, tmp_path):
     """Waits in real seconds are compared, so nothing may run beside it."""
-    real, late_s = rehearse(scenario, 0, FASTER / 2, tmp_path / "journal.jsonl")
+    real, late_s = run_on_kwok(scenario, 0, FASTER / 2, tmp_path / "journal.jsonl")
     found = agreement(run(scenario, 0).outcomes, real.outcomes, FASTER / 2)
     assert (found.jobs, found.order) == (JOBS, 1.0), found
     assert 0.9 < found.wait_ratio < 1.1, found

@@ -11,13 +11,13 @@ from gangsched.core import facts as f
 from gangsched.core.engine.engine import Engine
 from gangsched.core.engine.lifecycle.running import Running
 from gangsched.core.engine.parts import PartClasses
-from simulator.studies.restart import Watched
+from simulator.studies.restart import RestartRun
 
 
 @pytest.mark.parametrize("name", POLICIES)
 @pytest.mark.parametrize("seed", seeds(3))
 def test_a_restart_changes_nothing(seed, name):
-    found = Watched(seed, POLICIES[name]).compare()
+    found = RestartRun(seed, POLICIES[name]).compare()
     assert found.differences == []
     assert found.moments > found.whole > 0
     assert found.waiting
@@ -117,4 +117,6 @@ class StopsInTurn(Engine):
 )
 def test_planted_bugs_are_found(bug):
     histories = ((seed, name) for seed in range(6) for name in POLICIES)
-    assert any(Watched(seed, POLICIES[name], bug).compare().differences for seed, name in histories)
+    assert any(
+        RestartRun(seed, POLICIES[name], bug).compare().differences for seed, name in histories
+    )

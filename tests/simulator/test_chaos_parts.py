@@ -1,4 +1,4 @@
-"""Chaos' own parts: a seed says the same again, and the witness sees what must never be."""
+"""Chaos' own parts: a seed says the same again, and the observer sees what must never be."""
 
 import copy
 import json
@@ -11,12 +11,10 @@ from waiting import until_async
 
 from gangsched.core.facts import PastSeen
 from gangsched.kube.stored import gang_history
+from simulator.chaos.observer import IndependentObserver
 from simulator.chaos.plan import FAULTS_S, plan
-from simulator.chaos.run import standing
-from simulator.chaos.service import LeaderService
-from simulator.chaos.skewed import set_off, skew
-from simulator.chaos.told import (
-    Told,
+from simulator.chaos.reports import (
+    Reports,
     compared,
     ends_within,
     group_view,
@@ -24,7 +22,9 @@ from simulator.chaos.told import (
     pod_view,
     queue_view,
 )
-from simulator.chaos.witness import IndependentObserver
+from simulator.chaos.run import standing
+from simulator.chaos.service import LeaderService
+from simulator.chaos.skewed import set_off, skew
 
 
 def test_a_seed_says_the_same_again():
@@ -53,21 +53,21 @@ def pod(name: str, node: str, gpus: int, gang: str = "g", phase: str = "Running"
 
 
 def test_two_pods_on_one_place_are_seen():
-    witness = IndependentObserver({"n": 8})
-    witness.seen(pod("a", "n", 4))
-    witness.seen(pod("b", "n", 4))
-    assert not witness.violations
-    witness.seen(pod("c", "n", 1))
-    (said,) = witness.violations
+    observer = IndependentObserver({"n": 8})
+    observer.seen(pod("a", "n", 4))
+    observer.seen(pod("b", "n", 4))
+    assert not observer.violations
+    observer.seen(pod("c", "n", 1))
+    (said,) = observer.violations
     assert "node n has 8 GPUs and pods of 9: a, b, c" in said
 
 
 def test_a_pod_that_ended_makes_room():
-    witness = IndependentObserver({"n": 8})
-    witness.seen(pod("a", "n", 8))
-    witness.seen(pod("a", "n", 8, phase="Succeeded"))
-    witness.seen(pod("b", "n", 8))
-    assert not witness.violations
+    observer = IndependentObserver({"n": 8})
+    observer.seen(pod("a", "n", 8))
+    observer.seen(pod("a", "n", 8, phase="Succeeded"))
+    observer.seen(pod("b", "n", 8))
+    assert not observer.violations
 
 
 class Gang:
@@ -77,18 +77,18 @@ class Gang:
 
 
 def test_what_should_run_and_does_not_is_said():
-    witness = IndependentObserver({"n": 8})
-    assert "would fit, and waits" in standing(witness, Gang, {"g": "Placed"})
-    witness.seen(pod("a", "n", 4))
-    assert "runs in part: 1 of 2" in standing(witness, Gang, {"g": "Placed"})
-    witness.seen(pod("b", "n", 4))
-    assert not standing(witness, Gang, {"g": "Placed"})
+    observer = IndependentObserver({"n": 8})
+    assert "would fit, and is pending" in standing(observer, Gang, {"g": "Placed"})
+    observer.seen(pod("a", "n", 4))
+    assert "runs in part: 1 of 2" in standing(observer, Gang, {"g": "Placed"})
+    observer.seen(pod("b", "n", 4))
+    assert not standing(observer, Gang, {"g": "Placed"})
 
 
 def test_what_has_no_room_may_wait():
-    witness = IndependentObserver({"n": 8})
-    witness.seen(pod("other", "n", 5, gang="x"))
-    assert not standing(witness, Gang, {"g": "Placed"})
+    observer = IndependentObserver({"n": 8})
+    observer.seen(pod("other", "n", 5, gang="x"))
+    assert not standing(observer, Gang, {"g": "Placed"})
 
 
 def test_odd_seeds_go_through_kube_scheduler_and_every_kind_of_fault_comes():
@@ -96,16 +96,16 @@ def test_odd_seeds_go_through_kube_scheduler_and_every_kind_of_fault_comes():
     assert {one.binding for one in plans if one.seed % 2} == {"extender"}
     assert {one.binding for one in plans if not one.seed % 2} == {"direct"}
     faults = [fault for one in plans for fault in one.faults]
-    assert {fault.kind for fault in faults} == {"kill", "stop", "weather", "node", "clock"}
-    assert any(fault.who == "kube-scheduler-gangsched" for fault in faults)
+    assert {fault.kind for fault in faults} == {"kill", "stop", "network", "node", "clock"}
+    assert any(fault.target == "kube-scheduler-gangsched" for fault in faults)
     assert all(fault.jump_s for fault in faults if fault.kind == "clock")
 
 
 def test_a_phase_that_is_behind_is_said():
-    witness = IndependentObserver({"n": 8})
+    observer = IndependentObserver({"n": 8})
     for name in ("a", "b"):
-        witness.seen(pod(name, "n", 4))
-    assert standing(witness, Gang, {"g": "Pending"}) == "gang g runs, and its phase is 'Pending'"
+        observer.seen(pod(name, "n", 4))
+    assert standing(observer, Gang, {"g": "Pending"}) == "gang g runs, and its phase is 'Pending'"
 
 
 def test_a_clock_that_is_off(tmp_path, monkeypatch):
@@ -202,9 +202,9 @@ def with_(status: dict, /, **changes: object) -> dict:
     return status
 
 
-def told(view, *statuses: dict) -> Told:
+def reported(view, *statuses: dict) -> Reports:
     """Return what heard of an object in this status, and after a mark in the others."""
-    found = Told(view, lambda one: f"gang {one['metadata']['name']}")
+    found = Reports(view, lambda one: f"gang {one['metadata']['name']}")
     for number, status in enumerate(statuses):
         body = {"metadata": {"name": "g", "uid": "u"}, "status": status}
         found.seen(json.dumps(body).encode())
@@ -217,8 +217,8 @@ def told(view, *statuses: dict) -> Told:
     ("changes", "what"),
     [
         ({"position": 2}, "position of gang g: 1 before, 2 after"),
-        ({"reserved": "2026-01-01T01:00:01Z"}, "promise of gang g"),
-        ({"reserved": None}, "promise of gang g"),
+        ({"reserved": "2026-01-01T01:00:01Z"}, "reservation of gang g"),
+        ({"reserved": None}, "reservation of gang g"),
         ({"start": None}, "position of gang g: 1 before, None after"),
         ({"lastTransitionTime": "2026-01-01T00:00:09Z"}, "wait of gang g"),
         ({"phase": "Reserved"}, "phase of gang g: Pending before, Reserved after"),
@@ -229,44 +229,47 @@ def told(view, *statuses: dict) -> Told:
 )
 def test_what_another_leader_tells_otherwise_is_found(changes, what):
     """Also where a later version says again what stood there before."""
-    found = told(group_view, WAITS, with_(WAITS, **changes), WAITS).unmark()
+    found = reported(group_view, WAITS, with_(WAITS, **changes), WAITS).unmark()
     assert any(one.startswith(what) for one in found), found
 
 
 def test_what_time_alone_changes_is_no_difference():
     later = with_(WAITS, expected="2026-01-01T01:10:00Z", message="It still waits.")
-    assert told(group_view, WAITS, later, with_(WAITS, reserved="2026-01-01T00:30:00Z")).found == []
+    assert (
+        reported(group_view, WAITS, later, with_(WAITS, reserved="2026-01-01T00:30:00Z")).found
+        == []
+    )
 
 
 def test_a_gang_that_came_or_went_is_a_difference():
-    one = told(group_view, WAITS)
+    one = reported(group_view, WAITS)
     one.gone("u", None)
     one.seen(json.dumps({"metadata": {"name": "h", "uid": "v"}}).encode())
-    assert one.unmark() == ["gang g is gone", "gang h came"]
+    assert one.unmark() == ["gang g is gone", "gang h was added"]
 
 
 def test_a_wait_that_begins_anew_is_seen_at_any_time():
-    one = told(group_view, WAITS, with_(WAITS, lastTransitionTime="2026-01-01T00:00:09Z"))
+    one = reported(group_view, WAITS, with_(WAITS, lastTransitionTime="2026-01-01T00:00:09Z"))
     assert "and was so since 2026-01-01T00:00:00Z" in one.violations[0]
     runs = with_(WAITS, status="True", lastTransitionTime="2026-01-01T00:00:09Z")
-    assert not told(group_view, WAITS, runs).violations
+    assert not reported(group_view, WAITS, runs).violations
 
 
 def test_places_that_changed_are_a_difference():
     runs = {"phase": "Placed", "assignments": [{"pod": "g-0", "node": "n-0"}], "proof": "proved"}
     moved = with_(runs, assignments=[{"pod": "g-0", "node": "n-1"}], proof="")
-    found = told(group_view, runs, moved).unmark()
+    found = reported(group_view, runs, moved).unmark()
     assert [one.split(" of ")[0] for one in found] == ["places", "proof"]
 
 
 def test_a_pod_that_is_stopped_is_a_difference():
-    found = Told(pod_view, lambda one: f"pod {one['metadata']['name']}")
+    found = Reports(pod_view, lambda one: f"pod {one['metadata']['name']}")
     found.seen(pod("a", "n", 4))
     found.mark()
     leaves = json.loads(pod("a", "n", 4))
     leaves["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     found.seen(json.dumps(leaves).encode())
-    assert found.unmark() == ["stopped of pod a: False before, True after"]
+    assert found.unmark() == ["deleted of pod a: False before, True after"]
 
 
 def spent(decayed: float, in_all: float, as_of: str) -> dict:
@@ -289,10 +292,10 @@ def test_gpu_time_that_is_forgotten_is_a_difference():
         (99.0, 50.0, "2026-01-01T00:01:00Z", False),
         (101.0, 49.0, "2026-01-01T00:01:00Z", False),
     ):
-        found = told(queue_view, before, spent(decayed, in_all, as_of)).unmark()
+        found = reported(queue_view, before, spent(decayed, in_all, as_of)).unmark()
         assert ["GPU time of gang g" in one for one in found] == [True] * (not kept)
-    assert told(queue_view, before, before | {"pending": 2}).found
-    assert told(queue_view, before, before | {"head": {"gang": "n/other"}}).found
+    assert reported(queue_view, before, before | {"pending": 2}).found
+    assert reported(queue_view, before, before | {"head": {"gang": "n/other"}}).found
 
 
 def kept(**changes: object) -> str:
@@ -316,9 +319,9 @@ def kept(**changes: object) -> str:
         ({"attempts": 0}, "tries"),
         ({"avoid": ()}, "excluded nodes"),
         ({"not_before_s": None}, "back-off"),
-        ({"promised_s": 1_001.0}, "promise"),
-        ({"promised_s": None}, "promise"),
-        ({"promised": (("g-0", "n-1"),)}, "promised places"),
+        ({"promised_s": 1_001.0}, "reservation"),
+        ({"promised_s": None}, "reservation"),
+        ({"promised": (("g-0", "n-1"),)}, "reservation places"),
         ({"admitted": ()}, "admitted quota"),
         ({"held_back": True}, "held back"),
     ],
@@ -337,7 +340,7 @@ def test_a_past_that_ended_by_itself_is_no_difference():
 
 
 def watched(gang: str = "g") -> IndependentObserver:
-    """Return a witness of a gang of two pods that runs."""
+    """Return a observer of a gang of two pods that runs."""
     one = IndependentObserver({"n": 8}, {gang: 2}, lambda _: True, "")
     for name in ("a", "b"):
         one.seen(pod(name, "n", 4))
@@ -347,7 +350,7 @@ def watched(gang: str = "g") -> IndependentObserver:
 def test_a_whole_gang_that_is_stopped_for_nothing_is_seen():
     one = watched()
     one.gone("a", None)
-    assert "pod a of g, which ran whole, is stopped" in one.violations[0]
+    assert "pod a of g, which ran whole, was deleted" in one.violations[0]
     leaves = json.loads(pod("a", "n", 4))
     leaves["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     one = watched()

@@ -98,7 +98,7 @@ def test_the_page_tells_queues_and_who_never_ran(path, tmp_path):
     runs = page.read(listed)
     text = page.render(runs)
     assert f"large can never run: {LARGE}" in text
-    assert "late still waited when the simulation ended." in text
+    assert "late still pending when the simulation ended." in text
     keys = [column.key for column in page.QUEUE_COLUMNS]
     rows = {
         (row["queue"], row["variant"]): dict(zip(keys, row["cells"], strict=True))
@@ -139,5 +139,7 @@ def test_a_snapshot_of_a_cluster_where_nothing_runs_is_told_so(path):
     idle = RestoredEngine(Engine(Limits()), 0.0, [f.NodeSeen(node("n0"))])
     write_facts(path.parent / "now.jsonl.gz", idle)
     scenario = load(path, ("cluster={snapshot: now.jsonl.gz}", "workload={}", "queues=[]"))
-    with pytest.raises(ConfigError, match=r"no jobs: now\.jsonl\.gz has no running or pending gangs"):
+    with pytest.raises(
+        ConfigError, match=r"no jobs: now\.jsonl\.gz has no running or pending gangs"
+    ):
         run(scenario, 0)

@@ -6,7 +6,7 @@ from policies.drf import Drf
 from policies.easy import Easy
 from policies.fifo import Fifo
 from policies.pack import Pack
-from simulator.studies.start_estimates import Figures, Foretold
+from simulator.studies.start_estimates import Figures, ForecastRun
 
 POLICIES = Policies(Fifo(), Pack(), Drf(), Easy(), Cheapest())
 
@@ -14,7 +14,7 @@ POLICIES = Policies(Fifo(), Pack(), Drf(), Easy(), Cheapest())
 def test_starts_lie_in_the_ranges_that_were_told():
     total = Figures()
     for seed in (5, 13):
-        total.told += Foretold(seed, POLICIES, last_s=20_000.0).tell().told
+        total.forecasts += ForecastRun(seed, POLICIES, last_s=20_000.0).measure().forecasts
     figures = total.flat()
     assert figures["start_estimates"] > 80
     assert figures["start_estimates_inside_their_range"] >= 0.9

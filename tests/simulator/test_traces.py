@@ -48,7 +48,7 @@ def test_pods_of_openb_ask_for_parts_and_kinds_of_gpus(tmp_path):
 def test_steps_of_gavel_need_throughputs(tmp_path):
     path = tmp_path / "some.trace"
     path.write_text(GAVEL)
-    with pytest.raises(TraceError, match="must lie beside it"):
+    with pytest.raises(TraceError, match="must be in the same folder"):
         read(path, "gavel")
     (tmp_path / "simulation_throughputs.json").write_text(THROUGHPUTS)
     jobs = read(path, "gavel").jobs
@@ -75,7 +75,7 @@ WRONG = [
     ("philly", PHILLY + "today,5,1,a\n", "column timestamp: 'today' must be a time such as"),
     ("philly", PHILLY + "2017-10-09,inf,1,a\n", "column duration"),
     ("philly", "timestamp,duration,cluster\n", "no column 'num_gpus'; it has: timestamp, duration"),
-    ("philly", PHILLY, "there is no job in it"),
+    ("philly", PHILLY, "no row could be read"),
     ("philly", PHILLY + "2017-10-09,5\n", "line 2: has 2 of 4 columns; the file may be cut short"),
     ("swf", "1 0 5\n", "line 1: has 3 of 18 fields; the file may be cut short"),
     ("swf", SWF.replace("2 10", "2 -3"), "column submit: '-3' must be at least 0"),
@@ -107,7 +107,7 @@ def test_time_that_goes_backwards(tmp_path):
     path = tmp_path / "trace"
     lines = SWF.splitlines()
     path.write_text("\n".join([lines[0], lines[2], lines[1]]) + "\n")
-    with pytest.raises(TraceError, match=r"job-1 came at 0 s, before job-2 at 10 s"):
+    with pytest.raises(TraceError, match=r"job-1 arrives at 0 s, before job-2 at 10 s"):
         read(path, "swf")
     trace = read(path, "swf", skip=True)
     assert [job.name for job in trace.jobs] == ["job-1", "job-2"]

@@ -1,8 +1,8 @@
-"""A cluster of two tenants in virtual time: the real decoders, engine and planner, judged by truth.
+"""A cluster of two tenants in virtual time, with the real decoders, engine and planner.
 
-One tenant creates, changes and deletes whatever an API server lets him. The other asks for small
-gangs, one after the other, for which there is room. Objects come as bytes, as a watch tells of
-them. Orders are carried out at once, and what they do is compared with what there really is.
+The hostile tenant creates, changes and deletes any objects that an API server admits. The other one
+submits small gangs one after the other, for which there is capacity. Objects come as bytes, as in a
+watch. Orders are carried out at once, and their effects are checked on the record of real pods.
 """
 
 import json
@@ -41,29 +41,29 @@ from simulator.hostile.truth import Pod, Truth, allocated, requests
 
 CYCLE_S = 1.0
 PLANNED_MAX = 20_000
-"""Pods that one namespace may have planned: fewer than usual, or each try would take seconds."""
+"""Planned pods that a namespace may have: less than the default, so that a history stays fast."""
 
 _POD_GROUP = f"PodGroup.{names.GROUP}/{names.VERSION}"
 
 
 class _NoClient:
-    """Answers what advice asks an API server: there are no budgets for disruption."""
+    """Answers the calls of the advisor: the cluster has no disruption budgets."""
 
     async def get(self, _path: str, **_params: str) -> bytes:
         return b'{"items": []}'
 
 
-class World:
-    """The cluster; `violations` are sentences of what must never be."""
+class TenantCluster:
+    """The cluster; `violations` has a sentence for each broken invariant."""
 
     def __init__(
-        self, evaluators: Evaluators, *, loans: bool = False, admission: bool = True
+        self, evaluators: Evaluators, *, borrowing: bool = False, admission: bool = True
     ) -> None:
-        """With `loans` the hostile tenant may borrow what the other does not use.
+        """With `borrowing`, the hostile tenant may borrow the unused quota of the other.
 
-        Without `admission` the API server lets pods say which GPUs they share (gpus.yaml).
+        Without `admission`, the API server admits pods that choose their shared GPUs (gpus.yaml).
         """
-        self.loans = loans
+        self.borrowing = borrowing
         self._admission = admission
         self.truth = Truth()
         self.violations: list[str] = []
@@ -79,7 +79,7 @@ class World:
         self._larger: dict[str, Json] = {}
         self._without_pods: set[str] = set()
         self._looked_at: set[str] = set()
-        self._declared: list[tuple[str, Json]] = list(declared(loans=loans))
+        self._declared: list[tuple[str, Json]] = list(declared(borrowing=borrowing))
         self._handler = verdict.Complaints(self.violations)
         self._start()
         self.scheduler.ready.set()
@@ -96,7 +96,7 @@ class World:
     def _start(self) -> None:
         client: Any = _NoClient()
         self._orders: list[o.Order] = []
-        self.scheduler = made = Scheduler(
+        self.scheduler = scheduler = Scheduler(
             client,
             self._config,
             self._policies,
@@ -104,24 +104,25 @@ class World:
             now_s=lambda: self.now_s,
             dispatch=self._orders.append,
         )
-        made.engine.beyond_is_judged = False
+        scheduler.engine.beyond_is_judged = False
         self._counsel = Counsel(client, self._config, self._policies)
         self._readers: dict[str, Informer] = {
-            "PriorityClass": made.informers.priority_classes,
-            "Namespace": made.informers.namespaces,
-            "Topology": made.informers.topologies,
-            "Queue": made.informers.queues,
-            "Node": made.informers.nodes,
-            "Pod": made.informers.pods,
-            _POD_GROUP: made.informers.pod_groups,
+            "PriorityClass": scheduler.informers.priority_classes,
+            "Namespace": scheduler.informers.namespaces,
+            "Topology": scheduler.informers.topologies,
+            "Queue": scheduler.informers.queues,
+            "Node": scheduler.informers.nodes,
+            "Pod": scheduler.informers.pods,
+            _POD_GROUP: scheduler.informers.pod_groups,
         }
-        theirs = (*made.informers.owners.groups, *made.informers.owners.receivers)
-        self._readers |= {one.kind: one for one in theirs}
+        owners = scheduler.informers.owners
+        external = (*owners.groups, *owners.receivers)
+        self._readers |= {informer.kind: informer for informer in external}
         for name, document in self._declared:
             self._readers[name].seen(raw(document))
 
     def restart(self) -> None:
-        """Have another process lead: it knows what is there and what was written, no more."""
+        """Start a new scheduler that knows only the stored objects."""
         self._start()
         for pod in list(self.truth.pods.values()):
             self._readers["Pod"].seen(raw(pod.document))
@@ -137,23 +138,23 @@ class World:
         return self._readers.get(f"{document['kind']}.{document['apiVersion']}")
 
     def plan(self) -> None:
-        """Let a moment pass, plan once, and carry out what is asked for."""
-        self._kubelets_look()
+        """Advance the clock, plan once, and carry out the orders."""
+        self._run_static_pods()
         self.now_s += CYCLE_S
         engine = self.scheduler.engine
         self.scheduler.driver.tick()
         if engine.wants_plan():
             snapshot = engine.snapshot(self.now_s, starts=2_000)
             try:
-                found = make_plan(snapshot, self._policies, self.now_s)
+                plan = make_plan(snapshot, self._policies, self.now_s)
             except PolicyError as error:
                 self.scheduler.driver.observe(f.PlanFailed(error.gang, error.problem))
             else:
-                self.scheduler.driver.accept(found)
+                self.scheduler.driver.accept(plan)
         self.settle()
 
     async def think(self) -> None:
-        """Advise those who wait, and forecast when they start."""
+        """Advise pending gangs, and forecast their starts."""
         engine = self.scheduler.engine
         if due := engine.unadvised(2, self.now_s):
             await self._counsel.look(engine, self.now_s)
@@ -166,12 +167,12 @@ class World:
             forecast(snapshot, self._policies, self.now_s, Effort(1, 5, 50))
         self.settle()
 
-    # -- what tenants do ----------------------------------------------------------------------
+    # -- calls of tenants ---------------------------------------------------------------------
 
     def create(
         self, document: Json, larger: Json | None = None, *, without_pods: bool = False
     ) -> None:
-        """Take an object of a tenant; pods made for it ask for `larger` amounts than it said."""
+        """Create an object; pods created for it request the `larger` amounts, not its own."""
         metadata, key = document["metadata"], key_of(document)
         if key in self._keys or not accepted(document):
             return
@@ -200,15 +201,15 @@ class World:
         self.settle()
 
     async def look(self) -> None:
-        """Have the job controllers look at every owner that is new."""
+        """Have the job controllers reconcile every new owner."""
         for uid in [uid for uid in self.objects if uid not in self._looked_at]:
             document = self.objects[uid]
             self._looked_at.add(uid)
             if self._reader(document) is None or document["kind"] in jobs.KINDS:
-                for made in await self.controllers.look(document):
-                    part = json.loads(json.dumps(made))
-                    part["metadata"]["namespace"] = namespace(document)
-                    self.create(part)
+                for group in await self.controllers.look(document):
+                    copy = json.loads(json.dumps(group))
+                    copy["metadata"]["namespace"] = namespace(document)
+                    self.create(copy)
 
     def edit(self, uid: str, document: Json) -> None:
         """Change an object; of pods only labels and annotations."""
@@ -226,7 +227,7 @@ class World:
         self.settle()
 
     def delete(self, uid: str) -> None:
-        """Delete an object, and what was made for it."""
+        """Delete an object."""
         if uid in self.truth.pods:
             self.pod_goes(uid)
         else:
@@ -239,9 +240,9 @@ class World:
 
     def mine(self) -> list[str]:
         """Return the uids of the hostile tenant's objects, the oldest first."""
-        found = [uid for uid, pod in self.truth.pods.items() if pod.namespace == NAMESPACE]
-        found += [uid for uid, one in self.objects.items() if namespace(one) == NAMESPACE]
-        return sorted(found)
+        uids = [uid for uid, pod in self.truth.pods.items() if pod.namespace == NAMESPACE]
+        uids += [uid for uid, document in self.objects.items() if namespace(document) == NAMESPACE]
+        return sorted(uids)
 
     def document(self, uid: str) -> Json:
         """Return an object."""
@@ -251,8 +252,8 @@ class World:
         if (reader := self._reader(document)) is not None:
             reader.seen(raw(document))
 
-    def _kubelets_look(self) -> None:
-        """Have those who named their node themselves run, or fail where they do not fit."""
+    def _run_static_pods(self) -> None:
+        """Run pods that were created with a node; those that do not fit fail."""
         arrived, self._arrived = self._arrived, []
         for pod in [self.truth.pods[uid] for uid in arrived if uid in self.truth.pods]:
             fits = self.truth.admits(pod)
@@ -261,7 +262,7 @@ class World:
             self._show(pod.document)
 
     def pod_goes(self, uid: str) -> None:
-        """Have a pod go at once."""
+        """Delete a pod at once."""
         pod = self.truth.pods.pop(uid)
         self._left(pod.document)
         self._readers["Pod"].gone(uid, raw(pod.document))
@@ -273,7 +274,7 @@ class World:
     # -- orders -------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Carry out what the scheduler asks for."""
+        """Carry out the scheduler's orders."""
         while self._orders:
             orders = self._orders.copy()
             self._orders.clear()
@@ -293,7 +294,7 @@ class World:
                 self._bind(order)
             case o.Evict() if order.uid in self.truth.pods:
                 if self.truth.pods[order.uid].namespace == VICTIM:
-                    self.violations.append(f"pod {order.name} is stopped: {order.reason}")
+                    self.violations.append(f"pod {order.name} is evicted: {order.reason}")
                 self.pod_goes(order.uid)
             case o.Report():
                 self._write(order.gang, {"phase": order.state})
@@ -301,21 +302,24 @@ class World:
                 pass
 
     def _write(self, gang: GangId, status: Json) -> None:
-        for uid, one in self.objects.items():
-            if group_of(one) == gang:
-                self.objects[uid] = {**one, "status": {**one.get("status", {}), **status}}
+        for uid, document in self.objects.items():
+            if group_of(document) == gang:
+                self.objects[uid] = {**document, "status": {**document.get("status", {}), **status}}
 
     def _reserved(self, order: o.Reserve) -> None:
-        """Write a reservation down, and make the pods of a group that has none."""
-        group = next((one for one in self.objects.values() if group_of(one) == order.gang), None)
+        """Store an assignment, and create the pods of a group that has none."""
+        group = next(
+            (document for document in self.objects.values() if group_of(document) == order.gang),
+            None,
+        )
         if group is None:
             return
         places = [{"pod": pod.split("/", 1)[1], "node": node} for pod, node in order.assignments]
         self._write(order.gang, {"phase": "Reserved", "assignments": places})
         namespace, name = order.gang.split("/", 1)
-        promised = self.truth.promised.setdefault(order.gang, {})
+        assigned = self.truth.promised.setdefault(order.gang, {})
         for pod, node in order.assignments:
-            promised[pod] = (node, {})
+            assigned[pod] = (node, {})
         roles = group["spec"].get("roles", ())
         if order.gang in self._without_pods or not all("template" in role for role in roles):
             return
@@ -328,11 +332,11 @@ class World:
             for pod, node in order.assignments:
                 short = pod.split("/", 1)[1]
                 if short.startswith(stem) and short.removeprefix(stem).isdigit():
-                    promised[pod] = (node, requests(role["template"].get("spec", {})))
-                    said = (role["template"].get("metadata") or {}).get("annotations") or {}
+                    assigned[pod] = (node, requests(role["template"].get("spec", {})))
+                    annotations = (role["template"].get("metadata") or {}).get("annotations") or {}
                     metadata = {"name": short, "namespace": namespace, "labels": labels}
                     body = {"apiVersion": "v1", "kind": "Pod", "spec": spec}
-                    self.create(body | {"metadata": metadata | {"annotations": said}})
+                    self.create(body | {"metadata": metadata | {"annotations": annotations}})
 
     def _bind(self, order: o.Bind) -> None:
         pod = self.truth.pods[PodUid(order.uid)]
@@ -342,15 +346,18 @@ class World:
         pod.by_us, pod.devices = True, order.devices
         if order.devices:
             metadata = pod.document["metadata"]
-            said = metadata.get("annotations", {})
-            said = {**said, names.DEVICES_ANNOTATION: ",".join(map(str, order.devices))}
-            pod.document = {**pod.document, "metadata": {**metadata, "annotations": said}}
+            annotations = metadata.get("annotations", {})
+            annotations = {
+                **annotations,
+                names.DEVICES_ANNOTATION: ",".join(map(str, order.devices)),
+            }
+            pod.document = {**pod.document, "metadata": {**metadata, "annotations": annotations}}
         self.violations += [
             f"binding {order.name} to {order.node}: {sentence}"
             for sentence in self.truth.over(order.node)
             if sentence not in before
         ]
-        if not self.loans:
+        if not self.borrowing:
             self.violations += verdict.beyond_limit(self.truth, str(order.name))
         self.scheduler.driver.observe(f.Bound(order.uid, order.node))
         self._show(pod.document)

@@ -1,4 +1,4 @@
-"""What really happened, from the API server's own mouth: watches of its own, sums of its own."""
+"""An observer with its own watch and its own sums, independent of the scheduler's state."""
 
 import time
 from collections.abc import Callable
@@ -37,7 +37,7 @@ class _Status(msgspec.Struct):
 
 
 class Pod(msgspec.Struct):
-    """The part of a pod that counts here."""
+    """The fields of a pod that are checked."""
 
     metadata: _Meta
     spec: _Spec = msgspec.field(default_factory=_Spec)
@@ -50,12 +50,14 @@ class Pod(msgspec.Struct):
 
     @property
     def gpus(self) -> int:
-        """Return how many GPUs it takes."""
-        return sum(int(one.resources.limits.get(_GPU, "0")) for one in self.spec.containers)
+        """Return how many GPUs the pod requests."""
+        return sum(
+            int(container.resources.limits.get(_GPU, "0")) for container in self.spec.containers
+        )
 
     @property
     def holds(self) -> bool:
-        """Tell whether it takes room on a node."""
+        """Return whether the pod uses capacity of a node."""
         return bool(self.spec.nodeName) and self.status.phase not in ("Succeeded", "Failed")
 
 
@@ -64,12 +66,12 @@ _decode = msgspec.json.Decoder(Pod).decode
 
 @dataclass(slots=True)
 class IndependentObserver:
-    """A receiver of the watch on pods; `violations` are sentences of what must never be."""
+    """Receives the watch on pods; `violations` has a sentence for each broken invariant."""
 
     capacity: dict[str, int]
     sizes: dict[str, int] = field(default_factory=dict)
     placed: Callable[[str], bool] = lambda _: False
-    """Tells whether the scheduler says that a gang runs."""
+    """Returns whether the scheduler reports that a gang runs."""
 
     namespace: str = ""
     pods: dict[str, Pod] = field(default_factory=dict)
@@ -79,7 +81,7 @@ class IndependentObserver:
     _lost: set[str] = field(default_factory=set)
 
     def seen(self, raw: bytes) -> None:
-        """Take a pod, and look at its node."""
+        """Record a pod, and check its node."""
         pod = _decode(raw)
         before = self.pods.get(pod.metadata.uid)
         if pod.spec.nodeName in self._lost:
@@ -99,18 +101,18 @@ class IndependentObserver:
         self.pods.pop(uid, None)
 
     def excuse(self, gang: str) -> None:
-        """Let a gang end: its user deletes it, or a node of it is lost."""
+        """Allow a gang to end, because its user deletes it or one of its nodes fails."""
         self._excused.add(gang)
 
     def lose(self, node: str) -> None:
-        """Learn that a node is taken away, and whatever is on it."""
+        """Record that a node fails with all its pods."""
         self._lost.add(node)
         for pod in self.pods.values():
             if pod.spec.nodeName == node:
                 self.excuse(pod.gang)
 
     def _look_at_stop(self, before: Pod | None) -> None:
-        """See whether a pod that ends was one of a whole gang to which nothing happened."""
+        """Check that a pod that ends belongs to no whole gang without a reason to end."""
         if before is None or before.metadata.deletionTimestamp or not before.holds:
             return
         gang = before.gang
@@ -118,7 +120,7 @@ class IndependentObserver:
         if not ours or gang in self._excused or not self.placed(gang):
             return
         if self.bound(gang) == self.sizes[gang]:
-            self._violated(f"pod {before.metadata.name} of {gang}, which ran whole, is stopped")
+            self._violated(f"pod {before.metadata.name} of {gang}, which ran whole, was deleted")
 
     def _look(self, node: str) -> None:
         here = [pod for pod in self.pods.values() if pod.holds and pod.spec.nodeName == node]
@@ -140,15 +142,15 @@ class IndependentObserver:
         ]
 
     def members(self, gang: str) -> int:
-        """Return how many pods of a gang there are that are not told to go."""
+        """Return how many pods of a gang exist and are not terminating."""
         return len(self._staying(gang))
 
     def bound(self, gang: str) -> int:
-        """Return how many of them hold a place."""
+        """Return how many of these pods are bound."""
         return sum(pod.holds for pod in self._staying(gang))
 
     def would_fit(self, pods: int, gpus: int) -> bool:
-        """Tell whether so many pods of so many GPUs each would find a place now."""
+        """Return whether `pods` pods with `gpus` GPUs each would fit now."""
         free = dict(self.capacity)
         for pod in self.pods.values():
             if pod.holds:
