@@ -29,7 +29,7 @@ from gangsched.kube.stored.config_map import Kept
 from gangsched.kube.volumes.binding import VolumeBinder
 from gangsched.kube.volumes.eligible_nodes import Volumes
 from gangsched.metrics import Metrics
-from gangsched.operators.ownership import KEY, nothing
+from gangsched.operators.ownership import KEY, store_no_kinds
 from gangsched.plugins import load_policies
 from gangsched.recording.audit_log import AuditLog
 from gangsched.recording.journal import Journal, JournalledEngine
@@ -125,21 +125,21 @@ async def _operators(
     access: Access, client: KubeClient, config: SchedulerConfig, metrics: Metrics
 ) -> None:
     from gangsched.operators.manager import (  # noqa: PLC0415 -- kopf is heavy
-        Ours,
-        Written,
+        OwnershipOutputs,
+        SchedulerNames,
         run_operators,
     )
 
     evaluation = config.evaluation_s, config.evaluation_mib
-    ours = Ours(config.scheduler_name, config.scheduler_aliases, config.schedule_trials)
-    written = Written(Kept(client, config.history_config_map, KEY), metrics.job_kinds)
+    ours = SchedulerNames(config.scheduler_name, config.scheduler_aliases, config.schedule_trials)
+    written = OwnershipOutputs(Kept(client, config.history_config_map, KEY), metrics.job_kinds)
     await run_operators(access, client, config.job_kinds, ours, config.job_env, evaluation, written)
 
 
 async def _no_operators(client: KubeClient, scheduler: Scheduler, config: SchedulerConfig) -> None:
     """Write down that no kind of job is run here, for our commands."""
     await scheduler.ready.wait()
-    await nothing(client, Kept(client, config.history_config_map, KEY))
+    await store_no_kinds(client, Kept(client, config.history_config_map, KEY))
 
 
 def _told_to_stop() -> asyncio.Event:

@@ -25,8 +25,8 @@ from gangsched.kube.decoding.quantities import seconds
 from gangsched.kube.decoding.users import noted, policies_served
 from gangsched.kube.stored.config_map import Kept
 from gangsched.local.plane import serving
-from gangsched.operators.ownership import KEY, others_now, standing_of
-from gangsched.operators.ownership import Standing as Running
+from gangsched.operators.ownership import KEY, parse_owners, running_operators
+from gangsched.operators.ownership import KindOwners as Running
 from gangsched.shipped import shipped
 
 Json = dict[str, Any]
@@ -267,8 +267,8 @@ async def _clock(client: KubeClient, _: str) -> AsyncIterator[Finding]:
 
 
 async def _other_schedulers(client: KubeClient, home: str) -> AsyncIterator[Finding]:
-    written = standing_of(await Kept(client, f"{home}/gangsched-history", KEY).read())
-    for finding in job_kind_findings(written, await others_now(client, time.time())):
+    written = parse_owners(await Kept(client, f"{home}/gangsched-history", KEY).read())
+    for finding in job_kind_findings(written, await running_operators(client, time.time())):
         yield finding
     listed = (await _read(client, "/apis/apps/v1/deployments"))["items"]
     for deployment in listed:

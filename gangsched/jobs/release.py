@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gangsched.jobs.common.model import Json
-from gangsched.jobs.common.owned_objects import leaving
+from gangsched.jobs.common.owned_objects import is_terminating
 from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
 
 _ENDED = ("Succeeded", "Failed")
@@ -31,13 +31,19 @@ def release(kind: str, owner: str, group: Json, pods: Sequence[Json]) -> Release
     """Return how to release the gang of a job of some kind; `pods` are the gang's."""
     direct = kind in FRAMEWORKS
     phase = (group.get("status") or {}).get("phase") or ""
-    if leaving(group) or phase == "Binding":
+    if is_terminating(group) or phase == "Binding":
         return Release()  # a moment later it is placed, or not
     if direct and group["metadata"]["name"] != owner:
         return Release()  # not one of ours
     # An unbound pod may be pinned to a node that we chose, which the other scheduler ignores.
-    open_pods = tuple(pod for pod in pods if not _bound(pod) and not leaving(pod)) if direct else ()
-    running = sum(_bound(pod) and not leaving(pod) and not _ended(pod) for pod in pods)
+    open_pods = (
+        tuple(pod for pod in pods if not _is_bound(pod) and not is_terminating(pod))
+        if direct
+        else ()
+    )
+    running = sum(
+        _is_bound(pod) and not is_terminating(pod) and not _has_ended(pod) for pod in pods
+    )
     if phase == "Placed" and running:
         spec = group.get("spec") or {}
         fewer = int(spec.get("minMember") or running) > running
@@ -48,9 +54,9 @@ def release(kind: str, owner: str, group: Json, pods: Sequence[Json]) -> Release
     return Release(delete_group=direct, delete_pods=open_pods)
 
 
-def _bound(pod: Json) -> bool:
+def _is_bound(pod: Json) -> bool:
     return bool(pod["spec"].get("nodeName"))
 
 
-def _ended(pod: Json) -> bool:
+def _has_ended(pod: Json) -> bool:
     return (pod.get("status") or {}).get("phase") in _ENDED

@@ -80,7 +80,7 @@ def _with_env(container: Json, env: Mapping[str, str]) -> Json:
     return container | {"env": [*own, *more]}
 
 
-def ended(pod: Json) -> bool:
+def has_ended(pod: Json) -> bool:
     """Return whether a pod has ended, well or not."""
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
@@ -103,7 +103,9 @@ def owner_name(body: Json) -> str:
     return f"{owners[0]['kind']} {owners[0]['name']}" if owners else "nobody"
 
 
-async def remove(client: KubeClient, path: str, uid: str, policy: str = "Background") -> None:
+async def delete_object(
+    client: KubeClient, path: str, uid: str, policy: str = "Background"
+) -> None:
     """Delete the object with a uid, if it still exists."""
     body = {
         "apiVersion": "v1",
@@ -149,7 +151,7 @@ def merge_response(known: Json | None, answer: Json, deleted_uids: set[str]) -> 
     return answer if known is None else latest(known, answer)
 
 
-def only(body: Json) -> Json:
+def uid_precondition(body: Json) -> Json:
     """Return the precondition that keeps a change from a successor of the same name."""
     return {"metadata": {"uid": body["metadata"]["uid"]}}
 

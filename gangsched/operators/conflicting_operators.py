@@ -25,7 +25,7 @@ _LEASE_MAX_S = 300.0
 """No operator uses a longer one; a Lease may contain any."""
 
 
-_OF_NAMESPACE = 8
+_SIGNS_OF_NAMESPACE = 8
 """Signs of one namespace that are kept: any tenant may write Leases and Deployments in its own."""
 
 
@@ -143,8 +143,8 @@ class Sighting:
 class ConflictingOperators:
     """The signs of other operators, and which of them are confirmed."""
 
-    _seen: dict[str, Sighting] = field(default_factory=dict)
-    _believed: set[str] = field(default_factory=set)
+    _signs: dict[str, Sighting] = field(default_factory=dict)
+    _confirmed: set[str] = field(default_factory=set)
 
     def lease_seen(self, lease: Lease, now_s: float) -> None:
         """Take a Lease. Its times are its holder's: a renewal that was watched counts from now."""
@@ -154,22 +154,22 @@ class ConflictingOperators:
         if operator is None or not holder or not renewed:
             self.gone(metadata.uid)
             return
-        known = self._seen.get(metadata.uid)
+        known = self._signs.get(metadata.uid)
         lasts_s = min(max(float(spec.leaseDurationSeconds or 0), 0.0), _LEASE_MAX_S)
         watched = known is not None and known.renewed != renewed
         since_s = now_s if watched else min(seconds(renewed), now_s)
         until_s = known.until_s if known is not None and not watched else since_s + lasts_s
         pod = metadata.namespace, holder.partition("_")[0]
         where = f"Lease {metadata.namespace}/{metadata.name}"
-        self._take(metadata.uid, Sighting(operator, where, until_s, pod, renewed))
+        self._record(metadata.uid, Sighting(operator, where, until_s, pod, renewed))
 
     def deployment_seen(self, deployment: Deployment, now_s: float) -> None:
         """Take a Deployment."""
         metadata, pod = deployment.metadata, deployment.spec.template.spec
-        words = {_last_word(one.image) for one in pod.containers}
+        words = {_image_name(one.image) for one in pod.containers}
         operator = next((one for one in OPERATORS if one.image in words), None)
         wanted = deployment.spec.replicas != 0 and metadata.deletionTimestamp is None
-        known = self._seen.get(metadata.uid)
+        known = self._signs.get(metadata.uid)
         if operator is None or not wanted:
             self.gone(metadata.uid)
             return
@@ -181,43 +181,43 @@ class ConflictingOperators:
             return  # it has not begun
         account = metadata.namespace, pod.serviceAccountName or "default"
         where = f"Deployment {metadata.namespace}/{metadata.name}"
-        self._take(metadata.uid, Sighting(operator, where, until_s, account))
+        self._record(metadata.uid, Sighting(operator, where, until_s, account))
 
     def gone(self, uid: str) -> None:
         """Forget a sign."""
-        self._seen.pop(uid, None)
-        self._believed.discard(uid)
+        self._signs.pop(uid, None)
+        self._confirmed.discard(uid)
 
-    def _take(self, uid: str, sign: Sighting) -> None:
-        known = self._seen.get(uid)
+    def _record(self, uid: str, sign: Sighting) -> None:
+        known = self._signs.get(uid)
         if known is None:
             namespace = sign.account[0]
-            beside = sum(one.account[0] == namespace for one in self._seen.values())
-            if beside >= _OF_NAMESPACE:
+            beside = sum(one.account[0] == namespace for one in self._signs.values())
+            if beside >= _SIGNS_OF_NAMESPACE:
                 return
         elif (known.account, known.operator) != (sign.account, sign.operator):
-            self._believed.discard(uid)
-        self._seen[uid] = sign
+            self._confirmed.discard(uid)
+        self._signs[uid] = sign
 
     def unconfirmed(self, now_s: float) -> dict[str, Sighting]:
         """Return the signs, by uid, that would count now and are not confirmed yet."""
         return {
             uid: sign
-            for uid, sign in self._seen.items()
-            if uid not in self._believed and now_s <= sign.until_s
+            for uid, sign in self._signs.items()
+            if uid not in self._confirmed and now_s <= sign.until_s
         }
 
     def confirm(self, uid: str) -> None:
         """Count a sign from now on."""
-        if uid in self._seen:
-            self._believed.add(uid)
+        if uid in self._signs:
+            self._confirmed.add(uid)
 
-    def others(self, now_s: float) -> dict[str, str]:
+    def kinds_run(self, now_s: float) -> dict[str, str]:
         """Return the kinds that other operators run now, each with a clause about the operator."""
         signs = [
             sign
-            for uid, sign in self._seen.items()
-            if uid in self._believed and now_s <= sign.until_s
+            for uid, sign in self._signs.items()
+            if uid in self._confirmed and now_s <= sign.until_s
         ]
         found: dict[str, str] = {}
         for sign in sorted(signs, key=lambda one: (OPERATORS.index(one.operator), one.where)):
@@ -226,15 +226,15 @@ class ConflictingOperators:
                 found.setdefault(kind, clause)
         return found
 
-    def next_s(self, now_s: float) -> float | None:
+    def next_expiry_s(self, now_s: float) -> float | None:
         """Return when a sign that counts now ends unless it is renewed, if one does."""
         times = (
             sign.until_s
-            for uid, sign in self._seen.items()
-            if uid in self._believed and now_s <= sign.until_s < math.inf
+            for uid, sign in self._signs.items()
+            if uid in self._confirmed and now_s <= sign.until_s < math.inf
         )
         return min(times, default=None)
 
 
-def _last_word(image: str) -> str:
+def _image_name(image: str) -> str:
     return image.rsplit("/", 1)[-1].partition("@")[0].partition(":")[0]

@@ -30,7 +30,7 @@ from gangsched.operators.job_kind import OwnerKind
 from gangsched.operators.kinds import jobset, trainjob
 from gangsched.operators.kopf_session import session
 from gangsched.operators.ownership import Ownership
-from gangsched.operators.part_watches import watched
+from gangsched.operators.part_watches import watching_parts
 from gangsched.operators.runtime_watch import RuntimeReceiver, Runtimes
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ _SEARCHERS = ("gjson", "optuna", "scipy", "skopt", "threadpoolctl")
 
 
 @dataclass(frozen=True, slots=True)
-class Ours:
+class SchedulerNames:
     """Our scheduler's names, that which pods get first; `trials`: also those of trials' Jobs."""
 
     scheduler: str = "gangsched"
@@ -50,28 +50,28 @@ class Ours:
     trials: bool = True
 
 
-_DEFAULTS = Ours()
+_DEFAULTS = SchedulerNames()
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class OwnershipOutputs:
     """Where the owner of each kind is published: a ConfigMap, a gauge."""
 
     kept: Kept | None = None
     gauge: Gauge | None = None
 
 
-_NOWHERE = Written()
+_NOWHERE = OwnershipOutputs()
 
 
 async def run_operators(
     access: Access | None,
     client: KubeClient,
     kinds: Collection[str] | None = None,
-    ours: Ours = _DEFAULTS,
+    ours: SchedulerNames = _DEFAULTS,
     env: Mapping[str, str] = NO_ENV,
     evaluation: tuple[float, int] = (EVALUATION_S.most, EVALUATION_MIB.most),
-    written: Written = _NOWHERE,
+    written: OwnershipOutputs = _NOWHERE,
 ) -> None:
     """Run the job controllers of some kinds, by default all that no other operator runs just then.
 
@@ -83,7 +83,7 @@ async def run_operators(
 
     """
     async with Evaluators(*evaluation) as evaluators:
-        searches = _searches(evaluators, ours.scheduler if ours.trials else "")
+        searches = _search_kinds(evaluators, ours.scheduler if ours.trials else "")
 
         def controllers() -> tuple[Controllers, RuntimeReceiver]:
             return _controllers(client, ours, env, evaluators, searches)
@@ -110,16 +110,16 @@ async def run_operators(
                         task.result()
                     return
                 # As after a restart: the watches report the whole state again.
-                await _cancelled(running)
+                await _cancel(running)
                 ownership.changed.clear()
                 changed = asyncio.create_task(ownership.changed.wait())
-                mine = ownership.standing.ours if ownership.standing is not None else frozenset()
+                mine = ownership.owners.ours if ownership.owners is not None else frozenset()
                 running = asyncio.create_task(_run(access, client, mine, *controllers(), stop))
         finally:
-            await _cancelled(deciding, changed, stopped, running)
+            await _cancel(deciding, changed, stopped, running)
 
 
-async def _cancelled(*tasks: "asyncio.Task[Any] | None") -> None:
+async def _cancel(*tasks: "asyncio.Task[Any] | None") -> None:
     """Cancel tasks, and wait until they have ended."""
     there = [task for task in tasks if task is not None]
     for task in there:
@@ -129,7 +129,7 @@ async def _cancelled(*tasks: "asyncio.Task[Any] | None") -> None:
 
 def _controllers(
     client: KubeClient,
-    ours: Ours,
+    ours: SchedulerNames,
     env: Mapping[str, str],
     evaluators: Evaluators,
     searches: Collection[OwnerKind],
@@ -160,7 +160,7 @@ async def _run(
     controllers = {kind: one for kind, one in every.items() if kind in mine}
     released = {kind: Releaser(client, kind) for kind in every if kind not in mine}
     more = known.watches() if TRAINJOB in controllers else []
-    async with watched(client, {**controllers, **released}, more) as watching:
+    async with watching_parts(client, {**controllers, **released}, more) as watching:
         tasks = [asyncio.create_task(one.run()) for one in controllers.values()]
         tasks += [asyncio.create_task(one.run()) for one in released.values()]
         if TRAINJOB in controllers:
@@ -172,7 +172,7 @@ async def _run(
             for task in done:
                 task.result()
         finally:
-            await _cancelled(*tasks)
+            await _cancel(*tasks)
 
 
 async def _kopf(
@@ -198,7 +198,7 @@ async def _kopf(
     return list(tasks)
 
 
-def _searches(evaluators: Evaluators, scheduler: str = "") -> tuple[OwnerKind, ...]:
+def _search_kinds(evaluators: Evaluators, scheduler: str = "") -> tuple[OwnerKind, ...]:
     """Return how Experiments and their Trials are run, where what they need is installed."""
     if any(find_spec(name) is None for name in _SEARCHERS):
         log.info("Experiments are left alone: they need the extra gangsched[experiments]")

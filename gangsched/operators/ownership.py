@@ -52,7 +52,7 @@ _Body = TypeVar("_Body", Lease, Deployment)
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class KindOwners:
     """The owner of each kind: ours, and all others, each with a clause that is the reason."""
 
     ours: frozenset[str] = frozenset()
@@ -68,19 +68,19 @@ def decide(
     wanted: Collection[str] | None,
     others: Mapping[str, str],
     otherwise: str = _NOT_NAMED,
-) -> Standing:
+) -> KindOwners:
     """Return the owner of each known kind; `wanted` ones are ours in any case.
 
     `otherwise` is the reason for a kind that is not wanted.
     """
     if wanted is None:
         left = {kind: why for kind, why in others.items() if kind in known}
-        return Standing(frozenset(known) - left.keys(), left)
+        return KindOwners(frozenset(known) - left.keys(), left)
     left = {kind: others.get(kind) or otherwise for kind in known if kind not in wanted}
-    return Standing(frozenset(wanted), left)
+    return KindOwners(frozenset(wanted), left)
 
 
-def sentences(before: Standing | None, after: Standing) -> list[str]:
+def changes_in_words(before: KindOwners | None, after: KindOwners) -> list[str]:
     """Return what changed, a sentence for each reason."""
     found = []
     by_reason: dict[str, list[str]] = {}
@@ -101,7 +101,7 @@ def sentences(before: Standing | None, after: Standing) -> list[str]:
     return found
 
 
-class _Signs:
+class _SignReceiver:
     """Reports the objects of one watch to the decision; malformed ones are skipped."""
 
     def __init__(
@@ -140,12 +140,12 @@ class Ownership:
 
         `otherwise` is the reason for known kinds that are not wanted.
         """
-        self.standing: Standing | None = None
+        self.owners: KindOwners | None = None
         self.changed = asyncio.Event()
         self._client, self._known, self._wanted = client, tuple(known), wanted
         self._otherwise = otherwise
         self._kept, self._gauge, self._now_s = kept, gauge, now_s
-        self._neighbours = ConflictingOperators()
+        self._operators = ConflictingOperators()
         self._woken = asyncio.Event()
         self._refused: dict[tuple[str, tuple[str, str]], float] = {}
         self._written = ""
@@ -166,7 +166,7 @@ class Ownership:
             await self._decide_on()
 
     def _watches(self) -> list[Watch]:
-        signs = self._neighbours
+        signs = self._operators
 
         def gone(uid: str) -> None:
             signs.gone(uid)
@@ -181,12 +181,12 @@ class Ownership:
             self._woken.set()
 
         return [
-            Watch(self._client, _DEPLOYMENTS, _Signs(Deployment, deployment, gone)),
+            Watch(self._client, _DEPLOYMENTS, _SignReceiver(Deployment, deployment, gone)),
             *(
                 Watch(
                     self._client,
                     _LEASES,
-                    _Signs(Lease, lease, gone),
+                    _SignReceiver(Lease, lease, gone),
                     params={"fieldSelector": f"metadata.name={name}"},
                 )
                 for name in LEASES
@@ -200,7 +200,7 @@ class Ownership:
             self._decide()
             written = await self._write()
             now_s = self._now_s()
-            ends_s = self._neighbours.next_s(now_s)
+            ends_s = self._operators.next_expiry_s(now_s)
             waits = [_RETRY_S] if retries or not written else []
             waits += [ends_s - now_s + 0.05] if ends_s is not None else []
             try:
@@ -212,15 +212,15 @@ class Ownership:
     async def _verify(self) -> bool:
         """Verify signs that are not confirmed; return whether some have to be verified again."""
         now_s = self._now_s()
-        unconfirmed = self._neighbours.unconfirmed(now_s)
+        unconfirmed = self._operators.unconfirmed(now_s)
         keys = {(uid, sign.account) for uid, sign in unconfirmed.items()}
         self._refused = {key: at_s for key, at_s in self._refused.items() if key in keys}
         for uid, sign in unconfirmed.items():
             key = uid, sign.account
             if now_s - self._refused.get(key, -_RETRY_S) < _RETRY_S:
                 continue
-            if await acts(self._client, sign):
-                self._neighbours.confirm(uid)
+            if await has_operator_rights(self._client, sign):
+                self._operators.confirm(uid)
                 continue
             if key not in self._refused:
                 log.warning(
@@ -234,12 +234,12 @@ class Ownership:
         return bool(self._refused)
 
     def _decide(self) -> None:
-        others = self._neighbours.others(self._now_s())
+        others = self._operators.kinds_run(self._now_s())
         after = decide(self._known, self._wanted, others, self._otherwise)
-        before, self.standing = self.standing, after
+        before, self.owners = self.owners, after
         if after == before:
             return
-        for sentence in sentences(before, after):
+        for sentence in changes_in_words(before, after):
             log.warning("%s", sentence)
         if self._gauge is not None:
             for kind in self._known:
@@ -249,9 +249,9 @@ class Ownership:
 
     async def _write(self) -> bool:
         """Store the decision if it is new; return whether it is stored."""
-        if self._kept is None or self.standing is None:
+        if self._kept is None or self.owners is None:
             return True
-        text = json.dumps(self.standing.data())
+        text = json.dumps(self.owners.data())
         if text == self._written:
             return True
         try:
@@ -263,14 +263,14 @@ class Ownership:
         return True
 
 
-async def nothing(client: KubeClient, kept: Kept) -> None:
+async def store_no_kinds(client: KubeClient, kept: Kept) -> None:
     """Store that no kind of job is run here, and wait until cancelled."""
     known = (*FRAMEWORKS, jobset.KIND, trainjob.KIND, experiment.KIND, trial.KIND)
     why = "gangsched was started with --no-operators"
     await Ownership(client, known, (), kept, otherwise=why).run()
 
 
-async def acts(client: KubeClient, sign: Sighting) -> bool:
+async def has_operator_rights(client: KubeClient, sign: Sighting) -> bool:
     """Return whether the account behind a sign has the rights of an operator."""
     namespace, account = sign.account
     try:
@@ -309,7 +309,7 @@ async def acts(client: KubeClient, sign: Sighting) -> bool:
     return bool(answer["status"].get("allowed"))
 
 
-async def others_now(client: KubeClient, now_s: float) -> dict[str, str]:
+async def running_operators(client: KubeClient, now_s: float) -> dict[str, str]:
     """Return the kinds that other operators run now, each with a clause about the operator.
 
     Raises:
@@ -324,16 +324,16 @@ async def others_now(client: KubeClient, now_s: float) -> dict[str, str]:
     for body in msgspec.json.decode(await client.get(_DEPLOYMENTS))["items"]:
         seen.deployment_seen(msgspec.convert(body, Deployment), now_s)
     for uid, sign in seen.unconfirmed(now_s).items():
-        if await acts(client, sign):
+        if await has_operator_rights(client, sign):
             seen.confirm(uid)
-    return seen.others(now_s)
+    return seen.kinds_run(now_s)
 
 
-def standing_of(text: str) -> Standing | None:
+def parse_owners(text: str) -> KindOwners | None:
     """Return a stored decision; None if it is malformed."""
     try:
         found = json.loads(text)
         ours = frozenset(str(kind) for kind in found["ours"])
-        return Standing(ours, {str(kind): str(why) for kind, why in found["others"].items()})
+        return KindOwners(ours, {str(kind): str(why) for kind, why in found["others"].items()})
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         return None

@@ -30,7 +30,7 @@ _PARTS: Mapping[str, tuple[str, dict[str, str]]] = {
 }
 """Kinds of parts, and how all of them are listed."""
 
-_ALWAYS_THERE = ("Pod", "Service", "PersistentVolumeClaim", "Job")
+_BUILT_IN = ("Pod", "Service", "PersistentVolumeClaim", "Job")
 """Kinds no cluster is without."""
 
 
@@ -108,7 +108,7 @@ class PartReceiver:
 
 
 @asynccontextmanager
-async def watched(
+async def watching_parts(
     client: KubeClient, controllers: Mapping[str, PartHandler], more: Sequence[Watch] = ()
 ) -> AsyncIterator[asyncio.Task[None]]:
     """Watch the parts of jobs, and `more`; the body starts when all existing objects are known.
@@ -125,7 +125,7 @@ async def watched(
             path,
             PartReceiver(kind, controllers),
             params=params,
-            optional=kind not in _ALWAYS_THERE,
+            optional=kind not in _BUILT_IN,
         )
         for kind, (path, params) in _PARTS.items()
         if any(kind in one.part_kinds for one in controllers.values())

@@ -13,7 +13,7 @@ Key = tuple[str, str]
 """Namespace and name of an object."""
 
 _WORKERS = 8
-_OF_NAMESPACE = 6
+_WORKERS_OF_NAMESPACE = 6
 """Workers that one namespace may keep busy at a time, so that no other waits for it."""
 
 _BUSY_S = 0.02
@@ -29,7 +29,9 @@ class WorkQueue:
 
     def __init__(self, step: Callable[[Key], Awaitable[None]]) -> None:
         self._step = step
-        self._queue: NamespaceFairQueue[Key] = NamespaceFairQueue(lambda key: key[0], _OF_NAMESPACE)
+        self._queue: NamespaceFairQueue[Key] = NamespaceFairQueue(
+            lambda key: key[0], _WORKERS_OF_NAMESPACE
+        )
         self._queued: set[Key] = set()
         self._busy: set[Key] = set()
         self._failures: dict[Key, int] = {}
@@ -85,7 +87,7 @@ class WorkQueue:
         self.later(key, min(_RETRY_S * 2**failures, _RETRY_MAX_S))
 
 
-async def all_done(work: Iterable[Awaitable[None]]) -> None:
+async def gather_all(work: Iterable[Awaitable[None]]) -> None:
     """Await everything, and only then raise the first error there was."""
     results = await asyncio.gather(*work, return_exceptions=True)
     for result in results:

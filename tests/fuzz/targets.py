@@ -149,13 +149,13 @@ def _experiment(raw: bytes) -> None:
     kind = experiment.kind(Here())
     nobody: Any = None  # the API server is not asked
     with contextlib.suppress(InvalidJobError):
-        kind.step(asyncio.run(kind.look(nobody, Owned(json.loads(raw), {}))), CLOCK)
+        kind.step(asyncio.run(kind.read_unwatched(nobody, Owned(json.loads(raw), {}))), CLOCK)
 
 
 def _trial(raw: bytes) -> None:
     body = json.loads(raw)
     try:
-        spec = trial.checked(Owned(body, {}))
+        spec = trial.validated(Owned(body, {}))
         job = {**spec["runSpec"], "metadata": meta("t"), "status": ENDED}
         ended = job_outcome.ended(spec, job)
         series = metrics_collector.read("loss=0.5\nloss=0.1", ["loss"], trial.filters(spec))

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from waiting import patience_s
 
-from gangsched.jobs.common.templates import within
+from gangsched.jobs.common.templates import is_contained
 from gangsched.local import components
 
 ROOT = Path(__file__).parents[2]
@@ -81,7 +81,7 @@ def test_they_are_accepted_as_they_are(laptop, runtimes):
         kept = laptop.custom.get_cluster_custom_object(
             "trainer.kubeflow.org", "v1alpha1", "clustertrainingruntimes", name
         )
-        assert within(document["spec"], kept["spec"]), "more may be there, by default"
+        assert is_contained(document["spec"], kept["spec"]), "more may be there, by default"
 
 
 def test_the_sdk_lists_them_with_their_frameworks(laptop, home, runtimes):

@@ -134,7 +134,7 @@ def test_what_runs_still_is_stopped_at_the_end():
     steps = experiment.reconcile(search(trials), some, CLOCK)
     assert sorted(ref[1] for ref, _ in steps.patch) == ["b", "c"]
     over = trial.reconcile(
-        Owned(_running(annotations={trial.KILL: "over"}), {}), trial.Seen(), CLOCK
+        Owned(_running(annotations={trial.KILL: "over"}), {}), trial.JobOutcome(), CLOCK
     )
     assert ends(over) == {"Created": "TrialCreated", "Killed": "TrialKilled"}
 
@@ -190,9 +190,9 @@ def test_medianstop_compares_with_the_mean_of_others_first_steps():
         "startStep": 5,
     }
     best = {"type": "maximize"}
-    assert not metrics.breaks(rule, [0.1] * 4, best)  # too early to tell
-    assert metrics.breaks(rule, [0.1] * 5, best)
-    assert not metrics.breaks(rule, [0.1, 0.9, 0.1, 0.1, 0.1], best)  # its best counts
+    assert not metrics.breaks_rule(rule, [0.1] * 4, best)  # too early to tell
+    assert metrics.breaks_rule(rule, [0.1] * 5, best)
+    assert not metrics.breaks_rule(rule, [0.1, 0.9, 0.1, 0.1, 0.1], best)  # its best counts
 
 
 def _running(status=None, annotations=None, **spec) -> dict:
@@ -218,11 +218,11 @@ JOB = {("Job", "t"): {"metadata": {"name": "t", "uid": "j"}}}
 
 
 def test_a_trial_makes_its_job_and_tells_how_it_went():
-    made = trial.reconcile(Owned(_running(), {}), trial.Seen(), CLOCK)
+    made = trial.reconcile(Owned(_running(), {}), trial.JobOutcome(), CLOCK)
     (job,) = made.create
     assert job["metadata"]["name"] == "t"
     assert job["metadata"]["labels"] == {trial.TRIAL_LABEL: "t", trial.EXPERIMENT_LABEL: "e"}
-    seen = trial.Seen("succeeded", {"accuracy": [0.1, 0.4, 0.3], "loss": []})
+    seen = trial.JobOutcome("succeeded", {"accuracy": [0.1, 0.4, 0.3], "loss": []})
     done = trial.reconcile(Owned(_running(made.status), JOB), seen, CLOCK)
     assert ends(done) == {"Created": "TrialCreated", "Succeeded": "TrialSucceeded"}
     assert done.status["observation"]["metrics"] == [
@@ -231,29 +231,30 @@ def test_a_trial_makes_its_job_and_tells_how_it_went():
     ]
     for keeps, deleted in ((False, [("Job", "t")]), (True, [])):
         over = _running(done.status, retainRun=keeps)
-        assert trial.reconcile(Owned(over, JOB), trial.Seen(), CLOCK).delete == deleted
+        assert trial.reconcile(Owned(over, JOB), trial.JobOutcome(), CLOCK).delete == deleted
 
 
 def test_a_log_without_the_metric_is_told_a_late_one_is_waited_for():
-    none = trial.reconcile(Owned(_running(), JOB), trial.Seen("succeeded", {"accuracy": []}), CLOCK)
+    outcome = trial.JobOutcome("succeeded", {"accuracy": []})
+    none = trial.reconcile(Owned(_running(), JOB), outcome, CLOCK)
     told = {c["type"]: c["message"] for c in none.status["conditions"]}
     assert "the log has no line accuracy=NUMBER" in told["MetricsUnavailable"]
-    late = trial.reconcile(Owned(_running(), JOB), trial.Seen("succeeded"), CLOCK)
+    late = trial.reconcile(Owned(_running(), JOB), trial.JobOutcome("succeeded"), CLOCK)
     assert "MetricsUnavailable" not in ends(late)
     assert late.requeue_in_s
     later = Clock(CLOCK.now_s + 60, CLOCK.now)
-    gone = trial.reconcile(Owned(_running(late.status), JOB), trial.Seen("succeeded"), later)
+    gone = trial.reconcile(Owned(_running(late.status), JOB), trial.JobOutcome("succeeded"), later)
     assert "MetricsUnavailable" in ends(gone)
 
 
 def test_a_trial_that_falls_behind_is_stopped_and_keeps_what_it_had():
     rule = {"name": "accuracy", "value": "0.5", "comparison": "less", "startStep": 2}
     body = _running(earlyStoppingRules=[rule], annotations={trial.FIRST_STEPS: "2"})
-    goes_on = trial.reconcile(Owned(body, JOB), trial.Seen("", {"accuracy": [0.1]}), CLOCK)
+    goes_on = trial.reconcile(Owned(body, JOB), trial.JobOutcome("", {"accuracy": [0.1]}), CLOCK)
     assert not goes_on.delete
     assert goes_on.requeue_in_s
     stopped = trial.reconcile(
-        Owned(body, JOB), trial.Seen("", {"accuracy": [0.1, 0.3, 0.2]}), CLOCK
+        Owned(body, JOB), trial.JobOutcome("", {"accuracy": [0.1, 0.3, 0.2]}), CLOCK
     )
     assert ends(stopped)["EarlyStopped"] == "TrialEarlyStopped"
     assert stopped.delete == [("Job", "t")]
@@ -302,7 +303,7 @@ def test_what_a_trial_is_annotated_with_is_not_believed():
     asked["spec"] |= {"objective": search().body["spec"]["objective"]}
     asked["spec"] |= {"runSpec": {"kind": "Job", "apiVersion": "batch/v1"}}
     job = {"kind": "Job", "metadata": {"name": "a"}}
-    seen = trial.Seen("succeeded", {"accuracy": [0.5]})
+    seen = trial.JobOutcome("succeeded", {"accuracy": [0.5]})
     steps = trial.reconcile(Owned(asked, {("Job", "a"): job}), seen, CLOCK)
     assert "firstStepsMean" not in steps.status
     assert steps.status["observation"]["metrics"][0]["latest"] == "0.5"
@@ -313,7 +314,7 @@ def wrong(change) -> str:
     body = copy.deepcopy(search().body)
     change(body["spec"])
     with pytest.raises(InvalidJobError) as error:
-        asyncio.run(kind(Here()).look(None, Owned(body, {})))
+        asyncio.run(kind(Here()).read_unwatched(None, Owned(body, {})))
     return str(error.value)
 
 
@@ -445,10 +446,11 @@ def test_places_are_found_in_time_that_grows_with_the_text():
         "trialSpec": {"kind": "Job", "apiVersion": "batch/v1", "a": "${trialSpec." * 100_000}
     }
     code = (
-        "import json, sys; from gangsched.jobs.katib.experiment import filled_in, places; "
+        "import json, sys; "
+        "from gangsched.jobs.katib.experiment import fill_template, used_parameters; "
         "template = json.load(sys.stdin); "
-        "assert places(template) == set(); "
-        "assert filled_in(template, {}, 't', 'ns') == template['trialSpec']"
+        "assert used_parameters(template) == set(); "
+        "assert fill_template(template, {}, 't', 'ns') == template['trialSpec']"
     )
     subprocess.run(
         [sys.executable, "-c", code],
@@ -460,7 +462,7 @@ def test_places_are_found_in_time_that_grows_with_the_text():
 
 
 def test_a_trials_job_is_no_larger_than_an_object_may_be():
-    """A label that is put in for forty thousand places would be 400 MB."""
+    """A label that is put in for forty thousand placeholders would be 400 MB."""
     job = copy.deepcopy(TEMPLATE["trialSpec"])
     job["metadata"] = {"labels": {"x": "y" * 10_000}}
     job["spec"]["args"] += ["${trialSpec.Labels[x]}"] * 40_000
@@ -473,7 +475,7 @@ def test_a_trials_job_is_no_larger_than_an_object_may_be():
         {"name": "x", "reference": "${trialSpec.Labels[x]}" * 1000}
     ]
     with pytest.raises(experiment.TooLargeError):
-        experiment.filled_in(
+        experiment.fill_template(
             {"trialSpec": job, "trialParameters": twice}, {"lr": "1"}, "trial", "ns"
         )
 
@@ -530,9 +532,9 @@ class Overrun(Here):
 async def test_a_search_that_takes_too_long_is_tried_again_and_then_has_failed():
     owned = search([tried("a", "Running")])
     with pytest.raises(BlockedError, match=r"ns/e: the search by random .* 120 s; it is tried"):
-        await kind(Overrun(may_retry=True)).look(None, owned)
+        await kind(Overrun(may_retry=True)).read_unwatched(None, owned)
     made = kind(Overrun(may_retry=False))
-    steps = made.step(await made.look(None, owned), CLOCK)
+    steps = made.step(await made.read_unwatched(None, owned), CLOCK)
     assert ends(steps)["Failed"] == "ExperimentFailed"
     told = {c["type"]: c["message"] for c in steps.status["conditions"]}
     assert told["Failed"] == (
@@ -545,11 +547,11 @@ async def test_a_search_that_takes_too_long_is_tried_again_and_then_has_failed()
 async def test_the_next_points_are_asked_for_before_the_step():
     owned = search()
     made = kind(Here())
-    looked = await made.look(None, owned)
-    assert len(looked.seen["points"]) == 3
+    looked = await made.read_unwatched(None, owned)
+    assert len(looked.lookups["points"]) == 3
     assert len(made.step(looked, CLOCK).create) == 3
-    full = await made.look(None, search([tried(str(i), "Running") for i in range(3)]))
-    assert "points" not in full.seen
+    full = await made.read_unwatched(None, search([tried(str(i), "Running") for i in range(3)]))
+    assert "points" not in full.lookups
     assert not made.step(full, CLOCK).create
 
 
@@ -640,11 +642,11 @@ async def test_a_log_is_read_from_a_pod_of_the_trials_own_job_alone(owners, read
     body = _running(primaryPodLabels={"app": "somebody-else"})
     job = {"kind": "Job", "metadata": {"name": "t", "uid": "j"}}
     job["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
-    looked = await trials(Here()).look(server, Owned(body, {("Job", "t"): job}))
+    looked = await trials(Here()).read_unwatched(server, Owned(body, {("Job", "t"): job}))
     logs = [path for path, _ in server.asked if path.endswith("/log")]
     assert logs == ([f"/api/v1/namespaces/ns/pods/{read_from}/log"] if read_from else [])
-    assert looked.seen["ended"] == "succeeded"
-    assert looked.seen.get("series") == ({"accuracy": [0.5]} if read_from else None)
+    assert looked.lookups["ended"] == "succeeded"
+    assert looked.lookups.get("series") == ({"accuracy": [0.5]} if read_from else None)
 
 
 async def test_of_a_long_log_the_beginning_and_the_end_are_read():
@@ -652,8 +654,8 @@ async def test_of_a_long_log_the_beginning_and_the_end_are_read():
     server = Pods(b"\n".join(lines) + b"\n", pods=[_pod("p", **OURS)])
     job = {"kind": "Job", "metadata": {"name": "t", "uid": "j"}}
     job["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
-    looked = await trials(Here()).look(server, Owned(_running(), {("Job", "t"): job}))
-    values = looked.seen["series"]["accuracy"]
+    looked = await trials(Here()).read_unwatched(server, Owned(_running(), {("Job", "t"): job}))
+    values = looked.lookups["series"]["accuracy"]
     assert values[:3] == [0.0, 1.0, 2.0]
     assert values[-1] == 19_999.0
     assert all(int(p["limitBytes"]) <= 2**20 for path, p in server.asked if path.endswith("/log"))
@@ -665,8 +667,8 @@ async def test_a_log_that_takes_too_long_fails_its_trial():
     job["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
     owned = Owned(_running(), {("Job", "t"): job})
     with pytest.raises(BlockedError, match=r"ns/t: its log cannot be read with spec\.metrics"):
-        await trials(Overrun(may_retry=True)).look(server, owned)
+        await trials(Overrun(may_retry=True)).read_unwatched(server, owned)
     made = trials(Overrun(may_retry=False))
-    steps = made.step(await made.look(server, owned), CLOCK)
+    steps = made.step(await made.read_unwatched(server, owned), CLOCK)
     assert ends(steps)["Failed"] == "TrialFailed"
     assert "it takes longer than 120 s" in str(steps.status["conditions"])

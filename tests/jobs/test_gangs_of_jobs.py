@@ -63,7 +63,7 @@ def test_a_minimum_that_is_asked_for_holds_for_such_a_job_too():
 
 
 def test_other_kinds_have_no_such_command():
-    assert not FRAMEWORKS["PaddleJob"].waits_for_all({"spec": {"containers": []}})
+    assert not FRAMEWORKS["PaddleJob"].has_static_rendezvous({"spec": {"containers": []}})
 
 
 def elsewhere(raw: dict, *roles: str, name="other") -> dict:

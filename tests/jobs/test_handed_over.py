@@ -8,7 +8,7 @@ from test_jobset_rules import child, owned, rjob, spec, step
 
 from gangsched.jobs.common.adoption import origin_of
 from gangsched.jobs.common.model import JobRole, Observed
-from gangsched.jobs.common.owned_objects import condition
+from gangsched.jobs.common.owned_objects import true_condition
 from gangsched.jobs.kubeflow.reconcile import reconcile
 from gangsched.jobs.release import Release, release
 
@@ -108,7 +108,7 @@ def test_pods_of_another_operator_run_on_and_no_room_is_asked_for_again():
     assert actions.put_group is None
     for asked in ("create_pods", "delete_pods", "delete_group", "create_services", "documents"):
         assert not getattr(actions, asked)
-    assert condition({"status": actions.status}, "Running")
+    assert true_condition({"status": actions.status}, "Running")
 
 
 def test_a_pod_made_anew_beside_them_is_scheduled_as_they_are():
@@ -130,7 +130,7 @@ def test_a_pod_made_anew_beside_them_is_scheduled_as_they_are():
 
 def test_the_job_ends_as_its_pods_do():
     seen = Observed((theirs("j-master-0", "Succeeded"), theirs("j-worker-0")), SERVICES)
-    assert condition({"status": reconcile(job(), seen, CLOCK).status}, "Succeeded")
+    assert true_condition({"status": reconcile(job(), seen, CLOCK).status}, "Succeeded")
 
 
 def test_once_the_last_of_them_is_gone_the_gang_is_ours():

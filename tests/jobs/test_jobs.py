@@ -14,7 +14,7 @@ from gangsched.jobs.common.model import (
     PodView,
     RunLimits,
 )
-from gangsched.jobs.common.templates import within
+from gangsched.jobs.common.templates import is_contained
 from gangsched.jobs.common.times import parse_time
 from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
 from gangsched.jobs.kubeflow.reconcile import reconcile
@@ -250,10 +250,10 @@ def test_late_words_of_an_earlier_object_do_not_hide_its_successor():
 
 def test_what_the_api_filled_in_is_no_difference():
     wanted = {"spec": {"ports": [{"port": 1}], "name": "x"}}
-    assert within(wanted, {"spec": {"ports": [{"port": 1, "protocol": "TCP"}], "name": "x"}})
-    assert not within(wanted, {"spec": {"ports": [], "name": "x"}})
-    assert not within(wanted, {"spec": {"ports": [{"port": 2}], "name": "x"}})
-    assert not within(wanted, {})
+    assert is_contained(wanted, {"spec": {"ports": [{"port": 1, "protocol": "TCP"}], "name": "x"}})
+    assert not is_contained(wanted, {"spec": {"ports": [], "name": "x"}})
+    assert not is_contained(wanted, {"spec": {"ports": [{"port": 2}], "name": "x"}})
+    assert not is_contained(wanted, {})
 
 
 @pytest.mark.parametrize("kind", ["Pod", "Job"])

@@ -70,7 +70,7 @@ WRONG = {
 @pytest.mark.parametrize("case", WRONG)
 def test_what_torchtune_cannot_do_is_said(case):
     fields, words = WRONG[case]
-    said = Tuning(*fields).wrong()
+    said = Tuning(*fields).error()
     assert words in said
     assert bool(said) == bool(words)
 

@@ -134,7 +134,7 @@ def test_it_goes_with_what_ends_or_suspends_the_job():
     assert scheduled(held.status) is None
     late = job(status=status | {"startTime": CLOCK.now}, deadline_s=9)
     over = reconcile(late, Observed(group=FULL), LATER)
-    assert conditions.finished(over.status)
+    assert conditions.is_finished(over.status)
     assert scheduled(over.status) is None
 
 

@@ -67,43 +67,43 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_who_runs_what(case):
     signs, kinds = CASES[case]
-    assert set(told(ConflictingOperators(), *signs).others(NOW_S)) == kinds
+    assert set(told(ConflictingOperators(), *signs).kinds_run(NOW_S)) == kinds
 
 
 def test_it_says_who_and_by_what():
-    found = told(ConflictingOperators(), lease(TRAINING)).others(NOW_S)
+    found = told(ConflictingOperators(), lease(TRAINING)).kinds_run(NOW_S)
     assert {"PyTorchJob", "TFJob", "MPIJob"} <= set(found)
     assert found["TFJob"] == f"the Training Operator runs them, by its Lease kubeflow/{TRAINING}"
 
 
 def test_a_lease_ends_by_time_alone_and_each_renewal_puts_that_off():
     seen = told(ConflictingOperators(), lease())
-    assert seen.next_s(NOW_S) == NOW_S + 15
+    assert seen.next_expiry_s(NOW_S) == NOW_S + 15
     told(seen, lease(renewed=LATER), now_s=NOW_S + 10)
-    assert seen.next_s(NOW_S + 10) == NOW_S + 25, "by our clock: its holder's may be off"
+    assert seen.next_expiry_s(NOW_S + 10) == NOW_S + 25, "by our clock: its holder's may be off"
     told(seen, lease(renewed=LATER), now_s=NOW_S + 20)
-    assert set(seen.others(NOW_S + 25)) == {"MPIJob"}, "a list of what was known is no renewal"
-    assert not seen.others(NOW_S + 26)
-    assert seen.next_s(NOW_S + 26) is None
+    assert set(seen.kinds_run(NOW_S + 25)) == {"MPIJob"}, "a list of what was known is no renewal"
+    assert not seen.kinds_run(NOW_S + 26)
+    assert seen.next_expiry_s(NOW_S + 26) is None
     told(seen, lease(renewed="2027-01-15T08:00:40.000000Z"), now_s=NOW_S + 40)
-    assert set(seen.others(NOW_S + 40)) == {"MPIJob"}
+    assert set(seen.kinds_run(NOW_S + 40)) == {"MPIJob"}
 
 
 def test_a_lease_from_a_clock_that_is_ahead_ends_all_the_same():
     seen = told(ConflictingOperators(), lease(renewed="2027-01-15T12:00:00.000000Z"))
-    assert not seen.others(NOW_S + 16)
+    assert not seen.kinds_run(NOW_S + 16)
 
 
 def test_a_rollout_is_no_departure_and_what_stays_away_is_one():
     seen = told(ConflictingOperators(), deployment())
-    assert seen.next_s(NOW_S) is None
+    assert seen.next_expiry_s(NOW_S) is None
     told(seen, deployment(ready=0))
     told(seen, deployment(ready=0), now_s=NOW_S + 30)
-    assert set(seen.others(NOW_S + 59)) == {"MPIJob"}
-    assert seen.next_s(NOW_S + 59) == NOW_S + 60
-    assert not seen.others(NOW_S + 61)
+    assert set(seen.kinds_run(NOW_S + 59)) == {"MPIJob"}
+    assert seen.next_expiry_s(NOW_S + 59) == NOW_S + 60
+    assert not seen.kinds_run(NOW_S + 61)
     told(seen, deployment(), now_s=NOW_S + 70)
-    assert set(seen.others(NOW_S + 70)) == {"MPIJob"}
+    assert set(seen.kinds_run(NOW_S + 70)) == {"MPIJob"}
 
 
 @pytest.mark.parametrize("away", [deployment(replicas=0), deployment(deletionTimestamp=NOW), None])
@@ -113,22 +113,22 @@ def test_what_is_taken_away_is_gone_at_once(away):
         seen.gone(f"d-{MPI}")
     else:
         told(seen, away)
-    assert not seen.others(NOW_S)
+    assert not seen.kinds_run(NOW_S)
 
 
 def test_a_sign_counts_only_once_its_account_is_known_to_be_an_operators():
     seen = told(ConflictingOperators(), deployment(), believed=False)
-    assert not seen.others(NOW_S)
+    assert not seen.kinds_run(NOW_S)
     (sign,) = seen.unconfirmed(NOW_S).values()
     assert sign.account == ("kubeflow", "operator")
     told(seen)
-    assert set(seen.others(NOW_S)) == {"MPIJob"}
+    assert set(seen.kinds_run(NOW_S)) == {"MPIJob"}
     told(seen, deployment(image="other/training-operator", uid=f"d-{MPI}"), believed=False)
-    assert not seen.others(NOW_S), "it looks like another operator now"
+    assert not seen.kinds_run(NOW_S), "it looks like another operator now"
 
 
 def test_a_tenant_cannot_fill_the_memory_with_signs():
     signs = [deployment(namespace="tenant", uid=str(number)) for number in range(100)]
     seen = told(ConflictingOperators(), *signs, believed=False)
     assert len(seen.unconfirmed(NOW_S)) == 8
-    assert set(told(seen, deployment()).others(NOW_S)) == {"MPIJob"}
+    assert set(told(seen, deployment()).kinds_run(NOW_S)) == {"MPIJob"}

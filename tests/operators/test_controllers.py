@@ -94,7 +94,7 @@ def test_experiments_are_left_alone_without_their_extra(monkeypatch, caplog, mis
     caplog.set_level("INFO")
     there = manager.find_spec
     monkeypatch.setattr(manager, "find_spec", lambda name: None if name == missing else there(name))
-    kinds = [one.kind for one in manager._searches(Evaluators())]
+    kinds = [one.kind for one in manager._search_kinds(Evaluators())]
     assert kinds == ([] if missing else ["Experiment", "Trial"])
     assert ("need the extra gangsched[experiments]" in caplog.text) == bool(missing)
 

@@ -11,7 +11,7 @@ import pytest
 from waiting import patience_s, until_async
 
 from gangsched.jobs.common.owned_objects import Owned
-from gangsched.jobs.katib.experiment import Tried
+from gangsched.jobs.katib.experiment import TriedPoint
 from gangsched.operators.evaluation import pool as module
 from gangsched.operators.evaluation.pool import Evaluators, OverrunError, UnusableError
 from gangsched.operators.evaluation.program import LENGTH, Request
@@ -40,7 +40,7 @@ def search(name: str, space: dict, **settings) -> dict:
 ENDLESS = search("grid", {"min": "1e300", "max": "2e300", "step": "1"})
 """A grid of 10^300 points, which are all written alike."""
 
-AT = [Tried({"x": "1" + "0" * 300}, "done", 1.0)]
+AT = [TriedPoint({"x": "1" + "0" * 300}, "done", 1.0)]
 
 
 class OnlyTheEndlessIsLate(module._Evaluator):
@@ -107,7 +107,7 @@ async def test_what_takes_too_much_memory_is_told_so():
     greedy = search("tpe", {"min": "0", "max": "1"}, n_startup_trials=1, n_ei_candidates=10**9)
     async with Evaluators(HOUR_S, memory_mib=300) as evaluators:
         with pytest.raises(OverrunError, match="it takes more than 300 MiB of memory"):
-            await evaluators.points(owned(), greedy, [Tried({"x": "0.5"}, "done", 1.0)] * 2, 1)
+            await evaluators.points(owned(), greedy, [TriedPoint({"x": "0.5"}, "done", 1.0)] * 2, 1)
         assert await evaluators.values(owned(), b"a=1", ["a"], []) == {"a": [1.0]}
 
 

@@ -203,7 +203,7 @@ async def test_a_job_without_such_a_launcher_is_ours_and_asked_about_once(owner)
 
 
 def test_mpijobs_have_that_controller():
-    made, _ = manager._controllers(Api(), manager.Ours(), {}, Evaluators(), ())
+    made, _ = manager._controllers(Api(), manager.SchedulerNames(), {}, Evaluators(), ())
     assert [kind for kind, one in made.items() if isinstance(one.family, MpiJobs)] == ["MPIJob"]
 
 

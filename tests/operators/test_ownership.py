@@ -17,13 +17,13 @@ from gangsched.operators import ownership as module
 from gangsched.operators.conflicting_operators import OPERATORS, Sighting
 from gangsched.operators.ownership import (
     KEY,
+    KindOwners,
     Ownership,
-    Standing,
-    acts,
+    changes_in_words,
     decide,
-    others_now,
-    sentences,
-    standing_of,
+    has_operator_rights,
+    parse_owners,
+    running_operators,
 )
 
 KNOWN = ("PyTorchJob", "TFJob", "JobSet")
@@ -114,16 +114,16 @@ async def owning(api: Api, wanted=None, clock=None):
 async def test_an_operator_comes_and_goes_while_we_run(caplog):
     api = Api()
     async with owning(api) as made:
-        assert made.standing.ours == set(KNOWN)
+        assert made.owners.ours == set(KNOWN)
         await until_async(lambda: api._streams[DEPLOYMENTS], "the watch")
         api.tell(DEPLOYMENTS, "ADDED", deployment({}))
         api.tell(DEPLOYMENTS, "MODIFIED", deployment())
         await until_async(made.changed.is_set, "the kinds to be left")
         made.changed.clear()
-        assert made.standing.ours == {"JobSet"}
+        assert made.owners.ours == {"JobSet"}
         api.tell(DEPLOYMENTS, "DELETED", deployment())
         await until_async(made.changed.is_set, "the kinds to be taken over")
-        assert made.standing.ours == set(KNOWN)
+        assert made.owners.ours == set(KNOWN)
         left, taken = [one for one in caplog.messages if one.startswith("jobs of kind")]
         assert left == (
             "jobs of kind PyTorchJob, TFJob are left alone: the Training Operator runs them, by "
@@ -135,7 +135,7 @@ async def test_an_operator_comes_and_goes_while_we_run(caplog):
         await until_async(lambda: len(api.written) == 3, "it to be written down")
     path, body = api.written[1]
     assert path == "/api/v1/namespaces/home/configmaps/history"
-    assert standing_of(body["data"][KEY]).ours == {"JobSet"}
+    assert parse_owners(body["data"][KEY]).ours == {"JobSet"}
 
 
 async def test_no_node_lease_is_read():
@@ -164,14 +164,14 @@ async def test_a_lease_that_is_not_renewed_runs_out_without_an_event(monkeypatch
     monkeypatch.setattr(module.asyncio, "timeout", passing)
     api = Api(leases=[{"metadata": metadata, "spec": spec}])
     async with owning(api, clock=clock) as made:
-        await until_async(lambda: made.standing.ours == set(KNOWN), "the Lease to run out")
+        await until_async(lambda: made.owners.ours == set(KNOWN), "the Lease to run out")
     assert api.reviewed[0]["user"] == "system:serviceaccount:kubeflow:operator"
 
 
 async def test_a_tenant_who_names_an_image_after_an_operator_is_none(caplog):
     api = Api(deployments=[deployment(account="tenant")])
     async with owning(api) as made:
-        assert made.standing.ours == set(KNOWN)
+        assert made.owners.ours == set(KNOWN)
     (asked,) = api.reviewed
     assert asked["user"] == "system:serviceaccount:kubeflow:tenant"
     attributes = asked["resourceAttributes"]
@@ -182,14 +182,14 @@ async def test_a_tenant_who_names_an_image_after_an_operator_is_none(caplog):
 async def test_named_kinds_are_ours_whatever_others_do():
     api = Api(deployments=[deployment()])
     async with owning(api, wanted=("TFJob",)) as made:
-        assert made.standing.ours == {"TFJob"}
-        assert set(made.standing.others) == {"PyTorchJob", "JobSet"}
+        assert made.owners.ours == {"TFJob"}
+        assert set(made.owners.others) == {"PyTorchJob", "JobSet"}
         assert not api.listed
 
 
 async def test_without_job_controllers_no_kind_is_ours():
     api = Api(deployments=[deployment()])
-    task = asyncio.create_task(module.nothing(api, Kept(api, "home/history", KEY)))
+    task = asyncio.create_task(module.store_no_kinds(api, Kept(api, "home/history", KEY)))
     try:
         await until_async(lambda: api.written, "it to be written down")
         assert not task.done()
@@ -197,7 +197,7 @@ async def test_without_job_controllers_no_kind_is_ours():
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     ((_, body),) = api.written
-    told = standing_of(body["data"][KEY])
+    told = parse_owners(body["data"][KEY])
     assert told.ours == frozenset()
     assert {"PyTorchJob", "JobSet", "TrainJob", "Experiment", "Trial"} <= set(told.others)
     assert set(told.others.values()) == {"gangsched was started with --no-operators"}
@@ -208,7 +208,7 @@ async def test_rights_that_are_missing_stop_nothing(monkeypatch, caplog):
     api = Api()
     api.refuses = True
     async with owning(api) as made:
-        assert made.standing.ours == set(KNOWN)
+        assert made.owners.ours == set(KNOWN)
     assert "whether other operators run jobs is not known" in caplog.text
 
 
@@ -222,26 +222,26 @@ async def test_what_cannot_be_asked(answer, believed):
             raise answer
 
     sign = Sighting(OPERATORS[0], "Deployment a/b", 0.0, ("a", "b"))
-    assert await acts(Refusing(), sign) is believed
+    assert await has_operator_rights(Refusing(), sign) is believed
 
 
 async def test_the_doctor_sees_what_we_see():
     api = Api(deployments=[deployment()])
-    assert set(await others_now(api, NOW_S)) >= {"PyTorchJob", "TFJob"}
+    assert set(await running_operators(api, NOW_S)) >= {"PyTorchJob", "TFJob"}
     assert api.listed[0] == (LEASES, "metadata.namespace!=kube-node-lease")
 
 
 BY = "the Training Operator runs them, by its Deployment a/b"
 NOT_NAMED = "job_kinds in the settings does not name it"
 DOCTOR = {
-    "all are ours": (Standing(frozenset(KNOWN)), {}, [("ok", "gangsched runs JobSet, Py")]),
+    "all are ours": (KindOwners(frozenset(KNOWN)), {}, [("ok", "gangsched runs JobSet, Py")]),
     "one is left": (
-        Standing(frozenset({"JobSet"}), {"PyTorchJob": BY, "TFJob": BY}),
+        KindOwners(frozenset({"JobSet"}), {"PyTorchJob": BY, "TFJob": BY}),
         {"PyTorchJob": BY, "TFJob": BY},
         [("warn", "PyTorchJob, TFJob: not run by gangsched: the Training"), ("ok", "gangsched")],
     ),
     "both run one": (
-        Standing(frozenset({"JobSet", "TFJob"})),
+        KindOwners(frozenset({"JobSet", "TFJob"})),
         {"TFJob": BY},
         [
             ("fail", "TFJob: gangsched and another controller run them"),
@@ -249,7 +249,7 @@ DOCTOR = {
         ],
     ),
     "neither does": (
-        Standing(frozenset(), {"TFJob": NOT_NAMED}),
+        KindOwners(frozenset(), {"TFJob": NOT_NAMED}),
         {},
         [("warn", "TFJob: run neither by gangsched nor by"), ("ok", "gangsched runs no kind")],
     ),
@@ -267,18 +267,18 @@ def test_the_doctor_says_who_runs_a_kind(case):
 
 
 def test_what_is_decided_and_said():
-    assert decide(KNOWN, None, {"TFJob": BY, "TrainJob": BY}) == Standing(
+    assert decide(KNOWN, None, {"TFJob": BY, "TrainJob": BY}) == KindOwners(
         frozenset({"PyTorchJob", "JobSet"}), {"TFJob": BY}
     )
     none = decide(KNOWN, (), {})
     assert none.ours == frozenset()
-    assert sentences(None, none)[-1].startswith("no kind of job is run here")
-    assert not sentences(none, none)
+    assert changes_in_words(None, none)[-1].startswith("no kind of job is run here")
+    assert not changes_in_words(none, none)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"ours": 3}', '{"ours": [], "others": []}'])
 def test_what_is_written_and_not_understood_is_no_word(text):
-    assert standing_of(text) is None
+    assert parse_owners(text) is None
 
 
 async def test_explain_says_who_is_to_run_a_job():

@@ -2,7 +2,11 @@
 
 import pytest
 
-from gangsched.operators.controllers.resource_quota import exceeded, held, uncounted
+from gangsched.operators.controllers.resource_quota import (
+    exceeded_quota,
+    names_uncounted_device,
+    total_usage,
+)
 
 
 def pod(**resources) -> dict:
@@ -65,7 +69,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_a_gang_against_a_quota(case):
     given, count, spec, over = CASES[case]
-    sentence = exceeded([given], [(count, spec)])
+    sentence = exceeded_quota([given], [(count, spec)])
     assert (sentence is not None) == over
     if sentence is not None:
         assert sentence.startswith("exceeded quota: q, requested by all pods")
@@ -74,10 +78,10 @@ def test_a_gang_against_a_quota(case):
 def test_what_others_of_the_namespace_hold_counts_by_that_name():
     gang = [(4, pod(limits={GPU: "4"}))]
     held_now = {f"requests.{GPU}": 1}
-    sentence = exceeded([quota({GPU: "16"})], gang, held_now)
+    sentence = exceeded_quota([quota({GPU: "16"})], gang, held_now)
     assert f"{GPU}=16, used: {GPU}=1, limited: {GPU}=16" in sentence
     counted = quota({f"requests.{GPU}": "16"})
-    assert exceeded([counted], gang, held_now) is None  # there the API server's word counts
+    assert exceeded_quota([counted], gang, held_now) is None  # there the API server's word counts
 
 
 @pytest.mark.parametrize(
@@ -85,8 +89,8 @@ def test_what_others_of_the_namespace_hold_counts_by_that_name():
     [(GPU, True), (f"requests.{GPU}", False), ("cpu", False), ("count/jobs.batch", False)],
 )
 def test_names_that_the_api_server_does_not_count(name, is_so):
-    assert uncounted([quota({name: "1"})]) == is_so
-    assert not uncounted([quota({name: "1"}, scopes=["BestEffort"])])
+    assert names_uncounted_device([quota({name: "1"})]) == is_so
+    assert not names_uncounted_device([quota({name: "1"}, scopes=["BestEffort"])])
 
 
 def test_what_is_held_by_pods_and_by_gangs_whose_pods_are_to_come():
@@ -108,4 +112,4 @@ def test_what_is_held_by_pods_and_by_gangs_whose_pods_are_to_come():
         {"metadata": {"name": "odd"}, "spec": {"roles": [{"count": 1, "template": {"spec": 3}}]}},
         {"metadata": {"name": "plain"}, "spec": {"roles": [{"name": "r", "count": 3}]}},
     ]
-    assert held(pods, groups)[f"requests.{GPU}"] == 2 + 8 + 4 + 2
+    assert total_usage(pods, groups)[f"requests.{GPU}"] == 2 + 8 + 4 + 2

@@ -9,14 +9,14 @@ from test_controllers import Server
 from waiting import until_async
 
 from gangsched.operators import manager
-from gangsched.operators.ownership import Standing
+from gangsched.operators.ownership import KindOwners
 
 
 class Changing:
     """Other kinds are ours whenever `standing` and `changed` are set."""
 
     def __init__(self, *_) -> None:
-        self.standing, self.changed = Standing(frozenset({"JAXJob"})), asyncio.Event()
+        self.owners, self.changed = KindOwners(frozenset({"JAXJob"})), asyncio.Event()
         self.changed.set()
 
     async def run(self) -> None:
@@ -43,12 +43,12 @@ async def test_they_end_by_a_signal_once_no_kind_is_left_and_by_nothing_else(mon
 
     entered: list[set[str]] = []
     monkeypatch.setattr(manager, "Ownership", own)
-    monkeypatch.setattr(manager, "watched", watched)
+    monkeypatch.setattr(manager, "watching_parts", watched)
     monkeypatch.setattr(manager.kopf, "spawn_tasks", spawn)
     running = asyncio.create_task(manager.run_operators(None, Server(None)))
     await until_async(lambda: spawned, "the kind to be run")
     assert spawned[0].process.ultimate_exiting_timeout is None
-    made[0].standing = Standing()
+    made[0].owners = KindOwners()
     made[0].changed.set()
     await until_async(lambda: len(entered) == 2, "no kind to be left")
     assert len(spawned) == 1
@@ -72,7 +72,7 @@ async def test_told_to_stop_they_wait_for_nothing_that_is_not_theirs(monkeypatch
         yield asyncio.create_task(asyncio.Event().wait())
 
     monkeypatch.setattr(manager, "_register", register)
-    monkeypatch.setattr(manager, "watched", watched)
+    monkeypatch.setattr(manager, "watching_parts", watched)
     running = asyncio.create_task(manager.run_operators(None, Server(None), kinds=("JAXJob",)))
     await asyncio.wait([running, asyncio.create_task(began.wait())], return_when="FIRST_COMPLETED")
     assert not running.done()

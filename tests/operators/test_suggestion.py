@@ -6,7 +6,7 @@ import tracemalloc
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from gangsched.jobs.katib.experiment import Tried
+from gangsched.jobs.katib.experiment import TriedPoint
 from gangsched.operators.search.search_space import SpaceError
 from gangsched.operators.search.suggestion import ALGORITHMS, _library, suggest
 
@@ -37,7 +37,7 @@ SEARCHES = [name for name in ALGORITHMS if name != "grid"]
 @pytest.mark.parametrize("algorithm", SEARCHES)
 def test_points_are_in_the_space_and_on_its_steps(algorithm):
     asked = spec(algorithm, RATE, BATCH, DROP, NAME, DEPTH, WIDE)
-    tried: list[Tried] = []
+    tried: list[TriedPoint] = []
     for count in (4, 4, 4, 2):  # the last are those that cost: they follow from what was learnt
         points = suggest(asked, tried, count, "u")
         assert len(points) == count
@@ -56,7 +56,7 @@ def test_points_are_in_the_space_and_on_its_steps(algorithm):
         states = ("done", "running", "failed", "done")
         for point, state in zip(points, states, strict=False):
             value = float(point["drop"]) if state == "done" else None
-            tried.append(Tried(point, state, value))
+            tried.append(TriedPoint(point, state, value))
     assert len({tuple(one.assignments.values()) for one in tried}) == len(tried)
 
 
@@ -71,9 +71,9 @@ def test_a_grid_ends():
     asked = spec("grid", ("n", "int", {"min": "1", "max": "3"}), NAME)
     points = suggest(asked, [], 100, "u")
     assert len(points) == 9
-    tried = [Tried(point, "done", 0.0) for point in points[:8]]
+    tried = [TriedPoint(point, "done", 0.0) for point in points[:8]]
     assert suggest(asked, tried, 5, "u") == points[8:]
-    assert not suggest(asked, [Tried(point, "done", 0.0) for point in points], 5, "u")
+    assert not suggest(asked, [TriedPoint(point, "done", 0.0) for point in points], 5, "u")
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -102,7 +102,7 @@ def test_spaces_at_the_edge_of_numbers(algorithm):
         ("tiny", "double", {"min": "1e-300", "max": "1e-299"}),
         random_state=str(2**32 - 1),
     )
-    other = [Tried({"one": "0.7"}, "done", 1.0)] * 12
+    other = [TriedPoint({"one": "0.7"}, "done", 1.0)] * 12
     for point in suggest(asked, other, 3, "u"):
         assert (point["one"], point["only"]) == ("0.5", "3")
         assert point["twice"] in ("a", "b")
@@ -140,11 +140,11 @@ def test_what_learns_comes_closer_than_chance(algorithm, rounds, kind):
     def best(name: str) -> float:
         parameters = [(n, "double", {"min": "-5", "max": "5"}) for n in ("x", "y")]
         asked = spec(name, *parameters, kind=kind, random_state="7")
-        tried: list[Tried] = []
+        tried: list[TriedPoint] = []
         for _ in range(rounds):
             for point in suggest(asked, tried, 2, "u"):
                 off = (float(point["x"]) - 2) ** 2 + (float(point["y"]) + 1) ** 2
-                tried.append(Tried(point, "done", off if kind == "minimize" else -off))
+                tried.append(TriedPoint(point, "done", off if kind == "minimize" else -off))
         return min(abs(one.value) for one in tried)
 
     assert best(algorithm) < best("random")

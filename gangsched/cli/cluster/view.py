@@ -26,7 +26,7 @@ from gangsched.kube.informers import base
 from gangsched.kube.service import Scheduler
 from gangsched.kube.stored.config_map import Kept
 from gangsched.metrics import Metrics
-from gangsched.operators.ownership import KEY, standing_of
+from gangsched.operators.ownership import KEY, parse_owners
 from gangsched.recording.journal import RestoredEngine, restore
 
 
@@ -115,7 +115,7 @@ def job_lookup(access: Access, config: SchedulerConfig) -> Callable[[str], dict[
     async def read(gang: str) -> dict[str, Any] | None:
         async with KubeClient(access) as client:
             settings = await with_leader_namespace(client, config)
-            owners = standing_of(await Kept(client, settings.history_config_map, KEY).read())
+            owners = parse_owners(await Kept(client, settings.history_config_map, KEY).read())
             left_alone = owners.others if owners is not None else {}
             return await lookup.read_job(client, gang, left_alone)
 

@@ -31,16 +31,16 @@ def origin_of(pod: Json) -> Json | None:
     }
 
 
-def adopted(job: Job, pods: Iterable[PodView]) -> Json | None:
+def adopted_origin(job: Job, pods: Iterable[PodView]) -> Json | None:
     """Return how the pods are scheduled that another controller made of a job, if there are any.
 
     Pods of a role whose template names another scheduler are made without a group by us, too.
     """
-    ours = {role.type.lower() for role in job.roles if job.places(role)}
+    ours = {role.type.lower() for role in job.roles if job.is_placed_here(role)}
     return next((pod.origin for pod in pods if pod.origin is not None and pod.role in ours), None)
 
 
-def beside(pod: Json, origin: Json) -> Json:
+def join_gang(pod: Json, origin: Json) -> Json:
     """Return a pod that is scheduled as those are that another controller made."""
     metadata, spec = pod["metadata"], pod["spec"]
     for key in ("labels", "annotations"):

@@ -15,15 +15,15 @@ def get(status: Json, kind: str) -> Json | None:
     return next(found, None)
 
 
-def holds(status: Json, kind: str) -> bool:
+def is_true(status: Json, kind: str) -> bool:
     """Return whether the condition of a type is True."""
     condition = get(status, kind)
     return condition is not None and condition["status"] == "True"
 
 
-def finished(status: Json) -> bool:
+def is_finished(status: Json) -> bool:
     """Return whether the job has Succeeded or Failed."""
-    return any(holds(status, kind) for kind in FINAL)
+    return any(is_true(status, kind) for kind in FINAL)
 
 
 def put(status: Json, kind: str, reason: str, message: str, now: str, *, true: bool = True) -> bool:

@@ -37,11 +37,11 @@ def merge(base: Any, patch: Any, field: str = "") -> Any:
         if field in _KEYS:
             return _by_key(base, patch, _KEYS[field])
         if field in _APPENDED:
-            return base + beyond(base, patch)
+            return base + missing_items(base, patch)
     return copy.deepcopy(patch)
 
 
-def beyond(known: list[Any], more: list[Any]) -> list[Any]:
+def missing_items(known: list[Any], more: list[Any]) -> list[Any]:
     """Return the items of a list that another does not have."""
     there = {json.dumps(one, sort_keys=True) for one in known}
     return [one for one in more if json.dumps(one, sort_keys=True) not in there]

@@ -90,7 +90,7 @@ class GangPolicy:
     priority_class: str = ""
     timeout_s: int = 60
     gang_restarts: int = 0
-    asked: Json = field(default_factory=dict)
+    extra_spec: Json = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class Job:
     dynamic_workers: bool = False
     cluster_domain: str = ""
     mpi: Mpi = Mpi()
-    ours: frozenset[str] = frozenset()
+    scheduler_names: frozenset[str] = frozenset()
     status: Mapping[str, Any] = field(default_factory=dict)
     unknown_keys: str = ""
     """Its unknown keys, as a sentence."""
@@ -125,10 +125,10 @@ class Job:
         """Return the role of a type, if the job has it."""
         return next((role for role in self.roles if role.type == kind), None)
 
-    def places(self, role: JobRole) -> bool:
+    def is_placed_here(self, role: JobRole) -> bool:
         """Return whether we place a role's pods: its template may name another scheduler."""
         named = role.template["spec"].get("schedulerName") or self.scheduler
-        return named in (self.ours or {self.scheduler})
+        return named in (self.scheduler_names or {self.scheduler})
 
     @property
     def total(self) -> int:

@@ -16,7 +16,7 @@ class Owned:
 
     body: Json
     parts: Mapping[Ref, Json]
-    seen: Json = field(default_factory=dict)
+    lookups: Json = field(default_factory=dict)
 
     @property
     def namespace(self) -> str:
@@ -61,7 +61,7 @@ class Steps:
         known = self.requeue_in_s
         self.requeue_in_s = max(min(in_s, known if known is not None else in_s), 0.0)
 
-    def limited(self) -> "Steps":
+    def within_limits(self) -> "Steps":
         """Return these steps, cut to what one step may do; the next step does the rest."""
         most = DOCUMENTS_A_STEP.most
         if len(self.delete) > most or len(self.patch) > most:
@@ -70,12 +70,12 @@ class Steps:
         return self
 
 
-def leaving(body: Json) -> bool:
+def is_terminating(body: Json) -> bool:
     """Return whether an object is being deleted."""
     return bool(body["metadata"].get("deletionTimestamp"))
 
 
-def condition(body: Json, kind: str) -> Json | None:
+def true_condition(body: Json, kind: str) -> Json | None:
     """Return a condition of an object if it is True."""
     listed = (body.get("status") or {}).get("conditions") or []
     found = (one for one in listed if one["type"] == kind and one["status"] == "True")

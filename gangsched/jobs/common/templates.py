@@ -51,7 +51,7 @@ def gang_role(role: JobRole, least: int, template: Json) -> Json:
     return found | {key: value for key, value in own.items() if value}
 
 
-def pin(spec: Json, node: str) -> None:
+def pin_to_node(spec: Json, node: str) -> None:
     """Require the node by name, in addition to the pod's own requirements."""
     here = {"key": "metadata.name", "operator": "In", "values": [node]}
     affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
@@ -68,7 +68,7 @@ def covers(current: Mapping[str, Any], wanted: Json) -> bool:
     return text == json.dumps(wanted, sort_keys=True)
 
 
-def no_stricter(current: Mapping[str, Any], wanted: Json) -> Json:
+def with_lower_minimum(current: Mapping[str, Any], wanted: Json) -> Json:
     """Return a group's wanted spec, asking for no more pods at once than it asks for now.
 
     A gang that runs and is given more pods would be below its new minimum until they run.
@@ -82,10 +82,10 @@ def no_stricter(current: Mapping[str, Any], wanted: Json) -> Json:
     return wanted | {"roles": roles, "minMember": minimum}
 
 
-def within(wanted: Any, found: Any) -> bool:
+def is_contained(wanted: Any, found: Any) -> bool:
     """Return whether all of a value is there; objects may have more, which the API filled in."""
     if isinstance(wanted, dict) and isinstance(found, dict):
-        return all(within(value, found.get(key)) for key, value in wanted.items())
+        return all(is_contained(value, found.get(key)) for key, value in wanted.items())
     if isinstance(wanted, list) and isinstance(found, list):
-        return len(wanted) == len(found) and all(map(within, wanted, found))
+        return len(wanted) == len(found) and all(map(is_contained, wanted, found))
     return bool(wanted == found)

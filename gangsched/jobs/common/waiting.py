@@ -38,9 +38,9 @@ def report(status: Json, groups: Iterable[GroupView], now_s: float, now: str) ->
 
     The condition comes first in the list: clients show the last one as the job's state.
     """
-    known = _known(status)
+    known = _condition(status)
     groups = list(groups)
-    gang = next((one for one in groups if _says_why(one)), None)
+    gang = next((one for one in groups if _has_reason(one)), None)
     if gang is None:
         placed = bool(groups) and all(one.phase in _PLACED for one in groups)
         if known is not None and not groups:
@@ -64,14 +64,14 @@ def report(status: Json, groups: Iterable[GroupView], now_s: float, now: str) ->
 
 def clear(status: Json) -> None:
     """Remove the condition: the job does not wait for its gang."""
-    if _known(status) is None:
+    if _condition(status) is None:
         return
     status["conditions"] = [one for one in status["conditions"] if one["type"] != KIND]
     if not status["conditions"]:
         del status["conditions"]
 
 
-def view(group: Json) -> GroupView:
+def group_view(group: Json) -> GroupView:
     """Read what jobs need of a PodGroup."""
     status = group.get("status") or {}
     listed = status.get("conditions") or []
@@ -85,16 +85,16 @@ def view(group: Json) -> GroupView:
     )
 
 
-def view_of_part(job: Json) -> GroupView | None:
+def part_view(job: Json) -> GroupView | None:
     """Return how a part that has this condition itself waits, if it does."""
-    known = _known(job.get("status") or {})
+    known = _condition(job.get("status") or {})
     if known is None or known["status"] != "False":
         return None
     message, reason = known.get("message") or "", known.get("reason") or ""
     return GroupView("", "Pending", message, reason=reason)
 
 
-def _says_why(group: GroupView) -> bool:
+def _has_reason(group: GroupView) -> bool:
     reason = group.reason
     plain = reason.isascii() and reason.isalnum() and reason[0].isalpha()
     return group.phase in _WAITS and plain and reason not in _PASSING
@@ -102,7 +102,7 @@ def _says_why(group: GroupView) -> bool:
 
 def _put(status: Json, value: str, reason: str, message: str, now: str) -> str:
     """Set the condition; return since when it has been so."""
-    known = _known(status)
+    known = _condition(status)
     since = known["lastTransitionTime"] if known is not None and known["status"] == value else now
     new = {
         "type": KIND,
@@ -118,7 +118,7 @@ def _put(status: Json, value: str, reason: str, message: str, now: str) -> str:
     return str(since)
 
 
-def _known(status: Json) -> Json | None:
+def _condition(status: Json) -> Json | None:
     found = (one for one in status.get("conditions") or [] if one["type"] == KIND)
     return next(found, None)
 

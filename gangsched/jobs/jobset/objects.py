@@ -18,13 +18,13 @@ FIRST_RANK = "gangsched.io/first-rank"
 
 
 @dataclass(frozen=True)
-class Shape:
-    """A JobSet in one of its attempts; `asked` are further fields of its gangs' PodGroups."""
+class Attempt:
+    """One attempt of a JobSet; `extra_spec` are further fields of its gangs' PodGroups."""
 
     owned: Owned
     scheduler: str
     restarts: int
-    asked: Json
+    extra_spec: Json
 
     @property
     def spec(self) -> Json:
@@ -34,7 +34,7 @@ class Shape:
 
     @property
     def network(self) -> Json:
-        """Return how pods find each other."""
+        """Return the network settings of the pods."""
         return self.spec.get("network") or {}
 
     @property
@@ -43,48 +43,50 @@ class Shape:
         return str(self.network.get("subdomain") or self.owned.name)
 
     @property
-    def named(self) -> bool:
+    def has_dns_names(self) -> bool:
         """Return whether pods have names in DNS."""
         return bool(self.network.get("enableDNSHostnames", True))
 
-    def ours(self, rjob: Json) -> bool:
-        """Return whether we place the pods of a replicated job, in a gang that we declare.
+    def is_placed_here(self, rjob: Json) -> bool:
+        """Return whether gangsched places the pods of a replicated job, in a gang of the JobSet.
 
-        Jobs that JobSet's own controller made name no PodGroup of ours, and keep the gang that they
-        have until they are recreated. Others of their stage are made like them.
+        Jobs that JobSet's own controller created name no PodGroup of gangsched. They keep their
+        gang until they are recreated, and the other Jobs of their stage are created like them.
         """
-        return self._names_us(rjob) and not any(
-            one["name"] in self._others for one in self.stage(rjob).jobs if self._names_us(one)
+        return self._names_our_scheduler(rjob) and not any(
+            one["name"] in self._jobs_of_others
+            for one in self.stage(rjob).jobs
+            if self._names_our_scheduler(one)
         )
 
-    def _names_us(self, rjob: Json) -> bool:
+    def _names_our_scheduler(self, rjob: Json) -> bool:
         spec = rjob["template"]["spec"]["template"].get("spec") or {}
         return spec.get("schedulerName") in (None, "", self.scheduler)
 
     @cached_property
-    def _others(self) -> frozenset[str]:
-        """Replicated jobs of which another controller made a Job in this attempt."""
-        found = set()
+    def _jobs_of_others(self) -> frozenset[str]:
+        """Replicated jobs of which another controller created a Job in this attempt."""
+        rjobs = set()
         for job in self.owned.of("Job"):
             labels = job["metadata"].get("labels") or {}
             metadata = (job["spec"].get("template") or {}).get("metadata") or {}
             inner = metadata.get("labels") or {}
             if labels.get(RESTARTS) == str(self.restarts) and GROUP_LABEL not in inner:
-                found.add(labels.get(f"{PREFIX}/replicatedjob-name", ""))
-        return frozenset(found)
+                rjobs.add(labels.get(f"{PREFIX}/replicatedjob-name", ""))
+        return frozenset(rjobs)
 
     @cached_property
     def _stages(self) -> dict[str, Stage]:
-        """The stage of each replicated job, by its name."""
-        found = stages(self.owned.name, self.spec)
-        return {rjob["name"]: stage for stage in found for rjob in stage.jobs}
+        """The stage of each replicated job, by the job's name."""
+        all_stages = stages(self.owned.name, self.spec)
+        return {rjob["name"]: stage for stage in all_stages for rjob in stage.jobs}
 
     def stage(self, rjob: Json) -> Stage:
         """Return the stage of a replicated job."""
         return self._stages[rjob["name"]]
 
     def service(self) -> Json:
-        """Return the Service by which every pod has a name."""
+        """Return the Service that gives every pod a DNS name."""
         return {
             "apiVersion": "v1",
             "kind": "Service",
@@ -114,11 +116,11 @@ class Shape:
         """Return the PodGroup of a stage."""
         roles = []
         for rjob in stage.jobs:
-            if not self.ours(rjob):
+            if not self.is_placed_here(rjob):
                 continue
             least = pods(rjob) if rjob["name"] in stage.early else 0
             role = {"name": rjob["name"], "count": pods(rjob), "minCount": least}
-            near = self._near(rjob)
+            near = self._topology(rjob)
             roles.append(role | ({"topology": near} if near else {}))
         minimum = sum(int(role["minCount"]) for role in roles)
         labels = {RESTARTS: str(self.restarts), f"{PREFIX}/jobset-name": self.owned.name}
@@ -126,11 +128,16 @@ class Shape:
             "apiVersion": GROUP_VERSION,
             "kind": "PodGroup",
             "metadata": {"name": stage.group, "labels": labels},
-            "spec": {"minMember": minimum, "roles": roles, **self._exclusive(stage), **self.asked},
+            "spec": {
+                "minMember": minimum,
+                "roles": roles,
+                **self._exclusive(stage),
+                **self.extra_spec,
+            },
         }
 
-    def _near(self, rjob: Json) -> Json:
-        """With exclusive topology every Job has a domain of its own: a slice of its role."""
+    def _topology(self, rjob: Json) -> Json:
+        """Return the topology of a role: with exclusive topology, a slice for each Job."""
         level = self._level(rjob)
         return {"slices": [{"level": level, "size": pods_each(rjob)}]} if level else {}
 
@@ -139,8 +146,9 @@ class Shape:
         if not levels:
             return {}
         level = min(levels)[0]
-        most = max(size for _, size in levels)
-        return {"topology": {"exclusive": level, "spread": [{"level": level, "maxPods": most}]}}
+        pods_max = max(size for _, size in levels)
+        spread = [{"level": level, "maxPods": pods_max}]
+        return {"topology": {"exclusive": level, "spread": spread}}
 
     def _level(self, rjob: Json) -> str:
         own = (rjob["template"].get("metadata") or {}).get("annotations") or {}
@@ -152,7 +160,7 @@ class Shape:
         spec = copy.deepcopy(rjob["template"].get("spec") or {})
         metadata = copy.deepcopy(rjob["template"].get("metadata") or {})
         name = f"{self.owned.name}-{rjob['name']}-{index}"
-        marks = self._marks(rjob, index, name)
+        marks = self._labels(rjob, index, name)
         spec["suspend"] = suspended
         spec.setdefault("completionMode", "Indexed")
         template = spec.setdefault("template", {})
@@ -163,14 +171,14 @@ class Shape:
         if level := self._level(rjob):
             metadata["annotations"][EXCLUSIVE] = level
         pod.setdefault("restartPolicy", "OnFailure")
-        if self.named:
+        if self.has_dns_names:
             pod["subdomain"] = self.domain
         for policy in self.spec.get("volumeClaimPolicies") or []:
             for claim in policy.get("templates") or []:
                 own = claim["metadata"]["name"]
                 source = {"claimName": f"{own}-{self.owned.name}"}
                 pod.setdefault("volumes", []).append({"name": own, "persistentVolumeClaim": source})
-        if self.ours(rjob):
+        if self.is_placed_here(rjob):
             pod["schedulerName"] = self.scheduler
             inner["labels"] |= {
                 GROUP_LABEL: self.stage(rjob).group,
@@ -188,24 +196,24 @@ class Shape:
 
     @cached_property
     def _counts(self) -> dict[str, dict[str, int]]:
-        """Of each replicated job, by its name: how many Jobs there are, and are before its own."""
-        found: dict[str, dict[str, int]] = {}
+        """For each replicated job: how many Jobs exist in all, and before the job's own."""
+        counts: dict[str, dict[str, int]] = {}
         groups: dict[str, int] = {}
         whole = 0
         for rjob in self.spec["replicatedJobs"]:
             group, replicas = _group_of(rjob), int(rjob.get("replicas", 1))
-            found[rjob["name"]] = {"before": whole, "mates-before": groups.get(group, 0)}
+            counts[rjob["name"]] = {"before": whole, "mates-before": groups.get(group, 0)}
             whole += replicas
             groups[group] = groups.get(group, 0) + replicas
         for rjob in self.spec["replicatedJobs"]:
-            found[rjob["name"]] |= {"all": whole, "mates": groups[_group_of(rjob)]}
-        return found
+            counts[rjob["name"]] |= {"all": whole, "mates": groups[_group_of(rjob)]}
+        return counts
 
-    def _marks(self, rjob: Json, index: int, name: str) -> dict[str, str]:
+    def _labels(self, rjob: Json, index: int, name: str) -> dict[str, str]:
         """Return the labels or annotations of a Job and its pods."""
         counts = self._counts[rjob["name"]]
         key = f"{self.owned.namespace}/{name}".encode()
-        found = {
+        labels = {
             "jobset-name": self.owned.name,
             "jobset-uid": self.owned.uid,
             "replicatedjob-name": rjob["name"],
@@ -224,8 +232,8 @@ class Shape:
                 f"{self.owned.name}-{leader['replicatedJob']}-"
                 f"{leader.get('jobIndex', 0)}-{leader.get('podIndex', 0)}"
             )
-            found["coordinator"] = f"{host}.{self.domain}"
-        return {f"{PREFIX}/{word}": value for word, value in found.items()}
+            labels["coordinator"] = f"{host}.{self.domain}"
+        return {f"{PREFIX}/{name}": value for name, value in labels.items()}
 
 
 def _group_of(rjob: Json) -> str:

@@ -1,8 +1,8 @@
-"""Which replicated jobs of a JobSet start together: each such stage is a gang.
+"""The stages of a JobSet: replicated jobs that run at the same time. Each stage is a gang.
 
-Jobs that start only after others completed are a gang of their own: in one gang they would wait for
-each other for ever. Jobs that start once others are ready run beside them: they belong to the same
-gang, but do not count among its first pods.
+Jobs that start only after others have completed are a gang of their own: in one gang they would
+wait for each other for ever. Jobs that start once others are ready run beside them: they belong to
+the same gang, but do not count in its minimum.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,7 +46,8 @@ def parallel_pods(spec: Json) -> int:
 def stages(name: str, spec: Json) -> list[Stage]:
     """Return the stages of a JobSet in the order of their first jobs.
 
-    The largest, of several the last, bears the JobSet's name, so that a user finds it by that.
+    The gang of the largest stage has the JobSet's name, so that users find it; among equals, the
+    last one.
     """
     jobs: Sequence[Json] = spec["replicatedJobs"]
     after = _completed_before(jobs)
@@ -54,29 +55,29 @@ def stages(name: str, spec: Json) -> list[Stage]:
     grouped: dict[frozenset[str], list[Json]] = {}
     for job in jobs:
         grouped.setdefault(after[job["name"]], []).append(job)
-    largest = max(reversed(list(grouped.values())), key=lambda some: sum(map(pods, some)))
-    found = []
-    for some in grouped.values():
+    largest = max(reversed(list(grouped.values())), key=lambda group: sum(map(pods, group)))
+    result = []
+    for together in grouped.values():
         early = {
             job["name"]
-            for job in some
-            if not any(one.get("status") == "Ready" for one in job.get("dependsOn") or [])
+            for job in together
+            if not any(item.get("status") == "Ready" for item in job.get("dependsOn") or [])
         }
         if in_order:
-            early = {some[0]["name"]}
-        group = name if some is largest else f"{name}-{some[0]['name']}"
-        found.append(Stage(group, tuple(some), frozenset(early)))
-    return found
+            early = {together[0]["name"]}
+        gang = name if together is largest else f"{name}-{together[0]['name']}"
+        result.append(Stage(gang, tuple(together), frozenset(early)))
+    return result
 
 
 def _completed_before(jobs: Sequence[Json]) -> Mapping[str, frozenset[str]]:
-    """Return, for each job, whose completion it waits for; a job names earlier ones alone."""
-    found: dict[str, frozenset[str]] = {}
+    """Return the jobs that must complete before each job; a job depends only on earlier jobs."""
+    before: dict[str, frozenset[str]] = {}
     for job in jobs:
         names: set[str] = set()
-        for one in job.get("dependsOn") or []:
-            names |= found.get(one["name"], frozenset())
-            if one.get("status") == "Complete":
-                names.add(one["name"])
-        found[job["name"]] = frozenset(names)
-    return found
+        for dependency in job.get("dependsOn") or []:
+            names |= before.get(dependency["name"], frozenset())
+            if dependency.get("status") == "Complete":
+                names.add(dependency["name"])
+        before[job["name"]] = frozenset(names)
+    return before

@@ -1,4 +1,4 @@
-"""The reconcile of an Experiment (Katib, kubeflow.org/v1beta1): trials until there is enough."""
+"""The reconcile of an Experiment (Katib, kubeflow.org/v1beta1): trials until its end."""
 
 import hashlib
 import re
@@ -18,12 +18,12 @@ from gangsched.jobs.katib.trial import EXPERIMENT_LABEL, FIRST_STEPS, KILL, stat
 
 API_VERSION, KIND = "kubeflow.org/v1beta1", "Experiment"
 _AT_ONCE = 16
-"""Points of one call: a search takes time, and other experiments wait."""
+"""Largest number of points in one call: a search takes time, and other experiments wait."""
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 _NAME_LENGTH = 8
-_PLACE = re.compile(r"\$\{(trialParameters|trialSpec)\.([^}$]+)\}")
-"""No name has a `$`: a search for `}` ends where the next place begins, so that it is linear."""
+_PLACEHOLDER = re.compile(r"\$\{(trialParameters|trialSpec)\.([^}$]+)\}")
+"""Names have no `$`: the search for `}` ends at the next placeholder, so it is linear."""
 
 _ENOUGH, _START = "min_trials_required", "start_step"
 _MEDIAN = {_ENOUGH: 3, _START: 4}
@@ -34,8 +34,8 @@ Assignments = dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
-    """A trial as far as the search learns of it; `value` is None where it has none (yet)."""
+class TriedPoint:
+    """A point of the search space and its trial; `value` is None if the trial has none (yet)."""
 
     assignments: Assignments
     state: Literal["running", "done", "failed"]
@@ -46,14 +46,14 @@ class SearchError(Exception):
     """The search will find no point; the message is a clause with the reason."""
 
 
-Suggest = Callable[[Json, list[Tried], int, str], list[Assignments]]
-"""Given a spec, what was tried, how many are wanted and the experiment's uid: the next points.
+Suggest = Callable[[Json, list[TriedPoint], int, str], list[Assignments]]
+"""Returns the next points, given a spec, the tried points, a count and the experiment's uid.
 
-Fewer points than requested mean that there are no more. Equal calls return equal points. It may
-raise SearchError.
+Fewer points than requested mean that the search has no more. Equal calls return equal points. A
+call may raise SearchError.
 """
 
-_TOLD = {
+_COUNT_FIELDS = {
     "Succeeded": "trialsSucceeded",
     "Failed": "trialsFailed",
     "Killed": "trialsKilled",
@@ -62,7 +62,7 @@ _TOLD = {
     "Running": "trialsRunning",
     "Pending": "trialsPending",
 }
-_LISTED = {
+_LIST_FIELDS = {
     "Succeeded": "succeededTrialList",
     "Failed": "failedTrialList",
     "Killed": "killedTrialList",
@@ -87,7 +87,7 @@ class _Experiment(KatibStep):
         super().__init__(owned, clock)
         self.suggest = suggest
         self.trials = owned.of("Trial")
-        self.by_state: dict[str, list[Json]] = {kind: [] for kind in _TOLD}
+        self.by_state: dict[str, list[Json]] = {kind: [] for kind in _COUNT_FIELDS}
         for trial in self.trials:
             self.by_state[state(trial)].append(trial)
         self.names = {trial["metadata"]["name"] for trial in self.trials}
@@ -95,30 +95,30 @@ class _Experiment(KatibStep):
         self.strategy = metrics.strategies(self.spec["objective"])[self.metric]
 
     def steps(self) -> Steps:
-        self.say("Created", "ExperimentCreated", "Experiment is created")
-        if conditions.finished(self.status) and not self._restarts():
+        self.set_condition("Created", "ExperimentCreated", "Experiment is created")
+        if conditions.is_finished(self.status) and not self._restarts():
             self._count()
-            self._stop_the_rest()
-            return self.done()
+            self._stop_running_trials()
+            return self.finish()
         self._count()
-        ended = self._ended() or self._go_on()
+        ended = self._ended() or self._continue()
         if ended is not None:
             self._end(*ended)
         elif self.trials or self.result.create:
-            self.say("Running", "ExperimentRunning", "Experiment is running")
-        return self.done()
+            self.set_condition("Running", "ExperimentRunning", "Experiment is running")
+        return self.finish()
 
-    # -- where it stands ----------------------------------------------------------------------
+    # -- state --------------------------------------------------------------------------------
 
     def _count(self) -> None:
         self.status["trials"] = len(self.trials)
         for kind, trials in self.by_state.items():
-            for key, said in (
-                (_TOLD[kind], len(trials)),
-                (_LISTED[kind], [trial["metadata"]["name"] for trial in trials]),
+            for key, value in (
+                (_COUNT_FIELDS[kind], len(trials)),
+                (_LIST_FIELDS[kind], [trial["metadata"]["name"] for trial in trials]),
             ):
-                if said:
-                    self.status[key] = said
+                if value:
+                    self.status[key] = value
                 else:
                     self.status.pop(key, None)
         best = self._best
@@ -138,8 +138,8 @@ class _Experiment(KatibStep):
         """The trial with the best value so far."""
         sign = 1.0 if self.spec["objective"]["type"] == "maximize" else -1.0
         ended = self.by_state["Succeeded"] + self.by_state["EarlyStopped"]
-        known = [(value, trial) for trial in ended if (value := self._value(trial)) is not None]
-        return max(known, key=lambda one: sign * one[0])[1] if known else None
+        valued = [(value, trial) for trial in ended if (value := self._value(trial)) is not None]
+        return max(valued, key=lambda pair: sign * pair[0])[1] if valued else None
 
     def _ended(self) -> tuple[str, str, str] | None:
         """Return the last condition, its reason and its message, if the experiment is over."""
@@ -150,31 +150,31 @@ class _Experiment(KatibStep):
         if value is not None and goal is not None:
             reached = value >= goal if objective["type"] == "maximize" else value <= goal
             if reached:
-                said = "Experiment has succeeded because Objective goal has reached"
-                return "Succeeded", "ExperimentGoalReached", said
+                message = "Experiment has succeeded because Objective goal has reached"
+                return "Succeeded", "ExperimentGoalReached", message
         lost = sum(len(self.by_state[kind]) for kind in _LOST)
         if lost and lost >= self.spec.get("maxFailedTrialCount", lost + 1):
-            said = "Experiment has failed because max failed count has reached"
-            return "Failed", "ExperimentFailed", said
+            message = "Experiment has failed because max failed count has reached"
+            return "Failed", "ExperimentFailed", message
         over = len(self.trials) - sum(len(self.by_state[kind]) for kind in _ACTIVE)
         if most is not None and over >= most:
-            said = "Experiment has succeeded because max trial count has reached"
-            return "Succeeded", "ExperimentMaxTrialsReached", said
+            message = "Experiment has succeeded because max trial count has reached"
+            return "Succeeded", "ExperimentMaxTrialsReached", message
         return None
 
-    def _go_on(self) -> tuple[str, str, str] | None:
-        """Create the trials that are wanted now; where there are no more, return how it ends."""
+    def _continue(self) -> tuple[str, str, str] | None:
+        """Create the trials that are wanted now; if the search has no more, return the end."""
         try:
-            exhausted = self._more()
+            exhausted = self._create_trials()
         except SearchError as error:
             return "Failed", "ExperimentFailed", f"Experiment has failed because {error}"
         if not exhausted or self.by_state["Pending"] + self.by_state["Running"]:
             return None
-        said = "Experiment has succeeded because suggestion service has reached the end"
-        return "Succeeded", "ExperimentSuggestionEndReached", said
+        message = "Experiment has succeeded because suggestion service has reached the end"
+        return "Succeeded", "ExperimentSuggestionEndReached", message
 
     def _restarts(self) -> bool:
-        """Begin again, where more trials are wanted than there were, and the policy allows it."""
+        """Restart the experiment if its spec wants more trials now and its policy allows it."""
         ended = conditions.get(self.status, "Succeeded")
         wanted = self.spec.get("maxTrialCount")
         if (
@@ -199,27 +199,27 @@ class _Experiment(KatibStep):
 
     # -- trials -------------------------------------------------------------------------------
 
-    def _more(self) -> bool:
-        """Create the trials that are wanted now; return whether there are no more points to try."""
+    def _create_trials(self) -> bool:
+        """Create the trials that are wanted now; return whether the search has no more points."""
         active = sum(len(self.by_state[kind]) for kind in _ACTIVE)
         wanted = min(self.spec["parallelTrialCount"] - active, _AT_ONCE)
         if self.spec.get("maxTrialCount") is not None:
             wanted = min(wanted, self.spec["maxTrialCount"] - len(self.trials))
         if wanted <= 0:
             return False
-        tried = [self._tried(trial) for trial in self.trials]
+        tried = [self._tried_point(trial) for trial in self.trials]
         points = self.suggest(self.spec, tried, wanted, self.owned.uid)
         for point in points:
             self.result.create.append(self._trial(point))
         return not points
 
-    def _tried(self, trial: Json) -> Tried:
-        point = {one["name"]: one["value"] for one in trial["spec"]["parameterAssignments"]}
-        now = state(trial)
-        if now in _ACTIVE:
-            return Tried(point, "running")
+    def _tried_point(self, trial: Json) -> TriedPoint:
+        assignments = trial["spec"]["parameterAssignments"]
+        point = {item["name"]: item["value"] for item in assignments}
+        if state(trial) in _ACTIVE:
+            return TriedPoint(point, "running")
         value = self._value(trial)
-        return Tried(point, "failed" if value is None else "done", value)
+        return TriedPoint(point, "failed" if value is None else "done", value)
 
     def _trial(self, point: Assignments) -> Json:
         template = self.spec["trialTemplate"]
@@ -231,7 +231,7 @@ class _Experiment(KatibStep):
             "spec": {
                 "objective": self.spec["objective"],
                 "parameterAssignments": [{"name": k, "value": v} for k, v in point.items()],
-                "runSpec": filled_in(template, point, name, self.owned.namespace),
+                "runSpec": fill_template(template, point, name, self.owned.namespace),
                 "retainRun": bool(template.get("retain")),
             },
         }
@@ -282,90 +282,92 @@ class _Experiment(KatibStep):
                 return name
             number += 1
 
-    def _stop_the_rest(self) -> None:
+    def _stop_running_trials(self) -> None:
         """Stop running trials: their results are not used (katib#2061)."""
         for trial in (trial for kind in _ACTIVE for trial in self.by_state[kind]):
             if KILL not in (trial["metadata"].get("annotations") or {}):
                 ref: Ref = ("Trial", trial["metadata"]["name"])
-                why = {KILL: "its experiment is over"}
-                self.result.patch.append((ref, {"metadata": {"annotations": why}}))
+                mark = {KILL: "its experiment is over"}
+                self.result.patch.append((ref, {"metadata": {"annotations": mark}}))
 
     def _end(self, kind: str, reason: str, message: str) -> None:
-        self.say(kind, reason, message)
+        self.set_condition(kind, reason, message)
         self.status["completionTime"] = self.clock.now
         self.result.create.clear()
         self.result.events.append(JobEvent("Normal", reason, message))
-        self._stop_the_rest()
+        self._stop_running_trials()
 
 
 def _settings(algorithm: Json) -> dict[str, int]:
-    given = {one["name"]: int(one["value"]) for one in algorithm.get("algorithmSettings") or []}
-    return _MEDIAN | given
+    settings = algorithm.get("algorithmSettings") or []
+    return _MEDIAN | {item["name"]: int(item["value"]) for item in settings}
 
 
 class TooLargeError(Exception):
     """A trial's job would be larger than an object may be."""
 
 
-def filled_in(template: Json, point: Assignments, name: str, namespace: str) -> Json:
-    """Return a trial's job: the template with its `${...}` replaced.
+def fill_template(template: Json, point: Assignments, name: str, namespace: str) -> Json:
+    """Return a trial's job: the template with its placeholders `${...}` replaced.
 
     Raises:
-        KeyError: a place names nothing that there is.
-        TooLargeError: what stands for the places is too long.
+        KeyError: a placeholder names a parameter or field that does not exist.
+        TooLargeError: the replacements are too long together.
 
     """
     listed = template.get("trialParameters") or []
-    named = {one["name"]: point.get(one["reference"], one["reference"]) for one in listed}
+    named = {item["name"]: point.get(item["reference"], item["reference"]) for item in listed}
     spec: Json = template["trialSpec"]
     metadata = spec.get("metadata") or {}
-    about = {"Name": name, "Namespace": namespace}
-    about |= {"Kind": spec["kind"], "APIVersion": spec["apiVersion"]}
+    fields = {"Name": name, "Namespace": namespace}
+    fields |= {"Kind": spec["kind"], "APIVersion": spec["apiVersion"]}
     for key in ("Annotations", "Labels"):
-        about |= {f"{key}[{k}]": v for k, v in (metadata.get(key.lower()) or {}).items()}
+        fields |= {f"{key}[{k}]": v for k, v in (metadata.get(key.lower()) or {}).items()}
     left = TRIAL_BYTES.most
 
-    def taken(value: str) -> str:
+    def charged(value: str) -> str:
         nonlocal left
         left -= len(value)
         if left < 0:
             raise TooLargeError
         return value
 
-    # A parameter may refer to a field of the trial: its reference is the place itself.
+    # A parameter may refer to a field of the trial: its reference is a placeholder itself.
     named = {
-        key: _PLACE.sub(lambda found: taken(about[found[2]]), value) for key, value in named.items()
+        key: _PLACEHOLDER.sub(lambda match: charged(fields[match[2]]), value)
+        for key, value in named.items()
     }
 
-    def put(found: "re.Match[str]") -> str:
-        return taken((named if found[1] == "trialParameters" else about)[found[2]])
+    def replacement(match: "re.Match[str]") -> str:
+        return charged((named if match[1] == "trialParameters" else fields)[match[2]])
 
-    def walk(value: object) -> object:
+    def fill(value: object) -> object:
         if isinstance(value, str):
-            return _PLACE.sub(put, value)
+            return _PLACEHOLDER.sub(replacement, value)
         if isinstance(value, dict):
-            return {_PLACE.sub(put, key): walk(one) for key, one in value.items()}
-        return [walk(one) for one in value] if isinstance(value, list) else value
+            return {_PLACEHOLDER.sub(replacement, key): fill(part) for key, part in value.items()}
+        return [fill(part) for part in value] if isinstance(value, list) else value
 
-    made = walk(spec)
-    assert isinstance(made, dict)  # noqa: S101 -- a dict was walked
-    return made
+    job = fill(spec)
+    assert isinstance(job, dict)  # noqa: S101 -- the template is a mapping
+    return job
 
 
-def places(template: Json) -> set[str]:
-    """Return the parameters that a template uses, by the names it gives them."""
-    found: set[str] = set()
+def used_parameters(template: Json) -> set[str]:
+    """Return the names of the trialParameters that a template uses."""
+    used: set[str] = set()
 
     def walk(value: object) -> None:
         if isinstance(value, str):
-            found.update(name for kind, name in _PLACE.findall(value) if kind == "trialParameters")
+            pairs = _PLACEHOLDER.findall(value)
+            used.update(name for source, name in pairs if source == "trialParameters")
         elif isinstance(value, dict):
-            for key, one in value.items():
+            for key, part in value.items():
                 walk(key)
-                walk(one)
+                walk(part)
         elif isinstance(value, list):
-            for one in value:
-                walk(one)
+            for part in value:
+                walk(part)
 
     walk(template.get("trialSpec") or {})
-    return found
+    return used

@@ -41,7 +41,7 @@ def strategies(objective: Json) -> dict[str, str]:
     return {name: given.get(name, best) for name in listed}
 
 
-def breaks(rule: Mapping[str, str | int], values: Sequence[float], objective: Json) -> bool:
+def breaks_rule(rule: Mapping[str, str | int], values: Sequence[float], objective: Json) -> bool:
     """Return whether a trial has to stop: its best value breaks a rule after `startStep` values."""
     start = int(rule.get("startStep") or 0)
     if not values or len(values) < start:

@@ -19,12 +19,12 @@ class KatibStep:
         self.status.setdefault("startTime", clock.now)
         self.result = Steps()
 
-    def say(self, kind: str, reason: str, message: str) -> None:
+    def set_condition(self, kind: str, reason: str, message: str) -> None:
         """Make a condition true, unless it is."""
-        if not conditions.holds(self.status, kind):
+        if not conditions.is_true(self.status, kind):
             conditions.put(self.status, kind, reason, message, self.clock.now)
 
-    def done(self) -> Steps:
+    def finish(self) -> Steps:
         """Return what to do, the status with it if it is another."""
         if self.status != self.before:
             self.result.status = self.status

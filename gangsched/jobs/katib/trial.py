@@ -8,7 +8,7 @@ from gangsched.core.model.text import whole
 from gangsched.jobs.common import conditions
 from gangsched.jobs.common.clock import Clock
 from gangsched.jobs.common.model import JobEvent, Json
-from gangsched.jobs.common.owned_objects import Owned, Ref, Steps, leaving
+from gangsched.jobs.common.owned_objects import Owned, Ref, Steps, is_terminating
 from gangsched.jobs.katib import metrics
 from gangsched.jobs.katib.status import KatibStep
 
@@ -39,7 +39,7 @@ _LOG_LATE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class JobOutcome:
     """The state of a trial's job: how it ended, and the metrics in its log.
 
     `ended` is empty while it runs; `series` is None where there is no log to read. `unreadable` is
@@ -64,7 +64,7 @@ def metric_names(spec: Json) -> list[str]:
     return [objective["objectiveMetricName"], *(objective.get("additionalMetricNames") or [])]
 
 
-def reconcile(owned: Owned, seen: Seen, clock: Clock) -> Steps:
+def reconcile(owned: Owned, seen: JobOutcome, clock: Clock) -> Steps:
     """Return what a trial needs now."""
     return _Trial(owned, seen, clock).steps()
 
@@ -72,9 +72,9 @@ def reconcile(owned: Owned, seen: Seen, clock: Clock) -> Steps:
 class _Trial(KatibStep):
     """One call of the reconcile."""
 
-    def __init__(self, owned: Owned, seen: Seen, clock: Clock) -> None:
+    def __init__(self, owned: Owned, seen: JobOutcome, clock: Clock) -> None:
         super().__init__(owned, clock)
-        self.seen = seen
+        self.outcome = seen
 
     @property
     def ref(self) -> Ref:
@@ -84,31 +84,33 @@ class _Trial(KatibStep):
     def steps(self) -> Steps:
         job = self.owned.parts.get(self.ref)
         if state(self.owned.body) in OVER:
-            self._tidy(job)
+            self._delete_job(job)
             return self.result
-        self.say("Created", "TrialCreated", "Trial is created")
+        self.set_condition("Created", "TrialCreated", "Trial is created")
         killed = (self.owned.body["metadata"].get("annotations") or {}).get(KILL)
         if killed:
             self._end("Killed", "TrialKilled", f"Trial was stopped: {killed}")
         elif job is None:
             self.result.create.append(self._job())
-        elif not leaving(job):
-            self.say("Running", "TrialRunning", "Trial is running")
-            self._watch()
-        return self.done()
+        elif not is_terminating(job):
+            self.set_condition("Running", "TrialRunning", "Trial is running")
+            self._evaluate()
+        return self.finish()
 
-    def _watch(self) -> None:
+    def _evaluate(self) -> None:
         """Evaluate the job: it ended, or its metrics break a stopping rule."""
-        if self.seen.unreadable:
-            self._end("Failed", "TrialFailed", f"Trial has failed because {self.seen.unreadable}")
+        if self.outcome.unreadable:
+            self._end(
+                "Failed", "TrialFailed", f"Trial has failed because {self.outcome.unreadable}"
+            )
             return
-        self._measure()
-        match self.seen.ended:
+        self._record_metrics()
+        match self.outcome.ended:
             case "failed":
                 self._end("Failed", "TrialFailed", "Trial has failed")
             case "succeeded" if self._has_value():
                 self._end("Succeeded", "TrialSucceeded", "Trial has succeeded")
-            case "succeeded" if self.seen.series is None and not self._log_is_late():
+            case "succeeded" if self.outcome.series is None and not self._log_is_late():
                 self.result.requeue_in(_LOOK_S)
             case "succeeded":
                 name = self.spec["objective"]["objectiveMetricName"]
@@ -133,22 +135,22 @@ class _Trial(KatibStep):
             return
         self.result.requeue_in(_LOOK_S)
         objective = self.spec["objective"]
-        values = (self.seen.series or {}).get(objective["objectiveMetricName"]) or []
-        if all(metrics.breaks(rule, values, objective) for rule in rules):
+        values = (self.outcome.series or {}).get(objective["objectiveMetricName"]) or []
+        if all(metrics.breaks_rule(rule, values, objective) for rule in rules):
             self._end("EarlyStopped", "TrialEarlyStopped", "Trial is early stopped")
             self.result.delete.append(self.ref)
 
-    def _measure(self) -> None:
-        if self.seen.series is None:
+    def _record_metrics(self) -> None:
+        if self.outcome.series is None:
             return
-        observed = metrics.observation(self.seen.series)
-        if any(values for values in self.seen.series.values()):
+        observed = metrics.observation(self.outcome.series)
+        if any(values for values in self.outcome.series.values()):
             self.status["observation"] = observed
         asked = (self.owned.body["metadata"].get("annotations") or {}).get(FIRST_STEPS, "")
         first = min(
             whole(asked) or 0, FIRST_VALUES.most
         )  # only some values of other trials are kept
-        values = self.seen.series.get(self.spec["objective"]["objectiveMetricName"]) or []
+        values = self.outcome.series.get(self.spec["objective"]["objectiveMetricName"]) or []
         if first and values:
             some = values[:first]
             self.status["firstStepsMean"] = repr(sum(some) / len(some))
@@ -160,10 +162,10 @@ class _Trial(KatibStep):
         observed = self.status.get("observation") or {}
         return metrics.value_of(observed, name, strategy) is not None
 
-    def _tidy(self, job: Json | None) -> None:
+    def _delete_job(self, job: Json | None) -> None:
         """Take the job of a trial that is over away, unless it shall stay."""
         keeps = self.spec.get("retainRun") and state(self.owned.body) in ("Succeeded", "Failed")
-        if job is not None and not leaving(job) and not keeps:
+        if job is not None and not is_terminating(job) and not keeps:
             self.result.delete.append(self.ref)
 
     def _job(self) -> Json:
@@ -178,8 +180,8 @@ class _Trial(KatibStep):
 
     def _end(self, kind: str, reason: str, message: str) -> None:
         self.status.pop("endSeenSeconds", None)
-        self.say(kind, reason, message)
-        if conditions.holds(self.status, "Running"):
+        self.set_condition(kind, reason, message)
+        if conditions.is_true(self.status, "Running"):
             self._stopped_running()
         self.status["completionTime"] = self.clock.now
         warning = "Normal" if kind == "Succeeded" else "Warning"

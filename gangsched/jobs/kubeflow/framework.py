@@ -19,7 +19,7 @@ Variables = Mapping[str, str | Json]
 
 
 @dataclass(frozen=True, slots=True)
-class Decisive:
+class DecidingPods:
     """The pods that decide the job's success: so many of a role, or its first pod alone.
 
     The job runs while one of the role's pods does.
@@ -55,7 +55,7 @@ class Framework:
     unsupported: ClassVar[str] = ""
     """Why jobs of the kind are refused, where they are."""
 
-    everywhere: ClassVar[bool] = True
+    all_containers: ClassVar[bool] = True
     """Whether all containers get the variables, or the main one alone."""
 
     emits_running_event: ClassVar[bool] = False
@@ -87,7 +87,7 @@ class Framework:
         named = ", ".join(repr(name) for name in names) or "none"
         return f"one must be named {self.container!r}; there are: {named}"
 
-    def alone(self, job: str, role: str) -> str:
+    def fixed_pod_name(self, job: str, role: str) -> str:
         """Return the name of a role's only pod where it has no index, else nothing."""
         del job, role
         return ""
@@ -108,15 +108,15 @@ class Framework:
         """Return the variables a pod's containers get."""
         raise NotImplementedError
 
-    def leads(self, job: Job, role: JobRole, index: int) -> bool:
+    def is_master(self, job: Job, role: JobRole, index: int) -> bool:
         """Return whether a pod carries the label job-role=master."""
         master = job.role("Master")
         return role is master if master is not None else index == 0 and role.type == "Worker"
 
-    def decisive(self, job: Job) -> Decisive:
+    def deciding_pods(self, job: Job) -> DecidingPods:
         """Return the pods that decide the job's success: the master, else all workers."""
         role = job.role("Master") or job.roles[0]
-        return Decisive(role, role.replicas)
+        return DecidingPods(role, role.replicas)
 
     def tolerates_failure(self, job: Job, pod: PodView) -> bool:
         """Return whether the job goes on without a pod that failed for good."""
@@ -128,21 +128,21 @@ class Framework:
         del pod
         return "Failed"
 
-    def running(self, job: Job, statuses: Json) -> bool:
+    def is_running(self, job: Job, statuses: Json) -> bool:
         """Return whether the job runs, by the counts of its roles: one that decides does."""
-        return bool(statuses[self.decisive(job).role.type].get("active", 0) > 0)
+        return bool(statuses[self.deciding_pods(job).role.type].get("active", 0) > 0)
 
-    def counted(self, job: Job, role: JobRole) -> bool:
+    def starts_with_gang(self, job: Job, role: JobRole) -> bool:
         """Return whether a role's pods belong to the starting gang; the rest come once it runs."""
         del job, role
         return True
 
-    def waits(self, job: Job, role: JobRole, seen: Observed) -> bool:
+    def must_wait(self, job: Job, role: JobRole, seen: Observed) -> bool:
         """Return whether a role's pods may not be created yet."""
         del job, role, seen
         return False
 
-    def waits_for_all(self, template: Json) -> bool:
+    def has_static_rendezvous(self, template: Json) -> bool:
         """Return whether a pod's program goes on only once all pods of the job are there."""
         del template
         return False
@@ -152,12 +152,12 @@ class Framework:
         del job, seen
         return []
 
-    def only_while_live(self, job: Job) -> list[Json]:
+    def documents_while_running(self, job: Job) -> list[Json]:
         """Return those of the documents that a suspended or finished job must not have."""
         del job
         return []
 
-    def dress(self, job: Job, role: JobRole, index: int, template: Json) -> None:
+    def customize(self, job: Job, role: JobRole, index: int, template: Json) -> None:
         """Add to a pod's template what only this kind needs."""
 
     # -- what is the same -----------------------------------------------------------------------
@@ -175,7 +175,7 @@ class Framework:
             "replica-index": str(index),
             "group-name": "kubeflow.org",
         }
-        if self.leads(job, role, index):
+        if self.is_master(job, role, index):
             found[f"{PREFIX}/job-role"] = "master"
         return found
 
@@ -198,10 +198,10 @@ class Framework:
         main = self.main_container(spec)
         everyone = (*spec.get("initContainers", []), *spec["containers"])
         variables = self.variables(job, role, index)
-        for container in everyone if self.everywhere else (main,):
+        for container in everyone if self.all_containers else (main,):
             add_variables(container, variables)
         main["ports"] = self._ports(main)
-        self.dress(job, role, index, template)
+        self.customize(job, role, index, template)
         return template
 
     def service(self, job: Job, role: JobRole, index: int) -> Json | None:
@@ -254,7 +254,7 @@ class Framework:
         master = job.role("Master")
         return index + master.replicas if master is not None and role is not master else index
 
-    def head(self, job: Job) -> tuple[str, int]:
+    def rank_zero(self, job: Job) -> tuple[str, int]:
         """Return the address and port of rank 0."""
         role = job.role("Master") or job.roles[0]
         return job.pod_name(role, 0), self.port_of(role)
@@ -266,7 +266,7 @@ def listed_bytes(stem: str, count: int, around: int) -> int:
     return digits + count * (len(stem) + len("-") + around)
 
 
-def longer(what: str, length: int, bound: Bound) -> str:
+def length_error(what: str, length: int, bound: Bound) -> str:
     """Return that something is longer than a bound allows, if it is."""
     if length <= bound.most:
         return ""

@@ -12,7 +12,7 @@ from typing import Protocol
 from gangsched.core.bounds import HOSTS_BYTES
 from gangsched.jobs.common.model import V1, V2BETA1, Job, JobRole, Json, Observed, PodView
 from gangsched.jobs.kubeflow import mpi_exec, mpi_ssh
-from gangsched.jobs.kubeflow.framework import Framework, Variables, listed_bytes, longer
+from gangsched.jobs.kubeflow.framework import Framework, Variables, length_error, listed_bytes
 
 _NO_GPU = {"NVIDIA_VISIBLE_DEVICES": "", "NVIDIA_DRIVER_CAPABILITIES": ""}
 
@@ -24,7 +24,7 @@ class Reach(Protocol):
         """Return the variables of a role's main container."""
         ...
 
-    def dress(self, job: Job, role: JobRole, index: int, spec: Json) -> None:
+    def customize(self, job: Job, role: JobRole, index: int, spec: Json) -> None:
         """Add volumes, names and a command to a pod's spec."""
         ...
 
@@ -42,7 +42,7 @@ class MPI(Framework):
     roles = ("Launcher", "Worker")
     single = ("Launcher",)
     container = "mpi"
-    everywhere = False
+    all_containers = False
     has_exit_grace = False
     emits_running_event = True
 
@@ -65,7 +65,7 @@ class MPI(Framework):
         worker = job.role("Worker")
         around = len(f".{job.name}.{job.namespace}.svc slots={job.mpi.slots}\n")
         length = listed_bytes(f"{job.name}-worker", worker.replicas, around) if worker else 0
-        return longer("the host file", length, HOSTS_BYTES)
+        return length_error("the host file", length, HOSTS_BYTES)
 
     def restart_of(self, role: str, version: str) -> str:
         """A launcher of v2beta1 is restarted in place: its workers may be late."""
@@ -79,7 +79,7 @@ class MPI(Framework):
             found |= _NO_GPU
         return found
 
-    def leads(self, job: Job, role: JobRole, index: int) -> bool:
+    def is_master(self, job: Job, role: JobRole, index: int) -> bool:
         """Return whether a pod carries the label job-role=master, which v1 alone has."""
         del job, index
         return role.type == "Launcher"
@@ -96,13 +96,13 @@ class MPI(Framework):
             return super().selector(job, role)
         return mpi_ssh.selector(job, role)
 
-    def alone(self, job: str, role: str) -> str:
+    def fixed_pod_name(self, job: str, role: str) -> str:
         """A launcher's name has no index."""
         return f"{job}-launcher" if role == "Launcher" else ""
 
-    def dress(self, job: Job, role: JobRole, index: int, template: Json) -> None:
+    def customize(self, job: Job, role: JobRole, index: int, template: Json) -> None:
         """Add what the launcher and its workers find each other by."""
-        _reach(job).dress(job, role, index, template["spec"])
+        _reach(job).customize(job, role, index, template["spec"])
 
     def service(self, job: Job, role: JobRole, index: int) -> Json | None:
         """Pods have no Service each: v2beta1 has one for all, v1 uses the API server."""
@@ -117,19 +117,19 @@ class MPI(Framework):
         whole = worker is None or len(running) == worker.replicas
         return _reach(job).documents(job, sorted(running) if whole or launched else [])
 
-    def waits(self, job: Job, role: JobRole, seen: Observed) -> bool:
+    def must_wait(self, job: Job, role: JobRole, seen: Observed) -> bool:
         """A launcher may be created once its workers are ready: it is no part of the gang."""
         worker = job.role("Worker")
-        if role.type != "Launcher" or worker is None or self.counted(job, role):
+        if role.type != "Launcher" or worker is None or self.starts_with_gang(job, role):
             return False
         ready = sum(pod.role == "worker" and pod.ready for pod in seen.pods)
         return ready < worker.replicas
 
-    def counted(self, job: Job, role: JobRole) -> bool:
+    def starts_with_gang(self, job: Job, role: JobRole) -> bool:
         """Return whether a role's pods exist before the gang runs."""
         return role.type != "Launcher" or not job.mpi.waits
 
-    def running(self, job: Job, statuses: Json) -> bool:
+    def is_running(self, job: Job, statuses: Json) -> bool:
         """The job runs while the launcher and all workers do."""
         return all(statuses[role.type].get("active", 0) >= role.replicas for role in job.roles)
 

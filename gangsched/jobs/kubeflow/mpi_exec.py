@@ -29,7 +29,7 @@ class Exec:
             "I_MPI_HYDRA_BOOTSTRAP_EXEC": _KUBEXEC,
         }
 
-    def dress(self, job: Job, role: JobRole, index: int, spec: Json) -> None:
+    def customize(self, job: Job, role: JobRole, index: int, spec: Json) -> None:
         """Mount the scripts, and give the launcher kubectl and its account."""
         del index
         main = spec["containers"][0]

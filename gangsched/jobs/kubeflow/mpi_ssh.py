@@ -47,7 +47,7 @@ class Ssh:
                 found[slots] = str(job.mpi.slots)
         return found
 
-    def dress(self, job: Job, role: JobRole, index: int, spec: Json) -> None:
+    def customize(self, job: Job, role: JobRole, index: int, spec: Json) -> None:
         """Name the pod, and mount keys and hosts."""
         spec["hostname"] = job.pod_name(role, index)
         spec["subdomain"] = job.name

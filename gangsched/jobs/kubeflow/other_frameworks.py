@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from gangsched.core.bounds import VARIABLE_BYTES
 from gangsched.jobs.common.model import Job, JobRole
-from gangsched.jobs.kubeflow.framework import Framework, Variables, listed_bytes, longer
+from gangsched.jobs.kubeflow.framework import Framework, Variables, length_error, listed_bytes
 
 
 class XGBoost(Framework):
@@ -25,7 +25,7 @@ class XGBoost(Framework):
 
     def variables(self, job: Job, role: JobRole, index: int) -> Variables:
         """Return what the examples' rabit and LightGBM set-ups read."""
-        address, port = self.head(job)
+        address, port = self.rank_zero(job)
         found = {
             "MASTER_PORT": str(port),
             "MASTER_ADDR": address,
@@ -43,7 +43,7 @@ class XGBoost(Framework):
         """Every pod gets the names of all workers."""
         worker = job.role("Worker")
         length = listed_bytes(f"{job.name}-worker", worker.replicas, 1) if worker else 0
-        return longer("WORKER_ADDRS", length, VARIABLE_BYTES)
+        return length_error("WORKER_ADDRS", length, VARIABLE_BYTES)
 
 
 @lru_cache(maxsize=16)
@@ -66,7 +66,7 @@ class Paddle(Framework):
 
     def variables(self, job: Job, role: JobRole, index: int) -> Variables:
         """Return what `paddle launch` reads; rank 0 gets its own address, not its name."""
-        address, port = self.head(job)
+        address, port = self.rank_zero(job)
         found: dict[str, str | dict[str, object]] = {
             "PYTHONUNBUFFERED": "1",
             "PADDLE_JOB_ID": job.name,
@@ -80,7 +80,7 @@ class Paddle(Framework):
             found["PADDLE_SERVER_NUM" if role.type == "Master" else "PADDLE_TRAINER_NUM"] = "1"
         return found
 
-    def leads(self, job: Job, role: JobRole, index: int) -> bool:
+    def is_master(self, job: Job, role: JobRole, index: int) -> bool:
         """Return whether a pod is a master: workers never are."""
         del job, index
         return role.type == "Master"
@@ -100,7 +100,7 @@ class Jax(Framework):
     def variables(self, job: Job, role: JobRole, index: int) -> Variables:
         """Return what a script hands to `jax.distributed.initialize`."""
         del role
-        address, port = self.head(job)
+        address, port = self.rank_zero(job)
         return {
             "PYTHONUNBUFFERED": "1",
             "COORDINATOR_PORT": str(port),

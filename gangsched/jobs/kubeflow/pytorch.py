@@ -6,7 +6,7 @@ Beyond it, worker-only jobs get the master's variables too (their rank 0 is work
 
 from gangsched.core.model.text import whole
 from gangsched.jobs.common.model import Job, JobRole, Json, Observed
-from gangsched.jobs.kubeflow.framework import Decisive, Framework, Variables
+from gangsched.jobs.kubeflow.framework import DecidingPods, Framework, Variables
 
 _OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 """Agents share one store, whose address rank 0 sends only in its first round: a worker that joins
@@ -27,7 +27,7 @@ class PyTorch(Framework):
 
     def variables(self, job: Job, role: JobRole, index: int) -> Variables:
         """Return what torch.distributed and torchrun read."""
-        address, port = self.head(job)
+        address, port = self.rank_zero(job)
         processes = job.nproc_per_node
         count = whole(processes or "") or 1
         node_rank = str(self.rank(job, role, index))
@@ -49,15 +49,15 @@ class PyTorch(Framework):
         if job.elastic is not None:
             found["PET_NNODES"] = f"{job.elastic.minimum}:{job.elastic.maximum}"
             found |= _OWN_STORE
-            if not self.waits_for_all(role.template):
+            if not self.has_static_rendezvous(role.template):
                 found |= job.elastic.environment
         return found
 
-    def decisive(self, job: Job) -> Decisive:
+    def deciding_pods(self, job: Job) -> DecidingPods:
         """Return the master; without one all workers, or any where the job is elastic."""
         role = job.role("Master") or job.roles[0]
         whole = role.type == "Worker" and job.elastic is None
-        return Decisive(role, role.replicas if whole else 1)
+        return DecidingPods(role, role.replicas if whole else 1)
 
     def documents(self, job: Job, seen: Observed) -> list[Json]:
         """Return the autoscaler of an elastic job that has metrics."""
@@ -79,11 +79,11 @@ class PyTorch(Framework):
             }
         ]
 
-    def only_while_live(self, job: Job) -> list[Json]:
+    def documents_while_running(self, job: Job) -> list[Json]:
         """A job that does not run has no autoscaler."""
         return self.documents(job, Observed())
 
-    def waits_for_all(self, template: Json) -> bool:
+    def has_static_rendezvous(self, template: Json) -> bool:
         """Return whether a command has a static rendezvous: it names its master.
 
         It must not be overruled by an elastic default.

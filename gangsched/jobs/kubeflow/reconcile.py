@@ -9,7 +9,7 @@ reserved node. A pod that has to be replaced later is created gated, and planned
 import copy
 
 from gangsched.jobs.common import conditions
-from gangsched.jobs.common.adoption import adopted, beside
+from gangsched.jobs.common.adoption import adopted_origin, join_gang
 from gangsched.jobs.common.clock import Clock
 from gangsched.jobs.common.model import (
     GROUP_LABEL,
@@ -23,8 +23,8 @@ from gangsched.jobs.common.model import (
     Observed,
     PodView,
 )
-from gangsched.jobs.common.portion import Portion
-from gangsched.jobs.common.templates import covers, gang_role, no_stricter, pin
+from gangsched.jobs.common.step_budget import StepBudget
+from gangsched.jobs.common.templates import covers, gang_role, pin_to_node, with_lower_minimum
 from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
 from gangsched.jobs.kubeflow.step import Step
 
@@ -40,13 +40,13 @@ def reconcile(job: Job, seen: Observed, clock: Clock) -> Actions:
     status: Json = copy.deepcopy(dict(job.status))
     actions = Actions()
     step = _ActiveJob(job, FRAMEWORKS[job.kind], seen, clock, status, actions)
-    if conditions.finished(status):
+    if conditions.is_finished(status):
         step.clean_up()
     elif job.limits.suspend:
         step.suspend()
     else:
         step.advance()
-        if conditions.finished(status):
+        if conditions.is_finished(status):
             step.clean_up()
     step.report_waiting()
     if status != job.status:
@@ -64,11 +64,11 @@ class _ActiveJob(Step):
         """Create pods, and derive the job's state from them."""
         reason = self._wait_reason()
         if reason:
-            self._set_condition("Created", f"{self._what} waits: {reason}", "Waiting")
+            self._set_condition("Created", f"{self._subject} waits: {reason}", "Waiting")
         else:
-            self._set_condition("Created", f"{self._what} is created.")
-        if conditions.holds(self.status, "Suspended"):
-            self._set_condition("Suspended", f"{self._what} is resumed.", true=False)
+            self._set_condition("Created", f"{self._subject} is created.")
+        if conditions.is_true(self.status, "Suspended"):
+            self._set_condition("Suspended", f"{self._subject} is resumed.", true=False)
             self.status.pop("startTime", None)
         if self._over_deadline() or self._over_backoff():
             return
@@ -76,7 +76,7 @@ class _ActiveJob(Step):
         if lost and self._restart_gang(lost):
             return
         self._read_state()
-        if conditions.finished(self.status):
+        if conditions.is_finished(self.status):
             return
         self._replace()
         self._create_missing()
@@ -95,13 +95,13 @@ class _ActiveJob(Step):
 
     def _create_missing(self) -> None:
         group = self.seen.group
-        if adopted(self.job, self.seen.pods) is not None:
+        if adopted_origin(self.job, self.seen.pods) is not None:
             self._have_pods(GroupView(""))
             if not self.actions.create_pods:
                 self.actions.documents = []  # the documents of its pods stay unchanged
             return
         leaving = any(pod.terminating for pod in self.seen.pods)
-        if not any(self._counted(role) for role in self.job.roles):
+        if not any(self._starts_with_gang(role) for role in self.job.roles):
             self.actions.delete_group = group is not None
             if not self._too_few():
                 self._have_pods(GroupView(""))
@@ -116,47 +116,47 @@ class _ActiveJob(Step):
             return
         wanted = self._group()
         if group.phase == "Placed":
-            wanted["spec"] = no_stricter(group.spec, wanted["spec"])
+            wanted["spec"] = with_lower_minimum(group.spec, wanted["spec"])
         if not covers(group.spec, wanted["spec"]) and group.phase not in _ON_ITS_WAY:
             self.actions.put_group = wanted
         self._have_pods(group)
 
-    def _counted(self, role: JobRole) -> bool:
+    def _starts_with_gang(self, role: JobRole) -> bool:
         """Return whether a role's pods get reserved nodes: they start together, and are ours."""
-        return self.framework.counted(self.job, role) and self.job.places(role)
+        return self.framework.starts_with_gang(self.job, role) and self.job.is_placed_here(role)
 
     def _have_pods(self, group: GroupView) -> None:
         """Create the pods that may be there, and delete those that are too many."""
         there = {pod.name for pod in self.seen.pods}
         self.actions.documents = self.framework.documents(self.job, self.seen)
-        portion = Portion()
+        budget = StepBudget()
         for role in self.job.roles:
-            if not self.framework.waits(self.job, role, self.seen):
-                self._create_pods(role, group, there, portion)
-        if portion.short:
+            if not self.framework.must_wait(self.job, role, self.seen):
+                self._create_pods(role, group, there, budget)
+        if budget.exhausted:
             self._requeue_in(0.0)
         self._scale_down()
 
     def _create_pods(
-        self, role: JobRole, group: GroupView, there: set[str], portion: Portion
+        self, role: JobRole, group: GroupView, there: set[str], budget: StepBudget
     ) -> None:
         """Create those pods of a role that are not there and may be, as many as a step may."""
-        origin = adopted(self.job, self.seen.pods)
-        counted = self._counted(role) and origin is None
-        if group.uid and not group.assignments and not self.job.places(role):
+        origin = adopted_origin(self.job, self.seen.pods)
+        counted = self._starts_with_gang(role) and origin is None
+        if group.uid and not group.assignments and not self.job.is_placed_here(role):
             return  # pods of other schedulers would hold nodes while ours wait
         pinned = group.phase in ("Reserved", "Binding")
         for index in range(role.replicas):
             name = self.job.pod_name(role, index)
             if name in there or (counted and name not in group.assignments):
                 continue
-            if not portion.takes(role.type):
+            if not budget.may_build(role.type):
                 return
             service = self.framework.service(self.job, role, index)
             if service is not None and name not in self.seen.services:
                 self.actions.create_services.append(service)
             pod = self._pod(role, index, group.assignments.get(name) if pinned else None, origin)
-            portion.built(role.type, pod)
+            budget.charge(role.type, pod)
             self.actions.create_pods.append(pod)
 
     def _intent(self, role: JobRole) -> Intent:
@@ -183,10 +183,10 @@ class _ActiveJob(Step):
         metadata, spec = template["metadata"], template["spec"]
         metadata["name"] = self.job.pod_name(role, index)
         pod: Json = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-        if not self.job.places(role):
+        if not self.job.is_placed_here(role):
             return pod
         if origin is not None:
-            return beside(pod, origin)
+            return join_gang(pod, origin)
         metadata["labels"] |= {
             GROUP_LABEL: self.job.name,
             "gangsched.io/role": role.type,
@@ -197,14 +197,14 @@ class _ActiveJob(Step):
             metadata["annotations"] = (metadata.get("annotations") or {}) | {
                 "gangsched.io/pinned": node
             }
-            pin(spec, node)
+            pin_to_node(spec, node)
         return pod
 
     def _group(self) -> Json:
         job = self.job
-        counted = [role for role in job.roles if self._counted(role)]
+        counted = [role for role in job.roles if self._starts_with_gang(role)]
         most = sum(role.replicas for role in counted)
-        others = sum(role.replicas for role in job.roles if not job.places(role))
+        others = sum(role.replicas for role in job.roles if not job.is_placed_here(role))
         minimum = min(max(job.gang.minimum - others, 1), most) if job.gang.minimum else most
         roles = []
         left = minimum
@@ -218,7 +218,7 @@ class _ActiveJob(Step):
             "queue": job.gang.queue,
             "scheduleTimeoutSeconds": job.gang.timeout_s,
         }
-        spec |= job.gang.asked
+        spec |= job.gang.extra_spec
         if job.gang.priority_class:
             spec["priorityClassName"] = job.gang.priority_class
         if job.limits.deadline_s:
@@ -245,22 +245,24 @@ class _ActiveJob(Step):
         self.status["replicaStatuses"] = statuses
         self._report_crashes()
         if self._succeeded(statuses):
-            self._finish("Succeeded", f"{self._what} successfully completed.")
+            self._finish("Succeeded", f"{self._subject} successfully completed.")
             return
         failed = self._failed_for_good()
         if failed is not None:
             self._finish("Failed", self._why_failed(failed), self.framework.failure(failed))
             return
         if self._failing():
-            self._set_condition("Restarting", f"{self._what} is restarting because a pod failed.")
-        elif self.framework.running(self.job, statuses):
+            self._set_condition(
+                "Restarting", f"{self._subject} is restarting because a pod failed."
+            )
+        elif self.framework.is_running(self.job, statuses):
             self.status.setdefault("startTime", self.clock.now)
-            self._set_condition("Running", f"{self._what} is running.")
+            self._set_condition("Running", f"{self._subject} is running.")
         if self.job.limits.deadline_s is not None and "startTime" in self.status:
             self._requeue_in(self._started_s() + self.job.limits.deadline_s - self.clock.now_s)
 
     def _succeeded(self, statuses: Json) -> bool:
-        decisive = self.framework.decisive(self.job)
+        decisive = self.framework.deciding_pods(self.job)
         if statuses[decisive.role.type]["succeeded"] >= decisive.wanted:
             return True
         first = self.job.pod_name(decisive.role, 0)
@@ -274,7 +276,7 @@ class _ActiveJob(Step):
             role = self._role_of(pod)
             if pod.phase != "Failed" or role is None or pod.terminating or pod.disrupted:
                 continue
-            if _over(pod, role) and not self.framework.tolerates_failure(self.job, pod):
+            if _is_final(pod, role) and not self.framework.tolerates_failure(self.job, pod):
                 return pod
         return None
 
@@ -282,7 +284,7 @@ class _ActiveJob(Step):
         role = self._role_of(pod)
         code = f" with exit code {pod.exit_code}" if pod.exit_code is not None else ""
         return (
-            f"{self._what} is failed because 1 {role.type if role else pod.role} replica(s) "
+            f"{self._subject} is failed because 1 {role.type if role else pod.role} replica(s) "
             f"failed: {pod.name} ended{code}."
         )
 
@@ -292,7 +294,7 @@ class _ActiveJob(Step):
         return [
             pod
             for pod, role in roles
-            if pod.disrupted or role is None or not _over(pod, role) or pod.terminating
+            if pod.disrupted or role is None or not _is_final(pod, role) or pod.terminating
         ]
 
     def _replace(self) -> None:
@@ -362,14 +364,14 @@ class _ActiveJob(Step):
         if done >= limit:
             self._finish(
                 "Failed",
-                f"{self._what} is failed because its gang was restarted {done} times, "
+                f"{self._subject} is failed because its gang was restarted {done} times, "
                 f"the limit, and {lost[0].name} was lost again.",
             )
             return True
         self.status["gangRestarts"] = done + 1
         self._set_condition(
             "Restarting",
-            f"{self._what} restarts as a whole: {lost[0].name} "
+            f"{self._subject} restarts as a whole: {lost[0].name} "
             f"was lost (restart {done + 1} of {limit}).",
         )
         self._delete([pod for pod in self.seen.pods if not pod.terminating])
@@ -377,7 +379,7 @@ class _ActiveJob(Step):
         return True
 
 
-def _over(pod: PodView, role: JobRole) -> bool:
+def _is_final(pod: PodView, role: JobRole) -> bool:
     """Return whether a failed pod is not recreated.
 
     ExitCode: 128 and above is the machine's fault, below is the program's.

@@ -8,8 +8,8 @@ from gangsched.jobs.common.model import Actions, Job, JobEvent, JobRole, Json, O
 from gangsched.jobs.common.times import parse_time
 from gangsched.jobs.kubeflow.framework import Framework
 
-_LINGER_S = 60.0
-_CRASHES_TOLD = 3
+_EXIT_GRACE_S = 60.0
+_CRASHES_REPORTED = 3
 
 
 @dataclass(slots=True)
@@ -24,7 +24,7 @@ class Step:
     actions: Actions
 
     @property
-    def _what(self) -> str:
+    def _subject(self) -> str:
         return f"{self.job.kind} {self.job.name}"
 
     # -- the end ------------------------------------------------------------------------------
@@ -33,10 +33,10 @@ class Step:
         """Apply the clean-up policy; delete the job once its time to live is over."""
         if self.seen.group is not None:
             self.actions.delete_group = True
-        self.actions.drop = self.framework.only_while_live(self.job)
+        self.actions.drop = self.framework.documents_while_running(self.job)
         policy = self.job.limits.clean_pods
         if not policy:
-            self._stop_others()
+            self._stop_running_pods()
         if policy in ("Running", "All"):
             gone = [
                 pod
@@ -57,7 +57,7 @@ class Step:
         else:
             self._requeue_in(left_s)
 
-    def _stop_others(self) -> None:
+    def _stop_running_pods(self) -> None:
         """Stop pods that outlive their job and would hold GPUs for nothing; their logs stay.
 
         Those of a job that succeeded have a while to end by themselves.
@@ -72,9 +72,9 @@ class Step:
         if not others:
             return
         left_s = 0.0
-        if conditions.holds(self.status, "Succeeded") and self.framework.has_exit_grace:
+        if conditions.is_true(self.status, "Succeeded") and self.framework.has_exit_grace:
             ended_s = parse_time(str(self.status.get("completionTime", self.clock.now)))
-            left_s = ended_s + _LINGER_S - self.clock.now_s
+            left_s = ended_s + _EXIT_GRACE_S - self.clock.now_s
         if left_s > 0:
             self._requeue_in(left_s)
         else:
@@ -82,21 +82,21 @@ class Step:
 
     def suspend(self) -> None:
         """Delete everything, and set the condition Suspended."""
-        self._set_condition("Created", f"{self._what} is created.")
+        self._set_condition("Created", f"{self._subject} is created.")
         self._delete([pod for pod in self.seen.pods if not pod.terminating])
         self.actions.delete_services += sorted(self.seen.services)
-        self.actions.drop = self.framework.only_while_live(self.job)
+        self.actions.drop = self.framework.documents_while_running(self.job)
         self.actions.delete_group = self.seen.group is not None
         self.status.pop("startTime", None)
         self.status["replicaStatuses"] = {
             role.type: {"selector": self.framework.selector(self.job, role)}
             for role in self.job.roles
         }
-        self._set_condition("Suspended", f"{self._what} is suspended.")
+        self._set_condition("Suspended", f"{self._subject} is suspended.")
 
     def report_waiting(self) -> None:
         """Report why the job waits; one that is over or suspended, or has no gang, does not."""
-        ended = conditions.finished(self.status)
+        ended = conditions.is_finished(self.status)
         if self.job.unknown_keys and not ended:
             event = JobEvent("Warning", "UnknownKey", self.job.unknown_keys, self.job.unknown_keys)
             self.actions.events.append(event)
@@ -112,7 +112,7 @@ class Step:
     def _report_crashes(self) -> None:
         """Report a pod whose container keeps failing: its phase is Running."""
         for pod in self.seen.pods:
-            if pod.restarts >= _CRASHES_TOLD and pod.phase == "Running":
+            if pod.restarts >= _CRASHES_REPORTED and pod.phase == "Running":
                 self.actions.events.append(
                     JobEvent(
                         "Warning",

@@ -6,7 +6,13 @@ from functools import lru_cache
 
 from gangsched.core.bounds import VARIABLE_BYTES
 from gangsched.jobs.common.model import Job, JobRole, PodView
-from gangsched.jobs.kubeflow.framework import Decisive, Framework, Variables, listed_bytes, longer
+from gangsched.jobs.kubeflow.framework import (
+    DecidingPods,
+    Framework,
+    Variables,
+    length_error,
+    listed_bytes,
+)
 
 
 class TensorFlow(Framework):
@@ -19,7 +25,7 @@ class TensorFlow(Framework):
     container = "tensorflow"
     port_name = "tfjob-port"
     port = 2222
-    everywhere = False
+    all_containers = False
     single = ("Chief", "Master")
 
     def roles_error(self, roles: Mapping[str, JobRole]) -> str:
@@ -54,7 +60,7 @@ class TensorFlow(Framework):
             for role in job.roles
             if role.type == "PS" or not job.dynamic_workers
         )
-        return longer("TF_CONFIG", length, VARIABLE_BYTES)
+        return length_error("TF_CONFIG", length, VARIABLE_BYTES)
 
     def _cluster(self, job: Job) -> dict[str, str]:
         """Return the addresses of every role, as JSON, in the order of the roles' names."""
@@ -69,18 +75,18 @@ class TensorFlow(Framework):
         domain = f"{job.namespace}.svc" + (f".{job.cluster_domain}" if job.cluster_domain else "")
         return f".{domain}:{self.port_of(role)}"
 
-    def leads(self, job: Job, role: JobRole, index: int) -> bool:
+    def is_master(self, job: Job, role: JobRole, index: int) -> bool:
         """Return whether a pod is the chief; without one worker 0 is."""
         chief = _chief(job)
         return role is chief if chief is not None else role.type == "Worker" and index == 0
 
-    def decisive(self, job: Job) -> Decisive:
+    def deciding_pods(self, job: Job) -> DecidingPods:
         """Return the chief; without one worker 0, or all workers if the job requires it."""
         chief = _chief(job)
         if chief is not None:
-            return Decisive(chief, chief.replicas)
+            return DecidingPods(chief, chief.replicas)
         role = job.role("Worker") or job.roles[0]
-        return Decisive(role, role.replicas, first_suffices=not job.all_workers)
+        return DecidingPods(role, role.replicas, first_suffices=not job.all_workers)
 
     def tolerates_failure(self, job: Job, pod: PodView) -> bool:
         """Dynamic workers may fail; the rest goes on."""

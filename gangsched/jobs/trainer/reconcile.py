@@ -12,7 +12,13 @@ import json
 from gangsched.jobs.common import waiting
 from gangsched.jobs.common.clock import Clock
 from gangsched.jobs.common.model import JobEvent, Json
-from gangsched.jobs.common.owned_objects import Owned, Steps, condition, leaving, set_condition
+from gangsched.jobs.common.owned_objects import (
+    Owned,
+    Steps,
+    is_terminating,
+    set_condition,
+    true_condition,
+)
 from gangsched.jobs.common.times import parse_time
 from gangsched.jobs.trainer.runtimes import resolve
 
@@ -45,8 +51,8 @@ def reconcile(owned: Owned, runtime: Json | None, why_none: str, clock: Clock) -
     steps, body = Steps(), owned.body
     status: Json = copy.deepcopy(body.get("status") or {})
     suspended = bool(body["spec"].get("suspend"))
-    jobset = next((one for one in owned.of("JobSet") if not leaving(one)), None)
-    over = condition(body, "Complete") or condition(body, "Failed")
+    jobset = next((one for one in owned.of("JobSet") if not is_terminating(one)), None)
+    over = true_condition(body, "Complete") or true_condition(body, "Failed")
     if over is not None and over.get("reason") == NO_RUNTIME:
         over = None  # it may have come since
     if over is None:
@@ -54,18 +60,18 @@ def reconcile(owned: Owned, runtime: Json | None, why_none: str, clock: Clock) -
         if runtime is None and jobset is None:
             _fail(status, steps, clock, NO_RUNTIME, why_none)
         else:
-            _forgive(status)
-            _have_jobset(owned, runtime, jobset, steps)
+            _clear_missing_runtime(status)
+            _apply_jobset(owned, runtime, jobset, steps)
         if jobset is not None:
-            _mirror(status, jobset)
-        _bound(owned, status, jobset, steps, clock)
-    _say_why(status, jobset, steps, clock)
+            _copy_status(status, jobset)
+        _apply_deadline(owned, status, jobset, steps, clock)
+    _report_waiting(status, jobset, steps, clock)
     if status != (body.get("status") or {}):
         steps.status = status
     return steps
 
 
-def _have_jobset(owned: Owned, runtime: Json | None, jobset: Json | None, steps: Steps) -> None:
+def _apply_jobset(owned: Owned, runtime: Json | None, jobset: Json | None, steps: Steps) -> None:
     suspend = owned.body["spec"].get("suspend")
     if jobset is None:
         assert runtime is not None, "checked before"  # noqa: S101
@@ -89,22 +95,22 @@ def _have_jobset(owned: Owned, runtime: Json | None, jobset: Json | None, steps:
         return
     if suspend is None or bool(suspend) == bool(jobset["spec"].get("suspend")):
         if not suspend:
-            _tell_edits(owned, jobset, steps)
+            _report_edits(owned, jobset, steps)
         return
     change: Json = {"spec": {"suspend": suspend}}
     if not suspend and runtime is not None:
         # Queueing systems write patches while a job is suspended, and resume it in one go.
         spec = resolve(owned.body, runtime).jobset["spec"]
         change["spec"]["replicatedJobs"] = spec["replicatedJobs"]
-        if known := _made_from(jobset):
+        if known := _recorded_digests(jobset):
             kept = {key: known[key] for key in _NEVER_AGAIN if key in known}
             change["metadata"] = {"annotations": {MADE_FROM: _digests(owned.body, kept)}}
     steps.patch.append((("JobSet", owned.name), change))
 
 
-def _tell_edits(owned: Owned, jobset: Json, steps: Steps) -> None:
+def _report_edits(owned: Owned, jobset: Json, steps: Steps) -> None:
     """Report which edits of a job have no effect, since its JobSet exists already."""
-    known, now = _made_from(jobset), json.loads(_digests(owned.body, {}))
+    known, now = _recorded_digests(jobset), json.loads(_digests(owned.body, {}))
     changed = [key for key, value in now.items() if known and known.get(key) != value]
     if not changed:
         return
@@ -128,7 +134,7 @@ def _digests(body: Json, kept: Json) -> str:
     return json.dumps(found)
 
 
-def _made_from(jobset: Json) -> Json:
+def _recorded_digests(jobset: Json) -> Json:
     """Return the digests that a JobSet has; any user may have changed them."""
     text = (jobset["metadata"].get("annotations") or {}).get(MADE_FROM, "")
     try:
@@ -147,7 +153,7 @@ def _suspend(status: Json, steps: Steps, clock: Clock, *, suspended: bool) -> No
         steps.events.append(JobEvent("Normal", reason, message))
 
 
-def _mirror(status: Json, jobset: Json) -> None:
+def _copy_status(status: Json, jobset: Json) -> None:
     """Take over how far the JobSet is, and how it ended."""
     theirs = jobset.get("status") or {}
     counts = theirs.get("replicatedJobsStatus") or []
@@ -159,15 +165,15 @@ def _mirror(status: Json, jobset: Json) -> None:
     else:
         status.pop("jobsStatus", None)
     for kind, ours in (("Completed", "Complete"), ("Failed", "Failed")):
-        end = condition(jobset, kind)
+        end = true_condition(jobset, kind)
         if end is not None:
             when = end["lastTransitionTime"]
             set_condition(status, ours, end["reason"], end.get("message", ""), when)
 
 
-def _say_why(status: Json, jobset: Json | None, steps: Steps, clock: Clock) -> None:
+def _report_waiting(status: Json, jobset: Json | None, steps: Steps, clock: Clock) -> None:
     """Report why the JobSet waits; remove the report once it does not."""
-    theirs = waiting.view_of_part(jobset) if jobset is not None else None
+    theirs = waiting.part_view(jobset) if jobset is not None else None
     over = any(
         one["type"] in ("Complete", "Failed") and one["status"] == "True"
         for one in status.get("conditions") or []
@@ -179,7 +185,9 @@ def _say_why(status: Json, jobset: Json | None, steps: Steps, clock: Clock) -> N
     steps.events += [waits.event] if waits.event is not None else []
 
 
-def _bound(owned: Owned, status: Json, jobset: Json | None, steps: Steps, clock: Clock) -> None:
+def _apply_deadline(
+    owned: Owned, status: Json, jobset: Json | None, steps: Steps, clock: Clock
+) -> None:
     """End a job whose deadline is over; the time of a suspended one stands still."""
     limit_s = owned.body["spec"].get("activeDeadlineSeconds")
     ended = any(
@@ -209,7 +217,7 @@ def _fail(status: Json, steps: Steps, clock: Clock, reason: str, message: str) -
         steps.events.append(JobEvent("Warning", reason, message))
 
 
-def _forgive(status: Json) -> None:
+def _clear_missing_runtime(status: Json) -> None:
     """Take back that there was no runtime."""
     if "conditions" not in status:
         return

@@ -59,14 +59,14 @@ def framework_of(runtime: Json) -> str:
     return next((one for one in ("torch", "mpi", "jax", "xgboost") if one in policy), "custom")
 
 
-def wrong_tuning(job: Json, runtime: Json) -> str:
+def tuning_error(job: Json, runtime: Json) -> str:
     """Return what torchtune cannot do of a TrainJob, or nothing."""
     found = _Resolution(job, runtime)
-    if not found.tunes:
+    if not found.uses_torchtune:
         return ""
     found.plan()
     containers = [one for rjob, one in found.nodes() if _step(rjob) == TRAINER]
-    return found.tuning(containers[0]).wrong() if containers else ""
+    return found.tuning(containers[0]).error() if containers else ""
 
 
 def resolve(job: Json, runtime: Json) -> Plan:
@@ -89,19 +89,19 @@ class _Resolution:
         self.mpi: Json | None = self.policy.get("mpi")
 
     def plan(self) -> Plan:
-        self._patch()
+        self._apply_patches()
         nodes = self.trainer.get("numNodes") or self.policy.get("numNodes") or 1
         for rjob in self.spec["replicatedJobs"]:
             step = _step(rjob)
             if step == TRAINER:
                 rjob["replicas"] = 1
                 if self.mpi is None or rjob["name"] != LAUNCHER:
-                    self._size(rjob, nodes)
+                    self._set_size(rjob, nodes)
             elif step in INITIALIZERS:
                 rjob["replicas"] = 1
                 self._initialise(rjob, step)
             if step == TRAINER or self._is_mpi_node(rjob):
-                self._train(rjob, command=step == TRAINER)
+                self._apply_trainer(rjob, command=step == TRAINER)
         plan = Plan({})
         if self.mpi is not None:
             self._run_mpi(plan, nodes)
@@ -121,7 +121,7 @@ class _Resolution:
 
     # -- patches ------------------------------------------------------------------------------
 
-    def _patch(self) -> None:
+    def _apply_patches(self) -> None:
         """Apply what the TrainJob changes of the runtime's template."""
         spec = self.job["spec"]
         for key in ("labels", "annotations"):
@@ -171,10 +171,10 @@ class _Resolution:
         whole = self.mpi is not None and bool(self.mpi.get("runLauncherAsNode"))
         return whole and rjob["name"] == NODE
 
-    def _size(self, rjob: Json, nodes: int) -> None:
+    def _set_size(self, rjob: Json, nodes: int) -> None:
         rjob["template"]["spec"] |= {"parallelism": nodes, "completions": nodes}
 
-    def _train(self, rjob: Json, *, command: bool) -> None:
+    def _apply_trainer(self, rjob: Json, *, command: bool) -> None:
         """Apply the TrainJob's trainer to the container named node."""
         for container in _pod(rjob).get("containers") or []:
             if container["name"] != NODE:
@@ -185,7 +185,7 @@ class _Resolution:
             for key in ("image", "command", "args"):
                 if command and self.trainer.get(key):
                     container[key] = self.trainer[key]
-            if command and self.tunes:
+            if command and self.uses_torchtune:
                 address = f"{self._host}:{PORT}"
                 container["command"] = self.tuning(container).command(address, theirs)
             _put(container.setdefault("env", []), self.trainer.get("env") or [])
@@ -209,7 +209,7 @@ class _Resolution:
         return f"{self.name}-{NODE}-0-0.{self.name}"
 
     @property
-    def tunes(self) -> bool:
+    def uses_torchtune(self) -> bool:
         """Return whether torchtune runs, which is configured by its command line."""
         return "torch" in self.policy and self.trainer.get("command") == torchtune.ENTRY
 
@@ -231,7 +231,7 @@ class _Resolution:
                 "PET_NPROC_PER_NODE": self._processes(container),
                 "PET_NODE_RANK": _INDEX,
             }
-            if self.tunes:
+            if self.uses_torchtune:
                 return found
             return found | {"PET_MASTER_ADDR": host, "PET_MASTER_PORT": str(PORT)}
         if "jax" in self.policy:
@@ -281,7 +281,7 @@ class _Resolution:
         for rjob in self.spec["replicatedJobs"]:
             if rjob["name"] == NODE:
                 rjob["replicas"] = 1
-                self._size(rjob, max(nodes - 1, 1) if as_node and LAUNCHER in names else nodes)
+                self._set_size(rjob, max(nodes - 1, 1) if as_node and LAUNCHER in names else nodes)
         slots = self._slots()
         plan.keys = f"{self.name}-mpi-ssh-auth"
         for rjob, container in self.nodes():

@@ -71,7 +71,7 @@ class Tuning:
         kept = [one for one in theirs if one.split("=", 1)[0] in _FIXED]
         return [*ENTRY, *meet, name, "--config", config, *kept]
 
-    def wrong(self) -> str:
+    def error(self) -> str:
         """Return what cannot be, field and value first, or nothing."""
         name = f"spec.runtimeRef.name {self.runtime!r}"
         if self.model not in _MODELS:

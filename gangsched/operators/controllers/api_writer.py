@@ -17,12 +17,12 @@ from gangsched.kube.client.paths import named
 from gangsched.kube.status.events import ObjectRef, post_event
 from gangsched.operators.api_objects import (
     collection,
+    delete_object,
     owned_by,
     owner_name,
     owner_uid,
     still_exists,
 )
-from gangsched.operators.api_objects import remove as delete_object
 from gangsched.operators.controllers.owned_objects import OwnedObjects
 from gangsched.operators.job_kind import BlockedError
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gangsched.jobs.common.model import JobEvent, Json
-from gangsched.jobs.common.owned_objects import Ref, leaving
-from gangsched.operators.api_objects import ended
+from gangsched.jobs.common.owned_objects import Ref, is_terminating
+from gangsched.operators.api_objects import has_ended
 
 _ROLES, _LETTERS = 16, 63
 
@@ -54,7 +54,7 @@ class JobRecord:
             return
         uid = last["metadata"]["uid"]
         # The API server deletes a pod that has ended without a grace period.
-        done = ended(last) and not leaving(last)
+        done = has_ended(last) and not is_terminating(last)
         if (
             uid not in self.requested_deletions
             and uid not in self.handled_terminations

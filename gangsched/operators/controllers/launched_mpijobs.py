@@ -8,7 +8,7 @@ import copy
 
 from gangsched.jobs.common import conditions
 from gangsched.jobs.common.model import JobEvent, Json
-from gangsched.jobs.common.owned_objects import condition
+from gangsched.jobs.common.owned_objects import true_condition
 from gangsched.kube.client.errors import NotFound
 from gangsched.operators.api_objects import clock, owner_uid
 from gangsched.operators.controllers.job_record import JobRecord
@@ -29,14 +29,14 @@ class MpiJobs(PodJobs):
 
     async def step(self, step: Step[JobRecord]) -> float | None:
         """Do what a job needs now, or follow its launcher's Job to its end."""
-        if step.record.launcher_checked or conditions.finished(step.body.get("status") or {}):
+        if step.record.launcher_checked or conditions.is_finished(step.body.get("status") or {}):
             return await super().step(step)
         launcher = await self._launcher(step)
         if launcher is None:
             step.record.launcher_checked = True
             return await super().step(step)
         for theirs, ours in _ENDS.items():
-            end = condition(launcher, theirs)
+            end = true_condition(launcher, theirs)
             if end is not None:
                 await self._end(step, ours, end, theirs)
                 return None

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from gangsched.api import keys
 from gangsched.jobs.common.model import JobEvent, Json
-from gangsched.jobs.common.owned_objects import Owned, Ref, Steps, condition, set_condition
+from gangsched.jobs.common.owned_objects import Owned, Ref, Steps, set_condition, true_condition
 from gangsched.kube.client.client import KubeClient
 from gangsched.operators.api_objects import NO_ENV, clock, with_env
 from gangsched.operators.controllers.owned_objects import NoRecord
@@ -69,7 +69,7 @@ class ObjectTrees:
 
     def reject(self, status: Json, message: str, now: str) -> str:
         """Write the condition Failed, in place of an earlier one with another message."""
-        known = condition({"status": status}, "Failed")
+        known = true_condition({"status": status}, "Failed")
         if known is not None and known["message"] == message:
             return ""
         status["conditions"] = [c for c in status.get("conditions") or [] if c["type"] != "Failed"]
@@ -134,7 +134,9 @@ def _without_rejection(body: Json) -> Json:
 def _unknown_keys(body: Json) -> str:
     """Return which keys of an owner are unknown; those of a part are reported on its owner."""
     metadata = body["metadata"]
-    ended = any(condition(body, kind) for kind in ("Complete", "Completed", "Failed", "Succeeded"))
+    ended = any(
+        true_condition(body, kind) for kind in ("Complete", "Completed", "Failed", "Succeeded")
+    )
     if ended or any(one.get("controller") for one in metadata.get("ownerReferences") or []):
         return ""
     return keys.unknown(metadata.get("labels"), metadata.get("annotations"))

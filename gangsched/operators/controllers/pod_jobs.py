@@ -17,8 +17,8 @@ from gangsched.jobs.common.model import (
     Observed,
     PodView,
 )
-from gangsched.jobs.common.owned_objects import leaving
-from gangsched.jobs.common.templates import within
+from gangsched.jobs.common.owned_objects import is_terminating
+from gangsched.jobs.common.templates import is_contained
 from gangsched.jobs.kubeflow.framework import Framework
 from gangsched.jobs.kubeflow.reconcile import reconcile
 from gangsched.kube.client.client import KubeClient
@@ -29,7 +29,7 @@ from gangsched.operators.controllers.reconciler import Reconciler, Step
 from gangsched.operators.job_kind import BlockedError
 from gangsched.operators.kinds.ssh_keys import with_ssh_key_pair
 from gangsched.operators.kinds.training_job import parse, pod_view
-from gangsched.operators.work_queue import all_done
+from gangsched.operators.work_queue import gather_all
 
 _CONTENT = ("data", "rules", "subjects", "spec")
 """Fields of a job's documents that are restored if they differ."""
@@ -66,7 +66,7 @@ class PodJobs:
 
     def may_create(self, body: Json) -> bool:
         """Return whether a step may create pods: not once the job is over."""
-        return not conditions.finished(body.get("status") or {})
+        return not conditions.is_finished(body.get("status") or {})
 
     async def step(self, step: Step[JobRecord]) -> float | None:
         """Decide what a job needs now, and do it."""
@@ -76,7 +76,7 @@ class PodJobs:
         left = frozenset(
             part["metadata"]["uid"]
             for (kind, _), part in step.owned.parts.items()
-            if kind == "Pod" and leaving(part)
+            if kind == "Pod" and is_terminating(part)
         )
         actions = reconcile(job, self._observed(step, job, vanished), clock())
         await self._carry_out(step, job, actions)
@@ -86,7 +86,7 @@ class PodJobs:
 
     def reject(self, status: Json, message: str, now: str) -> str:
         """Write the condition Failed; a job that is over stays as it is."""
-        if conditions.finished(status):
+        if conditions.is_finished(status):
             return ""
         reason = f"{self.kind.kind}FailedValidation"
         conditions.put(status, "Failed", reason, message, now)
@@ -103,7 +103,7 @@ class PodJobs:
             vanished=tuple(view(pod) for pod in vanished if owner_uid(pod) == job.uid),
             pods=tuple(sorted(pods, key=lambda pod: pod.name)),
             services=frozenset(name for kind, name in mine if kind == "Service"),
-            group=waiting.view(group) if group is not None else None,
+            group=waiting.group_view(group) if group is not None else None,
             wait_reason=record.wait_reason,
             handled_terminations=record.handled_terminations.union(record.requested_deletions),
         )
@@ -156,8 +156,8 @@ class PodJobs:
             async with self._slots:
                 await step.writer.create_part(with_env(document, self._env))
 
-        await all_done(create(service) for service in actions.create_services)
-        await all_done(create(pod) for pod in actions.create_pods)
+        await gather_all(create(service) for service in actions.create_services)
+        await gather_all(create(pod) for pod in actions.create_pods)
         count = len(actions.create_pods)
         if count:  # one Event a batch: one a pod would double the writes
             names = [pod["metadata"]["name"] for pod in actions.create_pods]
@@ -187,7 +187,7 @@ class PodJobs:
             return
         made = await step.writer.create(with_ssh_key_pair(document))
         content = {part: document[part] for part in _CONTENT if part in document}
-        if not within(content, made):
+        if not is_contained(content, made):
             uid = made["metadata"]["uid"]
             await step.writer.patch(document["apiVersion"], ref, uid, content)
         step.record.documents[ref] = document

@@ -21,7 +21,12 @@ from gangsched.kube.client.errors import Conflict, Forbidden, Invalid, NotFound
 from gangsched.kube.client.paths import is_dns_name, named
 from gangsched.kube.status.events import ObjectRef
 from gangsched.operators.api_objects import collection, owned_by, owner_uid
-from gangsched.operators.controllers.resource_quota import exceeded, held, together, uncounted
+from gangsched.operators.controllers.resource_quota import (
+    exceeded_quota,
+    names_uncounted_device,
+    total_requests,
+    total_usage,
+)
 from gangsched.operators.job_kind import BlockedError, RejectedError
 
 _CLAIMED_S = 10.0
@@ -81,14 +86,14 @@ async def _quotas(client: KubeClient, owner: ObjectRef, intents: Sequence[Intent
     if not quotas:
         return
     pods = [(one.count, one.document["spec"]) for one in intents if one.count]
-    if not uncounted(quotas):
-        sentence = exceeded(quotas, pods)
+    if not names_uncounted_device(quotas):
+        sentence = exceeded_quota(quotas, pods)
     else:
         live = "status.phase!=Succeeded,status.phase!=Failed"
         there = await _items(client, f"{inside}/pods", fieldSelector=live)
         groups = await _items(client, collection(GROUP_VERSION, "PodGroup", owner.namespace))
         claims = _CLAIMS.setdefault(client, {})
-        sentence = _claim(claims, owner, pods, held(there, groups), quotas, groups)
+        sentence = _claim(claims, owner, pods, total_usage(there, groups), quotas, groups)
     if sentence is not None:
         raise BlockedError(sentence)
 
@@ -115,9 +120,9 @@ def _claim(
         elif one.namespace == owner.namespace:
             for name, amount in one.amounts.items():
                 there[name] = there.get(name, 0) + amount
-    sentence = exceeded(quotas, pods, there)
+    sentence = exceeded_quota(quotas, pods, there)
     if sentence is None:
-        claims[owner.uid] = _Claim(owner.namespace, now_s + _CLAIMED_S, together(pods))
+        claims[owner.uid] = _Claim(owner.namespace, now_s + _CLAIMED_S, total_requests(pods))
     return sentence
 
 

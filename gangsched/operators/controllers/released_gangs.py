@@ -14,7 +14,7 @@ from gangsched.jobs.release import release
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import NotFound
 from gangsched.kube.client.paths import named
-from gangsched.operators.api_objects import collection, only, remove
+from gangsched.operators.api_objects import collection, delete_object, uid_precondition
 from gangsched.operators.work_queue import Key, WorkQueue
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class Releaser:
         path = named(collection(GROUP_VERSION, "PodGroup", namespace), name)
         if todo.spec is not None:
             try:
-                await self._client.patch(path, only(group) | {"spec": todo.spec})
+                await self._client.patch(path, uid_precondition(group) | {"spec": todo.spec})
             except NotFound:
                 return
             log.info(
@@ -71,11 +71,11 @@ class Releaser:
                 todo.spec["minMember"],
             )
         if todo.delete_group:
-            await remove(self._client, path, group["metadata"]["uid"])
+            await delete_object(self._client, path, group["metadata"]["uid"])
             log.info("%s %s/%s does not run: its gang is let go", self._kind, namespace, owner)
         for pod in todo.delete_pods:
             metadata = pod["metadata"]
-            await remove(self._client, named(pods_path, metadata["name"]), metadata["uid"])
+            await delete_object(self._client, named(pods_path, metadata["name"]), metadata["uid"])
 
 
 def _key(body: Json) -> Key:

@@ -22,7 +22,7 @@ from gangsched.core.bounds import EVALUATION_MIB, EVALUATION_S, EVALUATION_TRIES
 from gangsched.core.model.text import shown
 from gangsched.jobs.common.model import Json
 from gangsched.jobs.common.owned_objects import Owned
-from gangsched.jobs.katib.experiment import Assignments, Tried
+from gangsched.jobs.katib.experiment import Assignments, TriedPoint
 from gangsched.jobs.katib.metrics import Series
 from gangsched.kube.client.namespace_queue import NamespaceFairQueue
 from gangsched.operators.evaluation.program import LENGTH, Answer, Request
@@ -60,7 +60,7 @@ class _LostError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Evaluation:
     namespace: str
     request: bytes
     answer: asyncio.Future[Answer]
@@ -85,7 +85,7 @@ class Evaluators:
         self._limits = deadline_s, memory_mib
         self._most = processes
         # With two or more, one is always free for another namespace.
-        self._queue: NamespaceFairQueue[_Asked] = NamespaceFairQueue(
+        self._queue: NamespaceFairQueue[_Evaluation] = NamespaceFairQueue(
             lambda asked: asked.namespace, max(processes - 1, 1)
         )
         self._servers: list[asyncio.Task[None]] = []
@@ -119,7 +119,7 @@ class Evaluators:
         return msgspec.convert(found, Series)
 
     async def points(
-        self, owned: Owned, spec: Json, tried: list[Tried], count: int
+        self, owned: Owned, spec: Json, tried: list[TriedPoint], count: int
     ) -> list[Assignments]:
         """Return the next points of a search.
 
@@ -136,7 +136,7 @@ class Evaluators:
 
     async def _ask(self, owned: Owned, task: str, arguments: list[Any]) -> Any:
         request = msgspec.msgpack.encode(Request(task, arguments))
-        asked = _Asked(owned.namespace, request, asyncio.get_running_loop().create_future())
+        asked = _Evaluation(owned.namespace, request, asyncio.get_running_loop().create_future())
         self._queue.put(asked)
         if len(self._queue) > self._idle and len(self._servers) < self._most:
             self._servers.append(asyncio.create_task(self._serve()))
@@ -174,7 +174,7 @@ class Evaluators:
         finally:
             await process.end()
 
-    async def _next(self, process: "_Evaluator") -> _Asked:
+    async def _next(self, process: "_Evaluator") -> _Evaluation:
         self._idle += 1
         try:
             while True:
@@ -186,7 +186,7 @@ class Evaluators:
             self._idle -= 1
 
 
-async def _answer(process: "_Evaluator", asked: _Asked) -> None:
+async def _answer(process: "_Evaluator", asked: _Evaluation) -> None:
     if asked.answer.done():
         return  # the caller waits no more
     try:

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import msgspec
 
-from gangsched.jobs.katib.experiment import Assignments, Tried
+from gangsched.jobs.katib.experiment import Assignments, TriedPoint
 from gangsched.operators.search.expressions import ExpressionError, matching
 from gangsched.operators.search.search_space import SpaceError
 
@@ -51,7 +51,7 @@ def _values(log: bytes, names: list[str], filters: list[str]) -> dict[str, list[
 def _points(spec: Any, tried: list[Any], count: int, uid: str) -> list[Assignments]:
     from gangsched.operators.search.suggestion import suggest  # noqa: PLC0415 -- heavy
 
-    return suggest(spec, msgspec.convert(tried, list[Tried]), count, uid)
+    return suggest(spec, msgspec.convert(tried, list[TriedPoint]), count, uid)
 
 
 _TASKS: dict[str, Callable[..., Any]] = {

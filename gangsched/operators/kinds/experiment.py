@@ -39,11 +39,11 @@ def kind(evaluators: Evaluators) -> OwnerKind:
 
     async def look(_: KubeClient, owned: Owned) -> Owned:
         """Return an experiment with its defaults, and with the next points if it needs any."""
-        whole = replace(owned, body=owned.body | {"spec": _checked(owned)})
-        asked: list[tuple[Json, list[experiment.Tried], int]] = []
+        whole = replace(owned, body=owned.body | {"spec": _validated(owned)})
+        asked: list[tuple[Json, list[experiment.TriedPoint], int]] = []
 
         def ask(
-            spec: Json, tried: list[experiment.Tried], count: int, _: str
+            spec: Json, tried: list[experiment.TriedPoint], count: int, _: str
         ) -> list[experiment.Assignments]:
             asked.append((spec, tried, count))
             return []
@@ -53,7 +53,7 @@ def kind(evaluators: Evaluators) -> OwnerKind:
             return whole
         subject = f"Experiment {owned.namespace}/{owned.name}"
         try:
-            return replace(whole, seen={"points": await evaluators.points(whole, *asked[0])})
+            return replace(whole, lookups={"points": await evaluators.points(whole, *asked[0])})
         except UnusableError as error:
             raise InvalidJobError(f"{subject}: spec.parameters: {error}") from error
         except OverrunError as error:
@@ -64,13 +64,13 @@ def kind(evaluators: Evaluators) -> OwnerKind:
             )
             if error.may_retry:
                 raise BlockedError(f"{subject}: {clause}; it is tried again") from error
-            return replace(whole, seen={"failed": clause})
+            return replace(whole, lookups={"failed": clause})
 
     def step(owned: Owned, clock: Clock) -> Steps:
         def suggest(*_: Any) -> list[experiment.Assignments]:
-            if "failed" in owned.seen:
-                raise experiment.SearchError(owned.seen["failed"])
-            found: list[experiment.Assignments] = owned.seen["points"]
+            if "failed" in owned.lookups:
+                raise experiment.SearchError(owned.lookups["failed"])
+            found: list[experiment.Assignments] = owned.lookups["points"]
             return found
 
         steps = experiment.reconcile(owned, suggest, clock)
@@ -81,7 +81,7 @@ def kind(evaluators: Evaluators) -> OwnerKind:
     return OwnerKind(experiment.API_VERSION, experiment.KIND, parts, step, read_unwatched=look)
 
 
-def _checked(owned: Owned) -> Json:
+def _validated(owned: Owned) -> Json:
     """Return the spec with its defaults.
 
     Raises:
@@ -209,14 +209,14 @@ def _trial_template_error(spec: dict[str, Any]) -> str:
                 f"trialParameters[{one['name']}].reference: {shown(one['reference'])} is not one "
                 f"of spec.parameters, which are: {there}"
             )
-    used = experiment.places(template)
+    used = experiment.used_parameters(template)
     if missing := sorted(used - given_names):
         return f"trialSpec uses ${{trialParameters.{missing[0]}}}, which trialParameters lacks"
     if idle := sorted(given_names - used):
         return f"trialParameters[{idle[0]}] is not used in trialSpec"
     try:
         point = dict.fromkeys(names, "0")
-        experiment.filled_in(template, point, "trial", "namespace")
+        experiment.fill_template(template, point, "trial", "namespace")
     except experiment.TooLargeError:
         return f"trialSpec would have more than {TRIAL_BYTES.most} letters; it is to have fewer"
     except KeyError as error:

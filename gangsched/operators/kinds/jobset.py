@@ -29,7 +29,7 @@ from gangsched.operators.kinds.template_schema import (
     template_error,
     without_nulls,
 )
-from gangsched.operators.kinds.training_job import asked_of
+from gangsched.operators.kinds.training_job import gang_requests
 from gangsched.operators.search.expressions import ExpressionError, compiled
 
 MANAGER = "jobset.sigs.k8s.io/jobset-controller"
@@ -43,21 +43,25 @@ def kind(scheduler: str, evaluators: Evaluators | None = None) -> OwnerKind:
     evaluators = evaluators or Evaluators()
 
     def step(owned: Owned, clock: Clock) -> Steps:
-        if _elsewhere(owned):
+        if _is_managed_elsewhere(owned):
             return Steps()
         body = dict(owned.body)
-        body["spec"] = _checked(owned)
+        body["spec"] = _validated(owned)
         whole = Owned(body, owned.parts)
-        return reconcile.reconcile(whole, clock, scheduler, _asked(owned), owned.seen)
+        return reconcile.reconcile(whole, clock, scheduler, _gang_requests(owned), owned.lookups)
 
     async def look(_: KubeClient, owned: Owned) -> Owned:
         """Match the failure policy's patterns with the messages of failed Jobs."""
         failed = reconcile.messages(owned)
-        if not failed or _elsewhere(owned) or not (patterns := _patterns(_checked(owned))):
+        if (
+            not failed
+            or _is_managed_elsewhere(owned)
+            or not (patterns := _patterns(_validated(owned)))
+        ):
             return owned
         where = f"JobSet {owned.namespace}/{owned.name}: {_PATTERNS}"
         try:
-            return replace(owned, seen=await evaluators.matching(owned, patterns, failed))
+            return replace(owned, lookups=await evaluators.matching(owned, patterns, failed))
         except UnusableError as error:
             raise InvalidJobError(f"{where}: {error}") from error
         except OverrunError as error:
@@ -70,7 +74,7 @@ def kind(scheduler: str, evaluators: Evaluators | None = None) -> OwnerKind:
     )
 
 
-def _elsewhere(owned: Owned) -> bool:
+def _is_managed_elsewhere(owned: Owned) -> bool:
     """Return whether a JobSet names another controller to run it."""
     return (owned.body.get("spec") or {}).get("managedBy") not in (None, "", MANAGER)
 
@@ -80,7 +84,7 @@ def _patterns(spec: Json) -> list[str]:
     return [one for rule in rules for one in rule.get("onJobFailureMessagePatterns") or []]
 
 
-def _checked(owned: Owned) -> Json:
+def _validated(owned: Owned) -> Json:
     """Return the spec with its defaults.
 
     Raises:
@@ -175,14 +179,14 @@ def _check_targets(spec: JobSetSpec, known: list[str], subject: str) -> None:
         )
 
 
-def _asked(owned: Owned) -> dict[str, Any]:
+def _gang_requests(owned: Owned) -> dict[str, Any]:
     """Return what labels and annotations request for the gangs."""
     metadata = owned.body["metadata"]
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     # Exclusive topology is declared by role: each Job has a domain of its own.
     rest = {key: value for key, value in annotations.items() if key != dialects.JOBSET}
     subject = f"JobSet {owned.namespace}/{owned.name}"
-    found = asked_of({"labels": labels, "annotations": rest}, subject, PodGroupSpec)
+    found = gang_requests({"labels": labels, "annotations": rest}, subject, PodGroupSpec)
     pods = (job["template"]["spec"]["template"] for job in owned.body["spec"]["replicatedJobs"])
     said = ((one.get("metadata") or {}).get("labels") for one in pods)
     admitted = dialects.admitted_elsewhere(*said)

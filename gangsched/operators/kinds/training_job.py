@@ -97,10 +97,10 @@ def parse(body: Json, scheduler: str, kind: str, aliases: Collection[str] = ()) 
             priority_class=(policy.priorityClass if policy else None) or "",
             timeout_s=(policy.scheduleTimeoutSeconds if policy else None) or 60,
             gang_restarts=_gang_restarts(metadata, subject),
-            asked=asked_of(metadata, subject, PodGroupSpec),
+            extra_spec=gang_requests(metadata, subject, PodGroupSpec),
         ),
         scheduler=spec.schedulerName or scheduler,
-        ours=frozenset({scheduler, *aliases}),
+        scheduler_names=frozenset({scheduler, *aliases}),
         **own,
         status=body.get("status") or {},
         unknown_keys=keys.unknown(labels, annotations),
@@ -128,7 +128,7 @@ def _minimum(
     """
     if policy is not None and policy.minAvailable is not None:
         return policy.minAvailable
-    if elastic is None or any(framework.waits_for_all(role.template) for role in roles):
+    if elastic is None or any(framework.has_static_rendezvous(role.template) for role in roles):
         return None
     return elastic.minimum + sum(role.replicas for role in roles if role.type != "Worker")
 
@@ -229,14 +229,14 @@ def _roles(
         wrong = framework.container_error(template)
         if wrong:
             raise InvalidJobError(f"{where}.template.spec.containers: {wrong}")
-        asked = asked_of(template.get("metadata") or {}, f"{where}.template", RoleTopology)
+        asked = gang_requests(template.get("metadata") or {}, f"{where}.template", RoleTopology)
         found[kind] = JobRole(
             kind,
             replicas,
             replica.restartPolicy or framework.restart_of(kind, version),
             template,
             asked.get("topology"),
-            framework.alone(name, kind),
+            framework.fixed_pod_name(name, kind),
         )
     wrong = framework.roles_error(found)
     if wrong:
@@ -293,7 +293,7 @@ class RoleTopology(ApiModel):
     topology: NearSpec | None = None
 
 
-def asked_of(metadata: dict[str, Any], subject: str, model: type[ApiModel]) -> Json:
+def gang_requests(metadata: dict[str, Any], subject: str, model: type[ApiModel]) -> Json:
     """Return what annotations request, as fields of a PodGroup or of one of its roles."""
     try:
         keys = (metadata.get("labels") or {}) | (metadata.get("annotations") or {})
@@ -338,7 +338,8 @@ def pod_view(pod: Json, container: str) -> PodView:
         ),
         stopping=pod["spec"].get("activeDeadlineSeconds") == 1,
         origin=origin_of(pod),
-        cut_short=bool(metadata.get("deletionTimestamp")) and ended_s >= _told_s(metadata),
+        cut_short=bool(metadata.get("deletionTimestamp"))
+        and ended_s >= _deletion_requested_s(metadata),
         disrupted=any(
             one.get("type") == "DisruptionTarget" and one.get("status") == "True"
             for one in status.get("conditions") or []
@@ -346,7 +347,7 @@ def pod_view(pod: Json, container: str) -> PodView:
     )
 
 
-def _told_s(metadata: Json) -> float:
+def _deletion_requested_s(metadata: Json) -> float:
     """Return when a pod's deletion was requested: its timestamp is the end of the grace period."""
     grace_s = float(metadata.get("deletionGracePeriodSeconds", 0))
     return seconds(metadata["deletionTimestamp"]) - grace_s

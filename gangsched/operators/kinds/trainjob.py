@@ -10,16 +10,16 @@ from gangsched.core.model.text import shown
 from gangsched.jobs.common.clock import Clock
 from gangsched.jobs.common.model import Json
 from gangsched.jobs.common.owned_objects import Owned, Steps
-from gangsched.jobs.kubeflow.framework import listed_bytes, longer
+from gangsched.jobs.kubeflow.framework import length_error, listed_bytes
 from gangsched.jobs.trainer import reconcile
-from gangsched.jobs.trainer.runtimes import LAUNCHER, RESERVED, wrong_tuning
+from gangsched.jobs.trainer.runtimes import LAUNCHER, RESERVED, tuning_error
 from gangsched.operators.job_kind import InvalidJobError, OwnerKind
 from gangsched.operators.kinds.ssh_keys import with_ssh_key_pair
 from gangsched.operators.runtime_watch import KINDS, Runtimes
 
 MANAGER = "trainer.kubeflow.org/trainjob-controller"
 _TIMEOUT = f"{dialects.OURS}schedule-timeout-seconds"
-_NO_SHAPE = (AttributeError, TypeError, KeyError, ValueError, RecursionError)
+_MALFORMED = (AttributeError, TypeError, KeyError, ValueError, RecursionError)
 """What walking through something of another shape raises: patches are kept as they are written."""
 
 
@@ -34,17 +34,18 @@ def kind(runtimes: Runtimes) -> OwnerKind:
         runtime, why_none = runtimes.find(owned.body)
         try:
             if runtime is not None:
-                _check_against(owned, runtime)
+                _check_runtime(owned, runtime)
             steps = reconcile.reconcile(owned, runtime, why_none, clock)
-        except _NO_SHAPE as error:
+        except _MALFORMED as error:
             raise InvalidJobError(
                 f"TrainJob {owned.namespace}/{owned.name}: its resourcesPerNode, overrides or "
                 f"patches cannot be laid over runtime {spec['runtimeRef']['name']!r}: {error!r}"
             ) from error
         if steps.create:
-            asked = _asked(owned, runtime) if runtime is not None else {}
+            asked = _gang_requests(owned, runtime) if runtime is not None else {}
             steps.create = [
-                with_ssh_key_pair(_marked(one, owned.body, asked)) for one in steps.create
+                with_ssh_key_pair(_with_gang_requests(one, owned.body, asked))
+                for one in steps.create
             ]
         return steps
 
@@ -70,7 +71,7 @@ def _check(owned: Owned) -> None:
             )
 
 
-def _check_against(owned: Owned, runtime: Json) -> None:
+def _check_runtime(owned: Owned, runtime: Json) -> None:
     """Check that a job's runtime has what the job refers to."""
     subject = f"TrainJob {owned.namespace}/{owned.name}"
     template = (runtime["spec"].get("template") or {}).get("spec") or {}
@@ -96,7 +97,7 @@ def _check_against(owned: Owned, runtime: Json) -> None:
                 f"{subject}: a patch names the replicated job {one!r}, and runtime {name!r} has: "
                 f"{', '.join(sorted(jobs))}"
             )
-    if why := wrong_tuning(owned.body, runtime):
+    if why := tuning_error(owned.body, runtime):
         raise InvalidJobError(f"{subject}: {why}")
     policy = runtime["spec"].get("mlPolicy") or {}
     injection = (policy.get("torch") or {}).get("envInjection") or {}
@@ -108,7 +109,9 @@ def _check_against(owned: Owned, runtime: Json) -> None:
     mpi = policy.get("mpi") or {}
     nodes = (spec.get("trainer") or {}).get("numNodes") or policy.get("numNodes") or 1
     length = listed_bytes(f"{owned.name}-node-0", nodes, len(f".{owned.name} slots=1\n"))
-    if policy.get("mpi") is not None and (why := longer("the host file", length, HOSTS_BYTES)):
+    if policy.get("mpi") is not None and (
+        why := length_error("the host file", length, HOSTS_BYTES)
+    ):
         raise InvalidJobError(f"{subject}: spec.trainer.numNodes is {nodes}: {why}")
     if mpi.get("mpiImplementation", "OpenMPI") != "OpenMPI":
         raise InvalidJobError(
@@ -121,7 +124,7 @@ def _check_against(owned: Owned, runtime: Json) -> None:
         )
 
 
-def _asked(owned: Owned, runtime: Json) -> dict[str, str]:
+def _gang_requests(owned: Owned, runtime: Json) -> dict[str, str]:
     """Return, as annotations, what a runtime's podGroupPolicy requests for its jobs' gangs."""
     name = runtime["metadata"]["name"]
     subject = f"TrainJob {owned.namespace}/{owned.name}: runtime {shown(name)}"
@@ -141,7 +144,7 @@ def _asked(owned: Owned, runtime: Json) -> dict[str, str]:
     return found
 
 
-def _marked(document: Json, job: Json, asked: dict[str, str]) -> Json:
+def _with_gang_requests(document: Json, job: Json, asked: dict[str, str]) -> Json:
     """Return a JobSet with a TrainJob's labels and annotations about queue and topology.
 
     The requests of its runtime count where the TrainJob has none.

@@ -60,7 +60,7 @@ def kind(evaluators: Evaluators, scheduler: str = "") -> OwnerKind:
     """Return how Trials are run; their Jobs' pods are the `scheduler`'s, if there is one."""
 
     def step(owned: Owned, clock: Clock) -> Steps:
-        steps = trial.reconcile(owned, trial.Seen(**owned.seen), clock)
+        steps = trial.reconcile(owned, trial.JobOutcome(**owned.lookups), clock)
         jobs = [in_queue_of(owned.body, one) for one in steps.create]
         steps.create = [scheduled(one, scheduler) for one in jobs]
         return steps
@@ -85,7 +85,7 @@ def job_error(job: Json) -> str:
     return ""
 
 
-def checked(owned: Owned) -> Json:
+def validated(owned: Owned) -> Json:
     """Return a trial's spec.
 
     Raises:
@@ -130,7 +130,7 @@ async def _look(evaluators: Evaluators, client: KubeClient, owned: Owned) -> Own
 
     """
     subject = f"Trial {owned.namespace}/{owned.name}"
-    spec = checked(owned)
+    spec = validated(owned)
     job = owned.parts.get((spec["runSpec"]["kind"], owned.name))
     if job is None or trial.state(owned.body) in trial.OVER:
         return owned
@@ -143,10 +143,10 @@ async def _look(evaluators: Evaluators, client: KubeClient, owned: Owned) -> Own
         or spec.get("earlyStoppingRules")
         or trial.FIRST_STEPS in (owned.body["metadata"].get("annotations") or {})
     ):
-        return replace(owned, seen={"ended": now})
+        return replace(owned, lookups={"ended": now})
     log = await _log(client, owned, job)
     if log is None:
-        return replace(owned, seen={"ended": now})
+        return replace(owned, lookups={"ended": now})
     try:
         series = await evaluators.values(owned, log, trial.metric_names(spec), filters(spec))
     except UnusableError as error:
@@ -155,8 +155,8 @@ async def _look(evaluators: Evaluators, client: KubeClient, owned: Owned) -> Own
         clause = f"its log cannot be read with spec.{_FORMAT}: {error}"
         if error.may_retry:
             raise BlockedError(f"{subject}: {clause}; it is tried again") from error
-        return replace(owned, seen={"ended": now, "unreadable": clause})
-    return replace(owned, seen={"ended": now, "series": series})
+        return replace(owned, lookups={"ended": now, "unreadable": clause})
+    return replace(owned, lookups={"ended": now, "series": series})
 
 
 async def _log(client: KubeClient, owned: Owned, job: Json) -> bytes | None:
@@ -203,13 +203,13 @@ async def _pod(client: KubeClient, owned: Owned, job: Json) -> Json | None:
     # Of several tries of one pod, the last counts.
     pods = sorted(listed["items"], key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
     for pod in reversed(pods):
-        if await _made_by(client, owned.namespace, pod, job["metadata"]["uid"]):
+        if await _is_owned_by(client, owned.namespace, pod, job["metadata"]["uid"]):
             found: Json = pod
             return found
     return None
 
 
-async def _made_by(client: KubeClient, namespace: str, body: Json, uid: str) -> bool:
+async def _is_owned_by(client: KubeClient, namespace: str, body: Json, uid: str) -> bool:
     """Return whether an object is a job's: labels, which users choose, are no proof."""
     for _ in range(_LEVELS):
         owners = body["metadata"].get("ownerReferences") or []

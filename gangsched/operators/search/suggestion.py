@@ -18,11 +18,11 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from gangsched.jobs.common.model import Json
-from gangsched.jobs.katib.experiment import Assignments, Tried
+from gangsched.jobs.katib.experiment import Assignments, TriedPoint
 from gangsched.operators.search.search_space import Dimension, Space, SpaceError
 
 
-def suggest(spec: Json, tried: list[Tried], count: int, uid: str) -> list[Assignments]:
+def suggest(spec: Json, tried: list[TriedPoint], count: int, uid: str) -> list[Assignments]:
     """Return up to `count` points to try next; fewer mean that there are no more.
 
     Raises:
@@ -44,7 +44,7 @@ class Search:
     """The input of an algorithm."""
 
     space: Space
-    tried: list[Tried]
+    tried: list[TriedPoint]
     settings: Mapping[str, str]
     seed: int
     sense: str
@@ -81,17 +81,17 @@ def _grid(search: Search, count: int) -> list[Assignments]:
             )
         counts.append(one.count)
     done = {tuple(sorted(one.assignments.items())) for one in search.tried}
-    points = (_cell(search.space, counts, index) for index in _below(math.prod(counts)))
+    points = (_grid_point(search.space, counts, index) for index in _count_to(math.prod(counts)))
     fresh = (point for point in points if tuple(sorted(point.items())) not in done)
     return list(itertools.islice(fresh, count))
 
 
-def _below(bound: int) -> Iterator[int]:
+def _count_to(bound: int) -> Iterator[int]:
     """Return the numbers below one that `range` may not hold."""
     return itertools.takewhile(lambda number: number < bound, itertools.count())
 
 
-def _cell(space: Space, counts: list[int], index: int) -> Assignments:
+def _grid_point(space: Space, counts: list[int], index: int) -> Assignments:
     """Return a point of a grid, of which the last dimension changes first."""
     point = {}
     for one, count in zip(reversed(space.dimensions), reversed(counts), strict=True):
@@ -117,7 +117,7 @@ def _optuna(
                 direction="maximize" if search.maximizes else "minimize",
                 sampler=sampler(optuna, search, search.seed_at(number)),
             )
-            asked = [Tried(point, "running") for point in points]
+            asked = [TriedPoint(point, "running") for point in points]
             for one in [*search.tried, *asked]:
                 if (params := space.read(one.assignments)) is not None:
                     study.add_trial(

@@ -5,7 +5,7 @@ import asyncio
 from waiting import patience_s, until_async
 
 from gangsched.kube.client.namespace_queue import NamespaceFairQueue
-from gangsched.operators.work_queue import _OF_NAMESPACE, WorkQueue
+from gangsched.operators.work_queue import _WORKERS_OF_NAMESPACE, WorkQueue
 
 
 async def test_whoever_puts_much_waits_for_himself_alone():
@@ -73,9 +73,9 @@ async def test_a_namespace_whose_objects_take_long_leaves_workers_to_others():
     for number in range(20):
         work.wake(("slow", str(number)))
     running = asyncio.create_task(work.run())
-    await until_async(lambda: len(worked) == _OF_NAMESPACE, "the workers to be busy")
+    await until_async(lambda: len(worked) == _WORKERS_OF_NAMESPACE, "the workers to be busy")
     for number in range(5):
         work.wake(("quick", str(number)))
-    await until_async(lambda: len(worked) == _OF_NAMESPACE + 5, "the others' objects")
+    await until_async(lambda: len(worked) == _WORKERS_OF_NAMESPACE + 5, "the others' objects")
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

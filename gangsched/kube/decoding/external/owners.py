@@ -145,7 +145,7 @@ def _training(
         count, template = replicas.get("replicas"), replicas.get("template")
         count = 1 if count is None else int(count)
         least = elastic.get("minReplicas") if role == "Worker" else None
-        if least and not framework.waits_for_all(template or {}):
+        if least and not framework.has_static_rendezvous(template or {}):
             count = min(count, int(least))
         parts.append((count, template))
         whole += count
