@@ -24,6 +24,7 @@ from gangsched.core.policy import Policies
 from gangsched.core.quota.queue_tree import QueueTree
 from gangsched.kube.decoding.cluster.nodes import node_fact
 from gangsched.kube.decoding.cluster.queues import queue as read_queue
+from gangsched.kube.decoding.metadata import decode_group
 from gangsched.local.nodes import RACK_LABEL, NodeGroup
 from gangsched.plugins import load_policies
 from simulator.experiments.prospects import Hopeless, hopeless
@@ -202,7 +203,7 @@ def _queues(
         raw = msgspec.json.encode(
             {"metadata": {"name": entry.name}, "spec": entry.model_dump(exclude={"name"})}
         )
-        found.append(read_queue(raw, {}, {}))
+        found.append(read_queue(decode_group(raw), {}, {}))
     known = {queue.name for queue in found} | {"default"}
     lost = next((job for job in jobs if job.queue not in known), None)
     if lost is not None:
