@@ -36,6 +36,7 @@ from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
 from gangsched.jobs.kubeflow.reconcile import reconcile
 from gangsched.kube.background.advisor import Advisor
 from gangsched.kube.decoding import podgroups
+from gangsched.kube.decoding.metadata import decode_group
 from gangsched.kube.decoding.quantities import DecodeError
 from gangsched.kube.status.queue_status import pending_and_admitted
 from gangsched.operators.job_kind import InvalidJobError
@@ -294,7 +295,9 @@ def _add_gang(view: ClusterView, path: Path, namespace: str) -> tuple[GangId, Ga
             continue
         try:
             raw = msgspec.json.encode(group)
-            gang, _, _ = podgroups.pod_group(raw, view.priorities, view.default_priority)
+            gang, _, _ = podgroups.pod_group(
+                decode_group(raw), view.priorities, view.default_priority
+            )
         except DecodeError as error:
             raise ConfigError(f"{path}: {error}") from error
         declared = [name for name, state in view.engine.gangs.items() if state.spec is not None]

@@ -24,6 +24,7 @@ from gangsched.core.policy import Policies
 from gangsched.core.quota.queue_tree import QueueTree
 from gangsched.kube.decoding.cluster.nodes import node_fact
 from gangsched.kube.decoding.cluster.queues import queue as read_queue
+from gangsched.kube.decoding.metadata import decode_group
 from gangsched.local.nodes import RACK_LABEL, NodeGroup
 from gangsched.plugins import load_policies
 from simulator.experiments.prospects import Hopeless, hopeless
@@ -204,7 +205,7 @@ def _queues(
         raw = msgspec.json.encode(
             {"metadata": {"name": entry.name}, "spec": entry.model_dump(exclude={"name"})}
         )
-        queues.append(read_queue(raw, {}, {}))
+        queues.append(read_queue(decode_group(raw), {}, {}))
     names = {queue.name for queue in queues} | {"default"}
     unknown = next((job for job in jobs if job.queue not in names), None)
     if unknown is not None:

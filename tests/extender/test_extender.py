@@ -237,7 +237,7 @@ async def test_who_was_put_aside_under_another_leader_is_woken(scheduler):
     spec = {"schedulerName": "gangsched", "containers": []}
     status = {"phase": "Pending", "conditions": [condition]}
     raw = json.dumps({"metadata": metadata, "spec": spec, "status": status}).encode()
-    scheduler.informers.pods.take(raw)
+    scheduler.informers.pods.seen(raw)
     assert len(await woken(scheduler)) == 1
 
 

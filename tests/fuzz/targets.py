@@ -29,6 +29,7 @@ from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
 from gangsched.jobs.kubeflow.reconcile import reconcile
 from gangsched.kube.decoding.external import groups
 from gangsched.kube.decoding.external.owners import OWNERS
+from gangsched.kube.decoding.metadata import ApiObject
 from gangsched.kube.decoding.quantities import DecodeError
 from gangsched.kube.informers import external_owners
 from gangsched.kube.informers.base import Informer
@@ -86,7 +87,7 @@ class Cluster:
         """Hear of an object, as a watch tells it."""
         uid = msgspec.json.decode(raw)["metadata"]["uid"]
         try:
-            reader.take(raw)
+            reader.take(ApiObject(raw))
         except DecodeError as error:
             reader.malformed(raw, str(error))
         if isinstance(reader, external_owners.PodOwners):

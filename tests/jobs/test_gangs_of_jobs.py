@@ -10,6 +10,7 @@ from gangsched.jobs.common.model import GroupView, Observed
 from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
 from gangsched.jobs.kubeflow.reconcile import reconcile
 from gangsched.kube.decoding import podgroups
+from gangsched.kube.decoding.metadata import decode_group
 from gangsched.operators.kinds.training_job import parse
 
 CLOCK = Clock(1_700_000_000.0, "2023-11-14T22:13:20Z")
@@ -139,5 +140,7 @@ def test_a_job_waits_with_the_class_of_its_templates_unless_its_policy_has_one(
     }
     group = reconcile(parse(raw, "gangsched", kind), Observed(), CLOCK).put_group
     group["metadata"] |= {"namespace": "ns", "uid": "g"}
-    gang, _, _ = podgroups.pod_group(json.dumps(group).encode(), {"high": 9, "low": -3})
+    gang, _, _ = podgroups.pod_group(
+        decode_group(json.dumps(group).encode()), {"high": 9, "low": -3}
+    )
     assert gang.priority == priority

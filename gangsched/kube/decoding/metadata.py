@@ -1,7 +1,5 @@
 """What every object says of itself: its key, its owner, its labels, its stored status."""
 
-from typing import Any
-
 import msgspec
 
 from gangsched.api import keys
@@ -20,34 +18,6 @@ def group_key(raw: bytes) -> tuple[str, str, str]:
     return metadata.namespace, metadata.name, metadata.uid
 
 
-def identity(raw: bytes) -> bytes:
-    """Return an object without all but which one it is, and its labels and annotations of ours."""
-    metadata = any_decoder.decode(raw).metadata
-    kept = Metadata(
-        name=metadata.name,
-        namespace=metadata.namespace,
-        uid=metadata.uid,
-        labels=keys.ours(metadata.labels),
-        annotations=keys.ours(metadata.annotations),
-    )
-    return msgspec.json.encode({"metadata": kept})
-
-
-def is_owned(raw: bytes) -> bool:
-    """Tell whether an object has an owner that controls it."""
-    return any(owner.controller for owner in any_decoder.decode(raw).metadata.owner_references)
-
-
-def stored_status(raw: bytes) -> dict[str, Any]:
-    """Return the status of a group as it is stored."""
-    return decode_group(raw).status
-
-
-def labels(raw: bytes) -> dict[str, str]:
-    """Return the labels of any object."""
-    return dict(any_decoder.decode(raw).metadata.labels)
-
-
 def decode_group(raw: bytes) -> GroupObject:
     """Read any object as metadata, spec and status.
 
@@ -58,4 +28,52 @@ def decode_group(raw: bytes) -> GroupObject:
     try:
         return group_decoder.decode(raw)
     except msgspec.DecodeError as error:
-        raise DecodeError(f"PodGroup: {error}") from error
+        raise DecodeError(f"object: {error}") from error
+
+
+class ApiObject:
+    """An object as the API wrote it; its bytes are decoded once, and only if they have to be."""
+
+    __slots__ = ("_group", "_metadata", "raw")
+
+    def __init__(self, raw: bytes) -> None:
+        self.raw = raw
+        self._group: GroupObject | None = None
+        self._metadata: Metadata | None = None
+
+    @property
+    def group(self) -> GroupObject:
+        """Metadata, spec and status.
+
+        Raises:
+            DecodeError: the object has no such parts.
+
+        """
+        if self._group is None:
+            self._group = decode_group(self.raw)
+            self._metadata = self._group.metadata
+        return self._group
+
+    @property
+    def metadata(self) -> Metadata:
+        """The metadata alone; ask for `group` first where that is needed too."""
+        if self._metadata is None:
+            self._metadata = any_decoder.decode(self.raw).metadata
+        return self._metadata
+
+    @property
+    def is_owned(self) -> bool:
+        """Whether an owner controls the object."""
+        return any(owner.controller for owner in self.metadata.owner_references)
+
+    def identity(self) -> bytes:
+        """Return the key of the object, and its labels and annotations of ours, as an object."""
+        metadata = self.metadata
+        kept = Metadata(
+            name=metadata.name,
+            namespace=metadata.namespace,
+            uid=metadata.uid,
+            labels=keys.ours(metadata.labels),
+            annotations=keys.ours(metadata.annotations),
+        )
+        return msgspec.json.encode({"metadata": kept})

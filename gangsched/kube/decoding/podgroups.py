@@ -1,4 +1,4 @@
-"""JSON of nodes, priority classes and groups to facts."""
+"""PodGroups of ours: their JSON to gangs."""
 
 from typing import Any
 
@@ -16,7 +16,6 @@ from gangsched.core.model.queues import DEFAULT_QUEUE
 from gangsched.core.model.text import shown
 from gangsched.kube.decoding import constraints
 from gangsched.kube.decoding.claims import Claims
-from gangsched.kube.decoding.metadata import decode_group
 from gangsched.kube.decoding.pod_limits import few
 from gangsched.kube.decoding.pods import needs
 from gangsched.kube.decoding.quantities import DecodeError, UnknownClassError, seconds
@@ -29,7 +28,7 @@ from gangsched.kube.decoding.users import asked_by
 
 
 def pod_group(
-    raw: bytes,
+    group: GroupObject,
     priorities: dict[str, int],
     default: int | None = None,
     claims: Claims | None = None,
@@ -39,10 +38,9 @@ def pod_group(
     `default` is the priority of pods that name no class, where the cluster has such a class.
 
     Raises:
-        DecodeError: it is not understood; `gang` of the error tells which group.
+        DecodeError: it is not understood.
 
     """
-    group = decode_group(raw)
     key = f"{group.metadata.namespace}/{group.metadata.name}"
     try:
         subject = f"PodGroup {key}"

@@ -5,6 +5,7 @@ from collections import Counter
 
 from gangsched.kube.client.errors import EngineError
 from gangsched.kube.decoding import metadata
+from gangsched.kube.decoding.metadata import ApiObject
 from gangsched.kube.decoding.quantities import DecodeError, UnknownClassError
 from gangsched.metrics import Metrics
 
@@ -25,7 +26,7 @@ class Informer:
         if self._lacking:
             self._lacking.pop(metadata.group_key(raw)[2], None)
         try:
-            self.take(raw)
+            self.take(ApiObject(raw))
         except DecodeError as error:
             self.wrong(raw, error)
         except (EngineError, RecursionError):  # the latter is read again, but for what is too deep
@@ -47,7 +48,7 @@ class Informer:
         self._metrics.malformed.labels(self.kind).inc()
         self.malformed(raw, message)
 
-    def take(self, raw: bytes) -> None:
+    def take(self, obj: ApiObject) -> None:
         """Turn an object into facts."""
         raise NotImplementedError
 
@@ -75,9 +76,9 @@ class NameTracking(Informer):
         self._holders: Counter[str] = Counter()
         self._names: dict[str, str] = {}
 
-    def remember(self, raw: bytes, alias: str = "") -> bool:
+    def remember(self, obj: ApiObject, alias: str = "") -> bool:
         """Learn the name (or `alias`) of an object by its uid; tell whether it is a new object."""
-        _, name, uid = metadata.group_key(raw)
+        name, uid = obj.metadata.name, obj.metadata.uid
         if uid in self._names:
             return False
         self._names[uid] = alias or name

@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterable
 
 from gangsched.core import facts as f
 from gangsched.core.model.queues import Queue
-from gangsched.kube.decoding import metadata
 from gangsched.kube.decoding.cluster import queues, topologies
+from gangsched.kube.decoding.metadata import ApiObject
 from gangsched.kube.decoding.quantities import DecodeError
+from gangsched.kube.decoding.schemas import GroupObject
 from gangsched.kube.informers.base import Informer, NameTracking
 from gangsched.kube.informers.context import ClusterConfig, FactSink, GangLookup
 from gangsched.kube.status.config_status import ConfigStatusWriter
@@ -25,10 +26,10 @@ class PriorityClasses(Informer):
         self._cluster, self._classes_changed = cluster, classes_changed
         self._defaults: dict[str, int] = {}
 
-    def take(self, raw: bytes) -> None:
+    def take(self, obj: ApiObject) -> None:
         """Turn an object into facts."""
-        name, value, default = topologies.priority_class(raw)
-        _, _, uid = metadata.group_key(raw)
+        name, value, default = topologies.priority_class(obj.raw)
+        uid = obj.metadata.uid
         self._defaults.pop(uid, None)
         if default:
             self._defaults[uid] = value
@@ -59,11 +60,10 @@ class Namespaces(NameTracking):
         super().__init__(metrics)
         self._cluster, self._changed = cluster, changed
 
-    def take(self, raw: bytes) -> None:
+    def take(self, obj: ApiObject) -> None:
         """Turn an object into facts."""
-        self.remember(raw)
-        _, name, _ = metadata.group_key(raw)
-        labels = metadata.labels(raw)
+        self.remember(obj)
+        name, labels = obj.metadata.name, obj.metadata.labels
         if self._cluster.namespaces.get(name) != labels:
             self._cluster.namespaces[name] = labels
             self._changed()
@@ -87,17 +87,17 @@ class ConfigInformer(NameTracking):
         super().__init__(metrics)
         self._facts, self._statuses, self._started = facts, statuses, started
 
-    def stand(self, raw: bytes, problem: str | None = None) -> None:
+    def stand(self, obj: ApiObject, problem: str | None = None) -> None:
         """Learn that an object exists, what is wrong with it, and what its status says."""
-        _, name, uid = metadata.group_key(raw)
-        self.remember(raw)
-        self._statuses.seen(name, uid, problem)
+        name = obj.metadata.name
+        self.remember(obj)
+        self._statuses.seen(name, obj.metadata.uid, problem)
         if not self._started():
-            self._statuses.adopt(name, metadata.stored_status(raw))
+            self._statuses.adopt(name, obj.group.status)
 
     def malformed(self, raw: bytes, message: str) -> None:
         """Tell the object's owner; the last valid declaration stays."""
-        self.stand(raw, message)
+        self.stand(ApiObject(raw), message)
 
     def left(self, name: str) -> None:
         """Forget what there was to tell of the name."""
@@ -124,27 +124,27 @@ class Queues(ConfigInformer):
         self._cluster, self._engine, self._orders = cluster, engine, frozenset(orders)
         self._valid: dict[str, bytes] = {}
 
-    def take(self, raw: bytes) -> None:
+    def take(self, obj: ApiObject) -> None:
         """Turn an object into facts."""
-        _, name, uid = metadata.group_key(raw)
-        found = queues.queue(raw, self._cluster.priorities, self._cluster.namespaces)
-        if found.order and found.order not in self._orders:
+        name, uid = obj.group.metadata.name, obj.group.metadata.uid
+        queue = self._read(obj)
+        if queue.order and queue.order not in self._orders:
             known = ", ".join(sorted(self._orders)) or "none"
             raise DecodeError(
-                f"Queue {name}: spec.order: no policy {found.order!r}; there are: {known}"
+                f"Queue {name}: spec.order: no policy {queue.order!r}; there are: {known}"
             )
         new = uid not in self._valid
-        self._valid[uid] = raw
-        self.stand(raw)
-        self._facts.observe(f.QueueSeen(found))
+        self._valid[uid] = obj.raw
+        self.stand(obj)
+        self._facts.observe(f.QueueSeen(queue))
         if new:
-            for fact in queues.gpu_time(raw):
+            for fact in queues.gpu_time(obj.group):
                 self._facts.observe(fact)
 
     def malformed(self, raw: bytes, message: str) -> None:
         """Tell the object's owner; without a valid declaration before, nobody may use the queue."""
         super().malformed(raw, message)
-        _, name, _ = metadata.group_key(raw)
+        name = ApiObject(raw).metadata.name
         known = self._engine.queues.get(name)
         if known is None or known.broken:
             said = message.removeprefix(f"Queue {name}: ")
@@ -153,8 +153,10 @@ class Queues(ConfigInformer):
     def namespaces_changed(self) -> None:
         """Read all valid declarations again: others may use the queues now."""
         for raw in self._valid.values():
-            found = queues.queue(raw, self._cluster.priorities, self._cluster.namespaces)
-            self._facts.observe(f.QueueSeen(found))
+            self._facts.observe(f.QueueSeen(self._read(ApiObject(raw))))
+
+    def _read(self, obj: ApiObject) -> Queue:
+        return queues.queue(obj.group, self._cluster.priorities, self._cluster.namespaces)
 
     def gone(self, uid: str, raw: bytes | None) -> None:
         """Take note that an object was deleted."""
@@ -167,35 +169,39 @@ class Queues(ConfigInformer):
         self._facts.observe(f.QueueGone(name))
 
 
-class Reservations(ConfigInformer):
-    """Room booked in advance."""
+class Declarations(ConfigInformer):
+    """Objects of one kind, each of which is one fact, such as Topologies and Reservations."""
 
-    kind = "Reservation"
+    def __init__(
+        self,
+        kind: str,
+        read: Callable[[GroupObject], f.Fact],
+        gone: Callable[[str], f.Fact],
+        facts: FactSink,
+        metrics: Metrics,
+        statuses: ConfigStatusWriter,
+        started: Callable[[], bool],
+    ) -> None:
+        super().__init__(facts, metrics, statuses, started)
+        self.kind, self._fact_of, self._fact_of_gone = kind, read, gone
 
-    def take(self, raw: bytes) -> None:
+    def take(self, obj: ApiObject) -> None:
         """Turn an object into facts."""
-        booking = queues.reservation(raw)
-        self.stand(raw)
-        self._facts.observe(f.BookingSeen(booking))
+        fact = self._fact_of(obj.group)
+        self.stand(obj)
+        self._facts.observe(fact)
 
     def left(self, name: str) -> None:
-        """Turn it into facts that nothing has this name any more."""
+        """Observe that no object has this name any more."""
         super().left(name)
-        self._facts.observe(f.BookingGone(name))
+        self._facts.observe(self._fact_of_gone(name))
 
 
-class Topologies(ConfigInformer):
-    """Our own Topologies."""
+def topology_seen(group: GroupObject) -> f.Fact:
+    """Return the fact that a Topology is."""
+    return f.TopologySeen(topologies.topology(group))
 
-    kind = "Topology"
 
-    def take(self, raw: bytes) -> None:
-        """Turn an object into facts."""
-        topology = topologies.topology(raw)
-        self.stand(raw)
-        self._facts.observe(f.TopologySeen(topology))
-
-    def left(self, name: str) -> None:
-        """Turn it into facts that nothing has this name any more."""
-        super().left(name)
-        self._facts.observe(f.TopologyGone(name))
+def reservation_seen(group: GroupObject) -> f.Fact:
+    """Return the fact that a Reservation is."""
+    return f.BookingSeen(queues.reservation(group))

@@ -24,7 +24,7 @@ from gangsched.kube.decoding.membership import (
     foreign_id,
     leader_worker_gang,
 )
-from gangsched.kube.decoding.metadata import decode_group, group_key, identity
+from gangsched.kube.decoding.metadata import ApiObject
 from gangsched.kube.decoding.quantities import DecodeError
 from gangsched.kube.decoding.schemas import GroupObject
 from gangsched.kube.informers.context import GangContext
@@ -51,18 +51,22 @@ class ExternalGroups(Groups):
 
     def malformed(self, raw: bytes, message: str) -> None:
         """Tell the object's owner; the last valid declaration stays."""
-        namespace, name, _ = group_key(raw)
-        self.misunderstood(raw, foreign_id(namespace, self._kind.whose, name), message)
+        obj = ApiObject(raw)
+        self.misunderstood(obj, self._id_of(obj), message)
 
-    def meet(self, raw: bytes, gang_id: GangId) -> str:
+    def _id_of(self, obj: ApiObject) -> GangId:
+        metadata = obj.metadata
+        return foreign_id(metadata.namespace, self._kind.whose, metadata.name)
+
+    def meet(self, obj: ApiObject, gang_id: GangId) -> str:
         """Learn which object stands for a gang; return its uid."""
-        namespace, name, uid = group_key(raw)
-        kind = self._kind
-        if self.remember(raw, gang_id) and status_of(kind) is not None:
-            self.adopt(gang_id, raw)
-        subject = ObjectRef(kind.api_version, kind.kind, namespace, name, uid, theirs=kind)
+        metadata, kind = obj.metadata, self._kind
+        if self.remember(obj, gang_id) and status_of(kind) is not None:
+            self.adopt(gang_id, obj)
+        key = metadata.namespace, metadata.name, metadata.uid
+        subject = ObjectRef(kind.api_version, kind.kind, *key, theirs=kind)
         self._status.subject(gang_id, subject)
-        return uid
+        return metadata.uid
 
     def admit(self, gang: Gang, again: Callable[[], None]) -> None:
         """Count the pods of a gang that are planned before they exist.
@@ -111,10 +115,10 @@ class ExternalPodGroups(ExternalGroups):
         self._made_for: dict[GangId, OperatorGroup] = {}
         self._written: dict[GangId, dict[GangId, tuple[bytes, Gang]]] = {}
 
-    def take(self, raw: bytes) -> None:
+    def take(self, obj: ApiObject) -> None:
         """Turn a group into facts, with what the object says that it was made for."""
         cluster = self._context.cluster
-        group = decode_group(raw)
+        group = obj.group
         gang = self._kind.read(group, cluster.priorities, cluster.names)[""][0]
         self._forget(gang.id)
         made_for = _made_for(group)
@@ -122,25 +126,28 @@ class ExternalPodGroups(ExternalGroups):
             written = self._written.setdefault(made_for.home, {})
             if len(written) < GROUPS_OF_OBJECT.most:
                 self._made_for[gang.id] = made_for
-                written[gang.id] = identity(raw), gang
-        self._declare(raw, gang)
+                written[gang.id] = obj.identity(), gang
+        self._declare(obj, gang)
         self._status.touch(gang.id)
 
     def changed(self, home: GangId) -> None:
         """Take note that an object changed which groups may have been made for."""
         for raw, gang in list(self._written.get(home, {}).values()):
-            self._declare(raw, gang)
+            self._declare(ApiObject(raw), gang)
 
-    def _declare(self, raw: bytes, written: Gang) -> None:
+    def _declare(self, obj: ApiObject, written: Gang) -> None:
         made_for = self._made_for.get(written.id)
         said = self._makers.said(made_for.gang) if made_for is not None else None
         gang = _merged(written, said)
         try:
-            self.admit(gang, partial(self._declare, raw, written))
+            self.admit(gang, partial(self._declare_again, obj.raw, written))
         except DecodeError as error:
-            self.wrong(raw, error)
+            self.wrong(obj.raw, error)
         else:
-            self.understood(raw, gang)
+            self.understood(obj, gang)
+
+    def _declare_again(self, raw: bytes, written: Gang) -> None:
+        self._declare(ApiObject(raw), written)
 
     def _forget(self, gang_id: GangId) -> None:
         made_for = self._made_for.pop(gang_id, None)

@@ -14,7 +14,7 @@ from gangsched.core.model.ids import GangId
 from gangsched.kube.decoding.external import groups as foreign
 from gangsched.kube.decoding.external.owners import OWNERS
 from gangsched.kube.decoding.membership import TRAINING, foreign_id
-from gangsched.kube.decoding.metadata import decode_group, group_key, identity
+from gangsched.kube.decoding.metadata import ApiObject
 from gangsched.kube.decoding.quantities import DecodeError, UnknownClassError
 from gangsched.kube.decoding.schemas import GroupObject
 from gangsched.kube.informers.context import GangContext
@@ -68,12 +68,13 @@ class PodOwners(ExternalGroups):
         self._known: dict[GangId, Known] = {}
         self._declared: dict[GangId, dict[GangId, None]] = {}
 
-    def take(self, raw: bytes) -> None:
+    def take(self, obj: ApiObject) -> None:
         """Turn an object into facts, once a gang of its pods is known to be ours."""
-        home = self._home(raw)
-        self.remember(raw, home)
+        known = self._learn(obj)
+        home = self._id_of(obj)
+        self.remember(obj, home)
         before = self._known.get(home)
-        known = self._known[home] = self._learn(raw)
+        self._known[home] = known
         gangs = self._engine.gangs
         before_it = self._declared.get(home, {})
         declared = self._declared[home] = {one: None for one in before_it if one in gangs}
@@ -82,7 +83,7 @@ class PodOwners(ExternalGroups):
         # A controller writes an object's status for each of its pods: that says nothing of gangs.
         news = before is None or (before.raw, before.gangs) != (known.raw, known.gangs)
         for gang_id in list(declared) if news else ():
-            self._declare(gang_id, raw)
+            self._declare(gang_id, obj)
         if before is None or before.parts() != known.parts():
             self._owners.appeared(home, known.controller)
         if news:
@@ -100,19 +101,15 @@ class PodOwners(ExternalGroups):
         copies = (GangId(f"{home}-{index}") for index in itertools.count())
         return list(itertools.takewhile(gangs.__contains__, copies))
 
-    def _learn(self, raw: bytes) -> Known:
+    def _learn(self, obj: ApiObject) -> Known:
         cluster = self._context.cluster
         try:
-            group = decode_group(raw)
+            group = obj.group
             found = self._kind.read(group, cluster.priorities, cluster.names)
         except DecodeError as error:
             again = isinstance(error, UnknownClassError)  # it is read again with the class
-            return Known(raw if again else identity(raw), error, None)
-        return Known(identity(raw), found, _controller(group))
-
-    def _home(self, raw: bytes) -> GangId:
-        namespace, name, _ = group_key(raw)
-        return foreign_id(namespace, self._kind.whose, name)
+            return Known(obj.raw if again else obj.identity(), error, None)
+        return Known(obj.identity(), found, _controller(group))
 
     def known(self, gang_id: GangId) -> Known | None:
         """Return what is known of the object that a gang would be of."""
@@ -125,20 +122,19 @@ class PodOwners(ExternalGroups):
             return None
         return known.declaration(gang_id, copies=self._kind.copies)
 
-    def understood(self, raw: bytes, gang: Gang) -> bool:
+    def understood(self, obj: ApiObject, gang: Gang) -> bool:
         """Declare a gang; tell whether its object was never understood before.
 
         Pods of a training job that run in a PodGroup of ours stay there when another operator takes
         the job over: a pod that it recreates joins them, and does not wait for as many again.
         """
         if self._kind.whose in TRAINING.values():
-            namespace, name, _ = group_key(raw)
-            own = GangId(f"{namespace}/{name}")
+            own = GangId(f"{obj.metadata.namespace}/{obj.metadata.name}")
             state = self._engine.gangs.get(own)
             there = state.bound_count() if state is not None else 0
             if there and self._status.owned(own):
                 gang = replace(gang, min_member=max(gang.min_member - there, 1))
-        return super().understood(raw, gang)
+        return super().understood(obj, gang)
 
     def named(self, gang_id: GangId) -> bool:
         """Declare a gang that a pod of ours belongs to, if it is of this kind; tell whether."""
@@ -149,34 +145,35 @@ class PodOwners(ExternalGroups):
         declared = self._declared.setdefault(home, {})
         if gang_id not in declared or gang_id not in self._engine.gangs:
             declared[gang_id] = None
-            self._declare(gang_id, known.raw)
+            self._declare(gang_id, ApiObject(known.raw))
         return True
 
-    def _declare(self, gang_id: GangId, raw: bytes) -> None:
+    def _declare(self, gang_id: GangId, obj: ApiObject) -> None:
         known = self._known[self._kind.home(gang_id)]
         if isinstance(known.gangs, DecodeError):
-            self.wrong(raw, known.gangs)
+            self.wrong(obj.raw, known.gangs)
             return
         gang = known.declaration(gang_id, copies=self._kind.copies)
         if gang is not None:
             try:
-                self.admit(gang, partial(self._declare_again, gang_id, raw))
+                self.admit(gang, partial(self._declare_again, gang_id, obj.raw))
             except DecodeError as error:
-                self.wrong(raw, error)
+                self.wrong(obj.raw, error)
                 return
-            self.understood(raw, gang)
+            self.understood(obj, gang)
 
     def _declare_again(self, gang_id: GangId, raw: bytes) -> None:
         """Declare a gang that too many planned pods kept back, if it has pods still."""
         declared = self._declared.get(self._kind.home(gang_id), {})
         if gang_id in declared and gang_id in self._engine.gangs:
-            self._declare(gang_id, raw)
+            self._declare(gang_id, ApiObject(raw))
 
     def malformed(self, raw: bytes, message: str) -> None:
         """Tell the object's owner; the last valid declaration stays."""
-        home = self._home(raw)
+        obj = ApiObject(raw)
+        home = self._id_of(obj)
         for gang_id in list(self._declared.get(home, ())) or [home]:
-            self.misunderstood(raw, gang_id, message)
+            self.misunderstood(obj, gang_id, message)
 
     def dropped(self, gang_id: GangId) -> None:
         """Declare a gang no longer: all its pods are of another object's."""

@@ -6,13 +6,15 @@ The order matters: groups come last, since a group with running members must not
 from collections.abc import Iterable
 
 from gangsched.api import names
+from gangsched.core import facts as f
 from gangsched.kube.informers.base import Informer
 from gangsched.kube.informers.cluster_config import (
+    Declarations,
     Namespaces,
     PriorityClasses,
     Queues,
-    Reservations,
-    Topologies,
+    reservation_seen,
+    topology_seen,
 )
 from gangsched.kube.informers.context import GangContext, PodMemory
 from gangsched.kube.informers.external_owners import Owners
@@ -61,8 +63,24 @@ class Informers:
             engine=context.engine,
             orders=orders,
         )
-        self.reservations = Reservations(facts, metrics, queue_status.reservations, started)
-        self.topologies = Topologies(facts, metrics, topology_status.topologies, started)
+        self.reservations = Declarations(
+            "Reservation",
+            reservation_seen,
+            f.BookingGone,
+            facts,
+            metrics,
+            queue_status.reservations,
+            started,
+        )
+        self.topologies = Declarations(
+            "Topology",
+            topology_seen,
+            f.TopologyGone,
+            facts,
+            metrics,
+            topology_status.topologies,
+            started,
+        )
         self.priority_classes = PriorityClasses(cluster, metrics, self._classes_changed)
         self.namespaces = Namespaces(cluster, metrics, self.queues.namespaces_changed)
         self.namespace_quotas = NamespaceQuotas(facts, metrics)

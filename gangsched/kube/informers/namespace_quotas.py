@@ -6,13 +6,10 @@ is reserved for are requests.
 
 from typing import Any
 
-import msgspec
-
 from gangsched.core import facts as f
 from gangsched.core.model.pods import PODS, Requests
-from gangsched.kube.decoding import metadata
-from gangsched.kube.decoding.quantities import DecodeError, quantity
-from gangsched.kube.decoding.schemas import group_decoder
+from gangsched.kube.decoding.metadata import ApiObject
+from gangsched.kube.decoding.quantities import quantity
 from gangsched.kube.informers.base import NameTracking
 from gangsched.kube.informers.context import FactSink
 from gangsched.metrics import Metrics
@@ -31,16 +28,16 @@ class NamespaceQuotas(NameTracking):
         super().__init__(metrics)
         self._facts = facts
 
-    def take(self, raw: bytes) -> None:
+    def take(self, obj: ApiObject) -> None:
         """Turn an object into facts."""
-        fact = quota(raw)
-        self.remember(raw, f"{fact.namespace}/{fact.name}")
+        fact = quota(obj)
+        self.remember(obj, f"{fact.namespace}/{fact.name}")
         self._facts.observe(fact)
 
     def malformed(self, raw: bytes, message: str) -> None:
         """Leave a quota that is not understood to the API server."""
-        namespace, name, _ = metadata.group_key(raw)
-        self.left(f"{namespace}/{name}")
+        metadata = ApiObject(raw).metadata
+        self.left(f"{metadata.namespace}/{metadata.name}")
 
     def left(self, name: str) -> None:
         """Turn it into facts that nothing has this name any more."""
@@ -48,17 +45,14 @@ class NamespaceQuotas(NameTracking):
         self._facts.observe(f.NamespaceQuotaGone(namespace, own))
 
 
-def quota(raw: bytes) -> f.NamespaceQuotaSeen:
+def quota(obj: ApiObject) -> f.NamespaceQuotaSeen:
     """Read a ResourceQuota.
 
     Raises:
         DecodeError: it is not understood.
 
     """
-    try:
-        group = group_decoder.decode(raw)
-    except msgspec.DecodeError as error:
-        raise DecodeError(f"ResourceQuota: {error}") from error
+    group = obj.group
     spec, status = group.spec, group.status
     scoped = spec.get("scopes") or spec.get("scopeSelector")
     left = () if scoped else _left(spec.get("hard") or {}, status.get("used") or {})

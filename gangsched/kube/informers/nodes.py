@@ -3,6 +3,7 @@
 from gangsched.core import facts as f
 from gangsched.core.model.ids import NodeName
 from gangsched.kube.decoding.cluster.nodes import node_fact, node_name
+from gangsched.kube.decoding.metadata import ApiObject
 from gangsched.kube.informers.base import NameTracking
 from gangsched.kube.informers.context import FactSink
 from gangsched.metrics import Metrics
@@ -17,10 +18,10 @@ class Nodes(NameTracking):
         super().__init__(metrics)
         self._facts = facts
 
-    def take(self, raw: bytes) -> None:
+    def take(self, obj: ApiObject) -> None:
         """Turn an object into facts."""
-        fact = node_fact(raw)
-        self.remember(raw)
+        fact = node_fact(obj.raw)
+        self.remember(obj)
         self._facts.observe(fact)
 
     def malformed(self, raw: bytes, message: str) -> None:

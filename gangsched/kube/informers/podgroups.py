@@ -3,13 +3,14 @@
 from functools import partial
 
 from gangsched.api import names
+from gangsched.api.keys import unknown
 from gangsched.core import facts as f
 from gangsched.core import orders as o
 from gangsched.core.engine.gangs.incomplete import missing
 from gangsched.core.model.gangs import Gang
 from gangsched.core.model.ids import GangId, NodeName, PodName
-from gangsched.kube.decoding import metadata, podgroups
-from gangsched.kube.decoding.cluster import topologies
+from gangsched.kube.decoding import podgroups
+from gangsched.kube.decoding.metadata import ApiObject
 from gangsched.kube.informers.base import NameTracking
 from gangsched.kube.informers.context import GangContext
 from gangsched.kube.status.events import ObjectRef
@@ -25,27 +26,28 @@ class Groups(NameTracking):
         self._engine, self._status = context.engine, context.status
         self._read: set[str] = set()
 
-    def understood(self, raw: bytes, gang: Gang) -> bool:
+    def understood(self, obj: ApiObject, gang: Gang) -> bool:
         """Declare a gang; tell whether its object was never understood before."""
-        uid = self.meet(raw, gang.id)
+        uid = self.meet(obj, gang.id)
         new = uid not in self._read
         self._read.add(uid)
         self._status.valid(gang.id)
         self._facts.declare(gang)
-        self._status.hint(gang.id, topologies.misspelt(raw))
+        metadata = obj.metadata
+        self._status.hint(gang.id, unknown(metadata.labels, metadata.annotations))
         return new
 
-    def misunderstood(self, raw: bytes, gang_id: GangId, message: str) -> None:
+    def misunderstood(self, obj: ApiObject, gang_id: GangId, message: str) -> None:
         """Tell the object's owner; the last valid declaration stays."""
-        uid = self.meet(raw, gang_id)
+        uid = self.meet(obj, gang_id)
         self._status.invalid(gang_id, message, before=uid in self._read)
 
-    def adopt(self, gang: GangId, raw: bytes) -> None:
+    def adopt(self, gang: GangId, obj: ApiObject) -> None:
         """Go on from what the process before this one wrote of a group."""
         if not self._context.started():
-            self._status.adopt(gang, metadata.stored_status(raw))
+            self._status.adopt(gang, obj.group.status)
 
-    def meet(self, raw: bytes, gang_id: GangId) -> str:
+    def meet(self, obj: ApiObject, gang_id: GangId) -> str:
         """Learn which object stands for a gang; return its uid."""
         raise NotImplementedError
 
@@ -69,17 +71,17 @@ class PodGroups(Groups):
         super().__init__(context)
         self._volumes = volumes
 
-    def take(self, raw: bytes) -> None:
+    def take(self, obj: ApiObject) -> None:
         """Turn an object into facts."""
         context = self._context
-        claims = self._volumes.asked(metadata.group_key(raw)[0])
+        claims = self._volumes.asked(obj.group.metadata.namespace)
         classes = context.cluster.priorities, context.cluster.default_priority
-        gang, status, uid = podgroups.pod_group(raw, *classes, claims)
-        self._volumes.wait(self, uid, raw, claims)
+        gang, status, uid = podgroups.pod_group(obj.group, *classes, claims)
+        self._volumes.wait(self, uid, obj.raw, claims)
         runs = status.phase in ("Reserved", "Binding", "Placed")
-        again = partial(self.seen, raw)
+        again = partial(self.seen, obj.raw)
         context.planned.admit(uid, gang, self.kind, again, runs=runs)
-        new = self.understood(raw, gang)
+        new = self.understood(obj, gang)
         if new and status.assignments and status.phase in ("Reserved", "Binding"):
             namespace = gang.id.split("/", 1)[0]
             places = tuple(
@@ -102,18 +104,20 @@ class PodGroups(Groups):
 
     def malformed(self, raw: bytes, message: str) -> None:
         """Tell the object's owner, where there is a place for it."""
-        namespace, name, _ = metadata.group_key(raw)
-        self.misunderstood(raw, GangId(f"{namespace}/{name}"), message)
+        obj = ApiObject(raw)
+        gang_id = GangId(f"{obj.metadata.namespace}/{obj.metadata.name}")
+        self.misunderstood(obj, gang_id, message)
 
-    def meet(self, raw: bytes, gang_id: GangId) -> str:
+    def meet(self, obj: ApiObject, gang_id: GangId) -> str:
         """Learn which object stands for a gang; return its uid."""
-        namespace, name, uid = metadata.group_key(raw)
-        if self.remember(raw, gang_id):
-            self.adopt(gang_id, raw)
-        it = f"{names.GROUP}/{names.VERSION}", "PodGroup", namespace, name, uid
-        subject = ObjectRef(*it, has_status=True, owned=metadata.is_owned(raw))
+        metadata = obj.metadata
+        if self.remember(obj, gang_id):
+            self.adopt(gang_id, obj)
+        key = metadata.namespace, metadata.name, metadata.uid
+        kind = f"{names.GROUP}/{names.VERSION}", "PodGroup"
+        subject = ObjectRef(*kind, *key, has_status=True, owned=obj.is_owned)
         self._status.subject(gang_id, subject)
-        return uid
+        return metadata.uid
 
     def gone(self, uid: str, raw: bytes | None) -> None:
         """Take note that an object was deleted."""

@@ -15,6 +15,7 @@ from gangsched.kube.decoding import pods
 from gangsched.kube.decoding.claims import Claims
 from gangsched.kube.decoding.external import groups as foreign
 from gangsched.kube.decoding.membership import implicit_gang
+from gangsched.kube.decoding.metadata import ApiObject
 from gangsched.kube.decoding.schemas import Pod
 from gangsched.kube.informers.base import Informer, log
 from gangsched.kube.informers.context import GangContext, PodMemory
@@ -60,15 +61,15 @@ class Pods(Informer):
             self._needs[fact.uid] = (stamp, fact.needs)
         return fact
 
-    def take(self, raw: bytes) -> None:
+    def take(self, obj: ApiObject) -> None:
         """Turn an object into facts."""
-        pod = pods.decode_pod(raw)
+        pod = pods.decode_pod(obj.raw)
         metadata = pod.metadata
         claims = self._volumes.asked(metadata.namespace, metadata.name, metadata.uid)
         fact = self._engine.as_known(self._owners.of(self._read(pod, claims)))
         waits = fact.gang is not None and fact.node is None
         self._volumes.use(pod, runs=fact.node is not None and not fact.ended)
-        self._volumes.wait(self, fact.uid, raw, claims if waits else None)
+        self._volumes.wait(self, fact.uid, obj.raw, claims if waits else None)
         if self._status.strays.meet(pod, fact, self._cluster.names):
             return
         known = self._engine.pod(fact.uid)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from gangsched.kube.decoding import metadata
+from gangsched.kube.decoding.metadata import ApiObject
 from gangsched.kube.informers.base import Informer, NameTracking
 from gangsched.kube.volumes.eligible_nodes import Volumes
 from gangsched.metrics import Metrics
@@ -21,15 +21,15 @@ class _Kept(NameTracking):
         self.kind = kind
         self._take, self._leave = take, leave
 
-    def take(self, raw: bytes) -> None:
+    def take(self, obj: ApiObject) -> None:
         """Learn an object."""
-        name = _name(raw)
-        self.remember(raw, name)
-        self._take(name, raw)
+        name = _name(obj)
+        self.remember(obj, name)
+        self._take(name, obj.raw)
 
     def malformed(self, raw: bytes, message: str) -> None:
         """Take what cannot be read for what is not there."""
-        self.left(_name(raw))
+        self.left(_name(ApiObject(raw)))
 
     def left(self, name: str) -> None:
         """Forget an object."""
@@ -86,7 +86,6 @@ def watched(volumes: Volumes, metrics: Metrics) -> dict[str, tuple[str, Informer
     return found
 
 
-def _name(raw: bytes) -> str:
+def _name(obj: ApiObject) -> str:
     """Return namespace/name of an object; without a namespace, /name."""
-    namespace, name, _ = metadata.group_key(raw)
-    return f"{namespace}/{name}"
+    return f"{obj.metadata.namespace}/{obj.metadata.name}"

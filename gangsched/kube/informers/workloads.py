@@ -14,7 +14,7 @@ from gangsched.core.model.gangs import Gang
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.queues import DEFAULT_QUEUE
 from gangsched.kube.decoding.membership import gang_of
-from gangsched.kube.decoding.metadata import decode_group
+from gangsched.kube.decoding.metadata import ApiObject
 from gangsched.kube.decoding.quantities import DecodeError
 from gangsched.kube.decoding.schemas import GroupObject, Pod
 from gangsched.kube.decoding.users import asked_by
@@ -69,14 +69,14 @@ class Workloads(NameTracking):
         self._gangs[gang_id] = (pod.metadata.namespace, named.name, named.pod_group)
         self._declare(gang_id)
 
-    def take(self, raw: bytes) -> None:
+    def take(self, obj: ApiObject) -> None:
         """Turn an object into facts."""
-        group = decode_group(raw)
+        group = obj.group
         minimums(group)
         metadata = group.metadata
         key = metadata.namespace, metadata.name
         self._known[key] = group
-        self.remember(raw, "/".join(key))
+        self.remember(obj, "/".join(key))
         for gang_id, of in self._gangs.items():
             if of[:2] == key:
                 self._declare(gang_id)

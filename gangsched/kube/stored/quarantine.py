@@ -12,8 +12,10 @@ import asyncio
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import fields, is_dataclass
+from enum import Enum
 
 import msgspec
 
@@ -208,9 +210,24 @@ def request(waiting: PendingGang) -> str:
     asked = (
         (waiting.gang.queue, waiting.minimum, waiting.role_minimum),
         (waiting.constraints, waiting.near_role),
-        sorted((repr(needs), count) for needs, count in counts.items()),
+        sorted((repr(_values(needs)), count) for needs, count in counts.items()),
     )
-    return f"{waiting.gang.id.partition('/')[0]}/{_digest(repr(asked).encode())}"
+    return f"{waiting.gang.id.partition('/')[0]}/{_digest(repr(_values(asked)).encode())}"
+
+
+def _values(value: object) -> object:
+    """Return a value without the names of its classes and fields, which may change.
+
+    An entry with a digest by those names is not recognised: its gang is planned again, once, and
+    the entry goes when its time is over.
+    """
+    if is_dataclass(value):
+        return tuple(_values(getattr(value, one.name)) for one in fields(value) if one.repr)
+    if isinstance(value, Mapping):
+        return tuple((key, _values(value[key])) for key in sorted(value))
+    if isinstance(value, tuple | list):
+        return tuple(map(_values, value))
+    return value.value if isinstance(value, Enum) else value
 
 
 def _mark(found: _Object) -> str:

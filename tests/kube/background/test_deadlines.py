@@ -15,7 +15,9 @@ from waiting import patience_s, until_async
 from gangsched.config import SchedulerConfig
 from gangsched.core.engine.engine import State
 from gangsched.core.facts import GangSeen, NodeSeen, PodGone
+from gangsched.core.model.constraints import Constraints, Near, Spread
 from gangsched.core.model.ids import GangId, PodUid
+from gangsched.core.model.pods import Expression, Toleration
 from gangsched.core.progress import Progress
 from gangsched.kube.background import deadlines
 from gangsched.kube.background.deadlines import Deadline, LateError, LostThreadError
@@ -281,6 +283,38 @@ async def test_another_version_tries_everything_again(endless, monkeypatch):
     placer.end.set()  # as if it were mended
     async with planning(scheduler):
         await until_async(lambda: placed(scheduler, BAD), "the gang's room")
+
+
+def test_a_request_is_known_by_its_values_and_not_by_names_in_the_code():
+    """Else renaming a class would have every request that ended a process planned again."""
+    constraints = Constraints(near=Near(required="rack"), spread=(Spread("zone", 2),))
+    asks = needs(
+        8,
+        selector=(Expression("a", "In", ("b",)),),
+        tolerations=(Toleration("", "Exists", "", ""),),
+    )
+    waiting = a_scheduler(Pack()).engine.pending(BAD)
+    members = tuple(replace(one, needs=asks) for one in waiting.members)
+    waiting = replace(waiting, members=members, constraints=constraints)
+    assert quarantine.request(waiting) == "ns/94a98969b5ff6d223806f3486c430085"
+    for other in (
+        replace(waiting, minimum=2),
+        replace(waiting, constraints=replace(constraints, near=Near(preferred="rack"))),
+        replace(waiting, members=tuple(replace(one, needs=needs(7)) for one in members)),
+    ):
+        assert quarantine.request(other) != quarantine.request(waiting)
+
+
+async def test_an_entry_with_another_digest_lets_its_gang_be_planned_and_goes_with_time():
+    scheduler = a_scheduler(Pack())
+    of_before = scheduler.engine.pending(BAD)
+    scheduler.quarantine.add_gang(of_before, "slow", 10.0, 1_000.0)
+    (entry,) = scheduler.quarantine._gangs.values()
+    scheduler.quarantine._gangs = {"ns/of-before": entry}
+    assert not scheduler.quarantine.caught(scheduler.engine, 1_000.0)
+    assert scheduler.quarantine._gangs, "it is kept for its time"
+    assert not scheduler.quarantine.caught(scheduler.engine, 1_011.0)
+    assert not scheduler.quarantine._gangs
 
 
 @pytest.mark.parametrize("text", ["{", '"no"', '{"version": "x", "gangs": {"a": 1}}', "[" * 9999])

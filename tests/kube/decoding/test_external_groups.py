@@ -12,7 +12,7 @@ from gangsched.kube.client.errors import KubeError
 from gangsched.kube.decoding.external.groups import KINDS
 from gangsched.kube.decoding.external.owners import OWNERS
 from gangsched.kube.decoding.membership import gang_of, implicit_gang
-from gangsched.kube.decoding.metadata import decode_group
+from gangsched.kube.decoding.metadata import ApiObject, decode_group
 from gangsched.kube.decoding.pods import decode_pod, needs
 from gangsched.kube.decoding.quantities import DecodeError
 from gangsched.kube.informers.workloads import Workloads
@@ -425,7 +425,7 @@ def test_each_replica_key_of_a_workloads_group_is_a_gang(pods_first):
     workloads = heard.informer
     pods = [workload_pod("0"), workload_pod("1")]
     steps = [lambda: [workloads.pod(one) for one in pods]]
-    steps.insert(pods_first, lambda: workloads.take(json.dumps(WORKLOAD).encode()))
+    steps.insert(pods_first, lambda: workloads.take(ApiObject(json.dumps(WORKLOAD).encode())))
     for step in steps:
         step()
     told = {fact.gang.id: fact.gang.min_member for fact in heard.facts}
@@ -436,9 +436,9 @@ def test_each_replica_key_of_a_workloads_group_is_a_gang(pods_first):
 def test_a_workload_that_was_made_anew_is_not_gone():
     heard = Heard()
     workloads = heard.informer
-    workloads.take(json.dumps(WORKLOAD).encode())
+    workloads.take(ApiObject(json.dumps(WORKLOAD).encode()))
     metadata = WORKLOAD["metadata"] | {"uid": "another"}
-    workloads.take(json.dumps(WORKLOAD | {"metadata": metadata}).encode())
+    workloads.take(ApiObject(json.dumps(WORKLOAD | {"metadata": metadata}).encode()))
     workloads.gone("w", None)
     workloads.pod(workload_pod("0"))
     assert [fact.gang.min_member for fact in heard.facts] == [4]
@@ -447,4 +447,4 @@ def test_a_workload_that_was_made_anew_is_not_gone():
 def test_a_workload_that_is_wrong_names_itself():
     spec = {"podGroups": [{"name": "workers", "policy": {"gang": {"minCount": "few"}}}]}
     with pytest.raises(DecodeError, match=r"Workload ns/w: spec\.podGroups: .*few"):
-        Heard().informer.take(json.dumps(WORKLOAD | {"spec": spec}).encode())
+        Heard().informer.take(ApiObject(json.dumps(WORKLOAD | {"spec": spec}).encode()))

@@ -9,6 +9,7 @@ from gangsched.core.model.pods import GPU
 from gangsched.kube.decoding import podgroups, pods
 from gangsched.kube.decoding.cluster import mig_labels
 from gangsched.kube.decoding.cluster.nodes import node_fact
+from gangsched.kube.decoding.metadata import decode_group
 from gangsched.kube.decoding.quantities import DecodeError, amounts, quantity
 from gangsched.kube.informers.planned_pod_limit import PlannedPodLimit
 
@@ -93,7 +94,7 @@ BEYOND = {
 def test_a_template_beyond_a_bound_is_told_so(case):
     spec, message = BEYOND[case]
     with pytest.raises(DecodeError) as error:
-        podgroups.pod_group(group(role(**spec)), {})
+        podgroups.pod_group(decode_group(group(role(**spec))), {})
     assert str(error.value).startswith("PodGroup ns/g: spec.roles[w].template.spec: ")
     assert message in str(error.value)
 
@@ -139,14 +140,14 @@ def test_a_bound_pod_of_any_amount_is_seen():
 def test_a_timestamp_of_many_letters_is_none():
     raw = group(role(), checkpointAt="2026-01-01T00:00:00." + "0" * 100 + "Z")
     with pytest.raises(DecodeError, match=r"spec\.checkpointAt: .* is no RFC 3339 time"):
-        podgroups.pod_group(raw, {})
+        podgroups.pod_group(decode_group(raw), {})
 
 
 def test_a_group_of_too_many_pods_is_told_so():
     roles = [role(f"w{i}", 50_000) for i in range(2)]
-    assert podgroups.pod_group(group(*roles), {})[0].min_member == 100_000
+    assert podgroups.pod_group(decode_group(group(*roles)), {})[0].min_member == 100_000
     with pytest.raises(DecodeError) as error:
-        podgroups.pod_group(group(*roles, {"name": "x", "count": 1}, minMember=1), {})
+        podgroups.pod_group(decode_group(group(*roles, {"name": "x", "count": 1}, minMember=1)), {})
     assert str(error.value) == (
         "PodGroup ns/g: spec.roles: there are 100001 pods of a gang, of all its roles; 100000 are "
         "allowed"
@@ -156,7 +157,7 @@ def test_a_group_of_too_many_pods_is_told_so():
 def test_pods_are_counted_even_where_one_role_has_no_template():
     bound = PlannedPodLimit(10)
     raw = group(role("a", 11), {"name": "b", "count": 1}, minMember=1)
-    gang, _, uid = podgroups.pod_group(raw, {})
+    gang, _, uid = podgroups.pod_group(decode_group(raw), {})
     with pytest.raises(DecodeError, match="would have 11 such pods; 10 are allowed"):
         bound.admit(uid, gang, "PodGroup", lambda: None, runs=False)
 

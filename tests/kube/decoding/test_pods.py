@@ -7,6 +7,7 @@ import pytest
 from gangsched.core.model.ids import GangId
 from gangsched.kube.decoding import podgroups, pods
 from gangsched.kube.decoding.cluster.nodes import node_fact
+from gangsched.kube.decoding.metadata import decode_group
 from gangsched.kube.decoding.quantities import DecodeError, quantity
 
 GI = 2**30
@@ -242,7 +243,7 @@ def test_metadata_of_a_role_template_that_is_none_is_named(metadata):
     role = {"name": "w", "count": 1, "template": {"metadata": metadata}}
     raw = {"metadata": {"name": "g", "namespace": "ns"}, "spec": {"roles": [role]}}
     with pytest.raises(DecodeError, match=r"^PodGroup ns/g: spec.roles\[w\].template.metadata: "):
-        podgroups.pod_group(json.dumps(raw).encode(), {})
+        podgroups.pod_group(decode_group(json.dumps(raw).encode()), {})
 
 
 def test_a_role_template_that_cannot_be_read_is_named():
@@ -253,7 +254,7 @@ def test_a_role_template_that_cannot_be_read_is_named():
         "spec": {"roles": [{"name": "w", "count": 1, "template": template}]},
     }
     with pytest.raises(DecodeError) as error:
-        podgroups.pod_group(json.dumps(raw).encode(), {})
+        podgroups.pod_group(decode_group(json.dumps(raw).encode()), {})
     assert str(error.value) == (
         "PodGroup ns/g: spec.roles[w].template.spec: memory: 'big' is no quantity such as 2, "
         "500m or 4Gi"

@@ -14,6 +14,7 @@ from gangsched.kube.decoding import podgroups
 from gangsched.kube.decoding.external import groups as foreign
 from gangsched.kube.decoding.external.owners import OWNERS
 from gangsched.kube.decoding.membership import foreign_id, implicit_gang
+from gangsched.kube.decoding.metadata import decode_group
 from gangsched.kube.decoding.pods import decode_pod
 from gangsched.kube.decoding.users import Users, asked_by
 from gangsched.kube.service import Scheduler
@@ -51,7 +52,9 @@ def user_of(scheduler: Scheduler, gang: str) -> str:
 
 
 def test_a_group_does_not_say_whose_it_is():
-    gang, _, _ = podgroups.pod_group(written(spec={"minMember": 1, "user": "bob"}), {})
+    gang, _, _ = podgroups.pod_group(
+        decode_group(written(spec={"minMember": 1, "user": "bob"})), {}
+    )
     assert gang.user == "ann"
     raw = json.dumps(
         {
@@ -59,7 +62,7 @@ def test_a_group_does_not_say_whose_it_is():
             "spec": {"minMember": 1, "user": "bob"},
         }
     )
-    gang, _, _ = podgroups.pod_group(raw.encode(), {})
+    gang, _, _ = podgroups.pod_group(decode_group(raw.encode()), {})
     assert gang.user == ""
 
 

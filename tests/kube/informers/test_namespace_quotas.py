@@ -8,6 +8,7 @@ from test_receivers import Heard
 from gangsched.core import facts as f
 from gangsched.kube.decoding import podgroups
 from gangsched.kube.decoding.cluster import queues
+from gangsched.kube.decoding.metadata import ApiObject, decode_group
 from gangsched.kube.informers.namespace_quotas import NamespaceQuotas, quota
 from gangsched.metrics import Metrics
 
@@ -36,11 +37,11 @@ def written(hard, used=None, uid="u", **spec) -> bytes:
     ],
 )
 def test_what_is_left(hard, used, left):
-    assert quota(written(hard, used)) == f.NamespaceQuotaSeen("ns", "q", left)
+    assert quota(ApiObject(written(hard, used))) == f.NamespaceQuotaSeen("ns", "q", left)
 
 
 def test_scopes_are_left_to_the_api_server():
-    assert quota(written({"pods": "1"}, scopes=["BestEffort"])).left == ()
+    assert quota(ApiObject(written({"pods": "1"}, scopes=["BestEffort"]))).left == ()
 
 
 def test_a_quota_that_is_gone_or_not_understood_counts_nothing():
@@ -60,12 +61,12 @@ def test_what_queues_and_groups_say_of_loans_and_domains():
         "metadata": {"name": "q"},
         "spec": {"exclusive": "rack", "nonPreemptibleMayBorrow": True},
     }
-    found = queues.queue(json.dumps(raw).encode(), {}, {})
+    found = queues.queue(decode_group(json.dumps(raw).encode()), {}, {})
     assert (found.exclusive, found.firm_loans) == ("rack", True)
     raw = {
         "metadata": {"name": "g", "namespace": "ns"},
         "spec": {"queue": "b"},
         "status": {"queue": "a", "phase": "Placed"},
     }
-    gang, _, _ = podgroups.pod_group(json.dumps(raw).encode(), {})
+    gang, _, _ = podgroups.pod_group(decode_group(json.dumps(raw).encode()), {})
     assert (gang.queue, gang.charged) == ("b", "a")

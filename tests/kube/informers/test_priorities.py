@@ -7,6 +7,7 @@ from builders import POLICIES
 
 from gangsched.config import SchedulerConfig
 from gangsched.kube.decoding import podgroups
+from gangsched.kube.decoding.metadata import decode_group
 from gangsched.kube.decoding.quantities import DecodeError, UnknownClassError
 from gangsched.kube.service import Scheduler
 from gangsched.metrics import Metrics
@@ -48,19 +49,19 @@ def group(*classes: str | None, **spec) -> bytes:
     ],
 )
 def test_the_class_of_a_group_or_the_highest_of_its_templates(raw, default, priority):
-    assert podgroups.pod_group(raw, CLASSES, default)[0].priority == priority
+    assert podgroups.pod_group(decode_group(raw), CLASSES, default)[0].priority == priority
 
 
 def test_a_class_in_a_template_that_is_not_there():
     words = r"PodGroup ns/g: spec.roles\[r0\].template.spec.priorityClassName 'no' does not exist"
     with pytest.raises(UnknownClassError, match=words):
-        podgroups.pod_group(group("no"), CLASSES)
+        podgroups.pod_group(decode_group(group("no")), CLASSES)
 
 
 def test_a_class_that_is_no_text():
     raw = group("x").replace(b'"x"', b'{"a": 1}')
     with pytest.raises(DecodeError, match=r"spec.roles\[r0\].template.spec: Expected `str`"):
-        podgroups.pod_group(raw, CLASSES)
+        podgroups.pod_group(decode_group(raw), CLASSES)
 
 
 def a_class(name: str, value: int, *, default=False) -> bytes:

@@ -14,6 +14,7 @@ from gangsched.core import facts as f
 from gangsched.core.model.queues import Queue, Quota
 from gangsched.kube.client.errors import EngineError
 from gangsched.kube.client.watch import long_lived
+from gangsched.kube.decoding import metadata
 from gangsched.kube.decoding import pods as decode
 from gangsched.kube.decoding.external import groups as foreign
 from gangsched.kube.informers import nodes as nodes_module
@@ -493,3 +494,28 @@ def test_a_class_that_is_not_there_is_told_by_the_field_its_user_wrote(cluster, 
     there["PodGroup"].seen(json.dumps(raw).encode())
     (message,) = scheduler.status._invalid.values()
     assert message.startswith(f"{field} does not exist")
+
+
+# -- decoding ---------------------------------------------------------------------------------
+
+
+class Counting:
+    """A decoder that counts."""
+
+    def __init__(self, decoder):
+        self.decoder, self.count = decoder, 0
+
+    def decode(self, raw):
+        self.count += 1
+        return self.decoder.decode(raw)
+
+
+@pytest.mark.parametrize("kind", ["PodGroup", "theirs", "Queue"])
+def test_an_object_is_decoded_once(cluster, monkeypatch, kind):
+    _, there = cluster
+    decoders = [Counting(metadata.any_decoder), Counting(metadata.group_decoder)]
+    monkeypatch.setattr(metadata, "any_decoder", decoders[0])
+    monkeypatch.setattr(metadata, "group_decoder", decoders[1])
+    for member in (1, 2):
+        there[kind].seen(written("g", spec={} if kind == "Queue" else {"minMember": member}))
+        assert sum(decoder.count for decoder in decoders) == member

@@ -2,7 +2,6 @@
 
 from typing import TypeVar
 
-import msgspec
 from pydantic import BaseModel, ValidationError
 
 from gangsched.api.queue import QueueSpec, QueueStatus, QuotaSpec, ReservationSpec
@@ -22,7 +21,7 @@ from gangsched.core.model.queues import (
 )
 from gangsched.core.model.text import shown
 from gangsched.kube.decoding.quantities import DecodeError, UnknownClassError, quantity, seconds
-from gangsched.kube.decoding.schemas import GroupObject, group_decoder
+from gangsched.kube.decoding.schemas import GroupObject
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -30,14 +29,13 @@ Namespaces = dict[str, dict[str, str]]
 """Labels of every namespace."""
 
 
-def queue(raw: bytes, priorities: dict[str, int], namespaces: Namespaces) -> Queue:
+def queue(group: GroupObject, priorities: dict[str, int], namespaces: Namespaces) -> Queue:
     """Read a Queue.
 
     Raises:
         DecodeError: it is not understood.
 
     """
-    group = _object(raw)
     subject = f"Queue {group.metadata.name}"
     spec = _spec(QueueSpec, group, subject)
     allowed = set(spec.namespaces)
@@ -119,14 +117,13 @@ def amount(resource: str, value: float | str, where: str) -> int:
     return found
 
 
-def reservation(raw: bytes) -> Booking:
+def reservation(group: GroupObject) -> Booking:
     """Read a Reservation.
 
     Raises:
         DecodeError: it is not understood.
 
     """
-    group = _object(raw)
     subject = f"Reservation {group.metadata.name}"
     spec = _spec(ReservationSpec, group, subject)
     start_s = _time(spec.start, f"{subject}: spec.start")
@@ -152,9 +149,8 @@ def _time(text: str, where: str) -> float:
         raise DecodeError(f"{where}: {shown(text)} is no RFC 3339 time") from error
 
 
-def gpu_time(raw: bytes) -> list[f.GpuTimeSeen]:
+def gpu_time(group: GroupObject) -> list[f.GpuTimeSeen]:
     """Return what an earlier process wrote down of a queue's GPU time."""
-    group = _object(raw)
     try:
         status = QueueStatus.model_validate(group.status)
     except ValidationError:
@@ -172,13 +168,6 @@ def gpu_time(raw: bytes) -> list[f.GpuTimeSeen]:
         f.GpuTimeSeen(name, user, at_s, amount, tuple(found.get(user, ())))
         for user, amount in decayed.items()
     ]
-
-
-def _object(raw: bytes) -> GroupObject:
-    try:
-        return group_decoder.decode(raw)
-    except msgspec.DecodeError as error:
-        raise DecodeError(f"object: {error}") from error
 
 
 def _spec(model: type[T], group: GroupObject, subject: str) -> T:

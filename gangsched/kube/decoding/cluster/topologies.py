@@ -3,29 +3,20 @@
 import msgspec
 from pydantic import ValidationError
 
-from gangsched.api import keys
 from gangsched.api.topology import TopologySpec
 from gangsched.config import one_sentence
 from gangsched.core.model.topology import Topology
-from gangsched.kube.decoding.metadata import decode_group
 from gangsched.kube.decoding.quantities import DecodeError
-from gangsched.kube.decoding.schemas import any_decoder, priority_class_decoder
+from gangsched.kube.decoding.schemas import GroupObject, priority_class_decoder
 
 
-def misspelt(raw: bytes) -> str:
-    """Return a sentence about an object's labels and annotations that mean nothing."""
-    metadata = any_decoder.decode(raw).metadata
-    return keys.unknown(metadata.labels, metadata.annotations)
-
-
-def topology(raw: bytes) -> Topology:
+def topology(group: GroupObject) -> Topology:
     """Read a Topology.
 
     Raises:
         DecodeError: it is not understood.
 
     """
-    group = decode_group(raw)
     try:
         spec = TopologySpec.model_validate(group.spec)
     except ValidationError as error:
