@@ -77,6 +77,6 @@ class Fgd:
 def growing(cluster: Cluster, needs: PodNeeds, typical: tuple[Typical, ...]) -> Floats:
     """Return how much F of each slot grows by one such pod; what did not change is remembered."""
     every = np.arange(len(cluster.names))
-    return cluster.known(
+    return cluster.usage_cached(
         ("growth", needs, typical), lambda rows: growth(cluster, every[rows], needs, typical)[0]
     )

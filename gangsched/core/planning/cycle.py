@@ -113,14 +113,14 @@ class Cycle:
             outcome: Outcome = []
             started: list[tuple[PendingGang, Placement, Amounts]] = []
             cluster = self._outlook.snapshot.cluster
-            claims = dict(cluster.exclusive)
+            claims = dict(cluster.exclusive_domains)
             with self._outlook.snapshot.trial() as trial:
                 for waiting in gangs:
                     result = self._planned(waiting)
                     if isinstance(result, Placement):
                         started.append((waiting, result, self._count(waiting, result, trial)))
                     outcome.append((waiting, result))
-            cluster.exclusive = claims
+            cluster.exclusive_domains = claims
             for start in reversed(started):
                 self._outlook.undo_start(*start)
             return outcome
@@ -142,7 +142,7 @@ class Cycle:
         """Verify a placement and charge it to cluster and queue; return the charge."""
         with without_victims(self._outlook, placed, trial):
             self._verify(waiting, placed, self._outlook.snapshot, trial)
-        self._outlook.snapshot.cluster.claim(waiting.gang.id, waiting.constraints)
+        self._outlook.snapshot.cluster.set_exclusive_domains(waiting.gang.id, waiting.constraints)
         charge = self._outlook.charged(waiting, placed)
         self._outlook.started(waiting, placed, charge)
         return charge
