@@ -147,7 +147,7 @@ def fgd(usual: tuple[Typical, ...]) -> Chooser:
 
     def grows(cluster: Cluster, needs: PodNeeds) -> Floats:
         every = np.arange(len(cluster.names))
-        return cluster.known(
+        return cluster.usage_cached(
             ("fgd", needs), lambda rows: growth(cluster, every[rows], needs, usual)[0]
         )
 
@@ -265,7 +265,7 @@ def _milli(cluster: Cluster, rows: Ints) -> Ints:
         taken = (cluster.shared.of(row) for row in every[rows].tolist())
         return np.array([sum(MILLI - used for used in one.values()) for one in taken])
 
-    found: Ints = _idle(cluster, rows) * MILLI + cluster.known("parts", parts)[rows]
+    found: Ints = _idle(cluster, rows) * MILLI + cluster.usage_cached("parts", parts)[rows]
     return found
 
 

@@ -40,7 +40,7 @@ def a_cluster(count: int, occupied: float, seed: int) -> Cluster:
         while left > 0 and rng.random() < occupied:
             taken = min(rng.choice((1, 2, 4, 8, 8)), left)
             needs = PodNeeds((("cpu", 4000 * taken if not mig else 1000), (resource, taken)))
-            cluster.charge((index, number), NodeName(f"n{index:05}"), needs)
+            cluster.allocate((index, number), NodeName(f"n{index:05}"), needs)
             left -= taken
             number += 1
     return cluster

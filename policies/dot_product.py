@@ -33,6 +33,8 @@ def _choose(bins: Bins) -> Ints:
     columns = [cluster.resources.index("cpu"), cluster.resources.index(GPU)]
     largest = np.maximum(cluster.allocatable[:, columns].max(axis=0), 1).astype(np.float64)
     product = (
-        cluster.free()[bins.rows][:, columns] * cluster.vector(bins.needs)[columns] / largest**2
+        cluster.free()[bins.rows][:, columns]
+        * cluster.request_vector(bins.needs)[columns]
+        / largest**2
     ).sum(axis=1)
     return in_order(bins, np.argsort(product, kind="stable"))

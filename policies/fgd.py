@@ -77,6 +77,6 @@ class Fgd:
 def growing(cluster: Cluster, needs: PodNeeds, typical: tuple[Typical, ...]) -> Floats:
     """Return the growth of each node's fragmentation by one pod, cached for unchanged nodes."""
     every = np.arange(len(cluster.names))
-    return cluster.known(
+    return cluster.usage_cached(
         ("growth", needs, typical), lambda rows: growth(cluster, every[rows], needs, typical)[0]
     )

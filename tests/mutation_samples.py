@@ -96,8 +96,8 @@ SAMPLES = (
     ),
     Sample(
         "charges: a renamed charge that waits is counted",
-        f"{CORE}/cluster/charges.py",
-        "self.wait(other, charge.node)",
+        f"{CORE}/cluster/node_allocations.py",
+        "self.defer(other, allocation.node)",
         "pass",
         "tests/core/test_sizes.py",
     ),

@@ -54,12 +54,12 @@ def an_instance(seed: int, *, nodes: int = 6, members: int = 6, shares: bool = T
         needs = _needs(rng, shares=shares)
         row = cluster.rows[node.name]
         if cluster.fits(row, needs):
-            cluster.charge(f"old-{index}", node.name, needs, gang)
+            cluster.allocate(f"old-{index}", node.name, needs, gang)
             running.append(Running(PodName(f"ns/old-{index}"), gang, node.name, needs))
             if rng.random() < 0.2:
                 level = rng.choice(LEVELS)
                 exclusive = {gang: level}
-                cluster.exclusive = {gang: ("", TOPOLOGY.index(level))}
+                cluster.exclusive_domains = {gang: ("", TOPOLOGY.index(level))}
     waiting = _gang(rng, members, [node.name for node in made], shares=shares)
     situation = Situation({node.name: node for node in made}, tuple(running), TOPOLOGY, exclusive)
     usage = Usage(QueueTree([Queue("default", exclusive=LEVELS[0])]))

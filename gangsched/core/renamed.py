@@ -1,4 +1,4 @@
-"""Names that modules had in the release before: they work for one more, and warn."""
+"""Names of the release before, of modules and of classes: they work for one more, and warn."""
 
 import warnings
 from collections.abc import Callable, Mapping
@@ -25,3 +25,26 @@ def renamed(module: str, names: Mapping[str, str]) -> Callable[[str], object]:
         return getattr(import_module(home), today)
 
     return look_up
+
+
+class RenamedAttribute:
+    """A field or method of a class under the name that it had before.
+
+    `RenamedAttribute("add_pods")` in the body of a class reads `add_pods` of its objects.
+    """
+
+    def __init__(self, today: str) -> None:
+        self._today = today
+        self._old = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._old = name
+
+    def __get__(self, instance: object, owner: type) -> object:
+        warnings.warn(
+            f"{owner.__name__}.{self._old} is {self._today} now, and the old name is removed by "
+            f"the next release",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return getattr(owner if instance is None else instance, self._today)

@@ -157,9 +157,9 @@ class Snapshot:
             trial.undo()
 
     @contextmanager
-    def emptied(self) -> Iterator[None]:
+    def when_empty(self) -> Iterator[None]:
         """Look at the cluster as if nothing ran; leaving the block restores the usage."""
-        with self.cluster.emptied():
+        with self.cluster.when_empty():
             yield
 
 
@@ -179,7 +179,7 @@ class Trial:
         devices: Devices = (),
     ) -> tuple[Devices, ...]:
         """Charge the row, to be undone at the end of the trial; return the GPUs of each share."""
-        chosen = self._cluster.take(row, needs, times, holder, devices)
+        chosen = self._cluster.add_pods(row, needs, times, holder, devices)
         self._taken.append((row, needs, times, holder, chosen))
         return chosen
 
@@ -189,17 +189,17 @@ class Trial:
         cluster = self._cluster
         there = [(cluster.rows[p.node], g, p) for g, p in places if p.node in cluster.rows]
         for row, gang, place in there:
-            cluster.give(row, place.needs, 1, gang, (place.devices,))
+            cluster.remove_pods(row, place.needs, 1, gang, (place.devices,))
         try:
             yield
         finally:
             for row, gang, place in there:
-                cluster.take(row, place.needs, 1, gang, place.devices)
+                cluster.add_pods(row, place.needs, 1, gang, place.devices)
 
     def undo(self) -> None:
         """Give everything back, last first."""
         while self._taken:
-            self._cluster.give(*self._taken.pop())
+            self._cluster.remove_pods(*self._taken.pop())
 
 
 if not TYPE_CHECKING:  # a type checker refuses the old names

@@ -37,9 +37,9 @@ class WhatIf:
         cluster, places = self.cluster, []
         for place in gang.places:
             row = cluster.rows[place.node]
-            devices = cluster.take(row, place.needs, 1, gang.gang.id, place.devices)
+            devices = cluster.add_pods(row, place.needs, 1, gang.gang.id, place.devices)
             places.append(replace(place, devices=devices[0] if devices else ()))
-        cluster.claim(gang.gang.id, gang.constraints)
+        cluster.set_exclusive_domains(gang.gang.id, gang.constraints)
         gang = replace(gang, places=tuple(places), charge=())
         gang = replace(gang, charge=self.charge_of(gang))
         self._charge(gang, 1)
@@ -99,9 +99,11 @@ def remove_pods(cluster: Cluster, gang: GangId, places: Iterable[PodPlacement]) 
     for place in places:
         row = cluster.rows.get(place.node)
         if row is not None:
-            cluster.give(row, place.needs, 1, gang, (place.devices,))
-    if gang in cluster.exclusive and not any(gang in held for held in cluster.holders.values()):
-        del cluster.exclusive[gang]
+            cluster.remove_pods(row, place.needs, 1, gang, (place.devices,))
+    if gang in cluster.exclusive_domains and not any(
+        gang in held for held in cluster.gangs_by_row.values()
+    ):
+        del cluster.exclusive_domains[gang]
 
 
 def places_of(pending: PendingGang, placed: Placement) -> tuple[PodPlacement, ...]:

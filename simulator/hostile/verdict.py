@@ -78,5 +78,5 @@ def left(engine: Engine) -> Iterator[str]:
     for queue in (VICTIM, NAMESPACE):
         if charged := engine.ledger.usage.used(queue, (GPU, "")):
             yield f"queue {queue} is charged {charged}, and has no pods"
-    if exclusive := list(cluster.exclusive):
+    if exclusive := list(cluster.exclusive_domains):
         yield f"domains are exclusive to deleted gangs: {exclusive[:3]}"

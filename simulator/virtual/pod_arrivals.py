@@ -60,7 +60,7 @@ def _chosen(engine: Engine, choose: Chooser) -> Callable[[PodNeeds], bool]:
     def place(needs: PodNeeds) -> bool:
         slot = choose(cluster, needs)
         if slot is not None:
-            cluster.take(slot[0], needs, 1, None, slot[1])
+            cluster.add_pods(slot[0], needs, 1, None, slot[1])
         return slot is not None
 
     return place

@@ -43,8 +43,8 @@ def state(snapshot):
     return {
         "used": cluster.used.tolist(),
         "shared": [cluster.shared.of(row) for row in range(2)],
-        "holders": {row: held for row, held in cluster.holders.items() if held},
-        "exclusive": cluster.exclusive,
+        "holders": {row: held for row, held in cluster.gangs_by_row.items() if held},
+        "exclusive": cluster.exclusive_domains,
         "port": cluster.fits(0, needs(0, host_ports=(PORT,))),
         "quota": usage.used("default", (GPU, "")),
         "firm": {key: n for key, n in usage.firm.get("default", {}).items() if n},

@@ -186,28 +186,28 @@ def test_conditions_on_labels_that_no_node_has_mean_what_they_meant():
     ):
         wants = needs(selector=(Expression("other", operator, values),))
         assert bool(room(cluster, wants)) is fits, operator
-    assert not cluster.filters.of_gpu_kind("H100").any()
+    assert not cluster.filters.of_gpu_type("H100").any()
 
 
 def test_a_resource_that_a_node_gets_later_is_counted_as_it_is_used():
     cluster = Cluster()
     cluster.put_node(node("n"))
     hca = PodNeeds((("rdma/hca", 3),))
-    cluster.charge("a", N, hca)
+    cluster.allocate("a", N, hca)
     assert room(cluster, hca) == 0
     plain = node("n")
     cluster.put_node(Node(N, (*plain.allocatable, ("rdma/hca", 10))))
     assert room(cluster, hca) == 2
     copy = cluster.copy()
-    copy.give(0, hca)
+    copy.remove_pods(0, hca)
     assert (room(copy, hca), room(cluster, hca)) == (3, 2)
     cluster.put_node(plain)
-    cluster.charge("b", N, hca)
+    cluster.allocate("b", N, hca)
     assert room(cluster, hca) == 0
-    cluster.discharge("a")
+    cluster.release("a")
     cluster.put_node(Node(N, (*plain.allocatable, ("rdma/hca", 10))))
     assert room(cluster, hca) == 2
-    cluster.discharge("b")
+    cluster.release("b")
     assert room(cluster, hca) == 3
 
 
@@ -223,7 +223,7 @@ def test_columns_of_resources_and_labels_that_nodes_lose_are_dropped():
         for key in (f"k{index}", "k"):
             assert room(cluster, needs(selector=(Expression(key, "Exists"),)))
         if not index:
-            cluster.charge("a", N, used)
+            cluster.allocate("a", N, used)
     assert len(cluster.resources) == cluster.used.shape[1] == cluster.allocatable.shape[1] < 100
     assert set(cluster.filters._labels) == {"k499", "k"}
     assert len(cluster.filters._label_codes["k"]) < 100
@@ -263,19 +263,19 @@ def test_parts_of_any_number_of_gpus_are_charged():
         cluster.put_node(node("n", 4))
         wants = PodNeeds(share=Share(500, devices=number))
         for key in ("a", "b", "c"):
-            assert cluster.charge(key, N, wants) == (0, 1, 2, 3)
+            assert cluster.allocate(key, N, wants) == (0, 1, 2, 3)
         assert set(cluster.shared.of(0)) == {0, 1, 2, 3}
         assert room(cluster, needs()) == 0
         for key in ("b", "a", "c"):
-            cluster.discharge(key)
+            cluster.release(key)
         assert room(cluster, needs()) == 4
         assert not cluster.shared.of(0)
 
 
 def test_a_share_beyond_what_a_node_has_takes_the_emptiest_gpus():
     shared = SharedGpus()
-    shared.take(0, 900, tuple(range(1023)))
-    shared.take(0, 950, (1023,))
+    shared.add_share(0, 900, tuple(range(1023)))
+    shared.add_share(0, 950, (1023,))
     assert shared.choose(0, 500, 2, 0, 1024) == (0, 1)
 
 
@@ -284,12 +284,12 @@ def test_memory_of_gpus_may_change_under_those_who_share_them():
     cluster.put_node(node("n", 1, gpu_memory_mib=80_000))
     wants = PodNeeds(share=Share(memory_mib=40_000))
     for key in ("a", "b"):
-        cluster.charge(key, N, wants)
+        cluster.allocate(key, N, wants)
     assert room(cluster, wants) == 0
     cluster.put_node(node("n", 1, gpu_memory_mib=40_000))
     assert room(cluster, wants) == 0
     for key in ("a", "b"):
-        cluster.discharge(key)
+        cluster.release(key)
     assert room(cluster, wants) == 1
 
 
@@ -313,17 +313,17 @@ def test_sums_of_the_largest_amounts_do_not_wrap():
     cluster.put_node(node("n", pods=10**9))
     wants = PodNeeds((("memory", 2**63),))
     for index in range(most + 300):
-        cluster.charge(index, N, wants)
+        cluster.allocate(index, N, wants)
     small = PodNeeds((("cpu", 1),))
     assert (cluster.used >= 0).all()
     assert cluster.used[0].tolist() == [most, 0, most * HUGE, 0]
     assert room(cluster, small) == 0
     for index in range(most):
-        cluster.discharge(index)
+        cluster.release(index)
     assert cluster.used[0].tolist() == [300, 0, 300 * HUGE, 0]
-    cluster.rename(most, "other")
+    cluster.rekey(most, "other")
     for index in ("other", *range(most + 1, most + 300)):
-        cluster.discharge(index)
+        cluster.release(index)
     assert not cluster.used.any()
     assert room(cluster, small) == most
 
@@ -332,14 +332,14 @@ def test_pods_that_wait_to_be_counted_come_with_their_node():
     most = bounds.PODS_OF_NODE.most
     cluster = Cluster()
     for index in range(most + 2):
-        cluster.charge(index, N, PodNeeds((("cpu", 1),)))
+        cluster.allocate(index, N, PodNeeds((("cpu", 1),)))
     cluster.put_node(node("n"))
-    cluster.rename(most + 1, "other")
-    cluster.discharge(most)
-    cluster.discharge(0)
+    cluster.rekey(most + 1, "other")
+    cluster.release(most)
+    cluster.release(0)
     assert cluster.used[0].tolist() == [most, most, 0, 0]
     cluster.remove_node(N)
-    cluster.discharge(1)
+    cluster.release(1)
     cluster.put_node(node("n"))
     assert cluster.used[0].tolist() == [most - 1, most - 1, 0, 0]
 

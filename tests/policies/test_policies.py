@@ -94,7 +94,7 @@ def test_cpsat_can_be_told_what_matters_most():
 def test_cpsat_counts_fragmentation_where_it_is_asked_to():
     made = cluster(node("whole", 8), node("odd", 7), node("busy", 16))
     for index in range(8):  # the usual pod wants eight GPUs
-        made.charge(index, NodeName("busy"), needs(8))
+        made.allocate(index, NodeName("busy"), needs(8))
     frugal = Cpsat(objectives=(Objective.FRAGMENTATION,))
     assert placed(frugal, templated("g", 3, needs(1)), made) == {"odd": 3}
 
@@ -130,7 +130,7 @@ def test_fgd_s_measure_by_hand():
     made = cluster(node("n", 2))
     rows = np.array([made.rows[NodeName("n")]])
     assert measure(made, state_of(made, rows), usual)[0] == 0
-    made.charge("a", NodeName("n"), PodNeeds((), share=Share(600)))
+    made.allocate("a", NodeName("n"), PodNeeds((), share=Share(600)))
     # 400 of GPU 0 are too little for a half; two whole GPUs are not there at all: 1,400 idle.
     assert measure(made, state_of(made, rows), usual)[0] == pytest.approx(0.6 * 400 + 0.4 * 1400)
 

@@ -91,3 +91,15 @@ def test_what_is_promised_is_there_and_is_all():
         name for name, one in vars(policy).items() if getattr(one, "_is_protocol", False)
     } - {"Protocol"}
     assert protocols <= set(policy_api.__all__)
+
+
+def test_members_of_before_work_and_warn():
+    made = Cluster()
+    made.put_node(node("small", cpu=8_000))
+    with pytest.warns(DeprecationWarning, match=r"Cluster\.take is add_pods now"):
+        made.take(0, needs(1), 2)
+    assert made.gangs_by_row == {}
+    assert made.used.any()
+    with pytest.warns(DeprecationWarning, match=r"Cluster\.give is remove_pods now"):
+        made.give(0, needs(1), 2)
+    assert not made.used.any()

@@ -233,7 +233,7 @@ class EngineMachine(RuleBasedStateMachine):
     def usage_is_the_sum_of_what_is_known(self):
         cluster = self.engine.cluster
         total = dict.fromkeys(cluster.rows, 0)
-        for charge in cluster.charges().values():
+        for charge in cluster.allocations().values():
             place, wants = charge.node, charge.needs
             if place in total:
                 total[place] += dict(wants.requests)[GPU]
@@ -272,7 +272,7 @@ class EngineMachine(RuleBasedStateMachine):
         held += [(one.gang.id, place) for one in engine.leaving() for place in one.places]
         known = Counter((gang, p.name, p.node, p.needs.requests) for gang, p in held)
         charged = Counter()
-        for key, charge in engine.cluster.charges().items():
+        for key, charge in engine.cluster.allocations().items():
             gang, name = key if isinstance(key, tuple) else self._member_of(key)
             if gang in engine.gangs and engine.gangs[gang].spec is not None:
                 charged[gang, name, charge.node, charge.needs.requests] += 1

@@ -49,7 +49,7 @@ class FreesAtOnce(MemberSteps):
     def evict(self, gang, member, reason, **more):
         super().evict(gang, member, reason, **more)
         if member.pod is not None:
-            self._allocations.cluster.discharge(member.pod)
+            self._allocations.cluster.release(member.pod)
 
 
 class CountsNoReservation(Reservations):
@@ -58,14 +58,14 @@ class CountsNoReservation(Reservations):
     def reserve(self, gang, planned, now_s, **more):
         super().reserve(gang, planned, now_s, **more)
         for member in gang.members.values():
-            self._allocations.cluster.discharge((gang.id, member.name))
+            self._allocations.cluster.release((gang.id, member.name))
 
 
 class ReturnsNoQuota(Allocations):
     """Planted bug: what a pod held of its queue's quota is not returned."""
 
     def release(self, key):
-        return self.cluster.discharge(key)
+        return self.cluster.release(key)
 
 
 ReleasesTooEarly = partial(Engine, classes=PartClasses(members=FreesAtOnce))

@@ -91,7 +91,7 @@ class ForgetsReservations(Reservations):
     def reserve(self, gang, planned, now_s, **more):
         super().reserve(gang, planned, now_s, **more)
         for member in gang.members.values():
-            self._allocations.cluster.discharge((gang.id, member.name))
+            self._allocations.cluster.release((gang.id, member.name))
 
 
 OVERCOMMITTED, PARTIAL = "holds .* of 8", "has run .* of at least"

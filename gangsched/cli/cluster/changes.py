@@ -5,7 +5,7 @@ from dataclasses import replace
 from gangsched.cli.cluster.lookup import similar_nodes
 from gangsched.config import ConfigError
 from gangsched.core import facts as f
-from gangsched.core.cluster.supply import lacking
+from gangsched.core.cluster.supply import missing_resources
 from gangsched.core.engine.engine import Engine
 from gangsched.core.model.ids import NodeName
 from gangsched.core.model.nodes import Node
@@ -78,7 +78,7 @@ def queue_notes(engine: Engine, name: str) -> list[str]:
     tree = engine.ledger.usage.tree
     if name not in tree:
         return [f"the queue cannot be used: {tree.problems[name]}"]
-    return [*tree.notices(name), *lacking(tree.queues[name], engine.cluster.supply())]
+    return [*tree.notices(name), *missing_resources(tree.queues[name], engine.cluster.supply())]
 
 
 def new_queue_notes(before: Engine, after: Engine) -> list[str]:

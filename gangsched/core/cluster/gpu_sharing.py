@@ -65,7 +65,7 @@ class SharedGpus:
             fitting += sorted(full, key=lambda index: (taken[index], index))
         return tuple(sorted(fitting[:devices]))
 
-    def believes(self, row: int, milli: int, devices: Devices, count: int, gpus: int) -> bool:
+    def can_hold(self, row: int, milli: int, devices: Devices, count: int, gpus: int) -> bool:
         """Tell whether a share can be on the devices that it is said to be on.
 
         They have to be so many, and GPUs that a node with `gpus` has, with room.
@@ -74,7 +74,7 @@ class SharedGpus:
         fits = all(0 <= index < gpus and taken.get(index, 0) + milli <= MILLI for index in devices)
         return fits and len(set(devices)) == len(devices) == count
 
-    def take(self, row: int, milli: int, devices: Devices) -> int:
+    def add_share(self, row: int, milli: int, devices: Devices) -> int:
         """Count a share; return how many GPUs became shared by it."""
         taken = dict(self.of(row))
         before = len(taken)
@@ -84,7 +84,7 @@ class SharedGpus:
             self._taken[row] = taken
         return len(taken) - before
 
-    def give(self, row: int, milli: int, devices: Devices) -> int:
+    def remove_share(self, row: int, milli: int, devices: Devices) -> int:
         """Give a share back; return how many GPUs became whole by it."""
         taken = dict(self.of(row))
         before = len(taken)

@@ -15,7 +15,7 @@ Mask = NDArray[np.bool_]
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 PRODUCT = "nvidia.com/gpu.product"
 _EVERY = "0.0.0.0"
-_OUTDATED = 64
+_UNUSED_CODES_MAX = 64
 """Codes of values that no node has any more are kept until there are so many, and as many as nodes.
 """
 
@@ -29,13 +29,13 @@ class Filters:
     def __init__(self) -> None:
         self.nodes: list[Node | None] = []
         self.rows: dict[NodeName, int] = {}
-        self._named: dict[str, int] = {}  # how many nodes have a label
+        self._nodes_with_label: dict[str, int] = {}  # how many nodes have a label
         self._labels: dict[str, Ints] = {}
         self._label_codes: dict[str, dict[str, int]] = {}
         self._taints: Ints = np.zeros(0, dtype=np.int64)
         self._taint_codes: dict[tuple[Taint, ...], int] = {}
 
-    def reader(self) -> "Filters":
+    def read_copy(self) -> "Filters":
         """Return a copy to read from: it may fill its own caches, the columns are shared."""
         other = Filters.__new__(Filters)
         other.__dict__.update(
@@ -45,11 +45,11 @@ class Filters:
         )
         return other
 
-    def own(self) -> None:
+    def detach(self) -> None:
         """Stop sharing with earlier readers, before anything is written."""
         self.nodes = list(self.nodes)
         self.rows = dict(self.rows)
-        self._named = dict(self._named)
+        self._nodes_with_label = dict(self._nodes_with_label)
         self._taints = self._taints.copy()
         self._taint_codes = dict(self._taint_codes)
         self._labels = {key: column.copy() for key, column in self._labels.items()}
@@ -64,12 +64,12 @@ class Filters:
 
     def put(self, row: int, node: Node) -> None:
         """Take a node's labels and taints over."""
-        self._name(self.nodes[row], -1)
-        self._name(node, 1)
+        self._count_labels(self.nodes[row], -1)
+        self._count_labels(node, 1)
         self.nodes[row] = node
         for key in list(self._labels):
             self._labels[key][row] = self._code(key, node.labels.get(key))
-            if key not in self._named or self._outdated(self._label_codes[key]):
+            if key not in self._nodes_with_label or self._outdated(self._label_codes[key]):
                 del self._labels[key], self._label_codes[key]
         self._taints[row] = self._taint_code(node)
         if self._outdated(self._taint_codes):
@@ -79,24 +79,24 @@ class Filters:
 
     def remove(self, row: int) -> None:
         """Forget the node of a slot."""
-        self._name(self.nodes[row], -1)
+        self._count_labels(self.nodes[row], -1)
         self.nodes[row] = None
         for key in list(self._labels):
             self._labels[key][row] = -1
-            if key not in self._named:
+            if key not in self._nodes_with_label:
                 del self._labels[key], self._label_codes[key]
 
-    def _name(self, node: Node | None, sign: int) -> None:
+    def _count_labels(self, node: Node | None, sign: int) -> None:
         """Count which labels a node has."""
         for key in node.labels if node is not None else ():
-            count = self._named.get(key, 0) + sign
+            count = self._nodes_with_label.get(key, 0) + sign
             if count:
-                self._named[key] = count
+                self._nodes_with_label[key] = count
             else:
-                del self._named[key]
+                del self._nodes_with_label[key]
 
     def _outdated(self, codes: Sized) -> bool:
-        return len(codes) > 2 * len(self.rows) + _OUTDATED
+        return len(codes) > 2 * len(self.rows) + _UNUSED_CODES_MAX
 
     def _taint_code(self, node: Node) -> int:
         taints = node.taints
@@ -132,7 +132,7 @@ class Filters:
             mask &= named if expression.operator == "In" else ~named
         return mask
 
-    def of_gpu_kind(self, kind: str) -> Mask:
+    def of_gpu_type(self, kind: str) -> Mask:
         """Return which slots have a GPU whose product name contains `kind`, in any case."""
         column, codes = self._column(PRODUCT)
         wanted = [code for value, code in codes.items() if kind.lower() in value.lower()]
@@ -140,7 +140,7 @@ class Filters:
 
     def has_label(self, key: str) -> bool:
         """Tell whether any node carries the label."""
-        return key in self._named
+        return key in self._nodes_with_label
 
     def _code(self, key: str, value: str | None) -> int:
         if value is None:
@@ -150,7 +150,7 @@ class Filters:
 
     def _column(self, key: str) -> tuple[Ints, dict[str, int]]:
         """Return each slot's code of a label, -1 for none, and the codes by value."""
-        if key not in self._named:
+        if key not in self._nodes_with_label:
             return np.full(len(self.nodes), -1, dtype=np.int64), {}
         column = self._labels.get(key)
         if column is None:
@@ -172,7 +172,7 @@ class Filters:
                 inside = np.isin(column, wanted)
                 return inside if expression.operator == "In" else ~inside
             case "Gt" | "Lt":
-                good = list(_beyond(codes, expression))
+                good = list(_codes_beyond(codes, expression))
                 return np.isin(column, good)
         return np.zeros_like(live)
 
@@ -204,7 +204,7 @@ def clash(ports: Iterable[HostPort], taken: Iterable[HostPort]) -> bool:
     return False
 
 
-def _beyond(codes: dict[str, int], expression: Expression) -> Iterable[int]:
+def _codes_beyond(codes: dict[str, int], expression: Expression) -> Iterable[int]:
     """Yield the codes of label values above (Gt) or below (Lt) the expression's number."""
     try:
         limit = int(expression.values[0])

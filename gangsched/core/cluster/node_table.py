@@ -27,9 +27,9 @@ T = TypeVar("T")
 
 _ALWAYS = (PODS, "cpu", "memory", GPU)
 _GROWTH = 64
-_STILL_KEPT = 64
-_VECTORS_KEPT = 4096
-_UNNAMED_KEPT = 64
+_NODE_CACHE_MAX = 64
+_VECTORS_MAX = 4096
+_UNUSED_COLUMNS_MAX = 64
 """Columns of resources that no node has any more: they often come back."""
 
 
@@ -48,13 +48,13 @@ class NodeTable:
         self.trees: dict[str, TopologyTree] = {}
         self.filters = Filters()
         self._columns: dict[str, int] = {name: i for i, name in enumerate(self.resources)}
-        self._named: dict[str, int] = {}  # how many nodes have a resource
+        self._nodes_with_resource: dict[str, int] = {}  # how many nodes have a resource
         self._free_rows: list[int] = []
         self.version = 0
         self._static_shared = False
         self._eligible: dict[PodNeeds, Mask] = {}
         self._vectors: dict[PodNeeds, tuple[Ints, Requests]] = {}
-        self._still: dict[Hashable, Any] = {}
+        self._node_cache: dict[Hashable, Any] = {}
 
     @property
     def rows(self) -> dict[NodeName, int]:
@@ -66,22 +66,22 @@ class NodeTable:
         """Return the node in each slot."""
         return self.filters.nodes
 
-    def _own(self) -> None:
+    def _detach(self) -> None:
         """Stop sharing the static columns with earlier copies, before they are written."""
         self.version += 1
         self._eligible = {}
-        self._still = {}
+        self._node_cache = {}
         self._on_change()
         if not self._static_shared:
             return
         self._static_shared = False
-        self.filters = self.filters.reader()
-        self.filters.own()
+        self.filters = self.filters.read_copy()
+        self.filters.detach()
         self.names = list(self.names)
         self.resources = list(self.resources)
         self.trees = {name: tree.copy() for name, tree in self.trees.items()}
         self._columns = dict(self._columns)
-        self._named = dict(self._named)
+        self._nodes_with_resource = dict(self._nodes_with_resource)
         self._free_rows = list(self._free_rows)
         self._vectors = {}
         self.live = self.live.copy()
@@ -93,16 +93,16 @@ class NodeTable:
         before = None if row is None else self.nodes[row]
         if row is not None and before == node:
             return False
-        self._own()
+        self._detach()
         if row is None:
             row = self._new_row(node.name)
-        self._name(before, -1)
-        self._name(node, 1)
+        self._count_resources(before, -1)
+        self._count_resources(node, 1)
         for name, _ in node.allocatable:
             self._column(name)
         anew = before is None or before.gpu_memory_mib != node.gpu_memory_mib
         if before is not None and anew:  # what parts of its GPUs come to is another amount now
-            self._on_leaving(row)
+            self._on_departure(row)
         self.allocatable[row] = 0
         for name, quantity in node.allocatable:
             most = PODS_OF_NODE.most if name == PODS else AMOUNT.most
@@ -119,13 +119,13 @@ class NodeTable:
         """Forget a node; what was charged to it is remembered in case it returns."""
         if name not in self.rows:
             return False
-        self._own()
+        self._detach()
         row = self.rows.pop(name)
         self.live[row] = False
-        self._name(self.nodes[row], -1)
+        self._count_resources(self.nodes[row], -1)
         self.filters.remove(row)
         self.allocatable[row] = 0
-        self._on_leaving(row)
+        self._on_departure(row)
         for tree in self.trees.values():
             tree.remove(row)
         self._free_rows.append(row)
@@ -134,7 +134,7 @@ class NodeTable:
 
     def set_topologies(self, topologies: tuple[Topology, ...]) -> None:
         """Replace the topologies; the order tells which is the default (the first)."""
-        self._own()
+        self._detach()
         self.trees = {one.name: TopologyTree(one, len(self.names)) for one in topologies}
         for name in sorted(self.rows):
             row = self.rows[name]
@@ -178,7 +178,7 @@ class NodeTable:
     def _column(self, resource: str) -> int:
         column = self._columns.get(resource)
         if column is None:
-            self._own()
+            self._detach()
             column = self._columns[resource] = len(self.resources)
             self.resources.append(resource)
             blank = np.zeros((len(self.names), 1), dtype=np.int64)
@@ -187,19 +187,25 @@ class NodeTable:
             self._vectors = {}
         return column
 
-    def _name(self, node: Node | None, sign: int) -> None:
+    def _count_resources(self, node: Node | None, sign: int) -> None:
         """Count which resources a node has."""
         for name, _ in node.allocatable if node is not None else ():
-            count = self._named.get(name, 0) + sign
+            count = self._nodes_with_resource.get(name, 0) + sign
             if count:
-                self._named[name] = count
+                self._nodes_with_resource[name] = count
             else:
-                del self._named[name]
+                del self._nodes_with_resource[name]
 
     def _drop_columns(self) -> None:
         """Drop the columns of resources that no node has, once there are many of them."""
-        if len(self.resources) > len(self._named) + _UNNAMED_KEPT:
-            self._drop({n for n in self.resources if n not in _ALWAYS and n not in self._named})
+        if len(self.resources) > len(self._nodes_with_resource) + _UNUSED_COLUMNS_MAX:
+            self._drop(
+                {
+                    n
+                    for n in self.resources
+                    if n not in _ALWAYS and n not in self._nodes_with_resource
+                }
+            )
 
     def _drop(self, names: set[str]) -> None:
         """Drop the columns of some resources; what is taken of them is remembered."""
@@ -208,21 +214,21 @@ class NodeTable:
         kept = [self._columns[name] for name in self.resources]
         self._columns = {name: i for i, name in enumerate(self.resources)}
         self.allocatable = self.allocatable[:, kept]
-        self._on_kept(kept)
+        self._on_columns_kept(kept)
         self._vectors = {}
 
-    def vector(self, needs: PodNeeds) -> Ints:
+    def request_vector(self, needs: PodNeeds) -> Ints:
         """Return one pod's requests, shape (resources,), with its one of `pods`.
 
         What no node has is left out; see `unknown`.
         """
-        return self._asked(needs)[0]
+        return self._split_requests(needs)[0]
 
-    def unknown(self, needs: PodNeeds) -> Requests:
+    def unknown_requests(self, needs: PodNeeds) -> Requests:
         """Return what one pod asks for that no node has at all."""
-        return self._asked(needs)[1]
+        return self._split_requests(needs)[1]
 
-    def _asked(self, needs: PodNeeds) -> tuple[Ints, Requests]:
+    def _split_requests(self, needs: PodNeeds) -> tuple[Ints, Requests]:
         asked = self._vectors.get(needs)
         if asked is None:
             vector = np.zeros(len(self.resources), dtype=np.int64)
@@ -235,7 +241,7 @@ class NodeTable:
                     vector[column] = min(quantity, AMOUNT.most)
             vector[0] = 1
             asked = vector, tuple(unknown)
-            if len(self._vectors) >= _VECTORS_KEPT:
+            if len(self._vectors) >= _VECTORS_MAX:
                 self._vectors = {}
             self._vectors[needs] = asked
         return asked
@@ -246,17 +252,17 @@ class NodeTable:
         if mask is None:
             mask = self.filters.eligible(self.live, needs)
             mask.flags.writeable = False
-            if len(self._eligible) >= _VECTORS_KEPT:
+            if len(self._eligible) >= _VECTORS_MAX:
                 self._eligible = {}
             self._eligible[needs] = mask
         return mask
 
-    def liked(self, needs: PodNeeds) -> Ints:
+    def preference_weights(self, needs: PodNeeds) -> Ints:
         """Return the sum of preferred-affinity weights each slot earns; read-only."""
         what = ("liked", needs) if needs.preferred else "nothing is liked"
-        return self.still(what, lambda: self._liked(needs))
+        return self.node_cached(what, lambda: self._sum_preference_weights(needs))
 
-    def _liked(self, needs: PodNeeds) -> Ints:
+    def _sum_preference_weights(self, needs: PodNeeds) -> Ints:
         score = np.zeros(len(self.names), dtype=np.int64)
         for weight, term in needs.preferred:
             score += weight * self.filters.matches_term(self.live, term)
@@ -265,7 +271,7 @@ class NodeTable:
 
     def supply(self) -> Supply:
         """Return what queues may have quotas of."""
-        return self.still("supply", self._supply)
+        return self.node_cached("supply", self._supply)
 
     def _supply(self) -> Supply:
         most = self.allocatable[self.live].max(axis=0, initial=0)
@@ -275,13 +281,13 @@ class NodeTable:
         models = {node.gpu_model for node in self.nodes if node is not None} - {""}
         return Supply(frozenset(names), frozenset(models))
 
-    def still(self, what: Hashable, find: Callable[[], T]) -> T:
+    def node_cached(self, what: Hashable, find: Callable[[], T]) -> T:
         """Return what follows from the nodes alone: found once, until they change."""
-        found: T | None = self._still.get(what)
+        found: T | None = self._node_cache.get(what)
         if found is None:
-            if len(self._still) >= _STILL_KEPT:
-                self._still = {}
-            found = self._still[what] = find()
+            if len(self._node_cache) >= _NODE_CACHE_MAX:
+                self._node_cache = {}
+            found = self._node_cache[what] = find()
         return found
 
     # -- for what is kept beside the columns ---------------------------------------------------
@@ -298,11 +304,11 @@ class NodeTable:
     def _on_dropping(self, names: list[str]) -> None:
         """Hear that some resources are about to lose their columns."""
 
-    def _on_kept(self, columns: list[int]) -> None:
+    def _on_columns_kept(self, columns: list[int]) -> None:
         """Hear which columns are left."""
 
     def _on_arrival(self, row: int, name: NodeName) -> None:
         """Hear that a node took a slot, or is counted anew there."""
 
-    def _on_leaving(self, row: int) -> None:
+    def _on_departure(self, row: int) -> None:
         """Hear that a node left its slot."""

@@ -10,14 +10,14 @@ once, and after that only for the nodes whose usage changed since.
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gangsched.core.bounds import PODS_OF_NODE
-from gangsched.core.cluster.charges import Charge, Charges
 from gangsched.core.cluster.gpu_sharing import Devices, SharedGpus, share_milli
+from gangsched.core.cluster.node_allocations import NodeAllocation, NodeAllocations
 from gangsched.core.cluster.node_filters import clash
 from gangsched.core.cluster.node_table import Ints, NodeTable
 from gangsched.core.cluster.row_cache import RowCache
@@ -25,6 +25,7 @@ from gangsched.core.cluster.row_counts import RowCounts
 from gangsched.core.model.constraints import Constraints
 from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.pods import GPU, MILLI, HostPort, PodNeeds, Requests
+from gangsched.core.renamed import RenamedAttribute
 
 Rows = Ints | slice
 
@@ -33,21 +34,25 @@ class Cluster(NodeTable):
     """Nodes, what is taken of them and by whom.
 
     `used` counts observed pods and reservations alike, each under its own key, so that nothing is
-    counted twice. `holders` counts the members of each gang by slot, `shapes` pods by needs.
+    counted twice. `gangs_by_row` counts the members of each gang on each row.
     """
+
+    if not TYPE_CHECKING:  # a type checker refuses the old names
+        take = RenamedAttribute("add_pods")
+        give = RenamedAttribute("remove_pods")
 
     def __init__(self) -> None:
         super().__init__()
         self.used: Ints = np.zeros((0, len(self.resources)), dtype=np.int64)
         self.shared = SharedGpus()
-        self.exclusive: dict[GangId, tuple[str, int]] = {}
-        self.holders: RowCounts[GangId] = RowCounts()
-        self.shapes: dict[PodNeeds, int] = {}
-        self._memory = RowCache()
-        self._charges = Charges()
+        self.exclusive_domains: dict[GangId, tuple[str, int]] = {}
+        self.gangs_by_row: RowCounts[GangId] = RowCounts()
+        self.pods_by_needs: dict[PodNeeds, int] = {}
+        self._row_cache = RowCache()
+        self._allocations = NodeAllocations()
         self._ports: RowCounts[HostPort] = RowCounts()
         # Taken on a row of resources that no node has: they may get their columns yet.
-        self._unnamed: RowCounts[str] = RowCounts()
+        self._columnless: RowCounts[str] = RowCounts()
 
     # -- copies -------------------------------------------------------------------------------
 
@@ -59,23 +64,23 @@ class Cluster(NodeTable):
             self.__dict__,
             used=self.used.copy(),
             shared=self.shared.copy(),
-            exclusive=dict(self.exclusive),
-            shapes=dict(self.shapes),
-            filters=self.filters.reader(),
-            _charges=Charges(),
+            exclusive_domains=dict(self.exclusive_domains),
+            pods_by_needs=dict(self.pods_by_needs),
+            filters=self.filters.read_copy(),
+            _allocations=NodeAllocations(),
             _ports=self._ports.copy(),
-            _unnamed=self._unnamed.copy(),
-            holders=self.holders.copy(),
+            _columnless=self._columnless.copy(),
+            gangs_by_row=self.gangs_by_row.copy(),
             # Caches are filled while reading, and a planner may read in another thread.
             _eligible=dict(self._eligible),
-            _still=dict(self._still),
+            _node_cache=dict(self._node_cache),
             _vectors=dict(self._vectors),
-            _memory=self._memory.copy(),
+            _row_cache=self._row_cache.copy(),
         )
         return other
 
     def _on_change(self) -> None:
-        self._memory = RowCache()
+        self._row_cache = RowCache()
 
     def _on_grown(self, more: int) -> None:
         blank = np.zeros((more, self.used.shape[1]), dtype=np.int64)
@@ -83,36 +88,36 @@ class Cluster(NodeTable):
 
     def _on_new_resource(self, name: str) -> None:
         taken = np.zeros((len(self.names), 1), dtype=np.int64)
-        for row, there in self._unnamed.items():
+        for row, there in self._columnless.items():
             if name in there:
                 taken[row] = there[name]
-                self._unnamed[row] = {one: n for one, n in there.items() if one != name}
+                self._columnless[row] = {one: n for one, n in there.items() if one != name}
         self.used = np.concatenate([self.used, taken], axis=1)
 
     def _on_dropping(self, names: list[str]) -> None:
         for name in names:
             column = self.used[:, self._columns[name]]
             for row in np.flatnonzero(column).tolist():
-                self._unnamed[row] = {**self._unnamed.get(row, {}), name: int(column[row])}
+                self._columnless[row] = {**self._columnless.get(row, {}), name: int(column[row])}
 
-    def _on_kept(self, columns: list[int]) -> None:
+    def _on_columns_kept(self, columns: list[int]) -> None:
         self.used = self.used[:, columns]
 
     def _on_arrival(self, row: int, name: NodeName) -> None:
-        for key, charge in self._charges.on(name):
-            self._charges.settle(key, name)
-            self._charges.keep(key, self._count_charge(row, key, charge))
+        for key, charge in self._allocations.on(name):
+            self._allocations.end_deferral(key, name)
+            self._allocations.put(key, self._count_allocation(row, key, charge))
 
-    def _on_leaving(self, row: int) -> None:
+    def _on_departure(self, row: int) -> None:
         self.used[row] = 0
         self.shared.forget(row)
         self._ports.pop(row, None)
-        self.holders.pop(row, None)
-        self._unnamed.pop(row, None)
+        self.gangs_by_row.pop(row, None)
+        self._columnless.pop(row, None)
 
     # -- usage --------------------------------------------------------------------------------
 
-    def charge(
+    def allocate(
         self,
         key: Hashable,
         node: NodeName,
@@ -124,76 +129,76 @@ class Cluster(NodeTable):
 
         `holder` is the gang it is for. Returns the GPUs chosen for a share.
         """
-        known = self._charges.get(key)
+        known = self._allocations.get(key)
         if known is not None and (known.node, known.needs, known.holder) == (node, needs, holder):
             return known.devices  # chosen once, whatever is said of them later
-        self.discharge(key)
-        charge = Charge(node, needs, holder, devices)
+        self.release(key)
+        charge = NodeAllocation(node, needs, holder, devices)
         row = self.rows.get(node)
         if row is not None:
-            charge = self._count_charge(row, key, charge)
-        self._charges.keep(key, charge)
-        self.shapes[needs] = self.shapes.get(needs, 0) + 1
+            charge = self._count_allocation(row, key, charge)
+        self._allocations.put(key, charge)
+        self.pods_by_needs[needs] = self.pods_by_needs.get(needs, 0) + 1
         return charge.devices
 
-    def _count_charge(self, row: int, key: Hashable, charge: Charge) -> Charge:
+    def _count_allocation(self, row: int, key: Hashable, charge: NodeAllocation) -> NodeAllocation:
         if self.used[row, 0] >= PODS_OF_NODE.most:  # nobody else fits there: it may wait
-            self._charges.wait(key, charge.node)
+            self._allocations.defer(key, charge.node)
             return replace(charge, devices=())
         gpus, share = int(self.allocatable[row, self._columns[GPU]]), charge.needs.share
-        believed = share is not None and self.shared.believes(
+        believed = share is not None and self.shared.can_hold(
             row, share_milli(self.nodes[row], share) or MILLI, charge.devices, share.devices, gpus
         )
         devices = charge.devices if believed else ()
-        chosen = self.take(row, charge.needs, 1, charge.holder, devices)
+        chosen = self.add_pods(row, charge.needs, 1, charge.holder, devices)
         return replace(charge, devices=chosen[0] if chosen else ())
 
-    def discharge(self, key: Hashable) -> bool:
+    def release(self, key: Hashable) -> bool:
         """Give back what the key was charged; return whether there was anything."""
-        charge = self._charges.get(key)
+        charge = self._allocations.get(key)
         if charge is None:
             return False
-        self._charges.drop(key)
-        self.shapes[charge.needs] -= 1
-        if not self.shapes[charge.needs]:
-            del self.shapes[charge.needs]
+        self._allocations.remove(key)
+        self.pods_by_needs[charge.needs] -= 1
+        if not self.pods_by_needs[charge.needs]:
+            del self.pods_by_needs[charge.needs]
         row, node = self.rows.get(charge.node), charge.node
-        if self._charges.settle(key, node) or row is None:
+        if self._allocations.end_deferral(key, node) or row is None:
             return True
-        self.give(row, charge.needs, 1, charge.holder, (charge.devices,))
-        other = self._charges.next(node)
-        waiting = self._charges.get(other) if other is not None else None
+        self.remove_pods(row, charge.needs, 1, charge.holder, (charge.devices,))
+        other = self._allocations.first_deferred(node)
+        waiting = self._allocations.get(other) if other is not None else None
         if waiting is not None:
-            self._charges.settle(other, node)
-            self._charges.keep(other, self._count_charge(row, other, waiting))
+            self._allocations.end_deferral(other, node)
+            self._allocations.put(other, self._count_allocation(row, other, waiting))
         return True
 
-    def charged(self, key: Hashable) -> tuple[NodeName, PodNeeds] | None:
+    def allocated(self, key: Hashable) -> tuple[NodeName, PodNeeds] | None:
         """Return on which node a key is charged, and what."""
-        charge = self._charges.get(key)
+        charge = self._allocations.get(key)
         return (charge.node, charge.needs) if charge is not None else None
 
-    def sharing(self, node: NodeName) -> dict[Hashable, Devices]:
+    def shared_devices(self, node: NodeName) -> dict[Hashable, Devices]:
         """Return who shares which GPUs of a node."""
-        return {key: charge.devices for key, charge in self._charges.on(node) if charge.devices}
+        return {key: charge.devices for key, charge in self._allocations.on(node) if charge.devices}
 
-    def rename(self, key: Hashable, other: Hashable) -> None:
+    def rekey(self, key: Hashable, other: Hashable) -> None:
         """Let another key, which was charged nothing, have what a key was charged."""
-        self._charges.rename(key, other)
+        self._allocations.rekey(key, other)
 
-    def claim(self, gang: GangId, asked: Constraints) -> None:
+    def set_exclusive_domains(self, gang: GangId, asked: Constraints) -> None:
         """Keep other gangs out of the domains of a gang that wants them for itself."""
         level = self.level(asked.topology, asked.exclusive) if asked.exclusive else None
         if level is None:
-            self.exclusive.pop(gang, None)
+            self.exclusive_domains.pop(gang, None)
         else:
-            self.exclusive[gang] = (asked.topology, level)
+            self.exclusive_domains[gang] = (asked.topology, level)
 
-    def charges(self) -> dict[Hashable, Charge]:
+    def allocations(self) -> dict[Hashable, NodeAllocation]:
         """Return every charge, for checkers."""
-        return self._charges.all()
+        return self._allocations.all()
 
-    def take(
+    def add_pods(
         self,
         row: int,
         needs: PodNeeds,
@@ -215,11 +220,11 @@ class Cluster(NodeTable):
             gpus = int(self.allocatable[row, gpu])
             idle = gpus - int(self.used[row, gpu])
             on = devices or self.shared.choose(row, milli, needs.share.devices, idle, gpus)
-            self.used[row, gpu] += self.shared.take(row, milli, on)
+            self.used[row, gpu] += self.shared.add_share(row, milli, on)
             chosen.append(on)
         return tuple(chosen)
 
-    def give(
+    def remove_pods(
         self,
         row: int,
         needs: PodNeeds,
@@ -232,30 +237,30 @@ class Cluster(NodeTable):
         if needs.share is not None:
             milli = share_milli(self.nodes[row], needs.share) or MILLI
             for on in devices:
-                self.used[row, self._columns[GPU]] -= self.shared.give(row, milli, on)
+                self.used[row, self._columns[GPU]] -= self.shared.remove_share(row, milli, on)
 
     def _count(self, row: int, needs: PodNeeds, times: int, holder: GangId | None) -> None:
-        vector, unknown = self._asked(needs)
+        vector, unknown = self._split_requests(needs)
         self.used[row] += vector * times
-        self._memory.touched.append(row)
+        self._row_cache.dirty_rows.append(row)
         if unknown:
-            self._unnamed.add(row, unknown, times)
+            self._columnless.add(row, unknown, times)
         if needs.host_ports:
             self._ports.add(row, ((port, 1) for port in needs.host_ports), times)
         if holder is not None:
-            self.holders.add(row, ((holder, 1),), times)
+            self.gangs_by_row.add(row, ((holder, 1),), times)
 
     def gpu_model(self, row: int) -> str:
         """Return the GPU product of a row's node, "" where it is not known."""
         node = self.nodes[row]
         return node.gpu_model if node is not None else ""
 
-    def footprint(self, needs: PodNeeds, sign: int = 1) -> Ints:
+    def whole_unit_requests(self, needs: PodNeeds, sign: int = 1) -> Ints:
         """Return what a pod takes in whole amounts.
 
         A share is believed to take its GPUs for itself, and to leave them in use when it goes.
         """
-        vector = self.vector(needs)
+        vector = self.request_vector(needs)
         if needs.share is not None and sign > 0:
             vector = vector.copy()
             vector[self._columns[GPU]] += needs.share.devices
@@ -265,30 +270,32 @@ class Cluster(NodeTable):
         """Return a copy in which something else is used."""
         other = self.copy()
         other.used = used
-        other.forget_counts()
+        other.drop_cached_counts()
         return other
 
-    def forget_counts(self) -> None:
+    def drop_cached_counts(self) -> None:
         """Count anew: usage changed in ways that were not noted row by row."""
-        self._memory = RowCache()
+        self._row_cache = RowCache()
 
     def mirror(self, other: "Cluster", rows: list[int], used: Ints) -> None:
         """Take over from another cluster what stands on some rows; set what is used there."""
         self.used[rows] = used
         self.shared.follow(other.shared, rows)
-        self.holders.mirror(other.holders, rows)
+        self.gangs_by_row.mirror(other.gangs_by_row, rows)
         self._ports.mirror(other._ports, rows)  # noqa: SLF001
-        self._unnamed.mirror(other._unnamed, rows)  # noqa: SLF001
-        self.exclusive = dict(other.exclusive)
-        self._memory.touched.extend(rows)
+        self._columnless.mirror(other._columnless, rows)  # noqa: SLF001
+        self.exclusive_domains = dict(other.exclusive_domains)
+        self._row_cache.dirty_rows.extend(rows)
 
-    def release(self, rows: Ints, amounts: Ints) -> None:
+    def subtract_used(self, rows: Ints, amounts: Ints) -> None:
         """Give back amounts, shape (n, resources), on n rows of a copy in one go."""
         np.subtract.at(self.used, rows, amounts)
-        self._memory.touched.extend(rows.tolist())
+        self._row_cache.dirty_rows.extend(rows.tolist())
 
     @contextmanager
-    def offering(self, changes: Mapping[NodeName, tuple[Requests, Requests]]) -> Iterator[None]:
+    def with_allocatable(
+        self, changes: Mapping[NodeName, tuple[Requests, Requests]]
+    ) -> Iterator[None]:
         """Look at the cluster as if nodes offered other resources: (less, more) by node.
 
         A resource that no node has gets its column for that time alone.
@@ -302,7 +309,7 @@ class Cluster(NodeTable):
             self._column(name)
         kept = self.allocatable
         self.allocatable = self.allocatable.copy()
-        self._memory = RowCache()
+        self._row_cache = RowCache()
         for node, (less, more) in changes.items():
             for sign, requests in ((-1, less), (1, more)):
                 for name, quantity in requests:
@@ -310,20 +317,20 @@ class Cluster(NodeTable):
         try:
             yield
         finally:
-            self._memory = RowCache()
+            self._row_cache = RowCache()
             self.allocatable = kept
             if blank:
                 self._drop(blank)
 
     @contextmanager
-    def emptied(self) -> Iterator[None]:
+    def when_empty(self) -> Iterator[None]:
         """Look at the cluster as if nothing ran there."""
-        names = ("used", "shared", "holders", "_ports", "_unnamed", "_memory")
+        names = ("used", "shared", "gangs_by_row", "_ports", "_columnless", "_row_cache")
         kept = {name: getattr(self, name) for name in names}
         self.used = np.zeros_like(self.used)
-        self.shared, self.holders = SharedGpus(), RowCounts()
-        self._ports, self._unnamed = RowCounts(), RowCounts()
-        self._memory = RowCache()
+        self.shared, self.gangs_by_row = SharedGpus(), RowCounts()
+        self._ports, self._columnless = RowCounts(), RowCounts()
+        self._row_cache = RowCache()
         try:
             yield
         finally:
@@ -337,15 +344,17 @@ class Cluster(NodeTable):
 
     def capacity(self, needs: PodNeeds) -> Ints:
         """Return how many more such pods each slot takes now, every filter included; read-only."""
-        counts: Ints = self.known(needs, lambda rows: self.count(needs, rows, self.used[rows]))
+        counts: Ints = self.usage_cached(
+            needs, lambda rows: self.count(needs, rows, self.used[rows])
+        )
         return counts
 
-    def known(self, what: Hashable, find: Callable[[Rows], NDArray[Any]]) -> NDArray[Any]:
+    def usage_cached(self, what: Hashable, find: Callable[[Rows], NDArray[Any]]) -> NDArray[Any]:
         """Return one value a slot, found once and then only where usage changed since; read-only.
 
         The value of a slot must depend on nothing else that changes.
         """
-        return self._memory.recall(what, find)
+        return self._row_cache.get(what, find)
 
     def capacity_when_empty(self, needs: PodNeeds) -> Ints:
         """Return how many such pods each slot would take if nothing else ran there."""
@@ -353,9 +362,9 @@ class Cluster(NodeTable):
 
     def count(self, needs: PodNeeds, rows: Rows, used: Ints | None) -> Ints:
         """Count from scratch; `used` None stands for an empty cluster."""
-        if self.unknown(needs):
+        if self.unknown_requests(needs):
             return np.zeros(len(self.live[rows]), dtype=np.int64)
-        vector = self.vector(needs)
+        vector = self.request_vector(needs)
         columns = np.flatnonzero(vector)
         room = self.allocatable[rows][:, columns]
         if used is not None:

@@ -20,7 +20,7 @@ class Supply:
     models: frozenset[str] = frozenset()
 
 
-def lacking(queue: Queue, supply: Supply) -> list[str]:
+def missing_resources(queue: Queue, supply: Supply) -> list[str]:
     """Return a sentence for each resource or GPU kind of a queue that no node has now.
 
     A cluster without nodes says nothing about names.

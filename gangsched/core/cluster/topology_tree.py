@@ -15,7 +15,7 @@ Ints = NDArray[np.int64]
 Path = tuple[str, ...]
 
 
-_OUTDATED = 64
+_UNUSED_DOMAINS_MAX = 64
 """Domains that no node is in any more are kept until there are so many, and as many as nodes."""
 
 UNKNOWN = -1
@@ -36,7 +36,7 @@ class TopologyTree:
         self.codes: list[Ints] = [np.full(slots, UNKNOWN, dtype=np.int64) for _ in range(depth)]
         self.paths: list[list[Path]] = [[] for _ in range(depth)]
         self._by_path: list[dict[Path, int]] = [{} for _ in range(depth)]
-        self._raw: dict[int, Path] = {}
+        self._label_paths: dict[int, Path] = {}
         self._unique = [i for i, lv in enumerate(topology.levels) if lv.fabric is Fabric.NVLINK]
         self._claims: dict[tuple[int, str], dict[Path, set[int]]] = {}
 
@@ -48,7 +48,7 @@ class TopologyTree:
             codes=[codes.copy() for codes in self.codes],
             paths=[list(paths) for paths in self.paths],
             _by_path=[dict(known) for known in self._by_path],
-            _raw=dict(self._raw),
+            _label_paths=dict(self._label_paths),
             _claims={
                 key: {path: set(rows) for path, rows in claims.items()}
                 for key, claims in self._claims.items()
@@ -71,34 +71,34 @@ class TopologyTree:
             if not value:
                 break
             path.append(value)
-        if self._raw.get(row) == tuple(path):
+        if self._label_paths.get(row) == tuple(path):
             return
         self.remove(row)
-        self._raw[row] = tuple(path)
-        self._claim(row, add=True)
+        self._label_paths[row] = tuple(path)
+        self._register_domain(row, add=True)
         self._renumber()
 
     def _renumber(self) -> None:
         """Forget domains that no node is in any more, once they are more than those that are."""
-        if max(map(len, self.paths), default=0) <= 2 * len(self._raw) + _OUTDATED:
+        if max(map(len, self.paths), default=0) <= 2 * len(self._label_paths) + _UNUSED_DOMAINS_MAX:
             return
         self.paths = [[] for _ in self.codes]
         self._by_path = [{} for _ in self.codes]
-        for row in sorted(self._raw):
-            self._believe(row)
+        for row in sorted(self._label_paths):
+            self._write_codes(row)
 
     def remove(self, row: int) -> None:
         """Forget where a node is."""
-        if row in self._raw:
-            self._claim(row, add=False)
-            del self._raw[row]
+        if row in self._label_paths:
+            self._register_domain(row, add=False)
+            del self._label_paths[row]
             for codes in self.codes:
                 codes[row] = UNKNOWN
 
-    def lacking(self, row: int) -> str | None:
+    def label_problem(self, row: int) -> str | None:
         """Return what is wrong with a node's labels, or None when its place is known."""
-        raw = self._raw.get(row, ())
-        path = self._believed(row)
+        raw = self._label_paths.get(row, ())
+        path = self._trusted_path(row)
         if len(path) == len(self.topology.levels):
             return None
         level = self.topology.levels[len(path)]
@@ -117,9 +117,9 @@ class TopologyTree:
         above = self._by_path[level - 1]
         return np.array([above[path[:-1]] for path in self.paths[level]], dtype=np.int64)
 
-    def _claim(self, row: int, *, add: bool) -> None:
+    def _register_domain(self, row: int, *, add: bool) -> None:
         """Enter or take back a row's claims, and re-read every row they make (in)credible."""
-        raw = self._raw[row]
+        raw = self._label_paths[row]
         touched = {row} if add else set()
         for index in self._unique:
             if index >= len(raw):
@@ -137,17 +137,17 @@ class TopologyTree:
             if not claims:
                 del self._claims[index, raw[index]]
         for other in touched:
-            self._believe(other)
+            self._write_codes(other)
 
-    def _believe(self, row: int) -> None:
+    def _write_codes(self, row: int) -> None:
         """Write the codes of a node's place, as far as it is believed."""
-        path = self._believed(row)
+        path = self._trusted_path(row)
         for level, codes in enumerate(self.codes):
             known = level < len(path)
             codes[row] = self._code(level, path[: level + 1]) if known else UNKNOWN
 
-    def _believed(self, row: int) -> Path:
-        raw = self._raw.get(row, ())
+    def _trusted_path(self, row: int) -> Path:
+        raw = self._label_paths.get(row, ())
         for index in self._unique:
             if index < len(raw) and len(self._claims.get((index, raw[index]), ())) > 1:
                 return raw[:index]

@@ -186,10 +186,10 @@ class AdmittedChanges:
         asked, cluster = gang.constraints(), self._allocations.cluster
         tree = self._allocations.ledger.usage.tree
         level = cluster.level(asked.topology, asked.exclusive) if asked.exclusive else None
-        if level is None or cluster.exclusive.get(gang.id) == (asked.topology, level):
-            cluster.claim(gang.id, asked)
+        if level is None or cluster.exclusive_domains.get(gang.id) == (asked.topology, level):
+            cluster.set_exclusive_domains(gang.id, asked)
             return
-        cluster.claim(gang.id, Constraints())
+        cluster.set_exclusive_domains(gang.id, Constraints())
         others = f"Others are not kept out of its domains of level {asked.exclusive}: "
         queue = tree.charged_queue(gang.account[0])
         if not may_be_exclusive(cluster, tree, queue, asked):
@@ -197,7 +197,7 @@ class AdmittedChanges:
         elif self._shares(gang, asked.topology, level):
             doubts.append(f"{others}other gangs are in them.")
         else:
-            cluster.claim(gang.id, asked)
+            cluster.set_exclusive_domains(gang.id, asked)
 
     def _shares(self, gang: GangState, topology: str, level: int) -> bool:
         cluster = self._allocations.cluster

@@ -124,19 +124,19 @@ class Allocations:
             model = self._model(node)
             held = Allocation(gang, queue, user, amounts(needs), model, self.is_firm(gang))
             self.ledger.charge(key, held, self.now_s)
-        return self.cluster.charge(key, node, needs, gang, devices)
+        return self.cluster.allocate(key, node, needs, gang, devices)
 
     def release(self, key: Hashable) -> bool:
         """Release what a key is charged; return whether there was anything."""
         self.ledger.discharge(key, self.now_s)
-        released = self.cluster.discharge(key)
+        released = self.cluster.release(key)
         if released:
             self._freed.advance()
         return released
 
     def transfer(self, place: Hashable, pod: Hashable, node: NodeName, needs: PodNeeds) -> None:
         """Let a pod have what its place was charged, or free it for what the pod takes instead."""
-        if self.cluster.charged(place) == (node, needs) and self.cluster.charged(pod) is None:
+        if self.cluster.allocated(place) == (node, needs) and self.cluster.allocated(pod) is None:
             self.rename(place, pod)
         else:
             self.release(place)
@@ -144,7 +144,7 @@ class Allocations:
     def rename(self, key: Hashable, other: Hashable) -> None:
         """Let another key, which was charged nothing, have what a key was charged."""
         self.ledger.rekey(key, other)
-        self.cluster.rename(key, other)
+        self.cluster.rekey(key, other)
 
     def reassign(self, gang: GangState) -> None:
         """Count what a gang holds for the account it has now."""
@@ -159,7 +159,7 @@ class Allocations:
         """Release everything that the members of a gang are charged, and its domains."""
         for member in gang.members.values():
             self.release((gang.id, member.name))
-        self.cluster.exclusive.pop(gang.id, None)
+        self.cluster.exclusive_domains.pop(gang.id, None)
 
     def is_firm(self, gang: GangId) -> bool:
         """Return whether a gang may not be preempted."""

@@ -133,7 +133,7 @@ class ObservedPods:
 
     def devices_known(self, name: NodeName) -> None:
         """Learn which GPUs pods share that were there before their node was known."""
-        for key, devices in self._allocations.cluster.sharing(name).items():
+        for key, devices in self._allocations.cluster.shared_devices(name).items():
             found = self._table.member(PodUid(str(key)))
             if found is not None and found[1].devices != devices:
                 found[1].devices = devices

@@ -29,14 +29,14 @@ def still_fits(cluster: Cluster, gang: GangState, planned: Planned) -> bool:
         return False
     if not cuts:
         return _fits(cluster, gang, planned)
-    with cluster.offering({cut.node: (cut.held, cut.gained) for cut in cuts}):
+    with cluster.with_allocatable({cut.node: (cut.held, cut.gained) for cut in cuts}):
         return _fits(cluster, gang, planned)
 
 
 def _alone(cluster: Cluster, gang: GangState, planned: Planned) -> bool:
     """Tell whether nobody is where the gang wants to be alone, and it is where no other does."""
     asked = gang.constraints()
-    if asked.exclusive is None and not cluster.exclusive:
+    if asked.exclusive is None and not cluster.exclusive_domains:
         return True
     level = cluster.level(asked.topology, asked.exclusive) if asked.exclusive else None
     barred = kept_from(gang.id, cluster, asked.topology, level)
@@ -81,7 +81,7 @@ def _fits(cluster: Cluster, gang: GangState, planned: Planned) -> bool:
                 continue
             if not cluster.fits(row, needs):
                 return False
-            chosen = cluster.take(row, needs, 1, None, devices.get(name, ()))
+            chosen = cluster.add_pods(row, needs, 1, None, devices.get(name, ()))
             taken.append((row, needs, 1, chosen))
             if cluster.shared.overfull(row):
                 return False
@@ -91,11 +91,11 @@ def _fits(cluster: Cluster, gang: GangState, planned: Planned) -> bool:
                 return False
             if len(groups) > 1:
                 for row, times in counts.items():
-                    taken.append((row, needs, times, cluster.take(row, needs, times)))
+                    taken.append((row, needs, times, cluster.add_pods(row, needs, times)))
         return True
     finally:
         for row, needs, times, on in reversed(taken):
-            cluster.give(row, needs, times, None, on)
+            cluster.remove_pods(row, needs, times, None, on)
 
 
 def _still_idle(cluster: Cluster, cut: Repartition) -> bool:

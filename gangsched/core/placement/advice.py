@@ -112,7 +112,7 @@ class _Advisor:
         lacks = tuple(
             ("pods" if name == "pod slots" else name, quantity) for name, quantity in miss.lacks
         )
-        with self.snapshot.cluster.offering({NodeName(miss.node): ((), lacks)}):
+        with self.snapshot.cluster.with_allocatable({NodeName(miss.node): ((), lacks)}):
             if not self._helps(self.waiting):
                 return None
         more = " and ".join(amount(name, quantity) for name, quantity in lacks)

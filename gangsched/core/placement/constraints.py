@@ -261,7 +261,7 @@ def _allowed(waiting: PendingGang, cluster: Cluster, exclusive: int | None) -> M
         row = cluster.rows.get(name)
         if row is not None:
             mask[row] = False
-    if exclusive is not None or cluster.exclusive:
+    if exclusive is not None or cluster.exclusive_domains:
         mask &= ~kept_from(waiting.gang.id, cluster, waiting.constraints.topology, exclusive)
     return mask
 
@@ -269,12 +269,12 @@ def _allowed(waiting: PendingGang, cluster: Cluster, exclusive: int | None) -> M
 def kept_from(gang: GangId, cluster: Cluster, topology: str, exclusive: int | None) -> Mask:
     """Return where exclusiveness keeps a gang from: others' own domains, and shared ones."""
     held: dict[tuple[str, int], set[int]] = {}  # rows whose domains are barred, by level
-    for row, gangs in cluster.holders.items():
+    for row, gangs in cluster.gangs_by_row.items():
         for other in gangs:
             if other == gang:
                 continue
-            if other in cluster.exclusive:
-                held.setdefault(cluster.exclusive[other], set()).add(row)
+            if other in cluster.exclusive_domains:
+                held.setdefault(cluster.exclusive_domains[other], set()).add(row)
             if exclusive is not None:
                 held.setdefault((topology, exclusive), set()).add(row)
     barred = np.zeros(len(cluster.names), dtype=np.bool_)
@@ -297,7 +297,7 @@ def _domains_of(cluster: Cluster, rows: Ints, topology: str, level: int) -> Mask
 def _gpu_masks(kinds: tuple[str, ...], cluster: Cluster) -> tuple[tuple[str, Mask], ...]:
     if not kinds:
         return (("", cluster.live),)
-    masks = tuple((kind, cluster.filters.of_gpu_kind(kind)) for kind in kinds)
+    masks = tuple((kind, cluster.filters.of_gpu_type(kind)) for kind in kinds)
     if not any(mask.any() for _, mask in masks):
         raise MisconfiguredError(f"no node has a GPU of kind {' or '.join(kinds)}.")
     return masks

@@ -94,7 +94,7 @@ def _constrained(waiting: PendingGang) -> bool:
 
 def _fits_when_empty(waiting: PendingGang, snapshot: Snapshot, fits: Fits) -> bool:
     """Tell whether the gang would fit if nothing else ran."""
-    with snapshot.emptied():
+    with snapshot.when_empty():
         return fits(waiting)
 
 
@@ -111,7 +111,7 @@ def _binding(
     binding: Relaxed | None = None
     domain = ""
     if empty:
-        with snapshot.emptied():
+        with snapshot.when_empty():
             binding = next((one for one in relaxations(waiting, scope) if fits(one.waiting)), None)
             domain = _best_domain(snapshot.cluster, scope, kinds)
     else:
@@ -288,7 +288,7 @@ def _no_room(
 
 def nearest(cluster: Cluster, needs: PodNeeds, *, empty: bool) -> NearMiss:
     """Return the eligible node that lacks the smallest share of one pod's requests."""
-    vector = cluster.vector(needs)
+    vector = cluster.request_vector(needs)
     room = cluster.allocatable if empty else cluster.free()
     lacking = np.maximum(vector - np.maximum(room, 0), 0)
     share = (lacking / np.maximum(vector, 1)).sum(axis=1)
@@ -298,6 +298,6 @@ def nearest(cluster: Cluster, needs: PodNeeds, *, empty: bool) -> NearMiss:
         (cluster.resources[column], int(lacking[row, column]))
         for column in np.flatnonzero(lacking[row])
     )
-    lacks = (*lacks, *cluster.unknown(needs))
+    lacks = (*lacks, *cluster.unknown_requests(needs))
     named = tuple(("pod slots" if name == PODS else name, quantity) for name, quantity in lacks)
     return NearMiss(cluster.names[row], named)

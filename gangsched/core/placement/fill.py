@@ -79,7 +79,7 @@ def is_feasible(waiting: PendingGang, snapshot: Snapshot) -> bool:
 
 
 def _fills(waiting: PendingGang, snapshot: Snapshot, style: FillStrategy) -> bool:
-    if is_exactly_countable(waiting) and not snapshot.cluster.exclusive:
+    if is_exactly_countable(waiting) and not snapshot.cluster.exclusive_domains:
         return may_be_feasible(waiting, snapshot.cluster)
     try:
         scope = resolve_constraints(waiting, snapshot.cluster)

@@ -75,7 +75,9 @@ class _Usual:
 
 def _usual(cluster: Cluster, typical: tuple[Typical, ...]) -> _Usual:
     gpu = cluster.resources.index(GPU)
-    vectors = np.stack([cluster.vector(one.needs) for one in typical])  # (typical, resources)
+    vectors = np.stack(
+        [cluster.request_vector(one.needs) for one in typical]
+    )  # (typical, resources)
     others = np.delete(np.arange(vectors.shape[1]), gpu)
     every = np.arange(len(cluster.names))
     asked = [_gpus(cluster, one.needs, every) for one in typical]
@@ -92,12 +94,12 @@ def _usual(cluster: Cluster, typical: tuple[Typical, ...]) -> _Usual:
 def _able(cluster: Cluster, needs: PodNeeds) -> Mask:
     """Return which slots could take such a pod if they were large enough."""
     able = cluster.eligible(needs)
-    return np.zeros_like(able) if cluster.unknown(needs) else able
+    return np.zeros_like(able) if cluster.unknown_requests(needs) else able
 
 
 def measure(cluster: Cluster, state: State, typical: tuple[Typical, ...]) -> Floats:
     """Return F of each row in thousandths of a GPU, shape (n,)."""
-    usual = cluster.still(("usual", typical), lambda: _usual(cluster, typical))
+    usual = cluster.node_cached(("usual", typical), lambda: _usual(cluster, typical))
     milli = usual.milli[state.rows]
     free = state.free[:, None, usual.others]
     can = usual.can[state.rows] & np.all((free >= usual.wants) | (usual.wants == 0), axis=2)
@@ -119,14 +121,14 @@ def growth(
     """
     before = state_of(cluster, rows)
     every = np.arange(len(cluster.names))
-    base = cluster.known(
+    base = cluster.usage_cached(
         ("fragmentation", typical),
         lambda some: measure(cluster, state_of(cluster, every[some]), typical),
     )[rows]
-    free = before.free - cluster.vector(needs)
+    free = before.free - cluster.request_vector(needs)
     device = np.full(len(rows), -1, dtype=np.int64)
     if needs.share is None:
-        whole = int(cluster.vector(needs)[cluster.resources.index(GPU)])
+        whole = int(cluster.request_vector(needs)[cluster.resources.index(GPU)])
         after = State(rows, before.idle - whole, before.parts, free)
         return measure(cluster, after, typical) - base, device
     # Every way to place it, as a row of its own: a new GPU first, then each that is shared.
@@ -148,7 +150,7 @@ def growth(
 
 def workload(waiting: PendingGang, snapshot: Snapshot) -> tuple[Typical, ...]:
     """Return the most frequent shapes of all pods in the snapshot with their shares."""
-    seen: dict[PodNeeds, int] = dict(snapshot.cluster.shapes)
+    seen: dict[PodNeeds, int] = dict(snapshot.cluster.pods_by_needs)
     others = [gang for line in snapshot.lines for gang in line.gangs]
     for gang in (waiting, *snapshot.waiting, *others):
         for member in gang.members:
@@ -162,7 +164,7 @@ def workload(waiting: PendingGang, snapshot: Snapshot) -> tuple[Typical, ...]:
 def _gpus(cluster: Cluster, needs: PodNeeds, rows: Ints) -> tuple[int, Ints]:
     """Return how many GPUs a pod wants, and thousandths of each, on each row (0: not possible)."""
     if needs.share is None:
-        count = int(cluster.vector(needs)[cluster.resources.index(GPU)])
+        count = int(cluster.request_vector(needs)[cluster.resources.index(GPU)])
         return count, np.full(len(rows), MILLI, dtype=np.int64)
     share = needs.share
     if share.memory_mib:

@@ -82,7 +82,7 @@ class PlacementCosts:
     def liked(self) -> list[Ints]:
         """Return the preference each slot earns, for each kind."""
         if self._liked is None:
-            self._liked = [self.cluster.liked(one) for one in self.needs]
+            self._liked = [self.cluster.preference_weights(one) for one in self.needs]
         return self._liked
 
     def cost(self, counts: list[Ints]) -> Cost:

@@ -63,7 +63,7 @@ def place_with_repartition(
     masks = islice(_masks(waiting, scope, cluster), DOMAINS_TRIED.most)
     choices = (_choose(wanted, cluster, pools, mask) for mask in masks)
     for cuts in islice((cuts for cuts in choices if cuts is not None), CUTS_TRIED.most):
-        with cluster.offering({cut.node: (cut.held, cut.gained) for cut in cuts}):
+        with cluster.with_allocatable({cut.node: (cut.held, cut.gained) for cut in cuts}):
             result = placer.place(waiting, snapshot)
         if isinstance(result, Refusal):
             continue

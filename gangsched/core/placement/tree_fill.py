@@ -130,7 +130,7 @@ class TreeFill:
         bins = self._bins(level, len(room))[rows]
         domains, position = np.unique(bins, return_inverse=True)
         units = sums[level][domains] // unit
-        preference = self.cluster.liked(self.kind.needs)[rows]
+        preference = self.cluster.preference_weights(self.kind.needs)[rows]
         liked = np.bincount(position, weights=preference * room[rows])
         of_pod = (liked / np.maximum(np.bincount(position, weights=room[rows]), 1)).astype(np.int64)
         of_pod[domains >= self._domains(level)] = _LAST
@@ -141,7 +141,7 @@ class TreeFill:
 
     def _on_hosts(self, rows: Ints, room: Ints, wanted: int, counts: Ints) -> None:
         unit = self.kind.rules.unit(self.scope.depth)
-        preference = self.cluster.liked(self.kind.needs)[rows]
+        preference = self.cluster.preference_weights(self.kind.needs)[rows]
         counts[rows] = self._choose(rows, room[rows] // unit, preference, wanted // unit) * unit
 
     def _choose(self, rows: Ints | None, room: Ints, preference: Ints, wanted: int) -> Ints:

@@ -136,7 +136,7 @@ class Cycle:
         context = self._context
         with without_victims(context, placed, trial):
             self._verify(gang, placed, context.snapshot, trial)
-        context.snapshot.cluster.claim(gang.gang.id, gang.constraints)
+        context.snapshot.cluster.set_exclusive_domains(gang.gang.id, gang.constraints)
         charge = context.charge_of_placement(gang, placed)
         context.started(gang, placed, charge)
         return charge

@@ -74,14 +74,14 @@ def place_together(
         outcome: Outcome = []
         started: list[tuple[PendingGang, Placement, Amounts]] = []
         cluster = context.snapshot.cluster
-        exclusive = dict(cluster.exclusive)
+        exclusive = dict(cluster.exclusive_domains)
         with context.snapshot.trial() as trial:
             for pending in gangs:
                 result = place_gang(context, pending)
                 if isinstance(result, Placement):
                     started.append((pending, result, count_start(pending, result, trial)))
                 outcome.append((pending, result))
-        cluster.exclusive = exclusive
+        cluster.exclusive_domains = exclusive
         for start in reversed(started):
             context.undo_start(*start)
         return outcome

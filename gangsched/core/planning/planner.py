@@ -127,7 +127,9 @@ def verify(waiting: PendingGang, placement: Placement, snapshot: Snapshot, trial
     short = [role for role, least in waiting.role_minimum if roles.get(role, 0) < least]
     if len(placed) < waiting.minimum or short:
         raise PolicyError(waiting.gang.id, f"{len(placed)} placed, fewer than its minimum")
-    with cluster.offering({cut.node: (cut.held, cut.gained) for cut in placement.repartitions}):
+    with cluster.with_allocatable(
+        {cut.node: (cut.held, cut.gained) for cut in placement.repartitions}
+    ):
         _charge(waiting, placement, cluster, trial)
     for cut in placement.repartitions:
         trial.take(cluster.rows[cut.node], PodNeeds(cut.held))
@@ -162,8 +164,8 @@ def _check_shares(waiting: PendingGang, cluster: Cluster, row: int, needs: PodNe
     name = cluster.names[row]
     if not cluster.eligible(needs)[row]:
         raise PolicyError(waiting.gang.id, f"{name} does not admit it")
-    asked = (cluster.vector(needs) > 0) | (np.array(cluster.resources) == GPU)
-    if cluster.unknown(needs):
+    asked = (cluster.request_vector(needs) > 0) | (np.array(cluster.resources) == GPU)
+    if cluster.unknown_requests(needs):
         raise PolicyError(waiting.gang.id, f"{name} has not what it asks for")
     over = bool(np.any((cluster.used[row] > cluster.allocatable[row]) & asked))
     if over or cluster.shared.overfull(row):

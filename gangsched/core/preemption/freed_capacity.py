@@ -40,7 +40,7 @@ class FreedCapacity:
         """Return the snapshot once these are gone."""
         cluster, freed = self._snapshot.cluster.copy(), self._released(gone)
         if freed is not None:
-            cluster.release(*freed)
+            cluster.subtract_used(*freed)
             return replace(self._snapshot, cluster=cluster)
         for option in gone:
             remove_pods(cluster, option.candidate.running.gang.id, option.places)
@@ -52,7 +52,7 @@ class FreedCapacity:
         Return None where that is not all there is to it: shared GPUs, ports, nodes held alone.
         """
         cluster = self._snapshot.cluster
-        if cluster.exclusive:
+        if cluster.exclusive_domains:
             return None
         rows = [np.zeros(0, dtype=np.int64)]
         amounts = [np.zeros((0, len(cluster.resources)), dtype=np.int64)]
@@ -76,6 +76,6 @@ class FreedCapacity:
             rows = np.array([row for row, _ in there], dtype=np.int64)
             amounts = np.zeros((len(there), len(cluster.resources)), dtype=np.int64)
             for at, (_, needs) in enumerate(there):
-                amounts[at] = cluster.vector(needs)
+                amounts[at] = cluster.request_vector(needs)
             self._frees[id(option)] = rows, amounts
         return self._frees[id(option)]

@@ -36,7 +36,7 @@ def find_cheaper_set(
     if needs is None or needs.share is not None or needs.host_ports:
         return None
     cluster = snapshot.cluster
-    if cluster.unknown(needs):
+    if cluster.unknown_requests(needs):
         return None
     try:
         scope = resolve_constraints(waiting, cluster)
@@ -46,7 +46,7 @@ def find_cheaper_set(
     if scope.rules.required is not None:
         domains = scope.codes(scope.rules.required, len(cluster.names))
     room = cluster.capacity(needs) * (scope.allowed & scope.gpu_masks[0][1])
-    vector = cluster.vector(needs)
+    vector = cluster.request_vector(needs)
     free = cluster.free()
     model = cp_model.CpModel()
     gone = [model.new_bool_var("") for _ in options]
@@ -109,7 +109,7 @@ def _freed(options: list[VictimOption], cluster: Cluster) -> dict[int, list[tupl
             row = cluster.rows.get(place.node)
             if row is not None:
                 here = found.setdefault(row, {})
-                here[at] = here.get(at, 0) + cluster.footprint(place.needs, -1)
+                here[at] = here.get(at, 0) + cluster.whole_unit_requests(place.needs, -1)
     return {row: list(here.items()) for row, here in found.items()}
 
 

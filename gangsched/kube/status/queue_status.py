@@ -6,7 +6,7 @@ from typing import Any
 
 from gangsched.api.timestamps import stamp
 from gangsched.core.bounds import SPENT_ROWS
-from gangsched.core.cluster.supply import lacking
+from gangsched.core.cluster.supply import missing_resources
 from gangsched.core.engine.engine import Engine, State
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.queues import Stop
@@ -137,7 +137,7 @@ def queue_status(
     message = f"{plural(pending, 'gang')} waiting, {admitted} running or starting."
     if tree.queues[name].stop is not Stop.NONE:
         message = f"on hold; {message}"
-    told = [*tree.notices(name), *lacking(tree.queues[name], engine.cluster.supply())]
+    told = [*tree.notices(name), *missing_resources(tree.queues[name], engine.cluster.supply())]
     if told:
         message = f"{several(told)}."
     return {
@@ -154,7 +154,7 @@ def quotas_effective(engine: Engine, name: str) -> Condition:
     """Return whether all quotas of a queue count as they are written."""
     tree = engine.ledger.usage.tree
     lowered = list(tree.lowered.get(name, {}).values())
-    absent = lacking(tree.queues[name], engine.cluster.supply())
+    absent = missing_resources(tree.queues[name], engine.cluster.supply())
     reason = "LargerThanParent" if lowered else "NoSuchNode" if absent else "AsWritten"
     told = [*lowered, *absent]
     return Condition(not told, reason, f"{several(told)}." if told else "", "QuotasEffective")

@@ -40,7 +40,7 @@ def describe(tree: TopologyTree, cluster: Cluster) -> dict[str, Any]:
     """Return the status of a Topology as its CRD has it."""
     placed, misplaced = 0, []
     for name, row in sorted(cluster.rows.items()):
-        problem = tree.lacking(row)
+        problem = tree.label_problem(row)
         if problem is None:
             placed += 1
         else:

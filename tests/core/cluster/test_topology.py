@@ -51,14 +51,14 @@ def test_a_missing_label_hides_what_is_below():
     made = cluster(place("a", "1", "x"), place("a", None, "x"), place(None, "1", "x"))
     assert names(made, 0) == ["a", "a", "?"]
     assert names(made, 2) == ["a/1/x", "?", "?"]
-    assert made.tree().lacking(made.rows[NodeName("n1")]) == "has no label t/rack"
-    assert made.tree().lacking(made.rows[NodeName("n0")]) is None
+    assert made.tree().label_problem(made.rows[NodeName("n1")]) == "has no label t/rack"
+    assert made.tree().label_problem(made.rows[NodeName("n0")]) is None
 
 
 def test_an_nvlink_domain_claimed_by_two_racks_is_believed_by_neither():
     made = cluster(place("a", "1", "x"), place("a", "2", "x"), place("a", "2", "y"))
     assert names(made, 2) == ["?", "?", "a/2/y"]
-    problem = made.tree().lacking(made.rows[NodeName("n0")])
+    problem = made.tree().label_problem(made.rows[NodeName("n0")])
     assert problem == "label t/clique=x is claimed in a/1 and a/2 at once"
     made.put_node(node("n1", labels=place("a", "2", "y")))
     assert names(made, 2) == ["a/1/x", "a/2/y", "a/2/y"]
@@ -104,9 +104,9 @@ def test_capacities_kept_up_to_date_equal_those_counted_anew():
     for step in range(400):
         key = rng.randrange(60)
         if rng.random() < 0.6:
-            made.charge(key, NodeName(f"n{rng.randrange(30)}"), rng.choice(kinds))
+            made.allocate(key, NodeName(f"n{rng.randrange(30)}"), rng.choice(kinds))
         else:
-            made.discharge(key)
+            made.release(key)
         if step % 7 == 0:
             made.put_node(node(f"n{rng.randrange(30)}", gpus=rng.randrange(9)))
         for kind in kinds:
@@ -114,5 +114,5 @@ def test_capacities_kept_up_to_date_equal_those_counted_anew():
             assert np.array_equal(made.capacity(kind), anew)
     copy = made.copy()
     before = copy.capacity(kinds[0]).copy()
-    made.charge("late", NodeName("n1"), kinds[0])
+    made.allocate("late", NodeName("n1"), kinds[0])
     assert np.array_equal(copy.capacity(kinds[0]), before)

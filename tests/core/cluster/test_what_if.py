@@ -15,17 +15,17 @@ def test_a_resource_that_no_node_has_is_there_only_while_it_is_offered():
     cluster = Cluster()
     cluster.put_node(node("n"))
     row, resources, free = cluster.rows[N], list(cluster.resources), cluster.free()
-    with cluster.offering({N: (((GPU, 1),), ((MIG, 7),))}):
+    with cluster.with_allocatable({N: (((GPU, 1),), ((MIG, 7),))}):
         assert cluster.capacity(SLICE)[row] == 3
-        cluster.take(row, SLICE)
+        cluster.add_pods(row, SLICE)
         assert cluster.capacity(SLICE)[row] == 2
     assert cluster.resources == resources
     assert cluster.free().shape == free.shape
     assert not cluster.capacity(SLICE).any()
-    with cluster.offering({N: ((), ((MIG, 7),))}):
+    with cluster.with_allocatable({N: ((), ((MIG, 7),))}):
         assert cluster.capacity(SLICE)[row] == 2, "what was taken is still taken"
-    cluster.give(row, SLICE)
-    with cluster.offering({N: ((), ((MIG, 7),))}):
+    cluster.remove_pods(row, SLICE)
+    with cluster.with_allocatable({N: ((), ((MIG, 7),))}):
         assert cluster.capacity(SLICE)[row] == 3
     assert (cluster.free() == free).all()
 
@@ -34,9 +34,9 @@ def test_resources_may_be_offered_by_an_empty_cluster():
     cluster = Cluster()
     cluster.put_node(node("n", gpus=2))
     row = cluster.rows[N]
-    cluster.take(row, PodNeeds(((GPU, 2),)))
-    with cluster.emptied():
-        with cluster.offering({N: (((GPU, 1),), ((MIG, 7),))}):
+    cluster.add_pods(row, PodNeeds(((GPU, 2),)))
+    with cluster.when_empty():
+        with cluster.with_allocatable({N: (((GPU, 1),), ((MIG, 7),))}):
             assert cluster.capacity(SLICE)[row] == 3
         assert cluster.capacity(PodNeeds(((GPU, 1),)))[row] == 2
     assert cluster.capacity(PodNeeds(((GPU, 1),)))[row] == 0

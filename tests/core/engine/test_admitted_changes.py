@@ -355,10 +355,10 @@ def test_a_running_gang_does_not_keep_others_out_of_where_they_are(allowed):
     alone = replace(group, constraints=Constraints(exclusive="dc"))
     (told,) = said(engine.observe(f.GangSeen(alone), 1.0))
     assert told.startswith("Others are not kept out of its domains of level dc: ")
-    assert engine.cluster.exclusive == {}
+    assert engine.cluster.exclusive_domains == {}
     engine.observe(f.PodGone(PodUid("team-0")), 2.0)
     engine.tick(20.0)
-    assert (G in engine.cluster.exclusive) == bool(allowed), "once it is alone there"
+    assert (G in engine.cluster.exclusive_domains) == bool(allowed), "once it is alone there"
 
 
 def test_what_pods_say_of_domains_is_admitted_as_well():
@@ -368,7 +368,7 @@ def test_what_pods_say_of_domains_is_admitted_as_well():
     engine.observe(f.GangSeen(gang("g", 1)), 1.0)
     engine.observe(pod("g-0", "g", needs(1), node=NodeName("n1"), constraints=alone), 1.0)
     assert engine.gangs[G].state is State.PLACED
-    assert engine.cluster.exclusive == {}
+    assert engine.cluster.exclusive_domains == {}
 
 
 def test_a_plan_is_dropped_where_somebody_came_in_between():

@@ -251,7 +251,7 @@ def test_moved_gangs_leave_before_the_other_comes():
     assert engine.reservation(PodUid("x-0b")) == "b0"
     held = [
         Running(name[1], charge.holder, charge.node, charge.needs)
-        for name, charge in engine.cluster.charges().items()
+        for name, charge in engine.cluster.allocations().items()
         if isinstance(name, tuple)
     ]
     allocatable = {n: dict(in_rack(n, "").allocatable) for n in ("a0", "a1", "b0", "b1")}

@@ -224,7 +224,7 @@ def test_a_plan_that_lands_twice_reserves_once():
     twice = make_plan(engine.snapshot(), Policies(Fifo(), Pack()), 0.0)
     assert of(engine.accept(twice, 0.0), o.Reserve)
     assert not of(engine.accept(twice, 0.0), o.Reserve)
-    assert engine.cluster.used[0].sum() == engine.cluster.vector(needs()).sum() * 2
+    assert engine.cluster.used[0].sum() == engine.cluster.request_vector(needs()).sum() * 2
 
 
 def test_a_node_lost_between_plan_and_bind_breaks_the_gang():

@@ -425,7 +425,7 @@ def shares(engine, count, devices, wants=HALF):
     for index in range(count):
         name = f"p{index}"
         engine.observe(pod(name, name, wants, node=N, devices=devices), 1.0)
-    charges = engine.cluster.charges()
+    charges = engine.cluster.allocations()
     return sorted(charges[f"p{index}"].devices for index in range(count))
 
 
@@ -451,7 +451,7 @@ def test_shares_that_were_there_before_their_node_was_known_end_like_others():
         engine.observe(f.GangSeen(gang(f"p{index}", 1)), 1.0)
     engine.observe(f.NodeSeen(node("n", 4)), 1.0)
     places = [place for one in engine.running() for place in one.places]
-    charges = engine.cluster.charges()
+    charges = engine.cluster.allocations()
     assert [p.devices for p in places] == [charges[p.name[3:]].devices for p in places]
 
 
@@ -462,7 +462,7 @@ def test_a_share_keeps_the_gpu_that_was_reserved_for_it():
     for name in "ab":
         engine.observe(pod(name, "g", wants), 0.0)
     binds = {one.uid: one for one in of(carried_out(engine, plan(engine)), o.Bind)}
-    charges = engine.cluster.charges()
+    charges = engine.cluster.allocations()
     assert {uid: charges[uid].devices for uid in "ab"} == {u: b.devices for u, b in binds.items()}
     assert sorted(engine.cluster.shared.of(engine.cluster.rows["n"])) == [0, 1]
 

@@ -147,9 +147,9 @@ PORTS = {
 def test_host_ports_clash_as_in_kubernetes(case):
     taken, wanted, free = PORTS[case]
     made = cluster(node("n"))
-    made.charge("x", NodeName("n"), needs(host_ports=(taken,)))
+    made.allocate("x", NodeName("n"), needs(host_ports=(taken,)))
     assert room(made, needs(host_ports=(wanted,))) == {"n": int(free)}
-    made.discharge("x")
+    made.release("x")
     assert room(made, needs(host_ports=(wanted,))) == {"n": 1}
 
 
@@ -207,7 +207,7 @@ def test_a_role_that_fits_no_node_names_the_nearest_miss():
 
 def test_no_room_now_names_what_is_short():
     made = cluster(node("a", 8))
-    made.charge("x", NodeName("a"), needs(7))
+    made.allocate("x", NodeName("a"), needs(7))
     result = Pack().place(waiting(templated("g", 1, needs(3))), Snapshot(made, ()))
     assert isinstance(result, Refusal)
     assert result.reason is Reason.NO_ROOM
@@ -228,13 +228,13 @@ def test_a_resource_first_seen_in_a_pod_is_no_error():
 
 def test_a_running_pod_may_hold_what_no_node_offers_any_more():
     made = cluster(node("a"))
-    made.charge("x", NodeName("a"), type(needs())((("example.com/fpga", 1), (GPU, 3))))
+    made.allocate("x", NodeName("a"), type(needs())((("example.com/fpga", 1), (GPU, 3))))
     assert room(made, needs()) == {"a": 5}
 
 
 def test_usage_survives_a_node_that_leaves_and_returns():
     made = cluster(node("a", 8))
-    made.charge("x", NodeName("a"), needs(3))
+    made.allocate("x", NodeName("a"), needs(3))
     made.remove_node(NodeName("a"))
     made.put_node(node("a", 8))
     assert room(made, needs()) == {"a": 5}

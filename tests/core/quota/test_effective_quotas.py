@@ -6,7 +6,7 @@ import pytest
 from builders import an_engine, node
 
 from gangsched.core import facts as f
-from gangsched.core.cluster.supply import Supply, lacking
+from gangsched.core.cluster.supply import Supply, missing_resources
 from gangsched.core.model.ids import NodeName
 from gangsched.core.model.pods import GPU
 from gangsched.core.model.queues import Queue, Quota
@@ -142,14 +142,14 @@ def test_a_queue_that_cannot_be_read_is_there_and_cannot_be_used():
 )
 def test_a_quota_of_what_no_node_has(quota, said):
     engine = an_engine(node("n", gpu_model=H100))
-    found = lacking(Queue("q", quotas=(quota,)), engine.cluster.supply())
+    found = missing_resources(Queue("q", quotas=(quota,)), engine.cluster.supply())
     assert len(found) == (said is not None)
     assert said is None or said in found[0]
 
 
 def test_limits_of_users_have_names_too():
     engine = an_engine(node("n"))
-    (said,) = lacking(Queue("q", user_limits=(("gpu", 8),)), engine.cluster.supply())
+    (said,) = missing_resources(Queue("q", user_limits=(("gpu", 8),)), engine.cluster.supply())
     assert said.startswith("spec.userLimits[gpu]: no node has 'gpu'")
 
 
@@ -157,13 +157,13 @@ def test_nodes_that_come_and_go_are_seen():
     engine = an_engine()
     queue = Queue("q", quotas=(Quota(GPU, 1), Quota(GPU, 1, "H100")))
     assert engine.cluster.supply() == Supply()
-    assert not lacking(queue, engine.cluster.supply()), "without nodes no name is strange"
+    assert not missing_resources(queue, engine.cluster.supply()), "without nodes no name is strange"
     engine.observe(f.NodeSeen(node("cpu-only", gpus=0)), 0.0)
-    assert len(lacking(queue, engine.cluster.supply())) == 2
+    assert len(missing_resources(queue, engine.cluster.supply())) == 2
     engine.observe(f.NodeSeen(node("n", gpu_model=H100)), 0.0)
-    assert not lacking(queue, engine.cluster.supply())
+    assert not missing_resources(queue, engine.cluster.supply())
     engine.observe(f.NodeGone(NodeName("n")), 0.0)
-    assert len(lacking(queue, engine.cluster.supply())) == 2
+    assert len(missing_resources(queue, engine.cluster.supply())) == 2
 
 
 def test_parts_of_gpus_are_gpus():
@@ -171,4 +171,4 @@ def test_parts_of_gpus_are_gpus():
     mig = (("nvidia.com/mig-1g.5gb", 7),)
     made = node("m", gpus=0)
     engine.observe(f.NodeSeen(type(made)(made.name, (*made.allocatable, *mig))), 0.0)
-    assert not lacking(Queue("q", quotas=(Quota(GPU, 1),)), engine.cluster.supply())
+    assert not missing_resources(Queue("q", quotas=(Quota(GPU, 1),)), engine.cluster.supply())

@@ -141,7 +141,7 @@ def _add_gang(
     homes: dict[int, cp_model.IntVar] = {}
     for kind in one.kinds:
         room = cluster.capacity(kind.needs) * mask
-        vector = cluster.vector(kind.needs)
+        vector = cluster.request_vector(kind.needs)
         counts = []
         for leaf in np.unique(leaves[room > 0]):
             here = leaves == leaf

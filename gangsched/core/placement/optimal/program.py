@@ -173,7 +173,7 @@ def _classes(request: PlacementProblem) -> Iterator[tuple[Ints, list[Pattern], t
     if request.prices.growth is not None:
         columns.extend(growth[usable] for growth in request.prices.growth)
     if len(request.kinds) > 1:  # kinds compete on a node: everything they ask for tells it apart
-        asked = np.flatnonzero(sum(cluster.vector(kind.needs) for kind in request.kinds))
+        asked = np.flatnonzero(sum(cluster.request_vector(kind.needs) for kind in request.kinds))
         columns.extend(cluster.free()[usable][:, asked].T)
     table = np.stack(columns, axis=1)
     keys, group_of = np.unique(table, axis=0, return_inverse=True)
@@ -198,7 +198,7 @@ def _patterns(request: PlacementProblem, row: int, most: Ints) -> list[Pattern]:
         return [(int(most[0]) if limit is None else min(int(most[0]), limit),)]
     cluster = request.cluster
     steps = [range(0, int(top) + 1, request.host_unit(index)) for index, top in enumerate(most)]
-    vectors = [cluster.vector(kind.needs) for kind in request.kinds]
+    vectors = [cluster.request_vector(kind.needs) for kind in request.kinds]
     return maximal(cluster.allocatable[row] - cluster.used[row], vectors, steps, limit)
 
 

@@ -107,7 +107,7 @@ class ReleaseSchedule:
             kind = self._class_of.get(place.needs)
             if kind is None:
                 kind = self._class_of[place.needs] = len(self._vectors)
-                self._vectors.append(cluster.footprint(place.needs, -1))
+                self._vectors.append(cluster.whole_unit_requests(place.needs, -1))
             self._rows.append(row)
             self._classes.append(kind)
         self._counts.append(len(self._rows))
@@ -202,7 +202,7 @@ class AvailabilityProfile:
         for node, needs in seats:
             row = self._cluster.rows.get(node)
             if row is not None:
-                used[row] += sign * self._cluster.footprint(needs, sign)
+                used[row] += sign * self._cluster.whole_unit_requests(needs, sign)
 
     # -- questions ----------------------------------------------------------------------------
 
