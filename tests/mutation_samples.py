@@ -160,8 +160,8 @@ SAMPLES = (
     Sample(
         "promises: those of the cycle before are not kept",
         f"{CORE}/planning/backfill_step.py",
-        "if promise.start_s < context.now_s or not _restore(context, waiting, promise):",
-        "if promise.start_s < context.now_s:",
+        "if reservation.start_s < context.now_s or not _restore(context, waiting, reservation):",
+        "if reservation.start_s < context.now_s:",
         QUEUES,
     ),
     Sample(

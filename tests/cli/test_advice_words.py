@@ -90,8 +90,8 @@ def test_moving_does_not_help_against_a_quota():
     with pytest.raises(ConfigError) as error:
         _check_free_capacity(engine, POLICIES, DefragRequest(gang="ns/g"))
     assert str(error.value) == (
-        "--gang: the gang lacks quota, so moving other gangs does not help ns/g: queue "
-        "small can never have more than 8 nvidia.com/gpu, loans included; the gang needs 16."
+        "--gang: the gang lacks quota, so moving other gangs does not help ns/g: Queue "
+        "small can use at most 8 nvidia.com/gpu, borrowed quota included; the gang needs 16."
     )
 
 

@@ -96,7 +96,7 @@ def test_a_queue_stored_before_the_rules_is_listed_with_its_problem(scheduler, s
     (refusal,) = engine.refusals.values()
     assert (refusal.reason.value, refusal.message) == (
         "QueueInvalid",
-        f"queue q cannot be used: {said}.",
+        f"Queue q cannot be used: {said}.",
     )
     declare(scheduler)
     assert "q" in engine.ledger.usage.tree, "mended"

@@ -91,7 +91,7 @@ def test_a_queue_without_quota_left_says_so(cluster, namespace, queue):
     said = f"Queue {small} has 8 nvidia.com/gpu; 8 are in use, and the gang needs 8"
     wait_reason(cluster, namespace, "QuotaInUse", "b", said)
     cluster.gang(namespace, "c", 2, group={"queue": small})
-    wait_reason(cluster, namespace, "LargerThanQuota", "c", "can never have more than 8")
+    wait_reason(cluster, namespace, "LargerThanQuota", "c", "can use at most 8")
 
 
 def test_wrong_queues(cluster, namespace, queue):

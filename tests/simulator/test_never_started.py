@@ -38,7 +38,7 @@ SCENARIO = {
     "workload": {"traces": [{"format": "gangsched", "path": "jobs.csv"}]},
     "horizon": "1h",
 }
-LARGE = "queue a can never have more than 16 nvidia.com/gpu, loans included; the gang needs 24."
+LARGE = "Queue a can use at most 16 nvidia.com/gpu, borrowed quota included; the gang needs 24."
 
 
 @pytest.fixture

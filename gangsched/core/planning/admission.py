@@ -29,21 +29,21 @@ _QUEUES_NAMED = 10
 def admission_refusal(
     waiting: PendingGang, snapshot: Snapshot, usage: Usage, users: Users, now_s: float
 ) -> Refusal | None:
-    """Return why the queue admits nothing of this gang whatever is free, or None.
+    """Return why the queue does not admit a gang, whatever capacity is free, or None.
 
     `users` is what users of queues with limits hold, starts of this cycle included.
     """
     gang, tree = waiting.gang, usage.tree
     namespace = gang.id.split("/", 1)[0]
     if gang.queue not in tree.queues:
-        message = f"queue {gang.queue!r} does not exist; {_queues_open_to(namespace, tree)}."
+        message = f"Queue {gang.queue!r} does not exist; {_queues_open_to(namespace, tree)}."
         return Refusal(gang.id, Reason.UNKNOWN_QUEUE, message)
     for name in tree.path(gang.queue) if gang.queue in tree else (gang.queue,):
         if not tree.queues[name].admits(namespace) and not waiting.repair:
-            message = f"namespace {namespace} may not use queue {name}"
+            message = f"Namespace {namespace} may not use queue {name}"
             return _not_permitted(waiting, f"{message}; {_queues_open_to(namespace, tree)}.")
     if gang.queue not in tree:
-        problem = f"queue {gang.queue} cannot be used: {tree.problems[gang.queue]}."
+        problem = f"Queue {gang.queue} cannot be used: {tree.problems[gang.queue]}."
         return Refusal(gang.id, Reason.QUEUE_INVALID, problem)
     if waiting.repair:
         return None  # it was admitted as a whole
@@ -53,7 +53,7 @@ def admission_refusal(
     for name in tree.path(gang.queue):
         queue = tree.queues[name]
         if queue.stop is not Stop.NONE:
-            return Refusal(gang.id, Reason.QUEUE_STOPPED, f"queue {name} is on hold.")
+            return Refusal(gang.id, Reason.QUEUE_STOPPED, f"Queue {name} is on hold.")
         refusal = _budget(waiting, queue, snapshot, now_s)
         if refusal is not None:
             return refusal
@@ -64,8 +64,8 @@ def admission_refusal(
         most = tree.exclusive(gang.queue)
         allowed = f"those of level {most}, and finer ones" if most else "none"
         message = (
-            f"the gang wants its domains of level {alone} for itself (topology.exclusive), and of "
-            f"such queue {gang.queue} allows {allowed} (spec.exclusive)."
+            f"The gang requests domains of level {alone} for itself (topology.exclusive); queue "
+            f"{gang.queue} allows {allowed} (spec.exclusive)."
         )
         return Refusal(gang.id, Reason.NOT_PERMITTED, message)
     return _user_limit(waiting, tree.queues[gang.queue], users)
@@ -76,7 +76,7 @@ def _not_permitted(waiting: PendingGang, message: str) -> Refusal:
 
 
 def _queues_open_to(namespace: str, tree: QueueTree) -> str:
-    """Write which queues a namespace may use: the names of others' are none of its business."""
+    """Write which queues a namespace may use; names of other queues are not disclosed."""
     known = list(islice(tree.open_to(namespace), _QUEUES_NAMED + 1))
     more = ", ..." if len(known) > _QUEUES_NAMED else ""
     return f"namespace {namespace} may use: {', '.join(known[:_QUEUES_NAMED]) or 'none'}{more}"
@@ -87,7 +87,7 @@ def _priority(waiting: PendingGang, namespace: str, tree: QueueTree) -> Refusal 
     most, queue = tree.priority_max(waiting.gang.queue, namespace)
     if waiting.priority <= most:
         return None
-    said = f"its priority is {waiting.priority}"
+    said = f"The gang's priority is {waiting.priority}"
     if queue:
         why = f"queue {queue} allows at most {most} (spec.maxPriorityClassName)"
     else:
@@ -99,13 +99,13 @@ def _priority(waiting: PendingGang, namespace: str, tree: QueueTree) -> Refusal 
 
 
 def may_be_exclusive(cluster: Cluster, tree: QueueTree, queue: str, asked: Constraints) -> bool:
-    """Tell whether a queue lets gangs have their domains of a level for themselves.
+    """Return whether a queue lets gangs have domains of a level for themselves.
 
-    Nobody else may use what such a gang leaves free, and no quota counts that.
+    No other gang may use what such a gang leaves free, and no quota counts that.
     """
     most = tree.exclusive(queue)
     wanted = cluster.level(asked.topology, asked.exclusive or "")
-    if not most or wanted is None:  # no such level: the gang is told when its place is sought
+    if not most or wanted is None:  # the placer refuses a level that does not exist
         return bool(most)
     coarsest = cluster.level(asked.topology, most)
     return coarsest is not None and wanted >= coarsest
@@ -122,11 +122,11 @@ def _budget(waiting: PendingGang, queue: Queue, snapshot: Snapshot, now_s: float
         spent = snapshot.rules.spent.get((queue.name, user, budget.period_s), 0.0)
         if spent < budget.gpu_s:
             continue
-        whose = f"user {user} in queue {queue.name}" if user else f"queue {queue.name}"
+        account = f"User {user} of queue {queue.name}" if user else f"Queue {queue.name}"
         return Refusal(
             gang.id,
             Reason.BUDGET,
-            f"{whose} has spent {spent / 3600:.3g} of {budget.gpu_s / 3600:.3g} GPU-hours; the "
+            f"{account} has spent {spent / 3600:.3g} of {budget.gpu_s / 3600:.3g} GPU-hours; the "
             f"next period of {_period(budget)} begins in {_budget_renewal(budget, now_s)}.",
         )
     return None
@@ -155,7 +155,7 @@ def _user_limit(waiting: PendingGang, queue: Queue, users: Users) -> Refusal | N
             return Refusal(
                 waiting.gang.id,
                 Reason.USER_LIMIT,
-                f"user {user} may have {shown(key, most)} in queue {queue.name} and has "
+                f"User {user} may have {shown(key, most)} in queue {queue.name} and has "
                 f"{number(key, held.get(key, 0))}; the gang needs {number(key, wanted)}.",
             )
     return None
@@ -172,7 +172,7 @@ def over_quota(waiting: PendingGang, usage: Usage, charge: Amounts) -> Refusal |
         said = never[0]
         most = number(said.key, said.available)
         message = (
-            f"queue {waiting.gang.queue} can never have more than {most} {said.key[0]}, loans "
+            f"Queue {waiting.gang.queue} can use at most {most} {said.key[0]}, borrowed quota "
             f"included; the gang needs {number(said.key, said.wanted)}."
         )
         return Refusal(waiting.gang.id, Reason.BEYOND_QUOTA, message)
@@ -181,7 +181,7 @@ def over_quota(waiting: PendingGang, usage: Usage, charge: Amounts) -> Refusal |
 
 
 def may_not_borrow(waiting: PendingGang, usage: Usage, charge: Amounts) -> Refusal | None:
-    """Return why a gang that may not be stopped would run on a loan, or None."""
+    """Return why a gang that may not be preempted would need borrowed quota, or None."""
     if waiting.gang.preemptible:
         return None
     found = nominal_shortfall(usage, waiting.gang.queue, charge)

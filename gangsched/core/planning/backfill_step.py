@@ -1,4 +1,4 @@
-"""Keeping room and quota in time for a gang that does not start now, from cycle to cycle."""
+"""Backfill reservations: a start in the future, with its nodes, for a gang that must wait."""
 
 from dataclasses import replace
 
@@ -12,28 +12,28 @@ from gangsched.core.preemption.first_feasible import smallest_feasible_count
 from gangsched.core.snapshot import BackfillReservation, Snapshot
 
 CAPACITY_REASONS = frozenset({Reason.NO_ROOM, Reason.TOPOLOGY, Reason.BEHIND, Reason.BOOKED})
-"""Refusals for want of room: time, or others leaving, would help."""
+"""Refusals for lack of capacity: time, or gangs that end, would help."""
 
 SHORTAGE_REASONS = CAPACITY_REASONS | {Reason.OVER_QUOTA}
-"""Refusals for want of room or quota."""
+"""Refusals for lack of capacity or quota."""
 
 _PLACEMENTS_TRIED = 3
 
 
 def restore_reservations(context: PlanningContext) -> None:
-    """Keep what was promised before, before anybody has a turn.
+    """Restore the reservations of earlier cycles, before any gang has its turn.
 
-    Where it is not possible any more, because somebody runs for longer than was expected, room is
+    If a gang runs for longer than was expected and a reservation is no longer possible, it is
     kept for the next moment there is some.
     """
     if context.policies.backfill is None:
         return
-    for promise in context.snapshot.promises:
-        waiting = context.waiting.get(promise.gang)
+    for reservation in context.snapshot.promises:
+        waiting = context.waiting.get(reservation.gang)
         if waiting is None:
             continue
-        context.snapshot.progress.turn(promise.gang)
-        if promise.start_s < context.now_s or not _restore(context, waiting, promise):
+        context.snapshot.progress.turn(reservation.gang)
+        if reservation.start_s < context.now_s or not _restore(context, waiting, reservation):
             _reserve_earliest(context, waiting)
 
 
@@ -41,9 +41,9 @@ def reserve_start(
     context: PlanningContext,
     waiting: PendingGang,
     refusal: Refusal,
-    promised: BackfillReservation | None,
+    reserved: BackfillReservation | None,
 ) -> Refusal:
-    """Keep room for a gang that does not start now, where the backfill policy says so.
+    """Reserve a start for a gang that does not start now, if the backfill policy says so.
 
     A backfill reservation is kept from cycle to cycle: only a gang that outranks its gang takes it
     away (`PlanningContext.lapse`).
@@ -52,35 +52,39 @@ def reserve_start(
         return refusal
     if refusal.reason not in SHORTAGE_REASONS:
         return refusal
-    if promised is None and not context.may_reserve(waiting):
+    if reserved is None and not context.may_reserve(waiting):
         return refusal
-    before_s = promised.start_s if promised is not None else float("inf")
+    before_s = reserved.start_s if reserved is not None else float("inf")
     start_s = _reserve_earliest(context, waiting, before_s)
-    if start_s is None and promised is not None and _restore(context, waiting, promised):
-        start_s = promised.start_s
+    if start_s is None and reserved is not None and _restore(context, waiting, reserved):
+        start_s = reserved.start_s
     return refusal if start_s is None else replace(refusal, starts_s=start_s)
 
 
-def _restore(context: PlanningContext, waiting: PendingGang, promise: BackfillReservation) -> bool:
-    """Keep a promise as it is; tell whether that is possible."""
+def _restore(
+    context: PlanningContext, waiting: PendingGang, reservation: BackfillReservation
+) -> bool:
+    """Restore a reservation as it was; return whether that is possible."""
     names = {member.name for member in waiting.members}
-    if not all(name in names for name, _ in promise.nodes):
+    if not all(name in names for name, _ in reservation.nodes):
         return False
-    if not context.availability.is_free(context.occupancy(waiting, promise.nodes, promise.start_s)):
+    if not context.availability.is_free(
+        context.occupancy(waiting, reservation.nodes, reservation.start_s)
+    ):
         return False
     ahead = context.quota_projection(waiting)
     if ahead is not None:
-        ahead.advance_to(promise.start_s)
+        ahead.advance_to(reservation.start_s)
         if not context.quota_profile.is_available(context.quota_claim(waiting), ahead):
             return False
-    context.reserve(waiting, promise, ahead)
+    context.reserve(waiting, reservation, ahead)
     return True
 
 
 def _reserve_earliest(
     context: PlanningContext, waiting: PendingGang, before_s: float = float("inf")
 ) -> float | None:
-    """Keep room and quota from the first moment there are both; return when that is."""
+    """Reserve nodes and quota from the first moment that both are free; return that moment."""
     claim, ahead = context.quota_claim(waiting), context.quota_projection(waiting)
     if ahead is not None:
         while not context.quota_profile.is_available(claim, ahead):

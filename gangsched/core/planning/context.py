@@ -35,27 +35,28 @@ from gangsched.core.snapshot import BackfillReservation, RunningGang, Snapshot
 from gangsched.core.what_if import WhatIf
 
 _SEARCH_BUDGET = 500
-"""So many running gangs are considered for stopping in one planning cycle, or those of one search:
-one search in a large cluster, some in a small one. Others wait for the next cycle."""
+"""Running gangs that one planning cycle considers for preemption, or those of one search: one
+search in a large cluster, several in a small one. Other gangs are deferred to the next cycle."""
 
 _SEARCH_COST = 100
-"""A search costs as much as so many running gangs, beside those it considers."""
+"""What a search costs beside the running gangs that it considers, counted in running gangs."""
 
 ALWAYS = float("-inf")
-"""The mark of what holds for gangs of any run time."""
+"""The boundary of a refusal that holds for gangs of any run time."""
 
 _GRACE_S = 60.0
 _FOREVER_S = 10 * 365 * 86_400.0
 
 
 class PlanningContext:
-    """The state of one planning cycle. `victims` are gangs that it stops.
+    """The state of one planning cycle. `victims` are the gangs that it preempts.
 
-    `postponed` are gangs that have to wait for a later cycle before others are stopped for them;
-    `unhelped` are shapes and priorities for which nobody could be.
+    `deferred` gangs wait for a later cycle before running gangs are preempted for them;
+    `preemption_infeasible` are the equivalence classes for which no running gang can be preempted.
 
-    `leaving` take their room until they have left, those stopped in this cycle among them.
-    `changes` counts starts and what becomes of reservations: a plan made before is out of date.
+    `terminating` gangs use their nodes until they have ended; those preempted in this cycle are
+    among them. `changes` counts starts and changes of reservations: a plan made before one is out
+    of date.
     """
 
     def __init__(self, snapshot: Snapshot, policies: Policies, now_s: float) -> None:
@@ -90,25 +91,28 @@ class PlanningContext:
 
     @cached_property
     def running(self) -> dict[GangId, RunningGang]:
-        """Return who runs, by name."""
+        """Return the running gangs by name."""
         return {one.gang.id: one for one in self.snapshot.running}
 
-    # -- what is kept in time -----------------------------------------------------------------
+    # -- reservations -------------------------------------------------------------------------
 
     @property
     def reservations(self) -> list[BackfillReservation]:
-        """Return what is kept, in the order it was."""
+        """Return the backfill reservations in the order in which they were made."""
         return self.availability.reservations
 
     def reserve(
-        self, waiting: PendingGang, promise: BackfillReservation, ahead: QuotaProjection | None
+        self,
+        waiting: PendingGang,
+        reservation: BackfillReservation,
+        projection: QuotaProjection | None,
     ) -> None:
-        """Keep room, and quota as it will be `ahead`, for a gang."""
+        """Reserve nodes for a gang, and quota on the usage that is projected for the moment."""
         self.waiting[waiting.gang.id] = waiting
-        stay = self.occupancy(waiting, promise.nodes, promise.start_s)
-        self.availability.reserve(promise.gang, stay, promise.nodes)
-        if ahead is not None:
-            self.quota_profile.reserve(self.quota_claim(waiting), ahead)
+        stay = self.occupancy(waiting, reservation.nodes, reservation.start_s)
+        self.availability.reserve(reservation.gang, stay, reservation.nodes)
+        if projection is not None:
+            self.quota_profile.reserve(self.quota_claim(waiting), projection)
         self.changes += 1
         self._reservations_of_tree[self.root_queue(waiting)] = (
             self._reservations_of_tree.get(self.root_queue(waiting), 0) + 1
@@ -117,7 +121,7 @@ class PlanningContext:
         self._may_reserve.clear()
 
     def take_reservation(self, waiting: PendingGang) -> BackfillReservation | None:
-        """Begin a gang's turn: return what it was promised, which is free for it again."""
+        """Release the reservation of a gang whose turn it is, and return it."""
         if not self.availability.has_reservation(waiting.gang.id):
             return None
         own = next(one for one in self.reservations if one.gang == waiting.gang.id)
@@ -125,7 +129,7 @@ class PlanningContext:
         return own
 
     def release(self, gang: GangId) -> None:
-        """Keep nothing for a gang any more."""
+        """Release the reservation of a gang, if it has one."""
         if self.availability.has_reservation(gang):
             self.changes += 1
             self._reservations_of_tree[self.root_queue(self.waiting[gang])] -= 1
@@ -135,7 +139,7 @@ class PlanningContext:
         self._may_reserve.clear()
 
     def may_reserve(self, waiting: PendingGang) -> bool:
-        """Tell whether a gang may have room and quota kept: so many of its tree, by the policy."""
+        """Return whether the policy allows one more reservation in the tree of a gang's queue."""
         known = self._may_reserve.get(waiting.gang.queue)
         if known is None:
             backfill, made = (
@@ -149,7 +153,7 @@ class PlanningContext:
     def last_boundary_s(self, waiting: PendingGang) -> float:
         """Return when the last thing begins that a gang would outlive if it started now.
 
-        Two that outlive the same promises and bookings see the same cluster.
+        Two gangs that outlive the same reservations are planned on the same view of the cluster.
         """
         return self.last_boundary_before_s(self.runtime_s(waiting))
 
@@ -164,7 +168,7 @@ class PlanningContext:
         return self._boundaries_s[count - 1] if count else ALWAYS
 
     def revoke_outranked(self, first: PendingGang) -> bool:
-        """Take back what was promised to those a gang outranks; tell if there was any."""
+        """Release the reservations that a gang may take over; return whether there was any."""
         if not self.reservations:
             return False
         yields = self._preemptible_charge(first)
@@ -180,7 +184,7 @@ class PlanningContext:
         return bool(lower)
 
     def _overtaken_charge(self, gang: GangId) -> Amounts:
-        """Return what those hold who came after a gang, in its queue, and run already."""
+        """Return the charge of running gangs of a gang's queue that were queued after it."""
         known = self._overtaken.get(gang)
         if known is None:
             waiting = self.waiting[gang]
@@ -192,7 +196,7 @@ class PlanningContext:
         return known
 
     def _preemptible_charge(self, waiting: PendingGang) -> Amounts:
-        """Return what gangs of lower priority hold in a gang's queue: it may take their place."""
+        """Return the charge of gangs of lower priority in a gang's queue, which it may preempt."""
         key = (waiting.gang.queue, waiting.priority)
         known = self._preemptible_charges.get(key)
         if known is None:
@@ -202,12 +206,12 @@ class PlanningContext:
         return known
 
     def quota_claim(self, waiting: PendingGang) -> QuotaClaim:
-        """Return what a gang would take of its queue."""
+        """Return what a gang would charge to its queue, and for how long."""
         runtime_s = self.runtime_s(waiting)
         return QuotaClaim(waiting.gang.id, waiting.gang.queue, charge_of(waiting), runtime_s)
 
     def root_queue(self, waiting: PendingGang) -> str:
-        """Return the top of a gang's tree, "" where no quota bounds it."""
+        """Return the root of a gang's queue; "" if no quota limits it."""
         queue = waiting.gang.queue
         known = self._roots.get(queue)
         if known is None:
@@ -217,7 +221,7 @@ class PlanningContext:
         return known
 
     def quota_projection(self, waiting: PendingGang) -> QuotaProjection | None:
-        """Return what a gang's tree will use as others end; None where no quota bounds it."""
+        """Return the future usage of a gang's tree, as gangs end; None if no quota limits it."""
         top = self.root_queue(waiting)
         if not top:
             return None
@@ -234,7 +238,7 @@ class PlanningContext:
             ]
         return QuotaProjection(usage, self._ends_of_tree[top], self.now_s, self.victims)
 
-    # -- starts and stops ---------------------------------------------------------------------
+    # -- starts and preemptions ---------------------------------------------------------------
 
     def started(self, waiting: PendingGang, placed: Placement, charge: Amounts) -> None:
         """Count a gang that starts now; the cluster was charged already."""
@@ -265,7 +269,7 @@ class PlanningContext:
         self._borrowing.changed(self.usage.tree.path(waiting.gang.queue))
 
     def after_terminations(self) -> tuple[Snapshot, Usage]:
-        """Return cluster and usage as they will be once those have left who were told to."""
+        """Return cluster and usage as they will be once all terminating gangs have ended."""
         if not self.terminating:
             return self.snapshot, self.usage
         if self._after_terminations is None:
@@ -276,13 +280,13 @@ class PlanningContext:
         return self._after_terminations
 
     def candidates(self, waiting: PendingGang, charge: Amounts) -> Iterator[Candidate]:
-        """Yield the gangs that may be stopped for one with this charge, but not in turn."""
+        """Yield the gangs that may be preempted for this one; no two preempt each other in turn."""
         _, usage = self.after_terminations()
         found = candidates(
             waiting, self.preemptible_by_queue(), self._borrowing, usage, charge, self.now_s
         )
         if any(one.gang == waiting.gang.id for one in self.snapshot.promises):
-            stay = {waiting.gang.id, *self.victims}  # it may run itself, and lack a member
+            stay = {waiting.gang.id, *self.victims}  # the gang may run itself, and lack a member
             there = (one for one in self.running.values() if one.gang.id not in stay)
             known = {one.running.gang.id: one for one in overrun(waiting, there, usage, self.now_s)}
             known |= {one.running.gang.id: one for one in found}
@@ -291,7 +295,7 @@ class PlanningContext:
         return (one for one in found if one.running.gang.id not in stopped) if stopped else found
 
     def spend_search_budget(self, count: int) -> bool:
-        """Tell whether so many running gangs may still be considered; if so, count them."""
+        """Charge `count` running gangs to the search budget; return whether that was possible."""
         cost = _SEARCH_COST + count
         if self._searched and self._searched + cost > _SEARCH_BUDGET:
             return False
@@ -299,14 +303,14 @@ class PlanningContext:
         return True
 
     def preemptible_by_queue(self) -> dict[str, list[RunningGang]]:
-        """Return by queue the gangs that may be stopped and are not yet."""
+        """Return by queue the gangs that may be preempted and are not yet."""
         if self._preemptible is None:
             ones = (one for one in self.running.values() if one.gang.id not in self.victims)
             self._preemptible = preemptible(ones, self.usage, self.now_s)
         return self._preemptible
 
     def count_preempted(self, gone: Sequence[RunningGang]) -> None:
-        """Count gangs that are stopped in this cycle as leaving."""
+        """Count gangs that are preempted in this cycle as terminating."""
         self.victims.update(one.gang.id for one in gone)
         self.terminating.extend(gone)
         self._after_terminations = None
@@ -331,14 +335,14 @@ class PlanningContext:
         nodes: tuple[tuple[PodName, NodeName], ...],
         start_s: float | None = None,
     ) -> Occupancy:
-        """Return the room a placement takes, from now or from a moment on."""
+        """Return the nodes that a placement uses, and when: from now, or from `start_s`."""
         needs = {member.name: member.needs for member in waiting.members}
         start_s = self.now_s if start_s is None else start_s
         end_s = start_s + self.runtime_s(waiting)
         return Occupancy(start_s, end_s, tuple((node, needs[name]) for name, node in nodes))
 
     def occupancy_of(self, gang: GangId) -> Occupancy:
-        """Return the room a running gang takes."""
+        """Return the nodes that a running gang uses, and until when."""
         one = self.running[gang]
         return Occupancy(one.started_s, one.free_s(self.now_s), slots_of(one))
 

@@ -1,9 +1,9 @@
 """When waiting gangs will start: the planner itself, run forward over expected run times.
 
-Each run draws a run time for every gang from what is known of it (see `accounts/estimate.py`);
+Each run draws a run time for every gang from what is known of it (see `quota/runtime_history.py`);
 the first takes the median of each. Counting decides the places: proofs are for the present.
-What no run knows, such as who comes later, is learnt from how earlier starts came true
-(`accounts/punctual.py`).
+What no run knows, such as gangs that are created later, is learnt from how earlier forecasts came
+true (`quota/start_accuracy.py`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -44,7 +44,7 @@ class Prediction:
     """When a gang is expected to start: median and range over the runs; None: not within reach.
 
     `position` counts from 1 in its queue. `source` says what its own run time is known from.
-    `after` is the gang whose end it relies on: it starts when that ends.
+    `after` is the gang that has to end first: this one starts when that ends.
     """
 
     gang: GangId
@@ -74,7 +74,7 @@ def forecast(
     The snapshot has to hold all waiting gangs, and is left as it was.
 
     Raises:
-        StoppedError: whoever watches the snapshot's progress ended it.
+        StoppedError: the watcher of the snapshot's progress ended it.
 
     """
     effort = effort or Effort()
@@ -115,14 +115,14 @@ def ranges(found: Mapping[GangId, Prediction]) -> Iterator[tuple[GangId, float, 
 def with_observed_ranges(
     found: Mapping[GangId, Prediction], by: StartAccuracy, now_s: float
 ) -> dict[GangId, Prediction]:
-    """Return predictions as they are to be told: with ranges that real starts lie in."""
-    told = {}
+    """Return predictions with ranges that real starts lie in, by past accuracy."""
+    adjusted = {}
     for gang, one in found.items():
         low_s, high_s = one.low_s, one.high_s
         if low_s is not None and high_s is not None:
             low_s, high_s = by.range_s(now_s, low_s, high_s)
-        told[gang] = replace(one, low_s=low_s, high_s=high_s)
-    return told
+        adjusted[gang] = replace(one, low_s=low_s, high_s=high_s)
+    return adjusted
 
 
 @dataclass(slots=True)
@@ -183,7 +183,7 @@ class _ForwardRun:
             try:
                 plan = make_plan(self._snapshot(), self.policies, at_s)
                 break
-            except PolicyError as error:  # it will be set aside: nobody knows when it starts
+            except PolicyError as error:  # it will be set aside: its start is unknown
                 del self._waiting[error.gang]
         self._reservations = plan.reserved
         for planned in plan.placements:
@@ -220,7 +220,7 @@ class _ForwardRun:
         self._running[waiting.gang.id] = (self._end_s(one, at_s), self._what_if.hold(one))
 
     def _note_predecessor(self, gang: GangId, placed: Placement) -> None:
-        """Note whose end a gang starts at: where it can, of somebody whose place it takes."""
+        """Record the gang whose end lets this one start: if possible one on the same nodes."""
         nodes = {node for _, node in placed.nodes}
         there = [one for one in self._ended if any(place.node in nodes for place in one.places)]
         if there or self._ended:

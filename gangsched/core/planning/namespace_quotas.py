@@ -1,7 +1,7 @@
 """What a namespace's quotas leave for pods that do not exist yet.
 
-The API server counts a pod when it is created. Room that is reserved for pods before they exist
-is counted here, or it would be kept from others for pods that are never let in.
+The API server counts a pod when it is created. Capacity that is reserved for pods before they exist
+is counted here, or it would be reserved for pods that the API server never admits.
 """
 
 from collections.abc import Iterable, Mapping
@@ -37,7 +37,7 @@ def namespace_quota_refusal(
 ) -> Refusal | None:
     """Return which quota of its namespace has too little left for a gang's pods, or None.
 
-    `unborn` is what room is reserved for in that namespace whose pods do not exist either.
+    `unborn` is what other gangs of that namespace have reserved for pods that do not exist yet.
     """
     namespace = waiting.gang.id.partition("/")[0]
     for name, left in sorted(rules.namespaces.get(namespace, {}).items()):

@@ -1,4 +1,4 @@
-"""Planning: who is next, and where it goes. A pure function of a snapshot; it may be slow.
+"""Planning: which gang is next, and where it goes. A pure function of a snapshot; it may be slow.
 
 Every answer of a policy is verified here before it becomes part of the plan.
 """
@@ -20,7 +20,7 @@ from gangsched.core.quota.charges import charge_of
 from gangsched.core.snapshot import BackfillReservation, Snapshot, SolverBudget, Trial
 
 _BESIDE = 500
-"""So many of those who wait are planned beside a gang that is tried: the first in turn."""
+"""Pending gangs that are planned beside a gang that is tried: the first in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +34,12 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to place, in order, and who was refused why: gangs by themselves, and whole lines.
+    """What to place, in order, and the refusals: of single gangs, and of equivalence classes.
 
-    `reserved` is room kept in time for some of the refused. `advice` only adds remedies to
-    refusals that stand: it says nothing of the room there is now. `postponed` are refused gangs to
-    plan again at once; for `unhelped` shapes and priorities nobody could be stopped. `cut` tells
-    that it ended before everybody had a turn. `number` is that of the snapshot.
+    `reserved` are the backfill reservations of refused gangs. `advice` only adds remedies to
+    refusals that stand: it says nothing of the capacity now. `postponed` are refused gangs to plan
+    again at once; for the classes `unhelped` no running gang can be preempted. `cut` says that it
+    ended before every gang had its turn. `number` is that of the snapshot.
     """
 
     placements: tuple[Planned, ...] = ()
@@ -54,13 +54,13 @@ class Plan:
 
 
 def make_plan(snapshot: Snapshot, policies: Policies, now_s: float) -> Plan:
-    """Plan every waiting gang of the snapshot, in turn; see `queueing/cycle.py`.
+    """Plan every waiting gang of the snapshot, in turn; see `planning/cycle.py`.
 
     Each placement is charged before the next gang is looked at.
 
     Raises:
         PolicyError: a policy broke its contract for a gang.
-        StoppedError: whoever watches the snapshot's progress ended it.
+        StoppedError: the watcher of the snapshot's progress ended it.
 
     """
     cycle = Cycle(snapshot, policies, now_s, verify)
@@ -79,20 +79,20 @@ def make_plan(snapshot: Snapshot, policies: Policies, now_s: float) -> Plan:
 
 
 def starts(waiting: PendingGang, snapshot: Snapshot, policies: Policies, now_s: float) -> bool:
-    """Tell whether a gang, changed in some way, would start in the next cycle, stopping nobody.
+    """Return whether a gang, changed in some way, starts in the next cycle without preemption.
 
-    All who wait are planned with it, in turn; counting decides the places.
+    All pending gangs are planned with it, in their order; counting decides the places.
 
     Raises:
-        StoppedError: whoever watches the snapshot's progress ended it.
+        StoppedError: the watcher of the snapshot's progress ended it.
 
     """
     gang = waiting.gang.id
     usage = snapshot.usage.copy()
     turns = QueueOrderIterator(snapshot.waiting, snapshot.lines, usage, policies, now_s, charge_of)
     others = [one for one in turns if one.gang.id != gang]
-    promised = {one.gang for one in snapshot.promises}
-    beside = (*others[:_BESIDE], *(one for one in others[_BESIDE:] if one.gang.id in promised))
+    reserved = {one.gang for one in snapshot.promises}
+    beside = (*others[:_BESIDE], *(one for one in others[_BESIDE:] if one.gang.id in reserved))
     tried = replace(
         snapshot,
         cluster=snapshot.cluster.copy(),
@@ -151,9 +151,9 @@ def _charge(waiting: PendingGang, placement: Placement, cluster: Cluster, trial:
         counts = groups.setdefault(needs, {})
         counts[row] = counts.get(row, 0) + 1
     for needs, counts in groups.items():
-        room = cluster.capacity(needs)
+        free = cluster.capacity(needs)
         for row, times in counts.items():
-            if room[row] < times:
+            if free[row] < times:
                 barred = not cluster.eligible(needs)[row]
                 why = "does not admit it" if barred else "would be over-committed"
                 raise PolicyError(waiting.gang.id, f"{cluster.names[row]} {why}")

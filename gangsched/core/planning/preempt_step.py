@@ -16,7 +16,7 @@ from gangsched.core.snapshot import RunningGang, Trial
 
 
 def find_preemption(context: PlanningContext, waiting: PendingGang) -> Placement | Refusal | None:
-    """Find whom to stop; a refusal says that those who leave already are enough."""
+    """Find gangs to preempt; a refusal says that gangs which terminate already are enough."""
     preemptor = context.policies.preemptor
     if preemptor is None or waiting.surplus:
         return None
@@ -66,13 +66,13 @@ def _on_gpu_type(
 def _unprotected_first(
     found: tuple[Candidate, ...], protected: frozenset[GangId]
 ) -> tuple[tuple[Candidate, ...], ...]:
-    """Return whom to choose from first, and then: those whom no disruption budget protects, all."""
+    """Return the candidates to try first (no disruption budget protects them), and then all."""
     others = tuple(one for one in found if one.running.gang.id not in protected)
     return (others, found) if others and len(others) < len(found) else (found,)
 
 
 def _choose(context: PlanningContext, request: PreemptionRequest) -> Placement | None:
-    """Ask the preemptor; what would delay those who have room kept is not done."""
+    """Ask the preemptor; an answer that would delay a backfill reservation is dropped."""
     preemptor = context.policies.preemptor
     assert preemptor is not None, "asked by stop_others"  # noqa: S101
     placed = preemptor.choose(request)
@@ -86,10 +86,10 @@ def _choose(context: PlanningContext, request: PreemptionRequest) -> Placement |
 
 @contextmanager
 def without_victims(context: PlanningContext, placed: Placement, trial: Trial) -> Iterator[None]:
-    """Look at the cluster as it will be once those have left whom a placement stops.
+    """Look at the cluster as it will be once the victims of a placement have ended.
 
-    Afterwards they take their room and quota again: what they free belongs to the gang they are
-    stopped for, and what is left of it to nobody before they are gone.
+    Afterwards they use their nodes and quota again: what they free belongs to the gang they are
+    preempted for, and no gang may use the rest before they have ended.
     """
     gone: list[RunningGang] = []
     for eviction in placed.evicts:

@@ -1,7 +1,7 @@
-"""Whose turn it is: down the tree of queues, then in the order inside the queue.
+"""The order in which pending gangs are planned: down the tree of queues, then inside the queue.
 
-Gangs that run and lack members they need come first, gangs that run and could have more come
-last. In between, each level of the tree asks the sharing policy which queue is next, so that a
+Running gangs that lack required members come first, running gangs that could have more members
+come last. In between, each level of the tree asks the sharing policy which queue is next, so that a
 queue never gains by having many children.
 """
 
@@ -23,7 +23,7 @@ _OrderKey = tuple[float | str, ...]
 
 @dataclass(slots=True)
 class _ClassCursor:
-    """Gangs alike, in their order, and how far they had their turn."""
+    """Gangs of one equivalence class in their order, and how many had their turn."""
 
     gangs: Sequence[PendingGang]
     shortest_s: float
@@ -35,7 +35,7 @@ class _ClassCursor:
 
 
 class _OrderedGangs:
-    """Gangs in order: a heap of the first of each that are alike."""
+    """Gangs in order: a heap of the first gang of each equivalence class."""
 
     def __init__(self, order: QueueOrder, now_s: float) -> None:
         self._order = order
@@ -45,7 +45,7 @@ class _OrderedGangs:
         self.last: _ClassCursor | None = None
 
     def add(self, alike: EquivalenceClassView, *, in_line: bool) -> None:
-        """Add gangs alike, oldest first; `sort` once all are there."""
+        """Add gangs of one class, oldest first; `sort` once all are added."""
         gangs: Sequence[PendingGang] = alike.gangs
         if not self._order.by_age and len(gangs) > 1:
             gangs = sorted(gangs, key=lambda one: self._order.key(one, self._now_s))
@@ -58,7 +58,7 @@ class _OrderedGangs:
         heapify(self._heap)
 
     def head(self) -> PendingGang | None:
-        """Return who is next, or None at the end."""
+        """Return the next gang, or None at the end."""
         while self._heap:
             _, _, at, cursor = self._heap[0]
             if cursor.at == at:
@@ -67,7 +67,7 @@ class _OrderedGangs:
         return None
 
     def pop(self) -> PendingGang:
-        """Take who is next; only after `head` has told that there is one."""
+        """Take the next gang; `head` has to have returned one."""
         _, number, at, cursor = heappop(self._heap)
         cursor.at += 1
         if cursor.at < len(cursor.gangs):
@@ -77,9 +77,9 @@ class _OrderedGangs:
         return cursor.gangs[at]
 
     def keep_only(self, gangs: Sequence[PendingGang]) -> None:
-        """Of those like the last that was taken, keep these alone."""
+        """Of the class of the last gang taken, keep only these."""
         last = self.last
-        assert last is not None, "somebody was taken"  # noqa: S101
+        assert last is not None, "a gang was taken"  # noqa: S101
         last.at = len(last.gangs)
         if gangs:
             self._made += 1
@@ -88,16 +88,16 @@ class _OrderedGangs:
             heappush(self._heap, (key, self._made, 0, cursor))
 
     def remaining(self) -> list[tuple[EquivalenceClassView, bool]]:
-        """Return all who had no turn yet, and whether they are a line."""
+        """Return the gangs that had no turn yet, and whether they are a class."""
         cursors = [cursor for _, _, at, cursor in sorted(self._heap) if cursor.at == at]
         return [(cursor.remaining(), cursor.is_class) for cursor in cursors]
 
 
 class QueueOrderIterator:
-    """Yields waiting gangs in turn. `usage` is looked at anew after each `charged`.
+    """Yields pending gangs in their order; `charged` says that the usage of a queue changed.
 
-    `lines` are gangs alike: each has its turn as if it came alone, unless `keep` says otherwise.
-    `charge` tells what a gang's minimum would charge.
+    `lines` are equivalence classes: each of their gangs has its own turn, unless `keep_only` drops
+    it. `charge` returns what a gang's minimum would charge.
     """
 
     def __init__(
@@ -173,9 +173,9 @@ class QueueOrderIterator:
     def peers(
         self, first: PendingGang, limit: int, alone: Callable[[GangId], bool]
     ) -> list[PendingGang]:
-        """Take the gangs after the first of its line that may be planned together with it.
+        """Take the gangs after the first of its queue that may be planned together with it.
 
-        A gang that is to be planned `alone` ends them.
+        They end before a gang that is to be planned `alone`.
         """
         line, order = self._current, self.order_of(first.gang.queue)
         batch: list[PendingGang] = []
@@ -186,16 +186,16 @@ class QueueOrderIterator:
         return batch
 
     def rest_of_class(self) -> EquivalenceClassView:
-        """Return those like the last who had its turn, and had none yet."""
+        """Return those of the class of the last gang that had no turn yet."""
         last = self._current.last
         return last.remaining() if last is not None else EquivalenceClassView((), 0.0)
 
     def keep_only(self, gangs: Sequence[PendingGang]) -> None:
-        """Of the `rest`, let these alone have a turn."""
+        """Of `rest_of_class`, let only these have a turn."""
         self._current.keep_only(gangs)
 
     def block(self, queue: str) -> list[tuple[EquivalenceClassView, bool]]:
-        """Let nobody of a queue pass any more; return those left, and whether they are a line."""
+        """Let no more gangs of a queue have a turn; return the rest, and which are classes."""
         self._blocked.add(queue)
         line = self._by_queue.get(queue)
         if line is not None:
@@ -206,13 +206,13 @@ class QueueOrderIterator:
         return [(one, in_line) for one, in_line in left if one.gangs[0].gang.queue == queue]
 
     def charged(self, queue: str) -> None:
-        """Take note that a queue's usage changed."""
+        """Record that a queue's usage changed."""
         self._shares.clear()
         if queue in self._usage.tree and self._policies.sharing is not None:
             self._update_path(queue)
 
     def _next_queue(self) -> str | None:
-        """Go down from the root to the queue whose turn it is."""
+        """Go down from the root to the queue that is next."""
         name = ""
         while True:
             child = self._best_child(name)
@@ -223,7 +223,7 @@ class QueueOrderIterator:
             name = child
 
     def _best_child(self, name: str) -> str | None:
-        """Return the child next in turn; `name` itself where its own line is."""
+        """Return the next child; `name` itself if its own gangs are next."""
         if name and name not in self._usage.tree.children:
             line = self._by_queue.get(name)
             return name if line is not None and line.head() is not None else None
@@ -236,7 +236,7 @@ class QueueOrderIterator:
         return None
 
     def _order_all_queues(self) -> None:
-        """Work out the place of every queue, the lowest first."""
+        """Order every queue among its siblings, the lowest first."""
         tree = self._usage.tree
         names = {above for name in self._by_queue if name for above in tree.path(name)}
         with_children = [name for name in self._by_queue if name in tree.children]
@@ -246,12 +246,12 @@ class QueueOrderIterator:
             self._order_queue(name)
 
     def _update_path(self, queue: str) -> None:
-        """Work out the place of a queue, and of those above it, among their siblings."""
+        """Order a queue, and those above it, among their siblings."""
         for name in self._usage.tree.path(queue):
             self._order_queue(name)
 
     def _order_queue(self, name: str) -> None:
-        """Give a queue its place among its siblings, by whoever is next in it."""
+        """Order a queue among its siblings by the next gang in it."""
         tree, line = self._usage.tree, self._by_queue.get(name)
         head = line.head() if line is not None else None
         if name in tree.children:
@@ -268,7 +268,7 @@ class QueueOrderIterator:
             return
         self._heads[where] = head
         if self._sibling_count.get(above) == 1:
-            self._push(where, ())  # nobody to compare it with
+            self._push(where, ())  # no sibling to compare it with
             return
         sharing = self._policies.sharing
         assert sharing is not None, "without sharing there is one line"  # noqa: S101
@@ -283,7 +283,7 @@ class QueueOrderIterator:
             queue = replace(queue, weight=1.0, priority=0)
         share, decayed = known
         view = QueueView(queue, share, decayed, usage.exceeds_nominal(name, self._charge(head)))
-        # Among equals the higher priority is next, then who waits longest.
+        # Ties are broken by the priority of the next gang, then by its waiting time.
         self._push(where, (*sharing.key(view), -float(head.priority), head.since_s))
 
     def _push(self, where: tuple[str, str], key: _Key) -> None:

@@ -1,4 +1,4 @@
-"""What gangs were told in this cycle: whoever asks for the same is told the same, unplanned."""
+"""The refusals of one cycle: the reason of one gang holds for its equivalence class."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from gangsched.core.planning.backfill_step import CAPACITY_REASONS
 from gangsched.core.planning.context import ALWAYS, PlanningContext
 
 _IN_TIME = frozenset({Reason.BEHIND, Reason.BOOKED})
-"""Refusals that hold only for gangs that run for as long; the others hold for all alike."""
+"""Refusals that hold only for gangs that run for as long; others hold for the whole class."""
 
 
 class RefusalCache:
@@ -19,7 +19,7 @@ class RefusalCache:
         self._by_class: dict[tuple[int, int], tuple[float, float, bool, Refusal]] = {}
 
     def record(self, waiting: PendingGang, refusal: Refusal) -> None:
-        """Remember what a gang was told, for those alike."""
+        """Record the refusal of a gang for its equivalence class."""
         if not waiting.shape:
             return
         key = waiting.alike
@@ -35,7 +35,7 @@ class RefusalCache:
             )
 
     def applies_to_all(self, alike: EquivalenceClassView) -> bool:
-        """Tell whether all of them are told what the oldest is told, at one glance."""
+        """Return whether the refusal of the oldest holds for all of a class."""
         first = alike.gangs[0]
         mark_s, since_s, for_room, _ = self._by_class[first.alike]
         if since_s > first.since_s or (for_room and self._context.may_reserve(first)):
@@ -43,7 +43,7 @@ class RefusalCache:
         return mark_s == ALWAYS or self._context.last_boundary_before_s(alike.shortest_s) >= mark_s
 
     def lookup(self, waiting: PendingGang) -> Refusal | None:
-        """Return what a gang of the same request was told that is no younger and no longer."""
+        """Return the refusal of a gang of the class that is no younger and runs no longer."""
         known = self._by_class.get(waiting.alike)
         if known is None:
             return None
@@ -53,7 +53,7 @@ class RefusalCache:
         if mark_s != ALWAYS and self._context.last_boundary_s(waiting) < mark_s:
             return None
         if self._context.availability.has_reservation(waiting.gang.id):
-            return None  # what is kept for it stands in the way of the others alone
+            return None  # its own reservation is in the way of the others only
         if for_room and self._context.may_reserve(waiting):
-            return None  # it may have room kept of its own
+            return None  # it may get a reservation of its own
         return refusal

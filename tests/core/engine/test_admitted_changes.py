@@ -76,9 +76,9 @@ def two_queues(**of_mine):
 @pytest.mark.parametrize(
     ("queue", "why"),
     [
-        ("theirs", "namespace ns may not use queue theirs"),
-        ("nowhere", "queue 'nowhere' does not exist"),
-        ("open", "queue open"),
+        ("theirs", "Namespace ns may not use queue theirs"),
+        ("nowhere", "Queue 'nowhere' does not exist"),
+        ("open", "Queue open"),
     ],
 )
 def test_a_running_gang_stays_charged_where_it_was(queue, why):
@@ -344,7 +344,7 @@ def test_a_queue_says_what_gangs_may_have_for_themselves(allowed, asked, starts)
     assert (engine.gangs[G].state is State.RESERVED) == starts
     if not starts:
         assert engine.refusals[G].reason.value == "NotPermitted"
-        assert f"its domains of level {asked} for itself" in engine.refusals[G].message
+        assert f"domains of level {asked} for itself" in engine.refusals[G].message
 
 
 @pytest.mark.parametrize("allowed", ["", "dc"])

@@ -254,7 +254,7 @@ def test_nothing_helps_where_the_namespace_may_not_use_the_queue():
     engine.observe(pod("busy", "x", needs(8), node=NodeName("n0")), 0.0)
     found = remedies(engine, templated("g", 2, needs(8), queue="vision"))
     assert engine.refusals[G].message == (
-        "namespace ns may not use queue vision; namespace ns may use: default."
+        "Namespace ns may not use queue vision; namespace ns may use: default."
     )
     assert found == {}
 

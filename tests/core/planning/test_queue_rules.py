@@ -116,7 +116,7 @@ def test_limits_of_a_user():
     engine.observe(f.GangSeen(templated("h", 1, needs(2), queue="q", user="bob")), 1.0)
     plan(engine, 1.0)
     assert reason(engine) == "UserLimit"
-    assert "user ann may have 4 nvidia.com/gpu in queue q and has 4" in message(engine)
+    assert "User ann may have 4 nvidia.com/gpu in queue q and has 4" in message(engine)
     assert engine.gangs[GangId("ns/h")].state is State.RESERVED
 
 

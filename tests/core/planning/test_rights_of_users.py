@@ -56,7 +56,7 @@ def test_gangs_of_nobody_share_one_limit():
     engine.observe(f.GangSeen(templated("h", 1, needs(2), queue="q", user="ann")), 1.0)
     plan(engine, 1.0)
     assert told(engine)[0] == "UserLimit"
-    assert "user (unknown) may have 4 nvidia.com/gpu in queue q and has 4" in told(engine)[1]
+    assert "User (unknown) may have 4 nvidia.com/gpu in queue q and has 4" in told(engine)[1]
     assert engine.gangs[GangId("ns/h")].state is State.RESERVED
 
 
@@ -145,7 +145,7 @@ def test_system_classes_are_for_their_namespace():
     reason, message = told(engine)
     assert reason == "NotPermitted"
     assert message == (
-        "its priority is 2000000000, and classes above 1000000000, such as "
+        "The gang's priority is 2000000000, and classes above 1000000000, such as "
         "system-cluster-critical, are for namespace kube-system unless "
         "spec.maxPriorityClassName of a queue allows them; name another priorityClassName."
     )
@@ -167,7 +167,7 @@ def test_a_queue_bounds_the_priority_of_those_below_it(whose):
     reason, message = told(engine)
     assert reason == "NotPermitted"
     assert message == (
-        "its priority is 11, and queue org allows at most 10 (spec.maxPriorityClassName); "
+        "The gang's priority is 11, and queue org allows at most 10 (spec.maxPriorityClassName); "
         "name another priorityClassName."
     )
     assert engine.gangs[GangId("ns/h")].state is State.RESERVED
@@ -203,8 +203,8 @@ def test_a_namespace_is_told_the_queues_that_it_may_use():
     engine.observe(f.GangSeen(templated("h", 1, needs(1), queue="nowhere")), 0.0)
     plan(engine)
     may = "namespace ns may use: default, ours."
-    assert told(engine)[1] == f"namespace ns may not use queue theirs; {may}"
-    assert told(engine, "h")[1] == f"queue 'nowhere' does not exist; {may}"
+    assert told(engine)[1] == f"Namespace ns may not use queue theirs; {may}"
+    assert told(engine, "h")[1] == f"Queue 'nowhere' does not exist; {may}"
 
 
 def test_a_stranger_holds_nobody_up_in_a_strict_queue():
@@ -243,5 +243,5 @@ def test_a_stranger_is_not_told_what_is_wrong_with_a_queue():
     engine.observe(f.QueueSeen(closed), 0.0)
     engine.observe(f.GangSeen(templated("g", 1, needs(1), queue="q")), 0.0)
     plan(engine)
-    message = "namespace ns may not use queue q; namespace ns may use: default."
+    message = "Namespace ns may not use queue q; namespace ns may use: default."
     assert told(engine) == ("NotPermitted", message)

@@ -1,10 +1,10 @@
-"""The cluster now and at the moments for which room is reserved: what backfill plans on.
+"""The cluster now and at the start of each backfill reservation.
 
-Between reservations room only comes free, so the present and the start of each reservation are all
-the moments a gang has to fit at. A view shows, node by node, the most that is used now and at any
+Between these moments capacity only comes free, so a gang that fits now and at each of them fits
+all the time. A view shows, node by node, the most that is used now and at any
 reservation a gang would outlive: placed on it, the gang delays none of them, whatever their
 topology. (EASY: Lifka, JSSPP'95, one reservation; conservative backfill: Mu'alem and Feitelson,
-TPDS 2001, one for everybody.)
+TPDS 2001, one for every gang.)
 """
 
 from bisect import bisect_right
@@ -23,12 +23,12 @@ from gangsched.core.model.queues import Booking
 from gangsched.core.snapshot import BackfillReservation, RunningGang
 
 PodSlots = tuple[tuple[NodeName, PodNeeds], ...]
-"""Nodes and what one pod takes there."""
+"""Nodes, and what one pod requests there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """Room that is taken from a moment until another."""
+    """What is used from one moment until another."""
 
     start_s: float
     end_s: float
@@ -36,13 +36,13 @@ class Occupancy:
 
 
 def slots_of(running: RunningGang) -> PodSlots:
-    """Return what a running gang takes where."""
+    """Return what a running gang uses on which nodes."""
     return tuple((place.node, place.needs) for place in running.places)
 
 
 @dataclass(frozen=True, slots=True)
 class ReservedWindow:
-    """Rows that are booked for others from a moment until another."""
+    """Rows that an advance reservation sets aside from one moment until another."""
 
     reservation: Booking
     start_s: float
@@ -68,7 +68,7 @@ class _View:
 
 
 class ReleaseSchedule:
-    """Who runs now, by when their room is believed to come free; asked for when it is needed."""
+    """The running gangs by their expected ends; listed only when it is needed."""
 
     def __init__(self, find: Callable[[], Iterable[tuple[float, RunningGang]]]) -> None:
         self._find = find
@@ -158,7 +158,7 @@ class AvailabilityProfile:
             view.cluster.mirror(self._cluster, touched, self._most_used(view, touched))
 
     def release(self, gang: GangId) -> None:
-        """Take the room back that is kept for a gang; it may be kept anew."""
+        """Release the reservation of a gang; another may be made for it."""
         self.reservations = [one for one in self.reservations if one.gang != gang]
         stay = self._reserved.pop(gang, None)
         if stay is None:
@@ -169,11 +169,11 @@ class AvailabilityProfile:
         self._views.clear()
 
     def has_reservation(self, gang: GangId) -> bool:
-        """Tell whether room is kept for a gang."""
+        """Return whether a gang has a backfill reservation."""
         return gang in self._reserved
 
     def is_free(self, stay: Occupancy) -> bool:
-        """Tell whether there is room for a stay that begins later."""
+        """Return whether nodes are free for an occupancy that begins later."""
         if any(node not in self._cluster.rows for node, _ in stay.slots):
             return False
         used = self._used_at(stay.start_s)
@@ -187,7 +187,7 @@ class AvailabilityProfile:
     def reserve(
         self, gang: GangId, stay: Occupancy, nodes: tuple[tuple[PodName, NodeName], ...]
     ) -> None:
-        """Keep room for a gang from a moment on."""
+        """Reserve nodes for a gang from a moment on."""
         if all(moment.at_s != stay.start_s for moment in self._moments):
             self._moments.append(_Moment(stay.start_s, self._used_at(stay.start_s)))
             self._moments.sort(key=lambda moment: moment.at_s)
@@ -230,14 +230,14 @@ class AvailabilityProfile:
         return self._cluster.with_used(used)
 
     def release_times_s(self) -> list[float]:
-        """Return the moments at which room comes free."""
+        """Return the moments at which capacity comes free."""
         stays = [*self._started, *self._reserved.values()]
         ends = {stay.end_s for stay in stays} | {one.end_s for one in self.windows}
         ends.update(self._running.ends_s)
         return sorted(end_s for end_s in ends if self.now_s < end_s < float("inf"))
 
     def would_delay(self, stay: Occupancy, gone: Iterable[Occupancy]) -> bool:
-        """Tell whether a gang that starts now would delay a reservation once others have gone."""
+        """Return whether a gang that starts now delays a reservation once others have ended."""
         gone = tuple(gone)
         for moment in self._moments:
             if moment.at_s >= stay.end_s:
@@ -255,7 +255,7 @@ class AvailabilityProfile:
     def advance_reservations_until(
         self, namespace: str, queue: str, end_s: float
     ) -> tuple[Booking, ...]:
-        """Return the bookings that keep a gang out if it runs until then."""
+        """Return the advance reservations whose nodes a gang may not use if it runs until then."""
         return tuple(
             one.reservation for one in self._windows_of_others(namespace, queue, self.now_s, end_s)
         )
@@ -272,7 +272,7 @@ class AvailabilityProfile:
         )
 
     def _used_at(self, at_s: float) -> Ints:
-        """Return what is used at a moment, by those who run now and those with room kept."""
+        """Return what running gangs and reservations use at a moment."""
         used = self._cluster.used.copy()
         np.subtract.at(used, *self._running.released_by(at_s, self._cluster))
         for stay in self._started:
@@ -297,7 +297,7 @@ class AvailabilityProfile:
 
 
 def reserved_rows(cluster: Cluster, booking: Booking) -> list[int]:
-    """Return the rows of the nodes a booking takes: those named, or the first by name."""
+    """Return the rows of an advance reservation's nodes: those named, or the first by name."""
     if booking.nodes:
         return [cluster.rows[name] for name in booking.nodes if name in cluster.rows]
     wanted = dict(booking.selector)

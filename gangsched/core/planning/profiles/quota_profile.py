@@ -1,7 +1,7 @@
-"""Quota kept in time: what `horizon.py` is for nodes.
+"""Quota at the start of each backfill reservation: what `node_profile` is for nodes.
 
-Each hold knows what its tree will use when it begins: without the gangs that end before, with
-the gangs other holds are for. A gang that would still run then must leave enough for all of them.
+Each reservation knows what its tree will use when it begins: without the gangs that end before,
+with those of other reservations. A gang that would still run then must leave enough for all.
 """
 
 from collections.abc import Container, Iterator, Sequence
@@ -25,7 +25,7 @@ class QuotaClaim:
 
 @dataclass(frozen=True, slots=True)
 class QuotaReservation:
-    """Quota kept from a moment on; `usage` is what there will be then, itself included."""
+    """Quota reserved from a moment on; `usage` is the usage then, its own charge included."""
 
     claim: QuotaClaim
     at_s: float
@@ -33,22 +33,22 @@ class QuotaReservation:
 
     @property
     def gang(self) -> GangId:
-        """Return for whom."""
+        """Return the gang that it is for."""
         return self.claim.gang
 
     def overlaps(self, at_s: float) -> bool:
-        """Tell whether its gang would run at a moment."""
+        """Return whether its gang would run at a moment."""
         return self.at_s <= at_s < self.at_s + self.claim.runtime_s
 
     def fits_beside(self, queue: str, charge: Amounts) -> bool:
-        """Tell whether a charge fits beside what is held."""
+        """Return whether a charge fits beside the reserved one."""
         return self.usage.fits(queue, charge)
 
 
 class QuotaProjection:
     """The usage of one tree as time passes: `ending` are its gangs, the first to end first.
 
-    Those in `gone` are not counted any more.
+    Gangs in `gone` are preempted already and not counted.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class QuotaProjection:
         self._next = 0
 
     def advance(self) -> bool:
-        """Go on to when the next gang ends; tell whether there was one."""
+        """Advance to the end of the next gang; return whether there was one."""
         if self._next == len(self._ending):
             return False
         end_s, one = self._ending[self._next]
@@ -76,7 +76,7 @@ class QuotaProjection:
         return True
 
     def advance_to(self, at_s: float) -> None:
-        """Go on to a moment."""
+        """Advance to a moment."""
         while self._next < len(self._ending):
             if self._ending[self._next][0] > at_s:
                 break
@@ -85,7 +85,7 @@ class QuotaProjection:
 
 
 class QuotaProfile:
-    """The holds of one planning cycle."""
+    """The quota reservations of one planning cycle."""
 
     def __init__(self) -> None:
         self._reservations: dict[GangId, QuotaReservation] = {}
@@ -94,7 +94,7 @@ class QuotaProfile:
         return iter(self._reservations.values())
 
     def is_available(self, claim: QuotaClaim, ahead: QuotaProjection) -> bool:
-        """Tell whether a claim from a moment on fits, and leaves the other holds what they need."""
+        """Return whether a claim from a moment on fits beside all other reservations."""
         then = [one.claim for one in self if one.overlaps(ahead.at_s)]
         for one in then:
             ahead.usage.charge(one.queue, one.charge)
@@ -106,7 +106,7 @@ class QuotaProfile:
         return enough and all(one.fits_beside(claim.queue, claim.charge) for one in later)
 
     def reserve(self, claim: QuotaClaim, ahead: QuotaProjection) -> None:
-        """Keep quota from a moment on; the hold owns the usage from now on."""
+        """Reserve quota from a moment on; the reservation owns the projected usage afterwards."""
         for one in self:
             if one.overlaps(ahead.at_s):
                 ahead.usage.charge(one.claim.queue, one.claim.charge)
@@ -118,7 +118,7 @@ class QuotaProfile:
         self._reservations[claim.gang] = made
 
     def release(self, gang: GangId) -> None:
-        """Keep nothing for a gang any more."""
+        """Release the quota reservation of a gang, if it has one."""
         gone = self._reservations.pop(gang, None)
         if gone is None:
             return
@@ -133,7 +133,7 @@ class QuotaProfile:
                 one.usage.charge(queue, charge, sign)
 
     def blocking(self, queue: str, charge: Amounts, end_s: float) -> QuotaReservation | None:
-        """Return a hold that would lack quota if a gang started now and ended then."""
+        """Return a reservation that would lack quota if a gang started now and ended then."""
         return next(
             (one for one in self if one.at_s < end_s and not one.fits_beside(queue, charge)), None
         )
