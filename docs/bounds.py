@@ -11,13 +11,13 @@ BEGIN, END = "<!-- written by docs/bounds.py -->\n", "<!-- end of what docs/boun
 
 
 def number(value: int) -> str:
-    """Write a number as it is read best."""
+    """Return a number as text: a large power of two as 2^n, others with commas."""
     power = value.bit_length() - 1
     return f"2^{power}" if power > 20 and value == 1 << power else f"{value:,}"
 
 
 def row(bound: Bound) -> str:
-    """Write the row of one bound."""
+    """Return the row of one bound."""
     if bound.setting:
         assert bound.setting in SchedulerConfig.model_fields, f"there is no {bound.setting}"
     setting = f"`{bound.setting}`" if bound.setting else ""
@@ -31,7 +31,7 @@ def table() -> str:
 
 
 def written(page: str) -> str:
-    """Return the page with the table of today."""
+    """Return the page with the present table."""
     before, rest = page.split(BEGIN)
     _, after = rest.split(END)
     return f"{before}{BEGIN}\n{table()}\n{END}{after}"

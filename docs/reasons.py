@@ -1,4 +1,4 @@
-"""What each reason of a refusal means, and what its reader can do; docs/reference.py prints it."""
+"""The meaning and the remedy of each reason of a refusal, printed by docs/reference.py."""
 
 from gangsched.core.model.refusal import Reason
 
@@ -25,15 +25,15 @@ REASONS: dict[Reason, tuple[str, str]] = {
     ),
     Reason.TOO_LARGE: (
         "The gang needs more than the cluster has when it is empty.",
-        "Ask for fewer pods or smaller pods, or add nodes.",
+        "Request fewer pods or smaller pods, or add nodes.",
     ),
     Reason.NO_ROOM: (
-        "Too little of a resource is free now.",
+        "The free capacity of a resource is too small now.",
         "Wait, or apply a remedy; `gangsched explain` says when the gang starts.",
     ),
     Reason.TOPOLOGY: (
-        "Enough is free in the cluster, and not in the domains that the gang asks for.",
-        "Wait, or ask for a wider level or a looser spread.",
+        "The cluster has enough free capacity, but no domain that the gang may use has it.",
+        "Wait, or request a wider level or a looser spread.",
     ),
     Reason.MISCONFIGURED: (
         "A field or annotation of the gang cannot be used.",
@@ -60,7 +60,7 @@ REASONS: dict[Reason, tuple[str, str]] = {
         "Remove `stop` from the Queue.",
     ),
     Reason.NOT_PERMITTED: (
-        "The Queue does not let this namespace, priority class or request in.",
+        "The Queue does not admit this namespace, priority class or request.",
         "Use another Queue, or change `namespaces`, `maxPriorityClassName` or `exclusive`.",
     ),
     Reason.OVER_QUOTA: (
@@ -69,7 +69,7 @@ REASONS: dict[Reason, tuple[str, str]] = {
     ),
     Reason.BEYOND_QUOTA: (
         "The gang needs more than the Queue can ever use.",
-        "Ask for less, or raise `nominal` or `borrowingLimit`.",
+        "Request less, or raise `nominal` or `borrowingLimit`.",
     ),
     Reason.MAY_NOT_BORROW: (
         "The gang is not preemptible, and would run on borrowed quota.",
@@ -81,7 +81,7 @@ REASONS: dict[Reason, tuple[str, str]] = {
     ),
     Reason.NOT_ADMITTED: (
         "A change of a running gang (its queue, its own domains) is not admitted.",
-        "The gang goes on as before; the change is tried again every `replan_s`.",
+        "The gang continues as before; the change is tried again every `replan_s`.",
     ),
     Reason.USER_LIMIT: (
         "The user's limit in the Queue is in use.",
@@ -112,7 +112,7 @@ REASONS: dict[Reason, tuple[str, str]] = {
         "See the alert GangschedPlanFails; another placer may place the gang.",
     ),
 }
-"""For each reason: the meaning, and what to do."""
+"""For each reason: the meaning, and the next step."""
 
 REMEDIES = {
     "level": "a wider level of the topology",
@@ -125,4 +125,4 @@ REMEDIES = {
     "wait": "nothing: capacity or quota comes free at the time given",
     "move": "running gangs moved to other nodes",
 }
-"""What each kind of remedy changes."""
+"""For each kind of remedy: what it changes."""

@@ -40,9 +40,9 @@ def table(heads: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return the text of a cell; what looks like a tag outside of back ticks is text."""
+    """Return the text of a cell; a `<` outside of back ticks is text, not a tag."""
     parts = " ".join(text.split()).replace("|", "\\|").split("`")
-    return "`".join(one if at % 2 else one.replace("<", "&lt;") for at, one in enumerate(parts))
+    return "`".join(part if at % 2 else part.replace("<", "&lt;") for at, part in enumerate(parts))
 
 
 def code(value: object) -> str:
@@ -97,7 +97,7 @@ def _type(field: dict[str, Any]) -> str:
     if field.get("x-kubernetes-int-or-string"):
         return "quantity"
     if "enum" in field:
-        return ", ".join(code(one or '""') for one in field["enum"])
+        return ", ".join(code(value or '""') for value in field["enum"])
     kind = field.get("type", "any")
     if kind == "array":
         return f"list of {_type(field['items'])}"
@@ -128,7 +128,7 @@ def _command(command: Any, path: str) -> Iterator[str]:
     if path != "gangsched":
         text = inspect.cleandoc(command.help or "").replace("\f", "").strip()
         yield f"## {path}\n\n{text}\n\n"
-        rows = [_option(one) for one in command.params if not one.hidden]
+        rows = [_option(param) for param in command.params if not param.hidden]
         if rows and not below:
             yield table(("parameter", "value", "default", "meaning"), iter(rows)) + "\n"
     for name in sorted(below):
@@ -153,22 +153,22 @@ def _option(parameter: Any) -> tuple[str, ...]:
 
 def metrics() -> str:
     """Return the table of every metric: name, type, labels and meaning."""
-    whole = Metrics()
-    found = {}
-    for one in vars(whole).values():
-        if isinstance(one, Counter | Gauge | Histogram):
-            (family,) = one.describe()
+    registry = Metrics()
+    families = {}
+    for metric in vars(registry).values():
+        if isinstance(metric, Counter | Gauge | Histogram):
+            (family,) = metric.describe()
             suffix = "_total" if family.type == "counter" else ""
-            labels = tuple(one._labelnames)
-            found[family.name + suffix] = (family.type, labels, family.documentation)
-    whole.queues.figures["any"] = QueueFigures()
-    whole.queues.fragmentation = 0.0
-    for family in whole.queues.collect():
+            labels = tuple(metric._labelnames)
+            families[family.name + suffix] = (family.type, labels, family.documentation)
+    registry.queues.figures["any"] = QueueFigures()
+    registry.queues.fragmentation = 0.0
+    for family in registry.queues.collect():
         labels = tuple(getattr(family, "_labelnames", ()))
-        found[family.name] = (family.type, labels, family.documentation)
+        families[family.name] = (family.type, labels, family.documentation)
     rows = (
         (code(name), kind, ", ".join(map(code, labels)), text)
-        for name, (kind, labels, text) in sorted(found.items())
+        for name, (kind, labels, text) in sorted(families.items())
     )
     return table(("metric", "type", "labels", "meaning"), rows)
 
@@ -178,15 +178,15 @@ def metrics() -> str:
 
 @cache
 def _texts(module: str) -> dict[tuple[str, str], str]:
-    """Return the strings that stand below fields, by class and field."""
+    """Return the docstrings of fields, by class and field."""
     tree = ast.parse(inspect.getsource(importlib.import_module(module)))
-    found = {}
+    texts = {}
     for owner in (node for node in tree.body if isinstance(node, ast.ClassDef)):
         for field, text in zip(owner.body, owner.body[1:], strict=False):
-            said = text.value if isinstance(text, ast.Expr) else None
-            if isinstance(field, ast.AnnAssign) and isinstance(said, ast.Constant):
-                found[owner.name, ast.unparse(field.target)] = str(said.value)
-    return found
+            value = text.value if isinstance(text, ast.Expr) else None
+            if isinstance(field, ast.AnnAssign) and isinstance(value, ast.Constant):
+                texts[owner.name, ast.unparse(field.target)] = str(value.value)
+    return texts
 
 
 def settings() -> str:
@@ -210,15 +210,16 @@ def _annotation(field: FieldInfo) -> str:
     for old in ("typing.", "pathlib._local.", "pathlib.", " | None", ", ..."):
         text = text.replace(old, "")
     text = "map" if text.startswith("dict") else text
-    text = ", ".join(code(one) for one in get_args(kind)) if get_origin(kind) is Literal else text
+    text = ", ".join(map(code, get_args(kind))) if get_origin(kind) is Literal else text
     limits = [part for part in map(_limit, field.metadata) if part]
     return ", ".join([text.replace("tuple[str]", "list of str"), *limits])
 
 
 def _limit(rule: object) -> str:
     words = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
-    found = [f"{sign} {getattr(rule, name)}" for name, sign in words.items() if hasattr(rule, name)]
-    return ", ".join(found)
+    return ", ".join(
+        f"{sign} {getattr(rule, name)}" for name, sign in words.items() if hasattr(rule, name)
+    )
 
 
 def policies() -> str:
@@ -244,8 +245,8 @@ def _options(policy: type) -> str:
     if not is_dataclass(policy):
         return ""
     return ", ".join(
-        code(one.name if one.default is MISSING else f"{one.name}: {one.default}")
-        for one in fields(policy)
+        code(field.name if field.default is MISSING else f"{field.name}: {field.default}")
+        for field in fields(policy)
     )
 
 
@@ -253,22 +254,22 @@ def api_of_policies() -> str:
     """Return the names of `gangsched.policy_api`, with signatures and docstrings."""
     parts = [f"{inspect.getdoc(policy_api)}\n\n"]
     for name in policy_api.__all__:
-        one = getattr(policy_api, name)
+        value = getattr(policy_api, name)
         parts.append(f"## {name}\n\n")
-        if callable(one) and inspect.isfunction(one):
-            parts.append(f"```python\n{name}{inspect.signature(one)}\n```\n\n")
-        if inspect.isclass(one) or inspect.isfunction(one):
-            parts.append(f"{inspect.getdoc(one) or ''}\n\n")
-            parts += [f"```python\n{text}\n```\n\n" for text in _methods(one)]
+        if inspect.isfunction(value):
+            parts.append(f"```python\n{name}{inspect.signature(value)}\n```\n\n")
+        if inspect.isclass(value) or inspect.isfunction(value):
+            parts.append(f"{inspect.getdoc(value) or ''}\n\n")
+            parts += [f"```python\n{text}\n```\n\n" for text in _methods(value)]
         else:
-            parts.append(f"{code(one)}\n\n")
+            parts.append(f"{code(value)}\n\n")
     return "".join(parts)
 
 
-def _methods(one: Any) -> Iterator[str]:
-    if not getattr(one, "_is_protocol", False):
+def _methods(value: Any) -> Iterator[str]:
+    if not getattr(value, "_is_protocol", False):
         return
-    for name, method in vars(one).items():
+    for name, method in vars(value).items():
         if inspect.isfunction(method) and not name.startswith("_"):
             doc = (inspect.getdoc(method) or "").replace("\n", "\n    ").replace("    \n", "\n")
             yield f'def {name}{inspect.signature(method)}:\n    """{doc}"""'
@@ -300,15 +301,19 @@ def bounds() -> str:
 PAGES: dict[str, tuple[str, str, Callable[[], str]]] = {
     "kinds": (
         "Kinds of gangsched.io",
-        "Generated from `gangsched/api`, as the files of `crds/` are.",
+        "The kinds of gangsched, generated from `gangsched/api` as the files of `crds/` are.",
         lambda: kinds(tuple(crd for crd in CRDS if crd.group == OURS)),
     ),
     "job-kinds": (
         "Kinds of jobs",
-        "What gangsched reads of each kind of job; [Jobs](../jobs/index.md) has guides.",
+        "The fields that gangsched reads of each kind of job; [Jobs](../jobs/index.md) has guides.",
         lambda: kinds(tuple(crd for crd in CRDS if crd.group != OURS)),
     ),
-    "commands": ("Commands", "`kubectl gang` is the same command.", commands),
+    "commands": (
+        "Commands",
+        "All commands with their options. `kubectl gang` is the same command as `gangsched`.",
+        commands,
+    ),
     "settings": (
         "Settings",
         "The YAML file of `gangsched run --config FILE`. An unknown field is an error.",
@@ -316,27 +321,27 @@ PAGES: dict[str, tuple[str, str, Callable[[], str]]] = {
     ),
     "policies": (
         "Policies",
-        "Every policy that is installed. [Writing a policy](../policies.md) adds one.",
+        "All installed policies. [Writing a policy](../policies.md) shows how to add a policy.",
         policies,
     ),
     "policy-api": ("gangsched.policy_api", "", api_of_policies),
     "refusals": (
         "Reasons of refusals",
-        "A reason is that of the PodGroup's condition and a label of `gangsched_gangs_refused`.",
+        "A reason is in the condition of the PodGroup, and a label of `gangsched_gangs_refused`.",
         refusals,
     ),
     "metrics": (
         "Metrics",
-        "Served on `/metrics`; [Operations](../operations.md) has the alerts.",
+        "All metrics of `/metrics`. [Operations](../operations.md#alerts) describes the alerts.",
         metrics,
     ),
     "bounds": (
         "Bounds",
-        "What users size has a bound; [Operations](../operations.md#bounds) says what follows.",
+        "The bounds of everything that users size; see [Operations](../operations.md#bounds).",
         bounds,
     ),
 }
-"""Pages of the reference, in the site's order: title, first sentence, and how to write the rest."""
+"""Pages of the reference in the order of the site: title, first paragraph, function of the rest."""
 
 
 def pages() -> dict[str, str]:
