@@ -1,4 +1,4 @@
-"""The documentation's blocks: what is in them, which test runs each, and how they are run.
+"""The code blocks of the documentation: which test runs each, and how.
 
 The language of a fence decides alone: `sh` is run line by line, `yaml` and `python` too, `json`
 and `toml` are read, and `text` (output, drawings) is shown. A line that can only run elsewhere

@@ -1,4 +1,4 @@
-"""What refused gangs are told would help does help: applied, and planned anew with everything."""
+"""Remedies of refused gangs work: each is applied, and the gang is planned again."""
 
 from effort import seeds
 

@@ -1,4 +1,4 @@
-"""`gangsched simulate`: what it writes, that it is the same again, and that nothing is lost."""
+"""`gangsched simulate`: its files, repeatability, and interrupted runs."""
 
 import json
 import os
