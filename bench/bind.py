@@ -1,8 +1,8 @@
 """Bind throughput: raw bindings, direct, extender, and kube-scheduler's own gang scheduling.
 
-One control plane, one run, the same load for each path: 32 workers create groups and their pods
-while the scheduler runs. A pod counts as bound when a watch shows spec.nodeName. Raw is the
-limit: the load client binds each pod itself as soon as it is created, and nobody schedules.
+One control plane and one run, with the same load for each path: 32 workers create groups and their
+pods while the scheduler runs. A pod counts as bound when a watch shows spec.nodeName. Raw is the
+limit: the load client binds each pod itself as soon as it is created, without a scheduler.
 """
 
 import asyncio
@@ -43,13 +43,13 @@ _decode = msgspec.json.Decoder(_Pod).decode
 
 @dataclass
 class Seen:
-    """A receiver of the watch: when each pod was first seen bound, and where."""
+    """Receives the watch: records when and where each pod was first bound."""
 
     bound_s: dict[str, float] = field(default_factory=dict)
     nodes: dict[str, str] = field(default_factory=dict)
 
     def seen(self, raw: bytes) -> None:
-        """Note the moment at which a pod is bound."""
+        """Record the time when a pod is bound."""
         pod = _decode(raw)
         if pod.spec.nodeName and pod.metadata.name not in self.bound_s:
             self.bound_s[pod.metadata.name] = time.monotonic()
@@ -106,7 +106,7 @@ async def measure(plane: Plane, path: Path, load: Load) -> dict[str, float]:
 
 
 def gang_waits(load: Load, seen: Seen, started_s: float) -> list[float]:
-    """Return, sorted, when each gang had its last member bound, from the start of the load."""
+    """Return the sorted times at which gangs had their last member bound, from the load's start."""
     last: dict[str, float] = {}
     for name, at_s in seen.bound_s.items():
         gang = name.split("-")[0]
@@ -115,9 +115,9 @@ def gang_waits(load: Load, seen: Seen, started_s: float) -> list[float]:
 
 
 def judge(path: Path, load: Load, seen: Seen) -> None:
-    """Refuse figures of a run that was wrong: pods missing, or nodes over-committed.
+    """Reject the figures of a wrong run: with missing pods, or over-committed nodes.
 
-    That another scheduler does not bind all is a figure too: it is told, and the rest counts.
+    If another scheduler does not bind all pods, that is printed, and the bound pods count.
     """
     total = load.gangs * load.pods
     if len(seen.bound_s) < total:
@@ -131,13 +131,13 @@ def judge(path: Path, load: Load, seen: Seen) -> None:
     used: dict[str, int] = {}
     for node in seen.nodes.values():
         used[node] = used.get(node, 0) + load.gpus
-    over = [node for node, gpus in used.items() if gpus > 8]  # other amounts are never short
+    over = [node for node, gpus in used.items() if gpus > 8]  # other resources never run out
     if over:
         raise SystemExit(f"{path.name} {load.name}: over-committed {over[:3]}")
 
 
 async def clean(client: KubeClient) -> None:
-    """Delete everything the run made, and wait until it is gone."""
+    """Delete all objects of the run, and wait until they are gone."""
     for collection in (
         f"/apis/gangsched.io/v1beta1/namespaces/{NAMESPACE}/podgroups",
         f"/apis/{NATIVE}/namespaces/{NAMESPACE}/podgroups",
@@ -164,7 +164,7 @@ async def clean(client: KubeClient) -> None:
 
 
 def start(plane: Plane, path: Path) -> list[str]:
-    """Start what a path needs; return the names of the programs."""
+    """Start the programs that a path needs; return their names."""
     binaries = components.ensure(lambda _: None)
     if path.native:
         plane.scheduler(binaries, "native", free_ports(1)[0], f"--feature-gates={GATES}")
@@ -187,7 +187,7 @@ def start(plane: Plane, path: Path) -> list[str]:
 
 
 async def gate(plane: Plane, *, on: bool) -> None:
-    """Put the admission policy that gates foreign pods in place, or take it away."""
+    """Create or delete the admission policy that gates pods of other controllers."""
     from gangsched.local.bootstrap import apply  # noqa: PLC0415
     from gangsched.shipped import shipped  # noqa: PLC0415
 
@@ -211,7 +211,7 @@ async def gate(plane: Plane, *, on: bool) -> None:
 def run_all(
     name: str, nodes: int, loads: tuple[Load, ...], paths: tuple[Path, ...]
 ) -> dict[str, float]:
-    """Run loads by some ways of binding on one plane; return flat figures, by load's name."""
+    """Run loads by some ways of binding on one plane; return flat figures by the loads' names."""
     plane = Plane(name)
     plane.down()
     group = NodeGroup(name="n", count=nodes, gpus=8, pods=256, taints=(), rack_size=16)
@@ -245,7 +245,7 @@ def run_all(
 
 
 def run() -> dict[str, float]:
-    """Run every path and load; return flat figures, those of the first load without its name."""
+    """Run every path and load; return flat figures, without a name for the first load."""
     figures = run_all("bench-bind", 500, LOADS, PATHS)
     first = f"_{LOADS[0].name}"
     figures = {key.removesuffix(first): value for key, value in figures.items()}

@@ -18,7 +18,7 @@ TIMEOUT_S = 240.0
 
 @dataclass(frozen=True)
 class Load:
-    """How many gangs of how many pods, on nodes of eight GPUs; without GPUs ten share a node."""
+    """A number of gangs and pods, on nodes of eight GPUs; without GPUs, ten pods share a node."""
 
     name: str
     gangs: int
@@ -27,7 +27,7 @@ class Load:
 
     @property
     def per_node(self) -> int:
-        """Return how many pods a node takes."""
+        """Return how many pods fit on a node."""
         return 8 // self.gpus if self.gpus else 10
 
 
@@ -66,7 +66,7 @@ async def raw_gang(client: KubeClient, load: Load, gang: int) -> None:
     names = [f"g{gang}-{index}" for index in range(load.pods)]
     slots = asyncio.Semaphore(2 if load.gangs > 1 else 64)
 
-    async def one(index: int, name: str) -> None:
+    async def create(index: int, name: str) -> None:
         async with slots:
             await client.create(PODS, pod(name, load, "nobody"))
             node = f"n-{(gang * load.pods + index) // load.per_node:03}"
@@ -81,11 +81,11 @@ async def raw_gang(client: KubeClient, load: Load, gang: int) -> None:
                 },
             )
 
-    await asyncio.gather(*(one(i, n) for i, n in enumerate(names)))
+    await asyncio.gather(*(create(i, n) for i, n in enumerate(names)))
 
 
 async def ours_gang(client: KubeClient, load: Load, gang: int) -> None:
-    """Create a PodGroup, then its pods, as anybody would."""
+    """Create a PodGroup, then its pods, as a user does."""
     await client.create(
         f"/apis/gangsched.io/v1beta1/namespaces/{NAMESPACE}/podgroups",
         {
@@ -100,7 +100,7 @@ async def ours_gang(client: KubeClient, load: Load, gang: int) -> None:
 
 
 async def planned_gang(client: KubeClient, load: Load, gang: int) -> None:
-    """Do as our job controller: declare the gang, wait for its nodes, create its pods pinned."""
+    """Do as our job controller: declare the gang, wait for its nodes, create its pods there."""
     groups = f"/apis/gangsched.io/v1beta1/namespaces/{NAMESPACE}/podgroups"
     template = {"spec": pod("x", load, "gangsched")["spec"]}
     await client.create(
@@ -155,19 +155,19 @@ async def native_gang(client: KubeClient, load: Load, gang: int) -> None:
 
 
 async def create_pods(client: KubeClient, load: Load, gang: int, make: Any) -> None:
-    """Create a gang's pods: one after another in a crowd of gangs, else many at once."""
+    """Create a gang's pods: one after another if there are many gangs, else many at once."""
     slots = asyncio.Semaphore(2 if load.gangs > 1 else 64)
 
-    async def one(index: int) -> None:
+    async def create(index: int) -> None:
         async with slots:
             await client.create(PODS, make(f"g{gang}-{index}"))
 
-    await asyncio.gather(*(one(index) for index in range(load.pods)))
+    await asyncio.gather(*(create(index) for index in range(load.pods)))
 
 
 @dataclass(frozen=True)
 class Path:
-    """One way of getting pods bound, and the programs that do it."""
+    """One way of binding pods, with the programs that it needs."""
 
     name: str
     gang: Any

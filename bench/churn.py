@@ -1,4 +1,4 @@
-"""A day of churn in compressed time: gangs come, run and go; what of them stays in memory.
+"""A day of churn in compressed time: the memory that gangs leave after they are deleted.
 
 20 rounds of 500 gangs of 4 pods, all deleted after each round: as many as a cluster of a few
 hundred users starts in a day.
@@ -41,7 +41,7 @@ async def once(client: KubeClient) -> None:
 
 
 async def measure(plane: Plane) -> dict[str, float]:
-    """Return memory after the third round and after the last, and what grew a thousand gangs."""
+    """Return memory after the third and the last round, and its growth per thousand gangs."""
     scheduler, memory = process(plane, "gangsched"), []
     async with KubeClient(plane.kubeconfig) as client:
         for number in range(ROUNDS):

@@ -1,4 +1,4 @@
-"""Whether a test runs what the documentation says; see tests/pages.py."""
+"""The share of the documentation's commands that tests run; see tests/pages.py."""
 
 import importlib
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def run() -> dict[str, float]:
-    """Print what runs elsewhere, and return the share of what a test runs here."""
+    """Print the commands that no test here runs, and return the share of the others."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
     pages = importlib.import_module("pages")
     for line, why in pages.ELSEWHERE.items():

@@ -1,8 +1,8 @@
-"""FGD's table: GPUs that stay unallocated, by its artifact's policies and by ours.
+"""FGD's table: GPUs that stay unallocated, with the policies of its artifact and with ours.
 
-Weng et al., USENIX ATC'23; expected values are those of its artifact, for nine workloads of ten
-seeds. The artifact's policies are written down here as it has them, with scores cut to whole
-numbers and ties going to the first name; ours are the scheduler's own.
+Weng et al., USENIX ATC'23. Expected values are those of its artifact, for nine workloads of ten
+seeds. The artifact's policies are implemented here as in the artifact, with scores truncated to
+whole numbers; of equal nodes the first by name is taken. Ours are the scheduler's policies.
 """
 
 import csv
@@ -39,7 +39,7 @@ from simulator.virtual.pod_arrivals import Chooser, arrive, gpu_milli
 DATA = Path(__file__).parents[2] / "shared" / "data"
 SEEDS = range(42, 42 + int(os.environ.get("FGD_SEEDS", "10")))
 ARRIVED = 100
-"""Per cent of the GPUs asked for by all pods that came, at which is measured."""
+"""The measurement is taken when the arrived pods request this per cent of all GPUs."""
 
 _LARGEST = (128_000, 8 * MILLI)
 """CPU and GPU thousandths of the largest node."""
@@ -48,15 +48,15 @@ _LARGEST = (128_000, 8 * MILLI)
 @lru_cache
 def nodes() -> tuple[Node, ...]:
     """Read the 1,213 nodes with GPUs, by name."""
-    found = []
+    listed = []
     path = DATA / "alibaba-gpu-v2023/csv/openb_node_list_gpu_node.csv"
     for row in table(path, ("sn", "cpu_milli", "memory_mib", "gpu", "model")):
         name, model = row.text("sn"), row.text("model")
         amounts = {"cpu": row.count("cpu_milli"), "memory": row.count("memory_mib") * 2**20}
         amounts |= {GPU: row.count("gpu"), "pods": 1001}
         labels = {"kubernetes.io/hostname": name, "nvidia.com/gpu.product": model}
-        found.append(Node(NodeName(name), tuple(sorted(amounts.items())), labels, gpu_model=model))
-    return tuple(sorted(found, key=lambda node: node.name))
+        listed.append(Node(NodeName(name), tuple(sorted(amounts.items())), labels, gpu_model=model))
+    return tuple(sorted(listed, key=lambda node: node.name))
 
 
 @lru_cache
@@ -69,7 +69,7 @@ def listed(workload: str) -> tuple[PodNeeds, ...]:
 
 @lru_cache
 def orders(workload: str) -> list[list[int]]:
-    """Return the order in which pods come for each seed, made by Go's generator."""
+    """Return the order of arrival of pods for each seed, from Go's random generator."""
     capacity = sum(dict(node.allocatable)[GPU] for node in nodes()) * MILLI
     program = Path(__file__).parent / "orders" / "main.go"
     command = [toolchain(print), "run", str(program), str(capacity), *map(str, SEEDS)]
@@ -86,7 +86,7 @@ def orders(workload: str) -> list[list[int]]:
 
 @lru_cache
 def typical(workload: str) -> tuple[Typical, ...]:
-    """Return the most frequent pods, 95 of 100; memory does not count."""
+    """Return the most frequent requirements, for 95 of 100 pods; memory is ignored."""
     bare = [
         PodNeeds(
             tuple(request for request in needs.requests if request[0] != "memory"),
@@ -107,11 +107,11 @@ def typical(workload: str) -> tuple[Typical, ...]:
 # -- the artifact's policies ----------------------------------------------------------------------
 
 Score = Callable[[Cluster, PodNeeds, Ints], Floats]
-"""Scores some rows, the largest is the best."""
+"""Scores rows; the largest score is the best."""
 
 
 def best(score: Score) -> Chooser:
-    """Return the policy that takes the best of the nodes that fit."""
+    """Return the policy that takes the feasible node with the best score."""
 
     def choose(cluster: Cluster, needs: PodNeeds) -> tuple[int, Devices] | None:
         rows = np.flatnonzero(cluster.capacity(needs))
@@ -123,7 +123,7 @@ def best(score: Score) -> Chooser:
 
 
 def at_random(seed: int) -> Chooser:
-    """Return the policy that takes any node and any of its GPUs that fits."""
+    """Return the policy that takes a random feasible node and GPU."""
     dice = random.Random(seed)
 
     def choose(cluster: Cluster, needs: PodNeeds) -> tuple[int, Devices] | None:
@@ -143,7 +143,7 @@ def at_random(seed: int) -> Chooser:
 
 
 def fgd(usual: tuple[Typical, ...]) -> Chooser:
-    """Return the policy that takes the node and the GPU whose fragmentation grows least."""
+    """Return the policy that takes the node and GPU with the least growth of fragmentation."""
 
     def grows(cluster: Cluster, needs: PodNeeds) -> Floats:
         every = np.arange(len(cluster.names))
@@ -168,7 +168,7 @@ def fgd(usual: tuple[Typical, ...]) -> Chooser:
 
 
 def best_fit(cluster: Cluster, needs: PodNeeds, rows: Ints) -> Floats:
-    """Score least left, over the range of scores there is."""
+    """Score the least remaining amounts, scaled to the range of scores."""
     cpu, gpu = _cpu(cluster, rows), _milli(cluster, rows)
     left = (cpu - dict(needs.requests)["cpu"]) / _LARGEST[0] + (gpu - gpu_milli(needs)) / _LARGEST[
         1
@@ -179,7 +179,7 @@ def best_fit(cluster: Cluster, needs: PodNeeds, rows: Ints) -> Floats:
 
 
 def dot_product(cluster: Cluster, needs: PodNeeds, rows: Ints) -> Floats:
-    """Score what is least alike in free and asked amounts."""
+    """Score the smallest product of free and requested amounts."""
     cpu = _cpu(cluster, rows) * dict(needs.requests)["cpu"] / _LARGEST[0] ** 2
     gpu = _milli(cluster, rows) * gpu_milli(needs) / _LARGEST[1] ** 2
     return 100 * (1 - (cpu + gpu) / 2)
@@ -203,17 +203,17 @@ def packing(cluster: Cluster, needs: PodNeeds, rows: Ints) -> Floats:
 
 
 class Clustering:
-    """Scores nodes that hold pods of the same size before others."""
+    """Scores nodes with pods of the same size before others."""
 
     def __init__(self) -> None:
         self._held: dict[int, Counter[int]] = {}
 
     def __call__(self, cluster: Cluster, needs: PodNeeds) -> tuple[int, Devices] | None:
-        """Choose a node and remember what it holds."""
-        found = best(self._score)(cluster, needs)
-        if found is not None and gpu_milli(needs):
-            self._held.setdefault(found[0], Counter())[_size(needs)] += 1
-        return found
+        """Choose a node, and record the pod's class there."""
+        choice = best(self._score)(cluster, needs)
+        if choice is not None and gpu_milli(needs):
+            self._held.setdefault(choice[0], Counter())[_size(needs)] += 1
+        return choice
 
     def _score(self, cluster: Cluster, needs: PodNeeds, rows: Ints) -> Floats:
         size = _size(needs)
@@ -228,7 +228,7 @@ class Clustering:
 
 
 def _size(needs: PodNeeds) -> int:
-    """Return a pod's class: parts of a GPU are one."""
+    """Return a pod's class: all fractions of a GPU are one class."""
     return 0 if needs.share is not None else _devices(needs)
 
 
@@ -243,8 +243,8 @@ def _cpu(cluster: Cluster, rows: Ints) -> Ints:
 
 
 def _gpus(cluster: Cluster, rows: Ints) -> Ints:
-    found: Ints = cluster.allocatable[rows, cluster.resources.index(GPU)]
-    return found
+    gpus: Ints = cluster.allocatable[rows, cluster.resources.index(GPU)]
+    return gpus
 
 
 def _idle(cluster: Cluster, rows: Ints) -> Ints:
@@ -253,20 +253,22 @@ def _idle(cluster: Cluster, rows: Ints) -> Ints:
 
 def _free(cluster: Cluster, rows: Ints, resource: str) -> Ints:
     column = cluster.resources.index(resource)
-    found: Ints = cluster.allocatable[rows, column] - cluster.used[rows, column]
-    return found
+    free: Ints = cluster.allocatable[rows, column] - cluster.used[rows, column]
+    return free
 
 
 def _milli(cluster: Cluster, rows: Ints) -> Ints:
-    """Return free thousandths, those of shared GPUs too."""
+    """Return the free thousandths of GPUs, with those of shared GPUs."""
     every = np.arange(len(cluster.names))
 
     def parts(rows: Ints | slice) -> Ints:
         taken = (cluster.shared.of(row) for row in every[rows].tolist())
-        return np.array([sum(MILLI - used for used in one.values()) for one in taken])
+        return np.array(
+            [sum(MILLI - used for used in parts_of_node.values()) for parts_of_node in taken]
+        )
 
-    found: Ints = _idle(cluster, rows) * MILLI + cluster.usage_cached("parts", parts)[rows]
-    return found
+    milli: Ints = _idle(cluster, rows) * MILLI + cluster.usage_cached("parts", parts)[rows]
+    return milli
 
 
 # -- the table ------------------------------------------------------------------------------------
@@ -288,32 +290,36 @@ OURS: dict[str, Callable[[str], Placer]] = {
 
 
 def measure(workload: str, policy: str, seed: int, order: Sequence[int]) -> float:
-    """Return the per cent of GPUs not allocated when ARRIVED per cent were asked for."""
+    """Return the unallocated per cent of GPUs when ARRIVED per cent are requested."""
     pods = [listed(workload)[pod] for pod in order]
     total = sum(dict(node.allocatable)[GPU] for node in nodes()) * MILLI
     by = PUBLISHED[policy](workload, seed) if policy in PUBLISHED else OURS[policy](workload)
     last = next(
         at
-        for at, asked in enumerate(np.cumsum([gpu_milli(pod) for pod in pods]))
-        if asked > (ARRIVED + 1) / 100 * total
+        for at, requested in enumerate(np.cumsum([gpu_milli(pod) for pod in pods]))
+        if requested > (ARRIVED + 1) / 100 * total
     )
-    found = arrive(nodes(), pods[:last], by)
-    used = [one.used_milli for one in found if round(one.asked_milli * 100 / total) == ARRIVED]
+    arrivals = arrive(nodes(), pods[:last], by)
+    used = [
+        arrival.used_milli
+        for arrival in arrivals
+        if round(arrival.asked_milli * 100 / total) == ARRIVED
+    ]
     return 100 * (1 - statistics.fmean(used) / total)
 
 
 def expected() -> dict[tuple[str, str], dict[int, float]]:
     """Return the artifact's per cent by workload, policy and seed."""
-    found: dict[tuple[str, str], dict[int, float]] = {}
+    by_policy: dict[tuple[str, str], dict[int, float]] = {}
     with (DATA / "fgd-expected/expected/allo_discrete.csv").open() as file:
         for row in csv.DictReader(file):
             key = row["workload"].removeprefix("openb_pod_list_"), row["sc_policy"]
-            found.setdefault(key, {})[int(row["seed"])] = 100 - float(row[str(ARRIVED)])
-    return found
+            by_policy.setdefault(key, {})[int(row["seed"])] = 100 - float(row[str(ARRIVED)])
+    return by_policy
 
 
 def run() -> dict[str, float]:
-    """Return flat figures: per cent unallocated, and the largest difference to what is expected."""
+    """Return flat figures: per cent unallocated, and the largest difference from the artifact."""
     wanted = expected()
     workloads = sorted({workload for workload, _ in wanted})
     runs = [
@@ -334,8 +340,8 @@ def run() -> dict[str, float]:
         name = policy.partition("-")[2].lower() or f"ours_{policy}"
         figures[f"{workload}_{name}"] = statistics.fmean(rows)
         if policy in PUBLISHED:
-            told = [wanted[workload, policy][seed] for seed in SEEDS]
-            gap = abs(statistics.fmean(rows) - statistics.fmean(told))
+            published = [wanted[workload, policy][seed] for seed in SEEDS]
+            gap = abs(statistics.fmean(rows) - statistics.fmean(published))
             figures[f"{workload}_{name}_diff"] = gap
             worst[name] = max(worst.get(name, 0.0), gap)
     return figures | {f"fgd_max_abs_diff_{name}": gap for name, gap in worst.items()}

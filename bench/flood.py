@@ -1,8 +1,7 @@
-"""What one user who creates 100,000 PodGroups is to everybody else.
+"""The effect of one user with 100,000 PodGroups on others.
 
-Half of the groups ask for pods that do not exist yet, each for another number, and are planned
-(`roles` with templates); the others wait for pods. Beside that, another namespace starts one gang
-of 8 pods after the other.
+Half of the groups have `roles` with templates, each with another number of pods, and are planned;
+the others wait for pods. Beside them, another namespace starts one gang of 8 pods after the other.
 """
 
 import asyncio
@@ -22,7 +21,7 @@ _FLOOD = "/apis/gangsched.io/v1beta1/namespaces/flood/podgroups"
 
 
 async def calm(client: KubeClient, stem: str) -> list[float]:
-    """Start gangs one after the other; return what each took, in seconds."""
+    """Start gangs one after the other; return the times in seconds."""
     took = []
     for number in range(GANGS):
         took.append(await gang(client, f"{stem}-{number}", 8))
@@ -31,7 +30,7 @@ async def calm(client: KubeClient, stem: str) -> list[float]:
 
 
 async def flood(client: KubeClient) -> None:
-    """Create the groups, in no order."""
+    """Create the groups in any order."""
     numbers = iter(range(GROUPS))
 
     async def hand() -> None:
@@ -58,7 +57,7 @@ async def flood(client: KubeClient) -> None:
 
 
 async def measure(plane: Plane) -> dict[str, float]:
-    """Measure before, in and after the flood."""
+    """Measure before, during and after the creation of the groups."""
     figures: dict[str, float] = {}
     async with KubeClient(plane.kubeconfig) as client:
         await client.create("/api/v1/namespaces", {"metadata": {"name": "flood"}})

@@ -1,8 +1,8 @@
-"""What a tenant who means harm is to everybody else: at a real control plane, and by the 100,000.
+"""The effect of a hostile tenant on others: on a real control plane, and in 100,000 objects.
 
 First a real leader: one tenant starts gangs of 8 pods one after the other, alone, and then beside
-one who creates, changes and deletes whatever the API server takes. Then histories of such objects
-in the world of `simulator/hostile`, with every invariant held against the world's truth.
+a tenant that creates, changes and deletes any objects. Then histories of such objects in the
+cluster of `simulator/hostile`, which checks every invariant on its record of real pods.
 """
 
 import asyncio
@@ -33,17 +33,17 @@ SEED = int(os.environ.get("HOSTILE_SEED", "1"))
 STEPS = 60
 DEADLINE_S = 120.0
 SIZES = (*[0] * 12, 1, 1, 2)
-"""Mostly small: what is absurd takes seconds, and the property tests try more of it."""
+"""Mostly small: absurd objects take seconds, and the property tests try more of them."""
 
 _SEARCHED = ("Experiment", "Trial")
-"""Kinds whose expressions and searches run for seconds, in processes of their own."""
+"""Kinds with expressions and searches that run for seconds, in separate processes."""
 
 
 # -- a real control plane -----------------------------------------------------------------------
 
 
 async def gangs(client: KubeClient, stem: str) -> list[float]:
-    """Start gangs one after the other; return what each took, in seconds, sorted."""
+    """Start gangs one after the other; return the sorted times in seconds."""
     took = []
     for number in range(GANGS):
         took.append(await gang(client, f"{stem}-{number}", 8, gpus=1))
@@ -60,7 +60,7 @@ async def gangs(client: KubeClient, stem: str) -> list[float]:
 
 
 async def revive(plane: Plane, ended: list[float]) -> None:
-    """Start the leader again when it ended, as a kubelet does, and take note."""
+    """Restart the leader when it ended, as a kubelet does, and count it."""
     while True:
         await asyncio.sleep(0.5)
         if not plane.programs.get(LEADER).alive():
@@ -69,7 +69,7 @@ async def revive(plane: Plane, ended: list[float]) -> None:
 
 
 async def measure(plane: Plane) -> dict[str, float]:
-    """Measure alone, then beside the hostile tenant."""
+    """Measure the victim alone, then beside the hostile tenant."""
     ended: list[float] = []
     async with KubeClient(plane.kubeconfig) as client:
         await client.patch("/api/v1/namespaces/default", {"metadata": {"labels": {TENANT: "calm"}}})
@@ -127,16 +127,16 @@ def history(seed: int) -> dict[str, object]:
 
 
 def live(seeds: range, most: int) -> tuple[int, int, int, int]:
-    """Live through histories; return objects, violations, ended processes and most cycles."""
+    """Run histories; return objects, violations, ended processes and the most cycles."""
     objects = wrong = died = cycles = 0
     with Worker(DEADLINE_S) as worker:
         for seed in seeds:
-            found = worker.run(history(seed))
-            objects += found.get("objects", 0)
-            cycles = max(cycles, found.get("cycles", 0))
-            died += bool(found.get("died"))
-            wrong += len(found["violations"])
-            for sentence in found["violations"][:1]:
+            result = worker.run(history(seed))
+            objects += result.get("objects", 0)
+            cycles = max(cycles, result.get("cycles", 0))
+            died += bool(result.get("died"))
+            wrong += len(result["violations"])
+            for sentence in result["violations"][:1]:
                 print(f"  VIOLATION (seed {seed}): {sentence[:500]}", flush=True)
             if objects >= most:
                 break
@@ -144,7 +144,7 @@ def live(seeds: range, most: int) -> tuple[int, int, int, int]:
 
 
 def by_the_thousand() -> dict[str, float]:
-    """Try as many objects as there are to be, by a process for each core."""
+    """Try OBJECTS objects, with a process for each core."""
     cores = os.cpu_count() or 1
     with ThreadPoolExecutor(cores) as pool:
         parts = [
@@ -165,10 +165,10 @@ def run() -> dict[str, float]:
     group = NodeGroup(name="n", count=NODES, gpus=GPUS, cpu="96", pods=256, taints=())
     figures = on_plane("bench-hostile", group, Options(binding="direct"), measure)
     started_s = time.monotonic()
-    found = by_the_thousand()
-    objects, took_s = found["hostile_objects_tried"], time.monotonic() - started_s
+    measured = by_the_thousand()
+    objects, took_s = measured["hostile_objects_tried"], time.monotonic() - started_s
     print(f"  {objects:.0f} objects in {took_s:.0f} s", flush=True)
-    for key, value in found.items():
+    for key, value in measured.items():
         figures[key] = figures.get(key, 0.0) + value
     figures["hostile_objects_tried"] += figures.pop("plane_objects_tried")
     return figures

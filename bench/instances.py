@@ -18,7 +18,7 @@ MIG = "nvidia.com/mig-1g.10gb"
 
 
 def a_cluster(count: int, occupied: float, seed: int) -> Cluster:
-    """Return a cluster of racks of 8 to 32 nodes, eight racks a block, partly occupied."""
+    """Return a partly occupied cluster: racks of 8 to 32 nodes, eight racks per block."""
     rng = random.Random(seed)
     cluster = Cluster()
     cluster.set_topologies((TREE,))
@@ -47,7 +47,7 @@ def a_cluster(count: int, occupied: float, seed: int) -> Cluster:
 
 
 def a_gang(kind: str, size: int, rng: random.Random) -> PendingGang:
-    """Return a waiting gang of a kind."""
+    """Return a pending gang of a kind."""
     gpus = rng.choice((1, 2, 4, 8))
     worker = PodNeeds((("cpu", 4000), ("memory", 2**33), (GPU, gpus)))
     near = Near(required=rng.choice((None, None, "block")))
@@ -66,7 +66,7 @@ def a_gang(kind: str, size: int, rng: random.Random) -> PendingGang:
 
 
 def waiting(roles: list[Role], constraints: Constraints) -> PendingGang:
-    """Return a gang of roles as a planner sees it."""
+    """Return a pending gang with these roles, as a planner sees it."""
     total = sum(role.count for role in roles)
     gang = Gang(GangId("b/g"), total, tuple(roles), constraints=constraints)
     members: list[Member] = []

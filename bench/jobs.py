@@ -1,9 +1,8 @@
-"""Job controllers: a thousand PyTorchJobs of four pods at once, before and after ten thousand.
+"""Job controllers: a thousand PyTorchJobs of four pods, without and with ten thousand finished.
 
-Beside it, in the same run, a client that writes the same objects and schedules nothing: what this
-machine can do at most. KWOK plays the nodes; a job counts when a watch shows its condition Running.
-Writes are counted by the API server; creation (the pods, their Services, the PodGroup) is not among
-those beyond it.
+In the same run, a bare client writes the same objects without scheduling: that is this machine's
+limit. KWOK runs the nodes. A job counts when a watch shows its condition Running. The API server
+counts writes; "writes beyond creation" leave out the creation of pods, Services and PodGroups.
 """
 
 import asyncio
@@ -49,15 +48,16 @@ _decode = msgspec.json.Decoder(_Job).decode
 
 @dataclass
 class Running:
-    """A receiver of the watch: when each job was first seen running."""
+    """Receives the watch: records when each job was first running."""
 
     at_s: dict[str, float] = field(default_factory=dict)
 
     def seen(self, raw: bytes) -> None:
-        """Note the moment a job runs."""
+        """Record the time when a job runs."""
         job = _decode(raw)
         if job.metadata.name not in self.at_s and any(
-            one.type == "Running" and one.status == "True" for one in job.status.conditions
+            condition.type == "Running" and condition.status == "True"
+            for condition in job.status.conditions
         ):
             self.at_s[job.metadata.name] = time.monotonic()
 
@@ -86,29 +86,29 @@ def job(name: str) -> dict[str, object]:
 
 
 async def at_once(count: int, work: object) -> None:
-    """Do something for each of so many numbers, with many hands."""
+    """Run `work` for each number below `count`, with many workers."""
     numbers = iter(range(count))
 
-    async def hand() -> None:
+    async def worker() -> None:
         for number in numbers:
             await work(number)  # type: ignore[operator]
 
-    await asyncio.gather(*(hand() for _ in range(WORKERS)))
+    await asyncio.gather(*(worker() for _ in range(WORKERS)))
 
 
 async def fill(client: KubeClient) -> None:
-    """Put finished jobs into the store."""
+    """Create finished jobs."""
     done = {"type": "Succeeded", "status": "True", "reason": "PyTorchJobSucceeded", "message": ""}
     status = {"conditions": [done], "completionTime": "2026-01-01T00:00:00Z"}
 
-    async def one(number: int) -> None:
+    async def create(number: int) -> None:
         name = f"old-{number}"
         body = job(name)
         body["spec"] |= {"runPolicy": {"suspend": True}}  # type: ignore[operator]
         await client.create(_PATH, body)
         await client.patch(f"{_PATH}/{name}/status", {"status": status})
 
-    await at_once(FINISHED, one)
+    await at_once(FINISHED, create)
 
 
 async def measure(plane: Plane, stem: str) -> dict[str, float]:
@@ -137,11 +137,11 @@ async def measure(plane: Plane, stem: str) -> dict[str, float]:
             for (verb, resource, part), n in made.items()
             if resource == "pods" and (part == "binding" or (not part and verb != "POST"))
         )
-        told = json.loads(await client.get("/api/v1/events"))["items"]
+        listed = json.loads(await client.get("/api/v1/events"))["items"]
         events = sum(
-            one["source"].get("component") == "gangsched"
-            and one["involvedObject"]["name"].startswith(stem)
-            for one in told
+            event["source"].get("component") == "gangsched"
+            and event["involvedObject"]["name"].startswith(stem)
+            for event in listed
         )
         of_jobs = events + sum(
             n
@@ -175,13 +175,13 @@ _decode_pod = msgspec.json.Decoder(_Pod).decode
 
 @dataclass
 class PodsRunning:
-    """A receiver of the watch: which pods have run, and when the last began."""
+    """Receives the watch: records which pods ran, and when the last one started."""
 
     names: set[str] = field(default_factory=set)
     last_s: float = 0.0
 
     def seen(self, raw: bytes) -> None:
-        """Note a pod that runs."""
+        """Record a running pod."""
         pod = _decode_pod(raw)
         if pod.status.phase == "Running" and pod.metadata.name not in self.names:
             self.names.add(pod.metadata.name)
@@ -192,7 +192,7 @@ class PodsRunning:
 
 
 async def ceiling(plane: Plane) -> float:
-    """Return the jobs/s of a client that knows every node and writes what the controllers write."""
+    """Return the jobs/s of a bare client with fixed nodes that writes the controllers' objects."""
     core, groups = f"/api/v1/namespaces/{NAMESPACE}", "/apis/gangsched.io/v1beta1/namespaces"
     async with KubeClient(plane.kubeconfig) as client:
         running = PodsRunning()
@@ -200,7 +200,7 @@ async def ceiling(plane: Plane) -> float:
         watching = asyncio.create_task(watch.run())
         await watch.synced.wait()
 
-        async def one(number: int) -> None:
+        async def create(number: int) -> None:
             name = f"raw-{number}"
             body = job(name)
             template = body["spec"]["pytorchReplicaSpecs"]["Master"]["template"]  # type: ignore[index]
@@ -241,7 +241,7 @@ async def ceiling(plane: Plane) -> float:
             await client.patch(f"{_PATH}/{name}/status", {"status": {"startTime": None}})
 
         started_s = time.monotonic()
-        await at_once(JOBS, one)
+        await at_once(JOBS, create)
         while len(running.names) < JOBS * PODS:
             await asyncio.sleep(0.1)
         watching.cancel()
@@ -285,7 +285,7 @@ def run() -> dict[str, float]:
     figures["raw_jobs_per_s"] = raw
     figures["jobs_vs_raw"] = figures["jobs_per_s"] / raw
     figures["finished_jobs_ratio"] = later["jobs_per_s"] / figures["jobs_per_s"]
-    # What finished jobs are to the API server and etcd alone, whoever schedules.
+    # The cost of finished jobs for the API server and etcd alone, with any scheduler.
     figures["finished_jobs_raw_ratio"] = raw_later / raw
     return figures
 

@@ -1,4 +1,4 @@
-"""What benchmarks on a real control plane read: the API server's counts, CPU and memory."""
+"""Measurements on a real control plane: the API server's counts, CPU and memory."""
 
 import asyncio
 import ssl
@@ -26,7 +26,7 @@ def on_plane(
     options: Options,
     measure: Callable[[Plane], Coroutine[Any, Any, dict[str, float]]],
 ) -> dict[str, float]:
-    """Measure on a control plane of its own, which is gone afterwards."""
+    """Measure on a new control plane, and remove it afterwards."""
     plane = Plane(name)
     plane.down()
     plane.up(NodeFile(nodes=(group,)), options, lambda line: print(f"  {line}", flush=True))
@@ -37,25 +37,27 @@ def on_plane(
 
 
 def writes(plane: Plane) -> Counter[Write]:
-    """Return the API server's count of successful writes so far, leases apart."""
-    found: Counter[Write] = Counter()
+    """Return the API server's count of successful writes so far, without Leases and reviews."""
+    count_of: Counter[Write] = Counter()
     for family in text_string_to_metric_families(get(plane, "/metrics")):
         if family.name != "apiserver_request":
             continue
         for sample in family.samples:
-            of = sample.labels
-            resource = of.get("resource", "")
+            labels = sample.labels
+            resource = labels.get("resource", "")
             if (
-                of.get("verb") in _WRITES
-                and of["code"].startswith("2")
+                labels.get("verb") in _WRITES
+                and labels["code"].startswith("2")
                 and resource not in _NOT_WORK
             ):
-                found[of["verb"], resource, of.get("subresource", "")] += int(sample.value)
-    return found
+                count_of[labels["verb"], resource, labels.get("subresource", "")] += int(
+                    sample.value
+                )
+    return count_of
 
 
 def get(plane: Plane, path: str) -> str:
-    """Return what the API server answers to an administrator."""
+    """Return the API server's answer to an administrator."""
     pki = plane.folder / "pki"
     context = ssl.create_default_context(cafile=str(pki / "ca.crt"))
     context.load_cert_chain(str(pki / "admin.crt"), str(pki / "admin.key"))
@@ -66,10 +68,10 @@ def get(plane: Plane, path: str) -> str:
 
 def cpu(plane: Plane) -> dict[str, tuple[float, float]]:
     """Return CPU seconds and resident MiB of each process."""
-    found = {}
+    usage = {}
     for program in plane.programs.all():
         if program.alive():
             process = psutil.Process(program.pid)
             times = process.cpu_times()
-            found[program.name] = (times.user + times.system, process.memory_info().rss / 2**20)
-    return found
+            usage[program.name] = (times.user + times.system, process.memory_info().rss / 2**20)
+    return usage

@@ -1,4 +1,4 @@
-"""Muri's tables: gang SRTF and SRSF on its traces, and one between them beside them.
+"""Muri's tables: gang SRTF and SRSF on its traces, and an order between the two.
 
 Expected are the values behind figures 9 and 10 of Zhao et al., SIGCOMM'22 (8 nodes of 8 GPUs).
 """
@@ -34,25 +34,25 @@ _OVERHEAD_S = {
     "a2c": (38, 39, 39, 46, 46, 46),
     "dqn": (5, 5, 6, 6, 8, 8),
 }
-"""Seconds to give way and come back, on 1, 2, 4, 8, 16 and 32 GPUs; 10 for any other model."""
+"""Seconds to stop and restart, on 1, 2, 4, 8, 16 and 32 GPUs; 10 for any other model."""
 
 _SETUP = 1.015  # what Muri's profiles add to the time of an iteration
 
 
 def jobs(trace: str) -> list[Job]:
     """Read a trace; the user of a job is its model."""
-    found = []
+    jobs_read = []
     with (DATA / "trace-data" / f"{trace}.csv").open() as file:
         for row in csv.DictReader(file):
             work_s = float(row["iterations"]) * float(row["iteration_time"]) * _SETUP / 1000
             pods, gpus = split(int(row["num_gpu"]), 8)
             name, at_s = f"job-{int(row['job_id']):06}", float(row["submit_time"]) / 1000
-            found.append(Job(name, at_s, work_s, pods, gpus, user=row["model_name"]))
-    return found
+            jobs_read.append(Job(name, at_s, work_s, pods, gpus, user=row["model_name"]))
+    return jobs_read
 
 
 def overhead_s(job: Job) -> float:
-    """Return what a job loses at each event."""
+    """Return the seconds of work that a job loses at each event."""
     costs = _OVERHEAD_S.get(job.user)
     return float(costs[(job.pods * job.gpus).bit_length() - 1]) if costs else 10.0
 
@@ -67,12 +67,12 @@ def nodes() -> list[Node]:
 def measure(trace: str, order: str) -> dict[str, float]:
     """Run one policy on one trace; seconds."""
     done = replan(nodes(), jobs(trace), Policies(ORDERS[order], FirstFit()), overhead_s)
-    times = sorted((one.ended_s or 0.0) - one.job.at_s for one in done)
+    times = sorted((progress.ended_s or 0.0) - progress.job.at_s for progress in done)
     return {
         "jct": sum(times) / len(times),
-        "makespan": max(one.ended_s or 0.0 for one in done),
+        "makespan": max(progress.ended_s or 0.0 for progress in done),
         "p99": times[int(0.99 * len(times))],
-        "interrupted": float(sum(one.interrupted for one in done)),
+        "interrupted": float(sum(progress.interrupted for progress in done)),
     }
 
 
@@ -82,14 +82,14 @@ def run() -> dict[str, float]:
     pairs = [(trace, order) for order in ORDERS for trace in TRACES]
     with ProcessPoolExecutor() as pool:
         done = pool.map(measure, *zip(*pairs, strict=True))
-        found = list(track(done, "Muri's traces", total=len(pairs), transient=True))
+        results = list(track(done, "Muri's traces", total=len(pairs), transient=True))
     figures: dict[str, float] = {}
     worst = {"jct": 0.0, "makespan": 0.0, "p99": 0.0}
-    for (trace, order), values in zip(pairs, found, strict=True):
+    for (trace, order), values in zip(pairs, results, strict=True):
         at = expected["traces"].index(trace)
         for key, value in values.items():
             figures[f"{trace}_{order.lower()}_{key}"] = value
             if key in worst and order in expected:
-                wanted = expected[order][key][at]
-                worst[key] = max(worst[key], abs(value - wanted) / wanted)
+                value_expected = expected[order][key][at]
+                worst[key] = max(worst[key], abs(value - value_expected) / value_expected)
     return figures | {f"muri_max_rel_diff_{key}": value for key, value in worst.items()}

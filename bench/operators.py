@@ -1,7 +1,6 @@
-"""Operators of others beside gangsched: how many run, and whether the gangs of their pods do.
+"""Other operators with gangsched: how many work, and whether their gangs start whole.
 
-It runs the tests of `make operators`, and a witness that watches the pods from outside
-(witness.py).
+Runs the tests of `make operators` with an observer that watches the pods (witness.py).
 """
 
 import json
@@ -16,7 +15,7 @@ TESTS = Path(__file__).parents[1] / "tests" / "integration"
 
 
 def run() -> dict[str, float]:
-    """Run every test beside an operator of others, and judge what was seen."""
+    """Run every test with another operator, and count how its gangs started."""
     seen = Path("build/bench/operators.jsonl").absolute()
     paths = [str(Path(__file__).parent), str(TESTS), str(TESTS.parent)]
     command = [sys.executable, "-m", "pytest", "-p", "witness", "-m", "long or not long"]
@@ -25,11 +24,11 @@ def run() -> dict[str, float]:
     ]
     environment = os.environ | {"WITNESS": str(seen), "PYTHONPATH": os.pathsep.join(paths)}
     subprocess.run(command, env=environment, check=False)
-    found = judge(map(json.loads, seen.read_text().splitlines()))
-    print(f"  gangs that started: {found.gangs}; operators: {', '.join(sorted(found.operators))}")
+    counts = judge(map(json.loads, seen.read_text().splitlines()))
+    print(f"  gangs that started: {counts.gangs}; operators: {', '.join(sorted(counts.operators))}")
     return {
-        "operators_run": float(len(found.operators)),
-        "operators_gangs_atomic": found.whole / found.gangs if found.gangs else 0.0,
-        "operators_silent_singletons": float(found.singletons),
-        "operators_deadlocks": float(found.deadlocks),
+        "operators_run": float(len(counts.operators)),
+        "operators_gangs_atomic": counts.whole / counts.gangs if counts.gangs else 0.0,
+        "operators_silent_singletons": float(counts.singletons),
+        "operators_deadlocks": float(counts.deadlocks),
     }

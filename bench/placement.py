@@ -1,7 +1,7 @@
 """Placement on generated instances: time, proofs, and quality against heuristics and a MILP.
 
-Every instance is a cluster (100 to 10,000 nodes in blocks of racks, three levels of occupancy) and
-one gang: homogeneous, of two roles, sliced, or asking for MIG instances. All of it is seeded.
+Every instance is a seeded cluster (100 to 10,000 nodes in blocks of racks, three levels of
+occupancy) with one gang: homogeneous, of two roles, sliced, or of MIG instances.
 """
 
 import contextlib
@@ -74,7 +74,7 @@ _MILP_NODES = 2000
 
 @dataclass
 class Found:
-    """One answer: how long it took, and what it costs (None: refused)."""
+    """One result: its time, and its cost (None: refused)."""
 
     ms: float
     result: Placement | Refusal
@@ -142,7 +142,7 @@ def _highs(program: PlacementProgram) -> tuple[Cost | None, bool]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """HiGHS greets on the process's own standard output, whatever it is told."""
+    """Discard standard output: HiGHS prints a banner in spite of its options."""
     sys.stdout.flush()
     kept, nothing = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 1)
@@ -160,13 +160,13 @@ def _sum(columns: list[Any], terms: list[tuple[int, int]]) -> Any:
 
 
 def percentile(values: list[float], share: float) -> float:
-    """Return a percentile of unsorted values; 0 without any."""
+    """Return a percentile of unsorted values, 0 without values."""
     ordered = sorted(values)
     return ordered[min(int(len(ordered) * share), len(ordered) - 1)] if ordered else 0.0
 
 
 class Tally:
-    """Everything that is counted over all instances."""
+    """The totals over all instances."""
 
     def __init__(self) -> None:
         self.ms: dict[str, list[float]] = {}
@@ -218,28 +218,28 @@ class Tally:
 
     def figures(self) -> dict[str, float]:
         """Return flat figures."""
-        found: dict[str, float] = {}
+        figures: dict[str, float] = {}
         for name, values in self.ms.items():
-            found[f"{name}_p50_ms"] = percentile(values, 0.5)
-            found[f"{name}_p99_ms"] = percentile(values, 0.99)
-        found["instances"] = self.placed + self.refused
-        found["solver_placed_count"] = self.placed
-        found["solver_proved_share"] = self.proved / max(self.placed, 1)
-        found["solver_refusal_proved_share"] = self.refusal_proved / max(self.refused, 1)
-        found["solver_worse_than_heuristic_count"] = self.worse
+            figures[f"{name}_p50_ms"] = percentile(values, 0.5)
+            figures[f"{name}_p99_ms"] = percentile(values, 0.99)
+        figures["instances"] = self.placed + self.refused
+        figures["solver_placed_count"] = self.placed
+        figures["solver_proved_share"] = self.proved / max(self.placed, 1)
+        figures["solver_refusal_proved_share"] = self.refusal_proved / max(self.refused, 1)
+        figures["solver_worse_than_heuristic_count"] = self.worse
         for name in HEURISTICS:
-            found[f"solver_better_than_{name}_share"] = self.better[name] / max(self.placed, 1)
-            found[f"missed_by_{name}_count"] = self.missed[name]
-        found["milp_finished_share"] = self.milp_done / max(self.solved, 1)
-        found["milp_equal_count"] = self.milp_equal
-        found["milp_better_count"] = self.milp_better
-        found["milp_worse_count"] = self.milp_worse
-        return found
+            figures[f"solver_better_than_{name}_share"] = self.better[name] / max(self.placed, 1)
+            figures[f"missed_by_{name}_count"] = self.missed[name]
+        figures["milp_finished_share"] = self.milp_done / max(self.solved, 1)
+        figures["milp_equal_count"] = self.milp_equal
+        figures["milp_better_count"] = self.milp_better
+        figures["milp_worse_count"] = self.milp_worse
+        return figures
 
 
 def infeasible() -> dict[str, float]:
-    """Measure refusals with their reason at 5,000 nodes."""
-    found: dict[str, list[float]] = {}
+    """Measure refusals at 5,000 nodes, with their reasons."""
+    times_ms: dict[str, list[float]] = {}
     cluster = a_cluster(5000, 0.85, 7)
     rng = random.Random(5)
     big = PodNeeds((("cpu", 4000), (GPU, 8)))
@@ -263,14 +263,14 @@ def infeasible() -> dict[str, float]:
         for name, gang in gangs.items():
             answer = place(Cpsat(), gang, cluster)
             if answer.cost is None:
-                found.setdefault(name, []).append(answer.ms)
-    every = [ms for values in found.values() for ms in values]
-    figures = {f"infeasible_{name}_p99_ms": percentile(ms, 0.99) for name, ms in found.items()}
+                times_ms.setdefault(name, []).append(answer.ms)
+    every = [ms for values in times_ms.values() for ms in values]
+    figures = {f"infeasible_{name}_p99_ms": percentile(ms, 0.99) for name, ms in times_ms.items()}
     return figures | {"infeasible_p99_ms": percentile(every, 0.99), "infeasible_count": len(every)}
 
 
 def facts() -> dict[str, float]:
-    """Measure what one fact costs at 10,000 nodes, capacities kept up to date included."""
+    """Measure the cost of one fact at 10,000 nodes, with the update of cached capacities."""
     from gangsched.core.engine.engine import Engine, Limits  # noqa: PLC0415 -- beside its only use
     from gangsched.core.facts import NodeSeen, TopologySeen  # noqa: PLC0415
 

@@ -24,7 +24,7 @@ PLACERS = {"pack": Pack(), "spread": Spread(), "cpsat": Cpsat()}
 
 
 def a_cluster(count: int, seed: int) -> Engine:
-    """Return an engine with `count` nodes of eight GPUs, about half of them taken."""
+    """Return an engine with `count` nodes of eight GPUs, about half of them in use."""
     rng = random.Random(seed)
     engine = Engine(Limits())
     for index in range(count):

@@ -1,9 +1,9 @@
-"""Queues at size: Kueue's generators in virtual time, a cycle with 10,000 waiting, victims.
+"""Queues at size: Kueue's generators in virtual time, cycles with 10,000 pending gangs, victims.
 
 The generators are those of Kueue's test/performance/scheduler (configs baseline and large-scale,
-release 0.19): single-pod workloads that run for milliseconds, CPU quota alone. `capped` lets 50
-writes a second through with a burst of 100, as Kueue's test client does; one write an admission;
-planning every second, and not while 75 writes wait (`plan_interval_s`, `starts_waiting`).
+release 0.19): single-pod workloads that run for milliseconds, with CPU quota only. `capped` limits
+writes to 50 per second with a burst of 100, as Kueue's test client does; each admission is one
+write. It plans every second, and not while 75 writes wait (`plan_interval_s`, `starts_waiting`).
 """
 
 import gc
@@ -70,7 +70,7 @@ KUEUE = {
 
 
 def kueue(shape: str, *, capped: bool) -> dict[str, float]:
-    """Run one of Kueue's loads; figures in virtual seconds but for `compute_s`."""
+    """Run one of Kueue's loads; figures are virtual seconds, except `compute_s`."""
     (cohorts, members), classes = KUEUE[shape]
     queues, jobs = [], []
     for cohort in range(cohorts):
@@ -83,16 +83,16 @@ def kueue(shape: str, *, capped: bool) -> dict[str, float]:
             queues.append(Queue(name, parent, (quota,), preemption=rules))
             jobs += [
                 Job(
-                    f"{name}-{one.name}-{index}",
-                    index * one.every_s,
-                    one.runtime_s,
+                    f"{name}-{workload.name}-{index}",
+                    index * workload.every_s,
+                    workload.runtime_s,
                     queue=name,
-                    priority=one.priority,
-                    needs=PodNeeds((("cpu", one.cpus * 1000),)),
+                    priority=workload.priority,
+                    needs=PodNeeds((("cpu", workload.cpus * 1000),)),
                     grace_s=0.0,
                 )
-                for one in classes
-                for index in range(one.count)
+                for workload in classes
+                for index in range(workload.count)
             ]
     total = cohorts * members * 20
     nodes = [_node(index, (("cpu", 96_000), ("pods", 500))) for index in range(total // 80)]
@@ -108,9 +108,11 @@ def kueue(shape: str, *, capped: bool) -> dict[str, float]:
         "unfinished": float(len(job_run.outcomes) - len(done)),
         "preempted": float(sum(outcome.stopped for outcome in done)),
     }
-    for one in classes:
-        waits = [outcome.wait_s or 0.0 for outcome in done if outcome.job.priority == one.priority]
-        figures[f"{one.name}_s"] = sum(waits) / len(waits)
+    for workload in classes:
+        waits = [
+            outcome.wait_s or 0.0 for outcome in done if outcome.job.priority == workload.priority
+        ]
+        figures[f"{workload.name}_s"] = sum(waits) / len(waits)
     work = sum(
         (end - start) * dict(outcome.job.wants().requests)["cpu"] / 1000
         for outcome in done
@@ -147,10 +149,10 @@ def _gang(name: str, pods: int, gpus: int, queue: str, at_s: float, priority: in
 
 
 class Busy:
-    """A cluster full of running gangs in 30 queues; with `loans`, ten of them run most of it."""
+    """A cluster full of running gangs in 30 queues; with `borrowing`, ten queues use most of it."""
 
-    def __init__(self, nodes: int, seed: int, *, loans: bool) -> None:
-        self.loans = loans
+    def __init__(self, nodes: int, seed: int, *, borrowing: bool) -> None:
+        self.borrowing = borrowing
         self.rng = random.Random(seed)
         self.turn = 0
         self.engine = Engine(Limits())
@@ -158,22 +160,22 @@ class Busy:
         self.now_s = 1000.0
         self.uids: dict[GangId, list[PodUid]] = {}
         self.queues = [f"team-{index:02}" for index in range(30)]
-        whole = nodes * 8 * 1000
-        self.engine.observe(QueueSeen(Queue("org", quotas=(Quota(GPU, whole),))), 0.0)
+        milli = nodes * 8 * 1000
+        self.engine.observe(QueueSeen(Queue("org", quotas=(Quota(GPU, milli),))), 0.0)
         for name in self.queues:
-            quota = Quota(GPU, whole // 30)
+            quota = Quota(GPU, milli // 30)
             self.engine.observe(QueueSeen(Queue(name, "org", (quota,))), 0.0)
-        room = {}
+        free = {}
         for index in range(nodes):
             amounts = (("cpu", 96_000), ("memory", 2**40), (GPU, 8), ("pods", 110))
             node = _node(index, amounts)
-            room[node.name] = 8
+            free[node.name] = 8
             self.engine.observe(NodeSeen(node), 0.0)
-        self._fill(room)
+        self._fill(free)
 
-    def _fill(self, room: dict[NodeName, int]) -> None:
+    def _fill(self, free: dict[NodeName, int]) -> None:
         """Fill node after node with gangs of all sizes."""
-        open_nodes = list(room)[::-1]
+        open_nodes = list(free)[::-1]
         for count in itertools.count():
             if not open_nodes:
                 return
@@ -181,20 +183,20 @@ class Busy:
             seats: list[NodeName] = []
             while open_nodes and len(seats) < pods:
                 name = open_nodes[-1]
-                if room[name] < gpus:
-                    gpus = gpus if seats else room[name]
+                if free[name] < gpus:
+                    gpus = gpus if seats else free[name]
                     if seats:
                         break
-                room[name] -= gpus
+                free[name] -= gpus
                 seats.append(name)
-                if not room[name]:
+                if not free[name]:
                     open_nodes.pop()
             gang = _gang(f"run-{count}", len(seats), gpus, self._queue(), float(count % 900))
             self._runs(gang, seats)
 
     def _queue(self) -> str:
-        """Name a queue; with loans, ten of them run three quarters of everything."""
-        if not self.loans:
+        """Return a queue; with borrowing, ten queues use three quarters of the cluster."""
+        if not self.borrowing:
             self.turn += 1
             return self.queues[self.turn % len(self.queues)]
         return self.rng.choice(self.queues[:10] if self.rng.random() < 0.75 else self.queues[10:])
@@ -218,27 +220,27 @@ class Busy:
         self.engine.observe(GangGone(gang), self.now_s)
 
     def comes(self, name: str, pods: int, gpus: int, priority: int = 0, queue: str = "") -> GangId:
-        """Let a gang come."""
+        """Submit a gang."""
         gang = _gang(name, pods, gpus, queue or self._queue(), self.now_s, priority)
         self.engine.observe(GangSeen(gang), self.now_s)
         return gang.id
 
     def cycle(self) -> tuple[float, int]:
-        """Return the milliseconds of one cycle, from snapshot to acceptance, and who started."""
+        """Return the milliseconds of one cycle, from snapshot to acceptance, and its placements."""
         gc.collect()
         begin_s = time.perf_counter()
         plan = make_plan(self.engine.snapshot(now_s=self.now_s), POLICIES, self.now_s)
         orders = self.engine.accept(plan, self.now_s)
         spent_ms = (time.perf_counter() - begin_s) * 1000
-        for order in orders:  # whoever is told to leave has left before the next cycle
+        for order in orders:  # evicted pods are gone before the next cycle
             if isinstance(order, Evict):
                 self.engine.observe(PodGone(order.uid), self.now_s)
         return spent_ms, len(plan.placements)
 
 
 def cycles(nodes: int, pending: int, rounds: int) -> dict[str, float]:
-    """Time cycles with many waiting: each time a gang has ended and another has come."""
-    busy = Busy(nodes, seed=1, loans=False)
+    """Time cycles with many pending gangs; before each, one gang ends and another is submitted."""
+    busy = Busy(nodes, seed=1, borrowing=False)
     for index in range(pending):
         pods, gpus = busy.rng.choice((1, 2, 4, 8, 16, 32, 64)), busy.rng.choice((1, 2, 4, 8))
         busy.comes(f"wait-{index}", pods, gpus)
@@ -246,31 +248,31 @@ def cycles(nodes: int, pending: int, rounds: int) -> dict[str, float]:
     gc.collect()
     gc.freeze()
     first_ms, _ = busy.cycle()
-    found, started = [], 0
+    times_ms, started = [], 0
     for index in track(range(rounds), f"cycles with {pending:,} waiting", transient=True):
         busy.now_s += 1.0
         busy.ends()
         busy.comes(f"late-{index}", busy.rng.choice((1, 2, 4, 8)), busy.rng.choice((1, 2, 4, 8)))
         spent_ms, placed = busy.cycle()
-        found.append(spent_ms)
+        times_ms.append(spent_ms)
         started += placed
     gc.unfreeze()
-    found.sort()
+    times_ms.sort()
     return {
         "cycle_first_ms": first_ms,
-        "cycle_p50_ms": found[rounds // 2],
-        "cycle_p99_ms": found[int(rounds * 0.99)],
+        "cycle_p50_ms": times_ms[rounds // 2],
+        "cycle_p99_ms": times_ms[int(rounds * 0.99)],
         "cycle_started": float(started),
     }
 
 
 def victims(nodes: int, rounds: int) -> dict[str, float]:
-    """Time cycles in which one gang must stop others: by priority, or to take back a loan."""
-    busy = Busy(nodes, seed=2, loans=True)
+    """Time cycles in which one gang must preempt others: by priority, or to reclaim its quota."""
+    busy = Busy(nodes, seed=2, borrowing=True)
     gc.collect()
     gc.freeze()
     busy.cycle()
-    found, helped = [], 0
+    times_ms, helped = [], 0
     for index in track(range(rounds), "victims", transient=True):
         busy.now_s += 1.0
         pods, gpus = busy.rng.choice((1, 2, 4, 8, 16, 32, 64)), busy.rng.choice((1, 2, 4, 8))
@@ -278,14 +280,14 @@ def victims(nodes: int, rounds: int) -> dict[str, float]:
         gang = busy.comes(f"high-{index}", pods, gpus, busy.rng.choice((0, 10)), lender)
         begin_s = time.perf_counter()
         plan = make_plan(busy.engine.snapshot(now_s=busy.now_s), POLICIES, busy.now_s)
-        found.append((time.perf_counter() - begin_s) * 1000)
-        helped += sum(bool(one.placement.evicts) for one in plan.placements)
+        times_ms.append((time.perf_counter() - begin_s) * 1000)
+        helped += sum(bool(planned.placement.evicts) for planned in plan.placements)
         busy.engine.observe(GangGone(gang), busy.now_s)
     gc.unfreeze()
-    found.sort()
+    times_ms.sort()
     return {
-        "victims_p50_ms": found[rounds // 2],
-        "victims_p99_ms": found[int(rounds * 0.99)],
+        "victims_p50_ms": times_ms[rounds // 2],
+        "victims_p99_ms": times_ms[int(rounds * 0.99)],
         "victims_found": helped / rounds,
     }
 

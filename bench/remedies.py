@@ -1,7 +1,4 @@
-"""Whether refused gangs are told the truth: what would help them, and when they start.
-
-Each remedy is applied to the scene it was told in, and the gang planned anew with everything.
-"""
+"""Checks the remedies of refusals: applies each to its scene, and plans the gang again."""
 
 from collections import Counter
 
@@ -11,7 +8,7 @@ from policies.drf import Drf
 from policies.easy import Easy
 from policies.fifo import Fifo
 from policies.pack import Pack
-from simulator.studies.remedies import a_scene, told, true
+from simulator.studies.remedies import a_scene, advised, works
 
 REFUSALS = 2000
 POLICIES = Policies(Fifo(), Pack(), Drf(), Easy(), Cheapest())
@@ -25,15 +22,15 @@ def run() -> dict[str, float]:
     while refusals < REFUSALS:
         seed += 1
         scene = a_scene(seed)
-        for one in told(scene.play(POLICIES), POLICIES):
+        for refused in advised(scene.play(POLICIES), POLICIES):
             refusals += 1
-            for remedy in one.refusal.remedies:
+            for remedy in refused.refusal.remedies:
                 tried += 1
                 kinds[remedy.kind] += 1
-                if not true(scene, POLICIES, one, remedy):
+                if not works(scene, POLICIES, refused, remedy):
                     wrong += 1
-                    said = f"{remedy.kind}: {remedy.message}"
-                    print(f"  seed {seed}, {one.refusal.gang}: {said}", flush=True)
+                    text = f"{remedy.kind}: {remedy.message}"
+                    print(f"  seed {seed}, {refused.refusal.gang}: {text}", flush=True)
     return {
         "refusals": float(refusals),
         "remedies_tried": float(tried),

@@ -1,6 +1,7 @@
 """Rounds of 10,000 pods at 1,000 nodes: 500 gangs of 20, 20 of 500, one of 10,000; see bind.py.
 
-As in the peers' common benchmark (wg-batch, Kueue, Volcano: 1,000 KWOK nodes, pods of one CPU).
+The load is that of other schedulers' benchmarks (wg-batch, Kueue, Volcano: 1,000 KWOK nodes, pods
+of one CPU).
 """
 
 from bind import run_all
@@ -24,6 +25,6 @@ def run() -> dict[str, float]:
             for way in ("direct", "raw", "extender", "native")
         )
         figures[f"direct_{load.name}_ratio"] = direct / raw
-        if native:  # of the largest gang it binds none in time
+        if native:  # zero for the largest gang, which kube-scheduler does not bind in time
             figures[f"extender_vs_native_{load.name}"] = extender / native
     return figures

@@ -1,4 +1,4 @@
-"""Run one benchmark or all: `python bench/run.py bind`. Prints a table, keeps flat JSON."""
+"""Run one benchmark or all: `python bench/run.py bind`. Prints a table, writes flat JSON."""
 
 import importlib
 import json
@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 MODULES = {"simulator": "virtual_time"}
-"""Benchmarks that may not be named like the package they measure."""
+"""Modules of benchmarks whose name is taken by the package they measure."""
 
 NAMES = (
     "plan",
@@ -34,7 +34,7 @@ NAMES = (
 
 
 def main() -> None:
-    """Run what the command line names."""
+    """Run the benchmark that the command line names."""
     wanted = sys.argv[1] if len(sys.argv) > 1 else "all"
     if wanted not in (*NAMES, "all"):
         sys.exit(f"error: NAME={wanted}: no such benchmark; there are: {', '.join(NAMES)}, all")

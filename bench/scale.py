@@ -1,8 +1,8 @@
-"""5,000 KWOK nodes, 50,000 running pods, 1,000 queues: what a scheduler is to them.
+"""The scheduler at 5,000 KWOK nodes, 50,000 running pods and 1,000 queues.
 
-Cold start to the first decision, memory, CPU while nothing happens, what a failover takes, how soon
-a gang is heard of, and how gangs are decided and bound beside what runs. One leads and one stands
-by, direct binding.
+Measures the cold start to the first decision, memory, CPU when idle, failover, the time to the
+first status of a gang, and how fast gangs are planned and bound. A leader and a standby run with
+direct binding.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ from gangsched.local.plane import Options, Plane
 
 NODES, GPUS = 5_000, 8
 PODS, WITH_GPU = 50_000, 36_000
-"""A tenth of the GPUs is left for the gangs that are measured."""
+"""A tenth of the GPUs stays free for the measured gangs."""
 
 COHORTS, TEAMS = 10, 990
-"""Queues: teams with a guarantee each, which borrow within their cohort."""
+"""Queues: teams with nominal quota, which borrow within their cohort."""
 
 STREAM = 250
-"""Gangs of 8 created as fast as the API server takes them."""
+"""Gangs of 8, created as fast as the API server accepts them."""
 
 WORKERS = 48
 SETTLES_S, IDLE_S = 120.0, 300.0
@@ -60,7 +60,7 @@ def pod(name: str, gpus: int, **spec: Any) -> dict[str, Any]:
 
 
 async def divide(client: KubeClient) -> None:
-    """Create the queues: cohorts, and the teams in them."""
+    """Create the queues: cohorts and their teams."""
     for number in range(COHORTS):
         await client.create(_QUEUES, queue(f"cohort-{number}", NODES * GPUS // COHORTS))
     share = NODES * GPUS // TEAMS
@@ -70,7 +70,7 @@ async def divide(client: KubeClient) -> None:
 
 
 def queue(name: str, gpus: int, **spec: Any) -> dict[str, Any]:
-    """Return a queue with a guarantee."""
+    """Return a queue with nominal quota."""
     quotas = [{"resource": "nvidia.com/gpu", "nominal": gpus}]
     return {
         "apiVersion": "gangsched.io/v1beta1",
@@ -81,7 +81,7 @@ def queue(name: str, gpus: int, **spec: Any) -> dict[str, Any]:
 
 
 async def fill(client: KubeClient) -> None:
-    """Create the pods that run, on their nodes at once."""
+    """Create the running pods, already on their nodes."""
     numbers = iter(range(PODS))
 
     async def hand() -> None:
@@ -110,7 +110,7 @@ def group(name: str, pods: int, **spec: Any) -> dict[str, Any]:
 
 
 async def heard(client: KubeClient, name: str) -> float:
-    """Create a pod that fits no node; return the seconds until its group's status says so."""
+    """Create a pod that fits no node; return the seconds until its group has a refusal."""
     started_s = time.monotonic()
     await client.create(_GROUPS, group(name, 1))
     labels, nowhere = {POD_GROUP_LABEL: name}, {"there-is": "none"}
@@ -124,7 +124,7 @@ async def heard(client: KubeClient, name: str) -> float:
 
 
 async def stream(client: KubeClient) -> float:
-    """Create gangs of many teams at once; return how many a second were placed."""
+    """Create gangs of many teams at once; return the placed gangs per second."""
     started_s = time.monotonic()
     numbers = iter(range(STREAM))
 

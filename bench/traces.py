@@ -1,10 +1,10 @@
-"""Policies on real traces: who waits how long, how busy the GPUs are, how alike queues fare.
+"""Policies on real traces: waits, busy GPUs, and fairness between queues.
 
-Philly (Microsoft, ATC'19, as flattened by Pollux): jobs of 2017-10-07 on, queues are its virtual
+Philly (Microsoft, ATC'19, as flattened by Pollux): jobs from 2017-10-07 on; queues are its virtual
 clusters. ITP (Microsoft, ElasticFlow's traces, ASPLOS'23): three of its clusters as queues of one.
-There are fewer GPUs than the jobs would keep busy, so that somebody always waits; each
-queue is guaranteed what it uses on average. Users say one to five times the true run time
-(Mu'alem and Feitelson, TPDS 2001), jobs write a checkpoint every 30 minutes.
+There are fewer GPUs than the jobs would keep busy, so that jobs are always pending. The nominal
+quota of each queue is its average use. Users declare one to five times the true run time (Mu'alem
+and Feitelson, TPDS 2001). Jobs write a checkpoint every 30 minutes.
 """
 
 import csv
@@ -41,7 +41,7 @@ GPU = "nvidia.com/gpu"
 DATA = Path(__file__).parents[2] / "shared" / "data"
 JOBS = 4000
 LOAD = 1.25
-"""What the jobs would keep busy on average, over the GPUs there are."""
+"""The GPUs that the jobs would keep busy on average, over the existing GPUs."""
 
 GPUS_PER_NODE = 8
 
@@ -51,7 +51,7 @@ Row = tuple[float, float, int, str]
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A set of policies. `strict` queues let nobody pass; without `reclaims` nobody is stopped."""
+    """A set of policies; `strict` queues are strict FIFO, and `reclaims` allows preemption."""
 
     name: str
     policies: Policies
@@ -102,7 +102,7 @@ TRACES: dict[str, tuple[Callable[[], Iterator[Row]], int]] = {
 
 @dataclass(slots=True)
 class Workload:
-    """Jobs of a trace from the first on, with the cluster and the queues they keep busy."""
+    """The jobs of a trace from the first on, with their cluster and queues."""
 
     rows: list[Row]
     nodes: int = 0
@@ -118,7 +118,7 @@ class Workload:
         self.nodes = round(sum(demand.values()) / LOAD / GPUS_PER_NODE)
 
     def jobs(self) -> list[Job]:
-        """Return the jobs; more than a node's GPUs are several pods."""
+        """Return the jobs; a job with more GPUs than a node has several pods."""
         first_s, found = self.rows[0][0], []
         for index, (at_s, runtime_s, gpus, queue) in enumerate(self.rows):
             pods = max(gpus // GPUS_PER_NODE, 1)
@@ -139,7 +139,7 @@ class Workload:
         return found
 
     def queues(self, setting: Setting) -> list[Queue]:
-        """Return a queue for each that submits, guaranteed what it uses on average."""
+        """Return a queue for each name in the jobs, with its average use as nominal quota."""
         total, whole = sum(self.demand.values()), self.nodes * GPUS_PER_NODE
         rules = Preemption(Within.NEVER, Reclaim.ANY if setting.reclaims else Reclaim.NEVER)
         queues = [Queue("all", quotas=(Quota(GPU, whole * 1000),))]
@@ -214,22 +214,22 @@ def run() -> dict[str, float]:
     pairs = [(trace, index) for trace in TRACES for index in range(len(SETTINGS))]
     with ProcessPoolExecutor() as pool:
         done = pool.map(measure, *zip(*pairs, strict=True))
-        found = list(track(done, "settings on traces", total=len(pairs), transient=True))
+        results = list(track(done, "settings on traces", total=len(pairs), transient=True))
     figures: dict[str, float] = {}
-    for (trace, index), values in zip(pairs, found, strict=True):
+    for (trace, index), values in zip(pairs, results, strict=True):
         key = "".join(c if c.isalnum() else "_" for c in SETTINGS[index].name.lower())
         figures |= {f"{trace}_{key}_{name}": value for name, value in values.items()}
-    Path("build/bench/traces.md").write_text(markdown(pairs, found))
+    Path("build/bench/traces.md").write_text(markdown(pairs, results))
     return figures
 
 
-def markdown(pairs: list[tuple[str, int]], found: list[dict[str, float]]) -> str:
+def markdown(pairs: list[tuple[str, int]], results: list[dict[str, float]]) -> str:
     """Return a table for the documentation."""
     lines = [
         "| trace | policies | mean wait | p95 wait | GPUs busy | Jain | lost GPU-hours |",
         "|---|---|---:|---:|---:|---:|---:|",
     ]
-    for (trace, index), values in zip(pairs, found, strict=True):
+    for (trace, index), values in zip(pairs, results, strict=True):
         lines.append(
             f"| {trace} | {SETTINGS[index].name} | {values['mean_wait_s'] / 60:.0f} min "
             f"| {values['p95_wait_s'] / 60:.0f} min | {100 * values['utilisation']:.1f} % "

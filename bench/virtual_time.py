@@ -1,4 +1,4 @@
-"""The simulator: jobs a second, large clusters, cost by size, and the tables it reproduces.
+"""The simulator: jobs per second, large clusters, cost by size, and the tables it reproduces.
 
 Times are of one run on one core, with every invariant checked.
 """
@@ -21,7 +21,7 @@ from simulator.scenarios.scenario import parse
 
 PHILLY = Path(__file__).parents[2] / "shared" / "data" / "philly" / "philly.csv"
 SIZES = {"pods": {1: 97, 2: 2, 4: 1}, "gpus": {1: 93, 2: 2, 4: 2, 8: 3}}
-"""As frequent as in Philly's trace, with up to eight GPUs in a pod."""
+"""The frequencies of Philly's trace, with up to eight GPUs in a pod."""
 
 NODES = (250, 1000, 4000, 16_000)
 JOBS = 2000
@@ -40,17 +40,17 @@ def scenario(nodes: int, **workload: Any) -> dict[str, Any]:
 
 
 def generator(jobs: int, every_s: float, **more: Any) -> dict[str, Any]:
-    """Return jobs at random in three queues."""
+    """Return random jobs in three queues."""
     queues = {"a": 5, "b": 3, "c": 2}
     base = {"jobs": jobs, "every": every_s, "runtime": "1h", "longest": "3d", "queues": queues}
     return base | SIZES | {"users": 50} | more
 
 
 def measure(name: str, fields: dict[str, Any]) -> dict[str, float]:
-    """Run a scenario in this process; seconds, events and MiB."""
+    """Run a scenario in this process; return seconds, events and MiB."""
     begin_s = time.process_time()
     result = simulate(parse(fields, name, Path()), 0)
-    found = figures(result)
+    values = figures(result)
     took_s = time.process_time() - begin_s
     ran_s = sum(end - start for outcome in result.outcomes for start, end in outcome.runs)
     waits = [sum(sample.waiting.values()) for sample in result.samples]
@@ -58,17 +58,17 @@ def measure(name: str, fields: dict[str, Any]) -> dict[str, float]:
     return {
         "s": took_s,
         "rss_mib": rss,
-        "events_per_s": found["events"] / took_s,
-        "finished": found["finished"],
-        "busy": found["gpu_busy"],
+        "events_per_s": values["events"] / took_s,
+        "finished": values["finished"],
+        "busy": values["gpu_busy"],
         "running": ran_s / result.end_s,
         "pending": statistics.fmean(waits),
-        "us_per_event": found["compute_s"] * 1e6 / max(found["events"], 1),
+        "us_per_event": values["compute_s"] * 1e6 / max(values["events"], 1),
     }
 
 
 def scenarios() -> dict[str, dict[str, Any]]:
-    """Return what is run, by name."""
+    """Return the scenarios by name."""
     trace = {"traces": [{"format": "philly", "path": str(PHILLY)}]}
     large = generator(10_000, 1.0, pods={8: 1}, gpus={8: 1}, longest="12h")
     found = {
@@ -91,7 +91,7 @@ def scenarios() -> dict[str, dict[str, Any]]:
 
 
 def plot(found: dict[str, float], path: Path) -> None:
-    """Draw the cost of an event against nodes, running and waiting gangs."""
+    """Draw the cost of an event against nodes, running and pending gangs."""
     panels = {
         "nodes": ("nodes", ""),
         "running gangs": ("running_every", "_running"),
@@ -119,7 +119,7 @@ def run() -> dict[str, float]:
     with Progress(transient=True) as progress:
         bar = progress.add_task("scenarios", total=len(listed))
         for name, fields in listed.items():
-            with ProcessPoolExecutor(1) as pool:  # memory is each run's own
+            with ProcessPoolExecutor(1) as pool:  # a new process, to measure memory by run
                 values = pool.submit(measure, name, fields).result()
             found |= {f"{name}_{key}": value for key, value in values.items()}
             progress.advance(bar)

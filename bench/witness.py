@@ -1,8 +1,8 @@
-"""Watches the pods that operators of others make, and judges whether their gangs start whole.
+"""Watches the pods of other operators, and checks whether their gangs start whole.
 
-It is a plugin of pytest (`-p witness`) that writes a line of JSON for each thing it sees into the
-file named by the variable WITNESS: which operators a test installed, how the test ended, and each
-state of a pod that names gangsched. It knows nothing of how gangsched reads these pods.
+This is a plugin of pytest (`-p witness`). It writes a line of JSON for each observation into the
+file that the variable WITNESS names: which operators a test installed, how the test ended, and each
+state of a pod that names gangsched. It does not use gangsched's decoders.
 """
 
 import importlib
@@ -25,7 +25,7 @@ from gangsched.api import names
 
 ALIASES = frozenset({"gangsched", "volcano", "scheduler-plugins-scheduler", "kai-scheduler"})
 TOGETHER_S = 5.0
-"""A gang's first pods are bound within so many seconds: an extender binds one after another."""
+"""The pods of a gang are bound within this time: an extender binds one after another."""
 
 _KEYS = (
     names.POD_GROUP_LABEL,
@@ -39,20 +39,20 @@ _KEYS = (
 
 
 def belongs_to(metadata: dict[str, Any]) -> str:
-    """Return what a pod belongs to: the group it names, else the object it is a part of."""
-    said = (metadata.get("labels") or {}) | (metadata.get("annotations") or {})
+    """Return the gang of a pod: the group that it names, else its owner."""
+    labels = (metadata.get("labels") or {}) | (metadata.get("annotations") or {})
     lws = "leaderworkerset.sigs.k8s.io"
-    if f"{lws}/name" in said:
-        return f"{said[f'{lws}/name']}-{said.get(f'{lws}/group-index', '0')}"
+    if f"{lws}/name" in labels:
+        return f"{labels[f'{lws}/name']}-{labels.get(f'{lws}/group-index', '0')}"
     for key in _KEYS:
-        if said.get(key):
-            return str(said[key])
+        if labels.get(key):
+            return str(labels[key])
     owners = metadata.get("ownerReferences") or [{"name": metadata["name"]}]
     return str(owners[0]["name"])
 
 
 class Witness:
-    """Writes down what it sees on each control plane that an operator is installed on."""
+    """Records pods on each control plane on which an operator is installed."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("w")
@@ -60,7 +60,7 @@ class Witness:
         self._watched: set[str] = set()
 
     def installed(self, cluster: Any, operator: Any) -> None:
-        """Take note of an operator, and watch its control plane from now on."""
+        """Record an operator, and start to watch its control plane."""
         self.write(installed=operator.name.rstrip("0123456789.-"))
         kubeconfig = str(cluster.plane.kubeconfig)
         if kubeconfig not in self._watched:
@@ -100,7 +100,7 @@ class Witness:
 
 @dataclass(slots=True)
 class Pod:
-    """When a pod was seen first, was bound, and was gone or done, in seconds."""
+    """When a pod was first observed, bound, and gone or done, in seconds."""
 
     gang: str
     seen_s: float
@@ -111,11 +111,11 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What was seen: operators whose tests passed, gangs by how they started.
+    """The operators with passed tests, and counts of gangs by how they started.
 
-    A gang starts whole if all of its pods that existed when its first pod was bound are bound soon
-    after. One that starts with several pods of which each is bound for itself is a singleton. A
-    gang is in a deadlock that waits while no other has any room, and never starts.
+    A gang starts whole if the pods that exist when its first pod is bound are bound soon after. It
+    is a singleton if it has several pods that are bound one by one. It is in a deadlock if it never
+    starts although no other gang holds capacity.
     """
 
     operators: frozenset[str]
@@ -126,25 +126,28 @@ class Judgement:
 
 
 def judge(lines: Iterable[dict[str, Any]]) -> Judgement:
-    """Judge what was seen."""
+    """Return the counts for the lines of a run."""
     notes = list(lines)
     pods = _pods(notes)
     gangs: dict[str, list[Pod]] = {}
     for pod in pods:
         gangs.setdefault(pod.gang, []).append(pod)
-    started = [some for some in gangs.values() if any(pod.bound_s < inf for pod in some)]
-    first = [_first(some) for some in started]
+    started = [members for members in gangs.values() if any(pod.bound_s < inf for pod in members)]
+    first = [_first(members) for members in started]
     return Judgement(
         _passed(notes),
         len(started),
-        sum(all(pod.bound_s <= since_s + TOGETHER_S for pod in there) for since_s, there in first),
-        sum(sum(pod.alone for pod in there) > 1 for _, there in first),
-        sum(_deadlock(some, pods) for some in gangs.values() if some not in started),
+        sum(
+            all(pod.bound_s <= since_s + TOGETHER_S for pod in present)
+            for since_s, present in first
+        ),
+        sum(sum(pod.alone for pod in present) > 1 for _, present in first),
+        sum(_deadlock(members, pods) for members in gangs.values() if members not in started),
     )
 
 
 def _passed(notes: list[dict[str, Any]]) -> frozenset[str]:
-    """Return the operators of which every test passed, while they were installed."""
+    """Return the operators for which every test passed while they were installed."""
     fresh: set[str] = set()
     installed: set[str] = set()
     passed: dict[str, bool] = {}
@@ -162,20 +165,20 @@ def _passed(notes: list[dict[str, Any]]) -> frozenset[str]:
 
 
 def _pods(notes: list[dict[str, Any]]) -> list[Pod]:
-    """Return all pods; names of gangs come again in the next test."""
-    found: dict[str, Pod] = {}
+    """Return all pods; gangs of different tests may have the same name."""
+    pods: dict[str, Pod] = {}
     tests = 0
     for line in notes:
         tests += "test" in line
         if "uid" not in line:
             continue
-        pod = found.setdefault(line["uid"], Pod(f"{tests} {line['gang']}", line["at"]))
+        pod = pods.setdefault(line["uid"], Pod(f"{tests} {line['gang']}", line["at"]))
         if line["bound"]:
             pod.bound_s = min(pod.bound_s, line["at"])
         if line["gone"]:
             pod.gone_s = min(pod.gone_s, line["at"])
         pod.alone = pod.alone or line["started_with"] == 1
-    return list(found.values())
+    return list(pods.values())
 
 
 def _first(gang: list[Pod]) -> tuple[float, list[Pod]]:
@@ -185,10 +188,10 @@ def _first(gang: list[Pod]) -> tuple[float, list[Pod]]:
 
 
 def _deadlock(gang: list[Pod], pods: list[Pod]) -> bool:
-    """Tell whether a gang that never started waited for long while no other had any room."""
+    """Return whether a gang never started although no other gang held capacity for long."""
     end_s = min(pod.gone_s for pod in gang)
     free_s = max(pod.seen_s for pod in gang)
-    for pod in sorted(pods, key=lambda one: one.bound_s):
+    for pod in sorted(pods, key=lambda pod: pod.bound_s):
         if pod.bound_s - free_s > TOGETHER_S or free_s > end_s:
             break
         free_s = max(free_s, min(pod.gone_s, end_s)) if pod.bound_s < inf else free_s
@@ -199,13 +202,13 @@ _witness: list[Witness] = []
 
 
 def pytest_configure() -> None:
-    """Begin to watch."""
+    """Start to watch."""
     if path := os.environ.get("WITNESS"):
         _witness.append(Witness(Path(path)))
         importlib.import_module("upstream").WITNESSES.append(_witness[0].installed)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Take note of how a test ended."""
+    """Record how a test ended."""
     if _witness and (report.when == "call" or report.failed):
         _witness[0].write(test=report.nodeid, passed=report.passed)

@@ -30,13 +30,13 @@ def simulate(
         list[str] | None,
         typer.Option(help="FIELD=A,B,...: a variant for each value, such as order=fifo,batch"),
     ] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="run with so many seeds, from 0")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="number of seeds, from 0")] = None,
     out: Annotated[Path | None, typer.Option(help="default: build/simulations/NAME")] = None,
     processes: Annotated[int, typer.Option(min=0, help="0: one for each core")] = 0,
     ray: Annotated[str, typer.Option(help="address of a Ray cluster for the runs")] = "",
     kwok: Annotated[
         float | None,
-        typer.Option(min=1, help="also run on a real control plane, by this factor faster"),
+        typer.Option(min=1, help="also run on a real control plane, faster by this factor"),
     ] = None,
     output: Output = "table",
 ) -> None:

@@ -1,4 +1,4 @@
-"""Where API servers of the tests note what is asked of them, for test_rights.py."""
+"""The audit logs of the tests' API servers, for test_rights.py."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Short words for the objects tests are about."""
+"""Short builders of the objects that tests use."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What holds for every test: the builders, and which tests run one after another.
+"""Setup of all tests: the builders, and tests that run one after another.
 
 With `pytest -n 4` (as `make test` does) the tests of one file, or of one shared control plane, stay
 together in one process: module fixtures and planes exist once.

@@ -1,4 +1,4 @@
-"""How long each test took: kept in build/durations.json, printed by this file as a program."""
+"""Durations of tests: stored in build/durations.json, and printed by this file as a program."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Evaluation in the process of the test, so that what it raises is seen."""
+"""Runs evaluations in the process of the test, so that the test sees exceptions."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The places that `make mutations` breaks, one at a time: what always holds must not survive it."""
+"""The places that `make mutations` breaks, one at a time: a test must detect each."""
 
 from mutations import Sample
 
@@ -57,7 +57,7 @@ SAMPLES = (
         f"{CORE}/engine/carried_over.py",
         "gang.attempts = past.attempts",
         "gang.attempts = 0",
-        "tests/property/test_started_anew.py",
+        "tests/property/test_restarted_engine.py",
     ),
     Sample(
         "restart: who was given up is tried again",
@@ -71,7 +71,7 @@ SAMPLES = (
         f"{CORE}/engine/carried_over.py",
         "promised_s=promise.start_s if promise is not None else None,",
         "promised_s=None,",
-        "tests/property/test_started_anew.py",
+        "tests/property/test_restarted_engine.py",
     ),
     Sample(
         "back-off: it does not double",

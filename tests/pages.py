@@ -1,4 +1,4 @@
-"""The documentation's blocks: what is in them, which test runs each, and how they are run.
+"""The code blocks of the documentation: which test runs each, and how.
 
 The language of a fence decides alone: `sh` is run line by line, `yaml` and `python` too, `json`
 and `toml` are read, and `text` (output, drawings) is shown. A line that can only run elsewhere
@@ -125,7 +125,7 @@ RUNNERS = {
     ("docs/placement.md", ""): f"{_WALKS}test_moves_are_looked_for",
     ("docs/policies.md", ""): "tests/policies/test_docs.py::the_policy",
     ("docs/simulator.md", "The simulator"): _SIMULATE,
-    ("docs/simulator.md", "From your own accounting to the policy to choose"): _SIMULATE,
+    ("docs/simulator.md", "Choose a policy from your own accounting"): _SIMULATE,
     ("docs/simulator.md", "Fault injection"): _SIMULATE,
     ("docs/simulator.md", "Many runs, and better settings"): _SIMULATE,
     ("docs/simulator.md", "From a live cluster"): f"{_WALKS}test_a_snapshot_is_asked",

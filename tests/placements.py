@@ -1,4 +1,4 @@
-"""Seeded planning problems: a cluster, what runs on it, and one gang with constraints."""
+"""Seeded planning problems: a cluster, running gangs, and one gang with constraints."""
 
 import random
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Local control planes as they are recorded: no program of theirs is started."""
+"""Records of local control planes without running programs."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Runs the suite, or some tests, again and again on busy cores; lists every test that ever failed.
+"""Runs the suite, or some tests, again and again on busy cores; lists every test that failed.
 
     python tests/steady.py 3
     python tests/steady.py 10 tests/integration/test_racks.py

@@ -1,4 +1,4 @@
-"""Imports for type checkers alone respect the layers, and hide no cycle that is not listed here."""
+"""Type-checking imports respect the layers, and hide no cycle that is not listed here."""
 
 import ast
 import tomllib

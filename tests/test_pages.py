@@ -1,4 +1,4 @@
-"""The documentation is true as far as that can be told without a cluster; see pages.py."""
+"""The documentation agrees with the code, as far as a test without a cluster can tell."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The tree that the site of docs/ is built from is whole and complete; `make docs` builds it."""
+"""The tree of the documentation's site is complete; `make docs` builds it."""
 
 import sys
 from importlib.metadata import entry_points

@@ -1,4 +1,4 @@
-"""The style is a test: sizes, docstrings, no stray prints, generated files up to date."""
+"""Style rules: sizes, docstrings, no stray prints, generated files are current."""
 
 import ast
 import runpy

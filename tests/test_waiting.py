@@ -1,4 +1,4 @@
-"""How tests wait: a deadline grows with a machine that becomes busier."""
+"""Waiting in tests: deadlines grow on a busier machine."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The witness of `make bench NAME=operators`: what it says of gangs that do not start whole."""
+"""The observer of `make bench NAME=operators`: gangs that do not start whole."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A few lines of every format of traces, and the jobs they become."""
+"""A few lines of every trace format, and their jobs."""
 
 SWF = """; Version: 2.2
   1  0  5 100 16 -1 -1 16 200 -1 1 3 1 1 2 -1 -1 -1

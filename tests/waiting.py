@@ -1,4 +1,4 @@
-"""How tests wait: for a condition, with a deadline that scales with the machine.
+"""Waiting in tests: for a condition, with a deadline that scales with the machine.
 
 A deadline here says only when a test gives up: nothing that holds waits for it. So it is generous,
 and it grows with how slow the machine is, and how many processes share its cores: as they were when

@@ -1,7 +1,7 @@
-"""Refused gangs by seed, and a judge of what they were told would help.
+"""Refused gangs by seed, and a check of the remedies in their refusals.
 
-A scene is a list of facts, so that it can be played again: with the remedy applied as a user would
-read it, the gang has to start in the next cycle, beside all who wait and under all rules.
+A scene is a list of facts, so that it can be played again. With a remedy applied as a user would
+read it, the gang has to start in the next cycle, beside all pending gangs and under all rules.
 """
 
 import random
@@ -40,7 +40,7 @@ NOW_S = 1000.0
 
 @dataclass(slots=True)
 class Scene:
-    """Facts in their order, the gangs that wait, and the gangs of pods that run."""
+    """Facts in their order, the pending gangs, the pods of running gangs, and the nodes."""
 
     facts: list[f.Fact] = field(default_factory=list)
     waiting: dict[GangId, Gang] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Scene:
     nodes: dict[NodeName, Node] = field(default_factory=dict)
 
     def play(self, policies: Policies) -> Engine:
-        """Return an engine that was told all, and planned once."""
+        """Return an engine that observed all facts and planned once."""
         engine = Engine(Limits())
         for fact in self.facts:
             engine.observe(fact, 0.0)
@@ -57,7 +57,7 @@ class Scene:
 
 
 def a_scene(seed: int) -> Scene:
-    """Return the scene of a seed; in every third there is room, but in pieces."""
+    """Return the scene of a seed; in every third, the free capacity is fragmented."""
     rng, scene = random.Random(seed), Scene()  # noqa: S311 -- a seed is to be the same again
     scene.facts.append(f.TopologySeen(TREE))
     scene.facts += [f.QueueSeen(queue) for queue in _queues(rng)]
@@ -77,7 +77,7 @@ def a_scene(seed: int) -> Scene:
 
 
 def _in_pieces(rng: random.Random, scene: Scene) -> Scene:
-    """Let small gangs run here and there, and large ones wait."""
+    """Add small running gangs on all nodes, and large pending gangs."""
     for index in range(rng.randint(2, 4)):
         node = replace(
             _node(rng, index), allocatable=(("cpu", 16_000), (GPU, 8), ("pods", 110)), taints=()
@@ -184,7 +184,7 @@ def _gang(rng: random.Random, name: str, created_s: float) -> Gang:
 
 
 def _run(rng: random.Random, scene: Scene, index: int, needs: PodNeeds | None = None) -> None:
-    """Let a gang run wherever a pod of it may be; it need not be where a planner put it."""
+    """Add a running gang on any node that fits, which may differ from a planner's choice."""
     needs = needs or replace(_needs(rng), share=None)
     gang = Gang(
         GangId(f"ns/r{index}"),
@@ -205,7 +205,7 @@ def _run(rng: random.Random, scene: Scene, index: int, needs: PodNeeds | None = 
     fitting = [
         name
         for name, left in free.items()
-        if all(left.get(one, 0) >= quantity for one, quantity in asked.items())
+        if all(left.get(resource, 0) >= quantity for resource, quantity in asked.items())
     ]
     if not fitting:
         return
@@ -217,70 +217,72 @@ def _run(rng: random.Random, scene: Scene, index: int, needs: PodNeeds | None = 
     scene.pods[gang.id] = [uid]
 
 
-# -- what is told, and whether it is true -------------------------------------------------------
+# -- remedies, and whether they work ------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """A refused gang, what it was told, and the moves that it was told of."""
+class RefusedGang:
+    """A refused gang with its refusal, and the proposed moves of other gangs."""
 
     waiting: PendingGang
     refusal: Refusal
     moves: Defragmentation | None = None
 
 
-def told(engine: Engine, policies: Policies) -> list[Told]:
-    """Return what the gangs that wait are told would help."""
+def advised(engine: Engine, policies: Policies) -> list[RefusedGang]:
+    """Return the refused gangs with the remedies of their refusals."""
 
     def would(waiting: PendingGang, snapshot: Snapshot, at_s: float | None) -> bool:
         return starts(waiting, snapshot, policies, NOW_S if at_s is None else at_s)
 
-    found = []
+    refused = []
     for gang, refusal in sorted(engine.refusals.items()):
         state = engine.gangs.get(gang)
         if state is not None and state.plannable():
             waiting = engine.pending(gang)
             snapshot = engine.snapshot(NOW_S, who=Asked.ALL)
-            advised, moves = advise(waiting, snapshot, refusal, would), None
+            explained, moves = advise(waiting, snapshot, refusal, would), None
             if refusal.reason in (Reason.NO_ROOM, Reason.TOPOLOGY):
                 moves = Defragmenter(snapshot, policies.placer, NOW_S, starts=would).make_room(
                     waiting
                 )
             if moves is not None:
-                advised = replace(advised, remedies=(*advised.remedies, move_remedy(moves)))
-            found.append(Told(waiting, advised, moves))
-    return found
+                explained = replace(explained, remedies=(*explained.remedies, move_remedy(moves)))
+            refused.append(RefusedGang(waiting, explained, moves))
+    return refused
 
 
-def true(scene: Scene, policies: Policies, one: Told, remedy: Remedy) -> bool:
-    """Play the scene again, do what the remedy says, and tell whether the gang starts."""
-    engine, gang, at_s = scene.play(policies), one.waiting.gang.id, NOW_S
+def works(scene: Scene, policies: Policies, refused: RefusedGang, remedy: Remedy) -> bool:
+    """Play the scene again, apply a remedy, and return whether the gang starts."""
+    engine, gang, at_s = scene.play(policies), refused.waiting.gang.id, NOW_S
     if remedy.kind == "move":
-        assert one.moves is not None, "moves were found"  # noqa: S101
-        return _moved(scene, policies, one, one.moves) and _moves(engine, policies, one, one.moves)
+        assert refused.moves is not None, "moves were found"  # noqa: S101
+        return _moved(scene, policies, refused, refused.moves) and _moves(
+            engine, policies, refused, refused.moves
+        )
     if remedy.kind == "wait":
         at_s = remedy.at_s if remedy.at_s is not None else NOW_S
         for ended in _ending(engine, remedy):
             for uid in scene.pods.get(ended, ()):
                 engine.observe(f.PodGone(uid), at_s)
-            if ended in scene.waiting:  # it was to start, and has no pods yet
+            if ended in scene.waiting:  # a gang with a predicted start, still without pods
                 engine.observe(f.GangGone(ended), at_s)
     elif remedy.kind == "node":
-        assert one.refusal.near_miss is not None, "a node was named"  # noqa: S101
-        node = scene.nodes[NodeName(one.refusal.near_miss.node)]
+        assert refused.refusal.near_miss is not None, "a node was named"  # noqa: S101
+        node = scene.nodes[NodeName(refused.refusal.near_miss.node)]
         more = Counter(dict(node.allocatable))
-        for name, quantity in one.refusal.near_miss.lacks:
+        for name, quantity in refused.refusal.near_miss.lacks:
             more["pods" if name == "pod slots" else name] += quantity
         larger = replace(node, allocatable=tuple(sorted(more.items())))
         engine.observe(f.NodeSeen(larger), NOW_S)
     else:
-        engine.observe(f.GangSeen(_changed(scene.waiting[gang], one.waiting, remedy)), NOW_S)
+        engine.observe(f.GangSeen(_changed(scene.waiting[gang], refused.waiting, remedy)), NOW_S)
     plan = make_plan(engine.snapshot(at_s), policies, at_s)
     return any(planned.gang == gang for planned in plan.placements)
 
 
-def _moved(scene: Scene, policies: Policies, one: Told, moves: Defragmentation) -> bool:
-    """Tell whether a gang starts once somebody has moved the others by hand."""
+def _moved(scene: Scene, policies: Policies, refused: RefusedGang, moves: Defragmentation) -> bool:
+    """Return whether the gang starts after an administrator moved the others."""
     engine = scene.play(policies)
     for pod in [pod for move in moves.moves for pod in _pods(engine, move.gang)]:
         engine.observe(f.PodGone(pod.uid), NOW_S)
@@ -289,15 +291,17 @@ def _moved(scene: Scene, policies: Policies, one: Told, moves: Defragmentation) 
         (node,) = move.target
         engine.observe(replace(pod, uid=PodUid(f"{pod.uid}b"), node=node), NOW_S)
     plan = make_plan(engine.snapshot(NOW_S), policies, NOW_S)
-    return any(planned.gang == one.waiting.gang.id for planned in plan.placements)
+    return any(planned.gang == refused.waiting.gang.id for planned in plan.placements)
 
 
-def _moves(engine: Engine, policies: Policies, one: Told, moves: Defragmentation) -> bool:
-    """Tell whether all of them start again once a gang has been given the room of others."""
+def _moves(
+    engine: Engine, policies: Policies, refused: RefusedGang, moves: Defragmentation
+) -> bool:
+    """Return whether the gang and all moved gangs start after the scheduler made the moves."""
     assert moves.placement is not None, "it is for a gang"  # noqa: S101
-    away = tuple(Eviction(move.gang, (), "Moved") for move in moves.moves)
-    placement = replace(moves.placement, evicts=away)
-    planned = Planned(one.waiting.gang.id, one.waiting.version, placement)
+    evictions = tuple(Eviction(move.gang, (), "Moved") for move in moves.moves)
+    placement = replace(moves.placement, evicts=evictions)
+    planned = Planned(refused.waiting.gang.id, refused.waiting.version, placement)
     pods = [pod for move in moves.moves for pod in _pods(engine, move.gang)]
     engine.accept(Plan((planned,), advice=True), NOW_S)
     for pod in pods:
@@ -307,7 +311,7 @@ def _moves(engine: Engine, policies: Policies, one: Told, moves: Defragmentation
         engine.observe(fresh, NOW_S)
     plan = make_plan(engine.snapshot(NOW_S), policies, NOW_S)
     engine.accept(plan, NOW_S)
-    gangs = (one.waiting.gang.id, *(move.gang for move in moves.moves))
+    gangs = (refused.waiting.gang.id, *(move.gang for move in moves.moves))
     return all(engine.gangs[gang].in_progress() for gang in gangs)
 
 
@@ -320,15 +324,15 @@ def _ending(engine: Engine, remedy: Remedy) -> tuple[GangId, ...]:
     named = GangId(remedy.message.split(" of gang ")[1].split()[0])
     before = re.search(r"and (\d+) other gang", remedy.message)
     running = [
-        one for one in engine.snapshot(NOW_S, who=Asked.NONE).holders if one.end_s is not None
+        gang for gang in engine.snapshot(NOW_S, who=Asked.NONE).holders if gang.end_s is not None
     ]
-    running.sort(key=lambda one: (one.end_s or 0.0, one.gang.id))
-    others = [one.gang.id for one in running if one.gang.id != named]
+    running.sort(key=lambda gang: (gang.end_s or 0.0, gang.gang.id))
+    others = [gang.gang.id for gang in running if gang.gang.id != named]
     return named, *others[: int(before[1]) if before else 0]
 
 
 def _changed(gang: Gang, waiting: PendingGang, remedy: Remedy) -> Gang:
-    """Return the gang as its user would submit it, having read the remedy."""
+    """Return the gang as its user would submit it after reading the remedy."""
     asks, words = gang.constraints, remedy.message
     match remedy.kind:
         case "members":

@@ -1,4 +1,4 @@
-"""In which version an API server has MutatingAdmissionPolicy, and whether it notes who asks."""
+"""Versions of API servers with MutatingAdmissionPolicy, and whether they record the user."""
 
 import json
 

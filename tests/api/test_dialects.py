@@ -1,4 +1,4 @@
-"""Every way of saying where a gang shall go, and what is told when it makes no sense."""
+"""Every annotation dialect for placement, and the errors for contradictions."""
 
 import pytest
 

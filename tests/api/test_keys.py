@@ -1,4 +1,4 @@
-"""Labels and annotations of our group: every one that we use is known, others are told."""
+"""Labels and annotations of our group: all that we use are known; unknown keys are reported."""
 
 import re
 from pathlib import Path

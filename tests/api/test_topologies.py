@@ -1,4 +1,4 @@
-"""The Topology of a local control plane is what the labels of its nodes spell."""
+"""The Topology of a local control plane agrees with the labels of its nodes."""
 
 from pathlib import Path
 

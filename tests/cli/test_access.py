@@ -1,4 +1,4 @@
-"""Which cluster and namespace a kubeconfig means, and the one sentence where it means none."""
+"""The cluster and namespace of a kubeconfig, and the error if it names none."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What `defrag` and `explain` say where nothing moves, and why a start may be before an end."""
+"""The texts of `defrag` and `explain` when nothing moves, or a start precedes an end."""
 
 import asyncio
 import io

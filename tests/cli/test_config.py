@@ -1,4 +1,4 @@
-"""Settings and node files: one clear sentence for whatever is wrong."""
+"""Settings and node files: one clear sentence for each error."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Who schedules: by a Lease, by a local plane's own record; and whom commands tell of nobody."""
+"""Which process schedules, by a Lease or a local plane's record, and the warning if none does."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Names as users know them: which gang is meant, and what a job says that has none."""
+"""Names of gangs in commands: which gang is meant, and the answer for a job without a gang."""
 
 import pytest
 from builders import POLICIES, an_engine, gang, needs, node, pod, templated

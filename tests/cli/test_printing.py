@@ -1,4 +1,4 @@
-"""How answers look: names whole, one row one line where piped, one form of time, data as asked."""
+"""The output of commands: whole names, one line per row in a pipe, one time format, raw data."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""What administrators are told of Queues that are wrong, in the terminal and in the status."""
+"""Errors of Queues in the terminal and in the status."""
 
 import contextlib
 import json

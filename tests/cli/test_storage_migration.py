@@ -1,4 +1,4 @@
-"""What is stored of our kinds moves to one version, and each kind is told when it is done."""
+"""Stored objects are migrated to one version, with a report for each kind."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What a support bundle holds of a local plane, nodes and jobs, and what it leaves out."""
+"""The contents of a support bundle: a local plane, nodes and jobs, without secrets."""
 
 import json
 import tarfile

@@ -1,4 +1,4 @@
-"""What would be if gangs ended or ran: all dimensions of cluster and quota move at once."""
+"""What-if ends and starts of gangs change all dimensions of cluster and quota together."""
 
 import pytest
 from builders import an_engine, gang, needs, node, pod

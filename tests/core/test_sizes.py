@@ -1,4 +1,4 @@
-"""What users size: nothing grows, is tried or wraps beyond its bound because of one object."""
+"""Limits of sizes that users choose: one object cannot exhaust memory, time or integers."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What kube-scheduler is told: look-ups, refusals in words, and malformed calls."""
+"""Answers to kube-scheduler: look-ups, refusals with reasons, and malformed calls."""
 
 import asyncio
 import json

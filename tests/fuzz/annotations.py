@@ -1,4 +1,4 @@
-"""What annotations and labels of pods, groups and jobs may say, dialect by dialect."""
+"""Annotations and labels of pods, groups and jobs for fuzzing, dialect by dialect."""
 
 from gangsched.api.dialects import JOBSET, KEYS
 

@@ -1,4 +1,4 @@
-"""Good documents of every kind that others write: what the fuzzers begin with."""
+"""Valid documents of every external kind, as seeds of the fuzzers."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Turns good documents into bad ones, by a seed: fields lost, values hostile, bytes flipped, sizes.
+"""Makes invalid documents from valid ones by seed: lost fields, hostile values, flipped bytes.
 
 What grows stays an object that an API server takes: lists and mappings of thousands, long texts,
 deep nesting, large numbers, and amounts whose sum is larger still.

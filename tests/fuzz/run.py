@@ -1,4 +1,4 @@
-"""`PYTHONPATH=tests python tests/fuzz/run.py MINUTES [SEED]`: bad input for all readers of input.
+"""`PYTHONPATH=tests python tests/fuzz/run.py MINUTES [SEED]`: invalid input for all decoders.
 
 Prints what it tried as it goes; the first failure ends it, with the target, the seed and the bytes.
 The trying is done by a process of its own: one that hangs, or takes all memory, ends that process.

@@ -1,4 +1,4 @@
-"""What reads others' input, each as a function of bytes that must never raise.
+"""The decoders of external input, each as a function of bytes that must never raise.
 
 Errors that say in a sentence what is wrong are an answer; anything else is a defect.
 """

@@ -1,4 +1,4 @@
-"""A moment of fuzzing for each reader of others' input; `make fuzz MINUTES=n` does more."""
+"""A short fuzzing run for each decoder of external input; `make fuzz MINUTES=n` runs longer."""
 
 import random
 

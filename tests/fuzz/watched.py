@@ -1,4 +1,4 @@
-"""Has bad input tried in bounds: so long for each, and so much memory; or it says which it was."""
+"""Runs a decoder with limits of time and memory, and reports the input that exceeds them."""
 
 import faulthandler
 import resource

@@ -1,4 +1,4 @@
-"""Golden files: what is compared byte for byte with what is checked in.
+"""Golden files: outputs that are compared byte for byte with checked-in files.
 
 `GOLDEN=write` (make golden) writes them in place of comparing; look at the difference before it is
 committed. `GOLDEN=record` records the journals again, too.

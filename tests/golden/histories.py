@@ -1,4 +1,4 @@
-"""Golden journals, replayed: what the engine orders, and what it writes down again."""
+"""Golden journals, replayed: the orders of the engine, and the journal that it writes again."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Histories that golden journals are recorded from: by seed, with every fact there is.
+"""Seeded histories with every kind of fact, from which golden journals are recorded.
 
 Jobs of `simulator.virtual.job_run` come to queues that change, on nodes that fail; beside them come
 gangs whose pods come first, late or by other names, that share GPUs or ask for MIG slices, and pods

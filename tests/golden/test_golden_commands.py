@@ -1,4 +1,4 @@
-"""What `gangsched` prints: the help of each command, and answers on a recorded snapshot.
+"""The output of `gangsched`: the help of each command, and answers for a recorded snapshot.
 
 Commands that need a cluster, start programs or take long have their help alone: run, defrag,
 doctor, migrate-storage, support-bundle, snapshot, demo, tune and local.

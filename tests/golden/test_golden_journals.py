@@ -1,4 +1,4 @@
-"""Journals as they are stored lead to the orders, lines and audit trails of today."""
+"""Stored journals lead to the same orders, log lines and audit lines as today."""
 
 import io
 import os

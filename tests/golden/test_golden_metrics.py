@@ -1,4 +1,4 @@
-"""The metrics that dashboards and alerts read: names, types, labels, help, and what is shown."""
+"""The metrics of dashboards and alerts: names, types, labels, help, and displayed values."""
 
 from golden import agrees
 from histories import history

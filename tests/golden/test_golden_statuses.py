@@ -1,4 +1,4 @@
-"""Statuses and Events as they are written of gangs, peers' groups, queues and what admins declare.
+"""Statuses and Events of gangs, external groups, queues and administrators' objects.
 
 They are what users read and what operators of others wait for; an earlier process's are read back.
 """

@@ -1,4 +1,4 @@
-"""What is stored between processes: what one writes today, and what the next makes of it.
+"""State stored between processes: what one process writes, and what the next reads from it.
 
 The ConfigMap beside the scheduler (run times, what gangs have been through, what is set aside, the
 names that are served) and objects with the status that an earlier process wrote.

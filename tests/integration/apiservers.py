@@ -1,4 +1,4 @@
-"""Other versions of kube-apiserver than the local plane's own, built for the tests of versions."""
+"""Other versions of kube-apiserver than that of the local plane, for the version tests."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What tests do with a real cluster: create, look, wait, and break things."""
+"""Helpers for tests on a real cluster: create, read, wait, and inject faults."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""A stand-in for NVIDIA's mig-manager: obeys the label nvidia.com/mig.config on KWOK nodes.
+"""A stand-in for NVIDIA's mig-manager: applies the label nvidia.com/mig.config on KWOK nodes.
 
 It does to the API what the real one and the device plugin do together: state pending, then the new
 resources in the node's allocatable, then state success. It refuses to cut a GPU in use.

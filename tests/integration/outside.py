@@ -1,4 +1,4 @@
-"""A pytest plugin for the tests of the kubeflow-training SDK: it changes three habits of it alone.
+"""A pytest plugin for the tests of the kubeflow-training SDK that changes three of its habits.
 
 It takes a machine with a pod's secrets for a pod, it looks at a job every 15 seconds only, and it
 waits no longer on a slow machine.

@@ -1,4 +1,4 @@
-"""Stands in for a training image: every process of a job meets at the address its kind tells it.
+"""A stand-in for a training image: each process connects to the address in its environment.
 
 Rank 0 listens; the others connect; each ends once all have met. What is wrong with the contract
 (an address, a rank, a count) ends it with an error or never.

@@ -1,4 +1,4 @@
-"""What commands answer is what the running scheduler has written of the same gangs.
+"""The answers of commands agree with what the running scheduler wrote about the same gangs.
 
 One process asks, by the functions that the commands call: each command takes seconds to start.
 """

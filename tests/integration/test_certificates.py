@@ -1,4 +1,4 @@
-"""A renewed client certificate: the real kube-scheduler takes it up while it runs."""
+"""The real kube-scheduler uses a renewed client certificate without a restart."""
 
 import contextlib
 import itertools

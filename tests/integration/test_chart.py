@@ -1,4 +1,4 @@
-"""The Helm chart: the same objects as the overlays, and a guide's own commands install it."""
+"""The Helm chart creates the objects of the overlays, and installs by the guide's commands."""
 
 import functools
 import http.server

@@ -1,4 +1,4 @@
-"""Queues that cannot be are refused by the API server, in a sentence that says what is wrong."""
+"""The API server rejects impossible Queues, with a sentence that says why."""
 
 import pytest
 import yaml

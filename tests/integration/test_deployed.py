@@ -1,4 +1,4 @@
-"""The shipped manifests on a real API server: what they deploy runs on process nodes, as itself.
+"""The shipped manifests on a real API server: their pods run on process nodes.
 
 The Deployments' own pods run under their service accounts, with RBAC on and restricted pod
 security; kube-scheduler reaches the leader by its Service, with mutual TLS.

@@ -1,4 +1,4 @@
-"""An elastic job loses a node in training, goes on, and grows back when the node returns."""
+"""An elastic job loses a node in training, continues, and grows when the node returns."""
 
 import re
 from itertools import pairwise

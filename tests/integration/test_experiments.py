@@ -1,4 +1,4 @@
-"""Hyperparameter search as the third guide shows it: trials run, the best of them is told."""
+"""Hyperparameter search of the third guide: trials run, and the best one is reported."""
 
 import json
 from pathlib import Path

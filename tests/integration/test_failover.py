@@ -1,4 +1,4 @@
-"""One leads, one stands by: killed, stopped and woken again, handed over; nothing twice."""
+"""Leader and standby: killed, stopped and resumed, handed over; nothing happens twice."""
 
 import json
 import os

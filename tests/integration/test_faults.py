@@ -1,4 +1,4 @@
-"""Bad input and faults: a reason that says what happened, nothing over-committed, recovery."""
+"""Invalid input and faults: a clear reason, no over-commitment, and recovery."""
 
 import pytest
 from kubernetes import client, config

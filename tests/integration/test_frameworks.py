@@ -1,4 +1,4 @@
-"""TensorFlow, JAX and XGBoost for real: `make frameworks` installs them and runs these."""
+"""TensorFlow, JAX and XGBoost: `make frameworks` installs them and runs these tests."""
 
 import importlib.util
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Learnt run times outlive the scheduler: kept in a ConfigMap, under its own rights."""
+"""Learned run times outlive the scheduler, in a ConfigMap with its own rights."""
 
 import asyncio
 import json

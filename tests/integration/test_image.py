@@ -1,4 +1,4 @@
-"""What is installed, runs: the container image, built, unpacked as a runtime would, and started.
+"""The container image works: built, unpacked as by a runtime, and started.
 
 Its parts but gangsched itself come from the user's cache; nothing here needs root.
 """

@@ -1,4 +1,4 @@
-"""What is installed, runs: the wheel alone, in an environment of its own, far from a checkout."""
+"""The wheel works alone, in its own environment without a checkout."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Every kind of kubeflow.org/v1 on a real API server: its life, its ends, what it is told."""
+"""Every kind of kubeflow.org/v1 on a real API server: its states, its ends, its messages."""
 
 import pytest
 from test_pytorchjob import FOR_EVER, UNTIL_TOLD, listening, tell

@@ -1,4 +1,4 @@
-"""Gangs that wait, go round others, end and give way, watched by a real Prometheus.
+"""Pending, backfilled, ended and preempted gangs in a real Prometheus.
 
 Nothing here goes by a clock. Every job says that it runs for longer than the tests do, and ends
 when it is told to; each step comes once the one before it, and what Prometheus has of it, is seen.

@@ -1,4 +1,4 @@
-"""MPIJobs of both versions: Open MPI for real, where this machine has it, and the gang's rules."""
+"""MPIJobs of both versions: real Open MPI where installed, and the rules of the gang."""
 
 import shutil
 from pathlib import Path

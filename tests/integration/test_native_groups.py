@@ -1,4 +1,4 @@
-"""Kubernetes' own PodGroups on the API servers that serve them: 1.36 (v1alpha2), 1.37 (v1beta1)."""
+"""Kubernetes' own PodGroups on API servers with them: 1.36 (v1alpha2), 1.37 (v1beta1)."""
 
 import pytest
 from apiservers import api_server

@@ -1,4 +1,4 @@
-"""A day of jobs by the clock, on a real control plane: what was foretold comes in time.
+"""A day of jobs on a real control plane: gangs start in their forecast ranges.
 
 The day is a minute and a half long. Its jobs keep to their estimates, so their predicted starts
 must be right, in real seconds: nothing may run beside it, so it is one of the long tests.

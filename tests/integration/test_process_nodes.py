@@ -1,4 +1,4 @@
-"""Process nodes under every isolation this machine allows: pods as a kubelet would run them."""
+"""Process nodes with every isolation of this machine run pods as a kubelet does."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The programs of the control plane: one file that answers to six names, and how it is built."""
+"""The programs of the control plane: one file with six names, and its build."""
 
 import subprocess
 

@@ -1,4 +1,4 @@
-"""Queues on the real control plane: loans and what is taken back, promises, wrong declarations."""
+"""Queues on the real control plane: borrowing, reclaim, backfill reservations, invalid Queues."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The same scenario in virtual time and on a real control plane with KWOK's nodes."""
+"""The same scenario in virtual time and on a real control plane with KWOK nodes."""
 
 from itertools import permutations
 from pathlib import Path

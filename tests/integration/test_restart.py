@@ -1,4 +1,4 @@
-"""A restart changes nothing: what runs, who is next, and what commands say of it."""
+"""A restart changes nothing: running gangs, queue order, and answers of commands."""
 
 import json
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""The rights of our accounts, compared with what they asked of the API server in all other tests.
+"""The rights of our accounts, compared with their requests to the API server in all other tests.
 
 Runs last. Nothing may have been forbidden; and a right that nobody used is one too many, unless it
 stands below with the reason why no test needs it.

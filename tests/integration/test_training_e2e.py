@@ -1,4 +1,4 @@
-"""The end-to-end tests that kubeflow-training 1.9.4 carries in its wheel, run as they are.
+"""The end-to-end tests in the wheel of kubeflow-training 1.9.4, unchanged.
 
 Nothing of them is changed: an admission policy of the cluster replaces their images by programs of
 this machine, and they are run as their own CI runs them: with either gang scheduler, or without.

@@ -1,4 +1,4 @@
-"""TrainJobs, judged by the kubeflow SDK as its users drive it, and by their own contract."""
+"""TrainJobs with the kubeflow SDK as users call it, and their contract."""
 
 import pytest
 from kubeflow.common.types import KubernetesBackendConfig

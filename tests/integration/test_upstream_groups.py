@@ -1,4 +1,4 @@
-"""LeaderWorkerSet and KubeRay, as they are shipped, beside gangsched: what they make is gangs."""
+"""LeaderWorkerSet and KubeRay as shipped, with gangsched: their pods form gangs."""
 
 import json
 from dataclasses import dataclass

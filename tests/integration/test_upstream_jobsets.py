@@ -1,4 +1,4 @@
-"""JobSet, Trainer and Kueue themselves, as they are shipped: their jobs start whole."""
+"""JobSet, Trainer and Kueue as shipped: their jobs start whole."""
 
 import copy
 from pathlib import Path

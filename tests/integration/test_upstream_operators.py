@@ -1,4 +1,4 @@
-"""Operators of others, as they are shipped, run beside gangsched: the pods they make are gangs."""
+"""Other operators as shipped, with gangsched: their pods form gangs."""
 
 from functools import partial
 

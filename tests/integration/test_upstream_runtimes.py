@@ -1,4 +1,4 @@
-"""Kubeflow's own runtimes of Trainer 2.0 and 2.3, as their Go module has them, unchanged."""
+"""Kubeflow's own runtimes of Trainer 2.0 and 2.3, unchanged from their Go module."""
 
 import json
 import os

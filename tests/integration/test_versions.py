@@ -1,4 +1,4 @@
-"""Every version of Kubernetes that is supported: what ships is taken, and a gang starts."""
+"""Every supported version of Kubernetes accepts the manifests, and a gang starts."""
 
 import asyncio
 import os

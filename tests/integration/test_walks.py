@@ -1,4 +1,4 @@
-"""A reader of the documentation, who types what the pages say on a control plane of their own."""
+"""The commands of the documentation, typed on their own control plane."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Operators of others: each is built unchanged from a module with exact versions."""
+"""Other operators, each built unchanged from a module with exact versions."""
 
 import contextlib
 import shutil

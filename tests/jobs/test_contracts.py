@@ -1,4 +1,4 @@
-"""The contracts of the kinds of kubeflow.org/v1, row by row: variables, leaders, who decides."""
+"""The contracts of the kinds of kubeflow.org/v1, row by row: variables, leaders, deciding roles."""
 
 import json
 

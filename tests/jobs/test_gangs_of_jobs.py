@@ -1,4 +1,4 @@
-"""What of a job is a gang: how many pods start together, and which of them are ours to place."""
+"""The gang of a job: how many pods start together, and which of them we place."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""Jobs that change hands: what we let go of, and what we take over, as pure functions."""
+"""Jobs that change their controller: what ours releases, and what it takes over."""
 
 from dataclasses import replace
 

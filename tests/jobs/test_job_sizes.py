@@ -1,4 +1,4 @@
-"""However large a job is, a step of its controller is not; what is too large is refused first."""
+"""A reconcile of a large job is small; a job that is too large is refused first."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""JobSets as a pure function: stages, failure rules, what is created when; TrainJobs' patches."""
+"""JobSets as a pure function: stages, failure rules, order of creation; patches of TrainJobs."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""MPIJob, row by row: what v1 and v2beta1 make of one job, and how it ends."""
+"""MPIJob, row by row: the objects of v1 and v2beta1, and the end of a job."""
 
 from dataclasses import replace
 

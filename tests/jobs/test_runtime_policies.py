@@ -1,4 +1,4 @@
-"""What a TrainJob overrides of its runtime's pods, and what the runtime asks of its gang."""
+"""What a TrainJob overrides in its runtime's pods, and what the runtime requests of its gang."""
 
 import pytest
 

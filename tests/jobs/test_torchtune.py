@@ -1,4 +1,4 @@
-"""torchtune on Trainer's runtimes, row by row as kubeflow/trainer v2.3 has it."""
+"""torchtune on Trainer's runtimes, row by row as in kubeflow/trainer v2.3."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a job says of itself while its gang waits: one condition, an Event for each reason."""
+"""The status of a job with a pending gang: one condition, an Event for each reason."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The scheduler's own loop: what one gang does to planning is no other's misfortune."""
+"""The planning loop: a failure of one gang does not delay others."""
 
 import asyncio
 import contextlib

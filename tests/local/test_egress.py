@@ -1,4 +1,4 @@
-"""The proxy by which the API server reaches pods and nodes."""
+"""The proxy through which the API server reaches pods and nodes."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Ports for programs that listen later: nobody else may take one in between."""
+"""Ports for programs that listen later: no other program takes one in between."""
 
 import multiprocessing
 import socket

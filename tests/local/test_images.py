@@ -1,4 +1,4 @@
-"""Images on process nodes: which one a pod runs on, what it runs, and where its paths lead."""
+"""Images on process nodes: the image of a pod, its command, and its paths."""
 
 import json
 from pathlib import Path

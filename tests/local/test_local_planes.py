@@ -1,4 +1,4 @@
-"""Which local control plane is meant, which of its programs ended, and how they run again."""
+"""Which local control plane a command uses, which of its programs ended, and how they restart."""
 
 import pytest
 import typer.testing

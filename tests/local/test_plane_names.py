@@ -1,4 +1,4 @@
-"""Names of local control planes: they are names of folders, and folders are removed."""
+"""Names of local control planes are safe names of folders."""
 
 import pytest
 import typer.testing

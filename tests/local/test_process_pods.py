@@ -1,4 +1,4 @@
-"""Pods as processes at bad moments: slow cores, an API server that refuses, a pod that goes."""
+"""Pods as processes under faults: slow cores, a failing API server, deleted pods."""
 
 import asyncio
 import itertools

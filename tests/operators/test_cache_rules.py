@@ -1,4 +1,4 @@
-"""What every job controller keeps of an owner and its parts, and how it writes to the API server.
+"""The cache of an owner and its objects in every job controller, and its writes.
 
 Each rule is stated once, for both families of job kinds.
 """

@@ -1,4 +1,4 @@
-"""Who runs which kinds at any moment, by Leases and Deployments."""
+"""Which operator serves which kinds, by Leases and Deployments."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""Parts of jobs, told to the controllers of their owners."""
+"""Events of owned objects reach the controllers of their owners."""
 
 import asyncio
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What is said of templates that change while pods have the old ones."""
+"""Messages about templates that change while pods have the old ones."""
 
 import copy
 

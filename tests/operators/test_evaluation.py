@@ -1,4 +1,4 @@
-"""What users wrote is evaluated in processes with limits: nobody else waits for it."""
+"""Users' expressions are evaluated in processes with limits, without delaying others."""
 
 import asyncio
 import signal

@@ -1,4 +1,4 @@
-"""Jobs that change hands, against an API server that writes down what it is asked to write."""
+"""Jobs that change their controller, with an API server that records requests."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What kopf reads of a watch: whole lines, however they came, and none too deep for it."""
+"""The lines that kopf reads from a watch: whole, and not nested too deep."""
 
 import asyncio
 import json

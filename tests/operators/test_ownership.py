@@ -1,4 +1,4 @@
-"""Which kinds are ours while the world changes, against an API server that plays operators."""
+"""Which kinds our controllers serve while other operators come and go."""
 
 import asyncio
 import json

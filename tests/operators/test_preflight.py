@@ -1,4 +1,4 @@
-"""What a job's templates name is asked for by its name, and by nothing else."""
+"""Objects that a job's templates name are read by name only."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""Trials wait in their Experiment's queue, and their Jobs' pods are ours."""
+"""Trials use the queue of their Experiment, and we place the pods of their Jobs."""
 
 import copy
 

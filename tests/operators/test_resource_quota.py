@@ -1,4 +1,4 @@
-"""Quotas asked for a whole gang."""
+"""ResourceQuotas are checked for a whole gang."""
 
 import pytest
 

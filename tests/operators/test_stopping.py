@@ -1,4 +1,4 @@
-"""The job controllers are told to stop: they do at once, and leave what runs beside them alone."""
+"""The job controllers stop at once when asked to, and leave other tasks running."""
 
 import asyncio
 import signal

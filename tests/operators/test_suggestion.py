@@ -1,4 +1,4 @@
-"""Katib's algorithms: inside the space, the same when asked the same, better than chance."""
+"""Katib's algorithms: inside the space, deterministic, better than chance."""
 
 import math
 import tracemalloc

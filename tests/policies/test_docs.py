@@ -1,4 +1,4 @@
-"""The policy of docs/policies.md, and what CONTRIBUTING.md adds, are run as they stand there."""
+"""The policy of docs/policies.md, and the additions in CONTRIBUTING.md, run as written."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""What tells each policy from the others, on problems small enough to see."""
+"""What distinguishes each policy, on small problems."""
 
 import numpy as np
 import pytest

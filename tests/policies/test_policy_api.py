@@ -1,4 +1,4 @@
-"""What an author of policies imports: one module, and for one release the modules of before."""
+"""The imports of a policy's author: one module, and for one release the earlier modules."""
 
 import ast
 import importlib

@@ -1,4 +1,4 @@
-"""What a tenant could once do to others: a history each, as it was found."""
+"""Attacks of a tenant that once worked, each as a history."""
 
 from typing import Any
 

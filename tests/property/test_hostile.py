@@ -1,4 +1,4 @@
-"""A tenant who means harm, in a namespace of his own, beside one who wants small gangs to start.
+"""A hostile tenant in its own namespace, beside a tenant with small gangs.
 
 Whatever he creates, changes and deletes: the other's gangs start within so many planning cycles, no
 node and no queue has more than it may, the books say what is there, and it takes bounded time and

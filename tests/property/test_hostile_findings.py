@@ -1,4 +1,4 @@
-"""What a tenant could once do to others, and cannot."""
+"""Attacks of a tenant that once worked, and no longer do."""
 
 import pytest
 from hostile_findings import FINDINGS

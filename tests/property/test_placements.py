@@ -1,4 +1,4 @@
-"""Every placement of every policy against an independent checker and against brute force.
+"""Every placement of every policy against an independent checker and brute force.
 
 The checker (simulator/invariants/placement_checks.py) reads labels and quantities as the API shows
 them and shares no code with the planner.

@@ -1,4 +1,4 @@
-"""Queues over generated histories: whatever comes, the books hold and everybody's turn comes.
+"""Queues over generated histories: usage agrees with pods, and no gang starves.
 
 The judge (simulator/invariants/run_checker.py) looks after every event: quotas and loans, books
 against pods, no loop. Here: nobody starves, nobody is stopped for nothing, reservations are kept,

@@ -1,4 +1,4 @@
-"""What refused gangs are told would help does help: applied, and planned anew with everything."""
+"""Remedies of refused gangs work: each is applied, and the gang is planned again."""
 
 from effort import seeds
 
@@ -8,7 +8,7 @@ from policies.drf import Drf
 from policies.easy import Easy
 from policies.fifo import Fifo
 from policies.pack import Pack
-from simulator.studies.remedies import a_scene, told, true
+from simulator.studies.remedies import a_scene, advised, works
 
 POLICIES = Policies(Fifo(), Pack(), Drf(), Easy(), Cheapest())
 
@@ -17,11 +17,11 @@ def test_every_remedy_is_true():
     tried = 0
     for seed in seeds(40):
         scene = a_scene(seed)
-        for one in told(scene.play(POLICIES), POLICIES):
+        for one in advised(scene.play(POLICIES), POLICIES):
             for remedy in one.refusal.remedies:
                 tried += 1
                 said = f"seed {seed}: {one.refusal.gang}: {remedy}"
-                assert true(scene, POLICIES, one, remedy), said
+                assert works(scene, POLICIES, one, remedy), said
     assert tried > 10
 
 
@@ -30,8 +30,8 @@ def test_moves_are_told_only_where_all_start_again():
     moved = 0
     for seed in (36, 54, 123, 161, 222):
         scene = a_scene(seed)
-        for one in told(scene.play(POLICIES), POLICIES):
+        for one in advised(scene.play(POLICIES), POLICIES):
             for remedy in one.refusal.remedies:
                 moved += remedy.kind == "move"
-                assert true(scene, POLICIES, one, remedy), f"seed {seed}: {remedy}"
+                assert works(scene, POLICIES, one, remedy), f"seed {seed}: {remedy}"
     assert moved == 2

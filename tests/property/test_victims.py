@@ -1,4 +1,4 @@
-"""The cheapest set of victims against every set there is, on instances small enough for that."""
+"""The cheapest set of victims against all sets, on small instances."""
 
 import random
 from itertools import combinations

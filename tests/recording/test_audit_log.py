@@ -1,4 +1,4 @@
-"""The audit trail: one line for whoever was stopped, and for every rule that changed."""
+"""The audit log: one line for each preempted gang, and for each changed rule."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""The journal: decisions on it are the same again, and names in it can be hidden."""
+"""The journal: a replay decides the same, and names can be hidden."""
 
 import gzip
 import random

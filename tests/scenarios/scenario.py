@@ -1,4 +1,4 @@
-"""Scenarios as data: nodes, queues, jobs, what happens, and what must come of it.
+"""Scenarios as data: nodes, queues, jobs, events, and expected outcomes.
 
 Queues are written as users write them (the spec of the CRD); times are seconds from the beginning.
 They run in virtual time through the production engine, under the judge of

@@ -1,4 +1,4 @@
-"""The complaints of other schedulers' users, each with the outcome they asked for."""
+"""Complaints of other schedulers' users, each with the outcome that they asked for."""
 
 import pytest
 from scenario import check, load_all

@@ -1,4 +1,4 @@
-"""FGD's world: pods that come and stay, the order in which they do, and its published table."""
+"""FGD's model: pods that arrive and stay, their order, and its published table."""
 
 import gzip
 import importlib

@@ -1,4 +1,4 @@
-"""Chaos' own parts: a seed says the same again, and the observer sees what must never be."""
+"""Parts of chaos: a seed makes the same plan again, and the observer finds violations."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""Runs in which much fails: no invariant breaks, and a bug in the engine does not go unseen."""
+"""Runs with many faults: no invariant is violated, and the checker finds planted bugs."""
 
 from dataclasses import replace
 from functools import cache, partial

@@ -1,4 +1,4 @@
-"""The virtual-time world: many seeds without a violation, repeatable, and able to catch bugs."""
+"""The fault world: many seeds without a violation, repeatable, and planted bugs are found."""
 
 import subprocess
 import sys

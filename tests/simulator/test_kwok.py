@@ -1,4 +1,4 @@
-"""When a rehearsal on KWOK's nodes is given up."""
+"""When a run on KWOK ends early."""
 
 from types import SimpleNamespace
 

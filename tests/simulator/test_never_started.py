@@ -1,4 +1,4 @@
-"""Gangs that never start: they are no part of the means, and no objective gains by them."""
+"""Gangs that never start are not part of means, and improve no objective."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The world that plans anew at every event: by hand, and against Muri's published figures."""
+"""Planning again at every event: by hand, and against Muri's published figures."""
 
 import json
 import sys

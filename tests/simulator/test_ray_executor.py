@@ -1,4 +1,4 @@
-"""Runs on a Ray cluster of this machine: the same files as without it, and nothing done twice."""
+"""Runs on a Ray cluster of this machine: the same files, and no run twice."""
 
 import pyarrow.parquet as pq
 import pytest

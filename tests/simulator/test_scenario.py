@@ -1,4 +1,4 @@
-"""Scenarios: what may be written, and one sentence for each field that may not."""
+"""Scenarios: valid fields, and one sentence for each invalid field."""
 
 import pytest
 import yaml

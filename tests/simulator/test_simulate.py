@@ -1,4 +1,4 @@
-"""`gangsched simulate`: what it writes, that it is the same again, and that nothing is lost."""
+"""`gangsched simulate`: its files, repeatability, and interrupted runs."""
 
 import json
 import os
@@ -198,7 +198,7 @@ def test_the_guide_of_the_page_works(tmp_path):
     said = reader.walk(
         "docs/simulator.md",
         "The simulator",
-        "From your own accounting to the policy to choose",
+        "Choose a policy from your own accounting",
         "Fault injection",
         "Many runs, and better settings",
     )

@@ -1,4 +1,4 @@
-"""Gangs start when they were told: short histories of what `make bench NAME=restart` measures."""
+"""Gangs start in their forecast ranges: short histories of `make bench NAME=restart`."""
 
 from gangsched.core.policy import Policies
 from policies.cheapest import Cheapest

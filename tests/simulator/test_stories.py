@@ -1,4 +1,4 @@
-"""The page's stories, times and names: each can be told from the others, and follows the clock."""
+"""Stories, times and names in the report: unique, and in the order of time."""
 
 import pytest
 import yaml

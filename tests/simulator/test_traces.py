@@ -1,4 +1,4 @@
-"""Traces: what each format becomes, and one sentence for whatever is wrong with a file."""
+"""Traces: the jobs of each format, and one sentence for each error of a file."""
 
 import gzip
 

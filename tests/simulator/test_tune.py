@@ -1,4 +1,4 @@
-"""`gangsched tune`: what it proposes, what it holds out, and that a search goes on."""
+"""`gangsched tune`: its proposals, its held-out weeks, and a continued search."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What pods hold over time: no room is counted twice in any output, and loans add up."""
+"""GPU use over time: no capacity is counted twice, and borrowed equals lent quota."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Shared GPUs: one device after the other, whole and shared pods in one account."""
+"""Shared GPUs: devices are filled one after another; whole and shared pods are counted together."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""The tree of domains, kept up to date node by node, and capacities kept up to date with it."""
+"""The tree of domains and its cached capacities are updated node by node."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Looking at a cluster as if it were another one leaves it as it was."""
+"""What-if changes of a cluster are undone completely."""
 
 from builders import GPU, node
 

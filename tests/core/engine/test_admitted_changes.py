@@ -1,4 +1,4 @@
-"""What moves a charge, a queue or a domain is admitted first; what is lent comes back."""
+"""Changes of charge, queue or domain are admitted before they apply; lent quota is returned."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Gangs whose room has to be made first: GPUs cut anew, other gangs moved away."""
+"""Gangs that wait for capacity: repartitioned GPUs, and moved gangs."""
 
 from dataclasses import replace
 

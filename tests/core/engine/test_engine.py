@@ -1,4 +1,4 @@
-"""The engine's rules, one test each; `lifecycle.py` draws the states."""
+"""The rules of the engine, one test for each; `lifecycle.py` draws the states."""
 
 import itertools
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Pods that are made only once the others of their gang run: room for all, a start without them."""
+"""Pods that are created after their gang runs: capacity for all, a start without them."""
 
 import pytest
 from builders import an_engine, needs, node, plan, pod

@@ -1,4 +1,4 @@
-"""The states of a gang: which changes are legal, and that all of them happen and no others."""
+"""The states of a gang: the legal changes, and that all of them and no others happen."""
 
 import itertools
 

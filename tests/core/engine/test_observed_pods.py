@@ -1,4 +1,4 @@
-"""What runs is the truth: pods beside the places that were planned for them, whatever they say."""
+"""Running pods are charged where they run, whatever was planned for them."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Timers against a plain look at all gangs, over random changes."""
+"""Timers agree with a scan of all gangs, over random changes."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""What would help a refused gang: each remedy is true, and the smallest of its kind."""
+"""Remedies of a refused gang: each works, and is the smallest of its kind."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Nodes that have room, and that taints, selectors or affinity keep a gang away from."""
+"""Nodes with capacity that taints, selectors or affinity exclude."""
 
 from builders import an_engine, needs, node, on, plan, pod, templated
 

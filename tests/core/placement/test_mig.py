@@ -1,4 +1,4 @@
-"""The MIG table against every combination, legal or not, by a search of its own."""
+"""The MIG table agrees with a search of every combination of profiles."""
 
 import json
 from itertools import combinations_with_replacement, product

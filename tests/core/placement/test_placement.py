@@ -1,4 +1,4 @@
-"""Filters a plan must foresee, filling, and the reasons it gives."""
+"""Node filters, filling, and the reasons of refusals."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Forecasts know the domains that gangs have for themselves (`topology.exclusive`)."""
+"""Forecasts respect exclusive domains (`topology.exclusive`)."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What gangs are planned on while room is reserved for another, later."""
+"""The free nodes over time that planning uses beside backfill reservations."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Whoever passes a gang with room reserved does so by its word, and is held to it."""
+"""A gang that overtakes a reservation by its declared run time is held to it."""
 
 import pytest
 from builders import an_engine, gang, needs, node, pod

@@ -1,4 +1,4 @@
-"""A placer that breaks its contract, or breaks: one gang waits for it, and nobody else."""
+"""A placer that breaks its contract or fails delays one gang only."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What a computation tells of its progress, and what one gang's failure does to a snapshot."""
+"""Progress reports of a computation, and a failure of one gang leaves the snapshot unchanged."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What queues say beside quotas: limits, budgets, kinds, bookings, readiness; one rule a test."""
+"""Rules of queues beside quotas: limits, budgets, GPU types, reservations, readiness."""
 
 import json
 

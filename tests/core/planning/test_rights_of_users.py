@@ -1,4 +1,4 @@
-"""Users and what they may do: whose account, which priority, what is kept of them for how long."""
+"""Rights of users: accounts, priorities, and how long usage is kept."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What a gang says of stopping: whether others are stopped for it, and it only as a whole."""
+"""Preemption rules of a gang: whether it preempts others, and is preempted only as a whole."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Which of the written quotas count: a parent's number holds, and names that no node has wait."""
+"""Which declared quotas apply: a parent's quota limits its children; unknown names are ignored."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Ranges of starts that are told: drawn from run times, and as wide as earlier starts ask for."""
+"""Forecast ranges of starts: drawn from run times, and widened by past errors."""
 
 import pytest
 from builders import POLICIES, an_engine, gang, needs, node, plan, pod, templated

@@ -1,4 +1,4 @@
-"""The mig-manager's ConfigMap: what we add to it, and what others wrote there."""
+"""The mig-manager's ConfigMap: our entries, and those of others."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Calls about single pods while the API server is not itself: what is tried again, and for long."""
+"""Calls about single pods while the API server fails: which are retried, and how long."""
 
 import json
 

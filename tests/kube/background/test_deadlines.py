@@ -1,4 +1,4 @@
-"""Deadlines: who takes too long is set aside, here and across restarts; the others start."""
+"""Deadlines: a gang that takes too long to plan is set aside, also after restarts."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Which gangs PodDisruptionBudgets protect, and how little is read to know it."""
+"""Which gangs PodDisruptionBudgets protect, with few reads."""
 
 import json
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Work beside scheduling: it may fail, and is begun anew; the engine may not."""
+"""Background tasks may fail and are restarted; the engine may not fail."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The client of the API server: who it says it is."""
+"""The user agent of the API client."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""Objects that are nested deeper than anybody can read: what an open schema lets a user store."""
+"""Objects with deeper nesting than decoders allow, which an open schema lets users store."""
 
 import json
 

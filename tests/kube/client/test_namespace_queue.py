@@ -1,4 +1,4 @@
-"""A queue whose namespaces take turns."""
+"""A queue that serves namespaces in turn."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The watch against a server that misbehaves as API servers do."""
+"""The watch with a server that fails as API servers do."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Objects of others as gangs: how many start together, what else they ask, what is theirs."""
+"""External objects as gangs: how many pods start together, and other requests."""
 
 import asyncio
 import json

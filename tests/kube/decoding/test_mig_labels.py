@@ -1,4 +1,4 @@
-"""Reading MIG layouts off nodes: only what is sure."""
+"""MIG layouts from node labels: only unambiguous ones."""
 
 import json
 

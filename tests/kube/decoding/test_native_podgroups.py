@@ -1,4 +1,4 @@
-"""Kubernetes' own PodGroups: every field that means something here, and what is written of them."""
+"""Kubernetes' own PodGroups: every field that we use, and the status that we write."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""How much an object may ask by: beyond it there is a sentence, and its room counts anyway."""
+"""Limits of a pod's requests: an error above them, while a running pod is charged anyway."""
 
 import json
 

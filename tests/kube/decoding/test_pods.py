@@ -1,4 +1,4 @@
-"""Kubernetes JSON to facts: requests, groups, and what cannot be read."""
+"""Kubernetes JSON to facts: requests, groups, and unreadable fields."""
 
 import json
 

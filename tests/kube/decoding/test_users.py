@@ -1,4 +1,4 @@
-"""Who asked for a gang: the API server's word, copied by our controllers, and nobody else's."""
+"""The user of a gang: recorded by the API server, copied by our controllers only."""
 
 import json
 

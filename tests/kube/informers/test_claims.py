@@ -1,4 +1,4 @@
-"""Claims of pods: a bound one names the nodes of its volume, others are said and awaited."""
+"""Claims of pods: a bound claim selects the nodes of its volume; others are awaited."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Objects whose pods are a gang: nothing before a pod of ours belongs to them, a gang from then."""
+"""Owners of pods become gangs once a pod of ours belongs to them, and not before."""
 
 import itertools
 

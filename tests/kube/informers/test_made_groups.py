@@ -1,4 +1,4 @@
-"""PodGroups that an operator makes for its objects: what the object says counts beside them."""
+"""PodGroups that an operator creates for its objects: the object's own fields count too."""
 
 import pytest
 from builders import written

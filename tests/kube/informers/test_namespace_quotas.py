@@ -1,4 +1,4 @@
-"""What ResourceQuotas leave, and what queues allow."""
+"""The remaining ResourceQuota, and the namespaces that queues allow."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What one namespace may have planned before it exists."""
+"""The limit of planned pods of a namespace."""
 
 from collections import defaultdict
 

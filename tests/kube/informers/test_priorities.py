@@ -1,4 +1,4 @@
-"""What a gang is worth before its pods exist: its own class, or what its pods will have."""
+"""The priority of a gang without pods: its own class, or that of its templates."""
 
 import json
 

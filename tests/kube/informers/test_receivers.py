@@ -1,4 +1,4 @@
-"""What receivers make of objects that come, go and come again under the same name."""
+"""Informers with objects that are created, deleted, and created again with the same name."""
 
 import contextlib
 import gc

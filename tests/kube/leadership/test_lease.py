@@ -1,4 +1,4 @@
-"""Who leads, on a Lease in memory and clocks that are moved by hand."""
+"""Leadership, with a Lease in memory and manual clocks."""
 
 import asyncio
 import json

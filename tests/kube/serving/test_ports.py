@@ -1,4 +1,4 @@
-"""Our ports: certificates made, shared, renewed and enforced; who may read /metrics."""
+"""Our ports: certificates are created, shared, renewed and enforced; access to /metrics."""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""What admins declare: a condition says since when it holds, whoever wrote it."""
+"""Administrators' objects: a condition keeps its start time, whichever process wrote it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Pods of a group that name a scheduler which nobody serves: their group is told."""
+"""Pods of a group with a scheduler that does not run: the group's status says so."""
 
 import asyncio
 import json

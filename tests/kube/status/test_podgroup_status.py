@@ -1,4 +1,4 @@
-"""Statuses of groups: what failed is written later, what another process wrote is not repeated."""
+"""Statuses of groups: failed writes are repeated, statuses of another process are not."""
 
 import asyncio
 import contextlib

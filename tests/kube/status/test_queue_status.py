@@ -1,4 +1,4 @@
-"""Queues' status: GPU time is written while it is spent; idle queues are left alone."""
+"""Status of queues: GPU time is written while it is used; idle queues are not written."""
 
 import pytest
 from builders import an_engine, gang, needs, node, pod

@@ -1,4 +1,4 @@
-"""What tenants read of each other: how many, not who; administrators' logs say who."""
+"""Messages for tenants do not name other tenants' gangs; administrators' logs do."""
 
 import asyncio
 import logging

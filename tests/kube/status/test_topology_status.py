@@ -1,4 +1,4 @@
-"""Topologies' status: written when it changed, and to the object that has the name now."""
+"""Status of Topologies: written on changes, to the object that has the name now."""
 
 import pytest
 from builders import an_engine, node

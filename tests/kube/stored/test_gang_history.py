@@ -1,4 +1,4 @@
-"""What gangs have been through is kept as text: bounded, fair to namespaces, and the same again."""
+"""Stored gang histories: bounded, fair to namespaces, and deterministic."""
 
 import pytest
 

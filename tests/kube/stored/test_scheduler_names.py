@@ -1,4 +1,4 @@
-"""Whoever looks at the cluster reads pods by the names that the running scheduler serves."""
+"""Commands read pods with the scheduler names that the running scheduler serves."""
 
 import asyncio
 import json

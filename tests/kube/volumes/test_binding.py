@@ -1,4 +1,4 @@
-"""Claims that wait for their first consumer: a gang's are bound together, or none is kept."""
+"""Claims that wait for the first consumer: those of a gang are bound together, or none is."""
 
 import asyncio
 import json

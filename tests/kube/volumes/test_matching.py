@@ -1,4 +1,4 @@
-"""Which volumes suit a claim, and where a new one may be made, by kube-scheduler's rules."""
+"""Which volumes match a claim, and where new ones may be created, by kube-scheduler's rules."""
 
 import json
 

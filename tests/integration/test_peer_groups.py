@@ -1,4 +1,4 @@
-"""Gangs as others say them: peers' PodGroups, Jobs, StatefulSets, plain pods of Kueue and LWS."""
+"""Gang definitions of other schedulers: PodGroups, Jobs, StatefulSets, pods of Kueue and LWS."""
 
 import pytest
 from cluster import GPU

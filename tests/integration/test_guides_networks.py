@@ -1,4 +1,4 @@
-"""The third guide's examples and what the second says of TensorFlow and networks, unchanged."""
+"""The third guide's examples, and TensorFlow and network examples of the second, unchanged."""
 
 import json
 import textwrap

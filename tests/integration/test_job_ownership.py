@@ -1,4 +1,4 @@
-"""A kind of job changes hands while gangsched runs: to another operator, and back to us."""
+"""A kind of job moves to another operator and back while gangsched runs."""
 
 import copy
 import json

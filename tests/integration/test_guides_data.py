@@ -1,4 +1,4 @@
-"""What the guides put around their jobs: data brought by init containers, metrics, trials."""
+"""The parts of the guides around their jobs: data from init containers, metrics, trials."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""A policy that never returns for one gang: a process ends by it, once; all others start."""
+"""A policy that never returns for one gang ends the process once; all other gangs start."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A running DDP job gives way to one of higher priority, and goes on from its checkpoint."""
+"""A running DDP job is preempted by one of higher priority, and resumes from its checkpoint."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A restart changes nothing: at any moment a new engine does and says what the old one would."""
+"""A restart changes nothing: at any time, a new engine acts and reports as the old one."""
 
 from dataclasses import replace
 from functools import partial

@@ -1,4 +1,4 @@
-"""Pods of Kubernetes' own Jobs that save, end with 0 and begin anew: nobody takes that for done."""
+"""Preempted pods of Kubernetes Jobs that save and exit with 0: their work is not done."""
 
 import pytest
 from test_pytorchjob import UNTIL_TOLD, listens, tell
