@@ -1,10 +1,11 @@
-"""What becomes of a job's gang once another controller runs its kind, as a pure function.
+"""Releases a job's gang once another controller runs its kind, as a pure function.
 
-    waits, or its pods are done -> its PodGroup goes     runs -> it is as small as what runs of it
+    pending, or all pods ended -> the PodGroup is deleted
+    running                    -> the gang's minimum shrinks to the pods that run
 
-Pods that run stay in their gang until they end. Nothing is planned for pods that the other
-controller makes: those belong to the gang of their owner. A Job makes its pods from a template that
-names the PodGroup, so the PodGroup of a JobSet stays while it waits: all its pods come to it.
+Running pods stay in their gang until they end. Nothing is planned for pods of the other controller:
+they belong to the gang of their owner. A Job creates its pods from a template that names the
+PodGroup, so the PodGroup of a pending JobSet stays: all its pods will belong to it.
 """
 
 from collections.abc import Sequence
@@ -32,10 +33,10 @@ def release(kind: str, owner: str, group: Json, pods: Sequence[Json]) -> Release
     direct = kind in FRAMEWORKS
     phase = (group.get("status") or {}).get("phase") or ""
     if is_terminating(group) or phase == "Binding":
-        return Release()  # a moment later it is placed, or not
+        return Release()  # the gang will be placed, or torn down, soon
     if direct and group["metadata"]["name"] != owner:
-        return Release()  # not one of ours
-    # An unbound pod may be pinned to a node that we chose, which the other scheduler ignores.
+        return Release()  # the group is not from this controller
+    # An unbound pod may be pinned to a node that gangsched chose; other schedulers ignore the pin.
     open_pods = (
         tuple(pod for pod in pods if not _is_bound(pod) and not is_terminating(pod))
         if direct

@@ -158,10 +158,10 @@ def test_an_edit_that_does_nothing_is_told_until_it_is_taken_back():
     assert not stepped(document, runtime(), **before).events
     (event,) = stepped(document, runtime(), trainer={"numNodes": 4}).events
     assert (event.type, event.reason) == ("Warning", "EditNotTaken")
-    assert event.message.startswith("spec.trainer changed after the JobSet was made")
+    assert event.message.startswith("spec.trainer changed after the JobSet was created")
     assert "suspend and resume the job" in event.message
     (event,) = stepped(document, runtime(), labels={"a": "b"}, **before).events
-    assert event.message.endswith("create the job anew.")
+    assert event.message.endswith("delete the job and create it again.")
 
 
 def test_an_edit_of_a_suspended_job_counts_when_it_is_resumed():

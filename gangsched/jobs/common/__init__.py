@@ -1,1 +1,1 @@
-"""What the kinds of jobs share: objects, conditions, templates, times."""
+"""The parts that all kinds of jobs share: objects, conditions, templates, times."""

@@ -1,8 +1,8 @@
-"""Jobs whose pods another controller made: they keep the gang that they have until they are gone.
+"""Jobs with pods of another controller: these pods keep their gang until they are gone.
 
-The Training Operator's pods are the gang of their owner, or of a peer's PodGroup that they name. A
-PodGroup of ours would reserve nodes for pods that never come, since running pods do not name it. A
-pod that has to be recreated meanwhile joins them: it names the same gang.
+The Training Operator's pods are the gang of their owner, or of another scheduler's PodGroup that
+they name. A PodGroup of gangsched would reserve nodes for pods that never come, because running
+pods do not name it. A pod that is recreated meanwhile names the same gang as the others.
 """
 
 from collections.abc import Iterable
@@ -15,11 +15,11 @@ _NAMES_A_GANG = (
     "scheduling.volcano.sh/group-name",
     "pod-group-name",
 )
-"""Labels and annotations by which a pod names a PodGroup of a peer."""
+"""Labels and annotations by which a pod names a PodGroup of another scheduler."""
 
 
 def origin_of(pod: Json) -> Json | None:
-    """Return how a pod names its gang and its scheduler; None where that is a PodGroup of ours."""
+    """Return how a pod names its gang and scheduler; None if it names a PodGroup of gangsched."""
     metadata = pod["metadata"]
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     if GROUP_LABEL in labels:
@@ -32,16 +32,16 @@ def origin_of(pod: Json) -> Json | None:
 
 
 def adopted_origin(job: Job, pods: Iterable[PodView]) -> Json | None:
-    """Return how the pods are scheduled that another controller made of a job, if there are any.
+    """Return how a job's pods of another controller name their gang, if there are any.
 
-    Pods of a role whose template names another scheduler are made without a group by us, too.
+    Roles with a template that names another scheduler do not count: their pods never have a group.
     """
-    ours = {role.type.lower() for role in job.roles if job.is_placed_here(role)}
-    return next((pod.origin for pod in pods if pod.origin is not None and pod.role in ours), None)
+    roles = {role.type.lower() for role in job.roles if job.is_placed_here(role)}
+    return next((pod.origin for pod in pods if pod.origin is not None and pod.role in roles), None)
 
 
 def join_gang(pod: Json, origin: Json) -> Json:
-    """Return a pod that is scheduled as those are that another controller made."""
+    """Return a pod that names the gang and the scheduler of another controller's pods."""
     metadata, spec = pod["metadata"], pod["spec"]
     for key in ("labels", "annotations"):
         if origin[key]:

@@ -1,11 +1,11 @@
-"""The time as a step of a reconcile sees it."""
+"""The time of one step of a reconcile."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The present moment, in seconds and as the API writes it."""
+    """The current time, in seconds and as an API timestamp."""
 
     now_s: float
     now: str

@@ -1,4 +1,4 @@
-"""The condition list of a kubeflow.org/v1 job: order, replacement, and what is final.
+"""The conditions of a kubeflow.org/v1 job: order, replacement, and final conditions.
 
 Running and Restarting replace each other; once a job has Succeeded or Failed, Running stays in
 the list with status False; nothing changes after that (training-operator pkg/util/status.go).
@@ -11,8 +11,7 @@ FINAL = ("Succeeded", "Failed")
 
 def get(status: Json, kind: str) -> Json | None:
     """Return the condition of a type."""
-    found = (c for c in status.get("conditions", []) if c["type"] == kind)
-    return next(found, None)
+    return next((c for c in status.get("conditions", []) if c["type"] == kind), None)
 
 
 def is_true(status: Json, kind: str) -> bool:

@@ -1,4 +1,4 @@
-"""Strategic merge of parts of pod templates: mappings by key, some lists by what names an item.
+"""Strategic merge of pod templates: mappings by key, some lists by the key of their items.
 
 Source: k8s.io/api's patchMergeKey tags. Lists that are not named here are replaced.
 """
@@ -26,13 +26,13 @@ _APPENDED = frozenset({"tolerations"})
 def merge(base: Any, patch: Any, field: str = "") -> Any:
     """Return the base with the patch over it; items keep the base's order, new ones follow."""
     if isinstance(base, dict) and isinstance(patch, dict):
-        found = dict(base)
+        merged = dict(base)
         for key, value in patch.items():
             if value is None:
-                found.pop(key, None)
+                merged.pop(key, None)
             else:
-                found[key] = merge(base.get(key), value, key)
-        return found
+                merged[key] = merge(base.get(key), value, key)
+        return merged
     if isinstance(base, list) and isinstance(patch, list):
         if field in _KEYS:
             return _by_key(base, patch, _KEYS[field])
@@ -42,13 +42,15 @@ def merge(base: Any, patch: Any, field: str = "") -> Any:
 
 
 def missing_items(known: list[Any], more: list[Any]) -> list[Any]:
-    """Return the items of a list that another does not have."""
-    there = {json.dumps(one, sort_keys=True) for one in known}
-    return [one for one in more if json.dumps(one, sort_keys=True) not in there]
+    """Return the items of `more` that `known` does not have."""
+    texts = {json.dumps(item, sort_keys=True) for item in known}
+    return [item for item in more if json.dumps(item, sort_keys=True) not in texts]
 
 
 def _by_key(base: list[Json], patch: list[Json], key: str) -> list[Json]:
-    given = {one.get(key): one for one in patch}
-    known = {one.get(key) for one in base}
-    kept = [merge(one, given[one.get(key)]) if one.get(key) in given else one for one in base]
-    return kept + [copy.deepcopy(one) for one in patch if one.get(key) not in known]
+    changes = {item.get(key): item for item in patch}
+    known = {item.get(key) for item in base}
+    merged = [
+        merge(item, changes[item.get(key)]) if item.get(key) in changes else item for item in base
+    ]
+    return merged + [copy.deepcopy(item) for item in patch if item.get(key) not in known]

@@ -1,13 +1,14 @@
-"""What the reconcile of a training job reads and returns. Pod templates stay opaque JSON."""
+"""The input and output of a training job's reconcile. Pod templates stay opaque JSON."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 GROUP_VERSION = "gangsched.io/v1beta1"
+"""The API version of the PodGroups of jobs, as in gangsched/api/names.py."""
+
 GROUP_LABEL = "gangsched.io/pod-group"
 """Pod label: the name of its PodGroup."""
-"""The API version of the PodGroups that jobs have made; users see it in gangsched/api/names.py."""
 
 Json = dict[str, Any]
 
@@ -16,8 +17,8 @@ Json = dict[str, Any]
 class JobRole:
     """One replica type. `restart_policy` is Always, OnFailure, Never or ExitCode.
 
-    `topology` is how near its pods are to be, as in the PodGroup's role. `pod` names the only
-    pod of a role that has one without an index.
+    `topology` is that of the PodGroup's role. `pod` is the name of the only pod of a role, if that
+    name has no index.
     """
 
     type: str
@@ -32,7 +33,7 @@ class JobRole:
 class Elastic:
     """torchrun's elastic options, as the user wrote them.
 
-    With `metrics` (autoscaling/v2) a HorizontalPodAutoscaler moves the number of workers.
+    With `metrics` (autoscaling/v2) a HorizontalPodAutoscaler changes the number of workers.
     """
 
     minimum: int
@@ -49,10 +50,10 @@ V1, V2BETA1 = "kubeflow.org/v1", "kubeflow.org/v2beta1"
 
 @dataclass(frozen=True, slots=True)
 class Mpi:
-    """The fields that only an MPIJob has. `version` is the API version its user wrote.
+    """The fields that only an MPIJob has; `version` is the API version of the user's object.
 
-    `slots` are the processes of a worker, and of a launcher that works itself. `waits` creates the
-    launcher once all workers are ready. `container` is the one `kubectl exec` enters in v1.
+    `slots` are the processes of a worker, and of a launcher that works itself. With `waits`, the
+    launcher is created once all workers are ready. In v1, `kubectl exec` enters `container`.
     """
 
     version: str = V2BETA1
@@ -68,7 +69,7 @@ class Mpi:
 class RunLimits:
     """runPolicy, in seconds and counts; None means unlimited.
 
-    `clean_pods` is None, Running, All, or empty where the user wrote nothing.
+    `clean_pods` is None, Running, All, or empty if the user set no policy.
     """
 
     clean_pods: str = ""
@@ -80,9 +81,9 @@ class RunLimits:
 
 @dataclass(frozen=True, slots=True)
 class GangPolicy:
-    """How the job's gang is queued; `gang_restarts` above zero restarts it whole that often.
+    """How the job's gang is queued; it is restarted as a whole at most `gang_restarts` times.
 
-    `asked` are further fields of the PodGroup's spec: its placement constraints.
+    `extra_spec` are further fields of the PodGroup's spec: its placement constraints.
     """
 
     minimum: int | None = None
@@ -98,8 +99,8 @@ class Job:
     """A training job as its user declared it, and the status written so far.
 
     `kind` names its framework. A TFJob's workers may come and go (`dynamic_workers`), or must all
-    succeed (`all_workers`); `cluster_domain` ends the addresses of its pods. `scheduler` is the
-    name for pods whose template has none; `ours` are our names, by default that one.
+    succeed (`all_workers`); the addresses of its pods end with `cluster_domain`. Pods get the name
+    `scheduler` if their template has none; gangsched serves all `scheduler_names`.
     """
 
     kind: str
@@ -119,16 +120,16 @@ class Job:
     scheduler_names: frozenset[str] = frozenset()
     status: Mapping[str, Any] = field(default_factory=dict)
     unknown_keys: str = ""
-    """Its unknown keys, as a sentence."""
+    """A sentence about unknown labels and annotations of gangsched on the job."""
 
     def role(self, kind: str) -> JobRole | None:
         """Return the role of a type, if the job has it."""
         return next((role for role in self.roles if role.type == kind), None)
 
     def is_placed_here(self, role: JobRole) -> bool:
-        """Return whether we place a role's pods: its template may name another scheduler."""
-        named = role.template["spec"].get("schedulerName") or self.scheduler
-        return named in (self.scheduler_names or {self.scheduler})
+        """Return whether gangsched places a role's pods, by the scheduler of its template."""
+        name = role.template["spec"].get("schedulerName") or self.scheduler
+        return name in (self.scheduler_names or {self.scheduler})
 
     @property
     def total(self) -> int:
@@ -142,10 +143,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """A pod of the job as it is now. `exit_code` is that of the main container's last end.
+    """A pod of the job; `exit_code` is that of the main container's last end.
 
-    `disrupted` pods were evicted for another gang, and `cut_short` ones ended after their deletion
-    was requested: their end does not count for the job. `stopping` ones have a deadline that is
+    `disrupted` pods were evicted for another gang, and `cut_short` pods ended after their deletion
+    was requested: their end does not count for the job. `stopping` pods have a deadline that is
     over.
     """
 
@@ -162,11 +163,11 @@ class PodView:
     stopping: bool = False
     ready: bool = False
     origin: Json | None = None
-    """How a pod that another controller made names its gang and its scheduler; None for ours."""
+    """How a pod of another controller names its gang and scheduler; None for gangsched's pods."""
 
     @property
     def done(self) -> bool:
-        """Return whether its work is done."""
+        """Return whether the pod succeeded, and not because it was deleted."""
         return self.phase == "Succeeded" and not self.disrupted and not self.cut_short
 
 
@@ -184,10 +185,10 @@ class GroupView:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Everything that exists of the job; `vanished` pods are gone for a reason that is not known.
+    """The existing objects of the job; `vanished` pods are gone for a reason that is not known.
 
-    `wait_reason` is why its gang may not be declared yet, if so. `handled_terminations` are the
-    uids of pods that were deleted here, or whose termination was acted upon already.
+    `wait_reason` is why the gang may not be declared yet, or empty. `handled_terminations` are the
+    uids of pods that this controller deleted, or of which a step has handled the termination.
     """
 
     pods: tuple[PodView, ...] = ()
@@ -202,7 +203,7 @@ class Observed:
 class JobEvent:
     """An Event to write about the job; `type` is Normal or Warning.
 
-    Of Events with the same `once` only the first is written, whatever their message.
+    Of several Events with the same `once`, only the first is written.
     """
 
     type: str
@@ -210,16 +211,16 @@ class JobEvent:
     message: str
     once: str = ""
 
-    def among(self, said: Iterable["JobEvent"]) -> bool:
-        """Return whether it is among Events that were written."""
-        return any(one == self or (self.once and one.once == self.once) for one in said)
+    def among(self, written: Iterable["JobEvent"]) -> bool:
+        """Return whether the Event is among Events that were written."""
+        return any(old == self or (self.once and old.once == self.once) for old in written)
 
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """What will be created once a gang has its nodes: `count` of such a Pod, or a Job of such pods.
+    """An object to create once the gang has its nodes: `count` pods like it, or a Job.
 
-    `asked` is the pod spec as its user wrote it.
+    `user_spec` is the pod spec as the user wrote it.
     """
 
     count: int
@@ -231,8 +232,8 @@ class Intent:
 class Actions:
     """The actions of one step; `status` None means unchanged. Stopped pods keep their logs.
 
-    A group is only written if all `intents` can be created. `documents` are objects that have to be
-    there, as they are, before any pod is; those of `drop` are deleted.
+    A group is only written if all `intents` can be created. `documents` are created or restored
+    before any pod is created; the objects in `drop` are deleted.
     """
 
     delete_pods: list[PodView] = field(default_factory=list)

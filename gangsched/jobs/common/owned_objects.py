@@ -1,4 +1,4 @@
-"""Owners whose parts are objects of any kind: what their reconcile reads and returns."""
+"""The input and output of the reconcile of owners with parts of any kind."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ Ref = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """An owner and its parts; `seen` holds the results of further look-ups."""
+    """An owner and its parts; `lookups` has the results of further look-ups."""
 
     body: Json
     parts: Mapping[Ref, Json]
@@ -20,30 +20,30 @@ class Owned:
 
     @property
     def namespace(self) -> str:
-        """Return where it lives."""
+        """Return the owner's namespace."""
         return str(self.body["metadata"]["namespace"])
 
     @property
     def name(self) -> str:
-        """Return its name."""
+        """Return the owner's name."""
         return str(self.body["metadata"]["name"])
 
     @property
     def uid(self) -> str:
-        """Return its uid: objects of one name differ in it."""
+        """Return the owner's uid, which distinguishes it from another object of its name."""
         return str(self.body["metadata"]["uid"])
 
     def of(self, kind: str) -> list[Json]:
-        """Return the parts of a kind, by name."""
-        return [body for (kind_, _), body in sorted(self.parts.items()) if kind_ == kind]
+        """Return the parts of a kind, in the order of their names."""
+        return [body for ref, body in sorted(self.parts.items()) if ref[0] == kind]
 
 
 @dataclass(slots=True)
 class Steps:
     """The actions of one step, in the order of the fields; `status` None means unchanged.
 
-    Nothing is created unless all `intents` can be. `unowned` objects are created without an
-    owner reference: they outlive the owner.
+    No object is created unless all `intents` can be created. `unowned` objects are created
+    without an owner reference: they outlive the owner.
     """
 
     status: Json | None = None
@@ -62,7 +62,7 @@ class Steps:
         self.requeue_in_s = max(min(in_s, known if known is not None else in_s), 0.0)
 
     def within_limits(self) -> "Steps":
-        """Return these steps, cut to what one step may do; the next step does the rest."""
+        """Return these actions, cut to the bounds of one step; the next step does the rest."""
         most = DOCUMENTS_A_STEP.most
         if len(self.delete) > most or len(self.patch) > most:
             del self.delete[most:], self.patch[most:]
@@ -77,21 +77,21 @@ def is_terminating(body: Json) -> bool:
 
 def true_condition(body: Json, kind: str) -> Json | None:
     """Return a condition of an object if it is True."""
-    listed = (body.get("status") or {}).get("conditions") or []
-    found = (one for one in listed if one["type"] == kind and one["status"] == "True")
-    return next(found, None)
+    conditions = (body.get("status") or {}).get("conditions") or []
+    true = (item for item in conditions if item["type"] == kind and item["status"] == "True")
+    return next(true, None)
 
 
 def set_condition(
     status: Json, kind: str, reason: str, message: str, now: str, *, true: bool = True
 ) -> bool:
-    """Set a condition as metav1.Condition has it; return whether its truth changed.
+    """Set a condition in the form of metav1.Condition; return whether its status changed.
 
-    One that never was True is not written as False.
+    A condition that never was True is not written as False.
     """
     value = "True" if true else "False"
-    listed = status.get("conditions") or []
-    known = next((one for one in listed if one["type"] == kind), None)
+    conditions = status.get("conditions") or []
+    known = next((item for item in conditions if item["type"] == kind), None)
     if known is not None and known["status"] == value:
         return False
     if known is None and not true:
@@ -103,7 +103,7 @@ def set_condition(
         "message": message,
         "lastTransitionTime": now,
     }
-    status["conditions"] = [new if one is known else one for one in listed]
+    status["conditions"] = [new if item is known else item for item in conditions]
     if known is None:
         status["conditions"].append(new)
     return True

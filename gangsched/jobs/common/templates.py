@@ -1,4 +1,4 @@
-"""Parts of pods and groups the reconcile builds: what a scheduler reads, the pin, comparison."""
+"""Parts of pods and PodGroups: the fields that a scheduler reads, the pin to a node, comparison."""
 
 import json
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ _SCHEDULING_FIELDS = (
 
 
 def scheduling_part(spec: Json) -> Json:
-    """Return what a scheduler reads of a pod spec; the rest would only fatten the PodGroup."""
+    """Return the fields of a pod spec that a scheduler reads, to keep the PodGroup small."""
     part: Json = {key: spec[key] for key in _SCHEDULING_FIELDS if key in spec}
     for field in ("containers", "initContainers"):
         if spec.get(field):
@@ -35,43 +35,43 @@ def scheduling_part(spec: Json) -> Json:
 
 
 def gang_role(role: JobRole, least: int, template: Json) -> Json:
-    """Return one role of a PodGroup's spec: what a scheduler reads of its pods."""
+    """Return one role of a PodGroup's spec, with the fields of pods that a scheduler reads."""
     part: Json = {"spec": scheduling_part(template["spec"])}
     annotations = template["metadata"].get("annotations") or {}
     shares = {key: value for key, value in annotations.items() if key.startswith("gpu-")}
     if shares:
         part["metadata"] = {"annotations": shares}
-    found: Json = {
+    fields: Json = {
         "name": role.type,
         "count": role.replicas,
         "minCount": least,
         "template": part,
     }
-    own = {"podName": role.pod, "topology": role.topology}
-    return found | {key: value for key, value in own.items() if value}
+    optional = {"podName": role.pod, "topology": role.topology}
+    return fields | {key: value for key, value in optional.items() if value}
 
 
 def pin_to_node(spec: Json, node: str) -> None:
     """Require the node by name, in addition to the pod's own requirements."""
-    here = {"key": "metadata.name", "operator": "In", "values": [node]}
+    is_node = {"key": "metadata.name", "operator": "In", "values": [node]}
     affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
     required = affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
     terms = required.get("nodeSelectorTerms") or [{}]
     required["nodeSelectorTerms"] = [
-        term | {"matchFields": [*term.get("matchFields", []), here]} for term in terms
+        term | {"matchFields": [*term.get("matchFields", []), is_node]} for term in terms
     ]
 
 
 def covers(current: Mapping[str, Any], wanted: Json) -> bool:
-    """Return whether every wanted field is there with its value (the API adds defaults)."""
+    """Return whether every wanted field has its value (the API server adds defaults)."""
     text = json.dumps({key: current.get(key) for key in wanted}, sort_keys=True)
     return text == json.dumps(wanted, sort_keys=True)
 
 
 def with_lower_minimum(current: Mapping[str, Any], wanted: Json) -> Json:
-    """Return a group's wanted spec, asking for no more pods at once than it asks for now.
+    """Return a group's wanted spec, with minimums that are not above the current ones.
 
-    A gang that runs and is given more pods would be below its new minimum until they run.
+    A running gang that gets more pods would be below a higher minimum until they run.
     """
     least = {role["name"]: role.get("minCount", role["count"]) for role in current.get("roles", ())}
     roles = [
@@ -82,10 +82,10 @@ def with_lower_minimum(current: Mapping[str, Any], wanted: Json) -> Json:
     return wanted | {"roles": roles, "minMember": minimum}
 
 
-def is_contained(wanted: Any, found: Any) -> bool:
-    """Return whether all of a value is there; objects may have more, which the API filled in."""
-    if isinstance(wanted, dict) and isinstance(found, dict):
-        return all(is_contained(value, found.get(key)) for key, value in wanted.items())
-    if isinstance(wanted, list) and isinstance(found, list):
-        return len(wanted) == len(found) and all(map(is_contained, wanted, found))
-    return bool(wanted == found)
+def is_contained(wanted: Any, current: Any) -> bool:
+    """Return whether a value has all wanted parts; mappings may have more (API defaults)."""
+    if isinstance(wanted, dict) and isinstance(current, dict):
+        return all(is_contained(value, current.get(key)) for key, value in wanted.items())
+    if isinstance(wanted, list) and isinstance(current, list):
+        return len(wanted) == len(current) and all(map(is_contained, wanted, current))
+    return bool(wanted == current)

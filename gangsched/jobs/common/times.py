@@ -1,11 +1,11 @@
-"""API timestamps, without a clock module: the core may import none."""
+"""API timestamps, without a clock module: jobs/ may import none."""
 
 
 def parse_time(text: str) -> float:
     """Return an API timestamp (UTC, whole seconds) as seconds since the epoch.
 
-    Written out here since the core may not import a clock module (the days are those of
-    the proleptic Gregorian calendar; algorithm: H. Hinnant, days_from_civil).
+    The arithmetic stands here because jobs/ may not import a clock module (proleptic Gregorian
+    calendar; algorithm: H. Hinnant, days_from_civil).
     """
     date, _, clock = text.partition("T")
     year, month, day = (int(part) for part in date.split("-"))

@@ -1,8 +1,8 @@
-"""Why a job waits, from its PodGroup: a condition of the job, and an Event for each reason.
+"""The condition Scheduled of a job, from its PodGroup, and an Event for each reason to wait.
 
     (none) -> Scheduled=False, while its gang waits -> Scheduled=True, once its gang is placed
 
-A job whose gang never waited has no such condition, nor has one that is suspended or over.
+A job has no such condition if its gang never waited, or if the job is suspended or over.
 """
 
 from collections.abc import Iterable
@@ -14,15 +14,15 @@ from gangsched.jobs.common.times import parse_time
 
 KIND = "Scheduled"
 REFRESH_S = 30.0
-"""How long a message stays of which only the numbers changed."""
+"""How long a message stays if only its numbers changed."""
 
 _PLACED = ("Placed", "Finished")
 _WAITS = ("Pending", "Gathering", "Broken")
 _PASSING = ("", "Pending", "TooFewPods", "SchedulingGated", "Reserved")
-"""Reasons that most gangs pass within moments."""
+"""Reasons that most gangs have only for a moment."""
 
 _QUIET = ("BackingOff", "MakingRoom")
-"""Reasons that are no cause for a warning: the gang starts soon."""
+"""Reasons without a warning: the gang starts soon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +34,15 @@ class WaitReport:
 
 
 def report(status: Json, groups: Iterable[GroupView], now_s: float, now: str) -> WaitReport:
-    """Write into a job's status why the first waiting gang of it waits.
+    """Write into a job's status why its first waiting gang waits.
 
-    The condition comes first in the list: clients show the last one as the job's state.
+    The condition comes first in the list: clients show the last condition as the job's state.
     """
     known = _condition(status)
     groups = list(groups)
-    gang = next((one for one in groups if _has_reason(one)), None)
+    gang = next((group for group in groups if _has_reason(group)), None)
     if gang is None:
-        placed = bool(groups) and all(one.phase in _PLACED for one in groups)
+        placed = bool(groups) and all(group.phase in _PLACED for group in groups)
         if known is not None and not groups:
             clear(status)
         elif known is not None and placed and known["status"] != "True":
@@ -63,30 +63,30 @@ def report(status: Json, groups: Iterable[GroupView], now_s: float, now: str) ->
 
 
 def clear(status: Json) -> None:
-    """Remove the condition: the job does not wait for its gang."""
+    """Remove the condition, because the job does not wait for its gang."""
     if _condition(status) is None:
         return
-    status["conditions"] = [one for one in status["conditions"] if one["type"] != KIND]
+    status["conditions"] = [item for item in status["conditions"] if item["type"] != KIND]
     if not status["conditions"]:
         del status["conditions"]
 
 
 def group_view(group: Json) -> GroupView:
-    """Read what jobs need of a PodGroup."""
+    """Return the fields of a PodGroup that jobs need."""
     status = group.get("status") or {}
-    listed = status.get("conditions") or []
+    conditions = status.get("conditions") or []
     return GroupView(
         uid=group["metadata"].get("uid") or "",
         phase=status.get("phase") or "",
         message=status.get("message") or "",
         assignments={a["pod"]: a["node"] for a in status.get("assignments") or []},
         spec=group.get("spec") or {},
-        reason=next((one.get("reason") or "" for one in listed if one.get("type") == KIND), ""),
+        reason=next((c.get("reason") or "" for c in conditions if c.get("type") == KIND), ""),
     )
 
 
 def part_view(job: Json) -> GroupView | None:
-    """Return how a part that has this condition itself waits, if it does."""
+    """Return the state of a part that has this condition itself, if the part waits."""
     known = _condition(job.get("status") or {})
     if known is None or known["status"] != "False":
         return None
@@ -101,7 +101,7 @@ def _has_reason(group: GroupView) -> bool:
 
 
 def _put(status: Json, value: str, reason: str, message: str, now: str) -> str:
-    """Set the condition; return since when it has been so."""
+    """Set the condition; return the time of its last change."""
     known = _condition(status)
     since = known["lastTransitionTime"] if known is not None and known["status"] == value else now
     new = {
@@ -111,16 +111,15 @@ def _put(status: Json, value: str, reason: str, message: str, now: str) -> str:
         "message": message,
         "lastTransitionTime": since,
     }
-    others = [one for one in status.get("conditions") or [] if one["type"] != KIND]
-    if any("lastUpdateTime" in one for one in others):
+    others = [item for item in status.get("conditions") or [] if item["type"] != KIND]
+    if any("lastUpdateTime" in item for item in others):
         new["lastUpdateTime"] = now
     status["conditions"] = [new, *others]
     return str(since)
 
 
 def _condition(status: Json) -> Json | None:
-    found = (one for one in status.get("conditions") or [] if one["type"] == KIND)
-    return next(found, None)
+    return next((item for item in status.get("conditions") or [] if item["type"] == KIND), None)
 
 
 def _cut(message: str) -> str:

@@ -1,4 +1,4 @@
-"""What a trial's metrics are worth: the value that counts, and the rule of stopping (Katib)."""
+"""The metrics of a trial: the value that counts, and the early-stopping rule (Katib)."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,7 +11,7 @@ Series = dict[str, list[float]]
 
 
 def observation(series: Series) -> Json:
-    """Return the metrics of a trial, as its status has them."""
+    """Return the metrics of a trial in the form of its status."""
     return {
         "metrics": [
             {
@@ -26,7 +26,7 @@ def observation(series: Series) -> Json:
 
 
 def value_of(observed: Json, name: str, strategy: str) -> float | None:
-    """Return the value of a metric that counts, or None where there is none."""
+    """Return the value of a metric that counts, or None if there is none."""
     for metric in observed.get("metrics") or []:
         if metric["name"] == name and metric[strategy] != UNAVAILABLE:
             return float(metric[strategy])
@@ -34,11 +34,11 @@ def value_of(observed: Json, name: str, strategy: str) -> float | None:
 
 
 def strategies(objective: Json) -> dict[str, str]:
-    """Return which value counts, by metric; by default the best in the objective's sense."""
+    """Return which value counts, by metric; the default is the best value for the objective."""
     best = "max" if objective["type"] == "maximize" else "min"
-    listed = [objective["objectiveMetricName"], *(objective.get("additionalMetricNames") or [])]
-    given = {one["name"]: one["value"] for one in objective.get("metricStrategies") or []}
-    return {name: given.get(name, best) for name in listed}
+    names = [objective["objectiveMetricName"], *(objective.get("additionalMetricNames") or [])]
+    given = {item["name"]: item["value"] for item in objective.get("metricStrategies") or []}
+    return {name: given.get(name, best) for name in names}
 
 
 def breaks_rule(rule: Mapping[str, str | int], values: Sequence[float], objective: Json) -> bool:

@@ -1,4 +1,4 @@
-"""What a step of an Experiment and of a Trial share: the status as it becomes."""
+"""The parts that the steps of Experiments and Trials share: the new status."""
 
 import copy
 
@@ -20,12 +20,12 @@ class KatibStep:
         self.result = Steps()
 
     def set_condition(self, kind: str, reason: str, message: str) -> None:
-        """Make a condition true, unless it is."""
+        """Set a condition to True, unless it is True."""
         if not conditions.is_true(self.status, kind):
             conditions.put(self.status, kind, reason, message, self.clock.now)
 
     def finish(self) -> Steps:
-        """Return what to do, the status with it if it is another."""
+        """Return the actions, with the status if it changed."""
         if self.status != self.before:
             self.result.status = self.status
         return self.result

@@ -19,7 +19,7 @@ KILL = "gangsched.io/kill-trial"
 """Annotation: the experiment is over, and this trial with it."""
 
 FIRST_STEPS = "gangsched.io/first-steps"
-"""Annotation: how many of a trial's first values count where others are compared with it."""
+"""Annotation: how many of a trial's first values count in comparisons with other trials."""
 
 JOBS: tuple[tuple[str, str], ...] = (
     ("batch/v1", "Job"),
@@ -30,20 +30,20 @@ JOBS: tuple[tuple[str, str], ...] = (
         for kind in ("PyTorchJob", "TFJob", "XGBoostJob", "MPIJob", "PaddleJob", "JAXJob")
     ),
 )
-"""What a trial may run."""
+"""The kinds of job that a trial may run."""
 
 OVER = ("Succeeded", "Failed", "Killed", "MetricsUnavailable", "EarlyStopped")
 _LOOK_S = 5.0
 _LOG_LATE_S = 30.0
-"""How long after a job's end its log may be out of reach."""
+"""How long after a job's end its log may be missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
     """The state of a trial's job: how it ended, and the metrics in its log.
 
-    `ended` is empty while it runs; `series` is None where there is no log to read. `unreadable` is
-    a clause with the reason that its log never will be.
+    `ended` is empty while the job runs; `series` is None if there is no log. `unreadable` is a
+    clause with the reason why the log can never be read.
     """
 
     ended: str = ""
@@ -53,9 +53,9 @@ class JobOutcome:
 
 def state(trial: Json) -> str:
     """Return how a trial ended, or Running, or Pending."""
-    listed = (trial.get("status") or {}).get("conditions") or ()
-    holds = {one["type"] for one in listed if one["status"] == "True"}
-    return next((kind for kind in (*OVER, "Running") if kind in holds), "Pending")
+    conditions = (trial.get("status") or {}).get("conditions") or ()
+    true = {item["type"] for item in conditions if item["status"] == "True"}
+    return next((kind for kind in (*OVER, "Running") if kind in true), "Pending")
 
 
 def metric_names(spec: Json) -> list[str]:
@@ -65,7 +65,7 @@ def metric_names(spec: Json) -> list[str]:
 
 
 def reconcile(owned: Owned, seen: JobOutcome, clock: Clock) -> Steps:
-    """Return what a trial needs now."""
+    """Return the actions to take now."""
     return _Trial(owned, seen, clock).steps()
 
 
@@ -78,7 +78,7 @@ class _Trial(KatibStep):
 
     @property
     def ref(self) -> Ref:
-        """Return which part its job is."""
+        """Return kind and name of the trial's job."""
         return self.spec["runSpec"]["kind"], self.owned.name
 
     def steps(self) -> Steps:
@@ -123,7 +123,7 @@ class _Trial(KatibStep):
                 self._stop_early()
 
     def _log_is_late(self) -> bool:
-        """Return whether a log that was not there should have been there by now."""
+        """Return whether a missing log should exist by now."""
         waited_s = self.clock.now_s - float(
             self.status.setdefault("endSeenSeconds", self.clock.now_s)
         )
@@ -146,14 +146,12 @@ class _Trial(KatibStep):
         observed = metrics.observation(self.outcome.series)
         if any(values for values in self.outcome.series.values()):
             self.status["observation"] = observed
-        asked = (self.owned.body["metadata"].get("annotations") or {}).get(FIRST_STEPS, "")
-        first = min(
-            whole(asked) or 0, FIRST_VALUES.most
-        )  # only some values of other trials are kept
+        text = (self.owned.body["metadata"].get("annotations") or {}).get(FIRST_STEPS, "")
+        count = min(whole(text) or 0, FIRST_VALUES.most)
         values = self.outcome.series.get(self.spec["objective"]["objectiveMetricName"]) or []
-        if first and values:
-            some = values[:first]
-            self.status["firstStepsMean"] = repr(sum(some) / len(some))
+        if count and values:
+            first = values[:count]
+            self.status["firstStepsMean"] = repr(sum(first) / len(first))
 
     def _has_value(self) -> bool:
         objective = self.spec["objective"]
@@ -163,7 +161,7 @@ class _Trial(KatibStep):
         return metrics.value_of(observed, name, strategy) is not None
 
     def _delete_job(self, job: Json | None) -> None:
-        """Take the job of a trial that is over away, unless it shall stay."""
+        """Delete the job of a trial that is over, unless `retainRun` keeps it."""
         keeps = self.spec.get("retainRun") and state(self.owned.body) in ("Succeeded", "Failed")
         if job is not None and not is_terminating(job) and not keeps:
             self.result.delete.append(self.ref)
@@ -171,10 +169,10 @@ class _Trial(KatibStep):
     def _job(self) -> Json:
         document: Json = copy.deepcopy(self.spec["runSpec"])
         metadata = document.get("metadata") or {}
-        mine = {TRIAL_LABEL: self.owned.name}
+        own = {TRIAL_LABEL: self.owned.name}
         experiment = (self.owned.body["metadata"].get("labels") or {}).get(EXPERIMENT_LABEL)
-        mine |= {EXPERIMENT_LABEL: experiment} if experiment else {}
-        labels = (metadata.get("labels") or {}) | mine
+        own |= {EXPERIMENT_LABEL: experiment} if experiment else {}
+        labels = (metadata.get("labels") or {}) | own
         document["metadata"] = metadata | {"name": self.owned.name, "labels": labels}
         return document
 

@@ -1,4 +1,4 @@
-"""What every kind of kubeflow.org/v1 has in common: names, labels, Services, templates.
+"""The parts that all kinds of kubeflow.org/v1 share: names, labels, Services, templates.
 
 Source: kubeflow/training-operator release-1.9, pkg/controller.v1/common. Each kind is a subclass
 with the variables of its pods, and the pods that decide how the job ends.
@@ -20,9 +20,9 @@ Variables = Mapping[str, str | Json]
 
 @dataclass(frozen=True, slots=True)
 class DecidingPods:
-    """The pods that decide the job's success: so many of a role, or its first pod alone.
+    """The pods that decide the job's success: `wanted` pods of a role, or the first pod alone.
 
-    The job runs while one of the role's pods does.
+    The job runs while one of the role's pods runs.
     """
 
     role: JobRole
@@ -36,33 +36,33 @@ class Framework:
     kind: ClassVar[str]
     plural: ClassVar[str]
     specs: ClassVar[str]
-    """The field of the spec that holds the replica specs."""
+    """The field of the spec that has the replica specs."""
 
     roles: ClassVar[tuple[str, ...]]
-    """Replica types, those that lead first: a gang smaller than the job keeps these."""
+    """Replica types, leaders first: a gang that is smaller than the job keeps the first."""
 
     single: ClassVar[tuple[str, ...]] = ("Master",)
-    """Replica types of which there is one pod."""
+    """Replica types with exactly one pod."""
 
     container: ClassVar[str]
     port_name: ClassVar[str] = ""
     port: ClassVar[int] = 0
-    """Where pods talk, unless they name another port so; 0: on none that is known."""
+    """Default port of the pods, unless a container names another `port_name`; 0: none."""
 
     restart: ClassVar[str] = "Never"
-    """Restart policy of a role without one."""
+    """Default restart policy of a role."""
 
     unsupported: ClassVar[str] = ""
-    """Why jobs of the kind are refused, where they are."""
+    """Why jobs of the kind are rejected, or empty."""
 
     all_containers: ClassVar[bool] = True
-    """Whether all containers get the variables, or the main one alone."""
+    """Whether all containers get the variables, or only the main container."""
 
     emits_running_event: ClassVar[bool] = False
-    """Whether Events report that a job was created and runs, as its conditions do."""
+    """Whether Events, besides conditions, report that a job was created and runs."""
 
     has_exit_grace: ClassVar[bool] = True
-    """Whether pods end by themselves once the job has succeeded, and are given time for it."""
+    """Whether pods get time to end by themselves once the job has succeeded."""
 
     @property
     def api_version(self) -> str:
@@ -71,45 +71,45 @@ class Framework:
 
     @property
     def operator(self) -> str:
-        """Return what pods carry in their label operator-name."""
+        """Return the value of the pods' label operator-name."""
         return f"{self.kind.lower()}-controller"
 
     def roles_error(self, roles: Mapping[str, JobRole]) -> str:
-        """Return what is wrong with the roles of a job together, or nothing."""
+        """Return what is wrong with the set of a job's roles, or nothing."""
         return "" if roles else f"needs a {' or a '.join(self.roles)}"
 
     def container_error(self, template: Json) -> str:
-        """Return why none of a template's containers is the one that trains, or nothing."""
+        """Return why a template has no main container, or nothing."""
         containers = (template.get("spec") or {}).get("containers") or []
         names = [c.get("name") for c in containers if isinstance(c, dict)]
         if self.container in names:
             return ""
-        named = ", ".join(repr(name) for name in names) or "none"
-        return f"one must be named {self.container!r}; there are: {named}"
+        existing = ", ".join(repr(name) for name in names) or "none"
+        return f"one must be named {self.container!r}; there are: {existing}"
 
     def fixed_pod_name(self, job: str, role: str) -> str:
-        """Return the name of a role's only pod where it has no index, else nothing."""
+        """Return the name of a role's only pod if that name has no index, or nothing."""
         del job, role
         return ""
 
     def size_error(self, job: Job) -> str:
-        """Return which list of the job's pods would be too long for what reads it, or nothing."""
+        """Return which list of the job's pods would be too long for its readers, or nothing."""
         del job
         return ""
 
     def restart_of(self, role: str, version: str) -> str:
-        """Return the restart policy of a role without one; `version` is the job's."""
+        """Return the default restart policy of a role; `version` is the job's API version."""
         del role, version
         return self.restart
 
     # -- what differs -------------------------------------------------------------------------
 
     def variables(self, job: Job, role: JobRole, index: int) -> Variables:
-        """Return the variables a pod's containers get."""
+        """Return the environment variables of a pod's containers."""
         raise NotImplementedError
 
     def is_master(self, job: Job, role: JobRole, index: int) -> bool:
-        """Return whether a pod carries the label job-role=master."""
+        """Return whether a pod has the label job-role=master."""
         master = job.role("Master")
         return role is master if master is not None else index == 0 and role.type == "Worker"
 
@@ -119,21 +119,21 @@ class Framework:
         return DecidingPods(role, role.replicas)
 
     def tolerates_failure(self, job: Job, pod: PodView) -> bool:
-        """Return whether the job goes on without a pod that failed for good."""
+        """Return whether the job continues without a pod that is not recreated."""
         del job, pod
         return False
 
     def failure(self, pod: PodView) -> str:
-        """Return the suffix of the reason if a pod's failure is the job's."""
+        """Return the suffix of the condition's reason if a pod's failure ends the job."""
         del pod
         return "Failed"
 
     def is_running(self, job: Job, statuses: Json) -> bool:
-        """Return whether the job runs, by the counts of its roles: one that decides does."""
+        """Return whether the job runs, by its roles' counts: one deciding pod runs."""
         return bool(statuses[self.deciding_pods(job).role.type].get("active", 0) > 0)
 
     def starts_with_gang(self, job: Job, role: JobRole) -> bool:
-        """Return whether a role's pods belong to the starting gang; the rest come once it runs."""
+        """Return whether a role's pods belong to the starting gang, or come once it runs."""
         del job, role
         return True
 
@@ -143,29 +143,29 @@ class Framework:
         return False
 
     def has_static_rendezvous(self, template: Json) -> bool:
-        """Return whether a pod's program goes on only once all pods of the job are there."""
+        """Return whether a pod's program waits until all pods of the job exist."""
         del template
         return False
 
     def documents(self, job: Job, seen: Observed) -> list[Json]:
-        """Return further objects that pods need: they are there, as they are here, before them."""
+        """Return further objects that pods need; they are created or restored before the pods."""
         del job, seen
         return []
 
     def documents_while_running(self, job: Job) -> list[Json]:
-        """Return those of the documents that a suspended or finished job must not have."""
+        """Return the documents that a suspended or finished job must not have."""
         del job
         return []
 
     def customize(self, job: Job, role: JobRole, index: int, template: Json) -> None:
-        """Add to a pod's template what only this kind needs."""
+        """Add the fields to a pod's template that only this kind needs."""
 
     # -- what is the same -----------------------------------------------------------------------
 
     def labels(self, job: Job, role: JobRole, index: int) -> dict[str, str]:
-        """Return the labels of a pod and its Service, those of operators before 1.7 included."""
+        """Return the labels of a pod and its Service, with those of operators before 1.7."""
         kind = role.type.lower()
-        found = {
+        labels = {
             f"{PREFIX}/operator-name": self.operator,
             f"{PREFIX}/job-name": job.name,
             f"{PREFIX}/replica-type": kind,
@@ -176,11 +176,11 @@ class Framework:
             "group-name": "kubeflow.org",
         }
         if self.is_master(job, role, index):
-            found[f"{PREFIX}/job-role"] = "master"
-        return found
+            labels[f"{PREFIX}/job-role"] = "master"
+        return labels
 
     def selector(self, job: Job, role: JobRole) -> str:
-        """Return the label selector of a role's pods, as the scale subresource serves it."""
+        """Return the label selector of a role's pods, for the scale subresource."""
         return (
             f"{PREFIX}/job-name={job.name},{PREFIX}/operator-name={self.operator},"
             f"{PREFIX}/replica-type={role.type.lower()}"
@@ -205,18 +205,18 @@ class Framework:
         return template
 
     def service(self, job: Job, role: JobRole, index: int) -> Json | None:
-        """Return the headless Service that gives a pod its name, also before it is ready."""
-        found = self.labels(job, role, index)
+        """Return the headless Service that gives a pod its name, also before the pod is ready."""
+        labels = self.labels(job, role, index)
         ports = self._ports(self.main_container(role.template["spec"]))
         return {
             "apiVersion": "v1",
             "kind": "Service",
-            "metadata": {"name": job.pod_name(role, index), "labels": found},
+            "metadata": {"name": job.pod_name(role, index), "labels": labels},
             "spec": {
                 "clusterIP": "None",
                 "publishNotReadyAddresses": True,
                 "selector": {
-                    key: value for key, value in found.items() if key.startswith(f"{PREFIX}/")
+                    key: value for key, value in labels.items() if key.startswith(f"{PREFIX}/")
                 },
                 "ports": [
                     {
@@ -231,19 +231,19 @@ class Framework:
         }
 
     def _ports(self, main: Json) -> list[Json]:
-        """Return the ports of the container that trains, that where pods talk among them."""
+        """Return the ports of the main container, including the default port."""
         ports: list[Json] = list(main.get("ports") or [])
         if self.port and not any(port.get("name") == self.port_name for port in ports):
             ports.append({"name": self.port_name, "containerPort": self.port})
         return ports
 
     def main_container(self, spec: Json) -> Json:
-        """Return the container that trains."""
-        found: Json = next(c for c in spec["containers"] if c["name"] == self.container)
-        return found
+        """Return the main container, which trains."""
+        container: Json = next(c for c in spec["containers"] if c["name"] == self.container)
+        return container
 
     def port_of(self, role: JobRole) -> int:
-        """Return the port a role's pods talk on."""
+        """Return the port on which a role's pods listen."""
         for port in self.main_container(role.template["spec"]).get("ports") or []:
             if port.get("name") == self.port_name:
                 return int(port["containerPort"])
@@ -261,13 +261,13 @@ class Framework:
 
 
 def listed_bytes(stem: str, count: int, around: int) -> int:
-    """Return how long a list of pods is: `stem-0` and so on, each with `around` letters more."""
-    digits = count + sum(max(count - int(10**more), 0) for more in range(1, 10))
+    """Return the length of a list of pods: `stem-0` and so on, each with `around` more letters."""
+    digits = count + sum(max(count - int(10**power), 0) for power in range(1, 10))
     return digits + count * (len(stem) + len("-") + around)
 
 
 def length_error(what: str, length: int, bound: Bound) -> str:
-    """Return that something is longer than a bound allows, if it is."""
+    """Return a message if a length is above its bound, or nothing."""
     if length <= bound.most:
         return ""
     return f"{what} would have {length} bytes; at most {bound.most} are allowed: {bound.reason}"
@@ -276,7 +276,8 @@ def length_error(what: str, length: int, bound: Bound) -> str:
 def add_variables(container: Json, variables: Variables) -> None:
     """Add variables to a container.
 
-    They come first, so that the user's own may refer to them; the user's own win over them.
+    The variables come first, so that the user's own may refer to them. The user's own take
+    precedence.
     """
     own = {variable["name"] for variable in container.get("env") or []}
     added = [

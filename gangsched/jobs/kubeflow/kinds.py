@@ -7,5 +7,6 @@ from gangsched.jobs.kubeflow.pytorch import PyTorch
 from gangsched.jobs.kubeflow.tensorflow import TensorFlow
 
 FRAMEWORKS: dict[str, Framework] = {
-    one.kind: one for one in (PyTorch(), TensorFlow(), MPI(), XGBoost(), Paddle(), Jax(), MXNet())
+    framework.kind: framework
+    for framework in (PyTorch(), TensorFlow(), MPI(), XGBoost(), Paddle(), Jax(), MXNet())
 }

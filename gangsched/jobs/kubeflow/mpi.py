@@ -1,9 +1,9 @@
-"""The contract of MPIJob: a launcher, and workers it starts processes on.
+"""The contract of MPIJob: a launcher, and workers on which it starts processes.
 
 Two operators own the kind under one name. kubeflow.org/v1 (training-operator 1.9) reaches workers
-by `kubectl exec`, kubeflow.org/v2beta1 (mpi-operator 0.6) by ssh; the version that a job was
-written in decides.
-Beyond both: the launcher is a pod in v2beta1 too, so that its node is reserved with the workers'.
+by `kubectl exec`, kubeflow.org/v2beta1 (mpi-operator 0.6) by ssh; the API version of the user's
+object decides. Beyond both: in v2beta1 the launcher is a pod too, so that its node is reserved
+together with those of the workers.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ class Reach(Protocol):
         ...
 
     def documents(self, job: Job, running: list[str]) -> list[Json]:
-        """Return what has to be there before pods are; `running` workers can be reached."""
+        """Return the objects that pods need; `running` are the names of reachable workers."""
         ...
 
 
@@ -47,45 +47,45 @@ class MPI(Framework):
     emits_running_event = True
 
     def roles_error(self, roles: Mapping[str, JobRole]) -> str:
-        """Workers do nothing by themselves."""
+        """Return that a job needs a launcher: workers do nothing by themselves."""
         return "" if "Launcher" in roles else "needs a Launcher"
 
     def container_error(self, template: Json) -> str:
-        """The first container runs, whatever its name."""
+        """Return that a pod needs a container; the first one is main, whatever its name."""
         return "" if (template.get("spec") or {}).get("containers") else "there is none"
 
     def main_container(self, spec: Json) -> Json:
         """Return the container named mpi, else the first."""
         named = (c for c in spec["containers"] if c["name"] == self.container)
-        found: Json = next(named, spec["containers"][0])
-        return found
+        container: Json = next(named, spec["containers"][0])
+        return container
 
     def size_error(self, job: Job) -> str:
-        """All workers are in the host file."""
+        """Return whether the host file, with all workers, would be too long."""
         worker = job.role("Worker")
         around = len(f".{job.name}.{job.namespace}.svc slots={job.mpi.slots}\n")
         length = listed_bytes(f"{job.name}-worker", worker.replicas, around) if worker else 0
         return length_error("the host file", length, HOSTS_BYTES)
 
     def restart_of(self, role: str, version: str) -> str:
-        """A launcher of v2beta1 is restarted in place: its workers may be late."""
+        """Return the restart policy; a launcher of v2beta1 restarts, as workers may be late."""
         return "OnFailure" if version == V2BETA1 and role == "Launcher" else "Never"
 
     def variables(self, job: Job, role: JobRole, index: int) -> Variables:
-        """Return what mpirun reads; a launcher that does not work itself sees no GPU."""
+        """Return the variables of mpirun; a launcher that does not work itself sees no GPU."""
         del index
-        found = dict(_reach(job).variables(job, role))
+        variables = dict(_reach(job).variables(job, role))
         if role.type == "Launcher" and not job.mpi.launcher_works:
-            found |= _NO_GPU
-        return found
+            variables |= _NO_GPU
+        return variables
 
     def is_master(self, job: Job, role: JobRole, index: int) -> bool:
-        """Return whether a pod carries the label job-role=master, which v1 alone has."""
+        """Return whether a pod has the label job-role=master, which only v1 has."""
         del job, index
         return role.type == "Launcher"
 
     def labels(self, job: Job, role: JobRole, index: int) -> dict[str, str]:
-        """Return the labels of the job's version; those of v1 are every kind's."""
+        """Return the labels of the job's API version; v1 has those of all kinds."""
         if job.mpi.version == V1:
             return super().labels(job, role, index)
         return mpi_ssh.labels(job, role, index)
@@ -97,20 +97,20 @@ class MPI(Framework):
         return mpi_ssh.selector(job, role)
 
     def fixed_pod_name(self, job: str, role: str) -> str:
-        """A launcher's name has no index."""
+        """Return the launcher's name, which has no index."""
         return f"{job}-launcher" if role == "Launcher" else ""
 
     def customize(self, job: Job, role: JobRole, index: int, template: Json) -> None:
-        """Add what the launcher and its workers find each other by."""
+        """Add the fields by which the launcher and its workers find each other."""
         _reach(job).customize(job, role, index, template["spec"])
 
     def service(self, job: Job, role: JobRole, index: int) -> Json | None:
-        """Pods have no Service each: v2beta1 has one for all, v1 uses the API server."""
+        """Return None: v2beta1 has one Service for all pods, v1 uses the API server."""
         del job, role, index
         return None
 
     def documents(self, job: Job, seen: Observed) -> list[Json]:
-        """Return host file, keys and rights; hosts are listed once a pod can read them."""
+        """Return the host file, keys and permissions; hosts are listed once pods can read them."""
         launched = any(p.role == "launcher" and p.phase == "Running" for p in seen.pods)
         running = [p.name for p in seen.pods if p.role == "worker" and p.phase == "Running"]
         worker = job.role("Worker")
@@ -118,7 +118,7 @@ class MPI(Framework):
         return _reach(job).documents(job, sorted(running) if whole or launched else [])
 
     def must_wait(self, job: Job, role: JobRole, seen: Observed) -> bool:
-        """A launcher may be created once its workers are ready: it is no part of the gang."""
+        """Return whether a launcher outside the gang must wait until its workers are ready."""
         worker = job.role("Worker")
         if role.type != "Launcher" or worker is None or self.starts_with_gang(job, role):
             return False
@@ -130,15 +130,15 @@ class MPI(Framework):
         return role.type != "Launcher" or not job.mpi.waits
 
     def is_running(self, job: Job, statuses: Json) -> bool:
-        """The job runs while the launcher and all workers do."""
+        """Return whether the launcher and all workers run."""
         return all(statuses[role.type].get("active", 0) >= role.replicas for role in job.roles)
 
     def tolerates_failure(self, job: Job, pod: PodView) -> bool:
-        """With ssh the launcher is the judge of a worker's end; an evicted one ends the job."""
+        """Return whether the launcher handles a worker's failure: with ssh, unless evicted."""
         return job.mpi.version == V2BETA1 and pod.role == "worker" and pod.reason != "Evicted"
 
     def failure(self, pod: PodView) -> str:
-        """Return the suffix of the reason: an evicted pod has its own."""
+        """Return the suffix of the condition's reason; evicted pods have their own."""
         return "Evicted" if pod.reason == "Evicted" else "Failed"
 
 

@@ -1,4 +1,4 @@
-"""MPIJob v1: the launcher reaches its workers by `kubectl exec`, with rights made for the job.
+"""MPIJob v1: the launcher reaches its workers by `kubectl exec`, with permissions of the job.
 
 Source: kubeflow/training-operator release-1.9, pkg/controller.v1/mpi/mpijob_controller.go.
 """
@@ -15,10 +15,10 @@ _DELIVERY = {"cpu": "100m", "memory": "512Mi", "ephemeral-storage": "5Gi"}
 
 
 class Exec:
-    """No Service and no keys: a script that calls kubectl, and a Role that allows it."""
+    """Reaches workers by a script that calls kubectl, and a Role that allows it."""
 
     def variables(self, job: Job, role: JobRole) -> Variables:
-        """Return what the launcher's mpirun reads, of Open MPI and of Intel MPI."""
+        """Return the variables of the launcher's mpirun, for Open MPI and Intel MPI."""
         del job
         if role.type != "Launcher":
             return {}
@@ -30,7 +30,7 @@ class Exec:
         }
 
     def customize(self, job: Job, role: JobRole, index: int, spec: Json) -> None:
-        """Mount the scripts, and give the launcher kubectl and its account."""
+        """Mount the scripts; give the launcher kubectl and an account."""
         del index
         main = spec["containers"][0]
         if role.type == "Worker":
@@ -57,7 +57,7 @@ class Exec:
             mount(spec, container, config_volume(job, list(names)), CONFIG_MOUNT)
 
     def documents(self, job: Job, running: list[str]) -> list[Json]:
-        """Return the ConfigMap of scripts and hosts, and the launcher's account and rights."""
+        """Return the ConfigMap of scripts and hosts, and the launcher's account and permissions."""
         slots, name = job.mpi.slots, f"{job.name}-launcher"
         worker = job.role("Worker")
         workers = [job.pod_name(worker, i) for i in range(worker.replicas)] if worker else []
@@ -73,22 +73,22 @@ class Exec:
                 ["#!/bin/sh", *(f"echo {host}:{slots}" for host in (*first, *running))]
             ),
         }
-        found = [part(job, "v1", "ConfigMap", f"{job.name}-config") | {"data": data}]
+        parts = [part(job, "v1", "ConfigMap", f"{job.name}-config") | {"data": data}]
         launcher = job.role("Launcher")
         own = launcher.template["spec"].get("serviceAccountName") if launcher else None
         if not own:
-            found.append(part(job, "v1", "ServiceAccount", name))
-        found.append(part(job, f"{_RBAC}/v1", "Role", name) | {"rules": _rules(workers)})
-        if not own:  # only the account that was created for the job gets rights
+            parts.append(part(job, "v1", "ServiceAccount", name))
+        parts.append(part(job, f"{_RBAC}/v1", "Role", name) | {"rules": _rules(workers)})
+        if not own:  # only the account that is created for the job gets permissions
             account = {"kind": "ServiceAccount", "name": name, "namespace": job.namespace}
             role = {"apiGroup": _RBAC, "kind": "Role", "name": name}
             binding = part(job, f"{_RBAC}/v1", "RoleBinding", name)
-            found.append(binding | {"subjects": [account], "roleRef": role})
-        return found
+            parts.append(binding | {"subjects": [account], "roleRef": role})
+        return parts
 
 
 def _rules(workers: list[str]) -> list[Json]:
-    """Return the rights to enter workers; a rule that names no pod would mean every pod."""
+    """Return the permissions to enter workers; a rule without names would mean every pod."""
     rules: list[Json] = [
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
     ]

@@ -1,4 +1,4 @@
-"""MPIJob v2beta1: the launcher reaches its workers by ssh, with keys made for the job.
+"""MPIJob v2beta1: the launcher reaches its workers by ssh, with keys of the job.
 
 Source: kubeflow/mpi-operator v0.6, pkg/controller/mpi_job_controller.go.
 """
@@ -7,7 +7,7 @@ from gangsched.jobs.common.model import ROOT_SSH, Job, JobRole, Json
 from gangsched.jobs.kubeflow.framework import PREFIX, Variables
 
 CONFIG, CONFIG_MOUNT = "mpi-job-config", "/etc/mpi"
-"""Volume and place of the host file and the scripts, in both versions."""
+"""Volume and mount path of the host file and the scripts, in both versions."""
 
 _SSH_VOLUME = "ssh-auth"
 _PATIENCE = "-o ConnectionAttempts=10"
@@ -31,21 +31,21 @@ _IMPLEMENTATIONS = {
     ),
     "MPICH": ({"HYDRA_HOST_FILE": _HOSTFILE, "HYDRA_LAUNCH_EXTRA_ARGS": _PATIENCE}, ""),
 }
-"""What each reads, and where it finds the processes of a host."""
+"""By implementation: its variables, and the variable for the processes of a host."""
 
 
 class Ssh:
-    """Names from one Service, keys from a Secret, hosts from a ConfigMap."""
+    """Reaches workers by one Service, the keys of a Secret, and the hosts of a ConfigMap."""
 
     def variables(self, job: Job, role: JobRole) -> Variables:
-        """Return what the launcher's mpirun reads."""
-        found = {"K_MPI_JOB_ROLE": role.type.lower()}
+        """Return the variables of the launcher's mpirun."""
+        variables = {"K_MPI_JOB_ROLE": role.type.lower()}
         if role.type == "Launcher":
-            variables, slots = _IMPLEMENTATIONS[job.mpi.implementation]
-            found |= variables
+            of_implementation, slots = _IMPLEMENTATIONS[job.mpi.implementation]
+            variables |= of_implementation
             if slots:
-                found[slots] = str(job.mpi.slots)
-        return found
+                variables[slots] = str(job.mpi.slots)
+        return variables
 
     def customize(self, job: Job, role: JobRole, index: int, spec: Json) -> None:
         """Name the pod, and mount keys and hosts."""
@@ -107,16 +107,16 @@ SSH = Ssh()
 
 
 def labels(job: Job, role: JobRole, index: int) -> dict[str, str]:
-    """Return mpi-operator's labels, and the type our own controller looks for."""
+    """Return mpi-operator's labels, and the replica type, which gangsched's controller reads."""
     kind = role.type.lower()
-    found = _shared(job) | {f"{PREFIX}/job-role": kind, f"{PREFIX}/replica-type": kind}
-    return found | ({f"{PREFIX}/replica-index": str(index)} if role.type == "Worker" else {})
+    all_pods = _shared(job) | {f"{PREFIX}/job-role": kind, f"{PREFIX}/replica-type": kind}
+    return all_pods | ({f"{PREFIX}/replica-index": str(index)} if role.type == "Worker" else {})
 
 
 def selector(job: Job, role: JobRole) -> str:
     """Return the label selector of a role's pods."""
-    found = _shared(job) | {f"{PREFIX}/job-role": role.type.lower()}
-    return ",".join(f"{key}={value}" for key, value in found.items())
+    selected = _shared(job) | {f"{PREFIX}/job-role": role.type.lower()}
+    return ",".join(f"{key}={value}" for key, value in selected.items())
 
 
 def _shared(job: Job) -> dict[str, str]:

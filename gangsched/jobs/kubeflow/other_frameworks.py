@@ -20,13 +20,13 @@ class XGBoost(Framework):
     port = 9999
 
     def roles_error(self, roles: Mapping[str, JobRole]) -> str:
-        """The tracker runs on the master: without one workers find no tracker."""
+        """Return that a job needs a master: the tracker runs there."""
         return "" if "Master" in roles else "needs a Master"
 
     def variables(self, job: Job, role: JobRole, index: int) -> Variables:
-        """Return what the examples' rabit and LightGBM set-ups read."""
+        """Return the variables that rabit and LightGBM read in the operator's examples."""
         address, port = self.rank_zero(job)
-        found = {
+        variables = {
             "MASTER_PORT": str(port),
             "MASTER_ADDR": address,
             "WORLD_SIZE": str(job.total),
@@ -36,11 +36,11 @@ class XGBoost(Framework):
         worker = job.role("Worker")
         if worker is not None and job.total > 1:
             addresses = _addresses(f"{job.name}-worker", worker.replicas)
-            found |= {"WORKER_PORT": str(self.port_of(worker)), "WORKER_ADDRS": addresses}
-        return found
+            variables |= {"WORKER_PORT": str(self.port_of(worker)), "WORKER_ADDRS": addresses}
+        return variables
 
     def size_error(self, job: Job) -> str:
-        """Every pod gets the names of all workers."""
+        """Return whether the variable with the names of all workers would be too long."""
         worker = job.role("Worker")
         length = listed_bytes(f"{job.name}-worker", worker.replicas, 1) if worker else 0
         return length_error("WORKER_ADDRS", length, VARIABLE_BYTES)
@@ -52,7 +52,7 @@ def _addresses(stem: str, count: int) -> str:
 
 
 class Paddle(Framework):
-    """`paddle launch`: collective among workers, or parameter servers where masters are."""
+    """`paddle launch`: collective among workers, or with parameter servers on the masters."""
 
     kind = "PaddleJob"
     plural = "paddlejobs"
@@ -65,20 +65,21 @@ class Paddle(Framework):
     single = ()
 
     def variables(self, job: Job, role: JobRole, index: int) -> Variables:
-        """Return what `paddle launch` reads; rank 0 gets its own address, not its name."""
+        """Return the variables of `paddle launch`; rank 0 gets its IP address, not its name."""
         address, port = self.rank_zero(job)
-        found: dict[str, str | dict[str, object]] = {
+        variables: dict[str, str | dict[str, object]] = {
             "PYTHONUNBUFFERED": "1",
             "PADDLE_JOB_ID": job.name,
             "PADDLE_NNODES": str(job.total),
         }
         if job.pod_name(role, index) == address:
-            found["POD_IP_DUMMY"] = {"fieldRef": {"fieldPath": "status.podIP"}}
+            variables["POD_IP_DUMMY"] = {"fieldRef": {"fieldPath": "status.podIP"}}
             address = "$(POD_IP_DUMMY)"
-        found["PADDLE_MASTER"] = f"{address}:{port}"
+        variables["PADDLE_MASTER"] = f"{address}:{port}"
         if job.role("Master") is not None:
-            found["PADDLE_SERVER_NUM" if role.type == "Master" else "PADDLE_TRAINER_NUM"] = "1"
-        return found
+            count = "PADDLE_SERVER_NUM" if role.type == "Master" else "PADDLE_TRAINER_NUM"
+            variables[count] = "1"
+        return variables
 
     def is_master(self, job: Job, role: JobRole, index: int) -> bool:
         """Return whether a pod is a master: workers never are."""
@@ -98,7 +99,7 @@ class Jax(Framework):
     port = 6666
 
     def variables(self, job: Job, role: JobRole, index: int) -> Variables:
-        """Return what a script hands to `jax.distributed.initialize`."""
+        """Return the variables that a script passes to `jax.distributed.initialize`."""
         del role
         address, port = self.rank_zero(job)
         return {
@@ -111,7 +112,7 @@ class Jax(Framework):
 
 
 class MXNet(Framework):
-    """Registered, so that its jobs are rejected with a reason."""
+    """Not supported; registered so that its jobs are rejected with a reason."""
 
     kind = "MXJob"
     plural = "mxjobs"

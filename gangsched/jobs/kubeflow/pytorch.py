@@ -9,8 +9,8 @@ from gangsched.jobs.common.model import Job, JobRole, Json, Observed
 from gangsched.jobs.kubeflow.framework import DecidingPods, Framework, Variables
 
 _OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-"""Agents share one store, whose address rank 0 sends only in its first round: a worker that joins
-a running job would wait for it until the store's time-out (torch's dynamic_rendezvous.py)."""
+"""Agents share one store. Rank 0 sends its address only in the first round: a worker that joins a
+running job would wait for it until the store's time-out (torch's dynamic_rendezvous.py)."""
 
 
 class PyTorch(Framework):
@@ -26,12 +26,12 @@ class PyTorch(Framework):
     restart = "OnFailure"
 
     def variables(self, job: Job, role: JobRole, index: int) -> Variables:
-        """Return what torch.distributed and torchrun read."""
+        """Return the variables of torch.distributed and torchrun."""
         address, port = self.rank_zero(job)
         processes = job.nproc_per_node
         count = whole(processes or "") or 1
         node_rank = str(self.rank(job, role, index))
-        found = {
+        variables = {
             "PYTHONUNBUFFERED": "1",
             "MASTER_ADDR": address,
             "MASTER_PORT": str(port),
@@ -45,16 +45,16 @@ class PyTorch(Framework):
             "LOCAL_WORLD_SIZE": "1",
         }
         if processes is not None:
-            found["PET_NPROC_PER_NODE"] = processes
+            variables["PET_NPROC_PER_NODE"] = processes
         if job.elastic is not None:
-            found["PET_NNODES"] = f"{job.elastic.minimum}:{job.elastic.maximum}"
-            found |= _OWN_STORE
+            variables["PET_NNODES"] = f"{job.elastic.minimum}:{job.elastic.maximum}"
+            variables |= _OWN_STORE
             if not self.has_static_rendezvous(role.template):
-                found |= job.elastic.environment
-        return found
+                variables |= job.elastic.environment
+        return variables
 
     def deciding_pods(self, job: Job) -> DecidingPods:
-        """Return the master; without one all workers, or any where the job is elastic."""
+        """Return the master; without one all workers, or any worker of an elastic job."""
         role = job.role("Master") or job.roles[0]
         whole = role.type == "Worker" and job.elastic is None
         return DecidingPods(role, role.replicas if whole else 1)
@@ -80,13 +80,13 @@ class PyTorch(Framework):
         ]
 
     def documents_while_running(self, job: Job) -> list[Json]:
-        """A job that does not run has no autoscaler."""
+        """Return the autoscaler, which a job that does not run must not have."""
         return self.documents(job, Observed())
 
     def has_static_rendezvous(self, template: Json) -> bool:
-        """Return whether a command has a static rendezvous: it names its master.
+        """Return whether a command has a static rendezvous, because it names its master.
 
-        It must not be overruled by an elastic default.
+        Elastic defaults must not override it.
         """
         container = self.main_container(template["spec"])
         words = [*(container.get("command") or []), *(container.get("args") or [])]

@@ -1,9 +1,9 @@
-"""The reconcile of a training job: one pure step from what exists towards what is wanted.
+"""The reconcile of a training job: one pure step from the existing objects to the wanted ones.
 
     Created -> Running <-> Restarting -> Succeeded | Failed        Suspended <-> (any unfinished)
 
-Pods are created only once their gang has its reservation (plan before create), pinned to the
-reserved node. A pod that has to be replaced later is created gated, and planned as a late member.
+Pods are created only once their gang has its assignment (plan before create), pinned to the
+assigned node. A pod that is replaced later is created gated, and planned as a late member.
 """
 
 import copy
@@ -30,13 +30,13 @@ from gangsched.jobs.kubeflow.step import Step
 
 GATE = "gangsched.io/gang"
 _ON_ITS_WAY = ("Reserved", "Binding")
-"""Phases in which a gang is what it was planned as."""
+"""Phases in which the spec of a PodGroup must not change."""
 
 _RETRIABLE_EXIT = 128
 
 
 def reconcile(job: Job, seen: Observed, clock: Clock) -> Actions:
-    """Return the actions to take now; an unchanged state returns nothing new."""
+    """Return the actions to take now; an unchanged state needs none."""
     status: Json = copy.deepcopy(dict(job.status))
     actions = Actions()
     step = _ActiveJob(job, FRAMEWORKS[job.kind], seen, clock, status, actions)
@@ -61,7 +61,7 @@ class _ActiveJob(Step):
     # -- unfinished ---------------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Create pods, and derive the job's state from them."""
+        """Create pods, and derive the job's state from existing pods."""
         reason = self._wait_reason()
         if reason:
             self._set_condition("Created", f"{self._subject} waits: {reason}", "Waiting")
@@ -82,7 +82,7 @@ class _ActiveJob(Step):
         self._create_missing()
 
     def _wait_reason(self) -> str:
-        """Return why the gang may not be declared, if so."""
+        """Return why the gang may not be declared yet, or nothing."""
         if self.seen.group is None and self._too_few():
             return (
                 f"schedulingPolicy.minAvailable is {self.job.gang.minimum} and the job has "
@@ -96,7 +96,7 @@ class _ActiveJob(Step):
     def _create_missing(self) -> None:
         group = self.seen.group
         if adopted_origin(self.job, self.seen.pods) is not None:
-            self._have_pods(GroupView(""))
+            self._create_and_delete_pods(GroupView(""))
             if not self.actions.create_pods:
                 self.actions.documents = []  # the documents of its pods stay unchanged
             return
@@ -104,10 +104,10 @@ class _ActiveJob(Step):
         if not any(self._starts_with_gang(role) for role in self.job.roles):
             self.actions.delete_group = group is not None
             if not self._too_few():
-                self._have_pods(GroupView(""))
+                self._create_and_delete_pods(GroupView(""))
             return
         if group is None:
-            # A new gang begins when the last pod of the old one is gone.
+            # A new gang is declared once the last pod of the old gang is gone.
             if not leaving and not self._too_few():
                 self.actions.put_group = self._group()
                 self.actions.intents = [
@@ -119,36 +119,36 @@ class _ActiveJob(Step):
             wanted["spec"] = with_lower_minimum(group.spec, wanted["spec"])
         if not covers(group.spec, wanted["spec"]) and group.phase not in _ON_ITS_WAY:
             self.actions.put_group = wanted
-        self._have_pods(group)
+        self._create_and_delete_pods(group)
 
     def _starts_with_gang(self, role: JobRole) -> bool:
-        """Return whether a role's pods get reserved nodes: they start together, and are ours."""
+        """Return whether a role's pods start with the gang and are placed by gangsched."""
         return self.framework.starts_with_gang(self.job, role) and self.job.is_placed_here(role)
 
-    def _have_pods(self, group: GroupView) -> None:
-        """Create the pods that may be there, and delete those that are too many."""
-        there = {pod.name for pod in self.seen.pods}
+    def _create_and_delete_pods(self, group: GroupView) -> None:
+        """Create the pods that may exist, and delete surplus pods."""
+        existing = {pod.name for pod in self.seen.pods}
         self.actions.documents = self.framework.documents(self.job, self.seen)
         budget = StepBudget()
         for role in self.job.roles:
             if not self.framework.must_wait(self.job, role, self.seen):
-                self._create_pods(role, group, there, budget)
+                self._create_pods(role, group, existing, budget)
         if budget.exhausted:
             self._requeue_in(0.0)
         self._scale_down()
 
     def _create_pods(
-        self, role: JobRole, group: GroupView, there: set[str], budget: StepBudget
+        self, role: JobRole, group: GroupView, existing: set[str], budget: StepBudget
     ) -> None:
-        """Create those pods of a role that are not there and may be, as many as a step may."""
+        """Create the missing pods of a role that may exist, within the budget of one step."""
         origin = adopted_origin(self.job, self.seen.pods)
         counted = self._starts_with_gang(role) and origin is None
         if group.uid and not group.assignments and not self.job.is_placed_here(role):
-            return  # pods of other schedulers would hold nodes while ours wait
+            return  # pods of other schedulers would use nodes while the gang waits
         pinned = group.phase in ("Reserved", "Binding")
         for index in range(role.replicas):
             name = self.job.pod_name(role, index)
-            if name in there or (counted and name not in group.assignments):
+            if name in existing or (counted and name not in group.assignments):
                 continue
             if not budget.may_build(role.type):
                 return
@@ -161,9 +161,9 @@ class _ActiveJob(Step):
 
     def _intent(self, role: JobRole) -> Intent:
         pod = self._pod(role, 0, None)
-        own = self.framework.documents(self.job, self.seen)
-        accounts = [one["metadata"]["name"] for one in own if one["kind"] == "ServiceAccount"]
-        if pod["spec"].get("serviceAccountName") in accounts:  # it comes with the gang
+        documents = self.framework.documents(self.job, self.seen)
+        accounts = [d["metadata"]["name"] for d in documents if d["kind"] == "ServiceAccount"]
+        if pod["spec"].get("serviceAccountName") in accounts:  # the gang's creation creates it
             del pod["spec"]["serviceAccountName"]
         return Intent(role.replicas, pod, role.template["spec"])
 
@@ -178,7 +178,7 @@ class _ActiveJob(Step):
         self._delete(sorted(surplus, key=lambda pod: pod.name, reverse=True))
 
     def _pod(self, role: JobRole, index: int, node: str | None, origin: Json | None = None) -> Json:
-        """Return a pod, pinned to its reserved node, or gated until it has one."""
+        """Return a pod, pinned to its assigned node, or gated until it has one."""
         template = self.framework.pod_template(self.job, role, index)
         metadata, spec = template["metadata"], template["spec"]
         metadata["name"] = self.job.pod_name(role, index)
@@ -271,7 +271,7 @@ class _ActiveJob(Step):
         )
 
     def _failed_for_good(self) -> PodView | None:
-        """Return the pod whose end is the job's, or None while a restart may help."""
+        """Return the failed pod that ends the job, or None while a restart may help."""
         for pod in self.seen.pods:
             role = self._role_of(pod)
             if pod.phase != "Failed" or role is None or pod.terminating or pod.disrupted:
@@ -299,15 +299,15 @@ class _ActiveJob(Step):
 
     def _replace(self) -> None:
         """Delete failed pods that are to be recreated."""
-        again = [pod for pod in self._failing() if not pod.terminating]
-        for pod in again:
+        failed = [pod for pod in self._failing() if not pod.terminating]
+        for pod in failed:
             if pod.exit_code is not None and self._policy(pod) == "ExitCode":
                 self._event(
                     "Normal",
                     "ExitedWithCode",
                     f"Pod: {self.job.namespace}.{pod.name} exited with code {pod.exit_code}",
                 )
-        self._delete(again)
+        self._delete(failed)
 
     # -- limits -------------------------------------------------------------------------------
 
@@ -342,7 +342,7 @@ class _ActiveJob(Step):
         return over
 
     def _lost(self) -> list[PodView]:
-        """Return pods whose loss may restart the whole gang."""
+        """Return lost pods that may restart the whole gang."""
         lost = [
             pod
             for pod in self.seen.pods
@@ -355,24 +355,24 @@ class _ActiveJob(Step):
     def _restart_gang(self, lost: list[PodView]) -> bool:
         """Restart the whole gang, if the user enabled it and the limit allows."""
         limit = self.job.gang.gang_restarts
-        done = int(self.status.get("gangRestarts", 0))
+        restarts = int(self.status.get("gangRestarts", 0))
         if not limit or self.seen.group is None:
             return False
         final = self._failed_for_good()
         if final is not None and all(p.exit_code and not p.terminating for p in lost):
             return False
-        if done >= limit:
+        if restarts >= limit:
             self._finish(
                 "Failed",
-                f"{self._subject} is failed because its gang was restarted {done} times, "
+                f"{self._subject} is failed because its gang was restarted {restarts} times, "
                 f"the limit, and {lost[0].name} was lost again.",
             )
             return True
-        self.status["gangRestarts"] = done + 1
+        self.status["gangRestarts"] = restarts + 1
         self._set_condition(
             "Restarting",
             f"{self._subject} restarts as a whole: {lost[0].name} "
-            f"was lost (restart {done + 1} of {limit}).",
+            f"was lost (restart {restarts + 1} of {limit}).",
         )
         self._delete([pod for pod in self.seen.pods if not pod.terminating])
         self.actions.delete_group = True
@@ -382,7 +382,7 @@ class _ActiveJob(Step):
 def _is_final(pod: PodView, role: JobRole) -> bool:
     """Return whether a failed pod is not recreated.
 
-    ExitCode: 128 and above is the machine's fault, below is the program's.
+    ExitCode: 128 and above means a failure of the machine, below 128 one of the program.
     """
     if role.restart_policy != "ExitCode":
         return role.restart_policy == "Never"

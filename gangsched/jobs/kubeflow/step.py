@@ -1,4 +1,4 @@
-"""What every step of a job's reconcile shares: conditions, Events, pods to delete, the clock."""
+"""The parts of every step of a job's reconcile: conditions, Events, deletions, time limits."""
 
 from dataclasses import dataclass
 
@@ -38,14 +38,14 @@ class Step:
         if not policy:
             self._stop_running_pods()
         if policy in ("Running", "All"):
-            gone = [
+            doomed = [
                 pod
                 for pod in self.seen.pods
                 if policy == "All" or pod.phase in ("Running", "Pending", "Unknown", "")
             ]
-            self._delete([pod for pod in gone if not pod.terminating])
+            self._delete([pod for pod in doomed if not pod.terminating])
             self.actions.delete_services += [
-                pod.name for pod in gone if pod.name in self.seen.services
+                pod.name for pod in doomed if pod.name in self.seen.services
             ]
         ttl_s = self.job.limits.ttl_s
         if ttl_s is None:
@@ -58,18 +58,18 @@ class Step:
             self._requeue_in(left_s)
 
     def _stop_running_pods(self) -> None:
-        """Stop pods that outlive their job and would hold GPUs for nothing; their logs stay.
+        """Stop pods that outlive their job and would use GPUs for nothing; their logs stay.
 
-        Those of a job that succeeded have a while to end by themselves.
+        The pods of a job that succeeded get some time to end by themselves.
         """
-        others = [
+        running = [
             pod
             for pod in self.seen.pods
             if pod.phase in ("Running", "Pending", "Unknown", "")
             and not pod.terminating
             and not pod.stopping
         ]
-        if not others:
+        if not running:
             return
         left_s = 0.0
         if conditions.is_true(self.status, "Succeeded") and self.framework.has_exit_grace:
@@ -78,7 +78,7 @@ class Step:
         if left_s > 0:
             self._requeue_in(left_s)
         else:
-            self.actions.stop_pods += others
+            self.actions.stop_pods += running
 
     def suspend(self) -> None:
         """Delete everything, and set the condition Suspended."""
@@ -95,7 +95,7 @@ class Step:
         self._set_condition("Suspended", f"{self._subject} is suspended.")
 
     def report_waiting(self) -> None:
-        """Report why the job waits; one that is over or suspended, or has no gang, does not."""
+        """Report why the job waits, unless it is over or suspended, or has no gang."""
         ended = conditions.is_finished(self.status)
         if self.job.unknown_keys and not ended:
             event = JobEvent("Warning", "UnknownKey", self.job.unknown_keys, self.job.unknown_keys)
@@ -110,7 +110,7 @@ class Step:
             self._requeue_in(waits.requeue_in_s)
 
     def _report_crashes(self) -> None:
-        """Report a pod whose container keeps failing: its phase is Running."""
+        """Report a pod with a container that keeps failing: the pod's phase stays Running."""
         for pod in self.seen.pods:
             if pod.restarts >= _CRASHES_REPORTED and pod.phase == "Running":
                 self.actions.events.append(
@@ -130,9 +130,9 @@ class Step:
         self._set_condition(kind, message, word)
 
     def _set_condition(self, kind: str, message: str, word: str = "", *, true: bool = True) -> None:
-        """Set a condition, with its Event if it is new; `word` ends the reason.
+        """Set a condition, with an Event if the condition is new; the reason ends with `word`.
 
-        That a job is there and runs is an Event only where the kind's own operator writes one.
+        Created and Running have an Event only if the kind's own operator writes one.
         """
         plain = kind in ("Created", "Running") and not word
         word = word or (kind if true or kind != "Suspended" else "Resumed")

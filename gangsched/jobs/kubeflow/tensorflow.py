@@ -29,32 +29,33 @@ class TensorFlow(Framework):
     single = ("Chief", "Master")
 
     def roles_error(self, roles: Mapping[str, JobRole]) -> str:
-        """A job has a chief or a master, not both."""
+        """Return what is wrong with the roles: a job has a chief or a master, not both."""
         if "Chief" in roles and "Master" in roles:
             return "has a Chief and a Master; one of them leads"
         return super().roles_error(roles)
 
     def variables(self, job: Job, role: JobRole, index: int) -> Variables:
-        """Return TF_CONFIG; a job of one pod is no cluster and gets none."""
+        """Return TF_CONFIG; a job of one pod is not a cluster and gets none."""
         if job.total == 1:
             return {}
         kind = role.type.lower()
         task = _text({"type": kind, "index": index})
         if not job.dynamic_workers:
-            cluster = ",".join(f"{_text(k)}:{some}" for k, some in self._cluster(job).items())
+            roles = self._cluster(job).items()
+            cluster = ",".join(f"{_text(name)}:{addresses}" for name, addresses in roles)
             value = f'{{"cluster":{{{cluster}}},"task":{task},"environment":"cloud"}}'
             return {"TF_CONFIG": value}
-        # Workers come and go: each gets the addresses of the servers and its own, a server its own.
-        mine = f"{job.pod_name(role, index)}{self._tail(job, role)}"
+        # Workers come and go: each gets its own address and those of the servers.
+        own = f"{job.pod_name(role, index)}{self._tail(job, role)}"
         worker, servers = "{}", "[]"
         if role.type == "PS":
-            servers = _text([mine])
+            servers = _text([own])
         elif role.type == "Worker":
-            worker, servers = _text({str(index): mine}), self._cluster(job).get("ps", "[]")
+            worker, servers = _text({str(index): own}), self._cluster(job).get("ps", "[]")
         return {"TF_CONFIG": f'{{"cluster":{{"worker":{worker},"ps":{servers}}},"task":{task}}}'}
 
     def size_error(self, job: Job) -> str:
-        """Every pod gets the addresses of all pods."""
+        """Return whether TF_CONFIG, with the addresses of all pods, would be too long."""
         length = sum(
             listed_bytes(_stem(job, role), role.replicas, len(self._tail(job, role)) + len('"",'))
             for role in job.roles
@@ -71,12 +72,12 @@ class TensorFlow(Framework):
         }
 
     def _tail(self, job: Job, role: JobRole) -> str:
-        """Return what follows a pod's name in its address."""
+        """Return the part of a pod's address after its name."""
         domain = f"{job.namespace}.svc" + (f".{job.cluster_domain}" if job.cluster_domain else "")
         return f".{domain}:{self.port_of(role)}"
 
     def is_master(self, job: Job, role: JobRole, index: int) -> bool:
-        """Return whether a pod is the chief; without one worker 0 is."""
+        """Return whether a pod is the chief, or worker 0 of a job without a chief."""
         chief = _chief(job)
         return role is chief if chief is not None else role.type == "Worker" and index == 0
 
@@ -89,7 +90,7 @@ class TensorFlow(Framework):
         return DecidingPods(role, role.replicas, first_suffices=not job.all_workers)
 
     def tolerates_failure(self, job: Job, pod: PodView) -> bool:
-        """Dynamic workers may fail; the rest goes on."""
+        """Return whether a pod is a dynamic worker: the job continues without it."""
         return job.dynamic_workers and pod.role == "worker"
 
 

@@ -1,8 +1,8 @@
 """The reconcile of a TrainJob (trainer.kubeflow.org/v1alpha1) as a pure function.
 
-A TrainJob and its runtime become a JobSet, whose end is the TrainJob's. Its conditions are
-Suspended, Complete and Failed, and Scheduled while it waits: the SDK calls a job with any other
-condition "Created" for as long as it runs, so that one goes once the job is placed.
+A TrainJob and its runtime become a JobSet; the TrainJob ends when the JobSet does. Its conditions
+are Suspended, Complete and Failed, and Scheduled while it waits. Scheduled is removed once the job
+is placed, because the SDK shows a running job with any other condition as "Created".
 """
 
 import copy
@@ -29,7 +29,7 @@ REFS = (("jobset.x-k8s.io/v1alpha2", "JobSet"),)
 
 NO_RUNTIME = "TrainingRuntimeNotSupported"
 MADE_FROM = "gangsched.io/made-from"
-"""Annotation of a JobSet: digests of those fields of its TrainJob's spec that it was made from."""
+"""Annotation of a JobSet: digests of the fields of the TrainJob's spec that it was created from."""
 
 _READ_ONCE = (
     "initializer",
@@ -47,14 +47,14 @@ _DIGITS, _DIGESTS_LENGTH = 16, 1_000
 
 
 def reconcile(owned: Owned, runtime: Json | None, why_none: str, clock: Clock) -> Steps:
-    """Return what to do now; `runtime` is what it refers to, or None, which `why_none` explains."""
+    """Return the actions to take now; `why_none` is the reason if `runtime` is None."""
     steps, body = Steps(), owned.body
     status: Json = copy.deepcopy(body.get("status") or {})
     suspended = bool(body["spec"].get("suspend"))
-    jobset = next((one for one in owned.of("JobSet") if not is_terminating(one)), None)
+    jobset = next((part for part in owned.of("JobSet") if not is_terminating(part)), None)
     over = true_condition(body, "Complete") or true_condition(body, "Failed")
     if over is not None and over.get("reason") == NO_RUNTIME:
-        over = None  # it may have come since
+        over = None  # the runtime may exist now
     if over is None:
         _suspend(status, steps, clock, suspended=suspended)
         if runtime is None and jobset is None:
@@ -76,7 +76,7 @@ def _apply_jobset(owned: Owned, runtime: Json | None, jobset: Json | None, steps
     if jobset is None:
         assert runtime is not None, "checked before"  # noqa: S101
         if owned.of("JobSet"):
-            return  # the last one is terminating
+            return  # the last JobSet is terminating
         plan = resolve(owned.body, runtime)
         if plan.keys:
             steps.create.append(
@@ -99,7 +99,7 @@ def _apply_jobset(owned: Owned, runtime: Json | None, jobset: Json | None, steps
         return
     change: Json = {"spec": {"suspend": suspend}}
     if not suspend and runtime is not None:
-        # Queueing systems write patches while a job is suspended, and resume it in one go.
+        # Queueing systems write patches and resume the job in one update.
         spec = resolve(owned.body, runtime).jobset["spec"]
         change["spec"]["replicatedJobs"] = spec["replicatedJobs"]
         if known := _recorded_digests(jobset):
@@ -109,43 +109,44 @@ def _apply_jobset(owned: Owned, runtime: Json | None, jobset: Json | None, steps
 
 
 def _report_edits(owned: Owned, jobset: Json, steps: Steps) -> None:
-    """Report which edits of a job have no effect, since its JobSet exists already."""
+    """Report edits of a job that have no effect because its JobSet exists already."""
     known, now = _recorded_digests(jobset), json.loads(_digests(owned.body, {}))
     changed = [key for key, value in now.items() if known and known.get(key) != value]
     if not changed:
         return
     fields = ", ".join(f"spec.{key}" for key in changed)
-    again = all(key in _READ_ONCE for key in changed)
-    remedy = "suspend and resume the job, or create it anew" if again else "create the job anew"
+    is_resumable = all(key in _READ_ONCE for key in changed)
+    recreate = "delete the job and create it again"
+    remedy = f"suspend and resume the job, or {recreate}" if is_resumable else recreate
     message = (
-        f"{fields} changed after the JobSet was made, which goes on as it was made; to have the "
-        f"change take effect, {remedy}."
+        f"{fields} changed after the JobSet was created, and the JobSet keeps the old value; for "
+        f"the change to take effect, {remedy}."
     )
     steps.events.append(JobEvent("Warning", "EditNotTaken", message))
 
 
 def _digests(body: Json, kept: Json) -> str:
-    """Return digests of the fields that are read once; those that are `kept` are as they were."""
-    found = {}
+    """Return digests of the fields that are read once; `kept` digests do not change."""
+    digests = {}
     for key in (*_READ_ONCE, *_NEVER_AGAIN):
         text = json.dumps(body["spec"].get(key) or None, sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
-        found[key] = kept.get(key, digest)
-    return json.dumps(found)
+        digests[key] = kept.get(key, digest)
+    return json.dumps(digests)
 
 
 def _recorded_digests(jobset: Json) -> Json:
-    """Return the digests that a JobSet has; any user may have changed them."""
+    """Return the digests of a JobSet's annotation; any user may have changed them."""
     text = (jobset["metadata"].get("annotations") or {}).get(MADE_FROM, "")
     try:
-        found = json.loads(text[:_DIGESTS_LENGTH])
+        digests = json.loads(text[:_DIGESTS_LENGTH])
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return digests if isinstance(digests, dict) else {}
 
 
 def _suspend(status: Json, steps: Steps, clock: Clock, *, suspended: bool) -> None:
-    """Set the condition Suspended; a job that never was suspended has none."""
+    """Set the condition Suspended; a job that never was suspended has no such condition."""
     reason, message = (
         ("Suspended", "TrainJob is suspended") if suspended else ("Resumed", "TrainJob is resumed")
     )
@@ -154,52 +155,43 @@ def _suspend(status: Json, steps: Steps, clock: Clock, *, suspended: bool) -> No
 
 
 def _copy_status(status: Json, jobset: Json) -> None:
-    """Take over how far the JobSet is, and how it ended."""
-    theirs = jobset.get("status") or {}
-    counts = theirs.get("replicatedJobsStatus") or []
+    """Copy the counts and the final condition of the JobSet."""
+    counts = (jobset.get("status") or {}).get("replicatedJobsStatus") or []
     if counts:
         status["jobsStatus"] = [
-            {"name": one["name"], **{key: int(one.get(key) or 0) for key in _COUNTS}}
-            for one in counts
+            {"name": count["name"], **{key: int(count.get(key) or 0) for key in _COUNTS}}
+            for count in counts
         ]
     else:
         status.pop("jobsStatus", None)
-    for kind, ours in (("Completed", "Complete"), ("Failed", "Failed")):
-        end = true_condition(jobset, kind)
+    for of_jobset, of_trainjob in (("Completed", "Complete"), ("Failed", "Failed")):
+        end = true_condition(jobset, of_jobset)
         if end is not None:
             when = end["lastTransitionTime"]
-            set_condition(status, ours, end["reason"], end.get("message", ""), when)
+            set_condition(status, of_trainjob, end["reason"], end.get("message", ""), when)
 
 
 def _report_waiting(status: Json, jobset: Json | None, steps: Steps, clock: Clock) -> None:
     """Report why the JobSet waits; remove the report once it does not."""
-    theirs = waiting.part_view(jobset) if jobset is not None else None
-    over = any(
-        one["type"] in ("Complete", "Failed") and one["status"] == "True"
-        for one in status.get("conditions") or []
-    )
-    if over or theirs is None:
+    part = waiting.part_view(jobset) if jobset is not None else None
+    if part is None or _is_over(status):
         waiting.clear(status)
         return
-    waits = waiting.report(status, (theirs,), clock.now_s, clock.now)
+    waits = waiting.report(status, (part,), clock.now_s, clock.now)
     steps.events += [waits.event] if waits.event is not None else []
 
 
 def _apply_deadline(
     owned: Owned, status: Json, jobset: Json | None, steps: Steps, clock: Clock
 ) -> None:
-    """End a job whose deadline is over; the time of a suspended one stands still."""
+    """End a job after its deadline; the time while it is suspended does not count."""
     limit_s = owned.body["spec"].get("activeDeadlineSeconds")
-    ended = any(
-        one["type"] in ("Complete", "Failed") and one["status"] == "True"
-        for one in status.get("conditions") or []
-    )
-    if not limit_s or ended or owned.body["spec"].get("suspend"):
+    if not limit_s or _is_over(status) or owned.body["spec"].get("suspend"):
         return
     since = str(owned.body["metadata"].get("creationTimestamp") or clock.now)
-    for one in status.get("conditions") or []:
-        if one["type"] == "Suspended" and one["status"] == "False":
-            since = one["lastTransitionTime"]
+    for item in status.get("conditions") or []:
+        if item["type"] == "Suspended" and item["status"] == "False":
+            since = item["lastTransitionTime"]
     left_s = parse_time(since) + float(limit_s) - clock.now_s
     if left_s > 0:
         steps.requeue_in(left_s)
@@ -207,6 +199,13 @@ def _apply_deadline(
     _fail(status, steps, clock, _DEADLINE, "TrainJob exceeded its active deadline")
     if jobset is not None:
         steps.delete.append(("JobSet", jobset["metadata"]["name"]))
+
+
+def _is_over(status: Json) -> bool:
+    return any(
+        item["type"] in ("Complete", "Failed") and item["status"] == "True"
+        for item in status.get("conditions") or []
+    )
 
 
 def _fail(status: Json, steps: Steps, clock: Clock, reason: str, message: str) -> None:
@@ -218,13 +217,13 @@ def _fail(status: Json, steps: Steps, clock: Clock, reason: str, message: str) -
 
 
 def _clear_missing_runtime(status: Json) -> None:
-    """Take back that there was no runtime."""
+    """Remove the condition that the runtime did not exist."""
     if "conditions" not in status:
         return
     kept = [
-        one
-        for one in status["conditions"]
-        if not (one["type"] == "Failed" and one.get("reason") == NO_RUNTIME)
+        item
+        for item in status["conditions"]
+        if not (item["type"] == "Failed" and item.get("reason") == NO_RUNTIME)
     ]
     status["conditions"] = kept
     if not kept:

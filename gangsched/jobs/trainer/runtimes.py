@@ -1,7 +1,7 @@
-"""From a TrainJob and its training runtime to a JobSet: patches, sizes, what a framework reads.
+"""Turns a TrainJob and its runtime into a JobSet: patches, sizes, variables of frameworks.
 
-Source: kubeflow/trainer v2.0 and v2.3, pkg/runtime. Beyond it, the variables are there also where
-a TrainJob says nothing of its trainer.
+Source: kubeflow/trainer v2.0 and v2.3, pkg/runtime. Beyond it, a TrainJob without a `trainer` gets
+the variables too.
 """
 
 import copy
@@ -39,7 +39,7 @@ _GPUS = ("nvidia.com/gpu", "amd.com/gpu")
 
 @dataclass(slots=True)
 class Plan:
-    """What a TrainJob becomes: a JobSet, and, for MPI, its host file and a Secret with keys."""
+    """The objects of a TrainJob: a JobSet and, for MPI, a host file and a Secret with keys."""
 
     jobset: Json
     hostfile: Json | None = None
@@ -49,28 +49,28 @@ class Plan:
 def framework_of(runtime: Json) -> str:
     """Return the framework of a runtime, by its label, its policy, or its name."""
     metadata = runtime["metadata"]
-    given = (metadata.get("labels") or {}).get(FRAMEWORK)
-    if given:
-        return str(given)
-    for known in ("deepspeed", "mlx", "torchtune"):
-        if metadata["name"].startswith(known):
-            return known
+    if label := (metadata.get("labels") or {}).get(FRAMEWORK):
+        return str(label)
+    for prefix in ("deepspeed", "mlx", "torchtune"):
+        if metadata["name"].startswith(prefix):
+            return prefix
     policy = runtime["spec"].get("mlPolicy") or {}
-    return next((one for one in ("torch", "mpi", "jax", "xgboost") if one in policy), "custom")
+    names = ("torch", "mpi", "jax", "xgboost")
+    return next((name for name in names if name in policy), "custom")
 
 
 def tuning_error(job: Json, runtime: Json) -> str:
-    """Return what torchtune cannot do of a TrainJob, or nothing."""
-    found = _Resolution(job, runtime)
-    if not found.uses_torchtune:
+    """Return what torchtune does not support in a TrainJob, or nothing."""
+    resolution = _Resolution(job, runtime)
+    if not resolution.uses_torchtune:
         return ""
-    found.plan()
-    containers = [one for rjob, one in found.nodes() if _step(rjob) == TRAINER]
-    return found.tuning(containers[0]).error() if containers else ""
+    resolution.plan()
+    containers = [container for rjob, container in resolution.nodes() if _step(rjob) == TRAINER]
+    return resolution.tuning(containers[0]).error() if containers else ""
 
 
 def resolve(job: Json, runtime: Json) -> Plan:
-    """Return what a TrainJob becomes on a runtime."""
+    """Return the objects of a TrainJob on a runtime."""
     return _Resolution(job, runtime).plan()
 
 
@@ -114,7 +114,7 @@ class _Resolution:
                 _put_variables(container, variables)
                 self._inject(variables)
                 ports = container.setdefault("ports", [])
-                if not any(one.get("containerPort") == PORT for one in ports):
+                if not any(port.get("containerPort") == PORT for port in ports):
                     ports.append({"containerPort": PORT})
         plan.jobset = self._jobset()
         return plan
@@ -122,7 +122,7 @@ class _Resolution:
     # -- patches ------------------------------------------------------------------------------
 
     def _apply_patches(self) -> None:
-        """Apply what the TrainJob changes of the runtime's template."""
+        """Apply the TrainJob's patches to the runtime's template."""
         spec = self.job["spec"]
         for key in ("labels", "annotations"):
             self.metadata[key] = (self.metadata.get(key) or {}) | (spec.get(key) or {})
@@ -137,7 +137,7 @@ class _Resolution:
             self.spec = merge(self.spec, template.get("spec") or {})
 
     def _override(self, override: Json, fields: Json) -> None:
-        targets = [one["name"] for one in override.get("targetJobs") or []]
+        targets = [target["name"] for target in override.get("targetJobs") or []]
         for rjob in self.spec["replicatedJobs"]:
             if rjob["name"] in targets:
                 job = rjob["template"]["spec"]
@@ -179,30 +179,30 @@ class _Resolution:
         for container in _pod(rjob).get("containers") or []:
             if container["name"] != NODE:
                 continue
-            if asked := self.trainer.get("resourcesPerNode"):
-                container["resources"] = merge(container.get("resources") or {}, asked)
-            theirs = container.get("command") or []
+            if resources := self.trainer.get("resourcesPerNode"):
+                container["resources"] = merge(container.get("resources") or {}, resources)
+            runtime_command = container.get("command") or []
             for key in ("image", "command", "args"):
                 if command and self.trainer.get(key):
                     container[key] = self.trainer[key]
             if command and self.uses_torchtune:
                 address = f"{self._host}:{PORT}"
-                container["command"] = self.tuning(container).command(address, theirs)
+                container["command"] = self.tuning(container).command(address, runtime_command)
             _put(container.setdefault("env", []), self.trainer.get("env") or [])
 
     def _initialise(self, rjob: Json, step: str) -> None:
         """Set the variables of an initializer."""
-        asked = (self.job["spec"].get("initializer") or {}).get(INITIALIZERS[step])
+        fields = (self.job["spec"].get("initializer") or {}).get(INITIALIZERS[step])
         for container in _pod(rjob).get("containers") or []:
-            if container["name"] != step or not asked:
+            if container["name"] != step or not fields:
                 continue
-            if asked.get("storageUri"):
-                _put_variables(container, {"STORAGE_URI": asked["storageUri"]})
-            _put(container.setdefault("env", []), asked.get("env") or [])
-            if asked.get("secretRef"):
-                container.setdefault("envFrom", []).append({"secretRef": asked["secretRef"]})
+            if fields.get("storageUri"):
+                _put_variables(container, {"STORAGE_URI": fields["storageUri"]})
+            _put(container.setdefault("env", []), fields.get("env") or [])
+            if fields.get("secretRef"):
+                container.setdefault("envFrom", []).append({"secretRef": fields["secretRef"]})
 
-    # -- what frameworks read -------------------------------------------------------------------
+    # -- variables of frameworks ----------------------------------------------------------------
 
     @property
     def _host(self) -> str:
@@ -214,26 +214,29 @@ class _Resolution:
         return "torch" in self.policy and self.trainer.get("command") == torchtune.ENTRY
 
     def tuning(self, container: Json) -> torchtune.Tuning:
-        """Return what is tuned, and on what."""
+        """Return the parameters of a torchtune run."""
         nodes = self.trainer.get("numNodes") or self.policy.get("numNodes") or 1
-        asked = self.trainer.get("numProcPerNode")
-        if asked is None:
-            asked = (self.policy["torch"] or {}).get("numProcPerNode")
+        count = self._torch_processes()
         arguments = self.trainer.get("args") or []
-        processes = "auto" if asked is None else str(asked)
+        processes = "auto" if count is None else str(count)
         return torchtune.Tuning(self.runtime, nodes, processes, _gpus(container), arguments)
+
+    def _torch_processes(self) -> Any:
+        """Return the processes of a node as the TrainJob or the runtime requests them."""
+        count = self.trainer.get("numProcPerNode")
+        return (self.policy["torch"] or {}).get("numProcPerNode") if count is None else count
 
     def _variables(self, nodes: int, container: Json) -> dict[str, Any]:
         host = self._host
         if "torch" in self.policy:
-            found: dict[str, Any] = {
+            variables: dict[str, Any] = {
                 "PET_NNODES": str(nodes),
                 "PET_NPROC_PER_NODE": self._processes(container),
                 "PET_NODE_RANK": _INDEX,
             }
             if self.uses_torchtune:
-                return found
-            return found | {"PET_MASTER_ADDR": host, "PET_MASTER_PORT": str(PORT)}
+                return variables
+            return variables | {"PET_MASTER_ADDR": host, "PET_MASTER_PORT": str(PORT)}
         if "jax" in self.policy:
             return {
                 "JAX_NUM_PROCESSES": str(nodes),
@@ -250,7 +253,7 @@ class _Resolution:
         return {}
 
     def _inject(self, variables: dict[str, Any]) -> None:
-        """Add torchrun's variables to further containers that the runtime names."""
+        """Add torchrun's variables to the other containers that the runtime names."""
         injection = (self.policy.get("torch") or {}).get("envInjection") or {}
         for target in injection.get("targets") or []:
             named = set(target["containerNames"])
@@ -264,17 +267,15 @@ class _Resolution:
 
     def _processes(self, container: Json) -> str:
         """Return torchrun's processes a node: as requested, else one a GPU or a core."""
-        asked = self.trainer.get("numProcPerNode")
-        if asked is None:
-            asked = (self.policy["torch"] or {}).get("numProcPerNode")
-        if asked not in (None, "auto"):
-            return str(asked)
+        count = self._torch_processes()
+        if count not in (None, "auto"):
+            return str(count)
         return "auto" if _gpus(container) else str(max(_cpus(container), 1))
 
     # -- MPI ----------------------------------------------------------------------------------
 
     def _run_mpi(self, plan: Plan, nodes: int) -> None:
-        """Give launcher and nodes keys to each other, and the launcher the hosts."""
+        """Mount the keys into launcher and nodes, and the host file into the launcher."""
         assert self.mpi is not None, "checked before"  # noqa: S101
         as_node = bool(self.mpi.get("runLauncherAsNode"))
         names = {rjob["name"] for rjob in self.spec["replicatedJobs"]}
@@ -301,7 +302,7 @@ class _Resolution:
                     },
                 )
         lines = []
-        for rjob in sorted(self.spec["replicatedJobs"], key=lambda one: one["name"] != LAUNCHER):
+        for rjob in sorted(self.spec["replicatedJobs"], key=lambda job: job["name"] != LAUNCHER):
             if rjob["name"] == NODE or (rjob["name"] == LAUNCHER and as_node):
                 count = rjob["template"]["spec"].get("parallelism") or 1
                 stem = f"{self.name}-{rjob['name']}-0"
@@ -328,18 +329,18 @@ def _step(rjob: Json) -> str:
 
 
 def _pod(rjob: Json) -> Json:
-    found: Json = rjob["template"]["spec"]["template"].setdefault("spec", {})
-    return found
+    spec: Json = rjob["template"]["spec"]["template"].setdefault("spec", {})
+    return spec
 
 
 def _put(variables: list[Json], more: list[Json]) -> None:
-    """Add variables, or replace those of the same name where they stand."""
-    places: dict[str, int] = {}
+    """Add variables; a variable of a known name replaces the old one in its place."""
+    positions: dict[str, int] = {}
     for at, old in enumerate(variables):
-        places.setdefault(old["name"], at)
-    for one in more:
-        at = places.setdefault(one["name"], len(variables))
-        variables[at : at + 1] = [one]
+        positions.setdefault(old["name"], at)
+    for new in more:
+        at = positions.setdefault(new["name"], len(variables))
+        variables[at : at + 1] = [new]
 
 
 def _put_variables(container: Json, values: dict[str, Any]) -> None:
@@ -382,12 +383,12 @@ def _hosts_volume(name: str) -> Json:
 def _gpus(container: Json) -> int:
     limits = (container.get("resources") or {}).get("limits") or {}
     requests = (container.get("resources") or {}).get("requests") or {}
-    named = (limits.get(one) or requests.get(one) for one in _GPUS)
-    return int(next((one for one in named if one), 0))
+    counts = (limits.get(name) or requests.get(name) for name in _GPUS)
+    return int(next((count for count in counts if count), 0))
 
 
 def _cpus(container: Json) -> int:
-    """Return whole cores: requested, else the limit."""
+    """Return the requested cores, rounded up; without a request, those of the limit."""
     resources = container.get("resources") or {}
     text = str((resources.get("requests") or {}).get("cpu") or "")
     text = text or str((resources.get("limits") or {}).get("cpu") or "0")
@@ -396,4 +397,4 @@ def _cpus(container: Json) -> int:
             return math.ceil(Decimal(text[:-1]) / 1000)
         return math.ceil(Decimal(text))
     except InvalidOperation:
-        return 0  # the API server refuses it, with the reason
+        return 0  # the API server rejects the pod, with the reason

@@ -1,7 +1,7 @@
-"""torchtune on Trainer's runtimes: recipe, config and rendezvous that follow `tune run`.
+"""torchtune on Trainer's runtimes: the recipe, config and rendezvous after `tune run`.
 
 Source: kubeflow/trainer v2.3, pkg/runtime/framework/plugins/torch/torchtune.go. The runtime's name
-tells the model (torchtune-llama3.2-1b), its command where data, model and results lie.
+has the model (torchtune-llama3.2-1b), its command the paths of data, model and results.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ _NODES = ("full_finetune_distributed", "_full_multinode")
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """One fine-tuning: `processes` a node are a number or auto, `arguments` the user's own."""
+    """One fine-tuning; `processes` of a node are a number or auto, `arguments` are the user's."""
 
     runtime: str
     nodes: int
@@ -44,7 +44,7 @@ class Tuning:
 
     @property
     def model(self) -> str:
-        """Return the model as torchtune's configs are named, or nothing."""
+        """Return the model in the form of torchtune's configs, or nothing."""
         parts = self.runtime.split("-")
         return f"{parts[1].replace('.', '_')}/{parts[2].upper()}" if len(parts) == 3 else ""
 
@@ -53,7 +53,8 @@ class Tuning:
         """Return full, lora or qlora; DoRA excludes QLoRA."""
         if self._is_on("model.quantize_base") and not self._is_on("model.use_dora"):
             return "qlora"
-        return "lora" if any("model.lora_attn_modules" in a for a in self.arguments) else "full"
+        is_lora = any("model.lora_attn_modules" in argument for argument in self.arguments)
+        return "lora" if is_lora else "full"
 
     def recipe(self) -> tuple[str, str]:
         """Return torchtune's recipe and config."""
@@ -63,26 +64,26 @@ class Tuning:
             name, suffix = _NODES
         return name, self.model + suffix
 
-    def command(self, address: str, theirs: Sequence[str]) -> list[str]:
-        """Return the whole command; `theirs` is the runtime's, `address` where nodes meet."""
+    def command(self, address: str, runtime_command: Sequence[str]) -> list[str]:
+        """Return the complete command; nodes meet at `address`."""
         several = self.processes != "1" and (self.processes != "auto" or self.gpus > 1)
-        meet = [f"--rdzv_endpoint={address}"] if self.nodes > 1 or several else []
+        endpoint = [f"--rdzv_endpoint={address}"] if self.nodes > 1 or several else []
         name, config = self.recipe()
-        kept = [one for one in theirs if one.split("=", 1)[0] in _FIXED]
-        return [*ENTRY, *meet, name, "--config", config, *kept]
+        kept = [word for word in runtime_command if word.split("=", 1)[0] in _FIXED]
+        return [*ENTRY, *endpoint, name, "--config", config, *kept]
 
     def error(self) -> str:
-        """Return what cannot be, field and value first, or nothing."""
+        """Return what torchtune does not support, field and value first, or nothing."""
         name = f"spec.runtimeRef.name {self.runtime!r}"
         if self.model not in _MODELS:
-            return f"{name} names no model of torchtune's; there are: {', '.join(_MODELS)}"
+            return f"{name} names no model of torchtune; allowed are: {', '.join(_MODELS)}"
         nodes = f"spec.trainer.numNodes is {self.nodes}"
         if self.nodes > 1 and self.model != _MANY_NODES:
             return f"{nodes}; {self.model} is tuned on 1 node"
         if self.nodes > 1 and self.method != "full":
             return f"{nodes}; LoRA is tuned on 1 node"
         if self.method == "qlora" and self.model.startswith("qwen2_5/"):
-            return f"{name}: there is no QLoRA of {self.model}; leave model.quantize_base away"
+            return f"{name}: there is no QLoRA of {self.model}; remove model.quantize_base"
         if self.method == "qlora" and self.model.startswith("llama3_2/") and not self._single():
             return (
                 f"spec.trainer.numProcPerNode is {self.processes} with {self.gpus} GPUs; QLoRA of "
@@ -90,7 +91,7 @@ class Tuning:
             )
         for argument in self.arguments:
             if argument.split("=", 1)[0] in _FIXED:
-                return f"spec.trainer.args has {argument!r}, which the runtime says already"
+                return f"spec.trainer.args has {argument!r}, which the runtime sets; remove it"
         return ""
 
     def _single(self) -> bool:
