@@ -48,14 +48,14 @@ class Seen:
     bound_s: dict[str, float] = field(default_factory=dict)
     nodes: dict[str, str] = field(default_factory=dict)
 
-    def seen(self, raw: bytes) -> None:
+    def on_update(self, raw: bytes) -> None:
         """Record the time when a pod is bound."""
         pod = _decode(raw)
         if pod.spec.nodeName and pod.metadata.name not in self.bound_s:
             self.bound_s[pod.metadata.name] = time.monotonic()
             self.nodes[pod.metadata.name] = pod.spec.nodeName
 
-    def gone(self, uid: str, raw: bytes | None) -> None:
+    def on_delete(self, uid: str, raw: bytes | None) -> None:
         """Deletions are the clean-up's."""
 
 

@@ -52,7 +52,7 @@ class Running:
 
     at_s: dict[str, float] = field(default_factory=dict)
 
-    def seen(self, raw: bytes) -> None:
+    def on_update(self, raw: bytes) -> None:
         """Record the time when a job runs."""
         job = _decode(raw)
         if job.metadata.name not in self.at_s and any(
@@ -61,7 +61,7 @@ class Running:
         ):
             self.at_s[job.metadata.name] = time.monotonic()
 
-    def gone(self, uid: str, raw: bytes | None) -> None:
+    def on_delete(self, uid: str, raw: bytes | None) -> None:
         """Deletions are the clean-up's."""
 
 
@@ -180,14 +180,14 @@ class PodsRunning:
     names: set[str] = field(default_factory=set)
     last_s: float = 0.0
 
-    def seen(self, raw: bytes) -> None:
+    def on_update(self, raw: bytes) -> None:
         """Record a running pod."""
         pod = _decode_pod(raw)
         if pod.status.phase == "Running" and pod.metadata.name not in self.names:
             self.names.add(pod.metadata.name)
             self.last_s = time.monotonic()
 
-    def gone(self, uid: str, raw: bytes | None) -> None:
+    def on_delete(self, uid: str, raw: bytes | None) -> None:
         """Deletions are the clean-up's."""
 
 

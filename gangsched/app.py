@@ -24,8 +24,8 @@ from gangsched.kube.leadership.leadership import Leadership
 from gangsched.kube.leadership.lease import Election, Timing
 from gangsched.kube.service import Scheduler
 from gangsched.kube.serving.certificates import Certificates
-from gangsched.kube.serving.token_review import TokenReviewer, guard
-from gangsched.kube.stored.config_map import Kept
+from gangsched.kube.serving.token_review import TokenReviewer, require_review
+from gangsched.kube.stored.config_map import ConfigMapEntry
 from gangsched.kube.volumes.binding import VolumeBinder
 from gangsched.kube.volumes.eligible_nodes import Volumes
 from gangsched.metrics import Metrics
@@ -132,14 +132,16 @@ async def _operators(
 
     evaluation = config.evaluation_s, config.evaluation_mib
     ours = SchedulerNames(config.scheduler_name, config.scheduler_aliases, config.schedule_trials)
-    written = OwnershipOutputs(Kept(client, config.history_config_map, KEY), metrics.job_kinds)
+    written = OwnershipOutputs(
+        ConfigMapEntry(client, config.history_config_map, KEY), metrics.job_kinds
+    )
     await run_operators(access, client, config.job_kinds, ours, config.job_env, evaluation, written)
 
 
 async def _no_operators(client: KubeClient, scheduler: Scheduler, config: SchedulerConfig) -> None:
     """Write down that no kind of job is run here, for our commands."""
     await scheduler.ready.wait()
-    await store_no_kinds(client, Kept(client, config.history_config_map, KEY))
+    await store_no_kinds(client, ConfigMapEntry(client, config.history_config_map, KEY))
 
 
 def _told_to_stop() -> asyncio.Event:
@@ -219,9 +221,11 @@ class _Ports:
             await self._serve(routes, config.extender_port, clients=True)
         reviewed: list[Middleware] = []
         if config.metrics_access == "reviewed":
-            # Tokens are anybody's: a flood of them must not delay what else is asked, or the Lease.
+            # Any user may send tokens: a flood of them must not delay other calls, or the Lease.
             asking = KubeClient(self._access, tries=1)
-            reviewed = [guard(TokenReviewer(await self._stack.enter_async_context(asking)))]
+            reviewed = [
+                require_review(TokenReviewer(await self._stack.enter_async_context(asking)))
+            ]
         routes = _metrics_routes(scheduler, metrics)
         return await self._serve(routes, config.metrics_port, reviewed, clients=False)
 

@@ -1,4 +1,4 @@
-"""Every metric in one place, injected where it is fed; served on /metrics by `serve`."""
+"""Every metric of one process; the parts that count receive them by their constructors."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ _PLAN_BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1
 
 @dataclass(slots=True)
 class QueueFigures:
-    """What is shown of one queue."""
+    """The values of the gauges of one queue."""
 
     pending: int = 0
     admitted: int = 0
@@ -25,7 +25,7 @@ class QueueFigures:
 
 
 class QueueCollector:
-    """Gauges of queues, made anew at each scrape: a deleted queue leaves nothing behind."""
+    """Gauges of queues, built at each scrape: a deleted queue leaves no series behind."""
 
     def __init__(self) -> None:
         self.figures: dict[str, QueueFigures] = {}
@@ -35,10 +35,10 @@ class QueueCollector:
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics, as the registry asks."""
         plain = {
-            "pending": "Gangs that wait in the queue and below.",
-            "admitted": "Gangs of the queue and below that have their room.",
-            "share": "Dominant share of the cluster over the queue's weight.",
-            "decayed": "GPU-seconds of the past at their present weight.",
+            "pending": "Pending gangs of the queue and its subqueues.",
+            "admitted": "Gangs of the queue and its subqueues that are reserved or run.",
+            "share": "Dominant share of the cluster, divided by the weight of the queue.",
+            "decayed": "Past GPU-seconds of the queue, decayed by age.",
         }
         for name, help_text in plain.items():
             gauge = GaugeMetricFamily(f"gangsched_queue_{name}", help_text, labels=["queue"])
@@ -46,9 +46,9 @@ class QueueCollector:
                 gauge.add_metric([queue], getattr(figures, name))
             yield gauge
         by_resource = {
-            "nominal": "What the queue is guaranteed.",
-            "used": "What the queue holds.",
-            "borrowed": "What the queue holds beyond its guarantee.",
+            "nominal": "Nominal quota of the queue, by resource.",
+            "used": "Quota that gangs of the queue use, by resource.",
+            "borrowed": "Quota that the queue borrows beyond its nominal quota, by resource.",
         }
         for name, help_text in by_resource.items():
             labels = ["queue", "resource", "kind"]
@@ -59,7 +59,7 @@ class QueueCollector:
             yield gauge
         gpus = GaugeMetricFamily(
             "gangsched_gpus",
-            "GPUs of healthy nodes: all of them, and those in use.",
+            "GPUs of healthy nodes, in total and in use.",
             labels=["state"],
         )
         for state, count in self.gpus.items():
@@ -68,7 +68,7 @@ class QueueCollector:
         if self.fragmentation is not None:
             yield GaugeMetricFamily(
                 "gangsched_gpu_fragmentation_ratio",
-                "Free GPUs on nodes that are partly used, of all free GPUs.",
+                "Share of the free GPUs that are on partly used nodes, 0 to 1.",
                 value=self.fragmentation,
             )
 
@@ -79,61 +79,82 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         reg = self.registry
-        self.leader = Gauge("gangsched_leader", "1 where this process leads.", registry=reg)
+        self.leader = Gauge("gangsched_leader", "1 if this process leads, else 0.", registry=reg)
         self.gangs = Gauge(
             "gangsched_gangs",
-            "Gangs by state of the engine; those whose work is done are Finished.",
+            "Gangs by state; a gang whose pods all ended is Finished.",
             ["state"],
             registry=reg,
         )
         self.gangs_refused = Gauge(
-            "gangsched_gangs_refused", "Waiting gangs by reason.", ["reason"], registry=reg
+            "gangsched_gangs_refused",
+            "Pending gangs by the reason of their refusal.",
+            ["reason"],
+            registry=reg,
         )
         self.gangs_placed = Counter(
-            "gangsched_gangs_placed_total", "Gangs bound whole.", registry=reg
+            "gangsched_gangs_placed_total",
+            "Gangs that started: their minimum of pods is bound.",
+            registry=reg,
         )
         self.gangs_broken = Counter(
-            "gangsched_gangs_broken_total", "Gangs stopped as a whole.", registry=reg
+            "gangsched_gangs_broken_total",
+            "Gangs torn down because they failed to start or lost pods.",
+            registry=reg,
         )
         self.plan_seconds = Histogram(
             "gangsched_plan_seconds",
-            "Time of one planning cycle.",
+            "Duration of one planning cycle, in seconds.",
             buckets=_PLAN_BUCKETS,
             registry=reg,
         )
         self.advice_seconds = Histogram(
             "gangsched_advice_seconds",
-            "Time to find what would help one refused gang.",
+            "Duration of finding remedies for one refused gang, in seconds.",
             buckets=_PLAN_BUCKETS,
             registry=reg,
         )
         self.plans_stale = Gauge(
-            "gangsched_plans_stale", "Placements dropped by the second check.", registry=reg
+            "gangsched_plans_stale",
+            "Placements dropped because the cluster changed while they were planned.",
+            registry=reg,
         )
         self.bind_seconds = Histogram(
-            "gangsched_bind_seconds", "Time of one binding until the API answered.", registry=reg
+            "gangsched_bind_seconds",
+            "Duration of one bind call until the API server answered, in seconds.",
+            registry=reg,
         )
         self.gang_wait_seconds = Histogram(
             "gangsched_gang_wait_seconds",
-            "Time from a gang's creation until it was bound whole.",
+            "Time from the creation of a gang until it started, in seconds.",
             buckets=(0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800, 7200, 86400),
             registry=reg,
         )
         self.binds = Counter(
-            "gangsched_binds_total", "Bindings by result.", ["result"], registry=reg
+            "gangsched_binds_total",
+            "Bind calls by result (bound, refused).",
+            ["result"],
+            registry=reg,
         )
         self.reserved_members = Gauge(
-            "gangsched_reserved_members", "Members reserved and not yet bound.", registry=reg
+            "gangsched_reserved_members",
+            "Members with an assigned node that are not bound yet.",
+            registry=reg,
         )
         self.evictions = Counter(
-            "gangsched_evictions_total", "Pods deleted because their gang broke.", registry=reg
+            "gangsched_evictions_total",
+            "Pods deleted because their gang was preempted or torn down.",
+            registry=reg,
         )
         self.malformed = Counter(
-            "gangsched_malformed_objects_total", "Objects skipped, by kind.", ["kind"], registry=reg
+            "gangsched_malformed_objects_total",
+            "Malformed objects that were skipped, by kind.",
+            ["kind"],
+            registry=reg,
         )
         self.watch_restarts = Gauge(
             "gangsched_watch_restarts",
-            "Times a watch was resumed or listed again.",
+            "Watches that were resumed or listed again, by kind.",
             ["kind"],
             registry=reg,
         )
@@ -147,24 +168,24 @@ class Metrics:
         reg = self.registry
         self.plan_failures = Counter(
             "gangsched_plan_failures_total",
-            "Plans that could not be made because of one gang, which is set aside.",
+            "Planning cycles that failed because of one gang, which is quarantined.",
             registry=reg,
         )
         self.late = Counter(
             "gangsched_deadlines_passed_total",
-            "Computations stopped because they took too long; none of it was believed.",
+            "Computations stopped at their deadline, by work; their results are not used.",
             ["work"],
             registry=reg,
         )
         self.failures = Counter(
             "gangsched_failures_total",
-            "Failures of work beside scheduling (advice, statuses, job controllers), begun anew.",
+            "Restarts of background tasks after an error, by task (advice, status, job controllers).",
             ["work"],
             registry=reg,
         )
         self.job_kinds = Gauge(
             "gangsched_job_kinds",
-            "1 for a kind of job that is run here, 0 for one that is left to others.",
+            "1 for a kind of job that gangsched runs, 0 for one that another operator runs.",
             ["kind"],
             registry=reg,
         )
@@ -174,50 +195,50 @@ class Metrics:
         queue = ["queue"]
         self.preemptions = Counter(
             "gangsched_preemptions_total",
-            "Gangs stopped for others or drained, by their queue and the ground.",
+            "Gangs preempted or drained, by their queue and the reason.",
             ["queue", "reason"],
             registry=reg,
         )
         self.evicted_gpu_seconds = Counter(
             "gangsched_evicted_gpu_seconds_total",
-            "GPU-seconds of work lost to preemption.",
+            "GPU-seconds of work lost to preemptions and drains, by queue.",
             queue,
             registry=reg,
         )
         self.preemption_loops = Counter(
             "gangsched_preemption_loops_total",
-            "Gangs that stopped each other in turn; must stay at zero.",
+            "Pairs of gangs that preempted each other in turn; must stay at zero.",
             registry=reg,
         )
         self.quota_drift = Counter(
             "gangsched_quota_drift_total",
-            "Differences found, and healed, between what is charged and what runs.",
+            "Corrections of queue usage made by the periodic audit, by queue.",
             queue,
             registry=reg,
         )
         self.forecast_seconds = Histogram(
             "gangsched_forecast_seconds",
-            "Time of one forecast of start times.",
+            "Duration of one forecast of start times, in seconds.",
             buckets=_PLAN_BUCKETS,
             registry=reg,
         )
         self.start_error = Histogram(
             "gangsched_predicted_start_error_seconds",
-            "Difference of the real start from the first prediction.",
+            "Difference between the start of a gang and its first prediction, in seconds.",
             queue,
             buckets=(1, 5, 15, 60, 300, 900, 3600, 14_400, 86_400),
             registry=reg,
         )
         self.queue_wait = Histogram(
             "gangsched_queue_wait_seconds",
-            "Time from a gang's creation until it was bound whole.",
+            "Time from the creation of a gang until it started, in seconds.",
             queue,
             buckets=(1, 5, 15, 60, 300, 900, 3600, 14_400, 86_400),
             registry=reg,
         )
         self.backfilled = Counter(
             "gangsched_backfilled_total",
-            "Gangs that started while room was kept for one before them.",
+            "Gangs that started while another gang had a backfill reservation, by queue.",
             queue,
             registry=reg,
         )
@@ -225,7 +246,7 @@ class Metrics:
         reg.register(self.queues)
 
     def routes(self) -> list[web.RouteDef]:
-        """Return the HTTP routes that serve them."""
+        """Return the HTTP route that serves the metrics."""
 
         async def metrics(_: web.Request) -> web.Response:
             body = generate_latest(self.registry)

@@ -67,5 +67,5 @@ INDEX_LABELS = (
 COSCHEDULING_LABEL = "scheduling.x-k8s.io/pod-group"
 REPORTER = "gangsched"
 
-OUR_MARK = "gangsched:"
+REFUSAL_PREFIX = "gangsched:"
 """Begins every refusal of the extender, so that its echo in a pod's condition is known as ours."""

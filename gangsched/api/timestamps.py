@@ -4,7 +4,7 @@ import time
 from datetime import UTC, datetime
 
 
-def stamp(at_s: float | None = None) -> str:
+def rfc3339(at_s: float | None = None) -> str:
     """Return a moment, by default the present one, as metav1.Time has it.
 
     Args:
@@ -15,6 +15,6 @@ def stamp(at_s: float | None = None) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def micro_stamp() -> str:
+def rfc3339_micro() -> str:
     """Return the present moment as metav1.MicroTime has it."""
     return datetime.fromtimestamp(time.time(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -20,10 +20,10 @@ from gangsched.api import names
 from gangsched.cli.cluster.leader import INSTALL, leader_state
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import KubeError, NotFound
-from gangsched.kube.client.json_depth import bounded
+from gangsched.kube.client.json_depth import decode_bounded
 from gangsched.kube.decoding.quantities import seconds
-from gangsched.kube.decoding.users import noted, policies_served
-from gangsched.kube.stored.config_map import Kept
+from gangsched.kube.decoding.users import policies_served, require_user_policy
+from gangsched.kube.stored.config_map import ConfigMapEntry
 from gangsched.local.plane import serving
 from gangsched.operators.ownership import KEY, parse_owners, running_operators
 from gangsched.operators.ownership import KindOwners as Running
@@ -267,7 +267,7 @@ async def _clock(client: KubeClient, _: str) -> AsyncIterator[Finding]:
 
 
 async def _other_schedulers(client: KubeClient, home: str) -> AsyncIterator[Finding]:
-    written = parse_owners(await Kept(client, f"{home}/gangsched-history", KEY).read())
+    written = parse_owners(await ConfigMapEntry(client, f"{home}/gangsched-history", KEY).read())
     for finding in job_kind_findings(written, await running_operators(client, time.time())):
         yield finding
     listed = (await _read(client, "/apis/apps/v1/deployments"))["items"]
@@ -338,7 +338,7 @@ async def _queues(client: KubeClient, _: str) -> AsyncIterator[Finding]:
 
 async def _users(client: KubeClient, _: str) -> AsyncIterator[Finding]:
     try:
-        await noted(client)
+        await require_user_policy(client)
     except NotFound:
         apply = "kubectl apply -f manifests/base/user.yaml"
         remedies = {"v1": apply, "v1beta1": _V1BETA1, "": _FIRST}
@@ -379,7 +379,7 @@ def show(findings: Sequence[Finding], console: Console) -> None:
 
 
 async def _read(client: KubeClient, path: str) -> Json:
-    body: Json = bounded(msgspec.json.decode, await client.get(path))
+    body: Json = decode_bounded(msgspec.json.decode, await client.get(path))
     return body
 
 

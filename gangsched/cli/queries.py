@@ -12,7 +12,7 @@ import msgspec
 import yaml
 
 from gangsched.api import names
-from gangsched.api.timestamps import stamp
+from gangsched.api.timestamps import rfc3339
 from gangsched.cli.cluster.changes import add_nodes, change_quota, new_queue_notes, queue_notes
 from gangsched.cli.cluster.lookup import JobLookup, gang_named, suggestion, undeclared_gang
 from gangsched.cli.cluster.view import ClusterView
@@ -84,7 +84,7 @@ def explain(view: ClusterView, name: str, read_job: JobLookup = lambda _: None) 
     if state.state is State.PLACED:
         running = state.running()
         answer["nodes"] = sorted({str(place.node) for place in running.places})
-        answer["since"] = stamp(running.started_s)
+        answer["since"] = rfc3339(running.started_s)
         answer["expectedEnd"] = _predecessor_data(gang, view)["expectedEnd"]
         return answer
     refusal, reservation = _explain_pending(view, GangId(gang))
@@ -104,7 +104,7 @@ def expected_end(estimate: Estimate, started_s: float, now_s: float) -> Data:
     """Return the median end of a running gang, and the range of eight of ten sampled ends."""
     ran_s, levels = now_s - started_s, {"at": 0.5, "earliest": 0.1, "latest": 0.9}
     return {
-        **{key: stamp(now_s + estimate.drawn_left_s(ran_s, at)) for key, at in levels.items()},
+        **{key: rfc3339(now_s + estimate.drawn_left_s(ran_s, at)) for key, at in levels.items()},
         "basis": estimate.source.value,
         "byEarlierJobs": estimate.source is Source.LEARNED or estimate.middle_s is not None,
     }
@@ -137,15 +137,15 @@ def _start_data(
     start_s, after = prediction.start_s, prediction.after
     data: Data = {
         "position": prediction.position,
-        "expected": stamp(start_s) if start_s is not None else None,
+        "expected": rfc3339(start_s) if start_s is not None else None,
         "basis": prediction.source.value,
         **({"after": _predecessor_data(after, view)} if after is not None else {}),
     }
     if start_s is not None:
-        data["earliest"] = stamp(prediction.low_s or start_s)
-        data["latest"] = stamp(prediction.high_s or start_s)
+        data["earliest"] = rfc3339(prediction.low_s or start_s)
+        data["latest"] = rfc3339(prediction.high_s or start_s)
     if reservation is not None:
-        data["reserved"] = stamp(reservation.start_s)
+        data["reserved"] = rfc3339(reservation.start_s)
     return data
 
 
@@ -230,7 +230,7 @@ def queue(view: ClusterView, name: str) -> list[Data]:
                 "queue": own,
                 "priority": pending.priority,
                 "gpus": sum(dict(m.needs.requests).get(GPU, 0) for m in pending.members),
-                "since": stamp(pending.since_s),
+                "since": rfc3339(pending.since_s),
                 "start": _start_data(predictions.get(gang), reservations.get(gang), view),
                 "reason": refusal.reason.value if refusal is not None else "WouldStart",
             }
@@ -288,7 +288,7 @@ def _add_gang(view: ClusterView, path: Path, namespace: str) -> tuple[GangId, Ga
         metadata.setdefault("namespace", namespace)
         metadata.setdefault("name", "not-submitted")
         metadata["uid"] = "not-submitted"
-        metadata["creationTimestamp"] = stamp(view.now_s)
+        metadata["creationTimestamp"] = rfc3339(view.now_s)
         is_job = document.get("kind") in FRAMEWORKS
         group = _pod_group_of(document, path, view.now_s) if is_job else document
         if group.get("kind") != "PodGroup":
@@ -314,7 +314,7 @@ def _pod_group_of(job: Data, path: Path, now_s: float) -> Data:
         parsed = parse(job, "gangsched", job["kind"])
     except InvalidJobError as error:
         raise ConfigError(f"{path}: {error}") from error
-    group = reconcile(parsed, Observed(), Clock(now_s, stamp(now_s))).put_group
+    group = reconcile(parsed, Observed(), Clock(now_s, rfc3339(now_s))).put_group
     if group is None:
         raise ConfigError(f"{path}: the job is suspended, or needs no gang")
     group["metadata"] |= {key: job["metadata"][key] for key in ("namespace", "uid")}
@@ -354,8 +354,8 @@ def what_if(
             {
                 "gang": gang,
                 "queue": (view.engine.gangs[gang].spec or changed.engine.gangs[gang].spec).queue,  # type: ignore[union-attr]
-                "now": stamp(old.start_s) if old.start_s is not None else None,
-                "then": stamp(new.start_s) if new is not None and new.start_s else None,
+                "now": rfc3339(old.start_s) if old.start_s is not None else None,
+                "then": rfc3339(new.start_s) if new is not None and new.start_s else None,
                 "gained_s": round(old.start_s - new.start_s)
                 if new is not None and old.start_s is not None and new.start_s is not None
                 else None,

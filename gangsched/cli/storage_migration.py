@@ -16,7 +16,7 @@ from gangsched.api import names
 from gangsched.api.crds import CRDS
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import NotFound
-from gangsched.kube.client.json_depth import bounded
+from gangsched.kube.client.json_depth import decode_bounded
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _PAGE = "500"
@@ -74,7 +74,7 @@ async def _rewrite(client: KubeClient, root: str, plural: str) -> int:
     while True:
         more = {"continue": token} if token else {}
         raw = await client.get(f"{root}/{plural}", limit=_PAGE, **more)
-        page: Any = bounded(msgspec.json.decode, raw)
+        page: Any = decode_bounded(msgspec.json.decode, raw)
         for item in page["items"]:
             metadata = item["metadata"]
             inside = f"namespaces/{metadata['namespace']}/" if "namespace" in metadata else ""

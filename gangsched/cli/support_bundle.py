@@ -23,7 +23,7 @@ from gangsched.cli.doctor import HOME, run_checks, show
 from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import KubeError, NotFound
-from gangsched.kube.client.json_depth import bounded
+from gangsched.kube.client.json_depth import decode_bounded
 from gangsched.local.plane import Plane, serving
 from gangsched.recording.anonymize import Pseudonyms
 
@@ -132,7 +132,7 @@ async def _list_objects(client: KubeClient, name: str, home: str) -> tuple[list[
     """Return the objects of a kind, and a remark if some are missing."""
     path = _LISTS[name].format(home=home)
     try:
-        page = bounded(msgspec.json.decode, await client.get(path, limit=str(_OBJECTS_MAX)))
+        page = decode_bounded(msgspec.json.decode, await client.get(path, limit=str(_OBJECTS_MAX)))
     except KubeError as error:
         absent = isinstance(error, NotFound) and name in _JOBS
         return None, "" if absent else f"{path}: {error}"

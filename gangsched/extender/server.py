@@ -18,7 +18,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from gangsched.api import names
-from gangsched.api.names import OUR_MARK
+from gangsched.api.names import REFUSAL_PREFIX
 from gangsched.core import facts as f
 from gangsched.core import orders as o
 from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
@@ -85,8 +85,8 @@ class ExtenderBinder:
         self._observe, self._acts = context.observe, context.acts
         self._hold_s = barrier_s + _HOLD_MARGIN_S
         self._held: dict[PodUid, list[asyncio.Future[str]]] = {}
-        self._asleep: dict[PodUid, None] = {}
-        self._ahead: dict[PodUid, asyncio.Event] = {}
+        self._unschedulable: dict[PodUid, None] = {}
+        self._unseen: dict[PodUid, asyncio.Event] = {}
         """Pods that kube-scheduler saw before we did, until we do."""
 
     # -- orders -------------------------------------------------------------------------------
@@ -96,13 +96,13 @@ class ExtenderBinder:
         self._catch_up(order.uid)
         if order.gated:
             self._pods.start(self._ungate(order))
-        elif self._asleep.pop(order.uid, False) is None:
+        elif self._unschedulable.pop(order.uid, False) is None:
             # A pod an extender turned away waits for "any cluster event": make one.
-            self._pods.start(self._pods.wake(order))
+            self._pods.start(self._pods.trigger_requeue(order))
 
     def _catch_up(self, uid: PodUid) -> None:
         """Let what came for a pod before it was seen go on."""
-        seen = self._ahead.pop(uid, None)
+        seen = self._unseen.pop(uid, None)
         if seen is not None:
             seen.set()
 
@@ -136,29 +136,31 @@ class ExtenderBinder:
         try:
             args = _filter_args.decode(await request.read())
         except msgspec.DecodeError as error:
-            return self._reply(_FilterResult(Error=f"{OUR_MARK} malformed ExtenderArgs: {error}"))
+            return self._reply(
+                _FilterResult(Error=f"{REFUSAL_PREFIX} malformed ExtenderArgs: {error}")
+            )
         return self._reply(self._look_up(args.Pod.metadata, args.NodeNames))
 
     def _look_up(self, pod: _Metadata, offered: list[str] | None) -> _FilterResult:
         uid = PodUid(pod.uid)
         if not self._acts():
-            return _FilterResult(Error=f"{OUR_MARK} reservations are not known here (yet)")
+            return _FilterResult(Error=f"{REFUSAL_PREFIX} reservations are not known here (yet)")
         if offered is None:
             return _FilterResult(
-                Error=f"{OUR_MARK} NodeNames is missing: set nodeCacheCapable: true"
+                Error=f"{REFUSAL_PREFIX} NodeNames is missing: set nodeCacheCapable: true"
             )
         node = self._engine.reservation(uid) or self._awaited(uid, pod)
         if node is None:
-            self.asleep(uid)
-            reason = f"{OUR_MARK} the gang of this pod is not placed yet"
+            self.mark_unschedulable(uid)
+            reason = f"{REFUSAL_PREFIX} the gang of this pod is not placed yet"
             return _FilterResult(FailedNodes=dict.fromkeys(offered, reason))
         if node in offered:
             return _FilterResult(NodeNames=[node])
         reason = f"kube-scheduler's own filters rejected {node}, the node reserved for this pod"
-        self.asleep(uid)
+        self.mark_unschedulable(uid)
         # After the answer: the engine may send the gang back at once.
         asyncio.get_running_loop().call_soon(self._observe, f.PrepareFailed(uid, node, reason))
-        return _FilterResult(FailedNodes=dict.fromkeys(offered, f"{OUR_MARK} {reason}"))
+        return _FilterResult(FailedNodes=dict.fromkeys(offered, f"{REFUSAL_PREFIX} {reason}"))
 
     def _awaited(self, uid: PodUid, pod: _Metadata) -> NodeName | None:
         """Return the node of a pod that was made for its reserved place, and is not seen here yet.
@@ -172,26 +174,28 @@ class ExtenderBinder:
         gang, name = f"{pod.namespace}/{group}", f"{pod.namespace}/{pod.name}"
         node = self._engine.awaited(GangId(gang), PodName(name))
         if node is not None:
-            self._ahead.setdefault(uid, asyncio.Event())
+            self._unseen.setdefault(uid, asyncio.Event())
         return node
 
     async def _on_bind(self, request: web.Request) -> web.Response:
         try:
             args = _bind_args.decode(await request.read())
         except msgspec.DecodeError as error:
-            return self._reply(_BindResult(f"{OUR_MARK} malformed ExtenderBindingArgs: {error}"))
+            return self._reply(
+                _BindResult(f"{REFUSAL_PREFIX} malformed ExtenderBindingArgs: {error}")
+            )
         return self._reply(_BindResult(await self._hold(PodUid(args.PodUID), NodeName(args.Node))))
 
     async def _hold(self, uid: PodUid, node: NodeName) -> str:
         """Keep the call at the barrier; return the empty string once the pod is bound."""
-        seen = self._ahead.get(uid)
+        seen = self._unseen.get(uid)
         if seen is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_SEEN_S):
                     await seen.wait()
-            self._ahead.pop(uid, None)
+            self._unseen.pop(uid, None)
         if not self._acts() or self._engine.reservation(uid) != node:
-            return f"{OUR_MARK} {node} is not reserved for this pod"
+            return f"{REFUSAL_PREFIX} {node} is not reserved for this pod"
         held = asyncio.get_running_loop().create_future()
         self._held.setdefault(uid, []).append(held)
         self._observe(f.Prepared(uid, node))
@@ -200,7 +204,7 @@ class ExtenderBinder:
                 error = await held
         except TimeoutError:
             error = f"the gang did not pass the barrier within {self._hold_s:g} s"
-        return f"{OUR_MARK} {error}" if error else ""
+        return f"{REFUSAL_PREFIX} {error}" if error else ""
 
     def _reply(self, result: msgspec.Struct) -> web.Response:
         response = web.Response(body=_encode(result), content_type="application/json")
@@ -210,13 +214,13 @@ class ExtenderBinder:
             response.force_close()
         return response
 
-    def asleep(self, uid: PodUid) -> None:
+    def mark_unschedulable(self, uid: PodUid) -> None:
         """Remember that kube-scheduler puts this pod aside until it changes."""
-        self._asleep[uid] = None
+        self._unschedulable[uid] = None
 
     def forget(self, uid: PodUid) -> None:
         """Drop what is remembered of a pod that is gone."""
-        self._asleep.pop(uid, None)
+        self._unschedulable.pop(uid, None)
         self._catch_up(uid)
         self._answer(uid, "the pod is gone")
 

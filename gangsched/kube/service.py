@@ -44,9 +44,9 @@ from gangsched.kube.status.podgroup_status import PodGroupStatusWriter
 from gangsched.kube.status.queue_status import QueueStatusWriter
 from gangsched.kube.status.redaction import Redaction
 from gangsched.kube.status.topology_status import TopologyStatusWriter
-from gangsched.kube.stored.gang_history import PastKeeper
+from gangsched.kube.stored.gang_history import GangHistoryStore
 from gangsched.kube.stored.quarantine import Quarantine
-from gangsched.kube.stored.runtime_history import HistoryKeeper
+from gangsched.kube.stored.runtime_history import RuntimeHistoryStore
 from gangsched.kube.stored.scheduler_names import ServedNames
 from gangsched.kube.volumes.eligible_nodes import Volumes
 from gangsched.metrics import Metrics
@@ -155,8 +155,8 @@ class Scheduler:
 
     def _make_stored(self) -> None:
         client, config = self._client, self._config
-        self.history = HistoryKeeper(client, config.history_config_map)
-        self.past = PastKeeper(client, config.past_config_map)
+        self.history = RuntimeHistoryStore(client, config.history_config_map)
+        self.past = GangHistoryStore(client, config.past_config_map)
         self.served = ServedNames(client, config.history_config_map)
         self.quarantine = Quarantine(client, config.history_config_map)
 
@@ -164,7 +164,7 @@ class Scheduler:
         client, named = self._client, self._config.name_others
         self.redaction = Redaction(self.engine, self.cluster.namespaces, named=named)
         counts = partial(pod_counts, self.engine)
-        self.status = PodGroupStatusWriter(client, counts, self.redaction.told)
+        self.status = PodGroupStatusWriter(client, counts, self.redaction.redact)
         self.queue_status = QueueStatusWriter(client, self.now_s, name_gangs=named)
         self.topology_status = TopologyStatusWriter(client)
         self.expected = ExpectedStarts()
@@ -263,12 +263,12 @@ class Scheduler:
         await self._watches.start(group)
         self.synced.set()
         await lead()
-        await self.users.look()  # before anything is handed over, and once rights are known
+        await self.users.refresh()  # before anything is handed over, and once rights are known
         await self.history.read(self.engine.history)
         await self.quarantine.read(self.now_s())
-        self.informers.owners.hold()
+        self.informers.owners.pause()
         await self._watches.hand_over()
-        self.informers.owners.let_go()
+        self.informers.owners.resume()
         for fact in await self.past.read():
             self.driver.observe(fact)
 
@@ -279,18 +279,18 @@ class Scheduler:
             starts = self._config.starts_waiting - self.pods.waiting
             if not self.engine.wants_plan() or starts <= 0:
                 continue  # the next tick looks again
-            snapshot = self.thinking.view(starts=starts)
+            snapshot = self.thinking.snapshot(starts=starts)
             work = partial(make_plan, snapshot, self.policies, self.now_s())
             started_s = time.monotonic()
             try:
-                plan = await self.thinking.think(self._planning, work, snapshot)
+                plan = await self.thinking.run_in_time(self._planning, work, snapshot)
             except PolicyError as error:  # one gang must not keep all others from starting
                 log.exception("planning failed; the gang is set aside")
                 self.metrics.plan_failures.inc()
                 self.driver.observe(f.PlanFailed(error.gang, error.problem))
             except LateError as error:
                 self.metrics.plan_failures.inc()
-                self.thinking.too_slow(error, snapshot)
+                self.thinking.quarantine_slow(error, snapshot)
             else:
                 self.metrics.plan_seconds.observe(time.monotonic() - started_s)
                 self.driver.accept(plan)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from gangsched.api import names
-from gangsched.api.timestamps import stamp
+from gangsched.api.timestamps import rfc3339
 from gangsched.jobs.common.clock import Clock
 from gangsched.jobs.common.model import Json
 from gangsched.kube.client.client import KubeClient
@@ -158,7 +158,7 @@ def uid_precondition(body: Json) -> Json:
 
 def clock() -> Clock:
     """Return the current time."""
-    return Clock(time.time(), stamp())
+    return Clock(time.time(), rfc3339())
 
 
 def managed_elsewhere(body: Json) -> bool:

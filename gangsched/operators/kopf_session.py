@@ -13,7 +13,7 @@ import kopf
 
 from gangsched.kube.client.access import Access
 from gangsched.kube.client.client import credentials, tls_of
-from gangsched.kube.client.json_depth import bounded, readable
+from gangsched.kube.client.json_depth import decode_bounded, readable
 
 
 class _Lines:
@@ -42,7 +42,7 @@ class _Response(aiohttp.ClientResponse):
     async def json(self, **_: Any) -> Any:
         """Return the whole body, decoded; what is no JSON raises as kopf expects it."""
         body = await self.read()
-        return bounded(json.loads, body) if body else None
+        return decode_bounded(json.loads, body) if body else None
 
     async def start(self, connection: Any) -> aiohttp.ClientResponse:
         """Read the headers; make the body readable if it is a watch."""

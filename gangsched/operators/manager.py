@@ -18,7 +18,7 @@ from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
 from gangsched.jobs.trainer.reconcile import KIND as TRAINJOB
 from gangsched.kube.client.access import Access
 from gangsched.kube.client.client import KubeClient
-from gangsched.kube.stored.config_map import Kept
+from gangsched.kube.stored.config_map import ConfigMapEntry
 from gangsched.operators.api_objects import NO_ENV
 from gangsched.operators.controllers.launched_mpijobs import MpiJobs
 from gangsched.operators.controllers.object_trees import tree_controller
@@ -57,7 +57,7 @@ _DEFAULTS = SchedulerNames()
 class OwnershipOutputs:
     """Where the owner of each kind is published: a ConfigMap, a gauge."""
 
-    kept: Kept | None = None
+    kept: ConfigMapEntry | None = None
     gauge: Gauge | None = None
 
 

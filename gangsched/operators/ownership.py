@@ -25,7 +25,7 @@ from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Forbidden, KubeError, NotFound
 from gangsched.kube.client.paths import named
 from gangsched.kube.client.watch import Watch
-from gangsched.kube.stored.config_map import Kept
+from gangsched.kube.stored.config_map import ConfigMapEntry
 from gangsched.operators.conflicting_operators import (
     LEASES,
     ConflictingOperators,
@@ -110,14 +110,14 @@ class _SignReceiver:
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(type_)
         self._take, self._gone = take, gone
 
-    def seen(self, raw: bytes) -> None:
+    def on_update(self, raw: bytes) -> None:
         """Record an object that exists now."""
         try:
             self._take(self._decoder.decode(raw))
         except (msgspec.DecodeError, ValueError) as error:
             log.warning("an object is no sign of an operator: %s", error)
 
-    def gone(self, uid: str, raw: bytes | None) -> None:
+    def on_delete(self, uid: str, raw: bytes | None) -> None:
         """Record that an object no longer exists."""
         del raw
         self._gone(uid)
@@ -131,7 +131,7 @@ class Ownership:
         client: KubeClient,
         known: Collection[str],
         wanted: Collection[str] | None,
-        kept: Kept | None = None,
+        kept: ConfigMapEntry | None = None,
         gauge: Gauge | None = None,
         now_s: Callable[[], float] = time.time,
         otherwise: str = _NOT_NAMED,
@@ -263,7 +263,7 @@ class Ownership:
         return True
 
 
-async def store_no_kinds(client: KubeClient, kept: Kept) -> None:
+async def store_no_kinds(client: KubeClient, kept: ConfigMapEntry) -> None:
     """Store that no kind of job is run here, and wait until cancelled."""
     known = (*FRAMEWORKS, jobset.KIND, trainjob.KIND, experiment.KIND, trial.KIND)
     why = "gangsched was started with --no-operators"

@@ -84,7 +84,7 @@ class PartReceiver:
         self._controllers = controllers
         self._known: dict[str, _Known] = {}
 
-    def seen(self, raw: bytes) -> None:
+    def on_update(self, raw: bytes) -> None:
         """Record an object that exists now."""
         try:
             metadata = _part.decode(raw).metadata
@@ -98,7 +98,7 @@ class PartReceiver:
         body: Json = msgspec.json.decode(raw)
         self._controllers[owner.kind].part_seen(self._kind, body, owner.name)
 
-    def gone(self, uid: str, raw: bytes | None) -> None:
+    def on_delete(self, uid: str, raw: bytes | None) -> None:
         """Record that an object no longer exists."""
         known = self._known.pop(uid, None)
         if known is not None:

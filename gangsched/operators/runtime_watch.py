@@ -83,7 +83,7 @@ class RuntimeReceiver:
         paths = (f"/apis/{API_VERSION}/{kind.lower()}s" for kind in KINDS)
         return [Watch(self._client, path, self, optional=True) for path in paths]
 
-    def seen(self, raw: bytes) -> None:
+    def on_update(self, raw: bytes) -> None:
         """Record a runtime that exists now."""
         body: Json = msgspec.json.decode(raw)
         self._keys[body["metadata"]["uid"]] = _key(body)
@@ -91,7 +91,7 @@ class RuntimeReceiver:
         if label_of(body) is not None:
             self.labelling.wake(_key(body))
 
-    def gone(self, uid: str, raw: bytes | None) -> None:
+    def on_delete(self, uid: str, raw: bytes | None) -> None:
         """Record that a runtime no longer exists."""
         del raw
         key = self._keys.pop(uid, None)

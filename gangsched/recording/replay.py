@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from gangsched.api.timestamps import stamp
+from gangsched.api.timestamps import rfc3339
 from gangsched.config import ConfigError
 from gangsched.core.engine.engine import Engine
 from gangsched.core.model.ids import GangId
@@ -28,7 +28,7 @@ class Difference:
     def data(self) -> dict[str, str]:
         """Return the difference as JSON values."""
         return {
-            "at": stamp(self.at_s),
+            "at": rfc3339(self.at_s),
             "gang": self.gang,
             "then": _said(self.then),
             "now": _said(self.now) or self.why,

@@ -80,7 +80,7 @@ class IndependentObserver:
     _excused: set[str] = field(default_factory=set)
     _lost: set[str] = field(default_factory=set)
 
-    def seen(self, raw: bytes) -> None:
+    def on_update(self, raw: bytes) -> None:
         """Record a pod, and check its node."""
         pod = _decode(raw)
         before = self.pods.get(pod.metadata.uid)
@@ -95,7 +95,7 @@ class IndependentObserver:
         if node and pod.holds and (before is None or not before.spec.nodeName):
             self._look(node)
 
-    def gone(self, uid: str, raw: bytes | None) -> None:
+    def on_delete(self, uid: str, raw: bytes | None) -> None:
         """Forget a pod."""
         self._look_at_stop(self.pods.get(uid))
         self.pods.pop(uid, None)

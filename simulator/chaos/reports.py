@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from gangsched.api.timestamps import stamp
+from gangsched.api.timestamps import rfc3339
 from gangsched.core.facts import PastSeen
 from gangsched.kube.decoding.quantities import seconds
 from gangsched.kube.stored import gang_history
@@ -114,7 +114,7 @@ def _past(past: PastSeen, now_s: float) -> View:
         "vacated places": sorted(past.vacated),
         "assigned places": sorted(past.places),
         "held back": past.held_back,
-        "reservation": None if past.promised_s is None else stamp(past.promised_s),
+        "reservation": None if past.promised_s is None else rfc3339(past.promised_s),
         "reservation places": sorted(past.promised),
     }
 
@@ -180,7 +180,7 @@ class Reports:
     _names: dict[str, str] = field(default_factory=dict)
     _marked: dict[str, View] | None = None
 
-    def seen(self, raw: bytes) -> None:
+    def on_update(self, raw: bytes) -> None:
         """Record an object."""
         document = msgspec.json.decode(raw)
         name = self.name(document)
@@ -193,7 +193,7 @@ class Reports:
             self._look_at_wait(name, before["wait"], view["wait"])
         self._compare(uid)
 
-    def gone(self, uid: str, raw: bytes | None) -> None:
+    def on_delete(self, uid: str, raw: bytes | None) -> None:
         """Forget an object."""
         if self.now.pop(uid, None) is not None:
             self._compare(uid)

@@ -258,7 +258,7 @@ _MEMBERSHIPS = (_labelled, _labelled, _kueue, _lws, _named, _owned, _alone)
 # -- other kinds ---------------------------------------------------------------------------------
 
 
-_THEIRS = (*foreign.KINDS, *(one for one in OWNERS if one.whose in (JOB, STATEFUL, RAY)))
+_THEIRS = (*foreign.KINDS, *(one for one in OWNERS if one.source in (JOB, STATEFUL, RAY)))
 
 
 def theirs(rng: random.Random, name: str, scale: int) -> list[Json]:
@@ -275,14 +275,14 @@ def theirs(rng: random.Random, name: str, scale: int) -> list[Json]:
         case "RayCluster":
             groups = [{"replicas": most, "numOfHosts": count(rng, scale)}] * rng.choice((1, 3, 50))
             spec = {"headGroupSpec": {"template": template}, "workerGroupSpecs": groups}
-    if kind.whose == "scheduling.k8s.io":
+    if kind.source == "scheduling.k8s.io":
         keys = [{"key": rng.choice(LEVELS)}] * rng.choice((0, 1, 2))
         spec = {"schedulingPolicy": {"gang": {"minCount": most}}}
         spec["schedulingConstraints"] = {"topology": keys}
-    if kind.whose == "scheduling.volcano.sh":
+    if kind.source == "scheduling.volcano.sh":
         spec["networkTopology"] = {"mode": "hard", "highestTierAllowed": rng.choice((0, 1, 10**9))}
         spec["priorityClassName"] = rng.choice(CLASSES)
-    if kind.whose == "scheduling.run.ai":
+    if kind.source == "scheduling.run.ai":
         spec["topologyConstraint"] = {"requiredTopologyLevel": rng.choice(LEVELS)}
     metadata = _metadata(rng, name, min(scale, LARGE))
     metadata["annotations"]["kueue.x-k8s.io/job-min-parallelism"] = rng.choice(_WHOLE)

@@ -18,7 +18,7 @@ from gangsched.core.planning.forecast import Effort, forecast
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import PolicyError
 from gangsched.core.snapshot import Asked
-from gangsched.kube.background.advisor import Counsel
+from gangsched.kube.background.advisor import LiveAdvisor
 from gangsched.kube.informers.base import Informer
 from gangsched.kube.service import Scheduler
 from gangsched.metrics import Metrics
@@ -105,7 +105,7 @@ class TenantCluster:
             dispatch=self._orders.append,
         )
         scheduler.engine.beyond_is_judged = False
-        self._counsel = Counsel(client, self._config, self._policies)
+        self._advisor = LiveAdvisor(client, self._config, self._policies)
         self._readers: dict[str, Informer] = {
             "PriorityClass": scheduler.informers.priority_classes,
             "Namespace": scheduler.informers.namespaces,
@@ -119,16 +119,16 @@ class TenantCluster:
         external = (*owners.groups, *owners.receivers)
         self._readers |= {informer.kind: informer for informer in external}
         for name, document in self._declared:
-            self._readers[name].seen(raw(document))
+            self._readers[name].on_update(raw(document))
 
     def restart(self) -> None:
         """Start a new scheduler that knows only the stored objects."""
         self._start()
         for pod in list(self.truth.pods.values()):
-            self._readers["Pod"].seen(raw(pod.document))
+            self._readers["Pod"].on_update(raw(pod.document))
         for document in list(self.objects.values()):
             if (reader := self._reader(document)) is not None:
-                reader.seen(raw(document))
+                reader.on_update(raw(document))
         self.scheduler.ready.set()
         self.settle()
 
@@ -157,10 +157,10 @@ class TenantCluster:
         """Advise pending gangs, and forecast their starts."""
         engine = self.scheduler.engine
         if due := engine.unadvised(2, self.now_s):
-            await self._counsel.look(engine, self.now_s)
+            await self._advisor.refresh(engine, self.now_s)
             for waiting, refusal in due:
                 self.scheduler.driver.accept(
-                    self._counsel.advise(waiting, refusal, self._counsel.on(waiting))
+                    self._advisor.advise(waiting, refusal, self._advisor.on(waiting))
                 )
         snapshot = engine.snapshot(self.now_s, who=Asked.ALL)
         if snapshot.waiting:
@@ -235,7 +235,7 @@ class TenantCluster:
             self._left(document)
             self.truth.promised.pop(group_of(document), None)
             if (reader := self._reader(document)) is not None:
-                reader.gone(uid, None)
+                reader.on_delete(uid, None)
         self.settle()
 
     def mine(self) -> list[str]:
@@ -250,7 +250,7 @@ class TenantCluster:
 
     def _show(self, document: Json) -> None:
         if (reader := self._reader(document)) is not None:
-            reader.seen(raw(document))
+            reader.on_update(raw(document))
 
     def _run_static_pods(self) -> None:
         """Run pods that were created with a node; those that do not fit fail."""
@@ -265,7 +265,7 @@ class TenantCluster:
         """Delete a pod at once."""
         pod = self.truth.pods.pop(uid)
         self._left(pod.document)
-        self._readers["Pod"].gone(uid, raw(pod.document))
+        self._readers["Pod"].on_delete(uid, raw(pod.document))
 
     def _left(self, document: Json) -> None:
         self._keys.discard(key_of(document))

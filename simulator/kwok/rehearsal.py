@@ -68,7 +68,7 @@ class _Seen:
     _ended: dict[str, set[str]] = field(default_factory=dict)
     _since_s: dict[str, float] = field(default_factory=dict)
 
-    def seen(self, raw: bytes) -> None:
+    def on_update(self, raw: bytes) -> None:
         """Record a pod that is bound or has ended."""
         pod = _decode(raw)
         name = pod.metadata.labels.get(_NAME_LABEL, "")
@@ -91,7 +91,7 @@ class _Seen:
                 self.left -= 1
                 self.changed.set()
 
-    def gone(self, uid: str, raw: bytes | None) -> None:
+    def on_delete(self, uid: str, raw: bytes | None) -> None:
         """Record a deleted pod; if its work was not done, the job was interrupted."""
         pod = _decode(raw) if raw is not None else None
         name = pod.metadata.labels.get(_NAME_LABEL, "") if pod is not None else ""

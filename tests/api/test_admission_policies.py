@@ -43,5 +43,5 @@ async def test_the_version_that_is_served_is_found(groups, wanted):
 async def test_users_are_known_by_a_policy_of_either_version(version, known):
     path = f"{ROOT}/{version}/mutatingadmissionpolicybindings/{names.USER_POLICY}"
     users = Users(Api({path: {}}))
-    await users.look()
+    await users.refresh()
     assert users.known is known

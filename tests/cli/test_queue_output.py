@@ -38,7 +38,7 @@ def scheduler():
 
 def declare(scheduler: Scheduler, name: str = "q", **spec: object) -> None:
     body = {"metadata": {"name": name, "uid": name}, "spec": spec}
-    scheduler.informers.queues.seen(json.dumps(body).encode())
+    scheduler.informers.queues.on_update(json.dumps(body).encode())
 
 
 def view(*queues: Queue) -> ClusterView:
@@ -100,7 +100,7 @@ def test_a_queue_stored_before_the_rules_is_listed_with_its_problem(scheduler, s
     )
     declare(scheduler)
     assert "q" in engine.ledger.usage.tree, "mended"
-    scheduler.informers.queues.gone("q", None)
+    scheduler.informers.queues.on_delete("q", None)
     assert "q" not in engine.ledger.usage.tree.queues
 
 

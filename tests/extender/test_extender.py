@@ -11,7 +11,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from builders import POLICIES, gang, needs, node, plan, pod, templated
 from waiting import until_async
 
-from gangsched.api.names import OUR_MARK
+from gangsched.api.names import REFUSAL_PREFIX
 from gangsched.config import SchedulerConfig
 from gangsched.core import facts as f
 from gangsched.core.engine.gangs.gang_views import Stage
@@ -86,7 +86,7 @@ async def test_filter_turns_an_unplanned_pod_away(scheduler):
     answer = await call(scheduler, "/filter", filter_args("stranger", ["n0", "n1"]))
     assert answer["NodeNames"] == []
     assert answer["FailedNodes"].keys() == {"n0", "n1"}
-    assert answer["FailedNodes"]["n0"].startswith(OUR_MARK)
+    assert answer["FailedNodes"]["n0"].startswith(REFUSAL_PREFIX)
 
 
 async def test_filter_breaks_a_gang_whose_node_kube_scheduler_rejected(scheduler):
@@ -125,7 +125,7 @@ async def test_bind_refuses_another_node(scheduler):
     plan(scheduler.engine)
     body = {"PodName": "a", "PodNamespace": "ns", "PodUID": "a", "Node": "n9"}
     answer = await call(scheduler, "/bind", json.dumps(body))
-    assert answer["Error"] == f"{OUR_MARK} n9 is not reserved for this pod"
+    assert answer["Error"] == f"{REFUSAL_PREFIX} n9 is not reserved for this pod"
 
 
 # -- pods that kube-scheduler sees first ----------------------------------------------------------
@@ -182,7 +182,7 @@ async def test_its_binding_waits_until_it_is_seen_and_is_what_was_planned(planne
     planned.driver.observe(came(needs(asks)))
     if asks > 4:
         planned.binder.forget(PodUid("p0"))  # its gang is stopped, and the pod is deleted
-        assert await held == f"{OUR_MARK} n1 is not reserved for this pod"
+        assert await held == f"{REFUSAL_PREFIX} n1 is not reserved for this pod"
         return
     await until_async(lambda: member.stage is Stage.PREPARED, "the pod at the barrier")
     assert not held.done(), "the other is not there yet"
@@ -194,7 +194,7 @@ async def test_a_pod_that_is_never_seen_is_let_go(planned, monkeypatch):
     await call(planned, "/filter", first_seen())
     error = await planned.binder._hold(PodUid("p0"), NodeName("n1"))
     assert "n1 is not reserved for this pod" in error
-    assert not planned.binder._ahead
+    assert not planned.binder._unseen
 
 
 async def woken(scheduler) -> list[dict]:
@@ -225,7 +225,7 @@ async def test_who_is_put_aside_again_is_woken_again(scheduler):
 
 
 async def test_who_was_put_aside_under_another_leader_is_woken(scheduler):
-    message = f"0/1 nodes are available: 1 {OUR_MARK} the gang of this pod is not placed yet."
+    message = f"0/1 nodes are available: 1 {REFUSAL_PREFIX} the gang of this pod is not placed yet."
     condition = {
         "type": "PodScheduled",
         "status": "False",
@@ -237,7 +237,7 @@ async def test_who_was_put_aside_under_another_leader_is_woken(scheduler):
     spec = {"schedulerName": "gangsched", "containers": []}
     status = {"phase": "Pending", "conditions": [condition]}
     raw = json.dumps({"metadata": metadata, "spec": spec, "status": status}).encode()
-    scheduler.informers.pods.seen(raw)
+    scheduler.informers.pods.on_update(raw)
     assert len(await woken(scheduler)) == 1
 
 
@@ -245,4 +245,4 @@ async def test_who_was_put_aside_under_another_leader_is_woken(scheduler):
 @pytest.mark.parametrize("body", ["", "{}", "[1]", '{"Pod": 3}', "\x00"])
 async def test_malformed_calls_get_a_sentence(scheduler, path, body):
     answer = await call(scheduler, path, body.encode())
-    assert answer["Error"].startswith(OUR_MARK)
+    assert answer["Error"].startswith(REFUSAL_PREFIX)

@@ -229,7 +229,7 @@ FOREIGN = {
                 annotations={"kueue.x-k8s.io/job-min-parallelism": "2", **said},
             ),
             "spec": _SPECS.get(
-                kind.whose, {"minMember": 2, "parallelism": 2, "template": TEMPLATE}
+                kind.source, {"minMember": 2, "parallelism": 2, "template": TEMPLATE}
             ),
         }
         for said in ASKED

@@ -80,14 +80,14 @@ class Cluster:
         self.others |= dict(zip(OWNERS, owners.receivers, strict=True))
         for name, documents in SEEN.items():
             for document in documents:
-                self.readers[name].seen(json.dumps(document).encode())
+                self.readers[name].on_update(json.dumps(document).encode())
         self._count = 0
 
     def hear(self, reader: Informer, raw: bytes) -> None:
         """Hear of an object, as a watch tells it."""
         uid = msgspec.json.decode(raw)["metadata"]["uid"]
         try:
-            reader.take(ApiObject(raw))
+            reader.decode_and_apply(ApiObject(raw))
         except DecodeError as error:
             reader.malformed(raw, str(error))
         if isinstance(reader, external_owners.PodOwners):
@@ -100,7 +100,7 @@ class Cluster:
             engine.accept(plan, 1.0)
             engine.tick(1.0)
         if self._count % 7 == 0:
-            reader.gone(uid, raw)
+            reader.on_delete(uid, raw)
 
 
 def _job(kind: str) -> Callable[[bytes], None]:

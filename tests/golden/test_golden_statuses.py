@@ -117,7 +117,8 @@ OURS = ObjectRef("gangsched.io/v1beta1", "PodGroup", "ns", "g", "u", has_status=
 OWNED = ObjectRef("gangsched.io/v1beta1", "PodGroup", "ns", "g", "u", has_status=True, owned=True)
 ONE_POD = ObjectRef("v1", "Pod", "ns", "g", "u")
 THEIRS = [
-    ObjectRef(kind.api_version, kind.kind, "ns", "g", "u", theirs=kind) for kind in groups.KINDS
+    ObjectRef(kind.api_version, kind.kind, "ns", "g", "u", external_kind=kind)
+    for kind in groups.KINDS
 ]
 
 
@@ -129,7 +130,7 @@ async def told(subject: ObjectRef, reports, pods=(2, 0, 0)) -> list[dict]:
     running = asyncio.create_task(made.run())
     for report in reports:
         before = len(api.asked)
-        made.take(report)
+        made.apply(report)
         if isinstance(report, Report):
             await until_async(lambda n=before: len(api.asked) > n or running.done(), "a write")
             await quiet(api)
@@ -183,7 +184,7 @@ async def written_once(subject: ObjectRef, reports, pods) -> list[dict]:
     made = PodGroupStatusWriter(api, lambda _: (2, pods))
     made.subject(G, subject)
     for report in reports:
-        made.take(report)
+        made.apply(report)
     running = asyncio.create_task(made.run())
     for _ in range(3):
         await quiet(api)
@@ -197,10 +198,10 @@ async def test_when_a_gang_starts_and_what_is_wrong_with_it():
     api = Api()
     made = PodGroupStatusWriter(api, lambda _: (2, (0, 0, 0)))
     made.subject(G, OURS)
-    made.take(REPORTS["refused NotEnoughFree"][0])
+    made.apply(REPORTS["refused NotEnoughFree"][0])
     late_s = NOW_S + 3e9
     one = Prediction(G, 2, late_s, late_s - 60, late_s + 60, Source.LEARNED)
-    made.expect({G: one}, {G: BackfillReservation(G, late_s + 120, ())})
+    made.predict({G: one}, {G: BackfillReservation(G, late_s + 120, ())})
     running = asyncio.create_task(made.run())
     await quiet(api)
     made.invalid(G, "PodGroup ns/g: spec.minMember: 0 is not allowed", before=True)
@@ -283,10 +284,10 @@ async def test_what_is_written_of_queues_and_reservations(rounds, named):
     api, engine = Api(), cluster()
     writer = QueueStatusWriter(api, lambda: NOW_S + 30.0, name_gangs=named)
     for name in ("org", "team", "lost", "broken", "rare"):
-        writer.queues.seen(name, f"uid-{name}", None)
-    writer.queues.seen("unread", "uid", "Queue unread: spec.weight: 'heavy' is no number")
+        writer.queues.track(name, f"uid-{name}", None)
+    writer.queues.track("unread", "uid", "Queue unread: spec.weight: 'heavy' is no number")
     for name in ("upkeep", "weekly", "past"):
-        writer.reservations.seen(name, f"uid-{name}", None)
+        writer.reservations.track(name, f"uid-{name}", None)
     at = Prediction(GangId("ns/waits"), 1, NOW_S + 90, NOW_S + 60, NOW_S + 120, Source.DECLARED)
     with pytest.raises(EnoughError):
         await writer.run(engine, lambda: {at.gang: at})
@@ -296,8 +297,8 @@ async def test_what_is_written_of_queues_and_reservations(rounds, named):
 async def test_what_is_written_of_topologies(rounds):
     api, engine = Api(), cluster()
     writer = TopologyStatusWriter(api)
-    writer.topologies.seen("default", "uid-d", None)
-    writer.topologies.seen("wrong", "uid-w", "Topology wrong: spec.levels: there are none")
+    writer.topologies.track("default", "uid-d", None)
+    writer.topologies.track("wrong", "uid-w", "Topology wrong: spec.levels: there are none")
     with pytest.raises(EnoughError):
         await writer.run(engine.cluster)
     agrees("topologies.jsonl", lines(api.asked))

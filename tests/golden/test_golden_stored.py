@@ -22,9 +22,9 @@ from gangsched.core.quota.runtime_history import RuntimeHistory
 from gangsched.kube.client.errors import NotFound
 from gangsched.kube.informers.cluster_config import Queues
 from gangsched.kube.service import Scheduler
-from gangsched.kube.stored.gang_history import PastKeeper
+from gangsched.kube.stored.gang_history import GangHistoryStore
 from gangsched.kube.stored.quarantine import Quarantine
-from gangsched.kube.stored.runtime_history import HistoryKeeper
+from gangsched.kube.stored.runtime_history import RuntimeHistoryStore
 from gangsched.kube.stored.scheduler_names import ServedNames
 from gangsched.metrics import Metrics
 from gangsched.recording.journal import Journal, JournalledEngine
@@ -85,8 +85,8 @@ def slow():
 
 async def test_what_is_kept_in_the_config_map():
     api = ConfigMaps()
-    await until_written(HistoryKeeper(api, PLACE).run(learnt(), 0.0), api)
-    past = PastKeeper(api, PLACE)
+    await until_written(RuntimeHistoryStore(api, PLACE).run(learnt(), 0.0), api)
+    past = GangHistoryStore(api, PLACE)
     await past.read()
     await past.save(history("simple").engine)
     aside = Quarantine(api, PLACE)
@@ -104,9 +104,9 @@ async def test_what_the_next_process_makes_of_the_config_map():
     kept = stored("config-map.json").replace('\\"VERSION\\"', json.dumps(VERSION)[1:-1])
     api = ConfigMaps(json.loads(kept))
     before, found = json.dumps(learnt().to_json()), RuntimeHistory()
-    await HistoryKeeper(api, PLACE).read(found)
+    await RuntimeHistoryStore(api, PLACE).read(found)
     assert json.dumps(found.to_json()) == before
-    facts = await PastKeeper(api, PLACE).read()
+    facts = await GangHistoryStore(api, PLACE).read()
     assert list(facts) == list(history("simple").engine.past())
     assert facts
     aside = Quarantine(api, PLACE)
@@ -163,7 +163,7 @@ def test_objects_with_the_status_of_an_earlier_process():
     }
     assert isinstance(receivers["Queue"], Queues)
     for body in json.loads(stored("objects.json")):
-        receivers[body["kind"]].seen(json.dumps(body).encode())
+        receivers[body["kind"]].on_update(json.dumps(body).encode())
     told = [f"{type(one).__name__} {json.dumps(plain(one))}" for one in scheduler.engine.told]
     known = json.dumps(described(scheduler.engine), indent=1)
     agrees("objects-facts.txt", "\n".join([*told, known]) + "\n")

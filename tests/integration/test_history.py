@@ -10,7 +10,7 @@ from gangsched.core.model.gangs import Gang
 from gangsched.core.model.ids import GangId
 from gangsched.core.quota.runtime_history import RuntimeHistory
 from gangsched.kube.client.client import KubeClient
-from gangsched.kube.stored.runtime_history import HistoryKeeper
+from gangsched.kube.stored.runtime_history import RuntimeHistoryStore
 
 pytestmark = pytest.mark.by("direct")  # binding has no part in what is stored
 
@@ -32,7 +32,7 @@ def test_what_was_learnt_is_there_after_a_restart(cluster):
     async def write() -> None:
         wanted = json.loads(json.dumps(learnt.to_json()))
         async with KubeClient(kubeconfig) as client:
-            keeper = HistoryKeeper(client, f"{HOME}/{NAME}")
+            keeper = RuntimeHistoryStore(client, f"{HOME}/{NAME}")
             await keeper.read(RuntimeHistory())  # nothing there yet is no error
             writing = asyncio.create_task(keeper.run(learnt, 0.05))
             await until_async(lambda: stored(cluster) == wanted, "it to be kept", 30)
@@ -41,7 +41,7 @@ def test_what_was_learnt_is_there_after_a_restart(cluster):
     async def read() -> RuntimeHistory:
         found = RuntimeHistory()
         async with KubeClient(kubeconfig) as client:
-            await HistoryKeeper(client, f"{HOME}/{NAME}").read(found)
+            await RuntimeHistoryStore(client, f"{HOME}/{NAME}").read(found)
         return found
 
     cluster.plane.programs.stop("gangsched")  # it keeps there what it learns itself

@@ -14,7 +14,7 @@ from conftest import PROCESS, a_plane
 from kubernetes.client import ApiException
 from waiting import patience_s, until
 
-from gangsched.api.timestamps import stamp
+from gangsched.api.timestamps import rfc3339
 from gangsched.local.nodes import NodeFile
 from gangsched.local.plane import Options, Plane, environment
 from gangsched.local.processes import marked
@@ -161,7 +161,7 @@ def test_a_pod_that_is_stopped_keeps_what_others_say_of_it(node, tmp_path):
         "type": "DisruptionTarget",
         "status": "True",
         "reason": "PreemptionByScheduler",
-        "lastTransitionTime": stamp(),  # one that is old is taken back by Kubernetes
+        "lastTransitionTime": rfc3339(),  # one that is old is taken back by Kubernetes
     }
     node.core.patch_namespaced_pod_status("stopped", "default", {"status": {"conditions": [why]}})
     node.core.delete_namespaced_pod("stopped", "default")

@@ -132,7 +132,10 @@ def test_a_tutorial(reader, page):
         "first-gang.md": (f"helps   4 GPUs of gang {namespace}/job:train-a come free",),
         "first-queue.md": ("Preempted", "  blue   nvidia.com/gpu        2     4     2"),
         "from-volcano.md": ("Completed",),
-        "from-kueue.md": ("helps   1 pod instead of 2", "borrowed quota included; the gang needs 4"),
+        "from-kueue.md": (
+            "helps   1 pod instead of 2",
+            "borrowed quota included; the gang needs 4",
+        ),
     }
     for words in shown[page]:
         assert words in said

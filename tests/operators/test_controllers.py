@@ -59,7 +59,7 @@ def owner(kind="PyTorchJob", *, controller=True) -> dict:
 def test_parts_go_to_who_controls_them(metadata, told):
     controller = Controller()
     receiver = PartReceiver("Pod", {"PyTorchJob": controller})
-    receiver.seen(raw(**metadata))
+    receiver.on_update(raw(**metadata))
     assert controller.told == ([("seen", "Pod", "p", "j")] if told else [])
 
 
@@ -67,9 +67,9 @@ def test_parts_go_to_who_controls_them(metadata, told):
 def test_what_is_gone_is_told_once_whether_or_not_its_last_state_is_known(last):
     controller = Controller()
     receiver = PartReceiver("Pod", {"PyTorchJob": controller})
-    receiver.seen(raw(ownerReferences=[owner()]))
-    receiver.gone("uid-p", last)
-    receiver.gone("uid-p", last)
+    receiver.on_update(raw(ownerReferences=[owner()]))
+    receiver.on_delete("uid-p", last)
+    receiver.on_delete("uid-p", last)
     assert len(controller.told) == 2
     what, kind, metadata, of = controller.told[1]
     assert (what, kind, of) == ("gone", "Pod", "j")
@@ -79,9 +79,9 @@ def test_what_is_gone_is_told_once_whether_or_not_its_last_state_is_known(last):
 def test_what_was_never_a_part_is_not_told_gone():
     controller = Controller()
     receiver = PartReceiver("Pod", {"PyTorchJob": controller})
-    receiver.seen(raw())
-    receiver.gone("uid-p", None)
-    receiver.seen(b'{"metadata": {"uid": 3}}')
+    receiver.on_update(raw())
+    receiver.on_delete("uid-p", None)
+    receiver.on_update(b'{"metadata": {"uid": 3}}')
     assert not controller.told
 
 
@@ -425,9 +425,9 @@ def runtime(name="torch", uid="r", namespace="", **labels) -> bytes:
 async def test_runtimes_are_labelled_for_the_sdk_and_forgotten_when_they_go():
     server, known = Labelled(), Runtimes()
     receiver = RuntimeReceiver(server, known)
-    receiver.seen(runtime())
-    receiver.seen(runtime("own", "o", "ns"))
-    receiver.seen(runtime("told", "t", **{LABEL: "torch"}))
+    receiver.on_update(runtime())
+    receiver.on_update(runtime("own", "o", "ns"))
+    receiver.on_update(runtime("told", "t", **{LABEL: "torch"}))
     for key in (("", "torch"), ("ns", "own"), ("", "told"), ("", "gone")):
         await receiver._label(key)
     root = "/apis/trainer.kubeflow.org/v1alpha1"
@@ -435,10 +435,10 @@ async def test_runtimes_are_labelled_for_the_sdk_and_forgotten_when_they_go():
         (f"{root}/clustertrainingruntimes/torch", {LABEL: "torch"}),
         (f"{root}/namespaces/ns/trainingruntimes/own", {LABEL: "torch"}),
     ]
-    receiver.seen(runtime("torch", "successor"))
-    receiver.gone("r", None)
+    receiver.on_update(runtime("torch", "successor"))
+    receiver.on_delete("r", None)
     assert known.get(("", "torch")), "a successor of its name is there"
-    receiver.gone("successor", None)
+    receiver.on_delete("successor", None)
     assert known.get(("", "torch")) is None
 
 

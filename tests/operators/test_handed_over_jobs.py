@@ -10,7 +10,7 @@ from waiting import until_async
 from gangsched.core.model.ids import GangId
 from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
 from gangsched.kube.client.errors import NotFound
-from gangsched.kube.decoding.metadata import decode_group
+from gangsched.kube.decoding.metadata import ApiObject, decode_group
 from gangsched.kube.informers.context import ClusterConfig, GangContext
 from gangsched.kube.informers.planned_pod_limit import PlannedPodLimit
 from gangsched.kube.informers.podgroups import Groups
@@ -244,12 +244,12 @@ def test_pods_that_run_in_our_group_are_not_waited_for_again(monkeypatch, bound,
     context = GangContext(
         None, Engine(**bound), Status(), cluster, PlannedPodLimit(9), Metrics(), lambda: True
     )
-    monkeypatch.setattr(Groups, "understood", lambda _, __, gang: bool(declared.append(gang)))
+    monkeypatch.setattr(Groups, "accept", lambda _, __, gang: bool(declared.append(gang)))
     kind = next(one for one in OWNERS if one.kind == "PyTorchJob")
     specs = {"Worker": {"replicas": 3, "template": {}}}
     body = {"metadata": {"name": "j", "namespace": "ns", "uid": "u"}}
     raw = msgspec.json.encode(body | {"spec": {"pytorchReplicaSpecs": specs}})
     owners = external_owners.PodOwners(context, kind, None)
     ((gang, _),) = kind.read(decode_group(raw), {}, cluster.names).values()
-    owners.understood(raw, gang)
+    owners.accept(ApiObject(raw), gang)
     assert [one.min_member for one in declared] == [least]

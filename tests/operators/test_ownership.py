@@ -11,7 +11,7 @@ from waiting import until_async
 from gangsched.cli.cluster.lookup import read_job
 from gangsched.cli.doctor import job_kind_findings
 from gangsched.kube.client.errors import Forbidden, NotFound, Unavailable
-from gangsched.kube.stored.config_map import Kept
+from gangsched.kube.stored.config_map import ConfigMapEntry
 from gangsched.operators import manager
 from gangsched.operators import ownership as module
 from gangsched.operators.conflicting_operators import OPERATORS, Sighting
@@ -99,7 +99,7 @@ class Clock:
 @asynccontextmanager
 async def owning(api: Api, wanted=None, clock=None):
     """Run the decision; it has been made once inside."""
-    kept = Kept(api, "home/history", KEY)
+    kept = ConfigMapEntry(api, "home/history", KEY)
     made = Ownership(api, KNOWN, wanted, kept, now_s=clock or Clock())
     task = asyncio.create_task(made.run())
     try:
@@ -189,7 +189,7 @@ async def test_named_kinds_are_ours_whatever_others_do():
 
 async def test_without_job_controllers_no_kind_is_ours():
     api = Api(deployments=[deployment()])
-    task = asyncio.create_task(module.store_no_kinds(api, Kept(api, "home/history", KEY)))
+    task = asyncio.create_task(module.store_no_kinds(api, ConfigMapEntry(api, "home/history", KEY)))
     try:
         await until_async(lambda: api.written, "it to be written down")
         assert not task.done()

@@ -54,19 +54,19 @@ def pod(name: str, node: str, gpus: int, gang: str = "g", phase: str = "Running"
 
 def test_two_pods_on_one_place_are_seen():
     observer = IndependentObserver({"n": 8})
-    observer.seen(pod("a", "n", 4))
-    observer.seen(pod("b", "n", 4))
+    observer.on_update(pod("a", "n", 4))
+    observer.on_update(pod("b", "n", 4))
     assert not observer.violations
-    observer.seen(pod("c", "n", 1))
+    observer.on_update(pod("c", "n", 1))
     (said,) = observer.violations
     assert "node n has 8 GPUs and pods of 9: a, b, c" in said
 
 
 def test_a_pod_that_ended_makes_room():
     observer = IndependentObserver({"n": 8})
-    observer.seen(pod("a", "n", 8))
-    observer.seen(pod("a", "n", 8, phase="Succeeded"))
-    observer.seen(pod("b", "n", 8))
+    observer.on_update(pod("a", "n", 8))
+    observer.on_update(pod("a", "n", 8, phase="Succeeded"))
+    observer.on_update(pod("b", "n", 8))
     assert not observer.violations
 
 
@@ -79,15 +79,15 @@ class Gang:
 def test_what_should_run_and_does_not_is_said():
     observer = IndependentObserver({"n": 8})
     assert "would fit, and is pending" in standing(observer, Gang, {"g": "Placed"})
-    observer.seen(pod("a", "n", 4))
+    observer.on_update(pod("a", "n", 4))
     assert "runs in part: 1 of 2" in standing(observer, Gang, {"g": "Placed"})
-    observer.seen(pod("b", "n", 4))
+    observer.on_update(pod("b", "n", 4))
     assert not standing(observer, Gang, {"g": "Placed"})
 
 
 def test_what_has_no_room_may_wait():
     observer = IndependentObserver({"n": 8})
-    observer.seen(pod("other", "n", 5, gang="x"))
+    observer.on_update(pod("other", "n", 5, gang="x"))
     assert not standing(observer, Gang, {"g": "Placed"})
 
 
@@ -104,7 +104,7 @@ def test_odd_seeds_go_through_kube_scheduler_and_every_kind_of_fault_comes():
 def test_a_phase_that_is_behind_is_said():
     observer = IndependentObserver({"n": 8})
     for name in ("a", "b"):
-        observer.seen(pod(name, "n", 4))
+        observer.on_update(pod(name, "n", 4))
     assert standing(observer, Gang, {"g": "Pending"}) == "gang g runs, and its phase is 'Pending'"
 
 
@@ -207,7 +207,7 @@ def reported(view, *statuses: dict) -> Reports:
     found = Reports(view, lambda one: f"gang {one['metadata']['name']}")
     for number, status in enumerate(statuses):
         body = {"metadata": {"name": "g", "uid": "u"}, "status": status}
-        found.seen(json.dumps(body).encode())
+        found.on_update(json.dumps(body).encode())
         if number == 0:
             found.mark()
     return found
@@ -243,8 +243,8 @@ def test_what_time_alone_changes_is_no_difference():
 
 def test_a_gang_that_came_or_went_is_a_difference():
     one = reported(group_view, WAITS)
-    one.gone("u", None)
-    one.seen(json.dumps({"metadata": {"name": "h", "uid": "v"}}).encode())
+    one.on_delete("u", None)
+    one.on_update(json.dumps({"metadata": {"name": "h", "uid": "v"}}).encode())
     assert one.unmark() == ["gang g is gone", "gang h was added"]
 
 
@@ -264,11 +264,11 @@ def test_places_that_changed_are_a_difference():
 
 def test_a_pod_that_is_stopped_is_a_difference():
     found = Reports(pod_view, lambda one: f"pod {one['metadata']['name']}")
-    found.seen(pod("a", "n", 4))
+    found.on_update(pod("a", "n", 4))
     found.mark()
     leaves = json.loads(pod("a", "n", 4))
     leaves["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    found.seen(json.dumps(leaves).encode())
+    found.on_update(json.dumps(leaves).encode())
     assert found.unmark() == ["deleted of pod a: False before, True after"]
 
 
@@ -343,18 +343,18 @@ def watched(gang: str = "g") -> IndependentObserver:
     """Return a observer of a gang of two pods that runs."""
     one = IndependentObserver({"n": 8}, {gang: 2}, lambda _: True, "")
     for name in ("a", "b"):
-        one.seen(pod(name, "n", 4))
+        one.on_update(pod(name, "n", 4))
     return one
 
 
 def test_a_whole_gang_that_is_stopped_for_nothing_is_seen():
     one = watched()
-    one.gone("a", None)
+    one.on_delete("a", None)
     assert "pod a of g, which ran whole, was deleted" in one.violations[0]
     leaves = json.loads(pod("a", "n", 4))
     leaves["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     one = watched()
-    one.seen(json.dumps(leaves).encode())
+    one.on_update(json.dumps(leaves).encode())
     assert len(one.violations) == 1
 
 
@@ -364,5 +364,5 @@ def test_who_was_deleted_or_lost_a_node_may_end():
     lost.lose("n")
     came.placed = lambda _: False
     for one in (deleted, lost, came):
-        one.gone("a", None)
+        one.on_delete("a", None)
         assert not one.violations

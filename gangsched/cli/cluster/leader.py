@@ -13,7 +13,7 @@ import msgspec
 
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import KubeError, NotFound
-from gangsched.kube.client.json_depth import bounded
+from gangsched.kube.client.json_depth import decode_bounded
 from gangsched.kube.decoding.quantities import seconds
 from gangsched.local.plane import Plane, serving
 
@@ -53,7 +53,7 @@ async def leader_state(client: KubeClient, lease: str) -> LeaderState:
         message = f"there is no Lease {lease}: gangsched has not led here"
         remedy = f"{INSTALL}; a single process without leader_elect holds no Lease"
         return LeaderState("warn", message, remedy)
-    return _lease_state(bounded(msgspec.json.decode, raw), lease, await _now_s(client))
+    return _lease_state(decode_bounded(msgspec.json.decode, raw), lease, await _now_s(client))
 
 
 async def _now_s(client: KubeClient) -> float:

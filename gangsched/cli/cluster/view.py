@@ -24,7 +24,7 @@ from gangsched.kube.client.access import Access
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.informers import base
 from gangsched.kube.service import Scheduler
-from gangsched.kube.stored.config_map import Kept
+from gangsched.kube.stored.config_map import ConfigMapEntry
 from gangsched.metrics import Metrics
 from gangsched.operators.ownership import KEY, parse_owners
 from gangsched.recording.journal import RestoredEngine, restore
@@ -115,7 +115,9 @@ def job_lookup(access: Access, config: SchedulerConfig) -> Callable[[str], dict[
     async def read(gang: str) -> dict[str, Any] | None:
         async with KubeClient(access) as client:
             settings = await with_leader_namespace(client, config)
-            owners = parse_owners(await Kept(client, settings.history_config_map, KEY).read())
+            owners = parse_owners(
+                await ConfigMapEntry(client, settings.history_config_map, KEY).read()
+            )
             left_alone = owners.others if owners is not None else {}
             return await lookup.read_job(client, gang, left_alone)
 
@@ -176,5 +178,5 @@ async def read_scheduler(
     result = (await asyncio.gather(task, return_exceptions=True))[0]
     if not done.is_set() and isinstance(result, BaseException):
         raise result
-    scheduler.thinking.sort_out()
+    scheduler.thinking.apply_quarantine()
     return scheduler

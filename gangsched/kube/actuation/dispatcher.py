@@ -26,7 +26,7 @@ class Dispatcher:
     binder: PodBinder
     mig: MigWriter
     status: PodGroupStatusWriter
-    others: Redaction
+    redaction: Redaction
     metrics: Metrics
     now_s: Callable[[], float]
     started: Callable[[], bool]
@@ -43,11 +43,11 @@ class Dispatcher:
             case o.Bind():
                 binder.bind(order)
             case o.RejectPod():
-                shown = self.others.told(order.reason, order.gang)
+                shown = self.redaction.redact(order.reason, order.gang)
                 binder.refuse(replace(order, reason=shown))
             case o.Evict():
                 log.info("evicting %s: %s", order.name, order.reason)
-                shown = self.others.told(order.reason, order.gang)
+                shown = self.redaction.redact(order.reason, order.gang)
                 pods.start(pods.evict(replace(order, reason=shown)))
             case o.RepartitionGpus():
                 log.info("cutting GPUs of %s for %s", order.node, order.gang)
@@ -56,11 +56,11 @@ class Dispatcher:
                 self._preempted(order)
             case o.Report():
                 self._count(order)
-                self.status.take(order)
+                self.status.apply(order)
             case o.Reserve() | o.Release():
                 gang = self.engine.gangs.get(order.gang)
                 if gang is None or gang.spec is None or gang.spec.planned_before_creation:
-                    self.status.take(order)  # others have pods: nobody waits for their places
+                    self.status.apply(order)  # others have pods: nobody waits for their places
 
     def _count(self, report: o.Report) -> None:
         level = logging.INFO if self.started() else logging.DEBUG

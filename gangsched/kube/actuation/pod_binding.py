@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gangsched.api import names
-from gangsched.api.timestamps import micro_stamp, stamp
+from gangsched.api.timestamps import rfc3339, rfc3339_micro
 from gangsched.core import facts as f
 from gangsched.core import orders as o
 from gangsched.core.engine.engine import Engine
@@ -57,7 +57,7 @@ class PodBinder(Protocol):
     def refuse(self, order: o.RejectPod) -> None:
         """Send the pod back from the barrier."""
 
-    def asleep(self, uid: PodUid) -> None:
+    def mark_unschedulable(self, uid: PodUid) -> None:
         """Remember that whoever judges pods put this one aside, by our word."""
 
     def forget(self, uid: PodUid) -> None:
@@ -195,13 +195,13 @@ class PodClient:
                 continue
             return True
 
-    async def wake(self, order: o.Prepare) -> None:
+    async def trigger_requeue(self, order: o.Prepare) -> None:
         """Change the pod, which makes kube-scheduler look at it again.
 
         The moment is written: the same words twice would change nothing (chaos seed 189).
         """
         while True:
-            woken = {names.WOKEN_ANNOTATION: micro_stamp()}
+            woken = {names.WOKEN_ANNOTATION: rfc3339_micro()}
             body = {"metadata": {"uid": order.uid, "annotations": woken}}
             try:
                 await self._client.patch(_path(order.name), body)
@@ -247,7 +247,7 @@ class PodClient:
             "status": "True",
             "reason": "PreemptionByScheduler",
             "message": order.reason,
-            "lastTransitionTime": stamp(),
+            "lastTransitionTime": rfc3339(),
         }
         body = {"metadata": {"uid": order.uid}, "status": {"conditions": [condition]}}
         try:
@@ -289,26 +289,26 @@ class ReadOnlyBinder:
     def refuse(self, order: o.RejectPod) -> None:
         """Do nothing."""
 
-    def asleep(self, uid: PodUid) -> None:
+    def mark_unschedulable(self, uid: PodUid) -> None:
         """Do nothing."""
 
     def forget(self, uid: PodUid) -> None:
         """Do nothing."""
 
 
-class Judge(Protocol):
+class BarrierCheck(Protocol):
     """Whoever has to see to something before a gang passes the barrier."""
 
     def hold(self, order: o.Prepare) -> bool:
         """Take a member over, to be told of later; False where there is nothing to see to."""
 
-    def look(self, gang: GangId) -> None:
+    def on_arrival(self, gang: GangId) -> None:
         """Take note that members of a gang came to the barrier."""
 
-    def let_go(self, uid: PodUid) -> None:
+    def release(self, uid: PodUid) -> None:
         """Take note that a member was sent back, or is gone."""
 
-    def refused(self, uid: PodUid) -> None:
+    def on_bind_refused(self, uid: PodUid) -> None:
         """Take note that a member could not be bound."""
 
 
@@ -317,46 +317,46 @@ class DirectBinder:
 
     beyond_is_judged = False
 
-    def __init__(self, context: BinderContext, judge: Judge | None = None) -> None:
+    def __init__(self, context: BinderContext, judge: BarrierCheck | None = None) -> None:
         self._pods, self._observe = context.pods, context.observe
-        self._judge = judge
+        self._check = judge
 
     def prepare(self, order: o.Prepare) -> None:
         """Ungate the pod if needed; its volumes may have to be bound first."""
         if order.gated:
             self._pods.start(self._ungate(order))
         else:
-            self._came(order)
+            self._arrived(order)
 
     async def _ungate(self, order: o.Prepare) -> None:
         if await self._pods.ungate(order):
-            self._came(order)
+            self._arrived(order)
 
-    def _came(self, order: o.Prepare) -> None:
-        if self._judge is None or not self._judge.hold(order):
+    def _arrived(self, order: o.Prepare) -> None:
+        if self._check is None or not self._check.hold(order):
             self._observe(f.Prepared(order.uid, order.node))
-        if self._judge is not None:
-            self._judge.look(order.gang)
+        if self._check is not None:
+            self._check.on_arrival(order.gang)
 
     def bind(self, order: o.Bind) -> None:
         """Post the binding."""
         self._pods.start(self._bind(order))
 
     async def _bind(self, order: o.Bind) -> None:
-        if not await self._pods.bind(order) and self._judge is not None:
-            self._judge.refused(order.uid)
+        if not await self._pods.bind(order) and self._check is not None:
+            self._check.on_bind_refused(order.uid)
 
     def refuse(self, order: o.RejectPod) -> None:
         """Nobody waits for an answer here, but what was seen to meanwhile."""
         self.forget(order.uid)
 
-    def asleep(self, uid: PodUid) -> None:
+    def mark_unschedulable(self, uid: PodUid) -> None:
         """Nobody puts pods aside here."""
 
     def forget(self, uid: PodUid) -> None:
         """Drop what is seen to for a pod that is gone."""
-        if self._judge is not None:
-            self._judge.let_go(uid)
+        if self._check is not None:
+            self._check.release(uid)
 
 
 def _path(name: PodName) -> str:

@@ -64,8 +64,8 @@ def budget_of(config: SchedulerConfig) -> Budget | None:
     return Budget(config.defragment_gpu_s, config.defragment_gangs)
 
 
-class Counsel:
-    """Looks at the cluster, then advises gang after gang on that view."""
+class LiveAdvisor:
+    """Takes a snapshot of the cluster, then advises gang after gang on it."""
 
     def __init__(self, client: KubeClient, config: SchedulerConfig, policies: Policies) -> None:
         self._client = client
@@ -77,7 +77,7 @@ class Counsel:
         self._now_s = 0.0
         self._looks = 0
 
-    async def look(self, engine: Engine, now_s: float) -> None:
+    async def refresh(self, engine: Engine, now_s: float) -> None:
         """Take a view to advise on."""
         if self._mode != "off":
             self._protected = await disruption_budgets.protected(self._client, engine, self._looks)
@@ -87,7 +87,7 @@ class Counsel:
 
     def on(self, waiting: PendingGang) -> Snapshot:
         """Return the view, to think about one gang on."""
-        assert self._snapshot is not None, "look comes first"  # noqa: S101
+        assert self._snapshot is not None, "refresh comes first"  # noqa: S101
         progress = Progress(waiting.gang.id)
         return replace(self._snapshot, progress=progress)
 

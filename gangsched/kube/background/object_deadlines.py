@@ -32,17 +32,17 @@ class ObjectDeadlines:
         self._engine, self._quarantine, self._metrics = engine, quarantine, metrics
         self._observe, self._now_s, self._start = observe, now_s, start
 
-    def view(self, who: Asked = Asked.DUE, starts: int | None = None) -> Snapshot:
+    def snapshot(self, who: Asked = Asked.DUE, starts: int | None = None) -> Snapshot:
         """Return a snapshot without the gangs that are set aside."""
-        self.sort_out()
+        self.apply_quarantine()
         return self._engine.snapshot(self._now_s(), who=who, starts=starts)
 
-    def sort_out(self) -> None:
+    def apply_quarantine(self) -> None:
         """Tell the engine which of the waiting gangs are set aside."""
         for failed in self._quarantine.caught(self._engine, self._now_s()):
             self._observe(failed)
 
-    async def think(
+    async def run_in_time(
         self, deadline: Deadline, work: Callable[[], Found], snapshot: Snapshot
     ) -> Found:
         """Return what comes of work on a snapshot, in its time.
@@ -81,7 +81,7 @@ class ObjectDeadlines:
         if self._start is not None:
             self._start(self._quarantine.save())
 
-    def too_slow(self, error: LateError, snapshot: Snapshot) -> None:
+    def quarantine_slow(self, error: LateError, snapshot: Snapshot) -> None:
         """Set aside the gang that planning took too long for."""
         self._set_aside(error.gang, snapshot, error.problem, SLOW_S)
         self._save()

@@ -25,7 +25,7 @@ from gangsched.core.planning.forecast import (
 from gangsched.core.planning.planner import Plan
 from gangsched.core.policy import Policies
 from gangsched.core.snapshot import Asked
-from gangsched.kube.background.advisor import Counsel
+from gangsched.kube.background.advisor import LiveAdvisor
 from gangsched.kube.background.deadlines import Deadline, LateError
 from gangsched.kube.background.disruption_budgets import stoppable_protected
 from gangsched.kube.background.object_deadlines import ObjectDeadlines
@@ -107,11 +107,11 @@ class BackgroundTasks:
         """Return what goes on while this process leads, by name."""
         topologies = self._statuses.topologies
         return {
-            "advice": self._advise_on,
-            "disruption budgets": self._budgets_on,
-            "predictions": self._predict_on,
+            "advice": self._advice_loop,
+            "disruption budgets": self._budgets_loop,
+            "predictions": self._forecast_loop,
             **self._stored,
-            "the status of queues": self._tell_queues_on,
+            "the status of queues": self._queue_status_loop,
             "the status of topologies": partial(topologies.run, self._engine.cluster),
         }
 
@@ -132,7 +132,7 @@ class BackgroundTasks:
                 self._metrics.failures.labels(name).inc()
             await asyncio.sleep(_AGAIN_S)
 
-    async def _tell_queues_on(self) -> None:
+    async def _queue_status_loop(self) -> None:
         """Tell who is next in queues once it is known: until then the last leader's words stand."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_KNOWN_S):
@@ -143,11 +143,11 @@ class BackgroundTasks:
                         break
         await self._statuses.queues.run(self._engine, lambda: self.predictions)
 
-    async def _predict_on(self) -> None:
+    async def _forecast_loop(self) -> None:
         """Predict when waiting gangs start, again and again, within a bounded effort."""
         effort = Effort(self._config.forecast_runs, self._config.forecast_cycles)
         while True:
-            snapshot = self._thinking.view(Asked.ALL)
+            snapshot = self._thinking.snapshot(Asked.ALL)
             took_s = 0.0
             found: dict[GangId, Prediction] = {}
             if snapshot.waiting:
@@ -155,12 +155,12 @@ class BackgroundTasks:
                 now_s = self._now_s()
                 work = partial(forecast, snapshot, self._policies, now_s, effort)
                 with suppress(LateError):  # then nothing is predicted
-                    drawn = await self._thinking.think(self._predicting, work, snapshot)
+                    drawn = await self._thinking.run_in_time(self._predicting, work, snapshot)
                     found = self._stretched(drawn, now_s)
                 took_s = time.monotonic() - started_s
                 self._metrics.forecast_seconds.observe(took_s)
-                self._statuses.gangs.expect(found, self._engine.reserved)
-            self._remember(found)
+                self._statuses.gangs.predict(found, self._engine.reserved)
+            self._keep_predictions(found)
             await asyncio.sleep(self._rest_s(self._config.forecast_interval_s, took_s))
 
     def _stretched(
@@ -181,14 +181,14 @@ class BackgroundTasks:
         starts.record_predictions(ranges(drawn), now_s, engine.gangs)
         return told
 
-    def _remember(self, found: dict[GangId, Prediction]) -> None:
+    def _keep_predictions(self, found: dict[GangId, Prediction]) -> None:
         self.predictions = found
         self._predicted.set()
         self._expected.learn(found, self._engine.gangs)
 
-    async def _advise_on(self) -> None:
+    async def _advice_loop(self) -> None:
         """Think about what would help refused gangs, apart from planning."""
-        counsel = Counsel(self._client, self._config, self._policies)
+        advisor = LiveAdvisor(self._client, self._config, self._policies)
         took_s = 0.0
         while True:
             await asyncio.sleep(self._rest_s(self._config.advice_interval_s, took_s))
@@ -197,19 +197,19 @@ class BackgroundTasks:
             due = tuple(one for one in due if self._too_hard.get(one[0].gang.id) != one[0].version)
             if not due:
                 continue
-            await counsel.look(self._engine, self._now_s())
+            await advisor.refresh(self._engine, self._now_s())
             for waiting, refusal in due:
-                if not await self._advise(counsel, waiting, refusal):
+                if not await self._advise(advisor, waiting, refusal):
                     break  # what it looked at may not be whole any more
             took_s = time.monotonic() - begun_s
 
-    async def _advise(self, counsel: Counsel, waiting: PendingGang, refusal: Refusal) -> bool:
+    async def _advise(self, advisor: LiveAdvisor, waiting: PendingGang, refusal: Refusal) -> bool:
         """Think about one gang; return whether that ended in time."""
         started_s = time.monotonic()
-        snapshot = counsel.on(waiting)
-        work = partial(counsel.advise, waiting, refusal, snapshot)
+        snapshot = advisor.on(waiting)
+        work = partial(advisor.advise, waiting, refusal, snapshot)
         try:
-            plan = await self._thinking.think(self._advising, work, snapshot)
+            plan = await self._thinking.run_in_time(self._advising, work, snapshot)
         except LateError:
             known = self._engine.gangs
             self._too_hard = {g: at for g, at in self._too_hard.items() if g in known}
@@ -219,7 +219,7 @@ class BackgroundTasks:
         self._sink.accept(plan)
         return True
 
-    async def _budgets_on(self) -> None:
+    async def _budgets_loop(self) -> None:
         """Read again and again whom disruption budgets protect."""
         turn = 0
         while True:

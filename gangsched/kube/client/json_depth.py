@@ -22,12 +22,12 @@ _MARGIN = 64
 _skim = msgspec.json.Decoder(msgspec.Raw).decode
 
 
-def bounded(read: Callable[[bytes], _T], raw: bytes) -> _T:
+def decode_bounded(read: Callable[[bytes], _T], raw: bytes) -> _T:
     """Read JSON; what lies too deep in it to be read is read as null."""
     try:
         return read(raw)
     except RecursionError:
-        return read(shallow(raw))
+        return read(truncate_depth(raw))
 
 
 def readable(raw: bytes) -> bytes:
@@ -35,13 +35,13 @@ def readable(raw: bytes) -> bytes:
     try:
         _skim(b"[" * _MARGIN + raw + b"]" * _MARGIN)
     except RecursionError:
-        return shallow(raw)
+        return truncate_depth(raw)
     except msgspec.DecodeError:
         pass  # whoever reads it says so
     return raw
 
 
-def shallow(raw: bytes) -> bytes:
+def truncate_depth(raw: bytes) -> bytes:
     """Return JSON with null in place of what lies deeper than DEPTH_MAX."""
     kept, depth, since = [], 0, 0
     for token in _STRING_OR_BRACKET.finditer(raw):

@@ -16,7 +16,7 @@ import msgspec
 
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Gone, KubeError, NotFound
-from gangsched.kube.client.json_depth import bounded
+from gangsched.kube.client.json_depth import decode_bounded
 
 log = logging.getLogger(__name__)
 
@@ -31,10 +31,10 @@ _ONLY_YOUNG = 200_000, 100, 1_000_000
 class Receiver(Protocol):
     """Whoever wants to know of one kind."""
 
-    def seen(self, raw: bytes) -> None:
+    def on_update(self, raw: bytes) -> None:
         """Take an object that exists now."""
 
-    def gone(self, uid: str, raw: bytes | None) -> None:
+    def on_delete(self, uid: str, raw: bytes | None) -> None:
         """Take note that an object no longer exists (raw: its last state, if it is known)."""
 
 
@@ -134,22 +134,22 @@ class Watch:
         """Give the receiver what was kept back, and from now on everything at once."""
         while self._held:
             for uid in list(self._held)[:_HANDED_AT_ONCE]:
-                bounded(self._receiver.seen, self._held.pop(uid))
+                decode_bounded(self._receiver.on_update, self._held.pop(uid))
             await asyncio.sleep(0)  # others have to go on: the Lease, the next events
         self._held = None
         self._on_batch()
 
     def _seen(self, uid: str, raw: bytes) -> None:
         if self._held is None:
-            bounded(self._receiver.seen, raw)
+            decode_bounded(self._receiver.on_update, raw)
         else:
             self._held[uid] = raw
-            bounded(self._ahead, raw)
+            decode_bounded(self._ahead, raw)
 
     def _gone(self, uid: str, raw: bytes | None) -> None:
         if self._held is not None:
             self._held.pop(uid, None)
-        self._receiver.gone(uid, raw)  # it may have been handed over a moment ago
+        self._receiver.on_delete(uid, raw)  # it may have been handed over a moment ago
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -187,7 +187,9 @@ class Watch:
             params = self._watched.params | {"limit": _PAGE}
             if token:
                 params["continue"] = token
-            page = bounded(_list.decode, await self._client.get(self._watched.path, **params))
+            page = decode_bounded(
+                _list.decode, await self._client.get(self._watched.path, **params)
+            )
             for item in page.items:
                 raw = bytes(item)
                 uid = self._identify(raw).uid
@@ -214,7 +216,7 @@ class Watch:
             for line in lines:
                 if not line:
                     continue
-                event = bounded(_event.decode, line)
+                event = decode_bounded(_event.decode, line)
                 if event.type == "ERROR":
                     status = _status.decode(event.object)
                     kind = Gone if status.code == 410 else KubeError
@@ -235,7 +237,7 @@ class Watch:
 
     def _identify(self, raw: bytes) -> _Metadata:
         try:
-            return bounded(_object.decode, raw).metadata
+            return decode_bounded(_object.decode, raw).metadata
         except msgspec.DecodeError as error:
             log.warning("%s: an object without readable metadata: %s", self._watched.path, error)
             return _Metadata()

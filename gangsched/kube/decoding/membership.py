@@ -32,7 +32,7 @@ from gangsched.jobs.jobset.objects import FIRST_RANK
 from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
 from gangsched.kube.decoding.quantities import DecodeError
 from gangsched.kube.decoding.schemas import Pod
-from gangsched.kube.decoding.users import asked_by
+from gangsched.kube.decoding.users import user_of
 
 PLUGINS = "scheduling.x-k8s.io"
 VOLCANO = "scheduling.volcano.sh"
@@ -169,7 +169,7 @@ def implicit_gang(pod: Pod) -> Gang | None:
         or DEFAULT_QUEUE,
         # Every pod of the group must declare the same gang: nothing here may be the pod's own.
         # Where others than the first one's user add pods, the first is asked (see `PodsSeen`).
-        user=asked_by(metadata.annotations, metadata.namespace),
+        user=user_of(metadata.annotations, metadata.namespace),
         implicit=True,
     )
 

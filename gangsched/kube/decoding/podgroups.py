@@ -24,7 +24,7 @@ from gangsched.kube.decoding.schemas import (
     PodSpec,
     TemplateMetadata,
 )
-from gangsched.kube.decoding.users import asked_by
+from gangsched.kube.decoding.users import user_of
 
 
 def pod_group(
@@ -82,7 +82,7 @@ def pod_group(
         checkpoint_s=checkpoint_s,
         movable=spec.movable,
         min_runtime_s=spec.minRuntimeSeconds,
-        user=asked_by(group.metadata.annotations, group.metadata.namespace),
+        user=user_of(group.metadata.annotations, group.metadata.namespace),
         preemptible=spec.preemptible,
         ready_timeout_s=spec.readyTimeoutSeconds,
         max_runtime_s=spec.maxRuntimeSeconds,

@@ -22,7 +22,7 @@ _LOOK_EVERY_S = 30.0
 _TRY_AGAIN_S = 1.0
 
 
-def asked_by(annotations: Mapping[str, str], namespace: str) -> str:
+def user_of(annotations: Mapping[str, str], namespace: str) -> str:
     """Return who asked for an object, or nothing where that is not known.
 
     Whoever may make service accounts could be as many users as he likes, and controllers act for
@@ -46,7 +46,7 @@ async def policies_served(client: KubeClient) -> str:
     return ""
 
 
-async def noted(client: KubeClient) -> None:
+async def require_user_policy(client: KubeClient) -> None:
     """Ask for the policy by which the API server notes who asks, in any version.
 
     Raises:
@@ -80,12 +80,12 @@ class Users:
         self.known = False
         self._client = client
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """Ask the API server whether it notes who asks."""
         before = self.known
         while True:
             try:
-                await noted(self._client)
+                await require_user_policy(self._client)
             except (NotFound, Forbidden) as error:
                 self.known = False
                 if before:
@@ -108,4 +108,4 @@ class Users:
             )
         while True:
             await asyncio.sleep(_LOOK_EVERY_S)
-            await self.look()
+            await self.refresh()

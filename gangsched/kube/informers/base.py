@@ -21,12 +21,12 @@ class Informer:
         self._metrics = metrics
         self._lacking: dict[str, bytes] = {}
 
-    def seen(self, raw: bytes) -> None:
+    def on_update(self, raw: bytes) -> None:
         """Take an object as the API wrote it."""
         if self._lacking:
             self._lacking.pop(metadata.group_key(raw)[2], None)
         try:
-            self.take(ApiObject(raw))
+            self.decode_and_apply(ApiObject(raw))
         except DecodeError as error:
             self.wrong(raw, error)
         except (EngineError, RecursionError):  # the latter is read again, but for what is too deep
@@ -48,24 +48,24 @@ class Informer:
         self._metrics.malformed.labels(self.kind).inc()
         self.malformed(raw, message)
 
-    def take(self, obj: ApiObject) -> None:
+    def decode_and_apply(self, obj: ApiObject) -> None:
         """Turn an object into facts."""
         raise NotImplementedError
 
-    def ahead(self, raw: bytes) -> None:
+    def predecode(self, raw: bytes) -> None:
         """Prepare what may be prepared before an object may be taken."""
 
     def malformed(self, raw: bytes, message: str) -> None:
         """Tell the object's owner, where there is a place for it."""
 
-    def gone(self, uid: str, raw: bytes | None) -> None:
+    def on_delete(self, uid: str, raw: bytes | None) -> None:
         """Take note that an object was deleted."""
         raise NotImplementedError
 
     def classes_changed(self) -> None:
         """Read again what names a PriorityClass that was not there."""
         for raw in list(self._lacking.values()):
-            self.seen(raw)
+            self.on_update(raw)
 
 
 class NameTracking(Informer):
@@ -76,7 +76,7 @@ class NameTracking(Informer):
         self._holders: Counter[str] = Counter()
         self._names: dict[str, str] = {}
 
-    def remember(self, obj: ApiObject, alias: str = "") -> bool:
+    def track(self, obj: ApiObject, alias: str = "") -> bool:
         """Learn the name (or `alias`) of an object by its uid; tell whether it is a new object."""
         name, uid = obj.metadata.name, obj.metadata.uid
         if uid in self._names:
@@ -85,7 +85,7 @@ class NameTracking(Informer):
         self._holders[alias or name] += 1
         return True
 
-    def gone(self, uid: str, raw: bytes | None) -> None:
+    def on_delete(self, uid: str, raw: bytes | None) -> None:
         """Take note that an object was deleted."""
         self._lacking.pop(uid, None)
         name = self._names.pop(uid, None)
@@ -94,8 +94,8 @@ class NameTracking(Informer):
         self._holders[name] -= 1
         if not self._holders[name]:
             del self._holders[name]
-            self.left(name)
+            self.on_name_released(name)
 
-    def left(self, name: str) -> None:
+    def on_name_released(self, name: str) -> None:
         """Turn it into facts that nothing has this name any more."""
         raise NotImplementedError

@@ -26,7 +26,7 @@ class PriorityClasses(Informer):
         self._cluster, self._classes_changed = cluster, classes_changed
         self._defaults: dict[str, int] = {}
 
-    def take(self, obj: ApiObject) -> None:
+    def decode_and_apply(self, obj: ApiObject) -> None:
         """Turn an object into facts."""
         name, value, default = topologies.priority_class(obj.raw)
         uid = obj.metadata.uid
@@ -39,7 +39,7 @@ class PriorityClasses(Informer):
         if new:
             self._classes_changed()
 
-    def gone(self, uid: str, raw: bytes | None) -> None:
+    def on_delete(self, uid: str, raw: bytes | None) -> None:
         """Groups that name it keep the value they were read with."""
         self._defaults.pop(uid, None)
         self._choose()
@@ -60,15 +60,15 @@ class Namespaces(NameTracking):
         super().__init__(metrics)
         self._cluster, self._changed = cluster, changed
 
-    def take(self, obj: ApiObject) -> None:
+    def decode_and_apply(self, obj: ApiObject) -> None:
         """Turn an object into facts."""
-        self.remember(obj)
+        self.track(obj)
         name, labels = obj.metadata.name, obj.metadata.labels
         if self._cluster.namespaces.get(name) != labels:
             self._cluster.namespaces[name] = labels
             self._changed()
 
-    def left(self, name: str) -> None:
+    def on_name_released(self, name: str) -> None:
         """Turn it into facts that nothing has this name any more."""
         if self._cluster.namespaces.pop(name, None) is not None:
             self._changed()
@@ -87,21 +87,21 @@ class ConfigInformer(NameTracking):
         super().__init__(metrics)
         self._facts, self._statuses, self._started = facts, statuses, started
 
-    def stand(self, obj: ApiObject, problem: str | None = None) -> None:
+    def record(self, obj: ApiObject, problem: str | None = None) -> None:
         """Learn that an object exists, what is wrong with it, and what its status says."""
         name = obj.metadata.name
-        self.remember(obj)
-        self._statuses.seen(name, obj.metadata.uid, problem)
+        self.track(obj)
+        self._statuses.track(name, obj.metadata.uid, problem)
         if not self._started():
-            self._statuses.adopt(name, obj.group.status)
+            self._statuses.restore(name, obj.group.status)
 
     def malformed(self, raw: bytes, message: str) -> None:
         """Tell the object's owner; the last valid declaration stays."""
-        self.stand(ApiObject(raw), message)
+        self.record(ApiObject(raw), message)
 
-    def left(self, name: str) -> None:
+    def on_name_released(self, name: str) -> None:
         """Forget what there was to tell of the name."""
-        self._statuses.gone(name)
+        self._statuses.forget(name)
 
 
 class Queues(ConfigInformer):
@@ -124,7 +124,7 @@ class Queues(ConfigInformer):
         self._cluster, self._engine, self._orders = cluster, engine, frozenset(orders)
         self._valid: dict[str, bytes] = {}
 
-    def take(self, obj: ApiObject) -> None:
+    def decode_and_apply(self, obj: ApiObject) -> None:
         """Turn an object into facts."""
         name, uid = obj.group.metadata.name, obj.group.metadata.uid
         queue = self._read(obj)
@@ -135,7 +135,7 @@ class Queues(ConfigInformer):
             )
         new = uid not in self._valid
         self._valid[uid] = obj.raw
-        self.stand(obj)
+        self.record(obj)
         self._facts.observe(f.QueueSeen(queue))
         if new:
             for fact in queues.gpu_time(obj.group):
@@ -158,14 +158,14 @@ class Queues(ConfigInformer):
     def _read(self, obj: ApiObject) -> Queue:
         return queues.queue(obj.group, self._cluster.priorities, self._cluster.namespaces)
 
-    def gone(self, uid: str, raw: bytes | None) -> None:
+    def on_delete(self, uid: str, raw: bytes | None) -> None:
         """Take note that an object was deleted."""
         self._valid.pop(uid, None)
-        super().gone(uid, raw)
+        super().on_delete(uid, raw)
 
-    def left(self, name: str) -> None:
+    def on_name_released(self, name: str) -> None:
         """Turn it into facts that nothing has this name any more."""
-        super().left(name)
+        super().on_name_released(name)
         self._facts.observe(f.QueueGone(name))
 
 
@@ -185,15 +185,15 @@ class Declarations(ConfigInformer):
         super().__init__(facts, metrics, statuses, started)
         self.kind, self._fact_of, self._fact_of_gone = kind, read, gone
 
-    def take(self, obj: ApiObject) -> None:
+    def decode_and_apply(self, obj: ApiObject) -> None:
         """Turn an object into facts."""
         fact = self._fact_of(obj.group)
-        self.stand(obj)
+        self.record(obj)
         self._facts.observe(fact)
 
-    def left(self, name: str) -> None:
+    def on_name_released(self, name: str) -> None:
         """Observe that no object has this name any more."""
-        super().left(name)
+        super().on_name_released(name)
         self._facts.observe(self._fact_of_gone(name))
 
 

@@ -71,10 +71,10 @@ class StatusSink(Protocol):
     def owned(self, gang: GangId) -> bool:
         """Return whether an object made the one that stands for a gang."""
 
-    def adopt(self, gang: GangId, stored: Mapping[str, Any]) -> None:
+    def restore(self, gang: GangId, stored: Mapping[str, Any]) -> None:
         """Go on from what the process before this one wrote."""
 
-    def touch(self, gang: GangId) -> None:
+    def rewrite(self, gang: GangId) -> None:
         """Have the status of a gang written again."""
 
     def forget(self, gang: GangId) -> None:
@@ -83,7 +83,7 @@ class StatusSink(Protocol):
     def invalid(self, gang: GangId, message: str, *, before: bool) -> None:
         """Report that the object of a gang is not understood."""
 
-    def valid(self, gang: GangId) -> None:
+    def clear_invalid(self, gang: GangId) -> None:
         """Take note that the object of a gang is understood."""
 
     def hint(self, gang: GangId, message: str, reason: str = REASON) -> None:
@@ -93,7 +93,7 @@ class StatusSink(Protocol):
 class PodMemory(Protocol):
     """What a way of binding remembers of pods."""
 
-    def asleep(self, uid: PodUid) -> None:
+    def mark_unschedulable(self, uid: PodUid) -> None:
         """Remember that kube-scheduler put a pod aside, by our word."""
 
     def forget(self, uid: PodUid) -> None:

@@ -33,9 +33,9 @@ from gangsched.kube.status.events import ObjectRef
 from gangsched.kube.status.external_status import status_of
 
 _MAKERS = {
-    (kind.api_version, kind.kind): kind.whose
+    (kind.api_version, kind.kind): kind.source
     for kind in OWNERS
-    if kind.whose in {RAY, RAYJOB, *TRAINING.values()}
+    if kind.source in {RAY, RAYJOB, *TRAINING.values()}
 }
 """The kinds whose operators make a PodGroup for each object, which it refers to as its owner."""
 
@@ -52,19 +52,19 @@ class ExternalGroups(Groups):
     def malformed(self, raw: bytes, message: str) -> None:
         """Tell the object's owner; the last valid declaration stays."""
         obj = ApiObject(raw)
-        self.misunderstood(obj, self._id_of(obj), message)
+        self.reject(obj, self._id_of(obj), message)
 
     def _id_of(self, obj: ApiObject) -> GangId:
         metadata = obj.metadata
-        return foreign_id(metadata.namespace, self._kind.whose, metadata.name)
+        return foreign_id(metadata.namespace, self._kind.source, metadata.name)
 
-    def meet(self, obj: ApiObject, gang_id: GangId) -> str:
+    def attach_status(self, obj: ApiObject, gang_id: GangId) -> str:
         """Learn which object stands for a gang; return its uid."""
         metadata, kind = obj.metadata, self._kind
-        if self.remember(obj, gang_id) and status_of(kind) is not None:
-            self.adopt(gang_id, obj)
+        if self.track(obj, gang_id) and status_of(kind) is not None:
+            self.restore(gang_id, obj)
         key = metadata.namespace, metadata.name, metadata.uid
-        subject = ObjectRef(kind.api_version, kind.kind, *key, theirs=kind)
+        subject = ObjectRef(kind.api_version, kind.kind, *key, external_kind=kind)
         self._status.subject(gang_id, subject)
         return metadata.uid
 
@@ -100,7 +100,7 @@ class OperatorGroup:
 class GroupMakers(Protocol):
     """What is known of the objects that operators make PodGroups for."""
 
-    def said(self, gang_id: GangId) -> Gang | None:
+    def declaration(self, gang_id: GangId) -> Gang | None:
         """Return how an object says that a gang of its pods starts."""
 
 
@@ -115,7 +115,7 @@ class ExternalPodGroups(ExternalGroups):
         self._made_for: dict[GangId, OperatorGroup] = {}
         self._written: dict[GangId, dict[GangId, tuple[bytes, Gang]]] = {}
 
-    def take(self, obj: ApiObject) -> None:
+    def decode_and_apply(self, obj: ApiObject) -> None:
         """Turn a group into facts, with what the object says that it was made for."""
         cluster = self._context.cluster
         group = obj.group
@@ -128,7 +128,7 @@ class ExternalPodGroups(ExternalGroups):
                 self._made_for[gang.id] = made_for
                 written[gang.id] = obj.identity(), gang
         self._declare(obj, gang)
-        self._status.touch(gang.id)
+        self._status.rewrite(gang.id)
 
     def changed(self, home: GangId) -> None:
         """Take note that an object changed which groups may have been made for."""
@@ -137,14 +137,14 @@ class ExternalPodGroups(ExternalGroups):
 
     def _declare(self, obj: ApiObject, written: Gang) -> None:
         made_for = self._made_for.get(written.id)
-        said = self._makers.said(made_for.gang) if made_for is not None else None
+        said = self._makers.declaration(made_for.gang) if made_for is not None else None
         gang = _merged(written, said)
         try:
             self.admit(gang, partial(self._declare_again, obj.raw, written))
         except DecodeError as error:
             self.wrong(obj.raw, error)
         else:
-            self.understood(obj, gang)
+            self.accept(obj, gang)
 
     def _declare_again(self, raw: bytes, written: Gang) -> None:
         self._declare(ApiObject(raw), written)
@@ -158,11 +158,11 @@ class ExternalPodGroups(ExternalGroups):
         if not written:
             del self._written[made_for.home]
 
-    def left(self, name: str) -> None:
+    def on_name_released(self, name: str) -> None:
         """Turn it into facts that nothing has this name any more."""
         gang_id = GangId(name)
         self._forget(gang_id)
-        super().left(name)
+        super().on_name_released(name)
         self.released(gang_id)
 
 

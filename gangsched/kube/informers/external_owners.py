@@ -68,11 +68,11 @@ class PodOwners(ExternalGroups):
         self._known: dict[GangId, Known] = {}
         self._declared: dict[GangId, dict[GangId, None]] = {}
 
-    def take(self, obj: ApiObject) -> None:
+    def decode_and_apply(self, obj: ApiObject) -> None:
         """Turn an object into facts, once a gang of its pods is known to be ours."""
         known = self._learn(obj)
         home = self._id_of(obj)
-        self.remember(obj, home)
+        self.track(obj, home)
         before = self._known.get(home)
         self._known[home] = known
         gangs = self._engine.gangs
@@ -115,26 +115,26 @@ class PodOwners(ExternalGroups):
         """Return what is known of the object that a gang would be of."""
         return self._known.get(self._kind.home(gang_id))
 
-    def said(self, gang_id: GangId) -> Gang | None:
+    def declaration_of(self, gang_id: GangId) -> Gang | None:
         """Return how a gang of an object would be declared."""
         known = self.known(gang_id)
         if known is None or isinstance(known.gangs, DecodeError):
             return None
         return known.declaration(gang_id, copies=self._kind.copies)
 
-    def understood(self, obj: ApiObject, gang: Gang) -> bool:
+    def accept(self, obj: ApiObject, gang: Gang) -> bool:
         """Declare a gang; tell whether its object was never understood before.
 
         Pods of a training job that run in a PodGroup of ours stay there when another operator takes
         the job over: a pod that it recreates joins them, and does not wait for as many again.
         """
-        if self._kind.whose in TRAINING.values():
+        if self._kind.source in TRAINING.values():
             own = GangId(f"{obj.metadata.namespace}/{obj.metadata.name}")
             state = self._engine.gangs.get(own)
             there = state.bound_count() if state is not None else 0
             if there and self._status.owned(own):
                 gang = replace(gang, min_member=max(gang.min_member - there, 1))
-        return super().understood(obj, gang)
+        return super().accept(obj, gang)
 
     def named(self, gang_id: GangId) -> bool:
         """Declare a gang that a pod of ours belongs to, if it is of this kind; tell whether."""
@@ -160,7 +160,7 @@ class PodOwners(ExternalGroups):
             except DecodeError as error:
                 self.wrong(obj.raw, error)
                 return
-            self.understood(obj, gang)
+            self.accept(obj, gang)
 
     def _declare_again(self, gang_id: GangId, raw: bytes) -> None:
         """Declare a gang that too many planned pods kept back, if it has pods still."""
@@ -173,20 +173,20 @@ class PodOwners(ExternalGroups):
         obj = ApiObject(raw)
         home = self._id_of(obj)
         for gang_id in list(self._declared.get(home, ())) or [home]:
-            self.misunderstood(obj, gang_id, message)
+            self.reject(obj, gang_id, message)
 
     def dropped(self, gang_id: GangId) -> None:
         """Declare a gang no longer: all its pods are of another object's."""
         if self._declared.get(self._kind.home(gang_id), {}).pop(gang_id, self) is None:
-            super().left(gang_id)
+            super().on_name_released(gang_id)
 
-    def left(self, name: str) -> None:
+    def on_name_released(self, name: str) -> None:
         """Turn it into facts that nothing has this name any more."""
         home = GangId(name)
         known = self._known.pop(home, None)
         self._owners.left(home, known.controller if known is not None else None)
         for gang_id in self._declared.pop(home, ()):
-            super().left(gang_id)
+            super().on_name_released(gang_id)
             self.released(gang_id)
 
 
@@ -199,15 +199,15 @@ class Owners:
         self._engine, self._facts = context.engine, context.facts
         self._by_kind: dict[str, list[PodOwners]] = {}
         for kind, receiver in zip(OWNERS, self.receivers, strict=True):
-            self._by_kind.setdefault(kind.whose, []).append(receiver)
+            self._by_kind.setdefault(kind.source, []).append(receiver)
         self._held: dict[GangId, None] | None = None
         self._parts: dict[GangId, dict[GangId, None]] = {}
 
-    def hold(self) -> None:
+    def pause(self) -> None:
         """Declare nothing for a while: pods come one by one, and none of them is missing yet."""
         self._held = {}
 
-    def let_go(self) -> None:
+    def resume(self) -> None:
         """Declare the gangs of all pods that came meanwhile."""
         held, self._held = self._held or {}, None
         for gang_id in held:
@@ -220,9 +220,9 @@ class Owners:
             return False
         return any(one.named(gang_id) for one in self._kind_of(gang_id))
 
-    def said(self, gang_id: GangId) -> Gang | None:
+    def declaration(self, gang_id: GangId) -> Gang | None:
         """Return how an object says that a gang of its pods starts."""
-        found = (one.said(gang_id) for one in self._kind_of(gang_id))
+        found = (one.declaration_of(gang_id) for one in self._kind_of(gang_id))
         return next((one for one in found if one is not None), None)
 
     def changed(self, home: GangId) -> None:
@@ -275,14 +275,14 @@ class Owners:
             self._parts.pop(controller, None)
 
     def _kind_of(self, gang_id: GangId) -> Sequence[PodOwners]:
-        return self._by_kind.get(foreign.whose(gang_id), ())
+        return self._by_kind.get(foreign.source_of(gang_id), ())
 
     def _known(self, gang_id: GangId) -> Known | None:
         found = (one.known(gang_id) for one in self._kind_of(gang_id))
         return next((one for one in found if one is not None), None)
 
 
-_KINDS = {(kind.api_version, kind.kind): kind.whose for kind in OWNERS}
+_KINDS = {(kind.api_version, kind.kind): kind.source for kind in OWNERS}
 
 
 def _controller(group: GroupObject) -> GangId | None:

@@ -28,18 +28,18 @@ class NamespaceQuotas(NameTracking):
         super().__init__(metrics)
         self._facts = facts
 
-    def take(self, obj: ApiObject) -> None:
+    def decode_and_apply(self, obj: ApiObject) -> None:
         """Turn an object into facts."""
         fact = quota(obj)
-        self.remember(obj, f"{fact.namespace}/{fact.name}")
+        self.track(obj, f"{fact.namespace}/{fact.name}")
         self._facts.observe(fact)
 
     def malformed(self, raw: bytes, message: str) -> None:
         """Leave a quota that is not understood to the API server."""
         metadata = ApiObject(raw).metadata
-        self.left(f"{metadata.namespace}/{metadata.name}")
+        self.on_name_released(f"{metadata.namespace}/{metadata.name}")
 
-    def left(self, name: str) -> None:
+    def on_name_released(self, name: str) -> None:
         """Turn it into facts that nothing has this name any more."""
         namespace, _, own = name.partition("/")
         self._facts.observe(f.NamespaceQuotaGone(namespace, own))

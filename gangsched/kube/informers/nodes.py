@@ -18,16 +18,16 @@ class Nodes(NameTracking):
         super().__init__(metrics)
         self._facts = facts
 
-    def take(self, obj: ApiObject) -> None:
+    def decode_and_apply(self, obj: ApiObject) -> None:
         """Turn an object into facts."""
         fact = node_fact(obj.raw)
-        self.remember(obj)
+        self.track(obj)
         self._facts.observe(fact)
 
     def malformed(self, raw: bytes, message: str) -> None:
         """Tell the object's owner, where there is a place for it."""
         self._facts.observe(f.NodeGone(node_name(raw)))  # never place on what is unknown
 
-    def left(self, name: str) -> None:
+    def on_name_released(self, name: str) -> None:
         """Turn it into facts that nothing has this name any more."""
         self._facts.observe(f.NodeGone(NodeName(name)))

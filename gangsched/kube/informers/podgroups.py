@@ -26,37 +26,37 @@ class Groups(NameTracking):
         self._engine, self._status = context.engine, context.status
         self._read: set[str] = set()
 
-    def understood(self, obj: ApiObject, gang: Gang) -> bool:
+    def accept(self, obj: ApiObject, gang: Gang) -> bool:
         """Declare a gang; tell whether its object was never understood before."""
-        uid = self.meet(obj, gang.id)
+        uid = self.attach_status(obj, gang.id)
         new = uid not in self._read
         self._read.add(uid)
-        self._status.valid(gang.id)
+        self._status.clear_invalid(gang.id)
         self._facts.declare(gang)
         metadata = obj.metadata
         self._status.hint(gang.id, unknown(metadata.labels, metadata.annotations))
         return new
 
-    def misunderstood(self, obj: ApiObject, gang_id: GangId, message: str) -> None:
+    def reject(self, obj: ApiObject, gang_id: GangId, message: str) -> None:
         """Tell the object's owner; the last valid declaration stays."""
-        uid = self.meet(obj, gang_id)
+        uid = self.attach_status(obj, gang_id)
         self._status.invalid(gang_id, message, before=uid in self._read)
 
-    def adopt(self, gang: GangId, obj: ApiObject) -> None:
+    def restore(self, gang: GangId, obj: ApiObject) -> None:
         """Go on from what the process before this one wrote of a group."""
         if not self._context.started():
-            self._status.adopt(gang, obj.group.status)
+            self._status.restore(gang, obj.group.status)
 
-    def meet(self, obj: ApiObject, gang_id: GangId) -> str:
+    def attach_status(self, obj: ApiObject, gang_id: GangId) -> str:
         """Learn which object stands for a gang; return its uid."""
         raise NotImplementedError
 
-    def gone(self, uid: str, raw: bytes | None) -> None:
+    def on_delete(self, uid: str, raw: bytes | None) -> None:
         """Take note that an object was deleted."""
-        super().gone(uid, raw)
+        super().on_delete(uid, raw)
         self._read.discard(uid)
 
-    def left(self, name: str) -> None:
+    def on_name_released(self, name: str) -> None:
         """Turn it into facts that nothing has this name any more."""
         self._status.forget(GangId(name))
         self._facts.observe(f.GangGone(GangId(name)))
@@ -71,7 +71,7 @@ class PodGroups(Groups):
         super().__init__(context)
         self._volumes = volumes
 
-    def take(self, obj: ApiObject) -> None:
+    def decode_and_apply(self, obj: ApiObject) -> None:
         """Turn an object into facts."""
         context = self._context
         claims = self._volumes.asked(obj.group.metadata.namespace)
@@ -79,9 +79,9 @@ class PodGroups(Groups):
         gang, status, uid = podgroups.pod_group(obj.group, *classes, claims)
         self._volumes.wait(self, uid, obj.raw, claims)
         runs = status.phase in ("Reserved", "Binding", "Placed")
-        again = partial(self.seen, obj.raw)
+        again = partial(self.on_update, obj.raw)
         context.planned.admit(uid, gang, self.kind, again, runs=runs)
-        new = self.understood(obj, gang)
+        new = self.accept(obj, gang)
         if new and status.assignments and status.phase in ("Reserved", "Binding"):
             namespace = gang.id.split("/", 1)[0]
             places = tuple(
@@ -106,22 +106,22 @@ class PodGroups(Groups):
         """Tell the object's owner, where there is a place for it."""
         obj = ApiObject(raw)
         gang_id = GangId(f"{obj.metadata.namespace}/{obj.metadata.name}")
-        self.misunderstood(obj, gang_id, message)
+        self.reject(obj, gang_id, message)
 
-    def meet(self, obj: ApiObject, gang_id: GangId) -> str:
+    def attach_status(self, obj: ApiObject, gang_id: GangId) -> str:
         """Learn which object stands for a gang; return its uid."""
         metadata = obj.metadata
-        if self.remember(obj, gang_id):
-            self.adopt(gang_id, obj)
+        if self.track(obj, gang_id):
+            self.restore(gang_id, obj)
         key = metadata.namespace, metadata.name, metadata.uid
         kind = f"{names.GROUP}/{names.VERSION}", "PodGroup"
         subject = ObjectRef(*kind, *key, has_status=True, owned=obj.is_owned)
         self._status.subject(gang_id, subject)
         return metadata.uid
 
-    def gone(self, uid: str, raw: bytes | None) -> None:
+    def on_delete(self, uid: str, raw: bytes | None) -> None:
         """Take note that an object was deleted."""
-        super().gone(uid, raw)
+        super().on_delete(uid, raw)
         self._volumes.forget(uid)
         for again in self._context.planned.release(uid):
             again()

@@ -45,7 +45,7 @@ class Pods(Informer):
         self._binder = binder
         self._needs: dict[str, tuple[object, PodNeeds]] = {}
 
-    def ahead(self, raw: bytes) -> None:
+    def predecode(self, raw: bytes) -> None:
         """Read what a pod asks while it is kept back: with 50,000 pods, that takes seconds."""
         with contextlib.suppress(Exception):  # said when it is taken
             self._read(pods.decode_pod(raw))
@@ -61,7 +61,7 @@ class Pods(Informer):
             self._needs[fact.uid] = (stamp, fact.needs)
         return fact
 
-    def take(self, obj: ApiObject) -> None:
+    def decode_and_apply(self, obj: ApiObject) -> None:
         """Turn an object into facts."""
         pod = pods.decode_pod(obj.raw)
         metadata = pod.metadata
@@ -82,9 +82,9 @@ class Pods(Informer):
             log.warning("%s", fact.invalid)
             self._metrics.malformed.labels(self.kind).inc()
         self._facts.observe(fact)
-        self._judge(pod, fact)
-        if fact.gang is not None and foreign.whose(fact.gang) and (fact.ended or fact.ready):
-            self._status.touch(fact.gang)
+        self._observe_scheduler_verdict(pod, fact)
+        if fact.gang is not None and foreign.source_of(fact.gang) and (fact.ended or fact.ready):
+            self._status.rewrite(fact.gang)
 
     def malformed(self, raw: bytes, message: str) -> None:
         """Let a pod that is not understood take its room all the same, where it runs."""
@@ -113,22 +113,22 @@ class Pods(Informer):
             gang = replace(gang, user=known.spec.user)
         self._facts.declare(gang)
 
-    def _judge(self, pod: Pod, fact: f.PodSeen) -> None:
+    def _observe_scheduler_verdict(self, pod: Pod, fact: f.PodSeen) -> None:
         """Take kube-scheduler's own word that a reserved pod cannot go to its node."""
         if fact.gang is None or fact.node is not None:
             return
         message = pods.unschedulable_message(pod)
         if message is None:
             return
-        if names.OUR_MARK in message:
-            self._binder.asleep(fact.uid)  # the last leader may have said it
+        if names.REFUSAL_PREFIX in message:
+            self._binder.mark_unschedulable(fact.uid)  # the last leader may have said it
             return
         gang = self._engine.gangs.get(fact.gang)
         member = gang.members.get(fact.name) if gang is not None else None
         if member is not None and member.stage is Stage.PREPARING and member.node is not None:
             self._facts.observe(f.PrepareFailed(fact.uid, member.node, message))
 
-    def gone(self, uid: str, raw: bytes | None) -> None:
+    def on_delete(self, uid: str, raw: bytes | None) -> None:
         """Take note that an object was deleted."""
         self._needs.pop(uid, None)
         self._status.strays.forget(uid)

@@ -21,17 +21,17 @@ class _Kept(NameTracking):
         self.kind = kind
         self._take, self._leave = take, leave
 
-    def take(self, obj: ApiObject) -> None:
+    def decode_and_apply(self, obj: ApiObject) -> None:
         """Learn an object."""
         name = _name(obj)
-        self.remember(obj, name)
+        self.track(obj, name)
         self._take(name, obj.raw)
 
     def malformed(self, raw: bytes, message: str) -> None:
         """Take what cannot be read for what is not there."""
-        self.left(_name(ApiObject(raw)))
+        self.on_name_released(_name(ApiObject(raw)))
 
-    def left(self, name: str) -> None:
+    def on_name_released(self, name: str) -> None:
         """Forget an object."""
         self._leave(name)
 

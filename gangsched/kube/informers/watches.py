@@ -47,7 +47,7 @@ class Watches:
                         optional=optional,
                         on_batch=self._on_batch,
                         held=True,
-                        ahead=informer.ahead,
+                        ahead=informer.predecode,
                     )
                     group.create_task(self._watches[kind].run())
                 for kind in kinds:
@@ -71,13 +71,13 @@ class Reader(Protocol):
     def kind(self) -> str:
         """The kind of the objects."""
 
-    def seen(self, raw: bytes) -> None:
+    def on_update(self, raw: bytes) -> None:
         """Take an object as the API wrote it."""
 
     def malformed(self, raw: bytes, message: str) -> None:
         """Report on the object that it is not taken."""
 
-    def gone(self, uid: str, raw: bytes | None) -> None:
+    def on_delete(self, uid: str, raw: bytes | None) -> None:
         """Take note that an object was deleted."""
 
 
@@ -94,7 +94,7 @@ class Guarded:
         self._receiver = receiver
         self._quarantine, self._metrics, self._now_s = quarantine, metrics, now_s
 
-    def seen(self, raw: bytes) -> None:
+    def on_update(self, raw: bytes) -> None:
         """Take an object as the API wrote it.
 
         Raises:
@@ -108,11 +108,11 @@ class Guarded:
             receiver.malformed(raw, aside)
             return
         try:
-            receiver.seen(raw)
+            receiver.on_update(raw)
         except EngineError as error:
             self._quarantine.add_object(receiver.kind, raw, error, self._now_s())
             raise
 
-    def gone(self, uid: str, raw: bytes | None) -> None:
+    def on_delete(self, uid: str, raw: bytes | None) -> None:
         """Take note that an object was deleted."""
-        self._receiver.gone(uid, raw)
+        self._receiver.on_delete(uid, raw)

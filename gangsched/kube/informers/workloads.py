@@ -17,7 +17,7 @@ from gangsched.kube.decoding.membership import gang_of
 from gangsched.kube.decoding.metadata import ApiObject
 from gangsched.kube.decoding.quantities import DecodeError
 from gangsched.kube.decoding.schemas import GroupObject, Pod
-from gangsched.kube.decoding.users import asked_by
+from gangsched.kube.decoding.users import user_of
 from gangsched.kube.informers.base import NameTracking
 from gangsched.kube.informers.context import FactSink, StatusSink
 from gangsched.kube.status.events import ObjectRef
@@ -69,19 +69,19 @@ class Workloads(NameTracking):
         self._gangs[gang_id] = (pod.metadata.namespace, named.name, named.pod_group)
         self._declare(gang_id)
 
-    def take(self, obj: ApiObject) -> None:
+    def decode_and_apply(self, obj: ApiObject) -> None:
         """Turn an object into facts."""
         group = obj.group
         minimums(group)
         metadata = group.metadata
         key = metadata.namespace, metadata.name
         self._known[key] = group
-        self.remember(obj, "/".join(key))
+        self.track(obj, "/".join(key))
         for gang_id, of in self._gangs.items():
             if of[:2] == key:
                 self._declare(gang_id)
 
-    def left(self, name: str) -> None:
+    def on_name_released(self, name: str) -> None:
         """Forget a Workload; gangs whose pods run keep what it said."""
         namespace, _, own = name.partition("/")
         self._known.pop((namespace, own), None)
@@ -101,5 +101,5 @@ class Workloads(NameTracking):
         subject = ObjectRef(API_VERSION, self.kind, namespace, name, metadata.uid)
         self._status.subject(gang_id, subject)
         queue = queue_of(metadata.labels, metadata.annotations) or DEFAULT_QUEUE
-        user = asked_by(metadata.annotations, namespace)
+        user = user_of(metadata.annotations, namespace)
         self._facts.declare(Gang(gang_id, minimum, queue=queue, user=user))

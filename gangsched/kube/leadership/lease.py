@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from gangsched.api.timestamps import micro_stamp
+from gangsched.api.timestamps import rfc3339_micro
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Conflict, KubeError, LeadershipLostError, NotFound
 
@@ -138,7 +138,7 @@ class Election:
                 changes = {
                     "holderIdentity": self.identity,
                     "leaseDurationSeconds": max(round(self._timing.duration_s), 1),
-                    "renewTime": micro_stamp(),
+                    "renewTime": rfc3339_micro(),
                 }
                 if not mine:
                     changes["acquireTime"] = changes["renewTime"]

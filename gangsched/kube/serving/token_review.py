@@ -132,7 +132,7 @@ class TokenReviewer:
         return 200 if msgspec.json.decode(answer)["status"].get("allowed") else 403
 
 
-def guard(reviews: TokenReviewer) -> Middleware:
+def require_review(reviews: TokenReviewer) -> Middleware:
     """Return what lets only those in who may."""
 
     @web.middleware

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from gangsched.api import names
-from gangsched.api.timestamps import stamp
+from gangsched.api.timestamps import rfc3339
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Conflict, KubeError, NotFound, Throttled, Unavailable
 from gangsched.kube.status.events import ObjectRef, post_event
@@ -49,24 +49,24 @@ class ConfigStatusWriter:
         """Go through the names of the first moment, but for those that go meanwhile."""
         return (name for name in list(self._uids) if name in self._uids)
 
-    def seen(self, name: str, uid: str, problem: str | None) -> None:
+    def track(self, name: str, uid: str, problem: str | None) -> None:
         """Learn that an object exists, and what is wrong with it."""
         if self._uids.get(name) != uid:
-            self.gone(name)  # another that had its name
+            self.forget(name)  # another that had its name
             self._uids[name] = uid
         if problem is None:
             self.problems.pop(name, None)
         else:
             self.problems[name] = problem
 
-    def adopt(self, name: str, stored: Mapping[str, Any]) -> None:
+    def restore(self, name: str, stored: Mapping[str, Any]) -> None:
         """Learn what an earlier process wrote: a thousand queues are not written anew."""
         self._said[name] = stored
         self._warned[name] = {
             str(one.get("message")) for one in _conditions(stored) if one.get("status") == "False"
         }
 
-    def gone(self, name: str) -> None:
+    def forget(self, name: str) -> None:
         """Forget an object that was deleted."""
         for known in (self._uids, self.problems, self._said, self._warned):
             known.pop(name, None)
@@ -149,5 +149,5 @@ def _condition(one: Condition, said: Mapping[str, Any]) -> dict[str, str]:
         "status": status,
         "reason": one.reason,
         "message": one.message,
-        "lastTransitionTime": next(turned, None) or stamp(),
+        "lastTransitionTime": next(turned, None) or rfc3339(),
     }

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gangsched.api import names
-from gangsched.api.timestamps import stamp
+from gangsched.api.timestamps import rfc3339
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.decoding.external import groups
 
@@ -24,7 +24,7 @@ class ObjectRef:
     name: str
     uid: str
     has_status: bool = False
-    theirs: groups.ExternalKind | None = None
+    external_kind: groups.ExternalKind | None = None
     owned: bool = False
     user: str = ""
     """Who asked for it, as its annotation has it."""
@@ -32,7 +32,7 @@ class ObjectRef:
     @property
     def is_group(self) -> bool:
         """Tell whether it is more than one of the gang's pods."""
-        return self.has_status or self.theirs is not None
+        return self.has_status or self.external_kind is not None
 
 
 async def post_event(
@@ -42,7 +42,7 @@ async def post_event(
 
     Those of objects without a namespace are in `default`, as Kubernetes wants it.
     """
-    now, namespace = stamp(), subject.namespace or "default"
+    now, namespace = rfc3339(), subject.namespace or "default"
     event: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Event",

@@ -48,7 +48,7 @@ class OtherSchedulers:
             self.forget(fact.uid)
             return False
         gang = gang_of(pod)
-        grouped = names.POD_GROUP_LABEL in pod.metadata.labels or groups.whose(gang) in GROUPS
+        grouped = names.POD_GROUP_LABEL in pod.metadata.labels or groups.source_of(gang) in GROUPS
         looked_at = any(one.type == "PodScheduled" for one in pod.status.conditions)
         if not grouped or looked_at or fact.ended:
             self.forget(fact.uid)

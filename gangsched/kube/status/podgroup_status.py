@@ -1,6 +1,6 @@
 """Telling users where their gang stands: PodGroup status, Events, merged and in order.
 
-Of a gang's status only the newest word is written; what was overtaken while a write was under way
+Of a gang's status only the newest record is written; what was overtaken while a write was under way
 is never sent. So a gang costs a status write when it is reserved, one when it is placed, and one
 for each new reason in between.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gangsched.api import keys, names
-from gangsched.api.timestamps import stamp
+from gangsched.api.timestamps import rfc3339
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.refusal import Reason
 from gangsched.core.orders import Release, Report, Reserve
@@ -23,7 +23,7 @@ from gangsched.kube.client.client import MERGE, STRATEGIC, KubeClient
 from gangsched.kube.client.errors import Invalid, KubeError, NotFound, Throttled, Unavailable
 from gangsched.kube.client.namespace_queue import NamespaceFairQueue
 from gangsched.kube.client.paths import named
-from gangsched.kube.decoding.external import groups
+from gangsched.kube.decoding.external.groups import ExternalKind
 from gangsched.kube.status import other_schedulers
 from gangsched.kube.status.events import MESSAGE_LETTERS_MAX, ObjectRef, post_event
 from gangsched.kube.status.external_status import ExternalStatus, status_of
@@ -31,9 +31,9 @@ from gangsched.kube.status.other_schedulers import OtherSchedulers
 from gangsched.kube.status.status_record import (
     WARNINGS,
     StatusRecord,
-    adopted,
     as_data,
-    readable,
+    from_stored,
+    redacted,
     remedies,
 )
 
@@ -59,7 +59,7 @@ and leave after it."""
 
 _EVENTS_MAX = 8
 
-_TOLD_AT_ONCE = 100
+_PREDICTED_AT_ONCE = 100
 
 
 @dataclass(slots=True)
@@ -67,13 +67,13 @@ class PodGroupStatusWriter:
     """Collects reports and writes them; `run` does the writing until cancelled."""
 
     client: KubeClient
-    standing: Callable[[GangId], tuple[int, tuple[int, int, int]]] = lambda _: (1, (0, 0, 0))
-    told: Callable[[str, GangId], str] = lambda text, _: text
+    progress: Callable[[GangId], tuple[int, tuple[int, int, int]]] = lambda _: (1, (0, 0, 0))
+    redact: Callable[[str, GangId], str] = lambda text, _: text
     """Returns a sentence as whoever reads a gang's status may read it."""
 
     strays: OtherSchedulers = field(default_factory=OtherSchedulers)
     _subjects: dict[GangId, ObjectRef] = field(default_factory=dict)
-    _words: dict[GangId, StatusRecord] = field(default_factory=dict)
+    _records: dict[GangId, StatusRecord] = field(default_factory=dict)
     _invalid: dict[GangId, str] = field(default_factory=dict)
     _queue: NamespaceFairQueue[GangId] = field(
         default_factory=lambda: NamespaceFairQueue(_namespace)
@@ -86,85 +86,89 @@ class PodGroupStatusWriter:
             return  # a pod stands for its gang only where no group does
         self._subjects[gang] = subject
         if known is None or known.uid != subject.uid:
-            word = self._words.get(gang)
-            if word is not None:
-                word.written = None
+            record = self._records.get(gang)
+            if record is not None:
+                record.written = None
                 if known is not None and known.is_group:
-                    word.before = {}  # of another object
-                self._changed(gang, word)
+                    record.before = {}  # of another object
+                self._changed(gang, record)
 
     def owned(self, gang: GangId) -> bool:
         """Tell whether a gang's PodGroup is one that a job of ours has."""
         return (known := self._subjects.get(gang)) is not None and known.owned
 
-    def adopt(self, gang: GangId, stored: Mapping[str, Any]) -> None:
+    def restore(self, gang: GangId, stored: Mapping[str, Any]) -> None:
         """Learn what an earlier process wrote of a gang: it is not said again.
 
         What was said since this one began to read is forgotten: not all was known then.
         """
-        self._words[gang] = adopted(stored)
+        self._records[gang] = from_stored(stored)
 
-    def touch(self, gang: GangId) -> None:
+    def rewrite(self, gang: GangId) -> None:
         """Write a foreign group's status again: its pods came further."""
         subject = self._subjects.get(gang)
-        if subject is not None and subject.theirs is not None and status_of(subject.theirs):
-            self._changed(gang, self._words.setdefault(gang, StatusRecord()))
+        if (
+            subject is not None
+            and subject.external_kind is not None
+            and status_of(subject.external_kind)
+        ):
+            self._changed(gang, self._records.setdefault(gang, StatusRecord()))
 
     def forget(self, gang: GangId) -> None:
         """Forget a gang whose object is gone."""
         self._subjects.pop(gang, None)
-        self._words.pop(gang, None)
+        self._records.pop(gang, None)
         self._invalid.pop(gang, None)
 
-    def take(self, order: Reserve | Release | Report) -> None:
+    def apply(self, order: Reserve | Release | Report) -> None:
         """Take an order that only has to be told."""
-        word = self._words.setdefault(order.gang, StatusRecord())
+        record = self._records.setdefault(order.gang, StatusRecord())
         if isinstance(order, Report) and order.reason == Reason.NO_GROUP:
             wrong = self._invalid.get(order.gang)
             if wrong is not None:  # it is there, but cannot be understood
                 order = Report(order.gang, order.state, "Invalid", wrong)
         match order:
             case Reserve(assignments=assignments):
-                word.assignments = assignments
+                record.assignments = assignments
             case Release():
-                word.assignments = ()
+                record.assignments = ()
             case Report(state=state, reason=reason, message=message, refusal=refusal):
-                again = refusal is not None and reason == word.reason
-                word.state, word.reason, word.refusal = state, reason, refusal
-                word.queue = order.queue
+                again = refusal is not None and reason == record.reason
+                record.state, record.reason, record.refusal = state, reason, refusal
+                record.queue = order.queue
                 if refusal is None:
-                    word.start = None
-                word.proof = order.proof
+                    record.start = None
+                record.proof = order.proof
                 if order.met:
-                    word.keep(_namespace(order.gang))
+                    record.restore_assignments(_namespace(order.gang))
                 if refusal is not None:
-                    refusal = word.refusal = readable(
-                        refusal, lambda text: self.told(text, order.gang)
+                    refusal = record.refusal = redacted(
+                        refusal, lambda text: self.redact(text, order.gang)
                     )
                     message += remedies(refusal)
-                message = self.told(message, order.gang)
-                word.message = message[:1].upper() + message[1:][: MESSAGE_LETTERS_MAX - 1]
+                message = self.redact(message, order.gang)
+                record.message = message[:1].upper() + message[1:][: MESSAGE_LETTERS_MAX - 1]
                 if reason in _PASSING_S:
                     asyncio.get_running_loop().call_later(
-                        _PASSING_S[reason], self._if_it_lasts, order.gang, reason
+                        _PASSING_S[reason], self._report_lasting, order.gang, reason
                     )
                     return
                 if not again and not order.met:  # the same with other numbers is no Event
-                    self._event(word)
-        self._changed(order.gang, word)
+                    self._event(record)
+        self._changed(order.gang, record)
 
-    def _if_it_lasts(self, gang: GangId, reason: str) -> None:
-        word = self._words.get(gang)
-        if word is not None and word.reason == reason:
-            self._event(word)
-            self._changed(gang, word)
+    def _report_lasting(self, gang: GangId, reason: str) -> None:
+        record = self._records.get(gang)
+        if record is not None and record.reason == reason:
+            self._event(record)
+            self._changed(gang, record)
 
-    def _event(self, word: StatusRecord) -> None:
-        if word.reason not in _QUIET and not word.repeats(word.reason, word.message):
-            event = (word.reason, word.message)
-            word.events = [*word.events[1 - _EVENTS_MAX :], event]
+    def _event(self, record: StatusRecord) -> None:
+        if record.reason not in _QUIET and not record.is_repeat(record.reason, record.message):
+            event = (record.reason, record.message)
+            record.events = [*record.events[1 - _EVENTS_MAX :], event]
 
-    def expect(
+    def predict(
         self,
         predictions: Mapping[GangId, Prediction],
         reserved: Mapping[GangId, BackfillReservation],
@@ -174,28 +178,32 @@ class PodGroupStatusWriter:
         A prediction moves with every run; one that moved by less than a tenth of the wait is not
         worth a write.
         """
-        told = 0
+        written = 0
         now_s = time.time()
-        for gang, one in predictions.items():
-            word = self._words.get(gang)
+        for gang, prediction in predictions.items():
+            record = self._records.get(gang)
             subject = self._subjects.get(gang)
-            if word is None or subject is None or not subject.has_status or told >= _TOLD_AT_ONCE:
+            if record is None or subject is None or not subject.has_status:
                 continue
-            promised_s = reserved[gang].start_s if gang in reserved else None
-            if word.start is not None and not word.moved(one, promised_s, now_s):
+            if written >= _PREDICTED_AT_ONCE:
+                return
+            reserved_s = reserved[gang].start_s if gang in reserved else None
+            if record.start is not None and not record.is_significant(
+                prediction, reserved_s, now_s
+            ):
                 continue
-            word.expected_s, word.earliest_s, word.latest_s = one.start_s, one.low_s, one.high_s
-            word.promised_s = promised_s
-            word.start = {
-                "position": one.position,
-                "expected": _time(one.start_s),
-                "earliest": _time(one.low_s),
-                "latest": _time(one.high_s),
-                "reserved": _time(promised_s),
-                "basis": one.source.value,
+            record.expected_s, record.reserved_s = prediction.start_s, reserved_s
+            record.earliest_s, record.latest_s = prediction.low_s, prediction.high_s
+            record.start = {
+                "position": prediction.position,
+                "expected": _time(prediction.start_s),
+                "earliest": _time(prediction.low_s),
+                "latest": _time(prediction.high_s),
+                "reserved": _time(reserved_s),
+                "basis": prediction.source.value,
             }
-            told += 1
-            self._changed(gang, word)
+            written += 1
+            self._changed(gang, record)
 
     def invalid(self, gang: GangId, message: str, *, before: bool) -> None:
         """Tell that a group's declaration cannot be understood.
@@ -205,132 +213,136 @@ class PodGroupStatusWriter:
         new = self._invalid.get(gang) != message
         self._invalid[gang] = message
         if not before:
-            self.take(Report(gang, "Pending", "Invalid", message))
+            self.apply(Report(gang, "Pending", "Invalid", message))
         elif new:
-            word = self._words.setdefault(gang, StatusRecord())
+            record = self._records.setdefault(gang, StatusRecord())
             told = f"{message}. What was declared before goes on."
-            word.events = [*word.events[1 - _EVENTS_MAX :], ("Invalid", told)]
-            self._changed(gang, word)
+            record.events = [*record.events[1 - _EVENTS_MAX :], ("Invalid", told)]
+            self._changed(gang, record)
 
     def hint(self, gang: GangId, message: str, reason: str = keys.REASON) -> None:
         """Tell once what is written on a gang's objects and means nothing, or nothing to us."""
-        if message and (word := self._words.setdefault(gang, StatusRecord())).hint(reason, message):
-            self._changed(gang, word)
+        if message and (record := self._records.setdefault(gang, StatusRecord())).hint(
+            reason, message
+        ):
+            self._changed(gang, record)
 
-    def _astray(self, gang: GangId) -> None:
+    def _hint_at_strays(self, gang: GangId) -> None:
         """Tell a group of its pods that nobody looks at, as long as it waits for them."""
-        subject, word = self._subjects.get(gang), self._words.get(gang)
-        waits = word is not None and word.reason == Reason.TOO_FEW_PODS.value
+        subject, record = self._subjects.get(gang), self._records.get(gang)
+        waits = record is not None and record.reason == Reason.TOO_FEW_PODS.value
         if waits and subject is not None and subject.is_group:
             self.hint(gang, self.strays.said(gang), other_schedulers.REASON)
 
-    def valid(self, gang: GangId) -> None:
+    def clear_invalid(self, gang: GangId) -> None:
         """Learn that a group's declaration is understood (again)."""
         self._invalid.pop(gang, None)
 
     async def run(self) -> None:
         """Write until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.strays.run(self._astray))
+            group.create_task(self.strays.run(self._hint_at_strays))
             for _ in range(_WRITERS):
-                group.create_task(self._write_on())
+                group.create_task(self._write_loop())
 
-    def _changed(self, gang: GangId, word: StatusRecord) -> None:
-        if not word.changed:
-            word.changed = True
+    def _changed(self, gang: GangId, record: StatusRecord) -> None:
+        if not record.changed:
+            record.changed = True
             self._queue.put(gang)
 
-    async def _write_on(self) -> None:
+    async def _write_loop(self) -> None:
         while True:
             gang = await self._queue.get()
-            word = self._words.get(gang)
+            record = self._records.get(gang)
             subject = self._subjects.get(gang)
-            if word is None or not word.changed:
+            if record is None or not record.changed:
                 continue
-            if word.writing:
+            if record.writing:
                 continue  # whoever writes looks again when done, so that words keep their order
-            word.changed = False
+            record.changed = False
             if subject is None:
                 continue  # said again as soon as the object is known
-            word.writing = True
+            record.writing = True
             try:
-                if subject.has_status and word.state:
-                    await self._write_status(subject, word)
-                elif subject.theirs is not None and (writer := status_of(subject.theirs)):
-                    await self._write_external(gang, subject, subject.theirs, writer, word)
+                if subject.has_status and record.state:
+                    await self._write_status(subject, record)
+                elif subject.external_kind is not None and (
+                    writer := status_of(subject.external_kind)
+                ):
+                    await self._write_external(gang, subject, subject.external_kind, writer, record)
                 if self._subjects.get(gang, subject).uid != subject.uid:
-                    word.written = None  # a successor took its name meanwhile
-                await self._write_events(subject, word)
+                    record.written = None  # a successor took its name meanwhile
+                await self._write_events(subject, record)
             except asyncio.CancelledError:
-                word.changed = True  # another failed: written once all begin anew
+                record.changed = True  # another failed: written once all begin anew
                 raise
             except NotFound:
                 continue  # deleted meanwhile
             except KubeError as error:
                 log.warning("status of %s: %s", gang, error)
                 if not isinstance(error, Invalid):
-                    asyncio.get_running_loop().call_later(_AGAIN_S, self._changed, gang, word)
+                    asyncio.get_running_loop().call_later(_AGAIN_S, self._changed, gang, record)
             finally:
-                word.writing = False
-                if word.changed:
+                record.writing = False
+                if record.changed:
                     self._queue.put(gang)
 
-    async def _write_status(self, subject: ObjectRef, word: StatusRecord) -> None:
-        placed = word.state == "Placed" and word.reason in ("Placed", Reason.NOT_ADMITTED)
+    async def _write_status(self, subject: ObjectRef, record: StatusRecord) -> None:
+        placed = record.state == "Placed" and record.reason in ("Placed", Reason.NOT_ADMITTED)
         scheduled = "True" if placed else "False"
-        if scheduled != word.scheduled:
-            word.scheduled, word.since = scheduled, stamp()
+        if scheduled != record.scheduled:
+            record.scheduled, record.since = scheduled, rfc3339()
         body = {
-            "phase": word.state,
-            "message": word.message,
-            "queue": word.queue,
-            "proof": word.proof,
-            "start": word.start,
-            "refusal": None if word.refusal is None else as_data(word.refusal),
+            "phase": record.state,
+            "message": record.message,
+            "queue": record.queue,
+            "proof": record.proof,
+            "start": record.start,
+            "refusal": None if record.refusal is None else as_data(record.refusal),
             "assignments": [
-                {"pod": pod.split("/", 1)[1], "node": node} for pod, node in word.assignments
+                {"pod": pod.split("/", 1)[1], "node": node} for pod, node in record.assignments
             ],
             "conditions": [
                 {
                     "type": "Scheduled",
                     "status": scheduled,
-                    "reason": word.reason or "Pending",
-                    "message": word.message,
-                    "lastTransitionTime": word.since,
+                    "reason": record.reason or "Pending",
+                    "message": record.message,
+                    "lastTransitionTime": record.since,
                 }
             ],
         }
-        if word.says(body):
+        if record.matches(body):
             return
         path = f"/apis/{names.GROUP}/{names.VERSION}/namespaces/{subject.namespace}/podgroups"
         await self._patch(path, subject, body)
-        word.written = body
+        record.written = body
 
     async def _write_external(
         self,
         gang: GangId,
         subject: ObjectRef,
-        kind: groups.ExternalKind,
+        kind: ExternalKind,
         writer: ExternalStatus,
-        word: StatusRecord,
+        record: StatusRecord,
     ) -> None:
         """Write a foreign group's status as its own controller would, if it says anything new."""
-        minimum, pods = self.standing(gang)
-        refused = word.refusal is not None
-        now = stamp()
+        minimum, pods = self.progress(gang)
+        refused = record.refusal is not None
+        now = rfc3339()
 
         def status() -> dict[str, Any]:
-            return writer.body(word.stands(minimum, pods, now))
+            return writer.body(record.progress(minimum, pods, now))
 
-        said, state = word.says(status()), (word.state, refused)
-        if state != word.standing:
-            word.standing, word.since = state, word.since if said else stamp()
+        said, state = record.matches(status()), (record.state, refused)
+        if state != record.last_state:
+            record.last_state, record.since = state, record.since if said else rfc3339()
         if said:
             return
         body = status()
         path = f"/apis/{kind.api_version}/namespaces/{subject.namespace}/{kind.plural}"
         await self._patch(path, subject, body, STRATEGIC if writer.merged else MERGE)
-        word.written = word.before = body
+        record.written = record.before = body
 
     async def _patch(
         self, path: str, subject: ObjectRef, status: dict[str, Any], merge: str = MERGE
@@ -339,17 +351,23 @@ class PodGroupStatusWriter:
         body = {"metadata": {"uid": subject.uid}, "status": status}
         await self.client.patch(f"{named(path, subject.name)}/status", body, merge)
 
-    async def _write_events(self, subject: ObjectRef, word: StatusRecord) -> None:
-        while word.events:
-            reason, message = word.said = word.events.pop(0)
+    async def _write_events(self, subject: ObjectRef, record: StatusRecord) -> None:
+        while record.events:
+            reason, message = record.last_event = record.events.pop(0)
             if subject.owned and reason in _TOLD_BY_OWNERS:
                 continue
             kind = "Warning" if reason in WARNINGS else "Normal"
             try:
                 await post_event(self.client, subject, kind, reason, message)
             except (Unavailable, Throttled):
-                word.events = [(reason, message), *word.events]
+                record.events = [(reason, message), *record.events]
                 raise
+
+
+def _external_writer(subject: ObjectRef) -> tuple[ExternalKind, ExternalStatus] | None:
+    kind = subject.external_kind
+    status = status_of(kind) if kind is not None else None
+    return (kind, status) if kind is not None and status is not None else None
 
 
 def _namespace(gang: GangId) -> str:
@@ -357,4 +375,4 @@ def _namespace(gang: GangId) -> str:
 
 
 def _time(at_s: float | None) -> str | None:
-    return None if at_s is None else stamp(at_s)
+    return None if at_s is None else rfc3339(at_s)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from gangsched.api.timestamps import stamp
+from gangsched.api.timestamps import rfc3339
 from gangsched.core.bounds import SPENT_ROWS
 from gangsched.core.cluster.supply import missing_resources
 from gangsched.core.engine.engine import Engine, State
@@ -45,7 +45,7 @@ class QueueStatusWriter:
             now_s = self._now_s()
             moved: set[str] = set()
             if now_s - self._spent_s >= _SPENT_EVERY_S:
-                self._spent_s, moved = now_s, self._moved(engine, now_s)
+                self._spent_s, moved = now_s, self._queues_with_new_usage(engine, now_s)
             counts = pending_and_admitted(engine)
             for name in self.queues:
                 status = queue_status(engine, name, now_s, counts, predictions())
@@ -56,7 +56,7 @@ class QueueStatusWriter:
                 await self.reservations.write(name, reservation_status(engine, name, now_s))
             await asyncio.sleep(_EVERY_S)
 
-    def _moved(self, engine: Engine, now_s: float) -> set[str]:
+    def _queues_with_new_usage(self, engine: Engine, now_s: float) -> set[str]:
         """Return the queues that spent GPU time since they were last asked.
 
         What was spent earlier decays by itself, wherever it is read: a thousand idle queues are
@@ -73,7 +73,7 @@ class QueueStatusWriter:
         conditions = (ready,) if problem else (ready, quotas_effective(engine, name))
 
         def time_spent() -> dict[str, Any]:
-            return {"asOf": stamp(now_s), "spent": spent_status(engine, name, now_s)}
+            return {"asOf": rfc3339(now_s), "spent": usage_status(engine, name, now_s)}
 
         if not await self.queues.write(name, status, *conditions, beside=time_spent, anyway=spent):
             self._spent.pop(name, None)
@@ -186,11 +186,11 @@ def head_of(
         "gang": first,
         "reason": refusal.reason.value if refusal is not None else "",
         "message": refusal.message if refusal is not None else "",
-        "expectedStart": stamp(expected) if expected is not None else None,
+        "expectedStart": rfc3339(expected) if expected is not None else None,
     }
 
 
-def spent_status(engine: Engine, name: str, now_s: float) -> list[dict[str, Any]]:
+def usage_status(engine: Engine, name: str, now_s: float) -> list[dict[str, Any]]:
     """Return the GPU time of a queue and of its users, for the next process.
 
     Where they are more than there is room for, those who spent most are kept: nobody's budget
@@ -234,6 +234,6 @@ def reservation_status(engine: Engine, name: str, now_s: float) -> dict[str, Any
         "phase": "Active" if start_s <= now_s else "Scheduled",
         "message": message,
         "nodes": nodes,
-        "nextStart": stamp(start_s),
-        "nextEnd": stamp(end_s),
+        "nextStart": rfc3339(start_s),
+        "nextEnd": rfc3339(end_s),
     }

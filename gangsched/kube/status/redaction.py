@@ -24,7 +24,7 @@ class Redaction:
         self._namespaces = namespaces
         self._named = named
 
-    def told(self, text: str, gang: GangId) -> str:
+    def redact(self, text: str, gang: GangId) -> str:
         """Return a sentence as the namespace of a gang may read it.
 
         Gangs of other namespaces are counted, and queues that it may not use are not named.

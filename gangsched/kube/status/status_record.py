@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gangsched.api import keys
-from gangsched.api.timestamps import stamp
+from gangsched.api.timestamps import rfc3339
 from gangsched.core.model.ids import NodeName, PodName
 from gangsched.core.model.refusal import Reason, Refusal
 from gangsched.core.planning.forecast import Prediction
@@ -70,15 +70,15 @@ class StatusRecord:
     since: str = ""
     scheduled: str = ""
     events: list[tuple[str, str]] = field(default_factory=list)
-    said: tuple[str, str] | None = None
+    last_event: tuple[str, str] | None = None
     start: dict[str, Any] | None = None
     expected_s: float | None = None
     earliest_s: float | None = None
     latest_s: float | None = None
-    promised_s: float | None = None
+    reserved_s: float | None = None
     changed: bool = False
     writing: bool = False
-    standing: tuple[str, bool] = ("", False)
+    last_state: tuple[str, bool] = ("", False)
     written: Mapping[str, Any] | None = None
     stored: Mapping[str, Any] | None = None
     before: Mapping[str, Any] = field(default_factory=dict)
@@ -92,7 +92,7 @@ class StatusRecord:
         self.events.append((reason, message))
         return True
 
-    def stands(self, minimum: int, pods: tuple[int, int, int], now: str) -> GangProgress:
+    def progress(self, minimum: int, pods: tuple[int, int, int], now: str) -> GangProgress:
         """Return where the gang stands, for what writes others' status."""
         return GangProgress(
             self.state,
@@ -106,19 +106,19 @@ class StatusRecord:
             now,
         )
 
-    def repeats(self, reason: str, message: str) -> bool:
+    def is_repeat(self, reason: str, message: str) -> bool:
         """Tell whether this is what was said last."""
-        last = self.events[-1] if self.events else self.said
+        last = self.events[-1] if self.events else self.last_event
         return last is not None and last[0] in ("", reason) and last[1] == message
 
-    def moved(self, one: Prediction, promised_s: float | None, now_s: float) -> bool:
+    def is_significant(self, one: Prediction, promised_s: float | None, now_s: float) -> bool:
         """Tell whether a start differs so much from what was said that it is worth a write.
 
         The ends of its range may be off by a third of the wait: the first moves with the clock.
         """
         if self.start is None or self.start.get("position") != one.position:
             return True
-        moments = ((self.expected_s, one.start_s), (self.promised_s, promised_s))
+        moments = ((self.expected_s, one.start_s), (self.reserved_s, promised_s))
         if any(_moved(said_s, found_s, now_s) for said_s, found_s in moments):
             return True
         latest_s = one.high_s if one.high_s is not None else one.start_s
@@ -135,7 +135,7 @@ class StatusRecord:
                 return True
         return False
 
-    def keep(self, namespace: str) -> None:
+    def restore_assignments(self, namespace: str) -> None:
         """Keep what only the process that placed a gang knew: its places and their proof."""
         if self.stored is not None:
             self.proof = self.stored.get("proof") or ""
@@ -144,7 +144,7 @@ class StatusRecord:
                 for one in self.stored.get("assignments") or ()
             )
 
-    def says(self, status: Mapping[str, Any]) -> bool:
+    def matches(self, status: Mapping[str, Any]) -> bool:
         """Tell whether the object says this already, and remember that it does."""
         if self.written is None and self.stored is not None and same(self.stored, status):
             self.written = status
@@ -152,7 +152,7 @@ class StatusRecord:
         return self.written == status
 
 
-def adopted(stored: Mapping[str, Any]) -> StatusRecord:
+def from_stored(stored: Mapping[str, Any]) -> StatusRecord:
     """Return the word that an earlier process said last, by the status it wrote."""
     word = StatusRecord(stored=stored, before=stored)
     conditions = stored.get("conditions") or stored.get("schedulingConditions") or ()
@@ -161,16 +161,16 @@ def adopted(stored: Mapping[str, Any]) -> StatusRecord:
         if one.get("type") == "Scheduled" and "phase" in stored:
             word.scheduled = one.get("status", "")
             word.reason, word.message = one.get("reason", ""), one.get("message", "")
-            word.said = word.reason, word.message
+            word.last_event = word.reason, word.message
         elif one.get("type") in _REFUSALS:
-            word.said = "", one.get("message", "")
+            word.last_event = "", one.get("message", "")
     start = stored.get("start")
     if isinstance(start, dict):
         with contextlib.suppress(TypeError, ValueError):  # somebody else's scribble
             word.start, word.expected_s = start, seconds(start.get("expected") or "") or None
             word.earliest_s = seconds(start.get("earliest") or "") or None
             word.latest_s = seconds(start.get("latest") or "") or None
-            word.promised_s = seconds(start.get("reserved") or "") or None
+            word.reserved_s = seconds(start.get("reserved") or "") or None
     return word
 
 
@@ -194,7 +194,7 @@ def same(stored: Any, wanted: Any) -> bool:
     return bool(stored == wanted) or (stored is None and not wanted)
 
 
-def readable(refusal: Refusal, told: Callable[[str], str]) -> Refusal:
+def redacted(refusal: Refusal, told: Callable[[str], str]) -> Refusal:
     """Return a refusal with its remedies as its reader is told of them."""
     remedies = (replace(one, message=told(one.message)) for one in refusal.remedies)
     return replace(refusal, remedies=tuple(remedies))
@@ -206,7 +206,7 @@ def remedies(refusal: Refusal) -> str:
     said = f" It would start now with {'; or '.join(changes)}." if changes else ""
     for one in refusal.remedies:
         if one.kind == "wait":
-            when = f" (expected at {stamp(one.at_s)})" if one.at_s is not None else ""
+            when = f" (expected at {rfc3339(one.at_s)})" if one.at_s is not None else ""
             said += f" It starts by itself when {one.message}{when}."
         elif one.kind == "move":
             said += f" It would start after {one.message}."
@@ -226,7 +226,7 @@ def as_data(refusal: Refusal) -> dict[str, Any]:
         "lacks": dict(miss.lacks) if miss is not None else {},
         "remedies": [
             {"kind": one.kind, "message": one.message}
-            | ({"at": stamp(one.at_s)} if one.at_s is not None else {})
+            | ({"at": rfc3339(one.at_s)} if one.at_s is not None else {})
             for one in refusal.remedies
         ],
     }

@@ -9,7 +9,7 @@ from gangsched.kube.client.errors import Conflict, Forbidden, NotFound
 log = logging.getLogger(__name__)
 
 
-class Kept:
+class ConfigMapEntry:
     """One key of the ConfigMap `namespace/name`."""
 
     def __init__(self, client: KubeClient, config_map: str, key: str) -> None:

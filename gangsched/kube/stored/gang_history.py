@@ -12,7 +12,7 @@ from gangsched.core.bounds import PAST_LETTERS
 from gangsched.core.engine.engine import Engine
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import KubeError
-from gangsched.kube.stored.config_map import Kept
+from gangsched.kube.stored.config_map import ConfigMapEntry
 
 log = logging.getLogger(__name__)
 
@@ -32,11 +32,11 @@ _written = msgspec.json.Decoder(_Written)
 _WHAT = {f.PastSeen: "gangs", f.StoppedSeen: "stopped"}
 
 
-class PastKeeper:
+class GangHistoryStore:
     """Reads and writes the ConfigMap `namespace/name`; a wrong one is reported and replaced."""
 
     def __init__(self, client: KubeClient, config_map: str) -> None:
-        self._place = Kept(client, config_map, "gangs.json")
+        self._place = ConfigMapEntry(client, config_map, "gangs.json")
         self._kept = ""
         self._known = False
         self._saving = asyncio.Lock()

@@ -27,8 +27,8 @@ from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import KubeError
-from gangsched.kube.client.json_depth import bounded
-from gangsched.kube.stored.config_map import Kept
+from gangsched.kube.client.json_depth import decode_bounded
+from gangsched.kube.stored.config_map import ConfigMapEntry
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class Quarantine:
     """The entries, and the ConfigMap that keeps them."""
 
     def __init__(self, client: KubeClient, config_map: str) -> None:
-        self._place = Kept(client, config_map, "set-aside.json")
+        self._place = ConfigMapEntry(client, config_map, "set-aside.json")
         self._gangs: dict[str, Entry] = {}
         self._objects: dict[str, Entry] = {}
         self._suspects: dict[str, Suspect] = {}
@@ -183,7 +183,7 @@ class Quarantine:
 
     def add_object(self, kind: str, raw: bytes, error: BaseException, now_s: float) -> None:
         """Set aside an object as its owner wrote it: the engine failed on it."""
-        found = bounded(_object.decode, raw)
+        found = decode_bounded(_object.decode, raw)
         who = f"{kind} {found.metadata.namespace}/{found.metadata.name}"
         why = error.__cause__ or error
         said = f"{type(why).__name__}: {why}"[:_PROBLEM_MAX]
@@ -197,7 +197,7 @@ class Quarantine:
         """Return why an object is set aside, or the empty string."""
         if not self._objects:
             return ""
-        found = bounded(_object.decode, raw)
+        found = decode_bounded(_object.decode, raw)
         if not any(mark.startswith(found.metadata.uid) for mark in self._objects):
             return ""
         entry = self._objects.get(_mark(found))

@@ -7,16 +7,16 @@ import logging
 from gangsched.core.quota.runtime_history import RuntimeHistory
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import KubeError
-from gangsched.kube.stored.config_map import Kept
+from gangsched.kube.stored.config_map import ConfigMapEntry
 
 log = logging.getLogger(__name__)
 
 
-class HistoryKeeper:
+class RuntimeHistoryStore:
     """Reads and writes the ConfigMap `namespace/name`; a wrong one is reported and replaced."""
 
     def __init__(self, client: KubeClient, config_map: str) -> None:
-        self._place = Kept(client, config_map, "run-times.json")
+        self._place = ConfigMapEntry(client, config_map, "run-times.json")
         self._kept = ""
 
     async def read(self, history: RuntimeHistory) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import KubeError
-from gangsched.kube.stored.config_map import Kept
+from gangsched.kube.stored.config_map import ConfigMapEntry
 
 log = logging.getLogger(__name__)
 
@@ -18,7 +18,7 @@ class ServedNames:
     """Keeps the names of the scheduler that leads in the ConfigMap `namespace/name`."""
 
     def __init__(self, client: KubeClient, config_map: str) -> None:
-        self._place = Kept(client, config_map, "scheduler-names.json")
+        self._place = ConfigMapEntry(client, config_map, "scheduler-names.json")
 
     async def read(self) -> frozenset[str]:
         """Return the names that whoever leads serves, as far as they are known."""

@@ -70,7 +70,7 @@ class VolumeBinder:
         claim = self._volumes.claims.get(key)
         return claim is None or claim.alone or not self._volumes.bound(claim)
 
-    def look(self, gang: GangId) -> None:
+    def on_arrival(self, gang: GangId) -> None:
         """Have claims bound if nobody of a gang is before the barrier but who is held here."""
         held, state = self._held.get(gang), self._engine.gangs.get(gang)
         if not held or state is None or gang in self._passes:
@@ -91,26 +91,26 @@ class VolumeBinder:
             self._volumes.going[key] = tuple(dict.fromkeys(order.node for order in orders))
         one.task = self._pods.start(self._run(one), waits=True)
 
-    def let_go(self, uid: PodUid) -> None:
+    def release(self, uid: PodUid) -> None:
         """Hold a member no more: it was sent back, or is gone."""
         gang = self._gangs.pop(uid, None)
         if gang is None:
             return
-        self._release(gang, uid)
+        self._drop_held(gang, uid)
         one = self._passes.get(gang)
         if one is not None and uid in one.orders:
             assert one.task is not None, "begun with it"  # noqa: S101
             one.task.cancel()
             self._end(one, bound=False)
-            self.look(gang)
+            self.on_arrival(gang)
 
-    def refused(self, uid: PodUid) -> None:
+    def on_bind_refused(self, uid: PodUid) -> None:
         """Take back what a pod alone was to have: it is not bound."""
         for key in [key for key, pod in self._volumes.alone.items() if pod == uid]:
             del self._volumes.alone[key]
             self._volumes.claim_changed(key)
 
-    def _release(self, gang: GangId, uid: PodUid) -> None:
+    def _drop_held(self, gang: GangId, uid: PodUid) -> None:
         held = self._held.get(gang, {})
         held.pop(uid, None)
         if not held:
@@ -134,14 +134,14 @@ class VolumeBinder:
         passed = one.orders.values() if failed is None else (failed.order,)
         for order in passed:
             self._gangs.pop(order.uid, None)
-            self._release(one.gang, order.uid)
+            self._drop_held(one.gang, order.uid)
         for order in passed:
             if failed is None:
                 self._observe(f.Prepared(order.uid, order.node))
             else:
                 reason = str(failed)
                 self._observe(f.PrepareFailed(order.uid, order.node, reason, failed.fits))
-        self.look(one.gang)
+        self.on_arrival(one.gang)
 
     def _end(self, one: Pass, *, bound: bool) -> None:
         """Forget a pass; where it failed, take back what nobody acted on."""
@@ -154,7 +154,7 @@ class VolumeBinder:
                 del self._volumes.assumed[name]
         if not bound:
             for uid in one.orders:
-                self.refused(uid)
+                self.on_bind_refused(uid)
             self._volumes.dropped.update(one.selected)
             for key, node in one.selected.items():
                 self._pods.start(self._take_back(key, node, one.call), waits=True)

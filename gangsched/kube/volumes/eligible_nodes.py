@@ -37,7 +37,7 @@ Of = TypeVar("Of", Key, str)
 class Reader(Protocol):
     """Reads an object again."""
 
-    def seen(self, raw: bytes) -> None:
+    def on_update(self, raw: bytes) -> None:
         """Take an object as the API wrote it."""
 
 
@@ -360,7 +360,7 @@ class Volumes:
             if one is not None and any(
                 self.answer(use, uid) != answer for use, answer in one.asked.answers.items()
             ):
-                one.receiver.seen(one.raw)
+                one.receiver.on_update(one.raw)
 
 
 class Asked:

@@ -316,10 +316,10 @@ class _Pods:
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
 
-    def seen(self, raw: bytes) -> None:
+    def on_update(self, raw: bytes) -> None:
         self._agent.pod_seen(json.loads(raw))
 
-    def gone(self, uid: str, raw: bytes | None) -> None:
+    def on_delete(self, uid: str, raw: bytes | None) -> None:
         del raw
         self._agent.pod_gone(uid)
 
@@ -328,10 +328,10 @@ class _Services:
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
 
-    def seen(self, raw: bytes) -> None:
+    def on_update(self, raw: bytes) -> None:
         self._agent.service_seen(json.loads(raw))
 
-    def gone(self, uid: str, raw: bytes | None) -> None:
+    def on_delete(self, uid: str, raw: bytes | None) -> None:
         del raw
         self._agent.service_gone(uid)
 

@@ -143,10 +143,10 @@ class _Changes:
     def __init__(self, spawn: Any, work: Any) -> None:
         self._spawn, self._work = spawn, work
 
-    def seen(self, raw: bytes) -> None:
+    def on_update(self, raw: bytes) -> None:
         self._spawn(self._tried(json.loads(raw)))
 
-    def gone(self, uid: str, raw: bytes | None) -> None:
+    def on_delete(self, uid: str, raw: bytes | None) -> None:
         """A claim that is gone releases its volume, which is seen."""
 
     async def _tried(self, body: Json) -> None:

@@ -384,8 +384,8 @@ async def test_a_forecast_that_takes_too_long_is_told_to_nobody(endless, monkeyp
     scheduler = a_scheduler(endless(asks=True))
     beside = scheduler.background
     told = []
-    monkeypatch.setattr(beside, "_remember", told.append)
-    predicting = asyncio.create_task(beside._predict_on())
+    monkeypatch.setattr(beside, "_keep_predictions", told.append)
+    predicting = asyncio.create_task(beside._forecast_loop())
     await until_async(lambda: told or predicting.done(), "the forecast to end")
     predicting.cancel()
     assert told == [{}]
@@ -397,11 +397,11 @@ async def test_a_forecast_that_does_not_stop_ends_the_process(endless):
     api = ConfigMaps()
     scheduler = a_scheduler(endless(asks=False), api)
     with pytest.raises(LostThreadError):
-        await scheduler.background.supervise("predictions", scheduler.background._predict_on)
+        await scheduler.background.supervise("predictions", scheduler.background._forecast_loop)
     await scheduler.quarantine.save()
     after = a_scheduler(Pack(), api)
     await after.quarantine.read(after.now_s())
-    assert [one.gang.id for one in after.thinking.view().lines[0].gangs] == [GOOD]
+    assert [one.gang.id for one in after.thinking.snapshot().lines[0].gangs] == [GOOD]
 
 
 class Slow:
@@ -410,7 +410,7 @@ class Slow:
     def __init__(self) -> None:
         self.asked = []
 
-    async def look(self, *_) -> None:
+    async def refresh(self, *_) -> None:
         """See nothing."""
 
     def on(self, waiting):
@@ -426,7 +426,7 @@ class Slow:
 async def test_advice_that_takes_too_long_is_not_given_until_the_gang_changes(monkeypatch):
     slow = Slow()
     time_passes_while(monkeypatch, lambda progress: not progress.stopped)
-    monkeypatch.setattr("gangsched.kube.background.supervisor.Counsel", lambda *_: slow)
+    monkeypatch.setattr("gangsched.kube.background.supervisor.LiveAdvisor", lambda *_: slow)
     scheduler = a_scheduler(Pack())
     beside = scheduler.background
     beside._config = SchedulerConfig(advice_interval_s=0.01, courtesy_share=1.0)
@@ -439,7 +439,7 @@ async def test_advice_that_takes_too_long_is_not_given_until_the_gang_changes(mo
         return ((waiting, None),)
 
     monkeypatch.setattr(scheduler.engine, "unadvised", unadvised)
-    advising = asyncio.create_task(beside._advise_on())
+    advising = asyncio.create_task(beside._advice_loop())
     await until_async(lambda: rounds > 3 or advising.done(), "some rounds")
     assert slow.asked == [BAD]
     waiting = replace(waiting, version=waiting.version + 1)
@@ -458,7 +458,7 @@ class Told:
     def __init__(self, scheduler) -> None:
         self.scheduler, self.wrong = scheduler, []
 
-    def seen(self, raw) -> None:
+    def on_update(self, raw) -> None:
         name = json.loads(raw)["metadata"]["name"]
         self.scheduler.driver.observe(GangSeen(gang(name, 1)))
 
@@ -488,19 +488,19 @@ async def test_an_object_that_ended_a_process_ends_no_other():
     api = ConfigMaps()
     first = a_scheduler(Pack(), api)
     with pytest.raises(EngineError):
-        failing(first).seen(group("deadly"))
+        failing(first).on_update(group("deadly"))
     await first.quarantine.save()
     second = a_scheduler(Pack(), api)
     await second.quarantine.read(second.now_s())
     guarded = failing(second)
-    guarded.seen(group("deadly", version="2"))  # its status was written
-    guarded.seen(group("other"))
+    guarded.on_update(group("deadly", version="2"))  # its status was written
+    guarded.on_update(group("other"))
     ((name, message),) = guarded._receiver.wrong
     assert name == "deadly"
     assert message == ("the scheduler failed on it (OverflowError: too large); please report it")
     assert GangId("ns/other") in second.engine.gangs
     with pytest.raises(EngineError):  # it was changed: it is tried again
-        guarded.seen(group("deadly", member=2))
+        guarded.on_update(group("deadly", member=2))
 
 
 async def test_what_is_set_aside_is_written_before_the_process_ends(monkeypatch):
@@ -510,7 +510,7 @@ async def test_what_is_set_aside_is_written_before_the_process_ends(monkeypatch)
     guarded = failing(scheduler)
 
     async def read(*_) -> None:
-        guarded.seen(group("deadly"))
+        guarded.on_update(group("deadly"))
 
     monkeypatch.setattr(scheduler, "read", read)
     with pytest.raises(ExceptionGroup):

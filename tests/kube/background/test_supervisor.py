@@ -83,7 +83,7 @@ async def test_an_order_that_fails_unexpectedly_ends_the_process(scheduler, monk
 
 def test_what_a_gang_was_told_first_is_forgotten_with_it(scheduler):
     beside = scheduler.background
-    beside._remember({"ns/gone": Prediction("ns/gone", 1, 5.0, 5.0, 5.0, Source.LEARNED)})
+    beside._keep_predictions({"ns/gone": Prediction("ns/gone", 1, 5.0, 5.0, 5.0, Source.LEARNED)})
     assert not scheduler.expected.gangs()
 
 
@@ -94,16 +94,16 @@ async def test_who_starts_while_starts_are_predicted_is_told_none(scheduler, mon
         scheduler.driver.observe(GangSeen(gang(name, 1)))
         scheduler.driver.observe(pod(f"{name}-0", name, needs(gpus)))
 
-    async def think(_, __, snapshot) -> dict[str, Prediction]:
+    async def run_in_time(_, __, snapshot) -> dict[str, Prediction]:
         plan(scheduler.engine)
         found = [one.gang.id for one in snapshot.waiting]
         return {one: Prediction(one, 1, 5.0, 5.0, 5.0, Source.LEARNED) for one in found}
 
     told = []
-    monkeypatch.setattr(scheduler.thinking, "think", think)
+    monkeypatch.setattr(scheduler.thinking, "run_in_time", run_in_time)
     writer = type(scheduler.status)
-    monkeypatch.setattr(writer, "expect", lambda _, found, __: told.append(set(found)))
-    predicting = asyncio.create_task(scheduler.background._predict_on())
+    monkeypatch.setattr(writer, "predict", lambda _, found, __: told.append(set(found)))
+    predicting = asyncio.create_task(scheduler.background._forecast_loop())
     await until_async(lambda: told or predicting.done(), "the forecast to end")
     predicting.cancel()
     assert told == [{"ns/waits"}]
@@ -124,7 +124,7 @@ async def test_queues_are_told_who_is_next_once_that_is_known(scheduler, monkeyp
     monkeypatch.setattr(scheduler.engine, "wants_plan", lambda: wants[0])
     task = asyncio.create_task(scheduler.background.tasks()["the status of queues"]())
     await asyncio.sleep(0)
-    scheduler.background._remember({})
+    scheduler.background._keep_predictions({})
     for _ in range(5):
         await asyncio.sleep(0)
     assert not began.is_set(), "nobody was planned yet"
@@ -144,8 +144,10 @@ async def test_queues_are_told_where_nothing_is_ever_predicted(scheduler, monkey
 
 def test_a_range_that_grew_is_told_though_its_middle_stays():
     word = StatusRecord(start={"position": 1}, expected_s=100.0, earliest_s=50.0, latest_s=200.0)
-    assert not word.moved(Prediction("ns/g", 1, 100.0, 50.0, 240.0, Source.LEARNED), None, 0.0)
-    assert word.moved(Prediction("ns/g", 1, 100.0, 50.0, 400.0, Source.LEARNED), None, 0.0)
+    assert not word.is_significant(
+        Prediction("ns/g", 1, 100.0, 50.0, 240.0, Source.LEARNED), None, 0.0
+    )
+    assert word.is_significant(Prediction("ns/g", 1, 100.0, 50.0, 400.0, Source.LEARNED), None, 0.0)
 
 
 def test_an_end_of_a_range_that_has_passed_is_told_anew():
@@ -154,7 +156,7 @@ def test_an_end_of_a_range_that_has_passed_is_told_anew():
 
     def moved(low_s: float, now_s: float) -> bool:
         one = Prediction("ns/g", 1, 3600.0, low_s, 4000.0, Source.LEARNED)
-        return word.moved(one, None, now_s)
+        return word.is_significant(one, None, now_s)
 
     assert not moved(600.0, 580.0), "a write of every gang at every forecast would be too many"
     assert moved(1500.0, 1400.0)

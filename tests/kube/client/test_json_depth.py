@@ -6,7 +6,13 @@ import pytest
 from builders import POLICIES
 
 from gangsched.config import SchedulerConfig
-from gangsched.kube.client.json_depth import DEPTH_MAX, bounded, readable, shallow, too_deep
+from gangsched.kube.client.json_depth import (
+    DEPTH_MAX,
+    decode_bounded,
+    readable,
+    too_deep,
+    truncate_depth,
+)
 from gangsched.kube.client.watch import Watch
 from gangsched.kube.service import Scheduler
 from gangsched.metrics import Metrics
@@ -54,7 +60,7 @@ async def test_nobody_ends_a_watch_by_depth(levels):
 @pytest.mark.parametrize("levels", [DEPTH_MAX + 1, 950, DEEPEST])
 def test_what_lies_too_deep_is_null_and_the_rest_as_it_was(levels):
     text = f'{{"a": {nested(levels - 1, "1")}, "b": "[{{ \\" [", "c": [1, {{"d": null}}]}}'
-    found = json.loads(shallow(text.encode()))
+    found = json.loads(truncate_depth(text.encode()))
     assert found["b"] == '[{ " ['
     assert found["c"] == [1, {"d": None}]
     assert json.dumps(found["a"]) == nested(DEPTH_MAX - 1, "null")
@@ -68,7 +74,7 @@ def test_what_can_be_read_stays_as_it_is(raw):
 def test_what_any_decoder_reads_is_read():
     for levels in range(850, 1_050):
         json.loads(readable(nested(levels).encode()))
-        bounded(json.loads, nested(levels).encode())
+        decode_bounded(json.loads, nested(levels).encode())
 
 
 def test_depth_is_told():

@@ -21,11 +21,11 @@ class Receiver:
         self.there: dict[str, str] = {}
         self.left: list[str] = []
 
-    def seen(self, raw: bytes) -> None:
+    def on_update(self, raw: bytes) -> None:
         metadata = json.loads(raw)["metadata"]
         self.there[metadata["uid"]] = metadata["resourceVersion"]
 
-    def gone(self, uid: str, raw: bytes | None) -> None:
+    def on_delete(self, uid: str, raw: bytes | None) -> None:
         self.there.pop(uid, None)
         self.left.append(uid)
 

@@ -20,7 +20,7 @@ from gangsched.metrics import Metrics
 from gangsched.operators.work_queue import WorkQueue
 
 OURS = frozenset({"gangsched", "volcano"})
-BY_NAME = {kind.whose: kind for kind in (*KINDS, *OWNERS)}
+BY_NAME = {kind.source: kind for kind in (*KINDS, *OWNERS)}
 
 
 def read(whose: str, spec: dict, **metadata):
@@ -425,7 +425,9 @@ def test_each_replica_key_of_a_workloads_group_is_a_gang(pods_first):
     workloads = heard.informer
     pods = [workload_pod("0"), workload_pod("1")]
     steps = [lambda: [workloads.pod(one) for one in pods]]
-    steps.insert(pods_first, lambda: workloads.take(ApiObject(json.dumps(WORKLOAD).encode())))
+    steps.insert(
+        pods_first, lambda: workloads.decode_and_apply(ApiObject(json.dumps(WORKLOAD).encode()))
+    )
     for step in steps:
         step()
     told = {fact.gang.id: fact.gang.min_member for fact in heard.facts}
@@ -436,10 +438,10 @@ def test_each_replica_key_of_a_workloads_group_is_a_gang(pods_first):
 def test_a_workload_that_was_made_anew_is_not_gone():
     heard = Heard()
     workloads = heard.informer
-    workloads.take(ApiObject(json.dumps(WORKLOAD).encode()))
+    workloads.decode_and_apply(ApiObject(json.dumps(WORKLOAD).encode()))
     metadata = WORKLOAD["metadata"] | {"uid": "another"}
-    workloads.take(ApiObject(json.dumps(WORKLOAD | {"metadata": metadata}).encode()))
-    workloads.gone("w", None)
+    workloads.decode_and_apply(ApiObject(json.dumps(WORKLOAD | {"metadata": metadata}).encode()))
+    workloads.on_delete("w", None)
     workloads.pod(workload_pod("0"))
     assert [fact.gang.min_member for fact in heard.facts] == [4]
 
@@ -447,4 +449,4 @@ def test_a_workload_that_was_made_anew_is_not_gone():
 def test_a_workload_that_is_wrong_names_itself():
     spec = {"podGroups": [{"name": "workers", "policy": {"gang": {"minCount": "few"}}}]}
     with pytest.raises(DecodeError, match=r"Workload ns/w: spec\.podGroups: .*few"):
-        Heard().informer.take(ApiObject(json.dumps(WORKLOAD | {"spec": spec}).encode()))
+        Heard().informer.decode_and_apply(ApiObject(json.dumps(WORKLOAD | {"spec": spec}).encode()))

@@ -15,7 +15,9 @@ from gangsched.kube.status.external_status import status_of
 from gangsched.kube.status.gang_progress import GangProgress
 
 GANG = {"schedulingPolicy": {"gang": {"minCount": 3}}}
-OF_VERSION = {kind.api_version.rpartition("/")[2]: kind for kind in KINDS if kind.whose == UPSTREAM}
+OF_VERSION = {
+    kind.api_version.rpartition("/")[2]: kind for kind in KINDS if kind.source == UPSTREAM
+}
 JOB = next(kind for kind in OWNERS if kind.kind == "Job")
 PRIORITIES = {"high": 7}
 

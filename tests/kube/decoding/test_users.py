@@ -16,7 +16,7 @@ from gangsched.kube.decoding.external.owners import OWNERS
 from gangsched.kube.decoding.membership import foreign_id, implicit_gang
 from gangsched.kube.decoding.metadata import decode_group
 from gangsched.kube.decoding.pods import decode_pod
-from gangsched.kube.decoding.users import Users, asked_by
+from gangsched.kube.decoding.users import Users, user_of
 from gangsched.kube.service import Scheduler
 from gangsched.metrics import Metrics
 from gangsched.operators.api_objects import owned_by, subject_of
@@ -45,7 +45,7 @@ def scheduler():
     return made
 
 
-def user_of(scheduler: Scheduler, gang: str) -> str:
+def declared_user(scheduler: Scheduler, gang: str) -> str:
     spec = scheduler.engine.gangs[GangId(gang)].spec
     assert spec is not None
     return spec.user
@@ -80,53 +80,53 @@ def test_a_group_does_not_say_whose_it_is():
 )
 def test_accounts_of_one_namespace_are_one_user(written_down, user):
     """Whoever may make service accounts would else be as many users as he likes."""
-    assert asked_by({USER: written_down}, "ns") == user
+    assert user_of({USER: written_down}, "ns") == user
 
 
 def test_every_kind_of_gang_has_its_user(scheduler):
-    scheduler.informers.pod_groups.seen(written("own", spec={"minMember": 1}))
+    scheduler.informers.pod_groups.on_update(written("own", spec={"minMember": 1}))
     for informer in scheduler.informers.owners.groups:
         template = {"spec": {"schedulerName": "gangsched"}}
         spec = {"minMember": 1, "template": template, "headGroupSpec": {"template": template}}
-        informer.seen(written("theirs", spec=spec))
+        informer.on_update(written("theirs", spec=spec))
     for owned, kind in zip(scheduler.informers.owners.receivers, OWNERS, strict=True):
         spec = {"replicatedJobs": [{"name": "w", "template": {}}]}
-        owned.seen(written("theirs-0", spec=spec))
-        owned.named(foreign_id("ns", kind.whose, "theirs-0"))
-        owned.named(foreign_id("ns", kind.whose, "theirs-0-0"))
-    scheduler.informers.pods.seen(ours_pod("bare", "ann"))
+        owned.on_update(written("theirs-0", spec=spec))
+        owned.named(foreign_id("ns", kind.source, "theirs-0"))
+        owned.named(foreign_id("ns", kind.source, "theirs-0-0"))
+    scheduler.informers.pods.on_update(ours_pod("bare", "ann"))
     gang = {"gang": {"minCount": 1}}
-    scheduler.informers.workloads.seen(
+    scheduler.informers.workloads.on_update(
         written("w", spec={"podGroups": [{"name": "workers", "policy": gang}]})
     )
     pod = {"schedulerName": "gangsched", "workloadRef": {"name": "w", "podGroup": "workers"}}
-    scheduler.informers.pods.seen(written("of-workload", "bob", spec=pod, status={}))
+    scheduler.informers.pods.on_update(written("of-workload", "bob", spec=pod, status={}))
     declared = [one for one in scheduler.engine.gangs.values() if one.spec is not None]
-    assert len(declared) >= len({kind.whose for kind in (*foreign.KINDS, *OWNERS)}) + 3
+    assert len(declared) >= len({kind.source for kind in (*foreign.KINDS, *OWNERS)}) + 3
     assert {one.spec.user for one in declared} == {"ann"}
 
 
 def test_without_the_policy_nobody_is_known(scheduler):
     """Anybody writes what he likes where admission does not write it for him."""
     scheduler.users.known = False
-    scheduler.informers.pod_groups.seen(written("own", spec={"minMember": 1}))
-    scheduler.informers.pods.seen(ours_pod("bare", "ann"))
-    assert user_of(scheduler, "ns/own") == user_of(scheduler, "ns/pod:bare") == ""
+    scheduler.informers.pod_groups.on_update(written("own", spec={"minMember": 1}))
+    scheduler.informers.pods.on_update(ours_pod("bare", "ann"))
+    assert declared_user(scheduler, "ns/own") == declared_user(scheduler, "ns/pod:bare") == ""
 
 
 def test_a_group_of_pods_is_its_first_ones_users(scheduler):
     """Else whoever adds a pod has another pay, or pays for him."""
     pods = scheduler.informers.pods
     labels = {names.POD_GROUP_LABEL: "g", names.MIN_MEMBER_LABEL: "2"}
-    pods.seen(ours_pod("a", "ann", **labels))
-    pods.seen(ours_pod("b", "bob", **labels))
-    assert user_of(scheduler, "ns/g") == "ann"
+    pods.on_update(ours_pod("a", "ann", **labels))
+    pods.on_update(ours_pod("b", "bob", **labels))
+    assert declared_user(scheduler, "ns/g") == "ann"
 
 
 def test_a_pod_does_not_declare_the_gang_of_a_group(scheduler):
-    scheduler.informers.pod_groups.seen(written("g", spec={"minMember": 3, "queue": "q"}))
+    scheduler.informers.pod_groups.on_update(written("g", spec={"minMember": 3, "queue": "q"}))
     labels = {names.POD_GROUP_LABEL: "g", names.MIN_MEMBER_LABEL: "1"}
-    scheduler.informers.pods.seen(ours_pod("a", "bob", **labels))
+    scheduler.informers.pods.on_update(ours_pod("a", "bob", **labels))
     spec = scheduler.engine.gangs[GangId("ns/g")].spec
     assert (spec.min_member, spec.queue, spec.user) == (3, "q", "ann")
 
@@ -154,12 +154,12 @@ async def test_whether_users_are_known_is_asked_again(monkeypatch, caplog):
     monkeypatch.setattr("gangsched.kube.decoding.users._TRY_AGAIN_S", 0.0)
     neither = [NotFound(404, "no such policy")] * 2  # in either version
     found = Users(Api(*neither, Unavailable(503, "etcd is away"), b"{}"))
-    await found.look()
+    await found.refresh()
     assert not found.known
-    await found.look()
+    await found.refresh()
     assert found.known, "the API server came back"
     found._client = Api(Forbidden(403, "not yours"))
-    await found.look()
+    await found.refresh()
     assert not found.known
     assert "users are not known from now on" in caplog.text
 

@@ -88,8 +88,8 @@ def test_what_is_not_known_of_a_claim_is_said(cluster, case):
     scheduler, there = cluster
     before, why = UNKNOWN[case]
     for kind, raw in before:
-        there[kind].seen(raw)
-    there["Pod"].seen(pod())
+        there[kind].on_update(raw)
+    there["Pod"].on_update(pod())
     assert needs(scheduler).beyond == (f"PersistentVolumeClaim c ({why})",)
 
 
@@ -98,28 +98,28 @@ def test_a_bound_claim_restricts_to_its_nodes_whatever_is_seen_last(cluster, las
     scheduler, there = cluster
     told = {"PersistentVolumeClaim": claim(), "PersistentVolume": volume("a", "b"), "Pod": pod()}
     for kind in (*(one for one in told if one != last), last):
-        there[kind].seen(told[kind])
+        there[kind].on_update(told[kind])
     assert (needs(scheduler).required, needs(scheduler).beyond) == (on("a", "b"), ())
     assert not scheduler.volumes._waits
 
 
 def test_what_a_pod_requires_itself_holds_as_well(cluster):
     scheduler, there = cluster
-    there["PersistentVolumeClaim"].seen(claim())
-    there["PersistentVolume"].seen(volume("a", labels={"topology.kubernetes.io/zone": "z"}))
+    there["PersistentVolumeClaim"].on_update(claim())
+    there["PersistentVolume"].on_update(volume("a", labels={"topology.kubernetes.io/zone": "z"}))
     wanted = {"key": "gpu", "operator": "Exists"}
     required = {"nodeSelectorTerms": [{"matchExpressions": [wanted]}, {}]}
     key = "requiredDuringSchedulingIgnoredDuringExecution"
-    there["Pod"].seen(pod(affinity={"nodeAffinity": {key: required}}))
+    there["Pod"].on_update(pod(affinity={"nodeAffinity": {key: required}}))
     (term,) = on("a", zone="z")
     assert needs(scheduler).required == (NodeTerm((Expression("gpu", "Exists", ()), *term.labels)),)
 
 
 def test_a_volume_of_any_node_restricts_nothing(cluster):
     scheduler, there = cluster
-    there["PersistentVolumeClaim"].seen(claim())
-    there["PersistentVolume"].seen(volume())
-    there["Pod"].seen(pod())
+    there["PersistentVolumeClaim"].on_update(claim())
+    there["PersistentVolume"].on_update(volume())
+    there["Pod"].on_update(pod())
     assert (needs(scheduler).required, needs(scheduler).beyond) == ((), ())
 
 
@@ -127,38 +127,38 @@ def test_templates_are_read_again_once_their_claim_is_bound(cluster):
     scheduler, there = cluster
     template = {"spec": json.loads(pod())["spec"]}
     roles = [{"name": "worker", "count": 1, "template": template}]
-    there["PodGroup"].seen(written("g", spec={"roles": roles}))
+    there["PodGroup"].on_update(written("g", spec={"roles": roles}))
 
     def asked():
         (role,) = scheduler.engine.gangs["ns/g"].spec.roles
         return role.needs
 
     assert asked().beyond
-    there["PersistentVolume"].seen(volume("a"))
-    there["PersistentVolumeClaim"].seen(claim())
+    there["PersistentVolume"].on_update(volume("a"))
+    there["PersistentVolumeClaim"].on_update(claim())
     assert (asked().required, asked().beyond) == (on("a"), ())
 
 
 def test_whoever_is_gone_is_not_read_again(cluster):
     scheduler, there = cluster
-    there["Pod"].seen(pod())
-    there["Pod"].gone("p", None)
-    there["PersistentVolume"].seen(volume("a"))
-    there["PersistentVolumeClaim"].seen(claim())
+    there["Pod"].on_update(pod())
+    there["Pod"].on_delete("p", None)
+    there["PersistentVolume"].on_update(volume("a"))
+    there["PersistentVolumeClaim"].on_update(claim())
     assert scheduler.engine.pod("p") is None
 
 
 def test_a_claim_that_was_deleted_is_not_there(cluster):
     scheduler, there = cluster
-    there["PersistentVolume"].seen(volume("a"))
-    there["PersistentVolumeClaim"].seen(claim())
-    there["PersistentVolumeClaim"].gone("c", None)
-    there["Pod"].seen(pod())
+    there["PersistentVolume"].on_update(volume("a"))
+    there["PersistentVolumeClaim"].on_update(claim())
+    there["PersistentVolumeClaim"].on_delete("c", None)
+    there["Pod"].on_update(pod())
     assert needs(scheduler).beyond == ("PersistentVolumeClaim c (there is no such claim)",)
 
 
 def test_whoever_only_asks_needs_no_right_to_volumes():
     scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), read_only=True)
     assert "PersistentVolumeClaim" not in scheduler.informers.first()
-    scheduler.informers.pods.seen(pod())
+    scheduler.informers.pods.on_update(pod())
     assert needs(scheduler).beyond == ("PersistentVolumeClaim c",)

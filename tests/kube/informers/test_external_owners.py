@@ -30,7 +30,7 @@ class Cluster:
     def owner(self, version: str, kind: str, spec: dict, **metadata) -> bytes:
         """Have an object seen that is named `j`; return it."""
         raw = written("j", f"{kind}-uid", spec=spec, **metadata)
-        self.kinds[f"{kind}.{version}"].seen(raw)
+        self.kinds[f"{kind}.{version}"].on_update(raw)
         return raw
 
     def pod(self, name: str, owner: tuple[str, str, str], scheduler="gangsched", **labels) -> None:
@@ -41,7 +41,7 @@ class Cluster:
         labelled = {key.replace("__", "/"): value for key, value in labels.items()}
         metadata = {"ownerReferences": [said], "labels": labelled}
         raw = written(name, f"pod-{next(self._uids)}", spec=spec, status={}, **metadata)
-        self.pods.seen(raw)
+        self.pods.on_update(raw)
 
     def gangs(self) -> dict[str, tuple[int | None, int]]:
         """Return the minimum and the members of every gang; no minimum where none is declared."""
@@ -122,7 +122,7 @@ def test_what_is_wrong_is_told_once_it_is_ours(cluster, caplog):
 
 def test_an_object_that_went_before_its_pods_came_declares_nothing(cluster):
     raw = cluster.owner(*TORCH[:2], FOUR)
-    cluster.kinds["PyTorchJob.kubeflow.org/v1"].gone("PyTorchJob-uid", raw)
+    cluster.kinds["PyTorchJob.kubeflow.org/v1"].on_delete("PyTorchJob-uid", raw)
     cluster.pod("j-master-0", TORCH)
     assert cluster.gangs() == {"ns/pytorchjob:j": (None, 1)}
 
@@ -176,7 +176,7 @@ def test_what_starts_after_others_have_ended_is_a_gang_of_its_own(cluster, first
     assert cluster.gangs() == {"ns/jobset:j.fetch": (1, 1)}
     cluster.pod("j-w-0-0-x", JOB, **of_jobset("w"))
     assert cluster.gangs() == {"ns/jobset:j.fetch": (1, 1), "ns/jobset:j": (2, 1)}
-    cluster.kinds["JobSet.jobset.x-k8s.io/v1alpha2"].gone("JobSet-uid", None)
+    cluster.kinds["JobSet.jobset.x-k8s.io/v1alpha2"].on_delete("JobSet-uid", None)
     assert cluster.gangs() == {"ns/jobset:j.fetch": (None, 1), "ns/jobset:j": (None, 1)}
 
 
@@ -201,7 +201,7 @@ def test_every_group_of_a_leaderworkerset_is_a_gang_that_its_leader_starts(clust
     assert cluster.gangs() == {"ns/lws:j-0": (3, 3), "ns/lws:j-1": (3, 3)}
     gangs = cluster.scheduler.engine.gangs
     assert all(gang.plannable() for gang in gangs.values())
-    cluster.pods.gone("pod-0", None)
+    cluster.pods.on_delete("pod-0", None)
     assert list(cluster.gangs()) == ["ns/lws:j-1"], "a group goes with its pods"
 
 
@@ -209,10 +209,12 @@ def test_a_status_is_no_news_of_how_pods_start(crowded, monkeypatch):
     """The controller writes it for each pod; all groups of the object would be read again."""
     receiver = crowded.kinds["LeaderWorkerSet.leaderworkerset.x-k8s.io/v1"]
     declared = []
-    monkeypatch.setattr(receiver, "understood", lambda _, gang: declared.append(gang.id))
-    receiver.seen(written("j", "LeaderWorkerSet-uid", spec=LED, status={"readyReplicas": 1}))
+    monkeypatch.setattr(receiver, "accept", lambda _, gang: declared.append(gang.id))
+    receiver.on_update(written("j", "LeaderWorkerSet-uid", spec=LED, status={"readyReplicas": 1}))
     assert declared == []
-    receiver.seen(written("j", "LeaderWorkerSet-uid", spec=LED, labels={"gangsched.io/queue": "x"}))
+    receiver.on_update(
+        written("j", "LeaderWorkerSet-uid", spec=LED, labels={"gangsched.io/queue": "x"})
+    )
     assert declared == ["ns/lws:j-0"], "a key that means nothing is told"
 
 
@@ -231,7 +233,7 @@ def controlled(kind: str) -> dict:
 def test_a_ray_job_has_its_cluster_and_its_submitter(cluster, order):
     def cluster_seen() -> None:
         body = written("c", "c", spec=RAY_JOB["rayClusterSpec"], **controlled("RayJob"))
-        cluster.kinds["RayCluster.ray.io/v1"].seen(body)
+        cluster.kinds["RayCluster.ray.io/v1"].on_update(body)
 
     steps = {
         "job": lambda: cluster.owner("ray.io/v1", "RayJob", RAY_JOB),
@@ -247,7 +249,7 @@ def test_a_ray_job_has_its_cluster_and_its_submitter(cluster, order):
     assert cluster.scheduler.engine.gangs["ns/rayjob:j"].plannable()
     submitter = {"parallelism": 1, "template": TEMPLATE}
     raw = written("j", "s", spec=submitter, **controlled("RayJob"))
-    cluster.kinds["Job.batch/v1"].seen(raw)
+    cluster.kinds["Job.batch/v1"].on_update(raw)
     cluster.pod("j-s", ("batch/v1", "Job", "j"))
     assert cluster.gangs() == {"ns/rayjob:j": (2, 2)}
     assert {"ns/c-head", "ns/j-s"} == set(cluster.scheduler.engine.gangs["ns/rayjob:j"].members)
@@ -277,19 +279,19 @@ def test_a_namespace_may_not_have_more_pods_planned_than_its_bound(crowded):
 
 
 def test_a_group_that_was_kept_back_has_its_turn_when_another_is_gone(crowded):
-    crowded.pods.gone("pod-0", None)
+    crowded.pods.on_delete("pod-0", None)
     crowded.owner(*LWS_KIND, LED | {"replicas": 1})
     assert crowded.gangs() == {"ns/lws:j-1": (4, 4)}
 
 
 def test_groups_that_are_gone_are_not_counted(crowded):
     for uid in ("pod-1", "pod-0"):
-        crowded.pods.gone(uid, None)
+        crowded.pods.on_delete(uid, None)
     crowded.owner(*LWS_KIND, LED | {"replicas": 0})
     receiver = crowded.kinds["LeaderWorkerSet.leaderworkerset.x-k8s.io/v1"]
-    receiver.gone("LeaderWorkerSet-uid", None)
+    receiver.on_delete("LeaderWorkerSet-uid", None)
     assert crowded.scheduler.informers.planned.release("ns/lws:j-1") == [], "it waits no longer"
-    receiver.seen(written("k", "k-uid", spec=LED))
+    receiver.on_update(written("k", "k-uid", spec=LED))
     crowded.pod("k-0", ("apps/v1", "StatefulSet", "k"), **{f"{LWS}/name": "k"})
     assert crowded.gangs() == {"ns/lws:k-0": (4, 4)}
 

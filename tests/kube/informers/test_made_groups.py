@@ -29,7 +29,7 @@ class Cluster:
 
     def see(self, version: str, kind: str, spec: dict, **metadata) -> None:
         """Have an object seen that is named `j`."""
-        self.kinds[f"{kind}.{version}"].seen(written("j", f"{kind}-uid", spec, **metadata))
+        self.kinds[f"{kind}.{version}"].on_update(written("j", f"{kind}-uid", spec, **metadata))
 
     def group(self, whose: str, minimum: int, maker: tuple[str, str] | None = None, **metadata):
         """Have a PodGroup seen; its maker refers to its object as KubeRay does, without control."""
@@ -44,7 +44,7 @@ class Cluster:
         """Have a pod of scheduler-plugins' group seen."""
         spec = {"schedulerName": "gangsched", **TEMPLATE["spec"]}
         labels = {f"{PLUGINS}/pod-group": "j"}
-        self.pods.seen(written(name, name, spec, status={}, labels=labels))
+        self.pods.on_update(written(name, name, spec, status={}, labels=labels))
 
     def gang(self, whose: str = PLUGINS):
         """Return the gang of its group."""
@@ -116,7 +116,7 @@ def test_a_leader_has_room_for_its_workers_where_its_group_counts_it_alone(clust
 
 def test_a_group_that_is_gone_is_declared_no_more(cluster):
     cluster.group(PLUGINS, 3, RAY)
-    cluster.kinds[f"PodGroup.{PLUGINS}/v1alpha1"].gone("PodGroup-uid", None)
+    cluster.kinds[f"PodGroup.{PLUGINS}/v1alpha1"].on_delete("PodGroup-uid", None)
     cluster.see(*RAY, ray(1))
     assert not cluster.scheduler.engine.gangs
 

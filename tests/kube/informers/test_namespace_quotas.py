@@ -47,11 +47,11 @@ def test_scopes_are_left_to_the_api_server():
 def test_a_quota_that_is_gone_or_not_understood_counts_nothing():
     heard = Heard()
     quotas = NamespaceQuotas(heard, Metrics())
-    quotas.seen(written({"pods": "1"}))
-    quotas.seen(written({"pods": "many"}))
-    quotas.seen(written({"pods": "1"}, uid="other"))
-    quotas.gone("u", None)
-    quotas.gone("other", None)
+    quotas.on_update(written({"pods": "1"}))
+    quotas.on_update(written({"pods": "many"}))
+    quotas.on_update(written({"pods": "1"}, uid="other"))
+    quotas.on_delete("u", None)
+    quotas.on_delete("other", None)
     seen, gone = f.NamespaceQuotaSeen("ns", "q", (("pods", 1),)), f.NamespaceQuotaGone("ns", "q")
     assert heard.facts == [seen, gone, seen, gone]
 

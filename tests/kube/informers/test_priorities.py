@@ -73,12 +73,12 @@ def a_class(name: str, value: int, *, default=False) -> bytes:
 def test_the_class_of_pods_that_name_none_comes_and_goes():
     scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), read_only=True)
     classes, pod_groups = scheduler.informers.priority_classes, scheduler.informers.pod_groups
-    classes.seen(a_class("usual", 50, default=True))
-    classes.seen(a_class("other", 20, default=True))
+    classes.on_update(a_class("usual", 50, default=True))
+    classes.on_update(a_class("other", 20, default=True))
     assert scheduler.cluster.default_priority == 20  # as the API server chooses
-    classes.gone("other", None)
-    pod_groups.seen(group(None))
+    classes.on_delete("other", None)
+    pod_groups.on_update(group(None))
     (gang,) = scheduler.engine.gangs.values()
     assert gang.priority() == 50
-    classes.seen(a_class("usual", 50))
+    classes.on_update(a_class("usual", 50))
     assert scheduler.cluster.default_priority is None

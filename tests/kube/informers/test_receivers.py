@@ -43,18 +43,18 @@ def test_a_node_that_was_made_anew_is_not_gone():
     """After a gap in its watch, a list tells first of what is there and then of what vanished."""
     heard = Heard()
     nodes = Nodes(heard, heard.metrics)
-    nodes.seen(node("old"))
-    nodes.seen(node("new"))
-    nodes.gone("old", None)
+    nodes.on_update(node("old"))
+    nodes.on_update(node("new"))
+    nodes.on_delete("old", None)
     assert [type(fact) for fact in heard.facts] == [f.NodeSeen, f.NodeSeen]
-    nodes.gone("new", None)
+    nodes.on_delete("new", None)
     assert heard.facts[-1] == f.NodeGone("n")
 
 
 def test_an_object_that_we_fail_to_read_ends_nothing(monkeypatch, caplog):
     heard = Heard()
     monkeypatch.setattr(nodes_module, "node_fact", lambda _: {}["a defect"])
-    Nodes(heard, heard.metrics).seen(node("u"))
+    Nodes(heard, heard.metrics).on_update(node("u"))
     assert heard.facts == [f.NodeGone("n")]  # as with any node that is not understood
     assert b'gangsched_malformed_objects_total{kind="Node"} 1.0' in generate_latest(
         heard.metrics.registry
@@ -66,7 +66,7 @@ def test_a_failure_of_the_engine_ends_the_process(monkeypatch):
     scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), read_only=True)
     monkeypatch.setattr(scheduler.engine, "observe", lambda *_: {}["a defect"])
     with pytest.raises(EngineError):
-        scheduler.informers.nodes.seen(node("u"))
+        scheduler.informers.nodes.on_update(node("u"))
 
 
 def test_what_is_wrong_with_a_pod_is_said_until_it_is_mended():
@@ -124,28 +124,28 @@ def stands(scheduler, kind: str) -> bool:
 def test_a_class_may_come_after_what_names_it(cluster, kind):
     """Two watches tell of one `kubectl apply` in any order."""
     scheduler, there = cluster
-    there[kind].seen(written("x", **WITHOUT[kind]))
+    there[kind].on_update(written("x", **WITHOUT[kind]))
     assert not stands(scheduler, kind)
-    there["PriorityClass"].seen(written("low", "c", value=1))
+    there["PriorityClass"].on_update(written("low", "c", value=1))
     assert not stands(scheduler, kind)
-    there["PriorityClass"].seen(written("high", "d", value=7))
+    there["PriorityClass"].on_update(written("high", "d", value=7))
     assert stands(scheduler, kind)
 
 
 @pytest.mark.parametrize("kind", WITHOUT)
 def test_what_was_deleted_meanwhile_does_not_come_back_with_its_class(cluster, kind):
     scheduler, there = cluster
-    there[kind].seen(written("x", **WITHOUT[kind]))
-    there[kind].gone("u", None)
-    there["PriorityClass"].seen(written("high", "d", value=7))
+    there[kind].on_update(written("x", **WITHOUT[kind]))
+    there[kind].on_delete("u", None)
+    there["PriorityClass"].on_update(written("high", "d", value=7))
     assert not stands(scheduler, kind)
 
 
 def test_what_was_mended_meanwhile_stays_as_it_is(cluster):
     scheduler, there = cluster
-    there["PodGroup"].seen(written("x", **WITHOUT["PodGroup"]))
-    there["PodGroup"].seen(written("x", spec={"minMember": 3}))
-    there["PriorityClass"].seen(written("high", "d", value=7))
+    there["PodGroup"].on_update(written("x", **WITHOUT["PodGroup"]))
+    there["PodGroup"].on_update(written("x", spec={"minMember": 3}))
+    there["PriorityClass"].on_update(written("high", "d", value=7))
     assert scheduler.engine.gangs["ns/x"].spec.min_member == 3
 
 
@@ -161,7 +161,7 @@ def group(annotation: str = "") -> bytes:
 
 def told(scheduler) -> tuple[str, list[str]]:
     """Return the reason and the Events a group is to be told."""
-    ((_, word),) = scheduler.status._words.items()
+    ((_, word),) = scheduler.status._records.items()
     return word.reason, [message for reason, message in word.events if reason == "Invalid"]
 
 
@@ -169,40 +169,40 @@ def told(scheduler) -> tuple[str, list[str]]:
 async def test_every_mistake_of_a_new_group_is_told(cluster, kind):
     scheduler, there = cluster
     for wrong in ("soon", "later"):
-        there[kind].seen(group(wrong))
+        there[kind].on_update(group(wrong))
         reason, events = told(scheduler)
         assert reason == "Invalid"
         assert f"'{wrong}'" in events[-1]
-    there[kind].seen(group())
+    there[kind].on_update(group())
     assert stands(scheduler, kind)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_group_that_was_understood_goes_on_and_hears_of_its_mistake_once(cluster, kind):
     scheduler, there = cluster
-    there[kind].seen(group())
+    there[kind].on_update(group())
     before = scheduler.engine.gangs
     for _ in range(3):
-        there[kind].seen(group("soon"))
+        there[kind].on_update(group("soon"))
     assert list(before) == list(scheduler.engine.gangs)
     reason, events = told(scheduler)
     assert reason != "Invalid"
     assert len(events) == 1
     assert "'soon'; it must be a whole number" in events[0]
     assert events[0].endswith("What was declared before goes on.")
-    there[kind].seen(group())
-    there[kind].seen(group("soon"))
+    there[kind].on_update(group())
+    there[kind].on_update(group("soon"))
     assert len(told(scheduler)[1]) == 2
 
 
 def test_namespaces_bring_no_malformed_queue_up_again(cluster, caplog):
     scheduler, there = cluster
     chosen = {"namespaceSelector": {"matchLabels": {"team": "a"}}}
-    there["Queue"].seen(written("x", spec=chosen))
-    there["Queue"].seen(written("x", spec={"weight": "heavy"}))
-    there["Namespace"].seen(json.dumps({"metadata": {"name": "ns", "uid": "n"}}).encode())
+    there["Queue"].on_update(written("x", spec=chosen))
+    there["Queue"].on_update(written("x", spec={"weight": "heavy"}))
+    there["Namespace"].on_update(json.dumps({"metadata": {"name": "ns", "uid": "n"}}).encode())
     labelled = {"name": "other", "uid": "o", "labels": {"team": "a"}}
-    there["Namespace"].seen(json.dumps({"metadata": labelled}).encode())
+    there["Namespace"].on_update(json.dumps({"metadata": labelled}).encode())
     assert caplog.text.count("weight") == 1
     queue = scheduler.engine.ledger.usage.tree.queues["x"]
     assert queue.namespaces == {"other"}, "the last valid declaration goes on"
@@ -210,11 +210,11 @@ def test_namespaces_bring_no_malformed_queue_up_again(cluster, caplog):
 
 def test_a_queue_that_was_made_anew_is_not_gone(cluster):
     scheduler, there = cluster
-    there["Queue"].seen(written("x", "old", spec={}))
-    there["Queue"].seen(written("x", "new", spec={"weight": 2}))
-    there["Queue"].gone("old", None)
+    there["Queue"].on_update(written("x", "old", spec={}))
+    there["Queue"].on_update(written("x", "new", spec={"weight": 2}))
+    there["Queue"].on_delete("old", None)
     assert stands(scheduler, "Queue")
-    there["Queue"].gone("new", None)
+    there["Queue"].on_delete("new", None)
     assert not stands(scheduler, "Queue")
 
 
@@ -224,7 +224,7 @@ def test_a_long_value_is_cut_in_its_middle(cluster, caplog):
     for key, value in long.items():
         annotations = {f"gangsched.io/{key}": value}
         metadata = {"name": "x", "namespace": "ns", "uid": "u", "annotations": annotations}
-        there["PodGroup"].seen(json.dumps({"metadata": metadata, "spec": {}}).encode())
+        there["PodGroup"].on_update(json.dumps({"metadata": metadata, "spec": {}}).encode())
     assert [message.count("must be") for message in caplog.messages] == [1, 1, 1]
     assert max(map(len, caplog.messages)) < 250
 
@@ -306,9 +306,9 @@ WRONG = {
 def test_a_pod_that_runs_is_charged_whatever_it_says(one_node, case):
     scheduler, pods = one_node
     labels, annotations = WRONG[case]
-    pods.seen(a_pod("p", labels | QUEUE, annotations))
+    pods.on_update(a_pod("p", labels | QUEUE, annotations))
     assert taken(scheduler) == (4, 4)
-    pods.gone("p", None)
+    pods.on_delete("p", None)
     assert taken(scheduler) == (0, 0)
     assert not scheduler.engine.gangs
 
@@ -317,60 +317,60 @@ def test_a_pod_that_runs_is_charged_whatever_it_says(one_node, case):
 def test_a_pod_that_runs_is_charged_however_much_it_asks_for(one_node, scheduler_name):
     scheduler, pods = one_node
     asked = {"a.b/c": "2Pi", "d.e/f": "8E", "cpu": "1e30"}
-    pods.seen(a_pod("p", QUEUE, scheduler=scheduler_name, **asked))
+    pods.on_update(a_pod("p", QUEUE, scheduler=scheduler_name, **asked))
     for _ in range(2):
         assert taken(scheduler) == (4, 4 if scheduler_name == "gangsched" else 0)
-        pods.seen(a_pod("p", QUEUE, scheduler=scheduler_name, **asked))
+        pods.on_update(a_pod("p", QUEUE, scheduler=scheduler_name, **asked))
 
 
 def test_a_pod_that_waits_hears_what_is_wrong_and_is_planned_once_it_is_mended(one_node):
     scheduler, pods = one_node
     wrong = {"gangsched.io/pod-group": "g", "gangsched.io/min-member": "two"}
-    pods.seen(a_pod("p", wrong, node=""))
+    pods.on_update(a_pod("p", wrong, node=""))
     assert "label gangsched.io/min-member is 'two'" in scheduler.engine.refusals["ns/g"].message
     assert not scheduler.engine.wants_plan()
     right = wrong | {"gangsched.io/min-member": "2"}
-    pods.seen(a_pod("p", right, node=""))
+    pods.on_update(a_pod("p", right, node=""))
     assert scheduler.engine.gangs["ns/g"].minimum() == 2
-    pods.seen(a_pod("q", right, node=""))
+    pods.on_update(a_pod("q", right, node=""))
     assert scheduler.engine.wants_plan()
 
 
 def test_a_wrong_pod_does_not_make_another_gang_of_its_group(one_node):
     scheduler, pods = one_node
     right = {"gangsched.io/pod-group": "g", "gangsched.io/min-member": "4"}
-    pods.seen(a_pod("p", right, node=""))
-    pods.seen(a_pod("q", right | {"gangsched.io/min-member": "x"}, node=""))
+    pods.on_update(a_pod("p", right, node=""))
+    pods.on_update(a_pod("q", right | {"gangsched.io/min-member": "x"}, node=""))
     assert scheduler.engine.gangs["ns/g"].minimum() == 4
 
 
 def test_labels_that_change_give_nothing_away_now_or_to_the_next_leader(one_node):
     scheduler, pods = one_node
-    pods.seen(a_pod("p", QUEUE))
+    pods.on_update(a_pod("p", QUEUE))
     later = [
         {"gangsched.io/pod-group": "g", "gangsched.io/min-member": "x"} | QUEUE,
         {"gangsched.io/pod-group": "other"},
         {"kueue.x-k8s.io/pod-group-name": "k"},
     ]
     for labels in later:
-        pods.seen(a_pod("p", labels))
+        pods.on_update(a_pod("p", labels))
         assert taken(scheduler) == (4, 4)
         assert list(scheduler.engine.gangs) == ["ns/pod:p"]
     for labels in later:
         scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), read_only=True)
         scheduler.driver.observe(f.NodeSeen(a_node("n", 8)))
-        scheduler.informers.pods.seen(a_pod("p", labels))
+        scheduler.informers.pods.on_update(a_pod("p", labels))
         assert taken(scheduler)[0] == 4
 
 
 def test_a_pod_that_we_fail_to_read_takes_its_room_where_it_runs(one_node, monkeypatch):
     scheduler, pods = one_node
     monkeypatch.setattr(decode, "of_pod", lambda *_: {}["a defect"])
-    pods.seen(a_pod("p", QUEUE, {"a": "b"}))
+    pods.on_update(a_pod("p", QUEUE, {"a": "b"}))
     assert taken(scheduler)[0] == 4
-    pods.seen(a_pod("q", QUEUE, {"a": "b"}, node=""))
+    pods.on_update(a_pod("q", QUEUE, {"a": "b"}, node=""))
     assert scheduler.engine.pod("q") is None
-    pods.gone("p", None)
+    pods.on_delete("p", None)
     assert taken(scheduler)[0] == 0
 
 
@@ -382,15 +382,15 @@ def test_a_part_of_a_gpu_is_what_our_schedulers_plan(one_node):
         "gpu-fraction-num-devices": "8",
         "gangsched.io/gpu-devices": "0",
     }
-    pods.seen(a_pod("p", {}, wishes, scheduler="kai-scheduler", **{"nvidia.com/gpu": "0"}))
+    pods.on_update(a_pod("p", {}, wishes, scheduler="kai-scheduler", **{"nvidia.com/gpu": "0"}))
     assert taken(scheduler)[0] == 0
     not_bound_by_us = {key: value for key, value in wishes.items() if key.startswith("gpu-")}
-    pods.seen(a_pod("r", {}, not_bound_by_us, **{"nvidia.com/gpu": "0"}))
+    pods.on_update(a_pod("r", {}, not_bound_by_us, **{"nvidia.com/gpu": "0"}))
     assert taken(scheduler)[0] == 0
-    pods.seen(a_pod("s", {}, wishes, **{"nvidia.com/gpu": "0"}))
+    pods.on_update(a_pod("s", {}, wishes, **{"nvidia.com/gpu": "0"}))
     assert taken(scheduler)[0] == 0, "one GPU is named for eight parts"
     wishes["gangsched.io/gpu-devices"] = "0,1,2,3,4,5,6,7"
-    pods.seen(a_pod("q", {}, wishes, **{"nvidia.com/gpu": "0"}))
+    pods.on_update(a_pod("q", {}, wishes, **{"nvidia.com/gpu": "0"}))
     assert taken(scheduler)[0] == 8
 
 
@@ -400,13 +400,13 @@ def test_a_pod_is_charged_what_its_node_has_given_it(one_node):
     raw["status"]["containerStatuses"] = [
         {"name": "c", "resources": {"requests": {"cpu": "2"}}, "allocatedResources": {"cpu": "3"}}
     ]
-    pods.seen(a_pod("p", QUEUE))
+    pods.on_update(a_pod("p", QUEUE))
     cluster = scheduler.engine.cluster
     cpu = cluster.resources.index("cpu")
     assert cluster.used[0, cpu] == 1000
-    pods.seen(json.dumps(raw).encode())  # the same generation: what changed is the status
+    pods.on_update(json.dumps(raw).encode())  # the same generation: what changed is the status
     assert cluster.used[0, cpu] == 3000
-    pods.seen(a_pod("p", QUEUE))
+    pods.on_update(a_pod("p", QUEUE))
     assert cluster.used[0, cpu] == 1000
 
 
@@ -436,14 +436,14 @@ def test_events_are_about_what_its_user_looks_at(one_node, case):
     raw = json.loads(a_pod("p", labels, node=""))
     raw["status"] = {"phase": "Pending"}
     raw["metadata"]["ownerReferences"] = [owner] if owner else []
-    pods.seen(json.dumps(raw).encode())
+    pods.on_update(json.dumps(raw).encode())
     (subject,) = scheduler.status._subjects.values()
     assert (subject.kind, subject.name, subject.uid) == about
 
 
 def warned(scheduler) -> list[str]:
     """Return what Events are to be written of keys that nobody knows."""
-    words = scheduler.status._words.values()
+    words = scheduler.status._records.values()
     return [message for word in words for reason, message in word.events if reason == "UnknownKey"]
 
 
@@ -451,7 +451,7 @@ def test_a_misspelt_key_of_a_pod_is_told_once_for_its_gang(one_node):
     scheduler, pods = one_node
     for name in "abc":
         notes = {"gangsched.io/topology-requried": "rack"}
-        pods.seen(a_pod(name, TOGETHER | {"app": "x"}, notes, node=""))
+        pods.on_update(a_pod(name, TOGETHER | {"app": "x"}, notes, node=""))
     (said,) = warned(scheduler)
     assert "gangsched.io/topology-requried" in said
     assert "did you mean gangsched.io/topology-required?" in said
@@ -460,7 +460,7 @@ def test_a_misspelt_key_of_a_pod_is_told_once_for_its_gang(one_node):
 def test_pods_with_ever_other_keys_are_told_a_few_times(one_node):
     scheduler, pods = one_node
     for index in range(50):
-        pods.seen(a_pod(f"p{index}", TOGETHER, {f"gangsched.io/x{index}": "1"}, node=""))
+        pods.on_update(a_pod(f"p{index}", TOGETHER, {f"gangsched.io/x{index}": "1"}, node=""))
     assert len(warned(scheduler)) == 4
 
 
@@ -471,7 +471,7 @@ def test_a_misspelt_key_of_a_group_is_told_once(cluster, kind):
     raw["metadata"]["labels"] = {"gangsched.io/queue": "q"}
     for version in ("1", "2"):
         raw["metadata"]["resourceVersion"] = version
-        there[kind].seen(json.dumps(raw).encode())
+        there[kind].on_update(json.dumps(raw).encode())
     (said,) = warned(scheduler)
     assert "did you mean gangsched.io/queue-name?" in said
 
@@ -491,7 +491,7 @@ def test_a_class_that_is_not_there_is_told_by_the_field_its_user_wrote(cluster, 
     raw = json.loads(written("g", **WITHOUT["PodGroup"]))
     owner = OWNER | {"apiVersion": version, "kind": "PyTorchJob"}
     raw["metadata"]["ownerReferences"] = [owner]
-    there["PodGroup"].seen(json.dumps(raw).encode())
+    there["PodGroup"].on_update(json.dumps(raw).encode())
     (message,) = scheduler.status._invalid.values()
     assert message.startswith(f"{field} does not exist")
 
@@ -517,5 +517,5 @@ def test_an_object_is_decoded_once(cluster, monkeypatch, kind):
     monkeypatch.setattr(metadata, "any_decoder", decoders[0])
     monkeypatch.setattr(metadata, "group_decoder", decoders[1])
     for member in (1, 2):
-        there[kind].seen(written("g", spec={} if kind == "Queue" else {"minMember": member}))
+        there[kind].on_update(written("g", spec={} if kind == "Queue" else {"minMember": member}))
         assert sum(decoder.count for decoder in decoders) == member

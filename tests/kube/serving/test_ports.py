@@ -17,7 +17,7 @@ from gangsched.core.bounds import REVIEWS_WAITING, TOKENS_KNOWN
 from gangsched.extender.server import serve
 from gangsched.kube.client.errors import Conflict, Invalid, NotFound
 from gangsched.kube.serving.certificates import Certificates, due, issue
-from gangsched.kube.serving.token_review import BusyError, TokenReviewer, guard
+from gangsched.kube.serving.token_review import BusyError, TokenReviewer, require_review
 
 HOST = "gangsched-leader.gangsched-system.svc"
 
@@ -215,7 +215,7 @@ async def test_who_reads_metrics(header, monkeypatch):
     monkeypatch.setattr("gangsched.kube.serving.token_review._REVIEW_S", math.inf)
     judge = Judge()
     routes = [web.get("/metrics", hello), web.get("/readyz", hello)]
-    middlewares = [guard(TokenReviewer(judge))]
+    middlewares = [require_review(TokenReviewer(judge))]
     runner, port = await serve(routes, "127.0.0.1", 0, None, middlewares)
     try:
         headers = {"Authorization": header} if header else {}
@@ -299,7 +299,7 @@ async def test_who_cannot_be_reviewed_is_told_so(error, status):
             raise error
 
     runner, port = await serve(
-        [web.get("/metrics", hello)], "127.0.0.1", 0, None, [guard(Unable())]
+        [web.get("/metrics", hello)], "127.0.0.1", 0, None, [require_review(Unable())]
     )
     try:
         headers = {"Authorization": "Bearer t"}

@@ -31,9 +31,9 @@ class Api:
 def world(monkeypatch):
     """Return an API server, the statuses of a kind with one object, and the clock."""
     api, now = Api(), ["noon"]
-    monkeypatch.setattr(config_status, "stamp", lambda: now[0])
+    monkeypatch.setattr(config_status, "rfc3339", lambda: now[0])
     queues = ConfigStatusWriter(api, "Queue", "queues")
-    queues.seen("q", "uid", None)
+    queues.track("q", "uid", None)
     return api, queues, now
 
 
@@ -51,8 +51,8 @@ async def test_the_next_process_keeps_the_moment(world):
     api, queues, now = world
     await queues.write("q", {"pending": 1}, GOOD)
     successor = ConfigStatusWriter(api, "Queue", "queues")
-    successor.seen("q", "uid", None)
-    successor.adopt("q", api.status)
+    successor.track("q", "uid", None)
+    successor.restore("q", api.status)
     now[0] = "one"
     await successor.write("q", {"pending": 1}, GOOD)
     assert api.writes == 1, "it says so already"
@@ -95,7 +95,7 @@ def warning(world, monkeypatch):
 
     monkeypatch.setattr(api, "create", create, raising=False)
     queues = ConfigStatusWriter(api, "Queue", "queues", warns=True)
-    queues.seen("q", "uid", None)
+    queues.track("q", "uid", None)
     return api, queues
 
 
@@ -122,8 +122,8 @@ async def test_the_next_process_warns_of_nothing_again(warning):
     api, queues = warning
     await queues.write("q", {}, BAD)
     successor = ConfigStatusWriter(api, "Queue", "queues", warns=True)
-    successor.seen("q", "uid", None)
-    successor.adopt("q", api.status)
+    successor.track("q", "uid", None)
+    successor.restore("q", api.status)
     await successor.write("q", {"pending": 3}, BAD)
     assert len(api.events) == 1
 

@@ -45,7 +45,7 @@ def seen(monkeypatch):
 
 
 def told(scheduler: Scheduler) -> list[str]:
-    word = scheduler.status._words.get(GANG)
+    word = scheduler.status._records.get(GANG)
     return [
         text for reason, text in (word.events if word else ()) if reason == other_schedulers.REASON
     ]
@@ -53,17 +53,17 @@ def told(scheduler: Scheduler) -> list[str]:
 
 async def _look(scheduler: Scheduler) -> None:
     """Have it look once for pods that nobody looks at."""
-    task = asyncio.create_task(scheduler.status.strays.run(scheduler.status._astray))
+    task = asyncio.create_task(scheduler.status.strays.run(scheduler.status._hint_at_strays))
     await asyncio.sleep(0)
     task.cancel()
 
 
 async def test_a_group_is_told_of_pods_that_nobody_looks_at(seen):
     scheduler, pods, groups = seen
-    groups.seen(group())
-    scheduler.status._words[GANG].reason = "TooFewPods"
-    pods.seen(pod("j-0"))
-    pods.seen(pod("j-1"))
+    groups.on_update(group())
+    scheduler.status._records[GANG].reason = "TooFewPods"
+    pods.on_update(pod("j-0"))
+    pods.on_update(pod("j-1"))
     await _look(scheduler)
     (text, *_) = told(scheduler)
     assert text == (
@@ -78,12 +78,12 @@ async def test_a_group_is_told_of_pods_that_nobody_looks_at(seen):
 
 async def test_pods_that_their_scheduler_looks_at_are_nobody_elses_business(seen):
     scheduler, pods, groups = seen
-    groups.seen(group())
-    scheduler.status._words[GANG].reason = "TooFewPods"
-    pods.seen(pod("j-0"))
-    pods.seen(pod("j-0", conditions=[{"type": "PodScheduled", "status": "False"}]))
-    pods.seen(pod("j-1"))
-    pods.gone("j-1", None)
+    groups.on_update(group())
+    scheduler.status._records[GANG].reason = "TooFewPods"
+    pods.on_update(pod("j-0"))
+    pods.on_update(pod("j-0", conditions=[{"type": "PodScheduled", "status": "False"}]))
+    pods.on_update(pod("j-1"))
+    pods.on_delete("j-1", None)
     await _look(scheduler)
     assert told(scheduler) == []
     assert scheduler.status.strays.said(GANG) == ""
@@ -93,5 +93,5 @@ async def test_pods_without_a_group_are_not_kept(seen):
     scheduler, pods, _ = seen
     alone = json.loads(pod("p"))
     del alone["metadata"]["labels"]
-    pods.seen(json.dumps(alone).encode())
+    pods.on_update(json.dumps(alone).encode())
     assert scheduler.status.strays._pods == {}

@@ -71,7 +71,7 @@ async def told(api: Api, wrote: dict[str, list[str]]) -> None:
     for name in ("g", "last"):
         group = ObjectRef("gangsched.io/v1beta1", "PodGroup", "ns", name, name, has_status=True)
         made.subject(GangId(f"ns/{name}"), group)
-        made.take(Report(GangId(f"ns/{name}"), "Placed", "Placed", "all 2 pods are bound."))
+        made.apply(Report(GangId(f"ns/{name}"), "Placed", "Placed", "all 2 pods are bound."))
     running = asyncio.create_task(made.run())
     await until_async(
         lambda: (len(wrote["last"]) > len(AWAY) and idle(made)) or running.done(),
@@ -147,7 +147,7 @@ async def test_what_was_written_while_another_failed_is_written_when_all_begin_a
     for name in ("good", "bad"):
         group = ObjectRef("gangsched.io/v1beta1", "PodGroup", "ns", name, name, has_status=True)
         made.subject(GangId(f"ns/{name}"), group)
-        made.take(Report(GangId(f"ns/{name}"), "Placed", "Placed", "all 2 pods are bound."))
+        made.apply(Report(GangId(f"ns/{name}"), "Placed", "Placed", "all 2 pods are bound."))
     with pytest.raises(ExceptionGroup):
         await made.run()
     assert api.asked == ["good", "bad"]
@@ -185,9 +185,9 @@ class Store:
 
 OURS = ObjectRef("gangsched.io/v1beta1", "PodGroup", "ns", "g", "u", has_status=True)
 THEIRS = [
-    ObjectRef(kind.api_version, "PodGroup", "ns", "g", "u", theirs=kind)
+    ObjectRef(kind.api_version, "PodGroup", "ns", "g", "u", external_kind=kind)
     for kind in groups.KINDS
-    if kind.whose in (groups.VOLCANO, groups.KAI, groups.UPSTREAM)
+    if kind.source in (groups.VOLCANO, groups.KAI, groups.UPSTREAM)
 ]
 RESERVED = Reserve(G, ((PodName("ns/g-0"), NodeName("n")),))
 PLACED = Report(G, "Placed", "Placed", "all 2 pods of the gang are bound.", proof="proved")
@@ -198,13 +198,13 @@ REFUSED = Report(G, "Pending", "NotEnoughFree", "no node has 8 free GPUs.", NO_R
 
 async def one_process(api: Store, subject: ObjectRef, monkeypatch, now: str, *reports) -> None:
     """Say something by a process that begins with what is stored, as a new leader does."""
-    monkeypatch.setattr(podgroup_status, "stamp", lambda: now)
+    monkeypatch.setattr(podgroup_status, "rfc3339", lambda: now)
     made = PodGroupStatusWriter(api, lambda _: (2, (2, 0, 0)))
-    made.take(Report(G, "Gathering", "PodGroupMissing", "the pods name PodGroup g."))
+    made.apply(Report(G, "Gathering", "PodGroupMissing", "the pods name PodGroup g."))
     made.subject(G, subject)
-    made.adopt(G, api.status)
+    made.restore(G, api.status)
     for report in reports:
-        made.take(report)
+        made.apply(report)
         await written(made)
 
 
@@ -227,7 +227,7 @@ def test_every_kind_of_group_has_a_writer_of_its_status():
     assert not any(status_of(kind) for kind in OWNERS)
 
 
-NATIVE = [one for one in THEIRS if status_of(one.theirs).merged]
+NATIVE = [one for one in THEIRS if status_of(one.external_kind).merged]
 
 
 @pytest.mark.parametrize("subject", NATIVE, ids=lambda one: one.api_version)
@@ -245,10 +245,10 @@ async def test_a_native_group_of_the_same_name_begins_from_nothing(subject):
     api = Store()
     made = PodGroupStatusWriter(api, lambda _: (2, (2, 0, 0)))
     made.subject(G, subject)
-    made.take(PLACED)
+    made.apply(PLACED)
     await written(made)
     made.subject(G, replace(subject, uid="another"))
-    made.take(REFUSED)
+    made.apply(REFUSED)
     await written(made)
     assert [one["status"] for one in api.status["conditions"]] == ["False"]
 
@@ -313,7 +313,7 @@ async def test_what_somebody_has_to_mend_is_a_warning(reason, kind):
     api = Api()
     made = PodGroupStatusWriter(api)
     made.subject(G, OURS)
-    made.take(Report(G, "Pending", reason.value, "why.", Refusal(G, reason, "why.")))
+    made.apply(Report(G, "Pending", reason.value, "why.", Refusal(G, reason, "why.")))
     await written(made)
     assert api.kinds == {reason.value: kind}
 
@@ -326,10 +326,10 @@ async def test_peers_groups_are_warned_of_the_same(kind):
     api = Api()
     api.patch = Store().patch
     made = PodGroupStatusWriter(api)
-    made.subject(G, ObjectRef(kind.api_version, kind.kind, "ns", "g", "u", theirs=kind))
+    made.subject(G, ObjectRef(kind.api_version, kind.kind, "ns", "g", "u", external_kind=kind))
     for reason in MENDED:
         refusal = Refusal(G, Reason(reason), f"{reason}.")
-        made.take(Report(G, "Pending", reason, refusal.message, refusal))
+        made.apply(Report(G, "Pending", reason, refusal.message, refusal))
     await written(made)
     assert api.kinds == dict.fromkeys(MENDED, "Warning")
 
@@ -339,12 +339,12 @@ async def test_pods_whose_group_is_not_there_are_told_if_that_lasts(lasts):
     api = Api()
     made = PodGroupStatusWriter(api)
     made.subject(G, ObjectRef("batch/v1", "Job", "ns", "g", "u"))
-    made.take(Report(G, "Gathering", "PodGroupMissing", "its Job does not exist."))
+    made.apply(Report(G, "Gathering", "PodGroupMissing", "its Job does not exist."))
     if not lasts:
         made.forget(G)
     await written(made)
     assert not api.events["g"]
-    made._if_it_lasts(G, "PodGroupMissing")
+    made._report_lasting(G, "PodGroupMissing")
     await written(made)
     assert api.events["g"] == (["PodGroupMissing"] if lasts else [])
 
@@ -358,14 +358,14 @@ async def test_a_promise_that_came_or_moved_is_told():
     made, told = PodGroupStatusWriter(Api()), []
     group = ObjectRef("gangsched.io/v1beta1", "PodGroup", "ns", "g", "g", has_status=True)
     made.subject(G, group)
-    made.adopt(G, {"phase": "Pending"})
+    made.restore(G, {"phase": "Pending"})
 
     def expect(promised_s: float | None) -> None:
         one = Prediction(G, 1, 4e9, 4e9, 4e9, Source.LEARNED)
         kept = {} if promised_s is None else {G: BackfillReservation(G, promised_s, ())}
-        made._words[G].changed = False
-        made.expect({G: one}, kept)
-        told.append((made._words[G].changed, made._words[G].start["reserved"]))
+        made._records[G].changed = False
+        made.predict({G: one}, kept)
+        told.append((made._records[G].changed, made._records[G].start["reserved"]))
 
     for promised_s in (None, 4e9, 4e9 + 1, 5e9, None):
         expect(promised_s)
@@ -374,7 +374,7 @@ async def test_a_promise_that_came_or_moved_is_told():
     assert told == wanted
     again = PodGroupStatusWriter(Api())
     again.subject(G, group)
-    again.adopt(G, {"phase": "Pending", "start": made._words[G].start | {"reserved": later}})
+    again.restore(G, {"phase": "Pending", "start": made._records[G].start | {"reserved": later}})
     made = again
     expect(4e9)
     assert told[-1] == (False, later), "what an earlier process said is not said again"

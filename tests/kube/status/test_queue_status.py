@@ -8,7 +8,7 @@ from gangsched.core.bounds import SPENT_ROWS
 from gangsched.core.model.ids import NodeName, PodUid
 from gangsched.core.model.queues import GpuBudget, Queue
 from gangsched.kube.client.errors import Unavailable
-from gangsched.kube.status.queue_status import QueueStatusWriter, spent_status
+from gangsched.kube.status.queue_status import QueueStatusWriter, usage_status
 
 
 class Api:
@@ -37,7 +37,7 @@ def world(monkeypatch):
     writer = QueueStatusWriter(api, lambda: now[0])
     for name in ("busy", "idle"):
         engine.observe(f.QueueSeen(Queue(name)), 0.0)
-        writer.queues.seen(name, "uid", None)
+        writer.queues.track(name, "uid", None)
 
     async def end(_):
         raise EnoughError
@@ -90,8 +90,8 @@ async def test_what_another_process_wrote_is_not_written_again(world, monkeypatc
     monkeypatch.undo()
     successor = QueueStatusWriter(api, lambda: 5.0)
     for name in ("busy", "idle"):
-        successor.queues.seen(name, "uid", None)
-        successor.queues.adopt(name, bodies[name])
+        successor.queues.track(name, "uid", None)
+        successor.queues.restore(name, bodies[name])
     engine.observe(f.GangSeen(gang("g", 1, queue="busy")), 5.0)
     engine.observe(pod("a", "g", needs(8), node=NodeName("n"), started_s=5.0), 5.0)
 
@@ -106,18 +106,18 @@ async def test_what_another_process_wrote_is_not_written_again(world, monkeypatc
 
 async def test_a_queue_may_go_while_another_is_written(world):
     _, api, a_round, writer = world
-    api.meanwhile = lambda: writer.queues.gone("idle")
+    api.meanwhile = lambda: writer.queues.forget("idle")
     assert await a_round(1.0) == ["busy"]
 
 
 async def test_a_queue_made_anew_has_its_status_too(world):
     _, api, a_round, writer = world
     await a_round(1.0)
-    writer.queues.seen("idle", "another", None)
+    writer.queues.track("idle", "another", None)
     assert await a_round(3.0) == ["idle"]
     # And so has one that is made anew while its predecessor's is written.
-    writer.queues.seen("idle", "a third", None)
-    api.meanwhile = lambda: writer.queues.seen("idle", "a fourth", None)
+    writer.queues.track("idle", "a third", None)
+    api.meanwhile = lambda: writer.queues.track("idle", "a fourth", None)
     await a_round(5.0)
     assert await a_round(7.0) == ["idle"]
     assert await a_round(9.0) == []
@@ -132,7 +132,7 @@ async def test_users_who_are_made_up_push_nobody_out():
     for number in range(2 * SPENT_ROWS.most):
         ledger.account(("q", f"a{number}")).periods[86_400.0] = (0, 1.0)
     ledger.account(("q", ""))
-    rows = spent_status(engine, "q", 10.0)
+    rows = usage_status(engine, "q", 10.0)
     assert len(rows) == SPENT_ROWS.most
     assert [row["user"] for row in rows[:2]] == ["", "zoe"]
     assert rows[1]["gpuSeconds"] == 5000.0

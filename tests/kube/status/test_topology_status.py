@@ -32,7 +32,7 @@ def world(monkeypatch):
     writer = TopologyStatusWriter(api)
     for name in ("a", "b"):
         engine.observe(f.TopologySeen(Topology(name, (Level("rack", "rack"),))), 0.0)
-        writer.topologies.seen(name, "first", None)
+        writer.topologies.track(name, "first", None)
 
     async def end(_):
         raise EnoughError
@@ -52,23 +52,23 @@ async def test_a_status_is_written_once_until_it_changes(world):
     writer, _, a_round = world
     assert await a_round() == [("a", "first"), ("b", "first")]
     assert await a_round() == []
-    writer.topologies.seen("b", "first", "it has no levels")
+    writer.topologies.track("b", "first", "it has no levels")
     assert await a_round() == [("b", "first")]
-    writer.topologies.seen("b", "second", None)
+    writer.topologies.track("b", "second", None)
     assert await a_round() == [("b", "second")], "made anew"
 
 
 async def test_one_may_go_while_another_is_written(world):
     writer, api, a_round = world
-    api.meanwhile = lambda: writer.topologies.gone("b")
+    api.meanwhile = lambda: writer.topologies.forget("b")
     assert await a_round() == [("a", "first")]
 
 
 async def test_one_made_anew_while_its_predecessor_is_written_has_its_status_too(world):
     writer, api, a_round = world
     await a_round()
-    writer.topologies.seen("a", "second", None)
-    api.meanwhile = lambda: writer.topologies.seen("a", "third", None)
+    writer.topologies.track("a", "second", None)
+    api.meanwhile = lambda: writer.topologies.track("a", "third", None)
     await a_round()
     assert await a_round() == [("a", "third")]
     assert await a_round() == []

@@ -38,7 +38,7 @@ class World:
             volumes=volumes,
         )
         scheduler.ready.set()
-        self.binder = scheduler.binder._judge
+        self.binder = scheduler.binder._check
         found = watched(scheduler.volumes, scheduler.metrics)
         self.there = {kind: one for kind, (_, one, _) in found.items()}
         self.there |= {"Pod": scheduler.informers.pods, "PodGroup": scheduler.informers.pod_groups}
@@ -90,7 +90,7 @@ class World:
         self.version += 1
         body["metadata"]["resourceVersion"] = str(self.version)
         self.objects[kind, body["metadata"]["name"]] = body
-        self.there[kind].seen(json.dumps(body).encode())
+        self.there[kind].on_update(json.dumps(body).encode())
 
     def control(self) -> None:
         """Bind volumes to the claims that they are kept for, and make those that are asked for."""
@@ -339,7 +339,7 @@ async def test_a_pod_that_goes_takes_the_choice_of_its_gang_back(world):
     world.gang(of("a"), of("b"))
     world.plan()
     await until_async(lambda: world.chosen("b"), "the node to be chosen")
-    world.there["Pod"].gone("pod-p1", None)
+    world.there["Pod"].on_delete("pod-p1", None)
     await broken(world)
     assert (world.chosen("a"), world.chosen("b")) == (None, None)
 
@@ -360,7 +360,7 @@ async def test_an_older_word_of_a_claim_is_not_believed(world):
     world.gang(of("a"))
     world.plan()
     await until_async(lambda: world.chosen("a"), "the node to be chosen")
-    world.there[PVC].seen(before)
+    world.there[PVC].on_update(before)
     await world.settled()
     assert world.state is State.RESERVED
 
@@ -373,7 +373,7 @@ async def test_a_claim_for_one_pod_alone_waits_until_that_pod_is_gone(world):
     world.plan()
     (report,) = (one for one in world.reports if "wait" in one)
     assert report.startswith(f"pod ns/p0 has to wait for {PVC} a (pod ns/first has it")
-    world.there["Pod"].gone("pod-first", None)
+    world.there["Pod"].on_delete("pod-first", None)
     assert not world.beyond()
     world.plan()
     assert (await bound(world)).keys() == {"p0"}
@@ -479,10 +479,10 @@ async def test_a_claim_is_answered_anew_when_its_class_or_a_volume_comes(world):
     assert world.beyond() == (f"{PVC} a ({why})",)
     world.volume("v", "n1", "later")
     assert not world.beyond()
-    world.there[PV].gone("v", None)
+    world.there[PV].on_delete("v", None)
     assert world.beyond() == (f"{PVC} a ({why})",)
     for kind, uid in (("StorageClass", "later"), (PVC, "uid-a")):
-        world.there[kind].gone(uid, None)
+        world.there[kind].on_delete(uid, None)
     assert world.beyond() == (f"{PVC} a (there is no such claim)",)
 
 

@@ -22,7 +22,7 @@ from gangsched.kube.decoding.membership import KAI, PLUGINS, UPSTREAM, VOLCANO, 
 from gangsched.kube.decoding.pod_limits import few
 from gangsched.kube.decoding.quantities import DecodeError, UnknownClassError, seconds
 from gangsched.kube.decoding.schemas import GroupObject
-from gangsched.kube.decoding.users import asked_by
+from gangsched.kube.decoding.users import user_of
 
 Spec = Mapping[str, Any]
 
@@ -67,7 +67,7 @@ class ExternalKind:
     fields of the Gang that our PodGroups do not have.
     """
 
-    whose: str
+    source: str
     api_version: str
     kind: str
     plural: str
@@ -137,7 +137,7 @@ class ExternalKind:
         admitted = dialects.admitted_elsewhere(*labels)
         keys = (metadata.labels, metadata.annotations, *labels)
         queue = dialects.queue_of(*keys, admitted=admitted)
-        first = foreign_id(metadata.namespace, self.whose, metadata.name)
+        first = foreign_id(metadata.namespace, self.source, metadata.name)
         found = Gang(
             GangId(f"{first}.{start.stage}") if start.stage else first,
             spec.minMember or 1,
@@ -149,7 +149,7 @@ class ExternalKind:
             expected_runtime_s=spec.expectedRuntimeSeconds,
             constraints=constraints.constraints(spec),
             preemptible=spec.preemptible,
-            user=asked_by(metadata.annotations, metadata.namespace),
+            user=user_of(metadata.annotations, metadata.namespace),
             implicit=self.copies,
         )
         return replace(found, **self.given(group.spec))
@@ -219,7 +219,7 @@ KINDS: tuple[ExternalKind, ...] = (
 )
 
 
-def whose(gang: GangId) -> str:
+def source_of(gang: GangId) -> str:
     """Return which table a gang's id is of, or nothing for ours."""
     name = gang.split("/", 1)[1]
     return name.split(":", 1)[0] if ":" in name else ""
