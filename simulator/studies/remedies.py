@@ -320,7 +320,7 @@ def _ending(engine: Engine, remedy: Remedy) -> tuple[GangId, ...]:
     named = GangId(remedy.message.split(" of gang ")[1].split()[0])
     before = re.search(r"and (\d+) other gang", remedy.message)
     running = [
-        one for one in engine.snapshot(NOW_S, who=Asked.NONE).holders if one.end_s is not None
+        one for one in engine.snapshot(NOW_S, who=Asked.NONE).occupants if one.end_s is not None
     ]
     running.sort(key=lambda one: (one.end_s or 0.0, one.gang.id))
     others = [one.gang.id for one in running if one.gang.id != named]

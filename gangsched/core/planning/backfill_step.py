@@ -28,7 +28,7 @@ def restore_reservations(context: PlanningContext) -> None:
     """
     if context.policies.backfill is None:
         return
-    for promise in context.snapshot.promises:
+    for promise in context.snapshot.backfill_reservations:
         waiting = context.waiting.get(promise.gang)
         if waiting is None:
             continue
