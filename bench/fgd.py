@@ -26,7 +26,7 @@ from gangsched.core.cluster.state import Cluster
 from gangsched.core.model.ids import NodeName
 from gangsched.core.model.nodes import Node
 from gangsched.core.model.pods import GPU, MILLI, PodNeeds
-from gangsched.core.placement.fragmentation import Floats, Typical, growth
+from gangsched.core.placement.fragmentation import Floats, TypicalPod, growth
 from gangsched.core.policy import Placer
 from gangsched.local.components import toolchain
 from policies.best_fit import BestFit
@@ -85,7 +85,7 @@ def orders(workload: str) -> list[list[int]]:
 
 
 @lru_cache
-def typical(workload: str) -> tuple[Typical, ...]:
+def typical(workload: str) -> tuple[TypicalPod, ...]:
     """Return the most frequent requirements, for 95 of 100 pods; memory is ignored."""
     bare = [
         PodNeeds(
@@ -101,7 +101,7 @@ def typical(workload: str) -> tuple[Typical, ...]:
             break
         chosen.append((needs, count))
     total = sum(count for _, count in chosen)
-    return tuple(Typical(needs, count / total) for needs, count in chosen)
+    return tuple(TypicalPod(needs, count / total) for needs, count in chosen)
 
 
 # -- the artifact's policies ----------------------------------------------------------------------
@@ -142,7 +142,7 @@ def at_random(seed: int) -> Chooser:
     return choose
 
 
-def fgd(usual: tuple[Typical, ...]) -> Chooser:
+def fgd(usual: tuple[TypicalPod, ...]) -> Chooser:
     """Return the policy that takes the node and GPU with the least growth of fragmentation."""
 
     def grows(cluster: Cluster, needs: PodNeeds) -> Floats:

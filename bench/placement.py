@@ -108,7 +108,7 @@ def milp(gang: PendingGang, cluster: Cluster) -> tuple[Cost | None, bool]:
     scope = resolve_constraints(gang, cluster)
     kinds = pod_classes(gang, scope, cluster)
     wanted = [len(kind.members) for kind in kinds]
-    mask = scope.allowed & scope.known(len(cluster.names))
+    mask = scope.allowed & scope.located(len(cluster.names))
     try:
         prices = PlacementCosts(cluster, scope, [kind.needs for kind in kinds])
         program = build_program(PlacementProblem(gang, cluster, scope, kinds, wanted, mask, prices))

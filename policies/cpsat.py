@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.placement import Placement
 from gangsched.core.model.refusal import Refusal
-from gangsched.core.placement.fragmentation import Typical, workload
+from gangsched.core.placement.fragmentation import TypicalPod, workload
 from gangsched.core.placement.objectives import DEFAULT, Objective
 from gangsched.core.placement.optimal.optimise import Options, optimise
 from gangsched.core.snapshot import Snapshot
@@ -25,7 +25,7 @@ class Cpsat:
 
     def place(self, waiting: PendingGang, snapshot: Snapshot) -> Placement | Refusal:
         """Place the gang as well as possible within the budget."""
-        typical: tuple[Typical, ...] = ()
+        typical: tuple[TypicalPod, ...] = ()
         if Objective.FRAGMENTATION in self.objectives:
             typical = workload(waiting, snapshot)
         options = Options(self.objectives, self.budget, self.solved_pods, typical)

@@ -12,7 +12,7 @@ from gangsched.core.model.pods import GPU, PodNeeds
 from gangsched.core.model.refusal import Refusal
 from gangsched.core.placement.choosers import Bins, fewest_bins
 from gangsched.core.placement.fill import fill
-from gangsched.core.placement.fragmentation import Floats, Typical, growth, workload
+from gangsched.core.placement.fragmentation import Floats, TypicalPod, growth, workload
 from gangsched.core.snapshot import Snapshot
 
 
@@ -27,7 +27,7 @@ class Fgd:
     allocated than by plain descent on the traces of the paper (table in docs/benchmarks.md).
     """
 
-    typical: tuple[Typical, ...] = ()
+    typical: tuple[TypicalPod, ...] = ()
     leftover_milli: float = 0.0
     grain_milli: float = 1.0
 
@@ -42,7 +42,7 @@ class Fgd:
 
         return fill(waiting, snapshot, choose)
 
-    def _descend(self, bins: Bins, snapshot: Snapshot, typical: tuple[Typical, ...]) -> Ints:
+    def _descend(self, bins: Bins, snapshot: Snapshot, typical: tuple[TypicalPod, ...]) -> Ints:
         rows = bins.rows
         assert rows is not None, "bins are nodes"  # noqa: S101
         counts = np.zeros_like(bins.room)
@@ -54,12 +54,12 @@ class Fgd:
             for _ in range(bins.wanted):
                 at = int(np.argmin(price))
                 counts[at] += 1
-                trial.take(int(rows[at]), bins.needs)
+                trial.add_pods(int(rows[at]), bins.needs)
                 full = counts[at] == bins.room[at]
                 price[at] = np.inf if full else self._prices(bins, rows[at : at + 1], typical)[0]
         return counts
 
-    def _prices(self, bins: Bins, rows: Ints, typical: tuple[Typical, ...]) -> Floats:
+    def _prices(self, bins: Bins, rows: Ints, typical: tuple[TypicalPod, ...]) -> Floats:
         """Return the cost of one more pod on each row."""
         cluster = bins.cluster
         if self.typical:  # a fixed workload: the growth of unchanged nodes is cached
@@ -74,7 +74,7 @@ class Fgd:
         return np.round(price / self.grain_milli)
 
 
-def growing(cluster: Cluster, needs: PodNeeds, typical: tuple[Typical, ...]) -> Floats:
+def growing(cluster: Cluster, needs: PodNeeds, typical: tuple[TypicalPod, ...]) -> Floats:
     """Return the growth of each node's fragmentation by one pod, cached for unchanged nodes."""
     every = np.arange(len(cluster.names))
     return cluster.usage_cached(

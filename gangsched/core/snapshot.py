@@ -1,4 +1,4 @@
-"""A frozen view to plan on, with what-if: `with snapshot.trial():` undoes usage on exit."""
+"""A view to plan on, with what-if: leaving `with snapshot.trial():` undoes changes of usage."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ from gangsched.core.model.runtime import Estimate
 from gangsched.core.progress import Progress
 from gangsched.core.quota.queue_tree import QueueTree
 from gangsched.core.quota.usage import Usage
-from gangsched.core.renamed import renamed
+from gangsched.core.renamed import RenamedAttribute, renamed
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,32 +33,39 @@ class PodPlacement:
 
 @dataclass(frozen=True, slots=True)
 class RunningGang:
-    """A gang that runs: where, since when and until when, and what moving it would lose.
+    """A running gang: where, since when and until when, and what moving it would lose.
 
-    `end_s` is expected, None where nobody said; `estimate` always says something.
-    `lost_since_s` is its last checkpoint or its start. `movable` tells that its owner allows it.
-    `spare` are members beyond its minimum, the first to give back first. `leaving` gangs have
-    been told to stop. `declared` is what it is planned as once it is stopped, if not as `gang`.
+    `end_s` is expected, None where no runtime is declared; there is always an `estimate`.
+    `last_checkpoint_s` is its last checkpoint, or else its start. `movable` says that its owner
+    allows moves. `surplus_pods` are members beyond its minimum, the first to give back first. A
+    `terminating` gang is being evicted. `declared` is what it is planned as once it is preempted,
+    if not as `gang`.
     """
 
     gang: Gang
     places: tuple[PodPlacement, ...]
     started_s: float
     end_s: float | None = None
-    lost_since_s: float = 0.0
+    last_checkpoint_s: float = 0.0
     movable: bool = False
     constraints: Constraints = NO_CONSTRAINTS
     near_role: tuple[tuple[str, Near], ...] = ()
     priority: int = 0
-    spare: tuple[PodName, ...] = ()
+    surplus_pods: tuple[PodName, ...] = ()
     estimate: Estimate | None = None
-    leaving: bool = False
+    terminating: bool = False
     since_s: float = 0.0
     charge: Amounts = ()
     declared: Gang | None = None
 
-    def free_s(self, now_s: float) -> float:
-        """Return when its room is believed to come free."""
+    if not TYPE_CHECKING:  # a type checker refuses the old names
+        spare = RenamedAttribute("surplus_pods")
+        lost_since_s = RenamedAttribute("last_checkpoint_s")
+        leaving = RenamedAttribute("terminating")
+        free_s = RenamedAttribute("expected_end_s")
+
+    def expected_end_s(self, now_s: float) -> float:
+        """Return when its capacity is expected to come free."""
         if self.estimate is None:
             return self.end_s if self.end_s is not None else float("inf")
         return now_s + self.estimate.left_s(now_s - self.started_s)
@@ -66,7 +73,7 @@ class RunningGang:
 
 @dataclass(frozen=True, slots=True)
 class BackfillReservation:
-    """Room kept for a gang from a moment on."""
+    """A start in the future: nodes for a gang from a moment on."""
 
     gang: GangId
     start_s: float
@@ -75,28 +82,28 @@ class BackfillReservation:
 
 @dataclass(frozen=True, slots=True)
 class QueueRules:
-    """What queues say beside quotas, for one planning cycle.
+    """Rules of queues beside quotas, for one planning cycle.
 
-    `users` maps queue and user to what the user holds there; `spent` are GPU-seconds of budgets
-    by queue, user ("" for all) and period. `stopped` are pairs of gangs, the first of which was
-    stopped for the second a short time ago. `namespaces` maps those that have quotas on what pods
-    ask for to what is left of each, and `unborn` to what room is reserved for whose pods do not
-    exist yet: no quota counts that. `protected` are gangs that disruption budgets protect: they
-    are stopped where stopping others is not enough.
+    `users` maps queue and user to what the user holds there. `spent` are GPU-seconds of budgets by
+    queue, user ("" for all) and period. `recent_preemptions` are pairs of gangs: the first was
+    preempted for the second a short time ago. `namespaces` maps each namespace with resource
+    quotas to what is left of them; `uncreated` to what is assigned there to pods that do not exist
+    yet, which no such quota counts. `protected` gangs have disruption budgets: they are preempted
+    only where preempting others is not enough.
     """
 
     users: Mapping[tuple[str, str], Mapping[QuotaKey, int]] = field(default_factory=dict)
     spent: Mapping[tuple[str, str, float], float] = field(default_factory=dict)
-    bookings: tuple[Booking, ...] = ()
-    stopped: frozenset[tuple[GangId, GangId]] = frozenset()
-    kinds: GpuTypes = field(default_factory=GpuTypes)
+    advance_reservations: tuple[Booking, ...] = ()
+    recent_preemptions: frozenset[tuple[GangId, GangId]] = frozenset()
+    gpu_types: GpuTypes = field(default_factory=GpuTypes)
     namespaces: Mapping[str, Mapping[str, Mapping[str, int]]] = field(default_factory=dict)
-    unborn: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    uncreated: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     protected: frozenset[GangId] = frozenset()
 
 
 class Asked(Enum):
-    """Whom a snapshot shows: those to plan now, all who wait, or nobody."""
+    """Which gangs a snapshot shows: those to plan now, all pending gangs, or none."""
 
     DUE = 1
     ALL = 2
@@ -105,51 +112,61 @@ class Asked(Enum):
 
 @dataclass(slots=True)
 class SolverBudget:
-    """Deterministic seconds of solving that are left for one planning cycle."""
+    """Deterministic solver seconds that are left for one planning cycle."""
 
-    left: float = 4.0
+    left_s: float = 4.0
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The cluster and the waiting gangs at one moment.
+    """The cluster and the pending gangs at one moment.
 
     The cluster is a copy: planning may charge it, and `trial` takes such charges back.
-    `beyond_is_judged` tells that somebody checks what the planner does not model before a pod
-    is bound (kube-scheduler, when it stands between plan and binding). `solving` is shared by all
-    gangs planned on it: once it is spent, counting alone decides. `promises` is room that was kept
-    before: whoever has it starts no later. `unhelped` are shapes and priorities of gangs for which
-    nobody could be stopped a short while ago. `lines` are gangs that were refused before, by what
-    they have in common; nobody with a promise is among them. After `starts` pods nobody else is
-    looked at: the others are for a later cycle. `number` tells the engine what a plan knew.
-    `coming` take room already and do not run yet. `progress` is shared by all that is computed on
-    it, and tells how far that has come.
+    `driver_checks_unmodelled` says that kube-scheduler checks what the planner does not model
+    before a pod is bound. All gangs planned on a snapshot share its `solver_budget`: once that is
+    spent, counting alone decides. `backfill_reservations` are those of earlier cycles: their gangs
+    start no later. `preemption_infeasible` are request and priority of gangs that no preemption
+    could help a short while ago. `equivalence_classes` are gangs refused before; none of them has
+    a backfill reservation. A cycle ends after `pods_max` pods: the other gangs are for a later
+    one. `number` tells the engine what a plan knew. `starting` gangs have their assignments and do
+    not run yet. All computations on a snapshot share its `progress`.
     """
 
     cluster: Cluster
     waiting: tuple[PendingGang, ...]
     usage: Usage = field(default_factory=lambda: Usage(QueueTree()))
-    beyond_is_judged: bool = True
+    driver_checks_unmodelled: bool = True
     running: tuple[RunningGang, ...] = ()
-    leaving: tuple[RunningGang, ...] = ()
-    promises: tuple[BackfillReservation, ...] = ()
-    unhelped: frozenset[tuple[int, int]] = frozenset()
-    solving: SolverBudget = field(default_factory=SolverBudget)
-    lines: tuple[EquivalenceClassView, ...] = ()
-    starts: int | None = None
+    terminating: tuple[RunningGang, ...] = ()
+    backfill_reservations: tuple[BackfillReservation, ...] = ()
+    preemption_infeasible: frozenset[tuple[int, int]] = frozenset()
+    solver_budget: SolverBudget = field(default_factory=SolverBudget)
+    equivalence_classes: tuple[EquivalenceClassView, ...] = ()
+    pods_max: int | None = None
     number: int = 0
     rules: QueueRules = field(default_factory=QueueRules)
-    coming: tuple[RunningGang, ...] = ()
+    starting: tuple[RunningGang, ...] = ()
     progress: Progress = field(default_factory=Progress, compare=False)
 
+    if not TYPE_CHECKING:  # a type checker refuses the old names
+        beyond_is_judged = RenamedAttribute("driver_checks_unmodelled")
+        coming = RenamedAttribute("starting")
+        holders = RenamedAttribute("occupants")
+        leaving = RenamedAttribute("terminating")
+        lines = RenamedAttribute("equivalence_classes")
+        promises = RenamedAttribute("backfill_reservations")
+        solving = RenamedAttribute("solver_budget")
+        starts = RenamedAttribute("pods_max")
+        unhelped = RenamedAttribute("preemption_infeasible")
+
     @property
-    def holders(self) -> tuple[RunningGang, ...]:
-        """Return all who take room and may keep it: those who run, and those who will."""
-        return (*self.running, *self.coming)
+    def occupants(self) -> tuple[RunningGang, ...]:
+        """Return the gangs that use capacity and may keep it: running and starting ones."""
+        return (*self.running, *self.starting)
 
     @contextmanager
     def trial(self) -> Iterator["Trial"]:
-        """Try placements out; leaving the block restores the usage as it was."""
+        """Try placements; leaving the block restores the usage."""
         trial = Trial(self.cluster)
         try:
             yield trial
@@ -164,13 +181,16 @@ class Snapshot:
 
 
 class Trial:
-    """A list of charges that can be taken back in one go."""
+    """Pods that were added to a cluster, to be removed in one go."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._taken: list[tuple[int, PodNeeds, int, GangId | None, tuple[Devices, ...]]] = []
 
-    def take(
+    if not TYPE_CHECKING:  # a type checker refuses the old names
+        take = RenamedAttribute("add_pods")
+
+    def add_pods(
         self,
         row: int,
         needs: PodNeeds,
@@ -178,7 +198,7 @@ class Trial:
         holder: GangId | None = None,
         devices: Devices = (),
     ) -> tuple[Devices, ...]:
-        """Charge the row, to be undone at the end of the trial; return the GPUs of each share."""
+        """Add pods to a row until the trial ends; return the GPUs of each share."""
         chosen = self._cluster.add_pods(row, needs, times, holder, devices)
         self._taken.append((row, needs, times, holder, chosen))
         return chosen
@@ -197,7 +217,7 @@ class Trial:
                 cluster.add_pods(row, place.needs, 1, gang, place.devices)
 
     def undo(self) -> None:
-        """Give everything back, last first."""
+        """Remove all added pods, the last first."""
         while self._taken:
             self._cluster.remove_pods(*self._taken.pop())
 

@@ -22,7 +22,7 @@ class WhatIf:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._types = snapshot.rules.kinds
+        self._types = snapshot.rules.gpu_types
         self.cluster = snapshot.cluster.copy()
         self.usage = snapshot.usage.copy()
         self.users = {account: dict(held) for account, held in snapshot.rules.users.items()}
@@ -73,7 +73,7 @@ class WhatIf:
 def ended(snapshot: Snapshot, gone: Collection[GangId]) -> Snapshot:
     """Return the snapshot as it would be when some gangs have ended."""
     what_if = WhatIf(snapshot)
-    for gang in snapshot.holders:
+    for gang in snapshot.occupants:
         if gang.gang.id in gone:
             what_if.release(gang)
     return _without_gangs(what_if.snapshot(), gone)
@@ -81,7 +81,7 @@ def ended(snapshot: Snapshot, gone: Collection[GangId]) -> Snapshot:
 
 def left_free(snapshot: Snapshot, gone: Collection[GangId]) -> Snapshot:
     """Return the snapshot with the capacity of some gangs free; their queues stay charged."""
-    gangs = (gang for gang in snapshot.holders if gang.gang.id in gone)
+    gangs = (gang for gang in snapshot.occupants if gang.gang.id in gone)
     cluster = cluster_without(snapshot.cluster, gangs)
     return _without_gangs(replace(snapshot, cluster=cluster), gone)
 
@@ -119,6 +119,6 @@ def places_of(pending: PendingGang, placed: Placement) -> tuple[PodPlacement, ..
 def _without_gangs(snapshot: Snapshot, gone: Collection[GangId]) -> Snapshot:
     running, coming = (
         tuple(gang for gang in gangs if gang.gang.id not in gone)
-        for gangs in (snapshot.running, snapshot.coming)
+        for gangs in (snapshot.running, snapshot.starting)
     )
-    return replace(snapshot, running=running, coming=coming)
+    return replace(snapshot, running=running, starting=coming)

@@ -61,7 +61,9 @@ def hopeless(
     hopeless_jobs: dict[GangId, Hopeless] = {}
     for waiting in view.waiting:
         plan = make_plan(
-            replace(empty, lines=(EquivalenceClassView((waiting,), 0.0),)), policies, 0.0
+            replace(empty, equivalence_classes=(EquivalenceClassView((waiting,), 0.0),)),
+            policies,
+            0.0,
         )
         refusals = (
             *(refused.refusal for refused in plan.refusals),

@@ -324,7 +324,7 @@ def _ending(engine: Engine, remedy: Remedy) -> tuple[GangId, ...]:
     named = GangId(remedy.message.split(" of gang ")[1].split()[0])
     before = re.search(r"and (\d+) other gang", remedy.message)
     running = [
-        gang for gang in engine.snapshot(NOW_S, who=Asked.NONE).holders if gang.end_s is not None
+        gang for gang in engine.snapshot(NOW_S, who=Asked.NONE).occupants if gang.end_s is not None
     ]
     running.sort(key=lambda gang: (gang.end_s or 0.0, gang.gang.id))
     others = [gang.gang.id for gang in running if gang.gang.id != named]

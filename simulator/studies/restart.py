@@ -53,7 +53,7 @@ class Comparison:
         self.moments += 1
         self.gangs += len(old.gangs)
         self.waiting += len(before.waiting)
-        self.reservations += len(before.promises)
+        self.reservations += len(before.backfill_reservations)
         self.backing_off += sum(gang.not_before_s is not None for gang in old.gangs.values())
         differences = [*_gangs(old, new)]
         if not under_way(old) and old.cluster.names == new.cluster.names:
@@ -155,8 +155,8 @@ def _view(engine: Engine, now_s: float) -> Snapshot:
         view,
         waiting=tuple(_fresh(engine, gang) for gang in sorted(view.waiting, key=_name)),
         running=tuple(_fresh(engine, gang) for gang in sorted(view.running, key=_name)),
-        unhelped=frozenset(),
-        solving=SolverBudget(),
+        preemption_infeasible=frozenset(),
+        solver_budget=SolverBudget(),
     )
 
 
@@ -171,7 +171,7 @@ def _name(gang: PendingGang | RunningGang) -> GangId:
 
 def _queue_order(view: Snapshot, policies: Policies, now_s: float) -> list[GangId]:
     order = QueueOrderIterator(
-        view.waiting, view.lines, view.usage.copy(), policies, now_s, charge_of
+        view.waiting, view.equivalence_classes, view.usage.copy(), policies, now_s, charge_of
     )
     return [pending.gang.id for pending in order]
 

@@ -72,7 +72,7 @@ def replan(
             active[arrivals[at].job.id] = arrivals[at]
             at += 1
         lines = _lines(active.values())
-        plan = make_plan(replace(view, lines=lines), policies, now_s)
+        plan = make_plan(replace(view, equivalence_classes=lines), policies, now_s)
         chosen = {planned.gang for planned in plan.placements}
         for gang_id, progress in active.items():
             progress.interrupted += progress.runs and gang_id not in chosen

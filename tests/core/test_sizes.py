@@ -148,7 +148,9 @@ def test_late_members_of_one_domain_are_one_kind():
         ["1", "2", "3"],
         ["5", "6", "7"],
     ]
-    assert [kind.only[: len(cluster.rows)].tolist() for kind in kinds if kind.only is not None] == [
+    assert [
+        kind.allowed[: len(cluster.rows)].tolist() for kind in kinds if kind.allowed is not None
+    ] == [
         [True, False],
         [False, True],
     ]
@@ -374,7 +376,10 @@ def test_a_gang_that_no_snapshot_can_take_is_set_aside(monkeypatch, who):
 
     monkeypatch.setattr(views, "make", failing)
     snapshot = engine.snapshot(who=who)
-    seen = [*snapshot.waiting, *(one for line in snapshot.lines for one in line.gangs)]
+    seen = [
+        *snapshot.waiting,
+        *(one for line in snapshot.equivalence_classes for one in line.gangs),
+    ]
     assert [one.gang.id for one in seen] == ["ns/good"]
     refusal = engine.refusals[GangId("ns/bad")]
     assert refusal.reason is Reason.PLAN_FAILED
@@ -460,4 +465,4 @@ def test_a_program_that_is_too_large_costs_time_as_well(monkeypatch):
     engine.observe(f.GangSeen(gang("g", 4, roles=roles)), 0.0)
     snapshot = engine.snapshot()
     optimise(engine.pending(GangId("ns/g")), snapshot, Options(DEFAULT, 1.0, 512))
-    assert snapshot.solving.left < 4.0
+    assert snapshot.solver_budget.left_s < 4.0

@@ -11,7 +11,7 @@ from gangsched.core.model.placement import Placement, Proof
 from gangsched.core.model.pods import PodNeeds, Share
 from gangsched.core.model.queues import Queue
 from gangsched.core.model.topology import Level, Topology
-from gangsched.core.placement.fragmentation import Typical, growth, measure, state_of
+from gangsched.core.placement.fragmentation import TypicalPod, growth, measure, state_of
 from gangsched.core.placement.objectives import Objective
 from gangsched.core.placement.optimal.knapsack import tightest
 from gangsched.core.planning.planner import make_plan
@@ -102,7 +102,7 @@ def test_cpsat_counts_fragmentation_where_it_is_asked_to():
 def test_the_budget_is_shared_by_a_planning_cycle():
     made = racks(8, 8)
     snapshot = Snapshot(made, ())
-    snapshot.solving.left = 0.0
+    snapshot.solver_budget.left_s = 0.0
     result = Cpsat().place(waiting(templated("g", 9)), snapshot)
     assert isinstance(result, Placement)
     assert result.spent == 0.0
@@ -126,7 +126,7 @@ def test_random_is_the_same_for_the_same_gang_and_seed():
 def test_fgd_s_measure_by_hand():
     """Two usual pods: half of one GPU (60 %) and two whole GPUs (40 %)."""
     half = PodNeeds((("cpu", 1000),), share=Share(500))
-    usual = (Typical(half, 0.6), Typical(needs(2), 0.4))
+    usual = (TypicalPod(half, 0.6), TypicalPod(needs(2), 0.4))
     made = cluster(node("n", 2))
     rows = np.array([made.rows[NodeName("n")]])
     assert measure(made, state_of(made, rows), usual)[0] == 0
@@ -136,7 +136,7 @@ def test_fgd_s_measure_by_hand():
 
 
 def test_fgd_places_where_least_is_spoilt():
-    usual = (Typical(needs(8), 1.0),)
+    usual = (TypicalPod(needs(8), 1.0),)
     made = cluster(node("whole", 8), node("odd", 5))
     assert placed(Fgd(usual), templated("g", 1, needs(1)), made) == {"odd": 1}
     rows = np.array([made.rows[NodeName("whole")], made.rows[NodeName("odd")]])

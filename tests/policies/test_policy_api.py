@@ -11,7 +11,7 @@ from builders import needs, node, templated, waiting
 from gangsched import policy_api
 from gangsched.core import policy
 from gangsched.core.cluster.state import Cluster
-from gangsched.core.snapshot import Snapshot
+from gangsched.core.snapshot import RunningGang, Snapshot
 
 BEFORE = """
 from dataclasses import dataclass
@@ -93,6 +93,38 @@ def test_what_is_promised_is_there_and_is_all():
     assert protocols <= set(policy_api.__all__)
 
 
+@pytest.mark.parametrize(
+    ("old", "today"),
+    [
+        ("beyond_is_judged", "driver_checks_unmodelled"),
+        ("coming", "starting"),
+        ("holders", "occupants"),
+        ("leaving", "terminating"),
+        ("lines", "equivalence_classes"),
+        ("promises", "backfill_reservations"),
+        ("solving", "solver_budget"),
+        ("starts", "pods_max"),
+        ("unhelped", "preemption_infeasible"),
+    ],
+)
+def test_a_snapshot_is_read_by_names_of_before(old, today):
+    snapshot = Snapshot(Cluster(), ())
+    with pytest.warns(DeprecationWarning, match=rf"Snapshot\.{old} is {today} now"):
+        assert getattr(snapshot, old) == getattr(snapshot, today)
+
+
+def test_a_running_gang_is_read_by_names_of_before():
+    gang = RunningGang(templated("g", 1), (), 0.0, 5.0, last_checkpoint_s=3.0)
+    with pytest.warns(DeprecationWarning, match="is last_checkpoint_s now"):
+        assert gang.lost_since_s == 3.0
+    with pytest.warns(DeprecationWarning, match="is surplus_pods now"):
+        assert gang.spare == ()
+    with pytest.warns(DeprecationWarning, match="is terminating now"):
+        assert not gang.leaving
+    with pytest.warns(DeprecationWarning, match="is expected_end_s now"):
+        assert gang.free_s(1.0) == 5.0
+
+
 def test_members_of_before_work_and_warn():
     made = Cluster()
     made.put_node(node("small", cpu=8_000))
@@ -103,3 +135,5 @@ def test_members_of_before_work_and_warn():
     with pytest.warns(DeprecationWarning, match=r"Cluster\.give is remove_pods now"):
         made.give(0, needs(1), 2)
     assert not made.used.any()
+    with Snapshot(made, ()).trial() as trial, pytest.warns(DeprecationWarning, match="add_pods"):
+        trial.take(0, needs(1))

@@ -19,7 +19,7 @@ from gangsched.core.model.gangs import Gang, PendingGang
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.queues import DEFAULT_QUEUE
 from gangsched.core.model.refusal import Reason, Refusal
-from gangsched.core.placement.constraints import kept_from
+from gangsched.core.placement.constraints import barred_rows
 from gangsched.core.planning.admission import (
     admission_refusal,
     may_be_exclusive,
@@ -201,7 +201,7 @@ class AdmittedChanges:
 
     def _shares(self, gang: GangState, topology: str, level: int) -> bool:
         cluster = self._allocations.cluster
-        kept = kept_from(gang.id, cluster, topology, level)
+        kept = barred_rows(gang.id, cluster, topology, level)
         nodes = {node for _, node in gang.assignments()}
         rows = (cluster.rows.get(node) for node in nodes)
         return any(row is not None and bool(kept[row]) for row in rows)

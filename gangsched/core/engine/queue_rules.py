@@ -45,11 +45,13 @@ class QueueRulesReader:
             if limited
             else {},
             spent=spent,
-            bookings=tuple(declared.bookings[name] for name in sorted(declared.bookings)),
-            stopped=self._preemptions.recent(now_s),
-            kinds=ledger.kinds,
+            advance_reservations=tuple(
+                declared.bookings[name] for name in sorted(declared.bookings)
+            ),
+            recent_preemptions=self._preemptions.recent(now_s),
+            gpu_types=ledger.kinds,
             namespaces={name: dict(quotas) for name, quotas in declared.namespaces.items()},
-            unborn=self._unborn(),
+            uncreated=self._unborn(),
             protected=declared.protected,
         )
 

@@ -12,7 +12,7 @@ from gangsched.core.engine.gangs.member import State
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.placement import Eviction, Repartition
 from gangsched.core.model.pods import PodNeeds
-from gangsched.core.placement.constraints import kept_from
+from gangsched.core.placement.constraints import barred_rows
 from gangsched.core.planning.planner import Planned
 from gangsched.core.snapshot import RunningGang
 from gangsched.core.what_if import cluster_without
@@ -39,7 +39,7 @@ def _alone(cluster: Cluster, gang: GangState, planned: Planned) -> bool:
     if asked.exclusive is None and not cluster.exclusive_domains:
         return True
     level = cluster.level(asked.topology, asked.exclusive) if asked.exclusive else None
-    barred = kept_from(gang.id, cluster, asked.topology, level)
+    barred = barred_rows(gang.id, cluster, asked.topology, level)
     rows = {cluster.rows.get(node) for _, node in planned.placement.nodes}
     return not any(row is not None and barred[row] for row in rows)
 

@@ -99,11 +99,11 @@ class SnapshotBuilder:
             self._running.terminating(),
             tuple(self._feedback.reserved.values()),
             frozenset(self._feedback.unhelped),
-            lines=lines,
-            starts=starts,
+            equivalence_classes=lines,
+            pods_max=starts,
             number=self._pending.number,
             rules=self._rules.rules(shapes, now_s),
-            coming=self._running.starting(),
+            starting=self._running.starting(),
         )
 
     def _readable(self, gangs: Iterable[GangState]) -> list[PendingGang]:

@@ -52,7 +52,7 @@ class Constraints:
     gpu_kinds: tuple[str, ...] = ()
     avoid: tuple[NodeName, ...] = ()
 
-    def demanding(self) -> bool:
+    def is_restrictive(self) -> bool:
         """Tell whether anything here can make a placement invalid."""
         return self != Constraints(topology=self.topology)
 

@@ -148,7 +148,7 @@ class _Advisor:
 
     def _holders(self) -> list[RunningGang]:
         """Return all others who take room, each gang once."""
-        found = sorted(self.snapshot.holders, key=lambda one: one.gang.id)
+        found = sorted(self.snapshot.occupants, key=lambda one: one.gang.id)
         whole = []
         for gang, parts in groupby(found, key=lambda one: one.gang.id):
             first, *more = parts

@@ -78,7 +78,7 @@ class ResolvedConstraints:
         """Return a level's name for users."""
         return "host" if self.tree is None else self.tree.topology.level_name(level)
 
-    def known(self, slots: int, rules: PodConstraints | None = None) -> Mask:
+    def located(self, slots: int, rules: PodConstraints | None = None) -> Mask:
         """Return which slots have a known domain wherever the gang's constraints need one.
 
         With `rules` those of one kind are meant, else those of the whole gang.
@@ -102,7 +102,7 @@ def resolve_constraints(waiting: PendingGang, cluster: Cluster) -> ResolvedConst
             its pods differ too much.
 
     """
-    _few_kinds(waiting)
+    _check_class_count(waiting)
     asked = waiting.constraints
     tree = cluster.tree(asked.topology)
     if asked.topology and tree is None:
@@ -135,7 +135,7 @@ def resolve_constraints(waiting: PendingGang, cluster: Cluster) -> ResolvedConst
     if preferred is not None and preferred < depth:
         order.remove(preferred)
         order.insert(0, preferred)
-    _alike(waiting, rules)
+    _check_equal_slices(waiting, rules)
     return ResolvedConstraints(
         tree=tree,
         depth=depth,
@@ -149,7 +149,7 @@ def resolve_constraints(waiting: PendingGang, cluster: Cluster) -> ResolvedConst
     )
 
 
-def _few_kinds(waiting: PendingGang) -> None:
+def _check_class_count(waiting: PendingGang) -> None:
     kinds = len(waiting.kinds or {member.needs for member in waiting.members})
     if kinds > KINDS.most:
         raise MisconfiguredError(
@@ -234,7 +234,7 @@ def _counts(waiting: PendingGang, *, gang: bool = False, role: str = "") -> list
     return [(f"pods of role {role}", one.count) for one in roles if one.name == role]
 
 
-def _alike(waiting: PendingGang, rules: PodConstraints) -> None:
+def _check_equal_slices(waiting: PendingGang, rules: PodConstraints) -> None:
     """Refuse slices across pods that are not alike: a slice would have no one size."""
     if not rules.slices:
         return
@@ -262,11 +262,11 @@ def _allowed(waiting: PendingGang, cluster: Cluster, exclusive: int | None) -> M
         if row is not None:
             mask[row] = False
     if exclusive is not None or cluster.exclusive_domains:
-        mask &= ~kept_from(waiting.gang.id, cluster, waiting.constraints.topology, exclusive)
+        mask &= ~barred_rows(waiting.gang.id, cluster, waiting.constraints.topology, exclusive)
     return mask
 
 
-def kept_from(gang: GangId, cluster: Cluster, topology: str, exclusive: int | None) -> Mask:
+def barred_rows(gang: GangId, cluster: Cluster, topology: str, exclusive: int | None) -> Mask:
     """Return where exclusiveness keeps a gang from: others' own domains, and shared ones."""
     held: dict[tuple[str, int], set[int]] = {}  # rows whose domains are barred, by level
     for row, gangs in cluster.gangs_by_row.items():

@@ -28,8 +28,8 @@ class PodClass:
     needs: PodNeeds
     rules: PodConstraints
     members: list[Member]
-    least: int = 0
-    only: Mask | None = None
+    pods_min: int = 0
+    allowed: Mask | None = None
     split: bool = False
 
     @property
@@ -38,7 +38,7 @@ class PodClass:
         return tuple(dict.fromkeys(member.role for member in self.members))
 
     @property
-    def most(self) -> int:
+    def pods_max(self) -> int:
         """Return how many of them can be placed at all: whole slices."""
         unit = self.rules.unit(0)
         return len(self.members) // unit * unit
@@ -48,7 +48,7 @@ def pod_classes(
     waiting: PendingGang, scope: ResolvedConstraints, cluster: Cluster
 ) -> list[PodClass]:
     """Return the gang's open places by kind, with the least of each."""
-    late = _late_in_their_slice(waiting, scope, cluster)
+    late = _domains_of_late_members(waiting, scope, cluster)
     kinds: dict[object, PodClass] = {}
     seen: dict[tuple[str, int], PodClass] = {}  # needs are shared objects: their ids are quick keys
     for member in waiting.members:
@@ -57,14 +57,14 @@ def pod_classes(
             alike = member.role, member.needs, late[member.rank]
             if alike not in kinds:
                 only = _inside(late[member.rank], scope, cluster)
-                kinds[alike] = PodClass(member.needs, rules, [], only=only)
+                kinds[alike] = PodClass(member.needs, rules, [], allowed=only)
             kinds[alike].members.append(member)
             continue
         quick = member.role, id(member.needs)
         kind = seen.get(quick)
         if kind is None:
             rules = scope.of_role(member.role)
-            kind = _sliced_alike(kinds.values(), member, rules)
+            kind = _class_sharing_slices(kinds.values(), member, rules)
             if kind is None:
                 kind = kinds.setdefault((member.needs, rules), PodClass(member.needs, rules, []))
             seen[quick] = kind
@@ -76,7 +76,7 @@ def pod_classes(
     return found
 
 
-def _sliced_alike(
+def _class_sharing_slices(
     kinds: Iterable[PodClass], member: Member, rules: PodConstraints
 ) -> PodClass | None:
     """Return the kind that shares slices with a member though their needs differ a little.
@@ -87,15 +87,15 @@ def _sliced_alike(
     if not rules.slices:
         return None
     for kind in kinds:
-        if kind.only is None and kind.rules == rules and member.role in kind.roles:
-            both = _both(kind.needs, member.needs)
+        if kind.allowed is None and kind.rules == rules and member.role in kind.roles:
+            both = _common_needs(kind.needs, member.needs)
             if both is not None:
                 kind.needs = both
                 return kind
     return None
 
 
-def _both(one: PodNeeds, other: PodNeeds) -> PodNeeds | None:
+def _common_needs(one: PodNeeds, other: PodNeeds) -> PodNeeds | None:
     """Return needs that suit two pods which differ in what they tolerate, or what is not modelled.
 
     None where they differ in more.
@@ -115,17 +115,17 @@ def _share_minimum(waiting: PendingGang, kinds: list[PodClass]) -> None:
         wanted = minimum
         for kind, there in zip(kinds, roles, strict=True):
             take = min(wanted, there[role])
-            kind.least += take
+            kind.pods_min += take
             wanted -= take
             left -= take
     for kind in kinds:
-        more = min(max(left, 0), len(kind.members) - kind.least)
-        kind.least += more
+        more = min(max(left, 0), len(kind.members) - kind.pods_min)
+        kind.pods_min += more
         left -= more
         unit = kind.rules.unit(0)
-        least = -(-kind.least // unit) * unit
-        kind.split = least > kind.most
-        kind.least = min(least, kind.most)
+        least = -(-kind.pods_min // unit) * unit
+        kind.split = least > kind.pods_max
+        kind.pods_min = min(least, kind.pods_max)
 
 
 def select_members(kind: PodClass, count: int, waiting: PendingGang) -> list[Member]:
@@ -149,7 +149,7 @@ _Domains = tuple[tuple[int, int], ...]
 """Level and code of each domain that something must be in."""
 
 
-def _late_in_their_slice(
+def _domains_of_late_members(
     waiting: PendingGang, scope: ResolvedConstraints, cluster: Cluster
 ) -> dict[int, _Domains]:
     """Return, by rank, where a late member must go because others of its slice run there."""
@@ -202,7 +202,7 @@ def _slice_ranks(waiting: PendingGang, scope: ResolvedConstraints) -> dict[int, 
     return found
 
 
-def seated_mask(
+def placed_members_mask(
     waiting: PendingGang, scope: ResolvedConstraints, cluster: Cluster, kind: PodClass | None
 ) -> Mask | None:
     """Return the required domain that running members fix, for the gang or for one kind."""

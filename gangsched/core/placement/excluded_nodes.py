@@ -14,7 +14,7 @@ _NAMED = 3
 _ANY = Toleration(key="", operator="Exists", value="", effect="")
 
 
-def left_out(cluster: Cluster, needs: PodNeeds, room: Callable[[PodNeeds], Ints]) -> str:
+def describe_excluded(cluster: Cluster, needs: PodNeeds, room: Callable[[PodNeeds], Ints]) -> str:
     """Write how many nodes have room that the pods may not use, and why; "" where none has.
 
     `room` counts how many of such pods each node takes.

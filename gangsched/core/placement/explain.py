@@ -12,8 +12,8 @@ from gangsched.core.model.pods import PODS, PodNeeds
 from gangsched.core.model.refusal import NearMiss, Reason, Refusal, amount, plural
 from gangsched.core.placement.constraints import ResolvedConstraints
 from gangsched.core.placement.demand import PodClass, pod_classes
-from gangsched.core.placement.excluded_nodes import left_out
-from gangsched.core.placement.relaxations import Relaxed, relaxations, without_constraints
+from gangsched.core.placement.excluded_nodes import describe_excluded
+from gangsched.core.placement.relaxations import Relaxation, relaxations, without_constraints
 from gangsched.core.snapshot import Snapshot
 
 _NAMED = 8
@@ -40,8 +40,8 @@ def explain(
         return Refusal(
             waiting.gang.id,
             Reason.TOPOLOGY,
-            f"{plural(there, 'pod')} of {describe(split.needs)} cannot be put in whole slices of "
-            f"{split.rules.unit(0)}.",
+            f"{plural(there, 'pod')} of {describe_pod(split.needs)} cannot be put in whole slices "
+            f"of {split.rules.unit(0)}.",
             role=split.roles[0],
             wanted=split.rules.unit(0),
             possible=there,
@@ -49,28 +49,29 @@ def explain(
     wanted = _by_needs(kinds)
     for needs, (roles, count) in wanted.items():
         if not cluster.capacity_when_empty(needs).any():
-            return _no_node(waiting, cluster, roles, needs, count)
+            return _no_node_refusal(waiting, cluster, roles, needs, count)
     for needs, (roles, count) in wanted.items():
         ever = int(cluster.capacity_when_empty(needs).sum())
         if ever < count:
             return Refusal(
                 waiting.gang.id,
                 Reason.TOO_LARGE,
-                f"{_who(roles)} {plural(count, 'pod')} of {describe(needs)} at once, and "
-                f"the whole cluster holds {ever} even when empty{_barred(cluster, needs)}.",
+                f"{_subject(roles)} {plural(count, 'pod')} of {describe_pod(needs)} at once, "
+                f"and the whole cluster holds {ever} even when empty"
+                f"{_excluded_suffix(cluster, needs)}.",
                 role=roles[0],
                 wanted=count,
                 possible=ever,
             )
     constrained = _constrained(waiting)
     if constrained and not _fits_when_empty(waiting, snapshot, fits):
-        return _binding(waiting, snapshot, scope, kinds, fits, empty=True)
+        return _constraint_refusal(waiting, snapshot, scope, kinds, fits, empty=True)
     for needs, (roles, count) in wanted.items():
         room = int((cluster.capacity(needs) * scope.allowed).sum())
         if room < count and not (constrained and int(cluster.capacity(needs).sum()) >= count):
-            return _no_room(waiting, cluster, roles, needs, count, room)
+            return _capacity_refusal(waiting, cluster, roles, needs, count, room)
     if constrained:
-        return _binding(waiting, snapshot, scope, kinds, fits, empty=False)
+        return _constraint_refusal(waiting, snapshot, scope, kinds, fits, empty=False)
     total = sum(count for _, count in wanted.values())
     apart = waiting.most_per_node
     learnt = "" if apart is None else f" with at most {apart} on one node, as refusals demand"
@@ -86,7 +87,7 @@ def explain(
 
 def _constrained(waiting: PendingGang) -> bool:
     return (
-        waiting.constraints.demanding()
+        waiting.constraints.is_restrictive()
         or bool(waiting.avoid)
         or any(near.required or near.slices for _, near in waiting.near_role)
     )
@@ -98,7 +99,7 @@ def _fits_when_empty(waiting: PendingGang, snapshot: Snapshot, fits: Fits) -> bo
         return fits(waiting)
 
 
-def _binding(
+def _constraint_refusal(
     waiting: PendingGang,
     snapshot: Snapshot,
     scope: ResolvedConstraints,
@@ -108,7 +109,7 @@ def _binding(
     empty: bool,
 ) -> Refusal:
     """Name the constraint that binds: the one that would have to go for the gang to fit."""
-    binding: Relaxed | None = None
+    binding: Relaxation | None = None
     domain = ""
     if empty:
         with snapshot.when_empty():
@@ -117,9 +118,11 @@ def _binding(
     else:
         binding = next((one for one in relaxations(waiting, scope) if fits(one.waiting)), None)
         domain = _best_domain(snapshot.cluster, scope, kinds)
-    total = sum(kind.least for kind in kinds)
+    total = sum(kind.pods_min for kind in kinds)
     asks = _named(
-        f"{plural(kind.least, 'pod')} of {describe(kind.needs)}" for kind in kinds if kind.least
+        f"{plural(kind.pods_min, 'pod')} of {describe_pod(kind.needs)}"
+        for kind in kinds
+        if kind.pods_min
     )
     when = "even in an empty cluster" if empty else "now"
     if binding is None:
@@ -144,7 +147,7 @@ def _best_domain(cluster: Cluster, scope: ResolvedConstraints, kinds: list[PodCl
         level = next((at for kind in kinds for at, _ in kind.rules.slices), None)
     if level is None:
         return ""
-    kind = max(kinds, key=lambda one: one.least)
+    kind = max(kinds, key=lambda one: one.pods_min)
     room = cluster.capacity(kind.needs) * scope.allowed
     codes = scope.codes(level, len(room))
     known = codes != UNKNOWN
@@ -162,13 +165,13 @@ def _by_needs(kinds: list[PodClass]) -> Wanted:
     """Count pods of equal needs together, whatever their roles: they compete for one room."""
     found: Wanted = {}
     for kind in kinds:
-        if kind.least > 0:
+        if kind.pods_min > 0:
             roles, total = found.get(kind.needs, ((), 0))
-            found[kind.needs] = ((*roles, *kind.roles), total + kind.least)
+            found[kind.needs] = ((*roles, *kind.roles), total + kind.pods_min)
     return found
 
 
-def describe(needs: PodNeeds) -> str:
+def describe_pod(needs: PodNeeds) -> str:
     """Write what one pod asks, rarest resource first."""
     order = sorted(needs.requests, key=lambda item: (item[0] in ("cpu", "memory"), item[0]))
     parts = [amount(name, quantity) for name, quantity in order]
@@ -197,7 +200,7 @@ def _lacks(miss: NearMiss) -> str:
     return _named(amount(name, quantity) for name, quantity in miss.lacks)
 
 
-def _who(roles: Roles) -> str:
+def _subject(roles: Roles) -> str:
     """Write who needs something, verb included: `role A needs`, `roles A and B need`."""
     named = [role for role in roles if role]
     if not named:
@@ -205,42 +208,42 @@ def _who(roles: Roles) -> str:
     return f"role {named[0]} needs" if len(named) == 1 else f"roles {_named(named)} need"
 
 
-def _no_node(
+def _no_node_refusal(
     waiting: PendingGang, cluster: Cluster, roles: Roles, needs: PodNeeds, count: int
 ) -> Refusal:
     eligible = cluster.eligible(needs)
     nodes = int(cluster.live.sum())
-    cannot = _cannot_be_cut(cluster, needs)
+    cannot = _missing_mig_profile(cluster, needs)
     if cannot:
         sentence, miss = cannot, None
     elif not nodes:
         sentence, miss = "the cluster has no nodes.", None
     elif not eligible.any():
         passes = f"none of {plural(nodes, 'node')} passes its nodeSelector, affinity and"
-        sentence, miss = f"{passes} tolerations{_barred(cluster, needs)}.", None
-    elif barred := left_out(cluster, needs, cluster.capacity_when_empty):
-        sentence, miss = f"no node takes one pod of {describe(needs)}; {barred}.", None
+        sentence, miss = f"{passes} tolerations{_excluded_suffix(cluster, needs)}.", None
+    elif barred := describe_excluded(cluster, needs, cluster.capacity_when_empty):
+        sentence, miss = f"no node takes one pod of {describe_pod(needs)}; {barred}.", None
     else:
-        miss = nearest(cluster, needs, empty=True)
+        miss = closest_node(cluster, needs, empty=True)
         lacks = _lacks(miss)
         closest = f"the closest, {miss.node}, lacks {lacks}" if lacks else "none has such GPUs"
-        sentence = f"no node is large enough for one pod of {describe(needs)}; {closest}."
+        sentence = f"no node is large enough for one pod of {describe_pod(needs)}; {closest}."
     return Refusal(
         waiting.gang.id,
         Reason.UNSATISFIABLE,
-        f"{_who(roles).rsplit(' ', 1)[0]}: {sentence}",
+        f"{_subject(roles).rsplit(' ', 1)[0]}: {sentence}",
         role=roles[0],
         wanted=count,
         near_miss=miss,
     )
 
 
-def _barred(cluster: Cluster, needs: PodNeeds) -> str:
-    barred = left_out(cluster, needs, cluster.capacity_when_empty)
+def _excluded_suffix(cluster: Cluster, needs: PodNeeds) -> str:
+    barred = describe_excluded(cluster, needs, cluster.capacity_when_empty)
     return f"; {barred}" if barred else ""
 
 
-def _cannot_be_cut(cluster: Cluster, needs: PodNeeds) -> str:
+def _missing_mig_profile(cluster: Cluster, needs: PodNeeds) -> str:
     """Say so where a MIG profile is asked for that no GPU model here has."""
     for name, _ in needs.requests:
         profile = mig_profiles.profile_of(name)
@@ -262,22 +265,22 @@ def _cannot_be_cut(cluster: Cluster, needs: PodNeeds) -> str:
     return ""
 
 
-def _no_room(
+def _capacity_refusal(
     waiting: PendingGang, cluster: Cluster, roles: Roles, needs: PodNeeds, count: int, room: int
 ) -> Refusal:
     miss = None
     closest = ""
     if room == 0:
-        miss = nearest(cluster, needs, empty=False)
+        miss = closest_node(cluster, needs, empty=False)
         lacks = _lacks(miss)
         closest = f" The closest node, {miss.node}, lacks {lacks}." if lacks else ""
-    barred = left_out(cluster, needs, cluster.capacity)
+    barred = describe_excluded(cluster, needs, cluster.capacity)
     if barred:
         closest += f" {barred}."
     return Refusal(
         waiting.gang.id,
         Reason.NO_ROOM,
-        f"{_who(roles)} {plural(count, 'pod')} of {describe(needs)} at once, and there is "
+        f"{_subject(roles)} {plural(count, 'pod')} of {describe_pod(needs)} at once, and there is "
         f"room for {room} now.{closest}",
         role=roles[0],
         wanted=count,
@@ -286,7 +289,7 @@ def _no_room(
     )
 
 
-def nearest(cluster: Cluster, needs: PodNeeds, *, empty: bool) -> NearMiss:
+def closest_node(cluster: Cluster, needs: PodNeeds, *, empty: bool) -> NearMiss:
     """Return the eligible node that lacks the smallest share of one pod's requests."""
     vector = cluster.request_vector(needs)
     room = cluster.allocatable if empty else cluster.free()

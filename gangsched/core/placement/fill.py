@@ -29,7 +29,12 @@ from gangsched.core.placement.constraints import (
     ResolvedConstraints,
     resolve_constraints,
 )
-from gangsched.core.placement.demand import PodClass, pod_classes, seated_mask, select_members
+from gangsched.core.placement.demand import (
+    PodClass,
+    placed_members_mask,
+    pod_classes,
+    select_members,
+)
 from gangsched.core.placement.explain import explain
 from gangsched.core.placement.objectives import Cost, Objective, PlacementCosts
 from gangsched.core.placement.tree_fill import TOPOLOGY_FILL, FillStrategy, TreeFill
@@ -43,7 +48,7 @@ _DOMAINS_COMPARED = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class CountedPlacement:
     """A placement in counts: the kinds, how many of each, where, and on which kind of GPU.
 
     `order` is that in which the kinds were filled: shares of GPUs fit in this order.
@@ -97,7 +102,9 @@ def may_be_feasible(waiting: PendingGang, cluster: Cluster) -> bool:
 
 def is_exactly_countable(waiting: PendingGang) -> bool:
     """Tell whether a gang fits just where the pods that nodes take one by one are enough."""
-    plain = not (waiting.constraints.demanding() or waiting.constraints.gpu_kinds or waiting.avoid)
+    plain = not (
+        waiting.constraints.is_restrictive() or waiting.constraints.gpu_kinds or waiting.avoid
+    )
     plain = plain and not (waiting.near_role or waiting.seated or waiting.most_per_node)
     if not plain or len(waiting.kinds) != 1:
         return False
@@ -106,24 +113,24 @@ def is_exactly_countable(waiting: PendingGang) -> bool:
 
 def search(
     waiting: PendingGang, snapshot: Snapshot, scope: ResolvedConstraints, style: FillStrategy
-) -> Found | None:
+) -> CountedPlacement | None:
     """Find counts for as many members as possible, on the first kind of GPU that takes any."""
     kinds = pod_classes(waiting, scope, snapshot.cluster)
     if any(kind.split for kind in kinds) or not any(kind.members for kind in kinds):
         return None
     for gpu, mask in scope.gpu_masks:
         filling = Filling(waiting, snapshot, scope, style, kinds)
-        counts = _most(filling, mask & scope.allowed)
+        counts = _fill_most(filling, mask & scope.allowed)
         if counts is not None:
-            return Found(kinds, counts, gpu, mask & scope.allowed, tuple(filling.order))
+            return CountedPlacement(kinds, counts, gpu, mask & scope.allowed, tuple(filling.order))
     return None
 
 
-def _most(filling: "Filling", mask: Mask) -> Counts | None:
+def _fill_most(filling: "Filling", mask: Mask) -> Counts | None:
     """Place everything, or the largest number between minimum and everything that fits."""
     kinds = filling.kinds
-    everything = [kind.most for kind in kinds]
-    least = [kind.least for kind in kinds]
+    everything = [kind.pods_max for kind in kinds]
+    least = [kind.pods_min for kind in kinds]
     counts = filling.attempt(everything, mask)
     if counts is not None or everything == least:
         return counts
@@ -145,14 +152,14 @@ def _with_surplus(kinds: list[PodClass], surplus: int) -> list[int]:
     wanted = []
     for kind in kinds:
         unit = kind.rules.unit(0)
-        more = min(surplus, kind.most - kind.least) // unit * unit
-        wanted.append(kind.least + more)
+        more = min(surplus, kind.pods_max - kind.pods_min) // unit * unit
+        wanted.append(kind.pods_min + more)
         surplus -= more
     return wanted
 
 
 def placement(
-    waiting: PendingGang, snapshot: Snapshot, scope: ResolvedConstraints, found: Found
+    waiting: PendingGang, snapshot: Snapshot, scope: ResolvedConstraints, found: CountedPlacement
 ) -> Placement:
     """Give counted places to members: neighbouring ranks get neighbouring nodes."""
     cluster = snapshot.cluster
@@ -172,22 +179,22 @@ def placement(
 
 
 def _devices(
-    found: Found, nodes: list[tuple[PodName, NodeName]], snapshot: Snapshot
+    found: CountedPlacement, nodes: list[tuple[PodName, NodeName]], snapshot: Snapshot
 ) -> tuple[tuple[PodName, Devices], ...]:
     """Choose GPUs for members that share one, in the order in which they were found to fit."""
     if all(kind.needs.share is None for kind in found.kinds):
         return ()
     places = dict(nodes)
-    select_members: list[tuple[PodName, Devices]] = []
+    chosen: list[tuple[PodName, Devices]] = []
     with snapshot.trial() as trial:
         for index in found.order or range(len(found.kinds)):
             kind = found.kinds[index]
             for member in kind.members:
                 if member.name in places:
                     row = snapshot.cluster.rows[places[member.name]]
-                    taken = trial.take(row, kind.needs)
-                    select_members.extend((member.name, devices) for devices in taken)
-    return tuple(select_members)
+                    taken = trial.add_pods(row, kind.needs)
+                    chosen.extend((member.name, devices) for devices in taken)
+    return tuple(chosen)
 
 
 @dataclass(slots=True)
@@ -204,8 +211,8 @@ class Filling:
 
     def attempt(self, wanted: list[int], mask: Mask) -> Counts | None:
         """Return counts for `wanted` pods of each kind, or None where they were not found."""
-        mask = mask & self.scope.known(len(mask))
-        fixed = seated_mask(self.waiting, self.scope, self.snapshot.cluster, None)
+        mask = mask & self.scope.located(len(mask))
+        fixed = placed_members_mask(self.waiting, self.scope, self.snapshot.cluster, None)
         if fixed is not None:
             return self._fill(wanted, mask & fixed)
         level = self.scope.rules.required
@@ -242,8 +249,8 @@ class Filling:
                 continue
             room = self.snapshot.cluster.capacity(kind.needs) * mask
             total = np.bincount(codes[mask], weights=room[mask]).astype(np.int64)
-            may_be_feasible = total >= count
-            possible = may_be_feasible if possible is None else possible & may_be_feasible
+            large_enough = total >= count
+            possible = large_enough if possible is None else possible & large_enough
             slack = total - count if slack is None else np.minimum(slack, total - count)
         if possible is None or slack is None:
             return
@@ -259,7 +266,7 @@ class Filling:
         self.snapshot.progress.check()
         cluster = self.snapshot.cluster
         counts: Counts = [np.zeros(len(mask), dtype=np.int64) for _ in self.kinds]
-        self._members = _seats(self.waiting, cluster)
+        self._members = _placed_members_by_row(self.waiting, cluster)
         with self.snapshot.trial() as trial:
             self.order = self._hardest_first(wanted, mask)
             for index in self.order:
@@ -273,7 +280,7 @@ class Filling:
                 self._members = self._members + found
                 if len(self.kinds) > 1:
                     for row in np.flatnonzero(found):
-                        trial.take(int(row), kind.needs, int(found[row]))
+                        trial.add_pods(int(row), kind.needs, int(found[row]))
         return counts
 
     def _hardest_first(self, wanted: list[int], mask: Mask) -> list[int]:
@@ -288,23 +295,23 @@ class Filling:
 
     def _one_kind(self, kind: PodClass, wanted: int, mask: Mask) -> Ints | None:
         cluster = self.snapshot.cluster
-        mask = mask & self.scope.known(len(mask), kind.rules)
-        if kind.only is not None:
-            mask = mask & kind.only
+        mask = mask & self.scope.located(len(mask), kind.rules)
+        if kind.allowed is not None:
+            mask = mask & kind.allowed
         room = cluster.capacity(kind.needs) * mask
         if self.waiting.most_per_node is not None:
             room = np.clip(self.waiting.most_per_node - self._members, 0, room)
         descent = TreeFill(cluster, self.scope, self.style, kind, self._members)
-        fixed = seated_mask(self.waiting, self.scope, cluster, kind)
+        fixed = placed_members_mask(self.waiting, self.scope, cluster, kind)
         level = kind.rules.required
         if fixed is not None:
-            return descent.down(room * fixed, wanted)
+            return descent.fill(room * fixed, wanted)
         if level is None and kind.rules.preferred is not None:
             found = self._in_one_domain(descent, room, wanted, kind.rules.preferred)
             if found is not None:
                 return found
         if level is None:
-            return descent.down(room, wanted)
+            return descent.fill(room, wanted)
         return self._in_one_domain(descent, room, wanted, level)
 
     def _in_one_domain(
@@ -315,7 +322,7 @@ class Filling:
         totals = descent.capacities(room, level)
         for code in np.lexsort((np.arange(len(totals)), totals)):
             if totals[code] >= wanted and code <= codes.max(initial=-1):
-                found = descent.down(room * (codes == code), wanted)
+                found = descent.fill(room * (codes == code), wanted)
                 if found is not None:
                     return found
         return None
@@ -326,7 +333,7 @@ def tries(kinds: list[PodClass]) -> int:
     return max(DOMAINS_TRIED.most // max(len(kinds), 1), _DOMAINS_COMPARED)
 
 
-def _seats(waiting: PendingGang, cluster: Cluster) -> Ints:
+def _placed_members_by_row(waiting: PendingGang, cluster: Cluster) -> Ints:
     """Return how many members each slot holds already."""
     seats = np.zeros(len(cluster.names), dtype=np.int64)
     for seat in waiting.seated:

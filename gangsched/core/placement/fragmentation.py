@@ -19,12 +19,12 @@ from gangsched.core.snapshot import Snapshot
 
 Floats = NDArray[np.float64]
 
-_TYPICAL = 256
+_TYPICAL_PODS_MAX = 256
 """Shapes of pods that the measure looks at, the most frequent; each is tried on every node."""
 
 
 @dataclass(frozen=True, slots=True)
-class Typical:
+class TypicalPod:
     """A usual pod and its share of the workload; shares sum to one."""
 
     needs: PodNeeds
@@ -59,7 +59,7 @@ def state_of(cluster: Cluster, rows: Ints) -> State:
 
 
 @dataclass(frozen=True, slots=True)
-class _Usual:
+class _TypicalArrays:
     """Usual pods as arrays. `can` and `milli` are of shape (slots, typical).
 
     `milli` are thousandths of one GPU, 0 where that is not possible.
@@ -73,7 +73,7 @@ class _Usual:
     shares: Floats
 
 
-def _usual(cluster: Cluster, typical: tuple[Typical, ...]) -> _Usual:
+def _typical_arrays(cluster: Cluster, typical: tuple[TypicalPod, ...]) -> _TypicalArrays:
     gpu = cluster.resources.index(GPU)
     vectors = np.stack(
         [cluster.request_vector(one.needs) for one in typical]
@@ -81,7 +81,7 @@ def _usual(cluster: Cluster, typical: tuple[Typical, ...]) -> _Usual:
     others = np.delete(np.arange(vectors.shape[1]), gpu)
     every = np.arange(len(cluster.names))
     asked = [_gpus(cluster, one.needs, every) for one in typical]
-    return _Usual(
+    return _TypicalArrays(
         vectors[:, others],
         others,
         np.array([count for count, _ in asked]),
@@ -97,9 +97,9 @@ def _able(cluster: Cluster, needs: PodNeeds) -> Mask:
     return np.zeros_like(able) if cluster.unknown_requests(needs) else able
 
 
-def measure(cluster: Cluster, state: State, typical: tuple[Typical, ...]) -> Floats:
+def measure(cluster: Cluster, state: State, typical: tuple[TypicalPod, ...]) -> Floats:
     """Return F of each row in thousandths of a GPU, shape (n,)."""
-    usual = cluster.node_cached(("usual", typical), lambda: _usual(cluster, typical))
+    usual = cluster.node_cached(("usual", typical), lambda: _typical_arrays(cluster, typical))
     milli = usual.milli[state.rows]
     free = state.free[:, None, usual.others]
     can = usual.can[state.rows] & np.all((free >= usual.wants) | (usual.wants == 0), axis=2)
@@ -113,7 +113,7 @@ def measure(cluster: Cluster, state: State, typical: tuple[Typical, ...]) -> Flo
 
 
 def growth(
-    cluster: Cluster, rows: Ints, needs: PodNeeds, typical: tuple[Typical, ...]
+    cluster: Cluster, rows: Ints, needs: PodNeeds, typical: tuple[TypicalPod, ...]
 ) -> tuple[Floats, Ints]:
     """Return how much F of each row grows by one such pod, and the shared GPU it would best join.
 
@@ -148,17 +148,19 @@ def growth(
     return best, device
 
 
-def workload(waiting: PendingGang, snapshot: Snapshot) -> tuple[Typical, ...]:
+def workload(waiting: PendingGang, snapshot: Snapshot) -> tuple[TypicalPod, ...]:
     """Return the most frequent shapes of all pods in the snapshot with their shares."""
     seen: dict[PodNeeds, int] = dict(snapshot.cluster.pods_by_needs)
-    others = [gang for line in snapshot.lines for gang in line.gangs]
+    others = [gang for line in snapshot.equivalence_classes for gang in line.gangs]
     for gang in (waiting, *snapshot.waiting, *others):
         for member in gang.members:
             seen[member.needs] = seen.get(member.needs, 0) + 1
-    usual = sorted(seen.items(), key=lambda item: -item[1])[:_TYPICAL]  # the first of equals stay
+    usual = sorted(seen.items(), key=lambda item: -item[1])[
+        :_TYPICAL_PODS_MAX
+    ]  # the first of equals stay
     chosen = {needs for needs, _ in usual}
     total = sum(count for _, count in usual)
-    return tuple(Typical(n, count / total) for n, count in seen.items() if n in chosen)
+    return tuple(TypicalPod(n, count / total) for n, count in seen.items() if n in chosen)
 
 
 def _gpus(cluster: Cluster, needs: PodNeeds, rows: Ints) -> tuple[int, Ints]:

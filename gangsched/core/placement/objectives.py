@@ -65,7 +65,7 @@ class PlacementCosts:
         self.main = main_resource(needs)
         self.free = _free(cluster, self.main)
         self._around: dict[int, Ints] = {}
-        self._liked: list[Ints] | None = None
+        self._preference_weights: list[Ints] | None = None
 
     def around(self, level: int) -> Ints:
         """Return what is free in the domain of a level around each slot."""
@@ -79,11 +79,11 @@ class PlacementCosts:
             self._around[level] = found
         return found
 
-    def liked(self) -> list[Ints]:
+    def preference_weights(self) -> list[Ints]:
         """Return the preference each slot earns, for each kind."""
-        if self._liked is None:
-            self._liked = [self.cluster.preference_weights(one) for one in self.needs]
-        return self._liked
+        if self._preference_weights is None:
+            self._preference_weights = [self.cluster.preference_weights(one) for one in self.needs]
+        return self._preference_weights
 
     def cost(self, counts: list[Ints]) -> Cost:
         """Return the cost of pods per kind and slot."""
@@ -113,7 +113,7 @@ class PlacementCosts:
     def _preference(self, counts: list[Ints]) -> int:
         if not any(one.preferred for one in self.needs):
             return 0
-        pairs = zip(counts, self.liked(), strict=True)
+        pairs = zip(counts, self.preference_weights(), strict=True)
         return sum(int((count * score).sum()) for count, score in pairs)
 
     def _leftover(self, rows: Ints) -> int:

@@ -12,7 +12,7 @@ from gangsched.core.placement.constraints import ResolvedConstraints
 
 
 @dataclass(frozen=True, slots=True)
-class Relaxed:
+class Relaxation:
     """One constraint loosened by one step.
 
     `kind` and `message` become a Remedy; `binding` says what binds when this alone helps.
@@ -24,15 +24,15 @@ class Relaxed:
     waiting: PendingGang
 
 
-def relaxations(waiting: PendingGang, scope: ResolvedConstraints) -> Iterator[Relaxed]:
+def relaxations(waiting: PendingGang, scope: ResolvedConstraints) -> Iterator[Relaxation]:
     """Yield single loosenings, the least drastic of each constraint first."""
     yield from islice(_relaxations(waiting, scope), CHANGES_TRIED.most)
 
 
-def _relaxations(waiting: PendingGang, scope: ResolvedConstraints) -> Iterator[Relaxed]:
+def _relaxations(waiting: PendingGang, scope: ResolvedConstraints) -> Iterator[Relaxation]:
     asked = waiting.constraints
     if len(asked.gpu_kinds) > 0:
-        yield Relaxed(
+        yield Relaxation(
             "gpu-kind",
             "any kind of GPU",
             f"on GPUs of kind {' or '.join(asked.gpu_kinds)}",
@@ -40,17 +40,17 @@ def _relaxations(waiting: PendingGang, scope: ResolvedConstraints) -> Iterator[R
         )
     if asked.exclusive is not None:
         level = _name(scope, scope.exclusive)
-        yield Relaxed(
+        yield Relaxation(
             "exclusive",
             f"sharing its {level}s with other gangs",
             f"in {level}s without other gangs",
             _with(waiting, replace(asked, exclusive=None)),
         )
-    yield from _nearer(waiting, scope)
+    yield from _wider_levels(waiting, scope)
     yield from _slices(waiting, scope)
     for one in asked.spread:
         rest = tuple(other for other in asked.spread if other != one)
-        yield Relaxed(
+        yield Relaxation(
             "spread",
             f"more than {plural(one.most, 'pod')} in one {one.level}",
             f"with at most {plural(one.most, 'pod')} in one {one.level}",
@@ -58,7 +58,7 @@ def _relaxations(waiting: PendingGang, scope: ResolvedConstraints) -> Iterator[R
         )
     if asked.avoid or waiting.avoid:
         names = ", ".join(dict.fromkeys((*asked.avoid, *waiting.avoid)))
-        yield Relaxed(
+        yield Relaxation(
             "avoid",
             f"use of {names}",
             f"without {names}",
@@ -66,21 +66,21 @@ def _relaxations(waiting: PendingGang, scope: ResolvedConstraints) -> Iterator[R
         )
 
 
-def _nearer(waiting: PendingGang, scope: ResolvedConstraints) -> Iterator[Relaxed]:
+def _wider_levels(waiting: PendingGang, scope: ResolvedConstraints) -> Iterator[Relaxation]:
     asked = waiting.constraints
     level = scope.rules.required
     if level is not None:
         tight = _name(scope, level)
         for wider in range(min(level, scope.depth) - 1, -1, -1):
             near = replace(asked.near, required=_name(scope, wider))
-            yield Relaxed(
+            yield Relaxation(
                 "level",
                 f"{_name(scope, wider)} instead of {tight}",
                 f"in one {tight}",
                 _with(waiting, replace(asked, near=near, fabric_required=False)),
             )
         near = replace(asked.near, required=None)
-        yield Relaxed(
+        yield Relaxation(
             "level",
             f"more than one {tight}",
             f"in one {tight}",
@@ -88,7 +88,7 @@ def _nearer(waiting: PendingGang, scope: ResolvedConstraints) -> Iterator[Relaxe
         )
     for role, near in waiting.near_role:
         if near.required is not None:
-            yield Relaxed(
+            yield Relaxation(
                 "level",
                 f"more than one {near.required} for role {role}",
                 f"with role {role} in one {near.required}",
@@ -96,11 +96,11 @@ def _nearer(waiting: PendingGang, scope: ResolvedConstraints) -> Iterator[Relaxe
             )
 
 
-def _slices(waiting: PendingGang, scope: ResolvedConstraints) -> Iterator[Relaxed]:
+def _slices(waiting: PendingGang, scope: ResolvedConstraints) -> Iterator[Relaxation]:
     asked = waiting.constraints
     for index, one in enumerate(asked.near.slices):
         fewer = asked.near.slices[:index] + asked.near.slices[index + 1 :]
-        yield Relaxed(
+        yield Relaxation(
             "level",
             f"slices of {one.size} across {one.level}s",
             f"with every {one.size} pods in one {one.level}",
@@ -109,7 +109,7 @@ def _slices(waiting: PendingGang, scope: ResolvedConstraints) -> Iterator[Relaxe
     for role, near in waiting.near_role:
         for index, one in enumerate(near.slices):
             fewer = near.slices[:index] + near.slices[index + 1 :]
-            yield Relaxed(
+            yield Relaxation(
                 "level",
                 f"slices of {one.size} across {one.level}s for role {role}",
                 f"with every {one.size} pods of role {role} in one {one.level}",

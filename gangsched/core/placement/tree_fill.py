@@ -40,7 +40,7 @@ class TreeFill:
     kind: PodClass
     members: Ints
 
-    def down(self, room: Ints, wanted: int) -> Ints | None:
+    def fill(self, room: Ints, wanted: int) -> Ints | None:
         """Return counts per slot that sum to `wanted`, or None when there is no room."""
         levels = self._levels()
         room = self._capped(room)
@@ -48,13 +48,13 @@ class TreeFill:
             if int(room.sum()) < wanted:
                 return None
             counts = np.zeros(len(room), dtype=np.int64)
-            self._on_hosts(np.flatnonzero(room), room, wanted, counts)
+            self._distribute_to_hosts(np.flatnonzero(room), room, wanted, counts)
             return counts
         sums = self._sums(room, levels)
         if int(sums[levels[0]].sum()) < wanted:
             return None
         counts = np.zeros(len(room), dtype=np.int64)
-        self._hand_down(levels, 0, np.flatnonzero(room), sums, room, wanted, counts)
+        self._distribute(levels, 0, np.flatnonzero(room), sums, room, wanted, counts)
         return counts
 
     def capacities(self, room: Ints, level: int) -> Ints:
@@ -111,7 +111,7 @@ class TreeFill:
     def _domains(self, level: int) -> int:
         return len(self.scope.tree.paths[level]) if self.scope.tree is not None else 0
 
-    def _hand_down(
+    def _distribute(
         self,
         levels: list[int],
         at: int,
@@ -123,7 +123,7 @@ class TreeFill:
     ) -> None:
         """Give `wanted` pods to the domains (or nodes) under one domain, whose slots are `rows`."""
         if at == len(levels):
-            self._on_hosts(rows, room, wanted, counts)
+            self._distribute_to_hosts(rows, room, wanted, counts)
             return
         level = levels[at]
         unit = self.kind.rules.unit(level)
@@ -137,9 +137,9 @@ class TreeFill:
         shares = self._choose(None, units, of_pod, wanted // unit)
         for index in np.flatnonzero(shares):
             inside = rows[position == index]
-            self._hand_down(levels, at + 1, inside, sums, room, int(shares[index]) * unit, counts)
+            self._distribute(levels, at + 1, inside, sums, room, int(shares[index]) * unit, counts)
 
-    def _on_hosts(self, rows: Ints, room: Ints, wanted: int, counts: Ints) -> None:
+    def _distribute_to_hosts(self, rows: Ints, room: Ints, wanted: int, counts: Ints) -> None:
         unit = self.kind.rules.unit(self.scope.depth)
         preference = self.cluster.preference_weights(self.kind.needs)[rows]
         counts[rows] = self._choose(rows, room[rows] // unit, preference, wanted // unit) * unit

@@ -198,7 +198,7 @@ def trim_to_quota(waiting: PendingGang, usage: Usage, kind: str, snapshot: Snaps
     must, may = split_required_optional(waiting)
     if not may:
         return waiting
-    kinds = snapshot.rules.kinds
+    kinds = snapshot.rules.gpu_types
 
     def admitted(count: int) -> bool:
         charge = kinds.counted(charge_for((*must, *may[:count])), kind)

@@ -28,7 +28,7 @@ def restore_reservations(context: PlanningContext) -> None:
     """
     if context.policies.backfill is None:
         return
-    for reservation in context.snapshot.promises:
+    for reservation in context.snapshot.backfill_reservations:
         waiting = context.waiting.get(reservation.gang)
         if waiting is None:
             continue

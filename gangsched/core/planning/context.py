@@ -64,11 +64,11 @@ class PlanningContext:
         self.policies = policies
         self.now_s = now_s
         self.usage = snapshot.usage.copy()
-        self.unborn = {name: dict(some) for name, some in snapshot.rules.unborn.items()}
+        self.unborn = {name: dict(some) for name, some in snapshot.rules.uncreated.items()}
         self.users = {account: dict(held) for account, held in snapshot.rules.users.items()}
         self._releases = ReleaseSchedule(partial(_expected_ends, snapshot, now_s))
         self.availability = AvailabilityProfile(
-            snapshot.cluster, self._releases, now_s, snapshot.rules.bookings
+            snapshot.cluster, self._releases, now_s, snapshot.rules.advance_reservations
         )
         self.quota_profile = QuotaProfile()
         self.waiting = {one.gang.id: one for one in snapshot.waiting}
@@ -87,7 +87,7 @@ class PlanningContext:
         self._boundaries_s: list[float] | None = None
         self._overtaken: dict[GangId, Amounts] = {}
         self._preemptible_charges: dict[tuple[str, int], Amounts] = {}
-        self.terminating: list[RunningGang] = list(snapshot.leaving)
+        self.terminating: list[RunningGang] = list(snapshot.terminating)
 
     @cached_property
     def running(self) -> dict[GangId, RunningGang]:
@@ -234,7 +234,7 @@ class PlanningContext:
             self._ends_of_tree[top] = [
                 (end_s, one)
                 for end_s, one in self._releases
-                if one.gang.queue in inside and not one.leaving
+                if one.gang.queue in inside and not one.terminating
             ]
         return QuotaProjection(usage, self._ends_of_tree[top], self.now_s, self.victims)
 
@@ -285,13 +285,15 @@ class PlanningContext:
         found = candidates(
             waiting, self.preemptible_by_queue(), self._borrowing, usage, charge, self.now_s
         )
-        if any(one.gang == waiting.gang.id for one in self.snapshot.promises):
+        if any(one.gang == waiting.gang.id for one in self.snapshot.backfill_reservations):
             stay = {waiting.gang.id, *self.victims}  # the gang may run itself, and lack a member
             there = (one for one in self.running.values() if one.gang.id not in stay)
             known = {one.running.gang.id: one for one in overrun(waiting, there, usage, self.now_s)}
             known |= {one.running.gang.id: one for one in found}
             found = iter(known.values())
-        stopped = {by for one, by in self.snapshot.rules.stopped if one == waiting.gang.id}
+        stopped = {
+            by for one, by in self.snapshot.rules.recent_preemptions if one == waiting.gang.id
+        }
         return (one for one in found if one.running.gang.id not in stopped) if stopped else found
 
     def spend_search_budget(self, count: int) -> bool:
@@ -344,13 +346,13 @@ class PlanningContext:
     def occupancy_of(self, gang: GangId) -> Occupancy:
         """Return the nodes that a running gang uses, and until when."""
         one = self.running[gang]
-        return Occupancy(one.started_s, one.free_s(self.now_s), slots_of(one))
+        return Occupancy(one.started_s, one.expected_end_s(self.now_s), slots_of(one))
 
     def charge_of_placement(self, waiting: PendingGang, placed: Placement) -> Amounts:
         """Return what a placement charges, on the GPUs it really gets."""
         needs = {member.name: member.needs for member in waiting.members}
         seats = ((node, needs[name]) for name, node in placed.nodes)
-        return charge_on_nodes(self.snapshot.cluster, self.snapshot.rules.kinds, seats)
+        return charge_on_nodes(self.snapshot.cluster, self.snapshot.rules.gpu_types, seats)
 
 
 def _sum(charges: Iterable[Amounts]) -> Amounts:
@@ -371,5 +373,5 @@ def required_only(waiting: PendingGang) -> PendingGang:
 
 def _expected_ends(snapshot: Snapshot, now_s: float) -> Iterator[tuple[float, RunningGang]]:
     last_s = now_s + _FOREVER_S
-    yield from ((min(one.free_s(now_s), last_s), one) for one in snapshot.holders)
-    yield from ((now_s + _GRACE_S, one) for one in snapshot.leaving)
+    yield from ((min(one.expected_end_s(now_s), last_s), one) for one in snapshot.occupants)
+    yield from ((now_s + _GRACE_S, one) for one in snapshot.terminating)

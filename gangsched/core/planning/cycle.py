@@ -45,10 +45,15 @@ class Cycle:
         self._context = PlanningContext(snapshot, policies, now_s)
         self._verify = verify
         self._turns = QueueOrderIterator(
-            snapshot.waiting, snapshot.lines, self._context.usage, policies, now_s, charge_of
+            snapshot.waiting,
+            snapshot.equivalence_classes,
+            self._context.usage,
+            policies,
+            now_s,
+            charge_of,
         )
         self._refusals = RefusalCache(self._context)
-        self._pods_left = snapshot.starts
+        self._pods_left = snapshot.pods_max
         self.started: list[tuple[PendingGang, Placement]] = []
         self.refused: list[Refused] = []
         self.class_refusals: dict[tuple[int, int], Refusal] = {}

@@ -59,7 +59,9 @@ class Prediction:
 def in_queue_order(snapshot: Snapshot, policies: Policies, now_s: float) -> list[PendingGang]:
     """Return the waiting gangs in the order in which it is their turn."""
     usage = snapshot.usage.copy()
-    turns = QueueOrderIterator(snapshot.waiting, snapshot.lines, usage, policies, now_s, charge_of)
+    turns = QueueOrderIterator(
+        snapshot.waiting, snapshot.equivalence_classes, usage, policies, now_s, charge_of
+    )
     return list(turns)
 
 
@@ -143,17 +145,19 @@ class _ForwardRun:
     _reservations: tuple[BackfillReservation, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._reservations = self.snapshot.promises
+        self._reservations = self.snapshot.backfill_reservations
         self._what_if = WhatIf(self.snapshot)
         self._waiting = {one.gang.id: one for one in self.snapshot.waiting}
         self._running = {one.gang.id: (self._end_s(one), one) for one in self.snapshot.running}
-        for one in self.snapshot.coming:  # it runs from now on, as a part of its gang if that does
+        for (
+            one
+        ) in self.snapshot.starting:  # it runs from now on, as a part of its gang if that does
             end_s, known = self._running.get(
                 one.gang.id, (self._end_s(one), replace(one, places=()))
             )
             places = (*known.places, *one.places)
             self._running[one.gang.id] = end_s, replace(known, places=places, charge=())
-        for one in self.snapshot.leaving:
+        for one in self.snapshot.terminating:
             self._what_if.release(one)
 
     def run(self, cycles: int) -> dict[GangId, float]:
@@ -165,7 +169,9 @@ class _ForwardRun:
             self.snapshot.progress.check()
             self._plan(at_s)
             ends = [end_s for end_s, _ in self._running.values()]
-            ends += [w[1] for b in self.snapshot.rules.bookings if (w := b.window(at_s))]
+            ends += [
+                w[1] for b in self.snapshot.rules.advance_reservations if (w := b.window(at_s))
+            ]
             ends = [end_s for end_s in ends if end_s > at_s]
             if not ends:
                 break
@@ -196,10 +202,10 @@ class _ForwardRun:
             self._what_if.copied(),
             waiting=tuple(self._waiting.values()),
             running=tuple(one for _, one in self._running.values()),
-            leaving=(),
-            coming=(),
-            promises=self._reservations,
-            solving=SolverBudget(0.0),
+            terminating=(),
+            starting=(),
+            backfill_reservations=self._reservations,
+            solver_budget=SolverBudget(0.0),
         )
 
     def _start(self, waiting: PendingGang, placed: Placement, at_s: float) -> None:
@@ -210,7 +216,7 @@ class _ForwardRun:
             gang=waiting.gang,
             places=places_of(waiting, placed),
             started_s=at_s,
-            lost_since_s=at_s,
+            last_checkpoint_s=at_s,
             constraints=waiting.constraints,
             near_role=waiting.near_role,
             priority=waiting.priority,
@@ -231,7 +237,10 @@ class _ForwardRun:
         if eviction.pods:
             left = tuple(p for p in one.places if p.name not in eviction.pods)
             gone = tuple(p for p in one.places if p.name in eviction.pods)
-            self._running[eviction.gang] = (end_s, replace(one, places=left, charge=(), spare=()))
+            self._running[eviction.gang] = (
+                end_s,
+                replace(one, places=left, charge=(), surplus_pods=()),
+            )
             self._what_if.release(replace(one, places=gone, charge=()))
             return
         self._what_if.release(one)

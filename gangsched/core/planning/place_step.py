@@ -99,7 +99,7 @@ def _rules_refusal(context: PlanningContext, pending: PendingGang) -> Refusal | 
     if refusal is None and pending.unborn:
         unborn = context.unborn.get(pending.gang.id.partition("/")[0], {})
         refusal = namespace_quota_refusal(pending, snapshot.rules, unborn)
-    if refusal is not None or snapshot.beyond_is_judged:
+    if refusal is not None or snapshot.driver_checks_unmodelled:
         return refusal
     unmodelled = (member for member in pending.members if member.needs.beyond)
     first = next(unmodelled, None)
@@ -127,7 +127,7 @@ def _place_within_quota(context: PlanningContext, pending: PendingGang) -> Place
 
 
 def _quota_refusal(context: PlanningContext, pending: PendingGang, kind: str) -> Refusal | None:
-    charge = context.snapshot.rules.kinds.counted(charge_of(pending), kind)
+    charge = context.snapshot.rules.gpu_types.counted(charge_of(pending), kind)
     usage = context.usage
     refusal = may_not_borrow(pending, usage, charge) or over_quota(pending, usage, charge)
     if refusal is not None:

@@ -89,17 +89,19 @@ def starts(waiting: PendingGang, snapshot: Snapshot, policies: Policies, now_s: 
     """
     gang = waiting.gang.id
     usage = snapshot.usage.copy()
-    turns = QueueOrderIterator(snapshot.waiting, snapshot.lines, usage, policies, now_s, charge_of)
+    turns = QueueOrderIterator(
+        snapshot.waiting, snapshot.equivalence_classes, usage, policies, now_s, charge_of
+    )
     others = [one for one in turns if one.gang.id != gang]
-    reserved = {one.gang for one in snapshot.promises}
+    reserved = {one.gang for one in snapshot.backfill_reservations}
     beside = (*others[:_BESIDE], *(one for one in others[_BESIDE:] if one.gang.id in reserved))
     tried = replace(
         snapshot,
         cluster=snapshot.cluster.copy(),
         waiting=(*beside, waiting),
-        lines=(),
-        starts=None,
-        solving=SolverBudget(0.0),
+        equivalence_classes=(),
+        pods_max=None,
+        solver_budget=SolverBudget(0.0),
     )
     try:
         plan = make_plan(tried, policies, now_s)
@@ -132,7 +134,7 @@ def verify(waiting: PendingGang, placement: Placement, snapshot: Snapshot, trial
     ):
         _charge(waiting, placement, cluster, trial)
     for cut in placement.repartitions:
-        trial.take(cluster.rows[cut.node], PodNeeds(cut.held))
+        trial.add_pods(cluster.rows[cut.node], PodNeeds(cut.held))
 
 
 def _charge(waiting: PendingGang, placement: Placement, cluster: Cluster, trial: Trial) -> None:
@@ -145,7 +147,7 @@ def _charge(waiting: PendingGang, placement: Placement, cluster: Cluster, trial:
             raise PolicyError(waiting.gang.id, f"placed on {node}, which does not exist")
         needs = members[name].needs
         if needs.share is not None:  # shares fit where they were chosen, one by one
-            trial.take(row, needs, 1, waiting.gang.id, devices.get(name, ()))
+            trial.add_pods(row, needs, 1, waiting.gang.id, devices.get(name, ()))
             _check_shares(waiting, cluster, row, needs)
             continue
         counts = groups.setdefault(needs, {})
@@ -157,7 +159,7 @@ def _charge(waiting: PendingGang, placement: Placement, cluster: Cluster, trial:
                 barred = not cluster.eligible(needs)[row]
                 why = "does not admit it" if barred else "would be over-committed"
                 raise PolicyError(waiting.gang.id, f"{cluster.names[row]} {why}")
-            trial.take(row, needs, times, waiting.gang.id)
+            trial.add_pods(row, needs, times, waiting.gang.id)
 
 
 def _check_shares(waiting: PendingGang, cluster: Cluster, row: int, needs: PodNeeds) -> None:

@@ -31,14 +31,14 @@ def _on_gpu_type(
     context: PlanningContext, waiting: PendingGang, kind: str
 ) -> Placement | Refusal | None:
     snapshot, usage = context.after_terminations()
-    charge = context.snapshot.rules.kinds.counted(charge_of(waiting), kind)
+    charge = context.snapshot.rules.gpu_types.counted(charge_of(waiting), kind)
     least = of_kind(required_only(waiting), kind)
     admitted = context.terminating and usage.fits(waiting.gang.queue, charge)
     if admitted and is_feasible(least, snapshot):
         named = ", ".join(one.gang.id for one in context.terminating[:3])
         message = f"Waiting for preempted gangs to terminate: {named}."
         return Refusal(waiting.gang.id, Reason.NO_ROOM, message)
-    if not waiting.preempts or waiting.alike in context.snapshot.unhelped:
+    if not waiting.preempts or waiting.alike in context.snapshot.preemption_infeasible:
         return None
     if context.deferred:  # there is a next cycle anyway
         context.deferred.add(waiting.gang.id)
@@ -57,7 +57,7 @@ def _on_gpu_type(
         if placed is None:
             request = PreemptionRequest(least, snapshot, usage, charge, group, placer, now_s)
             placed = _choose(context, request)
-    alone = any(one == waiting.gang.id for one, _ in context.snapshot.rules.stopped)
+    alone = any(one == waiting.gang.id for one, _ in context.snapshot.rules.recent_preemptions)
     if placed is None and waiting.shape and not alone:
         context.preemption_infeasible.add(waiting.alike)
     return placed
@@ -95,9 +95,9 @@ def without_victims(context: PlanningContext, placed: Placement, trial: Trial) -
     for eviction in placed.evicts:
         one = context.running[eviction.gang]
         places = tuple(p for p in one.places if not eviction.pods or p.name in eviction.pods)
-        cluster, kinds = context.snapshot.cluster, context.snapshot.rules.kinds
+        cluster, kinds = context.snapshot.cluster, context.snapshot.rules.gpu_types
         charge = charge_on_nodes(cluster, kinds, ((place.node, place.needs) for place in places))
-        gone.append(replace(one, places=places, charge=charge, spare=(), leaving=True))
+        gone.append(replace(one, places=places, charge=charge, surplus_pods=(), terminating=True))
     leaving = [*context.terminating, *gone] if gone else []
     with trial.released([(one.gang.id, place) for one in leaving for place in one.places]):
         yield

@@ -31,7 +31,7 @@ def preemptible(
     found: dict[str, list[RunningGang]] = {}
     for one in running:
         queue = one.gang.queue
-        if one.leaving or not one.gang.preemptible or queue not in tree:
+        if one.terminating or not one.gang.preemptible or queue not in tree:
             continue
         if queue not in least_s:
             least_s[queue] = max(tree.queues[name].min_runtime_s for name in tree.path(queue))
@@ -155,7 +155,7 @@ def overrun(
     tree = usage.tree
     for one in running:
         said_s, ran_s = one.gang.expected_runtime_s, now_s - one.started_s
-        if said_s is None or ran_s <= said_s or one.started_s <= waiting.since_s or one.leaving:
+        if said_s is None or ran_s <= said_s or one.started_s <= waiting.since_s or one.terminating:
             continue
         if one.priority > waiting.priority or one.gang.queue not in tree:
             continue

@@ -113,7 +113,7 @@ class Defragmenter:
     def lost_gpu_s(self, gang: RunningGang) -> float:
         """Return the GPU-seconds a gang loses when it is stopped now."""
         gpus = sum(dict(place.needs.requests).get(GPU, 0) for place in gang.places)
-        return max(self.now_s - gang.lost_since_s, 0.0) * gpus
+        return max(self.now_s - gang.last_checkpoint_s, 0.0) * gpus
 
     def _groups_for(self, waiting: PendingGang) -> Iterator[tuple[RunningGang, ...]]:
         """Yield sets of gangs worth trying: the movable ones of each domain, then all of them."""
@@ -233,7 +233,7 @@ class Defragmenter:
         """Tell whether a domain has nodes, and neither gangs nor pods with GPUs are there."""
         cluster = self.snapshot.cluster
         inside = inside & cluster.live
-        there = (*self.snapshot.holders, *self.snapshot.leaving)
+        there = (*self.snapshot.occupants, *self.snapshot.terminating)
         if not inside.any() or any(_touches(gang, inside, cluster) for gang in there):
             return False
         devices = np.array([name not in _SHARED for name in cluster.resources])

@@ -87,15 +87,15 @@ class VictimOptions(Sequence[VictimOption]):
 
     def _priced_options(self, one: Candidate) -> Iterator[_Priced]:
         running = one.running
-        if running.spare:
-            names = set(running.spare)
+        if running.surplus_pods:
+            names = set(running.surplus_pods)
             spare = tuple(place for place in running.places if place.name in names)
             if spare and len(spare) < len(running.places) and self._frees_something(spare):
                 # An elastic gang goes on without them.
                 yield self._price(one, spare, self._cost.gang, whole=False)
         if self._frees_something(running.places):
             gpus = dict(running.charge or self._charge(running.places)).get((GPU, ""), 0) / MILLI
-            lost_s = max(self._request.now_s - running.lost_since_s, 0.0)
+            lost_s = max(self._request.now_s - running.last_checkpoint_s, 0.0)
             price = (lost_s + self._cost.restart_s) * max(gpus, 1) + self._cost.gang
             yield self._price(one, running.places, price, whole=True)
 
@@ -118,7 +118,7 @@ class VictimOptions(Sequence[VictimOption]):
     def _charge(self, places: tuple[PodPlacement, ...]) -> Amounts:
         seats = ((place.node, place.needs) for place in places)
         snapshot = self._request.snapshot
-        return charge_on_nodes(snapshot.cluster, snapshot.rules.kinds, seats)
+        return charge_on_nodes(snapshot.cluster, snapshot.rules.gpu_types, seats)
 
     def _fairness_discount(self, one: Candidate) -> float:
         """Stopping gangs of the queue that is furthest beyond its share costs less."""

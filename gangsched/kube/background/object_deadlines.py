@@ -97,5 +97,5 @@ class ObjectDeadlines:
 
 def _asked(gang_id: GangId | None, snapshot: Snapshot) -> PendingGang | None:
     """Return a gang as a snapshot shows it, None where it does not wait there."""
-    alike = (one for line in snapshot.lines for one in line.gangs)
+    alike = (one for line in snapshot.equivalence_classes for one in line.gangs)
     return next((one for one in (*snapshot.waiting, *alike) if one.gang.id == gang_id), None)

@@ -61,10 +61,10 @@ def test_a_gang_keeps_its_domain_while_only_some_members_leave(leaves):
     snapshot = engine.snapshot(1.0, who=Asked.ALL)
     run = next(one for one in snapshot.running if one.gang.id == alone.id)
     if leaves:  # it does already; otherwise the urgent gang has it leave
-        gone = (replace(run, places=run.places[1:], leaving=True),)
+        gone = (replace(run, places=run.places[1:], terminating=True),)
         stays = replace(run, places=run.places[:1])
         others = (one for one in snapshot.running if one is not run)
-        snapshot = replace(snapshot, leaving=gone, running=(stays, *others))
+        snapshot = replace(snapshot, terminating=gone, running=(stays, *others))
     found = starts(snapshot)
     assert found == {"urgent": 1.0, "b": 101.0}
 

@@ -125,6 +125,6 @@ def test_what_waits_already_is_doubted_as_well():
         engine.observe(pod(name, name, needs(0), ended=True, **there), 31.0)
     engine.tick(100.0)
     snapshot = engine.snapshot(100.0)
-    ((waiting,),) = (line.gangs for line in snapshot.lines)
+    ((waiting,),) = (line.gangs for line in snapshot.equivalence_classes)
     assert waiting.gang.id == SHORT
     assert waiting.estimate.runtime_s == 300.0

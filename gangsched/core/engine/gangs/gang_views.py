@@ -109,14 +109,14 @@ class GangState(GangRecord):
         def comes(member: MemberState) -> bool:
             return member.stage is not None or (early and member.runs and not member.evicted)
 
-        return replace(self._running(comes), spare=())
+        return replace(self._running(comes), surplus_pods=())
 
     def leaving(self) -> RunningGang | None:
         """Return the part of the gang that was told to leave and still takes room, or None."""
         if self.spec is None or not any(m.runs and m.evicted for m in self.members.values()):
             return None
         gone = self._running(lambda member: member.bound is not None and member.evicted)
-        return replace(gone, leaving=True, spare=())
+        return replace(gone, terminating=True, surplus_pods=())
 
     def terminating(self) -> RunningGang | None:
         """Return the part that somebody has told to leave, us or others, or None."""
@@ -150,10 +150,12 @@ class GangState(GangRecord):
             end_s=None if runtime_s is None else started_s + runtime_s,
             # Of a gang some of whose members are leaving nothing more is lost: a leader that
             # died may have told them to, and who leads now goes on with that gang.
-            lost_since_s=inf if self._stops() else max(started_s, self.spec.checkpoint_s or 0.0),
+            last_checkpoint_s=inf
+            if self._stops()
+            else max(started_s, self.spec.checkpoint_s or 0.0),
             movable=self.spec.movable,
             priority=self.priority(),
-            spare=self._spare(members),
+            surplus_pods=self._spare(members),
             since_s=self.waits_since_s(),
             declared=self.asked,
         )

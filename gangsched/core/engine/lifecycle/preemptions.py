@@ -88,4 +88,4 @@ def _lost_gpu_s(running: RunningGang, pods: Collection[PodName], now_s: float) -
     if pods:
         return 0.0
     gpus = sum(dict(place.needs.requests).get(GPU, 0) for place in running.places)
-    return max(now_s - running.lost_since_s, 0.0) * gpus
+    return max(now_s - running.last_checkpoint_s, 0.0) * gpus

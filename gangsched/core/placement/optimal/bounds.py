@@ -66,7 +66,7 @@ def _components(request: PlacementProblem, level: int | None, codes: Ints, size:
                 )
                 found.append(_fewest(request, scope.depth, codes, size, demand))
             case Objective.PREFERENCE:
-                found.append(np.full(size, -_most_liked(request), dtype=np.int64))
+                found.append(np.full(size, -_preference_max(request), dtype=np.int64))
             case Objective.LEFTOVER:
                 total = np.full(size, demand * (scope.depth + 1), dtype=np.int64)
                 for at in range(scope.depth):
@@ -77,7 +77,7 @@ def _components(request: PlacementProblem, level: int | None, codes: Ints, size:
                         total += around - demand
                 found.append(total)
             case Objective.FRAGMENTATION:
-                found.append(np.full(size, _least_growth(request), dtype=np.int64))
+                found.append(np.full(size, _growth_min(request), dtype=np.int64))
     if not found:
         found.append(_fewest(request, scope.depth, codes, size, demand))
     return found
@@ -145,14 +145,14 @@ def _prefix(owner: Ints, capacity: Ints, wanted: int, size: int) -> Ints:
     return result
 
 
-def _most_liked(request: PlacementProblem) -> int:
+def _preference_max(request: PlacementProblem) -> int:
     total = 0
     for kind, wanted in zip(request.kinds, request.wanted, strict=True):
         total += wanted * sum(max(weight, 0) for weight, _ in kind.needs.preferred)
     return total
 
 
-def _least_growth(request: PlacementProblem) -> int:
+def _growth_min(request: PlacementProblem) -> int:
     total = 0
     for grows, kind, wanted in zip(
         request.prices.growth or [], request.kinds, request.wanted, strict=False

@@ -41,7 +41,7 @@ PlaceInOrder = Callable[[list[PendingGang]], Outcome]
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _ResolvedGang:
     """What one gang needs, resolved."""
 
     waiting: PendingGang
@@ -49,7 +49,7 @@ class _Asked:
     kinds: list[PodClass]
 
 
-def value(waiting: PendingGang) -> int:
+def gpu_seconds(waiting: PendingGang) -> int:
     """Return what starting a gang is worth: GPU-seconds of its minimum, or pod-seconds."""
     runtime_s = waiting.gang.expected_runtime_s or _RUNTIME_S
     gpus = sum(dict(member.needs.requests).get(GPU, 0) for member in waiting.members)
@@ -85,22 +85,22 @@ def choose_jointly(
 
 
 def _total(outcome: Outcome) -> int:
-    return sum(value(waiting) for waiting, result in outcome if isinstance(result, Placement))
+    return sum(gpu_seconds(waiting) for waiting, result in outcome if isinstance(result, Placement))
 
 
-def _resolve(batch: list[PendingGang], snapshot: Snapshot) -> list[_Asked] | None:
+def _resolve(batch: list[PendingGang], snapshot: Snapshot) -> list[_ResolvedGang] | None:
     found = []
     for waiting in batch:
         try:
             scope = resolve_constraints(waiting, snapshot.cluster)
         except MisconfiguredError:
             return None
-        found.append(_Asked(waiting, scope, pod_classes(waiting, scope, snapshot.cluster)))
+        found.append(_ResolvedGang(waiting, scope, pod_classes(waiting, scope, snapshot.cluster)))
     return found
 
 
 def _choose(
-    asked: list[_Asked], snapshot: Snapshot, reached: int, ruled_out: list[frozenset[int]]
+    asked: list[_ResolvedGang], snapshot: Snapshot, reached: int, ruled_out: list[frozenset[int]]
 ) -> frozenset[int] | None:
     """Return the set of gangs worth most, more than `reached`, or None."""
     model = cp_model.CpModel()
@@ -114,7 +114,7 @@ def _choose(
         model.add(sum(terms) <= int(free[leaves == leaf, column].sum()))
     for group in ruled_out:
         model.add(sum(admitted[i] for i in group) <= len(group) - 1)
-    worth = sum(value(one.waiting) * admitted[i] for i, one in enumerate(asked))
+    worth = sum(gpu_seconds(one.waiting) * admitted[i] for i, one in enumerate(asked))
     model.add(worth >= reached + 1)
     model.maximize(worth)
     solver = cp_model.CpSolver()
@@ -128,7 +128,7 @@ def _choose(
 
 def _add_gang(
     model: cp_model.CpModel,
-    one: _Asked,
+    one: _ResolvedGang,
     admitted: cp_model.IntVar,
     snapshot: Snapshot,
     used: dict[tuple[int, int], list[cp_model.LinearExprT]],
@@ -145,7 +145,7 @@ def _add_gang(
         counts = []
         for leaf in np.unique(leaves[room > 0]):
             here = leaves == leaf
-            most = min(int(room[here].sum()), kind.least)
+            most = min(int(room[here].sum()), kind.pods_min)
             count = model.new_int_var(0, most, "")
             counts.append(count)
             for column in np.flatnonzero(vector):
@@ -155,7 +155,7 @@ def _add_gang(
                 home = int(scope.codes(level, len(here))[here][0])
                 chosen = homes.setdefault(home, model.new_bool_var(""))
                 model.add(count <= most * chosen)
-        model.add(sum(counts) == kind.least * admitted)
+        model.add(sum(counts) == kind.pods_min * admitted)
     if homes:
         model.add(sum(homes.values()) <= 1)
 

@@ -15,7 +15,7 @@ _WORK_MAX = 4_000_000
 _NONE = np.iinfo(np.int64).max // 4
 
 
-def _worth_looking_at(room: Ints, free: Ints, hosts: int) -> Ints:
+def _useful(room: Ints, free: Ints, hosts: int) -> Ints:
     """Of nodes with equal room only the `hosts` with least free can be in a best choice."""
     nodes = np.flatnonzero(room)
     order = nodes[np.lexsort((nodes, free[nodes], room[nodes]))]
@@ -29,7 +29,7 @@ def tightest(room: Ints, free: Ints, wanted: int, hosts: int) -> Ints | None:
 
     `hosts` must be the least number of nodes whose room reaches `wanted`.
     """
-    nodes = _worth_looking_at(room, free, hosts)
+    nodes = _useful(room, free, hosts)
     if len(nodes) * hosts * wanted > _WORK_MAX:
         return None
     least = np.full((hosts + 1, wanted + 1), _NONE, dtype=np.int64)

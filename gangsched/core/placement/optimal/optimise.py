@@ -25,8 +25,8 @@ from gangsched.core.placement.constraints import (
 )
 from gangsched.core.placement.demand import PodClass, pod_classes
 from gangsched.core.placement.explain import explain
-from gangsched.core.placement.fill import Filling, Found, placement, search, tries
-from gangsched.core.placement.fragmentation import Typical, growth
+from gangsched.core.placement.fill import CountedPlacement, Filling, placement, search, tries
+from gangsched.core.placement.fragmentation import TypicalPod, growth
 from gangsched.core.placement.objectives import DEFAULT, Cost, Objective, PlacementCosts
 from gangsched.core.placement.optimal.bounds import Candidate, candidates
 from gangsched.core.placement.optimal.cpsat import Outcome, solve
@@ -37,7 +37,7 @@ from gangsched.core.placement.tree_fill import TOPOLOGY_FILL, FillStrategy
 from gangsched.core.snapshot import Snapshot
 
 _FLAT = FillStrategy(fewest_bins)
-_RIVALS = (
+_ALTERNATIVES = (
     _FLAT,
     FillStrategy(first_fit),
     FillStrategy(first_fit, descend=True),
@@ -61,7 +61,7 @@ class Options:
     objectives: tuple[Objective, ...]
     budget: float
     solved_pods: int
-    typical: tuple[Typical, ...] = ()
+    typical: tuple[TypicalPod, ...] = ()
 
 
 @dataclass(slots=True)
@@ -128,7 +128,7 @@ def _feasible(waiting: PendingGang, snapshot: Snapshot, options: Options) -> boo
 
 def _on_one_kind(
     waiting: PendingGang, snapshot: Snapshot, scope: ResolvedConstraints, options: Options
-) -> tuple[Found | None, Best | None]:
+) -> tuple[CountedPlacement | None, Best | None]:
     """Place on one kind of GPU: (how many of what, the best counts)."""
     cluster = snapshot.cluster
     gpu, allowed = scope.gpu_masks[0]
@@ -137,9 +137,9 @@ def _on_one_kind(
     if any(kind.split for kind in kinds):
         return None, None
     by_counting = waiting.seated or any(kind.needs.share is not None for kind in kinds)
-    rigid = all(kind.least == kind.most for kind in kinds)
+    rigid = all(kind.pods_min == kind.pods_max for kind in kinds)
     counts: list[Ints] = []
-    wanted = [kind.least for kind in kinds]
+    wanted = [kind.pods_min for kind in kinds]
     if by_counting or not rigid or not _counting_is_exact(kinds):
         # How many of what, and a first answer. (Rigid gangs of one kind are counted below.)
         found = search(waiting, snapshot, scope, TOPOLOGY_FILL)
@@ -150,7 +150,7 @@ def _on_one_kind(
             return None, None
     elif not any(wanted):
         return None, None
-    found = Found(kinds, counts, gpu, mask)
+    found = CountedPlacement(kinds, counts, gpu, mask)
     prices = _prices(cluster, scope, kinds, options)
     best = Best((), None)
     if counts:
@@ -158,14 +158,14 @@ def _on_one_kind(
     if by_counting:  # late members of a running gang, and shares of GPUs, have no program
         best.leave_open(best.cost)
         return found, best
-    known = mask & scope.known(len(mask))
+    known = mask & scope.located(len(mask))
     _improve(
         PlacementProblem(waiting, cluster, scope, kinds, wanted, known, prices),
         snapshot,
         best,
         options,
     )
-    for style in _RIVALS if best.undecided else ():
+    for style in _ALTERNATIVES if best.undecided else ():
         other = search(waiting, snapshot, scope, style)
         if other is not None and [int(count.sum()) for count in other.counts] == wanted:
             best.offer(prices.cost(other.counts), other.counts)
@@ -174,7 +174,7 @@ def _on_one_kind(
 
 def _counting_is_exact(kinds: list[PodClass]) -> bool:
     """Tell whether filling that found no place proves that there is none."""
-    return len([kind for kind in kinds if kind.least]) <= 1
+    return len([kind for kind in kinds if kind.pods_min]) <= 1
 
 
 def _prices(
@@ -204,7 +204,7 @@ def _improve(request: PlacementProblem, snapshot: Snapshot, best: Best, options:
             levels = [*range(finest, -1 if top is None else top, -1), top]
         elif top is None or top < finest:  # the preferred level counts before coarser ones
             levels = [finest, top]
-    budget = min(options.budget, snapshot.solving.left)
+    budget = min(options.budget, snapshot.solver_budget.left_s)
     if sum(request.wanted) > options.solved_pods:
         budget = 0.0
     left = tries(request.kinds)
@@ -219,7 +219,7 @@ def _improve(request: PlacementProblem, snapshot: Snapshot, best: Best, options:
             before = best.spent
             _solve_in(request, snapshot, candidate, best, budget)
             budget -= best.spent - before
-            snapshot.solving.left -= best.spent - before
+            snapshot.solver_budget.left_s -= best.spent - before
             if not request.objectives and best.counts is not None:
                 return
         if best.counts is not None and (level == top or _single(best, scope, level)):

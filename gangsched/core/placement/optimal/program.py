@@ -113,10 +113,10 @@ class PlacementProblem:
     def room(self, index: int) -> Ints:
         """Return how many pods of a kind each slot may take, whole slices and limits counted."""
         kind = self.kinds[index]
-        mask = self.mask & self.scope.known(len(self.mask), kind.rules)
+        mask = self.mask & self.scope.located(len(self.mask), kind.rules)
         room = np.minimum(self.cluster.capacity(kind.needs) * mask, self.wanted[index])
-        if kind.only is not None:
-            room = room * kind.only
+        if kind.allowed is not None:
+            room = room * kind.allowed
         if self.waiting.most_per_node is not None:
             room = np.minimum(room, self.waiting.most_per_node)
         unit = self.host_unit(index)
@@ -169,7 +169,7 @@ def _classes(request: PlacementProblem) -> Iterator[tuple[Ints, list[Pattern], t
         columns.append(np.where(codes == UNKNOWN, -2 - usable, codes))
     columns.append(request.prices.free[usable])
     if any(kind.needs.preferred for kind in request.kinds):
-        columns.extend(liked[usable] for liked in request.prices.liked())
+        columns.extend(liked[usable] for liked in request.prices.preference_weights())
     if request.prices.growth is not None:
         columns.extend(growth[usable] for growth in request.prices.growth)
     if len(request.kinds) > 1:  # kinds compete on a node: everything they ask for tells it apart
@@ -222,7 +222,7 @@ def _add_class(
         linear.add([(variable, 1) for variable in hosts], None, count)
     row, prices = int(rows[0]), request.prices
     growth = [int(one[row]) for one in prices.growth] if prices.growth is not None else []
-    liked = tuple(int(one[row]) for one in prices.liked())
+    liked = tuple(int(one[row]) for one in prices.preference_weights())
     free = int(prices.free[row])
     program.classes.append(NodeClass(rows, patterns, path, hosts, pods, liked, free, growth))
 
