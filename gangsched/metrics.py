@@ -179,7 +179,7 @@ class Metrics:
         )
         self.failures = Counter(
             "gangsched_failures_total",
-            "Restarts of background tasks after an error, by task (advice, status, job controllers).",
+            "Restarts of background tasks after an error, by task (advice, statuses, controllers).",
             ["work"],
             registry=reg,
         )
