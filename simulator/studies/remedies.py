@@ -238,7 +238,7 @@ def told(engine: Engine, policies: Policies) -> list[Told]:
     found = []
     for gang, refusal in sorted(engine.refusals.items()):
         state = engine.gangs.get(gang)
-        if state is not None and state.plannable():
+        if state is not None and state.is_plannable():
             waiting = engine.pending(gang)
             snapshot = engine.snapshot(NOW_S, who=Asked.ALL)
             advised, moves = advise(waiting, snapshot, refusal, would), None
@@ -308,7 +308,7 @@ def _moves(engine: Engine, policies: Policies, one: Told, moves: Defragmentation
     plan = make_plan(engine.snapshot(NOW_S), policies, NOW_S)
     engine.accept(plan, NOW_S)
     gangs = (one.waiting.gang.id, *(move.gang for move in moves.moves))
-    return all(engine.gangs[gang].in_progress() for gang in gangs)
+    return all(engine.gangs[gang].members.in_progress() for gang in gangs)
 
 
 def _pods(engine: Engine, gang: GangId) -> list[f.PodSeen]:
