@@ -135,7 +135,7 @@ class PodGroupStatusWriter:
                 if refusal is None:
                     word.start = None
                 word.proof = order.proof
-                if order.met:
+                if order.adopted:
                     word.keep(_namespace(order.gang))
                 if refusal is not None:
                     refusal = word.refusal = readable(
@@ -149,7 +149,7 @@ class PodGroupStatusWriter:
                         _PASSING_S[reason], self._if_it_lasts, order.gang, reason
                     )
                     return
-                if not again and not order.met:  # the same with other numbers is no Event
+                if not again and not order.adopted:  # the same with other numbers is no Event
                     self._event(word)
         self._changed(order.gang, word)
 
