@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import TYPE_CHECKING
 
 from gangsched.core.cluster.gpu_sharing import Devices
@@ -93,14 +92,6 @@ class QueueRules:
     namespaces: Mapping[str, Mapping[str, Mapping[str, int]]] = field(default_factory=dict)
     unborn: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     protected: frozenset[GangId] = frozenset()
-
-
-class Asked(Enum):
-    """Whom a snapshot shows: those to plan now, all who wait, or nobody."""
-
-    DUE = 1
-    ALL = 2
-    NONE = 3
 
 
 @dataclass(slots=True)

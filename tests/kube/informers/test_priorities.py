@@ -78,7 +78,7 @@ def test_the_class_of_pods_that_name_none_comes_and_goes():
     assert scheduler.cluster.default_priority == 20  # as the API server chooses
     classes.gone("other", None)
     pod_groups.seen(group(None))
-    (gang,) = scheduler.engine.gangs.values()
+    (gang,) = scheduler.engine.view.gangs.values()
     assert gang.priority() == 50
     classes.seen(a_class("usual", 50))
     assert scheduler.cluster.default_priority is None
