@@ -13,29 +13,29 @@ SAMPLES = (
     Sample(
         "barrier: some members at it are enough for all to be bound",
         f"{CORE}/engine/lifecycle/barrier.py",
-        "if all(m.to_come or m.stage in there for m in staged):",
-        "if any(m.to_come or m.stage in there for m in staged):",
+        "if all(m.awaits_late_pod or m.stage in there for m in staged):",
+        "if any(m.awaits_late_pod or m.stage in there for m in staged):",
         ENGINE,
     ),
     Sample(
         "states: a gang is placed below its minimum",
         f"{CORE}/engine/lifecycle/barrier.py",
-        "if gang.bound_count() + gang.ended_count() >= gang.enough():",
-        "if gang.bound_count() + gang.ended_count() >= 0:",
+        "if gang.members.bound_count() + gang.members.ended_count() >= gang.start_minimum():",
+        "if gang.members.bound_count() + gang.members.ended_count() >= 0:",
         ENGINE,
     ),
     Sample(
         "states: a gang that stays below its minimum runs on",
         f"{CORE}/engine/lifecycle/due_gangs.py",
-        "elif gang.below_since_s is not None:",
-        "elif gang.below_since_s is not None and gang.below_since_s < 0:",
+        "elif gang.run.below_minimum_since_s is not None:",
+        "elif gang.run.below_minimum_since_s == 0.5:",
         ENGINE,
     ),
     Sample(
         "states: a gang that was stopped for another backs off",
         f"{CORE}/engine/lifecycle/teardown.py",
-        "gang.attempts += not preempted",
-        "gang.attempts += 1",
+        "gang.retry.attempts += not preempted",
+        "gang.retry.attempts += 1",
         QUEUES,
     ),
     Sample(
@@ -48,8 +48,8 @@ SAMPLES = (
     Sample(
         "restart: a gang that was scaled up while it ran is planned anew",
         f"{CORE}/engine/lifecycle/gathering.py",
-        "if gang.spec is not None and (gang.spec.started or settled >= gang.enough()) and settled:",
-        "if gang.spec is not None and settled >= gang.enough() and settled:",
+        "and (gang.spec.started or settled >= gang.start_minimum())",
+        "and settled >= gang.start_minimum()",
         OBSERVED,
     ),
     Sample(
@@ -62,8 +62,8 @@ SAMPLES = (
     Sample(
         "restart: who was given up is tried again",
         f"{CORE}/engine/carried_over.py",
-        'gang.given_up = past.given_up if past.declared == _declared(gang) else ""',
-        'gang.given_up = ""',
+        'gang.retry.failure_message = past.given_up if past.declared == _declared(gang) else ""',
+        'gang.retry.failure_message = ""',
         QUEUES,
     ),
     Sample(
@@ -76,15 +76,15 @@ SAMPLES = (
     Sample(
         "back-off: it does not double",
         f"{CORE}/engine/lifecycle/start_deadlines.py",
-        "doubled_s: float = limits.backoff_s * 2 ** min(gang.attempts - 1, _DOUBLINGS)",
+        "doubled_s: float = limits.backoff_s * 2 ** min(gang.retry.attempts - 1, _DOUBLINGS)",
         "doubled_s: float = limits.backoff_s",
         ENGINE,
     ),
     Sample(
         "back-off: a node that refused a member is not avoided",
         f"{CORE}/engine/lifecycle/start_deadlines.py",
-        "gang.avoid[node] = until_s",
-        "gang.bump()",
+        "gang.retry.excluded_nodes[node] = until_s",
+        "gang.mark_changed()",
         ENGINE,
     ),
     Sample(
@@ -181,8 +181,8 @@ SAMPLES = (
     Sample(
         "victims: who stopped whom is forgotten at once",
         f"{CORE}/engine/preemption_history.py",
-        "for pair in [pair for pair, at in self._stopped.items() if now_s - at > _LOOP_S]:",
-        "for pair in list(self._stopped):",
+        "for pair in [pair for pair, at in self._preempted.items() if now_s - at > _LOOP_S]:",
+        "for pair in list(self._preempted):",
         QUEUES,
     ),
     Sample(

@@ -17,7 +17,6 @@ from gangsched.core.model.ids import GangId, PodUid
 from gangsched.core.planning.forecast import Effort, forecast
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import PolicyError
-from gangsched.core.snapshot import Asked
 from gangsched.kube.background.advisor import LiveAdvisor
 from gangsched.kube.informers.base import Informer
 from gangsched.kube.service import Scheduler
@@ -104,7 +103,7 @@ class TenantCluster:
             now_s=lambda: self.now_s,
             dispatch=self._orders.append,
         )
-        scheduler.engine.beyond_is_judged = False
+        scheduler.engine.driver_checks_unmodelled = False
         self._advisor = LiveAdvisor(client, self._config, self._policies)
         self._readers: dict[str, Informer] = {
             "PriorityClass": scheduler.informers.priority_classes,
@@ -143,8 +142,8 @@ class TenantCluster:
         self.now_s += CYCLE_S
         engine = self.scheduler.engine
         self.scheduler.driver.tick()
-        if engine.wants_plan():
-            snapshot = engine.snapshot(self.now_s, starts=2_000)
+        if engine.has_pending_work():
+            snapshot = engine.begin_cycle(self.now_s, pods_max=2_000)
             try:
                 plan = make_plan(snapshot, self._policies, self.now_s)
             except PolicyError as error:
@@ -156,13 +155,13 @@ class TenantCluster:
     async def think(self) -> None:
         """Advise pending gangs, and forecast their starts."""
         engine = self.scheduler.engine
-        if due := engine.unadvised(2, self.now_s):
+        if due := engine.take_advice_requests(2, self.now_s):
             await self._advisor.refresh(engine, self.now_s)
             for waiting, refusal in due:
                 self.scheduler.driver.accept(
                     self._advisor.advise(waiting, refusal, self._advisor.on(waiting))
                 )
-        snapshot = engine.snapshot(self.now_s, who=Asked.ALL)
+        snapshot = engine.view.snapshot_all(self.now_s)
         if snapshot.waiting:
             forecast(snapshot, self._policies, self.now_s, Effort(1, 5, 50))
         self.settle()

@@ -211,10 +211,10 @@ class FaultWorld:
     # -- orders -------------------------------------------------------------------------------
 
     def _plan_if_due(self) -> None:
-        if self._planning or not self._engine.wants_plan():
+        if self._planning or not self._engine.has_pending_work():
             return
         self._planning = True
-        snapshot = self._engine.snapshot()
+        snapshot = self._engine.begin_cycle()
         plan = make_plan(snapshot, self._policies, self._now_s)
         self.outcome.refused += len(plan.refusals)
 
@@ -248,7 +248,7 @@ class FaultWorld:
     def _create(self, gang_id: GangId, assignments: o.Assignments) -> None:
         """Create the missing pods of a gang that was planned before creation."""
         gang = self._gangs[gang_id]
-        state = self._engine.gangs.get(gang_id)
+        state = self._engine.view.gangs.get(gang_id)
         if not gang.planned_before_creation or gang_id in self._done or state is None:
             return
         existing = {pod.name for pod in self._pods.values() if pod.gang == gang_id}
@@ -256,7 +256,7 @@ class FaultWorld:
         assert needs is not None, "planned before creation"  # noqa: S101
         for name, node in assignments:
             member = state.members.get(name)
-            if name not in existing and member is not None and member.node == node:
+            if name not in existing and member is not None and member.assigned_node == node:
                 self._pod_comes(gang_id, name, needs)
 
     def _prepare(self, uid: PodUid, node: NodeName) -> None:

@@ -7,11 +7,18 @@ from dataclasses import replace
 from builders import node, pod
 
 from gangsched.core.engine.engine import Engine, Limits
-from gangsched.core.facts import BookingGone, BookingSeen, GangSeen, NodeSeen, QueueGone, QueueSeen
+from gangsched.core.facts import (
+    AdvanceReservationGone,
+    AdvanceReservationSeen,
+    GangSeen,
+    NodeSeen,
+    QueueGone,
+    QueueSeen,
+)
 from gangsched.core.model.gangs import Gang
 from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
 from gangsched.core.model.queues import Booking, Queue, Quota
-from gangsched.core.orders import Drain, DrainGround, Evict, Preempt, Release
+from gangsched.core.orders import Drain, DrainReason, Evict, Preempt, Release
 from gangsched.core.quota.ledger import Ledger
 from gangsched.recording.audit_log import AuditLog
 
@@ -25,7 +32,7 @@ class Written:
         self.engine = Engine(Limits(), Ledger())
 
     def hear(self, fact):
-        self.trail.fact(self.engine, fact, 1_700_000_000.25)
+        self.trail.fact(self.engine.view, fact, 1_700_000_000.25)
         self.engine.observe(fact, 1_700_000_000.25)
 
     def lines(self):
@@ -62,9 +69,9 @@ def test_rules_that_change_are_noted_once_with_what_they_were():
 def test_reservations_are_noted_too():
     written = Written()
     booking = Booking("maintenance", 10.0, 20.0, (NodeName("n"),), queues=frozenset({"team"}))
-    written.hear(BookingSeen(booking))
-    written.hear(BookingSeen(replace(booking, end_s=30.0)))
-    written.hear(BookingGone("maintenance"))
+    written.hear(AdvanceReservationSeen(booking))
+    written.hear(AdvanceReservationSeen(replace(booking, end_s=30.0)))
+    written.hear(AdvanceReservationGone("maintenance"))
     seen, changed, gone = written.lines()
     assert seen["fields"]["queues"] == ["team"]
     assert changed["fields"] == {"end_s": [20.0, 30.0]}
@@ -79,7 +86,7 @@ def test_who_was_stopped_for_whom_and_by_what_right():
     stopped = Preempt(GangId("ns/lent"), GangId("ns/owner"), (PodName("p"),), "reclaim", 7200.04)
     deleted = Evict(GangId("ns/lent"), PodUid("u"), PodName("p"), "stopped for ns/owner")
     for order in (stopped, deleted, Release(GangId("ns/lent"))):
-        written.trail.order(written.engine, order, 0.0)
+        written.trail.order(written.engine.view, order, 0.0)
     who, pod = written.lines()
     assert who == {
         "at": "1970-01-01T00:00:00.000Z",
@@ -99,8 +106,8 @@ def test_who_was_stopped_for_whom_and_by_what_right():
 def test_who_left_for_an_administrator_and_what_that_cost():
     written = Written()
     written.hear(GangSeen(Gang(GangId("ns/g"), 1, queue="a", user="ann")))
-    for ground, name in ((DrainGround.QUEUE, "a"), (DrainGround.RESERVATION, "upgrade")):
-        written.trail.order(written.engine, Drain(GangId("ns/g"), ground, name, 9.04), 0.0)
+    for ground, name in ((DrainReason.QUEUE, "a"), (DrainReason.RESERVATION, "upgrade")):
+        written.trail.order(written.engine.view, Drain(GangId("ns/g"), ground, name, 9.04), 0.0)
     queue, reservation = written.lines()
     assert queue == {
         "at": "1970-01-01T00:00:00.000Z",
@@ -123,7 +130,7 @@ def test_who_left_for_an_administrator_and_what_that_cost():
 def test_a_gang_that_is_gone_is_named_all_the_same():
     written = Written()
     order = Evict(GangId("ns/gone"), PodUid("u"), PodName("p"), "why")
-    written.trail.order(written.engine, order, 0.0)
+    written.trail.order(written.engine.view, order, 0.0)
     (line,) = written.lines()
     assert line["gang"] == "ns/gone"
     assert line["node"] is None
@@ -136,6 +143,6 @@ def test_the_node_of_a_pod_that_is_deleted_is_named():
     written.hear(GangSeen(Gang(gang, 1)))
     written.hear(pod("g-0", "g", node=NodeName("n0"), started_s=0.0))
     order = Evict(gang, PodUid("g-0"), PodName("ns/g-0"), "stopped for ns/owner")
-    written.trail.order(written.engine, order, 0.0)
+    written.trail.order(written.engine.view, order, 0.0)
     (line,) = written.lines()
     assert line["node"] == "n0"

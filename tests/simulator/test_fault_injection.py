@@ -5,6 +5,7 @@ from functools import cache, partial
 from pathlib import Path
 
 import pytest
+from builders import WrappedEngine
 from effort import seeds
 
 from gangsched.core.engine.allocations import Allocations
@@ -84,7 +85,7 @@ class TearsDownNoRunning(Lifecycle):
     """Planted bug: a gang that has a pod on a node is never torn down."""
 
     def tear_down(self, gang, *words):
-        if not gang.bound_count():
+        if not gang.members.bound_count():
             super().tear_down(gang, *words)
 
 
@@ -93,11 +94,11 @@ LeavesGangsPartial = partial(
 )
 
 
-class NeverPlansAgain(Engine):
+class NeverPlansAgain(WrappedEngine):
     """Planted bug: a gang that was stopped is forgotten."""
 
-    def snapshot(self, **asked):
-        seen = super().snapshot(**asked)
+    def begin_cycle(self, *args, **settings):
+        seen = self.inner.begin_cycle(*args, **settings)
         lines = [replace(one, gangs=fresh(one.gangs)) for one in seen.lines if fresh(one.gangs)]
         return replace(seen, waiting=fresh(seen.waiting), lines=tuple(lines))
 

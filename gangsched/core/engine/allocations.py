@@ -11,7 +11,7 @@ from gangsched.core.cluster.gpu_sharing import Devices
 from gangsched.core.cluster.state import Cluster
 from gangsched.core.engine.declarations import Declarations
 from gangsched.core.engine.freed_generation import FreedGeneration
-from gangsched.core.engine.gangs.gang_views import GangState
+from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.model.gangs import NOBODY
 from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.nodes import Node
@@ -64,6 +64,12 @@ class Allocations:
             self._queues_version = self._declarations.queues_version
             self._ledger.set_tree(QueueTree(self._declarations.queues.values()), self.now_s)
         return self._ledger
+
+    def ledger_with_capacity(self) -> Ledger:
+        """Return what the queues hold, for questions about their shares of the present cluster."""
+        ledger = self.ledger
+        ledger.usage.capacity = self.capacity()
+        return ledger
 
     # -- nodes --------------------------------------------------------------------------------
 
@@ -153,7 +159,7 @@ class Allocations:
     def note_admitted(self, gang: GangState) -> None:
         """Record what a gang is charged: it may have so much again for what it loses."""
         for key, quantity in self.ledger.usage_of_gang(gang.id).items():
-            gang.admitted[key] = max(gang.admitted.get(key, 0), quantity)
+            gang.run.admitted[key] = max(gang.run.admitted.get(key, 0), quantity)
 
     def forget(self, gang: GangState) -> None:
         """Release everything that the members of a gang are charged, and its domains."""
@@ -181,7 +187,7 @@ class Allocations:
 
     # -- what queues have used ----------------------------------------------------------------
 
-    def restore_usage(self, fact: f.GpuTimeSeen) -> None:
+    def restore_usage(self, fact: f.UsageRestored) -> None:
         """Take over what an earlier process had counted, unless this one counted already."""
         ledger = self._ledger  # not by the newest tree: each of a thousand queues changes it
         time = ledger.account((fact.queue, fact.user))
@@ -203,9 +209,9 @@ class Allocations:
                 truth[pod.uid] = self._expected(pod.uid, pod.gang, pod.node, pod.needs)
         for gang in self._gangs.values():
             for member in gang.members.values():
-                if member.stage is not None and member.node is not None:
+                if member.stage is not None and member.assigned_node is not None:
                     key = (gang.id, member.name)
-                    truth[key] = self._expected(key, gang.id, member.node, member.needs)
+                    truth[key] = self._expected(key, gang.id, member.assigned_node, member.needs)
         wrong = self.ledger.audit(truth, self.now_s)
         self.drift += sum(wrong.values())
         return wrong

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from gangsched.core.engine.allocations import Allocations
 from gangsched.core.engine.declarations import Declarations
+from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.gang_table import GangTable
-from gangsched.core.engine.gangs.gang_views import GangState
 from gangsched.core.engine.gangs.member import State
 from gangsched.core.model.ids import NodeName
 from gangsched.core.model.queues import Booking
-from gangsched.core.orders import DrainGround
+from gangsched.core.orders import DrainReason
 from gangsched.core.planning.profiles.node_profile import reserved_rows
 
 
@@ -19,7 +19,7 @@ class Drained:
     """A gang that has to leave, and the queue or reservation that it leaves for."""
 
     gang: GangState
-    ground: DrainGround
+    cause: DrainReason
     of: str
     reason: str
 
@@ -41,19 +41,19 @@ class DrainedGangs:
         if not drained and not booked:
             return
         for gang in list(self._table.gangs.values()):
-            if gang.state is not State.PLACED or gang.spec is None or not gang.holds():
+            if gang.state is not State.PLACED or gang.spec is None or not gang.holds_nodes():
                 continue  # of a gang whose work is done there is nothing to end
             queue = tree.charged_queue(gang.spec.queue)
             where = drained.intersection(tree.path(queue))
             if where:
                 of = min(where)
-                yield Drained(gang, DrainGround.QUEUE, of, f"queue {of} is drained")
+                yield Drained(gang, DrainReason.QUEUE, of, f"queue {of} is drained")
                 continue
-            nodes = {member.bound for member in gang.members.values() if member.runs}
+            nodes = {member.bound_node for member in gang.members.values() if member.runs}
             keeps = next((booked[node] for node in nodes if node in booked), None)
             if keeps is not None and not keeps.admits(gang.id.split("/", 1)[0], queue):
                 reason = f"its nodes are booked ({keeps.name})"
-                yield Drained(gang, DrainGround.RESERVATION, keeps.name, reason)
+                yield Drained(gang, DrainReason.RESERVATION, keeps.name, reason)
 
     def _booked(self, now_s: float) -> dict[NodeName, Booking]:
         """Return the nodes that are reserved now, by a reservation that evicts."""

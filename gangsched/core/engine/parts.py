@@ -9,7 +9,7 @@ from gangsched.core.engine.drained_gangs import DrainedGangs
 from gangsched.core.engine.freed_generation import FreedGeneration
 from gangsched.core.engine.gang_removal import GangRemoval
 from gangsched.core.engine.gangs.gang_table import GangTable
-from gangsched.core.engine.gangs.gang_views import State
+from gangsched.core.engine.gangs.member import State
 from gangsched.core.engine.lifecycle.barrier import Barrier
 from gangsched.core.engine.lifecycle.capacity_wait import CapacityWait
 from gangsched.core.engine.lifecycle.due_gangs import DueGangs
@@ -74,7 +74,7 @@ class Parts:
         gangs = self.table.gangs
         self.allocations = classes.allocations(ledger, self.declarations, gangs, freed)
         self.pending = PendingQueue(gangs, freed)
-        self.timers = Timers(self.table.due_s)
+        self.timers = Timers(self.table.next_deadline_s)
         self.capacity = CapacityWait(self.allocations)
         # Views of gangs, and what is known about their queues.
         declared = (self.declarations, self.allocations)

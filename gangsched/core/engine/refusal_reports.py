@@ -1,7 +1,7 @@
 """Reports of why gangs wait."""
 
 from gangsched.core import orders as o
-from gangsched.core.engine.gangs.gang_views import GangState
+from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.outbox import Outbox
 from gangsched.core.engine.pending.pending_queue import PendingQueue
 from gangsched.core.model.refusal import Reason, Refusal
@@ -16,12 +16,14 @@ class RefusalReports:
 
     def refuse(self, gang: GangState, refusal: Refusal, now_s: float) -> None:
         """Record why a gang waits, and report it if that is new."""
-        if self._pending.say(gang.id, refusal, now_s):
+        if self._pending.record_refusal(gang.id, refusal, now_s):
             self.report(gang)
 
     def refuse_given_up(self, gang: GangState, now_s: float) -> None:
         """Record that a gang is not tried again, and why."""
-        self.refuse(gang, Refusal(gang.id, Reason.GIVEN_UP, f"{gang.given_up}."), now_s)
+        self.refuse(
+            gang, Refusal(gang.id, Reason.GIVEN_UP, f"{gang.retry.failure_message}."), now_s
+        )
 
     def report(self, gang: GangState) -> None:
         """Report why a gang waits."""
@@ -30,4 +32,4 @@ class RefusalReports:
 
     def withdraw(self, gang: GangState) -> None:
         """Record that a gang is refused no more."""
-        self._pending.refusals.unsay(gang.id)
+        self._pending.refusals.clear(gang.id)

@@ -4,10 +4,12 @@ from gangsched.core import facts as f
 from gangsched.core import orders as o
 from gangsched.core.engine.admitted_changes import AdmittedChanges
 from gangsched.core.engine.allocations import Allocations
-from gangsched.core.engine.carried_over import past_of, recall
+from gangsched.core.engine.carried_over import history_of, restore_history
+from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.gang_table import GangTable
-from gangsched.core.engine.gangs.gang_views import GangState, State
+from gangsched.core.engine.gangs.member import State
 from gangsched.core.engine.gangs.pod_templates import excess
+from gangsched.core.engine.gangs.running_views import terminating_view
 from gangsched.core.engine.lifecycle.lifecycle import Lifecycle
 from gangsched.core.engine.lifecycle.reservations import Reservations
 from gangsched.core.engine.lifecycle.start_deadlines import StartDeadlines
@@ -52,13 +54,13 @@ class Restoration:
         self._reservations = reservations
         self._outbox = outbox
 
-    def reservation(self, fact: f.ReservationSeen, now_s: float) -> None:
+    def reservation(self, fact: f.AssignmentsRestored, now_s: float) -> None:
         """Take over a reservation that an earlier process wrote, if it still holds whole."""
         gang = self._table.gangs.get(fact.gang)
         if gang is None or gang.state is not State.PENDING:
             return
         known = tuple((n, node) for n, node in fact.assignments if n in gang.members)
-        open_places = tuple((n, node) for n, node in known if not gang.members[n].bound)
+        open_places = tuple((n, node) for n, node in known if not gang.members[n].bound_node)
         planned = Planned(gang.id, gang.version, Placement(open_places))
         whole = len(known) >= gang.minimum() and open_places and self._as_planned(gang)
         cluster = self._allocations.cluster
@@ -67,14 +69,14 @@ class Restoration:
         elif len(known) < len(fact.assignments) or open_places:
             self._outbox.emit(o.Release(gang.id))
 
-    def history(self, past: f.PastSeen, now_s: float) -> None:
+    def history(self, past: f.HistoryRestored, now_s: float) -> None:
         """Restore the history of a gang, unless it is another gang of that name."""
         gang = self._table.gangs.get(past.gang)
         if gang is None or gang.waits_since_s() != past.since_s:
             return
-        recall(gang, past, now_s)
+        restore_history(gang, past, now_s)
         waits_or_runs = (State.PENDING, State.PLACED)
-        if gang.given_up and gang.state is State.PENDING:
+        if gang.retry.failure_message and gang.state is State.PENDING:
             self._refusals.refuse_given_up(gang, now_s)
         if past.not_before_s is not None and past.not_before_s > now_s:
             self._deadlines.back_off(gang, past.not_before_s)
@@ -85,30 +87,32 @@ class Restoration:
             self._places(gang, past, now_s)
         self._lifecycle.settle(gang, now_s)
 
-    def past(self) -> tuple[f.PastSeen | f.StoppedSeen, ...]:
+    def past(self) -> tuple[f.HistoryRestored | f.PreemptionRestored, ...]:
         """Return what the next process cannot learn from objects; reservations in their order."""
         held, kept, gangs = (
             self._allocations.ledger.usage_of_gang,
-            self._feedback.reserved,
+            self._feedback.backfill_reservations,
             self._table.gangs,
         )
         others = (gang for gang in gangs if gang not in kept)
         known = (gangs[gang] for gang in (*kept, *others) if gang in gangs)
-        pasts = (past_of(one, kept.get(one.id), held(one.id)) for one in known)
-        stopped = (f.StoppedSeen(*one) for one in self._preemptions.all(self._allocations.now_s))
+        pasts = (history_of(one, kept.get(one.id), held(one.id)) for one in known)
+        stopped = (
+            f.PreemptionRestored(*one) for one in self._preemptions.entries(self._allocations.now_s)
+        )
         return (*(one for one in pasts if one is not None), *stopped)
 
-    def _places(self, gang: GangState, past: f.PastSeen, now_s: float) -> None:
+    def _places(self, gang: GangState, past: f.HistoryRestored, now_s: float) -> None:
         """Reserve again what was reserved, if that still holds; what others leave counts as free.
 
         A gang that was held back is so again until they have left.
         """
-        open_names = {member.name for member in gang.open_members()}
+        open_names = {member.name for member in gang.unassigned_members()}
         places = tuple((name, node) for name, node in past.places if name in open_names)
         if gang.state is State.PENDING and len(places) < len(past.places):
             return  # some of it is in flight: the rest of the gang is planned with that
         gangs, cluster = self._table.gangs.values(), self._allocations.cluster
-        parts = (one.terminating() for one in gangs) if past.held_back else ()
+        parts = (terminating_view(one) for one in gangs) if past.held_back else ()
         gone = tuple(part for part in parts if part is not None)
         left = cluster_without(cluster, gone) if gone else cluster
         planned = Planned(gang.id, gang.version, Placement(places))
@@ -119,9 +123,11 @@ class Restoration:
 
     def _as_planned(self, gang: GangState) -> bool:
         """Return whether no pending pod asks for more than its role, which was admitted."""
-        judged = self._settings.beyond_is_judged
+        judged = self._settings.driver_checks_unmodelled
         return not any(
-            excess(member.template, member.asks, None, judged=judged)
+            excess(member.template, member.pod_needs, None, judged=judged)
             for member in gang.members.values()
-            if member.template is not None and member.asks is not None and not member.bound
+            if member.template is not None
+            and member.pod_needs is not None
+            and not member.bound_node
         )

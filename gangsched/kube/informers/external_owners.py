@@ -131,7 +131,7 @@ class PodOwners(ExternalGroups):
         if self._kind.source in TRAINING.values():
             own = GangId(f"{obj.metadata.namespace}/{obj.metadata.name}")
             state = self._engine.gangs.get(own)
-            there = state.bound_count() if state is not None else 0
+            there = state.members.bound_count() if state is not None else 0
             if there and self._status.owned(own):
                 gang = replace(gang, min_member=max(gang.min_member - there, 1))
         return super().accept(obj, gang)
@@ -257,7 +257,7 @@ class Owners:
                 moved = self.of(fact) if fact is not None else None
                 if moved is None or fact is None or moved.gang in (None, fact.gang):
                     continue
-                if engine.as_known(moved).gang == moved.gang:
+                if engine.reconciled(moved).gang == moved.gang:
                     assert moved.gang is not None, "just asked"  # noqa: S101
                     self.named(moved.gang)
                     self._facts.observe(moved)

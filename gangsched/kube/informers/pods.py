@@ -8,7 +8,7 @@ import msgspec
 from gangsched.api import names
 from gangsched.api.keys import unknown
 from gangsched.core import facts as f
-from gangsched.core.engine.gangs.gang_views import Stage
+from gangsched.core.engine.gangs.member import Stage
 from gangsched.core.model.ids import PodUid
 from gangsched.core.model.pods import PodNeeds
 from gangsched.kube.decoding import pods
@@ -66,7 +66,7 @@ class Pods(Informer):
         pod = pods.decode_pod(obj.raw)
         metadata = pod.metadata
         claims = self._volumes.asked(metadata.namespace, metadata.name, metadata.uid)
-        fact = self._engine.as_known(self._owners.of(self._read(pod, claims)))
+        fact = self._engine.reconciled(self._owners.of(self._read(pod, claims)))
         waits = fact.gang is not None and fact.node is None
         self._volumes.use(pod, runs=fact.node is not None and not fact.ended)
         self._volumes.wait(self, fact.uid, obj.raw, claims if waits else None)
@@ -125,8 +125,12 @@ class Pods(Informer):
             return
         gang = self._engine.gangs.get(fact.gang)
         member = gang.members.get(fact.name) if gang is not None else None
-        if member is not None and member.stage is Stage.PREPARING and member.node is not None:
-            self._facts.observe(f.PrepareFailed(fact.uid, member.node, message))
+        if (
+            member is not None
+            and member.stage is Stage.PREPARING
+            and member.assigned_node is not None
+        ):
+            self._facts.observe(f.PrepareFailed(fact.uid, member.assigned_node, message))
 
     def on_delete(self, uid: str, raw: bytes | None) -> None:
         """Take note that an object was deleted."""

@@ -34,7 +34,7 @@ class World:
 
     @property
     def gang(self):
-        return self.engine.gangs[ID]
+        return self.engine.view.gangs[ID]
 
     def see(self, fact) -> tuple[o.Order, ...]:
         return self._do(self.engine.observe(fact, self.now_s))
@@ -60,10 +60,10 @@ class World:
         return orders
 
     def bound(self) -> list[str]:
-        return [m.name for m in self.gang.members.values() if m.bound]
+        return [m.name for m in self.gang.members.values() if m.bound_node]
 
     def free(self, name: str) -> int:
-        cluster = self.engine.cluster
+        cluster = self.engine.view.cluster
         row, column = cluster.rows[name], cluster.resources.index("nvidia.com/gpu")
         return int(cluster.allocatable[row, column] - cluster.used[row, column])
 
@@ -86,7 +86,7 @@ def test_a_leader_does_not_start_where_its_followers_have_no_room():
     world.comes("g-0")
     world.plan()
     assert (world.bound(), world.gang.state) == ([], State.PENDING)
-    assert "needs 4 pods" in world.engine.refusals[ID].message
+    assert "needs 4 pods" in world.engine.view.refusals[ID].message
 
 
 def test_followers_have_the_room_that_was_kept_for_them(world):
@@ -173,9 +173,9 @@ def test_each_follower_fills_the_place_of_its_rank():
     for job in (0, 1):
         world.comes(f"w-{job}-0", role="w", rank=job * CHUNK)
     world.plan()
-    kept = {m.rank: m.node for m in world.gang.members.values() if m.late}
+    kept = {m.rank: m.assigned_node for m in world.gang.members.values() if m.late}
     world.comes("w-1-1", role="w", rank=CHUNK + 1)
-    assert world.gang.members["ns/w-1-1"].bound == kept[CHUNK + 1]
+    assert world.gang.members["ns/w-1-1"].bound_node == kept[CHUNK + 1]
 
 
 @pytest.mark.parametrize("jobs", [("a",), ("a", "b")])
@@ -195,11 +195,11 @@ def test_each_job_has_a_domain_though_its_pods_differ_from_their_template(jobs):
             name = f"{job}-{index}-0"
             world.see(pod(name, "lws:g-0", added, role=job, rank=index * CHUNK))
     world.plan()
-    first = {m.name: m.bound for m in world.gang.members.values() if m.bound}
+    first = {m.name: m.bound_node for m in world.gang.members.values() if m.bound_node}
     assert sorted(first.values()) == sorted(one.name for one in racks)
     for member in world.gang.members.values():
         if member.late:
-            assert member.node == first[f"ns/{member.role}-{member.rank // CHUNK}-0"]
+            assert member.assigned_node == first[f"ns/{member.role}-{member.rank // CHUNK}-0"]
 
 
 def test_a_smaller_declaration_gives_places_up():

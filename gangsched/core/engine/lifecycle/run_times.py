@@ -1,7 +1,9 @@
 """How long gangs run: what is learned when they end, and how long they may."""
 
 from gangsched.core.engine.allocations import Allocations
-from gangsched.core.engine.gangs.gang_views import GangState, State
+from gangsched.core.engine.gangs.gang import GangState
+from gangsched.core.engine.gangs.member import State
+from gangsched.core.engine.gangs.running_views import running_view
 from gangsched.core.engine.pending.pending_queue import PendingQueue
 from gangsched.core.quota.runtime_history import RuntimeHistory
 
@@ -16,18 +18,18 @@ class RunTimes:
         self._allocations = allocations
         self._pending = pending
 
-    def started(self, gang: GangState, now_s: float) -> None:
+    def record_start(self, gang: GangState, now_s: float) -> None:
         """Record that this process started a gang."""
         self._history.starts.record_start(gang.id, now_s)
 
-    def learn(self, gang: GangState, now_s: float) -> None:
+    def record(self, gang: GangState, now_s: float) -> None:
         """Learn the run time of a gang that ended, once for each run."""
-        if gang.spec is None or gang.learnt or gang.placed_s is None:
+        if gang.spec is None or gang.run.runtime_recorded or gang.run.placed_s is None:
             return
-        gang.learnt = True
-        self._history.record(gang.spec, now_s - gang.running().started_s)
+        gang.run.runtime_recorded = True
+        self._history.record(gang.spec, now_s - running_view(gang).started_s)
         user = gang.spec.user
-        self._pending.learnt(user, declared=self._history.factor(user) > 1)
+        self._pending.runtimes_learned(user, declared=self._history.factor(user) > 1)
 
     def limit_s(self, gang: GangState) -> float | None:
         """Return how long a gang may run, by its declaration and its queues."""
@@ -39,7 +41,11 @@ class RunTimes:
         return min((limit for limit in limits if limit is not None), default=None)
 
 
-def finished(gang: GangState) -> bool:
+def is_finished(gang: GangState) -> bool:
     """Return whether the work of a gang is done."""
-    done = gang.state is State.PLACED and gang.bound_count() == 0 and gang.in_progress() == 0
-    return done and gang.ended_count() >= gang.minimum()
+    done = (
+        gang.state is State.PLACED
+        and gang.members.bound_count() == 0
+        and gang.members.in_progress() == 0
+    )
+    return done and gang.members.ended_count() >= gang.minimum()
