@@ -42,7 +42,7 @@ def cluster(*racks: tuple[str, str, tuple[int, ...]]) -> Cluster:
             amounts = (("cpu", 64_000), (GPU, 4), ("pods", 110))
             made.put_node(Node(name, amounts, {"block": block, "rack": rack}))
             if count:
-                made.charge(name, name, PodNeeds(((GPU, count),)))
+                made.allocate(name, name, PodNeeds(((GPU, count),)))
     return made
 
 
@@ -104,7 +104,7 @@ def mig() -> tuple[Node, Placement]:
     amounts = (("cpu", 64_000), (GPU, 3), ("nvidia.com/mig-1g.5gb", 7), ("pods", 110))
     node = Node(NodeName("n0"), amounts, gpu_model="NVIDIA-A100-SXM4-40GB", layouts=layouts)
     made.put_node(node)
-    made.charge("x", node.name, PodNeeds((("nvidia.com/mig-1g.5gb", 2),)))
+    made.allocate("x", node.name, PodNeeds((("nvidia.com/mig-1g.5gb", 2),)))
     waiting = gang(4, 0, **{MIG: 1})
     result = place_with_repartition(waiting, Snapshot(made, ()), Pack())
     assert result is not None

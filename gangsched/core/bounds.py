@@ -158,7 +158,7 @@ PODS_READ: Final = Bound(
 )
 NAMESPACES_READ: Final = Bound(
     32,
-    "namespaces whose gangs may be moved in one round of advice",
+    "namespaces with gangs that may be moved in one round of advice",
     "their PodDisruptionBudgets and pods are read before each round",
 )
 

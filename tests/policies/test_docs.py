@@ -1,5 +1,6 @@
 """The policy of docs/policies.md, and the additions in CONTRIBUTING.md, run as written."""
 
+import importlib
 import re
 import sys
 import tomllib
@@ -27,6 +28,7 @@ from gangsched.kube.decoding.metadata import decode_group
 from gangsched.kube.decoding.quantities import DecodeError
 from gangsched.kube.status.gang_progress import GangProgress
 from gangsched.operators.kinds.training_job import parse
+from policies.cpsat import Cpsat
 from simulator.invariants.placement_checks import check_placement
 
 PAGE = Path(__file__).parents[2] / "docs/policies.md"
@@ -163,3 +165,13 @@ def test_log_lines_that_the_runbook_quotes_are_written():
     for quote in quotes:
         message = quote.replace("NAME", "%s").replace("...", "%s")
         assert message in sources, f"no message says {quote!r}"
+
+
+def test_the_refusal_that_the_page_on_placement_quotes_is_that_of_its_picture(monkeypatch):
+    root = Path(__file__).parents[2]
+    monkeypatch.syspath_prepend(str(root / "docs"))
+    pictures = importlib.import_module("pictures")
+    cluster, gang = pictures.scattered()
+    message = pictures.place(Cpsat(), gang, cluster).message
+    page = (root / "docs" / "placement.md").read_text().replace("\n> ", " ")
+    assert message[1:] in page
