@@ -58,8 +58,8 @@ async def plan_moves(
     defragmenter = Defragmenter(snapshot, policies.placer, now_s, budget, protected, would_start)
     if request.gang:
         state = engine.gangs.get(GangId(request.gang))
-        if state is None or not state.plannable():
-            pending = ", ".join(g.id for g in engine.gangs.values() if g.plannable()) or "none"
+        if state is None or not state.is_plannable():
+            pending = ", ".join(g.id for g in engine.gangs.values() if g.is_plannable()) or "none"
             raise ConfigError(
                 f"--gang: {request.gang!r} is not pending; these gangs are: {pending}"
             )

@@ -19,8 +19,9 @@ from gangsched.cli.cluster.view import ClusterView
 from gangsched.config import ConfigError
 from gangsched.core import facts as f
 from gangsched.core.engine.engine import State
-from gangsched.core.engine.gangs.gang_views import GangState
-from gangsched.core.engine.gangs.incomplete import missing
+from gangsched.core.engine.gangs.gang import GangState
+from gangsched.core.engine.gangs.incomplete import incomplete_reason
+from gangsched.core.engine.gangs.running_views import running_view
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.pods import GPU
 from gangsched.core.model.queues import label
@@ -75,14 +76,14 @@ def explain(view: ClusterView, name: str, read_job: JobLookup = lambda _: None) 
         "state": state.state.value,
         "queue": state.spec.queue,
         "priority": state.priority(),
-        "pods": {"min": state.minimum(), "bound": state.bound_count()},
+        "pods": {"min": state.minimum(), "bound": state.members.bound_count()},
     }
     if view.engine.finished(state):
         answer["state"] = "Finished"
-        answer["message"] = f"{plural(state.ended_count(), 'pod')} of the gang ended well."
+        answer["message"] = f"{plural(state.members.ended_count(), 'pod')} of the gang ended well."
         return answer
     if state.state is State.PLACED:
-        running = state.running()
+        running = running_view(state)
         answer["nodes"] = sorted({str(place.node) for place in running.places})
         answer["since"] = rfc3339(running.started_s)
         answer["expectedEnd"] = _predecessor_data(gang, view)["expectedEnd"]
@@ -95,7 +96,7 @@ def explain(view: ClusterView, name: str, read_job: JobLookup = lambda _: None) 
     else:
         answer["reason"] = "WouldStart"
         answer["message"] = _WOULD_START
-    if state.plannable():
+    if state.is_plannable():
         answer["start"] = _start_data(view.predictions().get(GangId(gang)), reservation, view)
     return answer
 
@@ -115,8 +116,8 @@ def _explain_pending(
 ) -> tuple[Refusal | None, BackfillReservation | None]:
     """Return the refusal of a gang with its remedies, and the gang's backfill reservation."""
     state = view.engine.gangs[gang]
-    if not state.plannable():
-        return view.engine.refusals.get(gang) or missing(state), None
+    if not state.is_plannable():
+        return view.engine.refusals.get(gang) or incomplete_reason(state), None
     snapshot = view.engine.snapshot(view.now_s, who=Asked.ALL)
     plan = make_plan(snapshot, view.policies, view.now_s)
     reservation = next((item for item in plan.reserved if item.gang == gang), None)
@@ -156,7 +157,7 @@ def _predecessor_data(gang: GangId, view: ClusterView) -> Data:
         return {"gang": gang}
     queue = view.engine.ledger.usage.tree.queues.get(state.spec.queue)
     estimate = view.engine.history.estimate(state.spec, queue)
-    end = expected_end(estimate, state.running().started_s, view.now_s)
+    end = expected_end(estimate, running_view(state).started_s, view.now_s)
     return {"gang": gang, "expectedEnd": end}
 
 

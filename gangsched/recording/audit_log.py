@@ -55,7 +55,11 @@ class AuditLog:
                 gang = engine.gangs.get(order.gang)
                 member = gang.members.get(order.name) if gang is not None else None
                 data = _whose(engine, order.gang) | {"pod": order.name, "uid": order.uid}
-                data |= {"node": (member.bound or member.node) if member is not None else None}
+                data |= {
+                    "node": (member.bound_node or member.assigned_node)
+                    if member is not None
+                    else None
+                }
                 self._write(at_s, "PodDeleted", data | {"reason": order.reason})
             case _:
                 pass

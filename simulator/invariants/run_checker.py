@@ -274,7 +274,7 @@ class RunChecker:
         reserved = 0
         for gang in list(self._assigned):
             state = self._engine.gangs.get(gang)
-            count = state.in_progress() if state is not None else 0
+            count = state.members.in_progress() if state is not None else 0
             if not count:
                 del self._assigned[gang]
             elif name in self._paths.get(self._gangs[gang][0], (self._gangs[gang][0],)):

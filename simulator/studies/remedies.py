@@ -238,7 +238,7 @@ def advised(engine: Engine, policies: Policies) -> list[RefusedGang]:
     refused = []
     for gang, refusal in sorted(engine.refusals.items()):
         state = engine.gangs.get(gang)
-        if state is not None and state.plannable():
+        if state is not None and state.is_plannable():
             waiting = engine.pending(gang)
             snapshot = engine.snapshot(NOW_S, who=Asked.ALL)
             explained, moves = advise(waiting, snapshot, refusal, would), None
@@ -312,7 +312,7 @@ def _moves(
     plan = make_plan(engine.snapshot(NOW_S), policies, NOW_S)
     engine.accept(plan, NOW_S)
     gangs = (refused.waiting.gang.id, *(move.gang for move in moves.moves))
-    return all(engine.gangs[gang].in_progress() for gang in gangs)
+    return all(engine.gangs[gang].members.in_progress() for gang in gangs)
 
 
 def _pods(engine: Engine, gang: GangId) -> list[f.PodSeen]:

@@ -11,8 +11,10 @@ from typing import TypeVar
 
 from gangsched.core import facts as f
 from gangsched.core.engine.engine import Engine
-from gangsched.core.engine.gangs.gang_views import GangState, Limits
+from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.member import State
+from gangsched.core.engine.gangs.running_views import evicted_view, running_view
+from gangsched.core.engine.limits import Limits
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId, PodUid
 from gangsched.core.planning.planner import Plan, make_plan
@@ -54,7 +56,9 @@ class Comparison:
         self.gangs += len(old.gangs)
         self.waiting += len(before.waiting)
         self.reservations += len(before.backfill_reservations)
-        self.backing_off += sum(gang.not_before_s is not None for gang in old.gangs.values())
+        self.backing_off += sum(
+            gang.retry.backoff_until_s is not None for gang in old.gangs.values()
+        )
         differences = [*_gangs(old, new)]
         if not under_way(old) and old.cluster.names == new.cluster.names:
             self.whole += 1
@@ -188,14 +192,18 @@ def _gangs(old: Engine, new: Engine) -> Iterator[str]:
             before, after = _fields(old.gangs[gang]), _fields(new.gangs[gang])
             for name in before:
                 yield from _difference(f"{name} of {gang}", before[name], after[name])
-        elif old.gangs[gang].held_back:
+        elif old.gangs[gang].reservation.waits_for_capacity:
             assigned = (engine.gangs[gang].assignments() for engine in (old, new))
             yield from _difference(f"the assignment of {gang}", *assigned)
 
 
 def _settled(gang: GangState) -> bool:
     """Return whether the whole state of a gang is stored: no call about it is in flight."""
-    moves = gang.in_progress() or gang.held_back or gang.leaving() is not None
+    moves = (
+        gang.members.in_progress()
+        or gang.reservation.waits_for_capacity
+        or evicted_view(gang) is not None
+    )
     return gang.state in _SETTLED and not moves
 
 
@@ -208,13 +216,22 @@ def _fields(gang: GangState) -> dict[str, object]:
         "minimum": gang.minimum(),
         "wait": gang.waits_since_s(),
         "queue": gang.account,
-        "start": gang.running().started_s if runs and gang.bound_count() else None,
-        "nodes": sorted((m.name, m.bound) for m in gang.members.values() if m.bound),
-        "back-off": gang.not_before_s,
-        "tries": (gang.attempts, gang.no_shows, gang.unready_tries, gang.given_up),
-        "excluded nodes": (gang.avoid, gang.most_per_node, gang.most_until_s),
-        "work done": gang.attained_s,
-        "end": gang.end_by_s,
+        "start": running_view(gang).started_s if runs and gang.members.bound_count() else None,
+        "nodes": sorted((m.name, m.bound_node) for m in gang.members.values() if m.bound_node),
+        "back-off": gang.retry.backoff_until_s,
+        "tries": (
+            gang.retry.attempts,
+            gang.retry.no_shows,
+            gang.retry.unready_tries,
+            gang.retry.failure_message,
+        ),
+        "excluded nodes": (
+            gang.retry.excluded_nodes,
+            gang.retry.pods_per_node_max,
+            gang.retry.pods_per_node_until_s,
+        ),
+        "work done": gang.attained_service_s,
+        "end": gang.run.end_by_s,
     }
 
 

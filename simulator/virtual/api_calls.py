@@ -64,7 +64,7 @@ class ApiCallJobRun(JobRun):
     def _create(self, gang: GangId, name: PodName) -> None:
         state = self.engine.gangs.get(gang)
         member = state.members.get(name) if state is not None else None
-        if name in self._pods.get(gang, {}) or member is None or member.node is None:
+        if name in self._pods.get(gang, {}) or member is None or member.assigned_node is None:
             return  # the pod exists, or its member has lost its assignment
         if self._api.fails():
             self._call(lambda: self._create(gang, name))

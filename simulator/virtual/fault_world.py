@@ -256,7 +256,7 @@ class FaultWorld:
         assert needs is not None, "planned before creation"  # noqa: S101
         for name, node in assignments:
             member = state.members.get(name)
-            if name not in existing and member is not None and member.node == node:
+            if name not in existing and member is not None and member.assigned_node == node:
                 self._pod_comes(gang_id, name, needs)
 
     def _prepare(self, uid: PodUid, node: NodeName) -> None:

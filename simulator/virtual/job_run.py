@@ -202,7 +202,7 @@ class JobRun:
             return
         for name, node in places:
             member = state.members.get(name)
-            if name in self._pods.get(gang, {}) or member is None or member.node != node:
+            if name in self._pods.get(gang, {}) or member is None or member.assigned_node != node:
                 continue
             self._make(gang, name, node)
 

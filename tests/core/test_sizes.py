@@ -17,7 +17,7 @@ from gangsched.core.cluster.node_table import Mask
 from gangsched.core.cluster.state import Cluster
 from gangsched.core.cluster.topology_tree import TopologyTree
 from gangsched.core.engine.engine import Engine, State
-from gangsched.core.engine.gangs.gang_views import GangState
+from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.model.constraints import Constraints, Near, Slices
 from gangsched.core.model.gangs import Gang, Role
 from gangsched.core.model.ids import GangId, NodeName

@@ -14,8 +14,7 @@ from waiting import until_async
 from gangsched.api.names import REFUSAL_PREFIX
 from gangsched.config import SchedulerConfig
 from gangsched.core import facts as f
-from gangsched.core.engine.gangs.gang_views import Stage
-from gangsched.core.engine.gangs.member import State
+from gangsched.core.engine.gangs.member import Stage, State
 from gangsched.core.model.ids import GangId, NodeName, PodUid
 from gangsched.extender import server
 from gangsched.extender.server import ExtenderBinder

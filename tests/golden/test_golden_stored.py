@@ -140,7 +140,9 @@ def described(engine: Engine) -> dict:
     """Return what an engine knows of gangs, nodes and queues."""
     found = {}
     for one, state in sorted(engine.gangs.items()):
-        members = sorted((m.name, m.node, m.bound, plain(m.stage)) for m in state.members.values())
+        members = sorted(
+            (m.name, m.assigned_node, m.bound_node, plain(m.stage)) for m in state.members.values()
+        )
         found[one] = [state.state.value, state.minimum(), state.account, members]
     used = {name: engine.cluster.used[row].tolist() for name, row in engine.cluster.rows.items()}
     accounts = {f"{q}/{u}": plain(time) for (q, u), time in sorted(engine.ledger.accounts.items())}

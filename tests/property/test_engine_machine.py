@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from gangsched.core import facts as f
 from gangsched.core import orders as o
 from gangsched.core.engine.engine import State
+from gangsched.core.engine.gangs.running_views import running_view, starting_view
 from gangsched.core.model.gangs import Role
 from gangsched.core.model.ids import PodName, PodUid
 from gangsched.core.planning.planner import Plan, make_plan
@@ -244,20 +245,20 @@ class EngineMachine(RuleBasedStateMachine):
     def members_are_counted_right(self):
         for state in self.engine.gangs.values():
             members = state.members.values()
-            assert state.bound_count() == sum(m.runs for m in members)
-            assert state.ended_count() == sum(m.done for m in members)
-            assert state.in_progress() == sum(m.stage is not None for m in members)
-            assert state.to_come() == sum(m.to_come for m in members)
+            assert state.members.bound_count() == sum(m.runs for m in members)
+            assert state.members.ended_count() == sum(m.done for m in members)
+            assert state.members.in_progress() == sum(m.stage is not None for m in members)
+            assert state.members.to_come() == sum(m.awaits_late_pod for m in members)
 
     @invariant()
     def who_runs_is_kept_right(self):
         """What is kept from change to change is what looking at every gang would find."""
         declared = [gang for gang in self.engine.gangs.values() if gang.spec]
-        runs = [gang.running() for gang in declared if gang.state is State.PLACED]
+        runs = [running_view(gang) for gang in declared if gang.state is State.PLACED]
         made = [self.engine.parts.running.estimated(one) for one in runs if one.places]
         found = {one.gang.id: replace(one, estimate=None) for one in self.engine.running()}
         assert found == {one.gang.id: replace(one, estimate=None) for one in made}
-        comes = [one for gang in declared if (one := gang.coming()) is not None]
+        comes = [one for gang in declared if (one := starting_view(gang)) is not None]
         made = [self.engine.parts.running.estimated(one) for one in comes if one.places]
         found = {one.gang.id: (one.places, one.charge) for one in self.engine.coming()}
         assert found == {one.gang.id: (one.places, one.charge) for one in made}
@@ -284,7 +285,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_next_moment_is_known(self):
-        due = (gang.due_s() for gang in self.engine.gangs.values())
+        due = (gang.next_deadline_s() for gang in self.engine.gangs.values())
         assert self.engine.next_due_s() == min((at for at in due if at is not None), default=None)
 
     @invariant()
@@ -306,7 +307,7 @@ class EngineMachine(RuleBasedStateMachine):
                     getattr(order, "gang", None) == f"ns/{name}" for order in self.asked
                 )
                 overdue = self.now_s - since_s > 31.0 + 40.0
-                assert not overdue or waiting_for_world or state.due_s() is not None, name
+                assert not overdue or waiting_for_world or state.next_deadline_s() is not None, name
             else:
                 self.partial_since_s.pop(name, None)
 

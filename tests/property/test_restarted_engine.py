@@ -87,7 +87,7 @@ class LearnsFromEnded(Running):
 
     def enter(self, gang, why, now_s):
         entered = super().enter(gang, why, now_s)
-        gang.learnt = False
+        gang.run.runtime_recorded = False
         return entered
 
 

@@ -84,7 +84,7 @@ class TearsDownNoRunning(Lifecycle):
     """Planted bug: a gang that has a pod on a node is never torn down."""
 
     def tear_down(self, gang, *words):
-        if not gang.bound_count():
+        if not gang.members.bound_count():
             super().tear_down(gang, *words)
 
 

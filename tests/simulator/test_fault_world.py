@@ -70,9 +70,9 @@ class SkipsTheBarrier(Barrier):
     """Planted bug: a member is bound as soon as it is prepared, whether the others are or not."""
 
     def step(self, gang, after, now_s):
-        if not gang.held_back:
+        if not gang.reservation.waits_for_capacity:
             self._members.bind_prepared(gang, self._members.prepare_reserved(gang))
-            if gang.before_barrier() == 0:
+            if gang.members.before_barrier() == 0:
                 return super().step(gang, after, now_s)
         return None
 

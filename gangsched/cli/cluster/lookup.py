@@ -12,8 +12,8 @@ import msgspec
 
 from gangsched.config import ConfigError
 from gangsched.core.engine.engine import Engine
-from gangsched.core.engine.gangs.gang_views import GangState
-from gangsched.core.engine.gangs.incomplete import missing
+from gangsched.core.engine.gangs.gang import GangState
+from gangsched.core.engine.gangs.incomplete import incomplete_reason
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.refusal import plural
 from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
@@ -85,11 +85,11 @@ def similar_nodes(engine: Engine, like: str) -> str:
 
 def undeclared_gang(state: GangState, own: Data | None) -> Data:
     """Return the state of a gang that has pods, and no object that declares it."""
-    why = missing(state)
+    why = incomplete_reason(state)
     data: Data = {
         "gang": state.id,
         "state": state.state.value,
-        "pods": {"there": len(state.members), "bound": state.bound_count()},
+        "pods": {"there": len(state.members), "bound": state.members.bound_count()},
         "reason": why.reason.value if why is not None else "Undeclared",
         "message": why.message if why is not None else "no object declares the gang.",
     }

@@ -9,8 +9,9 @@ at again now and then.
 from dataclasses import replace
 
 from gangsched.core.engine.allocations import Allocations
+from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.gang_table import GangTable
-from gangsched.core.engine.gangs.gang_views import GangState, State
+from gangsched.core.engine.gangs.member import State
 from gangsched.core.engine.outbox import Outbox
 from gangsched.core.engine.pending_views import PendingViews
 from gangsched.core.engine.queue_rules import QueueRulesReader
@@ -53,22 +54,22 @@ class AdmittedChanges:
 
     def take_over(self, gang: GangState) -> bool:
         """Take a gang's declaration over as far as it is admitted; return whether that is new."""
-        asked, allocations = gang.asked, self._allocations
+        asked, allocations = gang.declaration, self._allocations
         if asked is None:
             return False
         doubts: list[str] = []
         before = gang.account, allocations.is_firm(gang.id)
-        new = gang.declare(self._admitted(gang, asked, doubts) if gang.holds() else asked)
+        new = gang.declare(self._admitted(gang, asked, doubts) if gang.holds_nodes() else asked)
         if (gang.account, allocations.is_firm(gang.id)) != before:
             allocations.reassign(gang)
-        if gang.holds():
+        if gang.holds_nodes():
             self.claim_domains(gang, doubts)
         self._doubt(gang, " ".join(doubts))
         return new
 
     def take_over_running(self, gang: GangState) -> None:
         """Charge a gang that runs, and was not admitted by this process, where it may be."""
-        if gang.asked is None:
+        if gang.declaration is None:
             self._strays[gang.id] = None
         else:
             gang.spec = None
@@ -84,9 +85,9 @@ class AdmittedChanges:
         gangs = self._table.gangs
         for gang_id in self._strays:
             gang = gangs.get(gang_id)
-            if gang is not None and gang.spec is None and gang.holds():
+            if gang is not None and gang.spec is None and gang.holds_nodes():
                 # No object declares it, and it runs: it may be preempted for what it holds.
-                gang.asked = Gang(gang_id, 1, queue=gang.account[0], user=gang.account[1])
+                gang.declaration = Gang(gang_id, 1, queue=gang.account[0], user=gang.account[1])
                 gang.undeclare()
         found = [*self._strays, *self._doubted]
         self._strays.clear()

@@ -11,7 +11,7 @@ from gangsched.core.cluster.gpu_sharing import Devices
 from gangsched.core.cluster.state import Cluster
 from gangsched.core.engine.declarations import Declarations
 from gangsched.core.engine.freed_generation import FreedGeneration
-from gangsched.core.engine.gangs.gang_views import GangState
+from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.model.gangs import NOBODY
 from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.nodes import Node
@@ -153,7 +153,7 @@ class Allocations:
     def note_admitted(self, gang: GangState) -> None:
         """Record what a gang is charged: it may have so much again for what it loses."""
         for key, quantity in self.ledger.usage_of_gang(gang.id).items():
-            gang.admitted[key] = max(gang.admitted.get(key, 0), quantity)
+            gang.run.admitted[key] = max(gang.run.admitted.get(key, 0), quantity)
 
     def forget(self, gang: GangState) -> None:
         """Release everything that the members of a gang are charged, and its domains."""
@@ -203,9 +203,9 @@ class Allocations:
                 truth[pod.uid] = self._expected(pod.uid, pod.gang, pod.node, pod.needs)
         for gang in self._gangs.values():
             for member in gang.members.values():
-                if member.stage is not None and member.node is not None:
+                if member.stage is not None and member.assigned_node is not None:
                     key = (gang.id, member.name)
-                    truth[key] = self._expected(key, gang.id, member.node, member.needs)
+                    truth[key] = self._expected(key, gang.id, member.assigned_node, member.needs)
         wrong = self.ledger.audit(truth, self.now_s)
         self.drift += sum(wrong.values())
         return wrong

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from zlib import crc32
 
-from gangsched.core.engine.gangs.gang import GangRecord
+from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.member import State
 from gangsched.core.facts import PastSeen
 from gangsched.core.model.ids import NodeName, PodName
@@ -13,64 +13,75 @@ from gangsched.core.snapshot import BackfillReservation
 
 
 def past_of(
-    gang: GangRecord, promise: BackfillReservation | None, held: Mapping[QuotaKey, int]
+    gang: GangState, promise: BackfillReservation | None, held: Mapping[QuotaKey, int]
 ) -> PastSeen | None:
     """Return what a gang that holds so much now has been through, None where that is nothing."""
     blank = PastSeen(gang.id, gang.waits_since_s())
     runs = gang.state is State.PLACED
-    members = gang.members.values() if runs and gang.bound_count() < len(gang.members) else ()
+    members = (
+        gang.members.values() if runs and gang.members.bound_count() < len(gang.members) else ()
+    )
     found = PastSeen(
         gang.id,
         blank.since_s,
-        attempts=gang.attempts,
-        no_shows=gang.no_shows,
-        unready_tries=gang.unready_tries,
-        attained_s=gang.attained_s,
-        not_before_s=None if gang.set_aside else gang.not_before_s,  # the quarantine keeps that
-        avoid=tuple(gang.avoid.items()),
-        most_per_node=gang.most_per_node,
-        most_until_s=gang.most_until_s,
-        given_up=gang.given_up,
+        attempts=gang.retry.attempts,
+        no_shows=gang.retry.no_shows,
+        unready_tries=gang.retry.unready_tries,
+        attained_s=gang.attained_service_s,
+        not_before_s=None
+        if gang.retry.set_aside
+        else gang.retry.backoff_until_s,  # the quarantine keeps that
+        avoid=tuple(gang.retry.excluded_nodes.items()),
+        most_per_node=gang.retry.pods_per_node_max,
+        most_until_s=gang.retry.pods_per_node_until_s,
+        given_up=gang.retry.failure_message,
         admitted=tuple(
-            (key, most) for key, most in gang.admitted.items() if most > held.get(key, 0)
+            (key, most) for key, most in gang.run.admitted.items() if most > held.get(key, 0)
         ),
         vacated=tuple(m.name for m in members if m.started and m.pod is None),
         places=_places(gang),
-        held_back=gang.held_back,
+        held_back=gang.reservation.waits_for_capacity,
         promised_s=promise.start_s if promise is not None else None,
         promised=promise.nodes if promise is not None else (),
     )
     return None if found == blank else replace(found, declared=_declared(gang))
 
 
-def recall(gang: GangRecord, past: PastSeen, now_s: float) -> None:
+def recall(gang: GangState, past: PastSeen, now_s: float) -> None:
     """Let a gang have its past back, as far as it still matters."""
-    gang.attained_s = past.attained_s
-    gang.unready_tries = past.unready_tries
-    gang.given_up = past.given_up if past.declared == _declared(gang) else ""
-    gang.no_shows = past.no_shows
+    gang.attained_service_s = past.attained_s
+    gang.retry.unready_tries = past.unready_tries
+    gang.retry.failure_message = past.given_up if past.declared == _declared(gang) else ""
+    gang.retry.no_shows = past.no_shows
     for key, quantity in past.admitted:
-        gang.admitted[key] = max(gang.admitted.get(key, 0), quantity)
+        gang.run.admitted[key] = max(gang.run.admitted.get(key, 0), quantity)
     for name in past.vacated if gang.state is State.PLACED else ():
         member = gang.members.get(name)
         if member is not None and member.pod is None:
             member.started = True
-    gang.attempts = past.attempts
-    gang.avoid = {node: until_s for node, until_s in past.avoid if until_s > now_s}
+    gang.retry.attempts = past.attempts
+    gang.retry.excluded_nodes = {node: until_s for node, until_s in past.avoid if until_s > now_s}
     if past.most_until_s is not None and past.most_until_s > now_s:
-        gang.most_per_node, gang.most_until_s = past.most_per_node, past.most_until_s
-    gang.bump()
+        gang.retry.pods_per_node_max, gang.retry.pods_per_node_until_s = (
+            past.most_per_node,
+            past.most_until_s,
+        )
+    gang.mark_changed()
 
 
-def _places(gang: GangRecord) -> tuple[tuple[PodName, NodeName], ...]:
+def _places(gang: GangState) -> tuple[tuple[PodName, NodeName], ...]:
     """Return what is reserved and stands in no status: only whole gangs without pods have that."""
-    if not gang.in_progress():
+    if not gang.members.in_progress():
         return ()
-    if gang.pinned() and gang.state is not State.PLACED and not gang.held_back:
+    if (
+        gang.is_pinned()
+        and gang.state is not State.PLACED
+        and not gang.reservation.waits_for_capacity
+    ):
         return ()
     staged = (m for m in gang.members.values() if m.stage is not None)
-    return tuple((m.name, m.node) for m in staged if m.node is not None)
+    return tuple((m.name, m.assigned_node) for m in staged if m.assigned_node is not None)
 
 
-def _declared(gang: GangRecord) -> int:
+def _declared(gang: GangState) -> int:
     return crc32(repr(gang.spec).encode())

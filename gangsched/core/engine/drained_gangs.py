@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from gangsched.core.engine.allocations import Allocations
 from gangsched.core.engine.declarations import Declarations
+from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.gang_table import GangTable
-from gangsched.core.engine.gangs.gang_views import GangState
 from gangsched.core.engine.gangs.member import State
 from gangsched.core.model.ids import NodeName
 from gangsched.core.model.queues import Booking
@@ -41,7 +41,7 @@ class DrainedGangs:
         if not drained and not booked:
             return
         for gang in list(self._table.gangs.values()):
-            if gang.state is not State.PLACED or gang.spec is None or not gang.holds():
+            if gang.state is not State.PLACED or gang.spec is None or not gang.holds_nodes():
                 continue  # of a gang whose work is done there is nothing to end
             queue = tree.charged_queue(gang.spec.queue)
             where = drained.intersection(tree.path(queue))
@@ -49,7 +49,7 @@ class DrainedGangs:
                 of = min(where)
                 yield Drained(gang, DrainGround.QUEUE, of, f"queue {of} is drained")
                 continue
-            nodes = {member.bound for member in gang.members.values() if member.runs}
+            nodes = {member.bound_node for member in gang.members.values() if member.runs}
             keeps = next((booked[node] for node in nodes if node in booked), None)
             if keeps is not None and not keeps.admits(gang.id.split("/", 1)[0], queue):
                 reason = f"its nodes are booked ({keeps.name})"

@@ -19,8 +19,10 @@ from gangsched.core import facts as f
 from gangsched.core import orders as o
 from gangsched.core.cluster.state import Cluster
 from gangsched.core.engine.declarations import Change
-from gangsched.core.engine.gangs.gang_views import GangState, Limits, Stage, State
-from gangsched.core.engine.lifecycle.run_times import finished
+from gangsched.core.engine.gangs.gang import GangState
+from gangsched.core.engine.gangs.member import Stage, State
+from gangsched.core.engine.lifecycle.run_times import is_finished
+from gangsched.core.engine.limits import Limits
 from gangsched.core.engine.parts import PARTS, PartClasses, Parts
 from gangsched.core.engine.preemption_history import PreemptionHistory
 from gangsched.core.engine.revalidation import still_fits, without_victims
@@ -104,10 +106,10 @@ class Engine:
     def _gang_seen(self, fact: f.GangSeen, now_s: float) -> None:
         parts = self.parts
         gang = parts.table.ensure(fact.gang.id)
-        again, gang.undeclared, gang.asked = gang.undeclared, False, fact.gang
+        again, gang.undeclared, gang.declaration = gang.undeclared, False, fact.gang
         parts.table.mark(gang.id)
         if parts.admitted.take_over(gang) or again:
-            for member in list(gang.members.values()) if gang.in_progress() else ():
+            for member in list(gang.members.values()) if gang.members.in_progress() else ():
                 parts.pods.outgrown(gang, member, now_s)
             parts.lifecycle.settle(gang, now_s)
 
@@ -348,7 +350,7 @@ class Engine:
 
     def finished(self, gang: GangState) -> bool:
         """Return whether the work of a gang is done."""
-        return finished(gang)
+        return is_finished(gang)
 
     def past(self) -> tuple[f.PastSeen | f.StoppedSeen, ...]:
         """Return what the next process cannot learn from objects."""
@@ -371,17 +373,22 @@ class Engine:
     def reservation(self, uid: PodUid) -> NodeName | None:
         """Return the node a pod may go to now, for a driver's look-up."""
         found = self.parts.table.member(uid)
-        if found is None or found[0].held_back or found[1].stage is None:
+        if found is None or found[0].reservation.waits_for_capacity or found[1].stage is None:
             return None
-        return found[1].node
+        return found[1].assigned_node
 
     def awaited(self, gang: GangId, name: PodName) -> NodeName | None:
         """Return the node that is reserved for a pod of which no fact has come yet."""
         state = self.gangs.get(gang)
         member = state.members.get(name) if state is not None else None
-        if state is None or member is None or state.held_back or member.pod is not None:
+        if (
+            state is None
+            or member is None
+            or state.reservation.waits_for_capacity
+            or member.pod is not None
+        ):
             return None
-        return member.node if member.stage is Stage.RESERVED else None
+        return member.assigned_node if member.stage is Stage.RESERVED else None
 
 
 __all__ = ["Engine", "GangState", "Limits", "Stage", "State"]

@@ -2,8 +2,8 @@
 
 from gangsched.core.engine.admitted_changes import AdmittedChanges
 from gangsched.core.engine.allocations import Allocations
+from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.gang_table import GangTable
-from gangsched.core.engine.gangs.gang_views import GangState
 from gangsched.core.engine.lifecycle.capacity_wait import CapacityWait
 from gangsched.core.engine.lifecycle.timers import Timers
 from gangsched.core.engine.pending.pending_queue import PendingQueue
@@ -36,7 +36,7 @@ class GangRemoval:
 
     def remove_if_vanished(self, gang: GangState) -> None:
         """Remove a gang if nothing is left of it."""
-        if not gang.vanished():
+        if not gang.is_empty():
             return
         self._allocations.forget(gang)
         self._table.remove(gang.id)

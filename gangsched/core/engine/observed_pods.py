@@ -6,8 +6,9 @@ from gangsched.core.cluster.gpu_sharing import Devices
 from gangsched.core.engine.admitted_changes import AdmittedChanges
 from gangsched.core.engine.allocations import Allocations
 from gangsched.core.engine.gang_removal import GangRemoval
+from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.gang_table import GangTable
-from gangsched.core.engine.gangs.gang_views import GangState, MemberState, Stage, State
+from gangsched.core.engine.gangs.member import MemberState, Stage, State
 from gangsched.core.engine.gangs.pod_templates import excess
 from gangsched.core.engine.lifecycle.lifecycle import Lifecycle
 from gangsched.core.engine.lifecycle.member_steps import MemberSteps
@@ -81,7 +82,7 @@ class ObservedPods:
         lost_reserved = member.stage is not None
         if lost_reserved:
             self._members.settle(gang, member)
-        gang.pod_gone(member)
+        gang.remove_pod(member)
         self._running.pod_left(gang)
         if lost_reserved and gang.state in (State.RESERVED, State.BINDING):
             reason = f"pod {known.name} left before the gang had started"
@@ -90,31 +91,31 @@ class ObservedPods:
         self._removal.remove_if_vanished(gang)
 
     def _fold(self, gang: GangState, fact: f.PodSeen, devices: Devices, now_s: float) -> None:
-        held = gang.holds()
-        changed = gang.pod_seen(fact)
-        if not held and gang.holds():  # it was bound by others, or before this process began
+        held = gang.holds_nodes()
+        changed = gang.observe_pod(fact)
+        if not held and gang.holds_nodes():  # it was bound by others, or before this process began
             self._admitted.take_over_running(gang)
         member = gang.members[fact.name]
         if member.pod == fact.uid and fact.terminating and member.runs and not member.evicted:
             member.evicted = True  # by an earlier process, or by others: its node is freed
             self._running.mark_evicted(gang.id)
             self._table.mark(gang.id)
-        if member.pod == fact.uid and member.bound:
+        if member.pod == fact.uid and member.bound_node:
             member.devices = devices
             if member.stage is not None:
                 self._members.settle(gang, member)
                 changed = True
         if not changed or self.outgrown(gang, member, now_s):
             return
-        waits = gang.held_back or member.stage is not Stage.RESERVED
+        waits = gang.reservation.waits_for_capacity or member.stage is not Stage.RESERVED
         if gang.state in (State.RESERVED, State.BINDING) and not waits:
             self._members.prepare(gang, member)  # the others have not moved
-        elif gang.state is not State.BINDING or gang.under_way() == 0:
+        elif gang.state is not State.BINDING or gang.members.under_way() == 0:
             self._lifecycle.settle(gang, now_s)
 
     def _take_place(self, gang: GangState, fact: f.PodSeen) -> None:
         """Let a new pod fill a place that was kept for one of its role, and what it is charged."""
-        before = gang.place_taken(fact)
+        before = gang.fill_late_place(fact)
         if before is not None and gang.members[fact.name].stage is not None:
             self._allocations.rename((gang.id, before), (gang.id, fact.name))
             self._running.renamed(gang.id)
@@ -125,7 +126,7 @@ class ObservedPods:
         member = gang.members.get(fact.name) if gang is not None else None
         devices = fact.devices
         if gang is not None and member is not None and not fact.terminating:
-            expected = member.stage is not None and member.node == node
+            expected = member.stage is not None and member.assigned_node == node
             if expected and member.pod in (None, fact.uid):
                 devices = member.devices
                 self._allocations.transfer((gang.id, fact.name), fact.uid, node, fact.needs)
@@ -148,20 +149,20 @@ class ObservedPods:
         speaks for it.
         """
         staged = member.stage is not None and member.stage is not Stage.BINDING
-        asked = member.asks or member.template
-        if not staged or asked is None or member.node is None:
+        asked = member.pod_needs or member.template
+        if not staged or asked is None or member.assigned_node is None:
             return False
         cluster = self._allocations.cluster
-        row = cluster.rows.get(member.node)
+        row = cluster.rows.get(member.assigned_node)
         node = cluster.nodes[row] if row is not None else None
         why = excess(member.needs, asked, node, judged=self._settings.beyond_is_judged)
         if not why:
             return False
-        reason = f"pod {member.name} {why}" if member.asks else f"role {member.role} {why}"
-        gang.outgrown(member)
+        reason = f"pod {member.name} {why}" if member.pod_needs else f"role {member.role} {why}"
+        gang.learn_from_pod(member)
         if gang.state is State.PLACED:
             self._members.withdraw(gang, member, reason)
-            gang.bump()
+            gang.mark_changed()
             self._outbox.report(gang, "Outgrown", f"{reason}. It is planned again.")
         else:
             self._lifecycle.fail(gang, reason, now_s)
@@ -176,13 +177,13 @@ class ObservedPods:
         if found is None:
             return
         gang, member = found
-        if member.node != node or member.stage is not Stage.PREPARING:
+        if member.assigned_node != node or member.stage is not Stage.PREPARING:
             if member.stage is not Stage.PREPARED and member.stage is not Stage.BINDING:
                 reason = f"{node} is not reserved for this pod"
                 self._outbox.emit(o.RejectPod(gang.id, uid, member.name, reason))
             return
-        gang.move(member, Stage.PREPARED)
-        if gang.before_barrier() == 0 or gang.state is State.PLACED:
+        gang.set_stage(member, Stage.PREPARED)
+        if gang.members.before_barrier() == 0 or gang.state is State.PLACED:
             self._lifecycle.advance(gang, now_s)
 
     def refused(self, fact: f.PrepareFailed | f.BindFailed, now_s: float) -> None:
@@ -192,16 +193,18 @@ class ObservedPods:
         if found is None:
             return
         gang, member = found
-        if member.stage is None or member.node != node or member.bound:
+        if member.stage is None or member.assigned_node != node or member.bound_node:
             return
         fits = fact.fits if isinstance(fact, f.PrepareFailed) else None
         if fits is None:  # perhaps the members repel each other (pod anti-affinity)
-            fits = sum(1 for m in gang.members.values() if node in (m.node, m.bound)) - 1
+            fits = (
+                sum(1 for m in gang.members.values() if node in (m.assigned_node, m.bound_node)) - 1
+            )
         self._members.settle(gang, member)
         self._deadlines.exclude_node(gang, node, fits, now_s)
-        surplus = gang.under_way() + gang.bound_count() >= gang.enough()
+        surplus = gang.members.under_way() + gang.members.bound_count() >= gang.start_minimum()
         if gang.state is State.PLACED or (surplus and gang.state is State.BINDING):
-            gang.bump()
+            gang.mark_changed()
             self._deadlines.back_off_shortly(gang, now_s)
         elif gang.state in (State.RESERVED, State.BINDING):
             reason = f"{node} refused pod {member.name}: {fact.reason}"
@@ -211,7 +214,9 @@ class ObservedPods:
     def node_gone(self, name: NodeName, now_s: float) -> None:
         """Take back what is reserved on a node that is gone."""
         for gang in list(self._table.gangs.values()):
-            lost = [m for m in gang.members.values() if m.node == name and m.stage is not None]
+            lost = [
+                m for m in gang.members.values() if m.assigned_node == name and m.stage is not None
+            ]
             if lost and gang.state in (State.RESERVED, State.BINDING):
                 reason = f"node {name} went away before the gang had started"
                 self._lifecycle.fail(gang, reason, now_s)
@@ -220,5 +225,5 @@ class ObservedPods:
                 for member in lost:
                     if member.stage is not Stage.BINDING:
                         self._members.withdraw(gang, member, f"node {name} went away")
-                gang.bump()
+                gang.mark_changed()
                 self._lifecycle.settle(gang, now_s)

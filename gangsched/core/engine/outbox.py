@@ -1,7 +1,7 @@
 """The orders that one call of the engine gives, in their order."""
 
 from gangsched.core import orders as o
-from gangsched.core.engine.gangs.gang_views import GangState
+from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.model.refusal import plural
 
 
@@ -18,16 +18,18 @@ class Outbox:
 
     def report(self, gang: GangState, reason: str, message: str, *, met: bool = False) -> None:
         """Report the state of a gang that is not refused, with a reason and a sentence."""
-        state, queue = gang.state.value, gang.account[0] if gang.holds() else ""
-        self.emit(o.Report(gang.id, state, reason, message, None, gang.proof, met, queue))
+        state, queue = gang.state.value, gang.account[0] if gang.holds_nodes() else ""
+        self.emit(
+            o.Report(gang.id, state, reason, message, None, gang.reservation.proof, met, queue)
+        )
 
     def report_placed(self, gang: GangState, *, met: bool) -> None:
         """Report that all pods of a gang are bound; `met` if this process did not start it."""
-        nodes = len({m.bound for m in gang.members.values() if m.bound})
+        nodes = len({m.bound_node for m in gang.members.values() if m.bound_node})
         self.report(
             gang,
             "Placed",
-            f"all {plural(gang.bound_count(), 'pod')} of the gang are bound, "
+            f"all {plural(gang.members.bound_count(), 'pod')} of the gang are bound, "
             f"to {plural(nodes, 'node')}.",
             met=met,
         )

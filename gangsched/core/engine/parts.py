@@ -9,7 +9,7 @@ from gangsched.core.engine.drained_gangs import DrainedGangs
 from gangsched.core.engine.freed_generation import FreedGeneration
 from gangsched.core.engine.gang_removal import GangRemoval
 from gangsched.core.engine.gangs.gang_table import GangTable
-from gangsched.core.engine.gangs.gang_views import State
+from gangsched.core.engine.gangs.member import State
 from gangsched.core.engine.lifecycle.barrier import Barrier
 from gangsched.core.engine.lifecycle.capacity_wait import CapacityWait
 from gangsched.core.engine.lifecycle.due_gangs import DueGangs

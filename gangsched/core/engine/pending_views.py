@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from gangsched.core.engine.allocations import Allocations
 from gangsched.core.engine.declarations import Declarations
-from gangsched.core.engine.gangs.gang_views import GangState, priority_in
+from gangsched.core.engine.gangs.gang import GangState
+from gangsched.core.engine.gangs.pending_view import pending_view, priority_in
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.pods import PodNeeds, Requests
@@ -52,7 +53,7 @@ class PendingViews:
 
     def make(self, gang: GangState) -> PendingGang:
         """Make the view of a gang."""
-        return gang.waiting(lambda made: self._complete(gang, made))
+        return pending_view(gang, lambda made: self._complete(gang, made))
 
     def _complete(self, gang: GangState, made: PendingGang) -> PendingGang:
         """Add charge, pod classes, shape, and what the queue and the run times say."""
@@ -84,7 +85,7 @@ class PendingViews:
                 made,
                 # What is more than it ever had is admitted like any other.
                 repair=all(
-                    held.get(key, 0) + more <= gang.admitted.get(key, 0) for key, more in charge
+                    held.get(key, 0) + more <= gang.run.admitted.get(key, 0) for key, more in charge
                 ),
             )
         return replace(

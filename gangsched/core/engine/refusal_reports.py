@@ -1,7 +1,7 @@
 """Reports of why gangs wait."""
 
 from gangsched.core import orders as o
-from gangsched.core.engine.gangs.gang_views import GangState
+from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.outbox import Outbox
 from gangsched.core.engine.pending.pending_queue import PendingQueue
 from gangsched.core.model.refusal import Reason, Refusal
@@ -21,7 +21,9 @@ class RefusalReports:
 
     def refuse_given_up(self, gang: GangState, now_s: float) -> None:
         """Record that a gang is not tried again, and why."""
-        self.refuse(gang, Refusal(gang.id, Reason.GIVEN_UP, f"{gang.given_up}."), now_s)
+        self.refuse(
+            gang, Refusal(gang.id, Reason.GIVEN_UP, f"{gang.retry.failure_message}."), now_s
+        )
 
     def report(self, gang: GangState) -> None:
         """Report why a gang waits."""

@@ -5,9 +5,11 @@ from gangsched.core import orders as o
 from gangsched.core.engine.admitted_changes import AdmittedChanges
 from gangsched.core.engine.allocations import Allocations
 from gangsched.core.engine.carried_over import past_of, recall
+from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.gang_table import GangTable
-from gangsched.core.engine.gangs.gang_views import GangState, State
+from gangsched.core.engine.gangs.member import State
 from gangsched.core.engine.gangs.pod_templates import excess
+from gangsched.core.engine.gangs.running_views import terminating_view
 from gangsched.core.engine.lifecycle.lifecycle import Lifecycle
 from gangsched.core.engine.lifecycle.reservations import Reservations
 from gangsched.core.engine.lifecycle.start_deadlines import StartDeadlines
@@ -58,7 +60,7 @@ class Restoration:
         if gang is None or gang.state is not State.PENDING:
             return
         known = tuple((n, node) for n, node in fact.assignments if n in gang.members)
-        open_places = tuple((n, node) for n, node in known if not gang.members[n].bound)
+        open_places = tuple((n, node) for n, node in known if not gang.members[n].bound_node)
         planned = Planned(gang.id, gang.version, Placement(open_places))
         whole = len(known) >= gang.minimum() and open_places and self._as_planned(gang)
         cluster = self._allocations.cluster
@@ -74,7 +76,7 @@ class Restoration:
             return
         recall(gang, past, now_s)
         waits_or_runs = (State.PENDING, State.PLACED)
-        if gang.given_up and gang.state is State.PENDING:
+        if gang.retry.failure_message and gang.state is State.PENDING:
             self._refusals.refuse_given_up(gang, now_s)
         if past.not_before_s is not None and past.not_before_s > now_s:
             self._deadlines.back_off(gang, past.not_before_s)
@@ -103,12 +105,12 @@ class Restoration:
 
         A gang that was held back is so again until they have left.
         """
-        open_names = {member.name for member in gang.open_members()}
+        open_names = {member.name for member in gang.unassigned_members()}
         places = tuple((name, node) for name, node in past.places if name in open_names)
         if gang.state is State.PENDING and len(places) < len(past.places):
             return  # some of it is in flight: the rest of the gang is planned with that
         gangs, cluster = self._table.gangs.values(), self._allocations.cluster
-        parts = (one.terminating() for one in gangs) if past.held_back else ()
+        parts = (terminating_view(one) for one in gangs) if past.held_back else ()
         gone = tuple(part for part in parts if part is not None)
         left = cluster_without(cluster, gone) if gone else cluster
         planned = Planned(gang.id, gang.version, Placement(places))
@@ -121,7 +123,9 @@ class Restoration:
         """Return whether no pending pod asks for more than its role, which was admitted."""
         judged = self._settings.beyond_is_judged
         return not any(
-            excess(member.template, member.asks, None, judged=judged)
+            excess(member.template, member.pod_needs, None, judged=judged)
             for member in gang.members.values()
-            if member.template is not None and member.asks is not None and not member.bound
+            if member.template is not None
+            and member.pod_needs is not None
+            and not member.bound_node
         )

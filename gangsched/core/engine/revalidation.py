@@ -7,8 +7,9 @@ import numpy as np
 
 from gangsched.core.cluster.gpu_sharing import Devices
 from gangsched.core.cluster.state import Cluster
-from gangsched.core.engine.gangs.gang_views import GangState
+from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.member import State
+from gangsched.core.engine.gangs.running_views import running_view
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.placement import Eviction, Repartition
 from gangsched.core.model.pods import PodNeeds
@@ -56,7 +57,7 @@ def without_victims(
         victim = gangs.get(eviction.gang)
         if victim is None or victim.state is not State.PLACED:
             return None
-        whole = victim.running()
+        whole = running_view(victim)
         going = {place.name for place in whole.places} & set(eviction.pods)
         if len(going) != len(eviction.pods):
             return None

@@ -4,9 +4,11 @@ from dataclasses import replace
 
 from gangsched.core.engine.allocations import Allocations
 from gangsched.core.engine.declarations import Declarations
+from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.gang_table import GangTable
-from gangsched.core.engine.gangs.gang_views import GangState, priority_in
 from gangsched.core.engine.gangs.member import State
+from gangsched.core.engine.gangs.pending_view import priority_in
+from gangsched.core.engine.gangs.running_views import evicted_view, running_view, starting_view
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.queues import Amounts
 from gangsched.core.quota.charges import charge_on_nodes
@@ -50,7 +52,7 @@ class RunningSet:
     def terminating(self) -> tuple[RunningGang, ...]:
         """Return what was evicted and still takes nodes."""
         gangs = self._table.gangs
-        parts = (gangs[gang].leaving() for gang in self._leavers if gang in gangs)
+        parts = (evicted_view(gangs[gang]) for gang in self._leavers if gang in gangs)
         return tuple(
             replace(self._at_home(part), charge=self._charge_of(part))
             for part in parts
@@ -63,7 +65,7 @@ class RunningSet:
 
     def pod_left(self, gang: GangState) -> None:
         """Record that a pod of a gang is gone."""
-        if gang.id in self._leavers and gang.leaving() is None:
+        if gang.id in self._leavers and evicted_view(gang) is None:
             del self._leavers[gang.id]
 
     def all_left(self, gang: GangId) -> None:
@@ -97,9 +99,9 @@ class RunningSet:
         for gang_id in changes:
             gang = self._table.gangs.get(gang_id)
             whole = gang is not None and gang.state is State.PLACED and gang.spec is not None
-            self._keep(self._running, gang_id, gang.running() if gang and whole else None)
+            self._keep(self._running, gang_id, running_view(gang) if gang and whole else None)
             if revalued or gang is None or not self._starts_as_before(gang):
-                self._keep(self._starting, gang_id, gang.coming() if gang else None)
+                self._keep(self._starting, gang_id, starting_view(gang) if gang else None)
 
     def _starts_as_before(self, gang: GangState) -> bool:
         """Return whether a gang still takes what is kept of it: binding its pods changes nothing.
@@ -110,7 +112,10 @@ class RunningSet:
         if kept is None or kept.gang is not gang.spec:
             return False
         on_its_way = gang.state in (State.RESERVED, State.BINDING)
-        return on_its_way and len(kept.places) == gang.in_progress() + gang.bound_count()
+        return (
+            on_its_way
+            and len(kept.places) == gang.members.in_progress() + gang.members.bound_count()
+        )
 
     def _keep(
         self, kept: dict[GangId, RunningGang], gang: GangId, made: RunningGang | None

@@ -6,8 +6,8 @@ from itertools import islice
 
 from gangsched.core.bounds import KINDS
 from gangsched.core.engine.allocations import Allocations
+from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.gang_table import GangTable
-from gangsched.core.engine.gangs.gang_views import GangState
 from gangsched.core.engine.lifecycle.start_deadlines import StartDeadlines
 from gangsched.core.engine.pending.pending_queue import PendingQueue
 from gangsched.core.engine.pending_views import PendingViews
@@ -66,7 +66,7 @@ class SnapshotBuilder:
 
     def with_all(self, now_s: float, starts: int | None) -> Snapshot:
         """Return a snapshot with every pending gang, for a forecast."""
-        gangs = [gang for gang in self._table.gangs.values() if gang.plannable()]
+        gangs = [gang for gang in self._table.gangs.values() if gang.is_plannable()]
         return self._build(gangs, (), now_s, starts)
 
     def with_none(self, now_s: float, starts: int | None) -> Snapshot:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from gangsched.core import orders as o
 from gangsched.core.engine.engine import Engine
-from gangsched.core.engine.gangs.gang_views import GangState
+from gangsched.core.engine.gangs.gang import GangState
 from gangsched.kube.actuation.mig_writer import MigWriter
 from gangsched.kube.actuation.pod_binding import PodBinder, PodClient
 from gangsched.kube.status.expected_starts import ExpectedStarts

@@ -174,7 +174,7 @@ class BackgroundTasks:
         drawn = {
             gang: one
             for gang, one in drawn.items()
-            if (now := engine.gangs.get(gang)) is not None and now.plannable()
+            if (now := engine.gangs.get(gang)) is not None and now.is_plannable()
         }
         starts = engine.history.starts
         told = with_observed_ranges(drawn, starts.punctuality(now_s), now_s)

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from gangsched.api.keys import REASON
 from gangsched.core import facts as f
 from gangsched.core import orders as o
-from gangsched.core.engine.gangs.gang_views import GangState
+from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.model.gangs import Gang
 from gangsched.core.model.ids import GangId, PodUid
 from gangsched.core.model.queues import Queue

@@ -80,7 +80,7 @@ class ExternalGroups(Groups):
         if not gang.late and not self._context.planned.counts(gang.id):
             return
         state = self._engine.gangs.get(gang.id)
-        runs = state is not None and state.holds()
+        runs = state is not None and state.holds_nodes()
         self._context.planned.admit(gang.id, gang, self._kind.kind, again, runs=runs)
 
     def released(self, gang_id: GangId) -> None:

@@ -131,7 +131,7 @@ class PodOwners(ExternalGroups):
         if self._kind.source in TRAINING.values():
             own = GangId(f"{obj.metadata.namespace}/{obj.metadata.name}")
             state = self._engine.gangs.get(own)
-            there = state.bound_count() if state is not None else 0
+            there = state.members.bound_count() if state is not None else 0
             if there and self._status.owned(own):
                 gang = replace(gang, min_member=max(gang.min_member - there, 1))
         return super().accept(obj, gang)

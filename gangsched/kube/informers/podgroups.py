@@ -6,7 +6,7 @@ from gangsched.api import names
 from gangsched.api.keys import unknown
 from gangsched.core import facts as f
 from gangsched.core import orders as o
-from gangsched.core.engine.gangs.incomplete import missing
+from gangsched.core.engine.gangs.incomplete import incomplete_reason
 from gangsched.core.model.gangs import Gang
 from gangsched.core.model.ids import GangId, NodeName, PodName
 from gangsched.kube.decoding import podgroups
@@ -97,7 +97,7 @@ class PodGroups(Groups):
         state = self._engine.gangs.get(gang.id)
         if state is None or state.members or gang.started:
             return  # or it has run, and its pods are gone
-        why = missing(state)
+        why = incomplete_reason(state)
         if why is not None:
             report = o.Report(gang.id, state.state.value, why.reason.value, why.message, why)
             self._facts.report(report)

@@ -8,7 +8,7 @@ import msgspec
 from gangsched.api import names
 from gangsched.api.keys import unknown
 from gangsched.core import facts as f
-from gangsched.core.engine.gangs.gang_views import Stage
+from gangsched.core.engine.gangs.member import Stage
 from gangsched.core.model.ids import PodUid
 from gangsched.core.model.pods import PodNeeds
 from gangsched.kube.decoding import pods
@@ -125,8 +125,12 @@ class Pods(Informer):
             return
         gang = self._engine.gangs.get(fact.gang)
         member = gang.members.get(fact.name) if gang is not None else None
-        if member is not None and member.stage is Stage.PREPARING and member.node is not None:
-            self._facts.observe(f.PrepareFailed(fact.uid, member.node, message))
+        if (
+            member is not None
+            and member.stage is Stage.PREPARING
+            and member.assigned_node is not None
+        ):
+            self._facts.observe(f.PrepareFailed(fact.uid, member.assigned_node, message))
 
     def on_delete(self, uid: str, raw: bytes | None) -> None:
         """Take note that an object was deleted."""

@@ -41,4 +41,4 @@ def pod_counts(engine: Engine, gang_id: GangId) -> tuple[int, tuple[int, int, in
     members = gang.members.values()
     running = sum(member.runs and member.ready for member in members)
     failed = sum(member.ended and member.failed for member in members)
-    return gang.minimum(), (running, gang.ended_count(), failed)
+    return gang.minimum(), (running, gang.members.ended_count(), failed)

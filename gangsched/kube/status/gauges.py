@@ -19,7 +19,7 @@ def refresh(metrics: Metrics, engine: Engine) -> None:
     reserved = 0
     for gang in engine.gangs.values():
         counts[_FINISHED if engine.finished(gang) else gang.state.value] += 1
-        reserved += gang.in_progress()
+        reserved += gang.members.in_progress()
     for state, count in counts.items():
         metrics.gangs.labels(state).set(count)
     metrics.gangs_refused.clear()

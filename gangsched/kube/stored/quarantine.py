@@ -169,7 +169,7 @@ class Quarantine:
         namespaces = {mark.partition("/")[0] for mark in self._gangs}
         for gang_id in gangs:
             gang = engine.gangs.get(gang_id)
-            if gang_id.partition("/")[0] in namespaces and gang is not None and gang.plannable():
+            if gang_id.partition("/")[0] in namespaces and gang is not None and gang.is_plannable():
                 entry = None
                 with suppress(Exception):  # the next snapshot sets it aside for that
                     entry = self._gangs.get(request(engine.pending(gang_id)))

@@ -14,7 +14,7 @@ from typing import Any
 
 from gangsched.core import facts as f
 from gangsched.core import orders as o
-from gangsched.core.engine.gangs.gang_views import State
+from gangsched.core.engine.gangs.member import State
 from gangsched.core.model.ids import GangId, PodUid
 from gangsched.kube.actuation.pod_binding import BinderContext
 from gangsched.kube.client.client import KubeClient
@@ -75,13 +75,13 @@ class VolumeBinder:
         held, state = self._held.get(gang), self._engine.gangs.get(gang)
         if not held or state is None or gang in self._passes:
             return
-        if state.state is not State.PLACED and state.before_barrier() > len(held):
+        if state.state is not State.PLACED and state.members.before_barrier() > len(held):
             return
         pods: dict[Key, list[o.Prepare]] = {}
         for order in held.values():
             for use in self._volumes.uses(order.uid):
                 pods.setdefault(use.key, []).append(order)
-        until_s, barrier_s = state.deadline_s, self._engine.limits.barrier_s
+        until_s, barrier_s = state.bind_by_s(), self._engine.limits.barrier_s
         left_s = barrier_s if until_s is None else until_s - self._now_s()
         first = next(iter(held.values())), "its claims were not looked at"
         limit_s = max(left_s * _PATIENCE, 0.0)

@@ -301,7 +301,7 @@ def test_pods_of_a_deleted_group_are_not_planned():
     assert not [one for one in plan(engine, 3.0) if isinstance(one, o.Prepare)]
     engine.observe(f.GangSeen(gang("g", 1, queue="owner")), 4.0)
     plan(engine, 5.0)
-    assert engine.gangs[G].in_progress() == 1, "declared anew, it may grow"
+    assert engine.gangs[G].members.in_progress() == 1, "declared anew, it may grow"
 
 
 def test_a_gang_whose_group_went_before_this_process_came_gives_way():
@@ -393,11 +393,11 @@ def test_room_is_not_kept_for_long_for_pods_that_do_not_exist():
     engine.observe(f.GangSeen(templated("g", 2, needs(4), schedule_timeout_s=86_400.0)), 0.0)
     plan(engine)
     first, second = engine.gangs[G].members
-    assert engine.gangs[G].deadline_s == ROOM_WITHOUT_PODS_S.most
+    assert engine.gangs[G].reservation.start_by_s == ROOM_WITHOUT_PODS_S.most
     engine.observe(pod(first.split("/")[1], "g", needs(4)), 10.0)
-    assert engine.gangs[G].deadline_s == ROOM_WITHOUT_PODS_S.most, "one is not all"
+    assert engine.gangs[G].reservation.start_by_s == ROOM_WITHOUT_PODS_S.most, "one is not all"
     engine.observe(pod(second.split("/")[1], "g", needs(4)), 20.0)
-    assert engine.gangs[G].deadline_s == 86_400.0
+    assert engine.gangs[G].reservation.start_by_s == 86_400.0
 
 
 def test_a_gang_whose_pods_never_come_leaves_the_room_to_others_for_longer_each_time():
@@ -409,8 +409,8 @@ def test_a_gang_whose_pods_never_come_leaves_the_room_to_others_for_longer_each_
         assert engine.gangs[G].state is State.RESERVED
         now_s += ROOM_WITHOUT_PODS_S.most
         engine.tick(now_s)
-        waits.append(engine.gangs[G].not_before_s - now_s)
-        now_s = engine.gangs[G].not_before_s
+        waits.append(engine.gangs[G].retry.backoff_until_s - now_s)
+        now_s = engine.gangs[G].retry.backoff_until_s
         engine.tick(now_s)
     assert waits[:4] == [1.0, 600.0, 1200.0, 2400.0]
     assert waits[-1] == NO_SHOW_S.most
@@ -425,11 +425,13 @@ def test_a_running_gang_does_not_keep_room_for_pods_that_are_not_made_anew():
         engine.observe(pod(name, "g", needs(4), node=NodeName("n")), 1.0)
     engine.observe(f.PodGone(PodUid(names[1])), 2.0)
     plan(engine, 3.0)
-    assert engine.gangs[G].in_progress() == 1, "it gets its place back before its pod exists"
+    assert engine.gangs[G].members.in_progress() == 1, (
+        "it gets its place back before its pod exists"
+    )
     engine.tick(3.0 + ROOM_WITHOUT_PODS_S.most)
-    assert engine.gangs[G].in_progress() == 0
+    assert engine.gangs[G].members.in_progress() == 0
     assert engine.gangs[G].state is State.PLACED
-    assert engine.gangs[G].not_before_s is not None
+    assert engine.gangs[G].retry.backoff_until_s is not None
 
 
 def test_quotas_of_a_namespace_are_counted_before_room_is_reserved():

@@ -58,7 +58,7 @@ def test_a_lost_pod_s_place_is_not_pinned_to_its_old_node():
     engine.observe(pod("other", "x", needs(8), node=NodeName("a"), uid="o"), 2.0)
     engine.observe(f.PodGone(PodUid("g-worker-0")), 2.0)
     plan(engine, 3.0)
-    assert [m.node for m in engine.gangs[GangId("ns/g")].members.values()] == ["b"]
+    assert [m.assigned_node for m in engine.gangs[GangId("ns/g")].members.values()] == ["b"]
 
 
 def test_a_gang_waits_for_its_members():
@@ -276,7 +276,7 @@ def test_a_running_gang_below_its_minimum_gets_its_timeout_then_stops():
     binds = a_pair(engine)
     bound(engine, binds)
     engine.observe(f.PodGone(PodUid("a")), 10.0)
-    assert engine.gangs[G].below_since_s == 10.0
+    assert engine.gangs[G].run.below_minimum_since_s == 10.0
     assert not of(engine.tick(39.0), o.Evict)
     assert [e.uid for e in of(engine.tick(41.0), o.Evict)] == ["b"]
 
@@ -448,7 +448,7 @@ def test_backoff_doubles_with_each_break():
         plan(engine, now_s)
         engine.tick(now_s + 31.0)
         now_s += 31.0
-        assert engine.gangs[G].not_before_s == now_s + expected_s
+        assert engine.gangs[G].retry.backoff_until_s == now_s + expected_s
         now_s += expected_s
         engine.tick(now_s)
 

@@ -60,7 +60,7 @@ class World:
         return orders
 
     def bound(self) -> list[str]:
-        return [m.name for m in self.gang.members.values() if m.bound]
+        return [m.name for m in self.gang.members.values() if m.bound_node]
 
     def free(self, name: str) -> int:
         cluster = self.engine.cluster
@@ -173,9 +173,9 @@ def test_each_follower_fills_the_place_of_its_rank():
     for job in (0, 1):
         world.comes(f"w-{job}-0", role="w", rank=job * CHUNK)
     world.plan()
-    kept = {m.rank: m.node for m in world.gang.members.values() if m.late}
+    kept = {m.rank: m.assigned_node for m in world.gang.members.values() if m.late}
     world.comes("w-1-1", role="w", rank=CHUNK + 1)
-    assert world.gang.members["ns/w-1-1"].bound == kept[CHUNK + 1]
+    assert world.gang.members["ns/w-1-1"].bound_node == kept[CHUNK + 1]
 
 
 @pytest.mark.parametrize("jobs", [("a",), ("a", "b")])
@@ -195,11 +195,11 @@ def test_each_job_has_a_domain_though_its_pods_differ_from_their_template(jobs):
             name = f"{job}-{index}-0"
             world.see(pod(name, "lws:g-0", added, role=job, rank=index * CHUNK))
     world.plan()
-    first = {m.name: m.bound for m in world.gang.members.values() if m.bound}
+    first = {m.name: m.bound_node for m in world.gang.members.values() if m.bound_node}
     assert sorted(first.values()) == sorted(one.name for one in racks)
     for member in world.gang.members.values():
         if member.late:
-            assert member.node == first[f"ns/{member.role}-{member.rank // CHUNK}-0"]
+            assert member.assigned_node == first[f"ns/{member.role}-{member.rank // CHUNK}-0"]
 
 
 def test_a_smaller_declaration_gives_places_up():

@@ -159,7 +159,7 @@ def test_a_new_process_leaves_a_gang_alone_that_was_scaled_up_while_it_ran():
     engine = grown_while_it_runs(minimum=3)
     assert engine.gangs[G].state is State.PLACED
     carried_out(engine, plan(engine))
-    assert engine.gangs[G].bound_count() == 4  # who comes late is welcome alone
+    assert engine.gangs[G].members.bound_count() == 4  # who comes late is welcome alone
     assert not of(engine.tick(100.0), o.Evict)
     engine.observe(f.PodGone(PodUid("a")), 101.0)
     engine.observe(f.PodGone(PodUid("b")), 101.0)

@@ -69,7 +69,7 @@ def test_who_passed_a_reservation_and_runs_for_longer_than_it_said_is_stopped_fo
     assert "more than the 20 s it was expected to run" in told
     engine.observe(f.PodGone(PodUid("short-0")), 61.0)
     assert len(engine.gangs[LARGE].assignments()) == 3
-    assert not engine.gangs[LARGE].held_back
+    assert not engine.gangs[LARGE].reservation.waits_for_capacity
 
 
 def test_who_keeps_its_word_is_left_alone():

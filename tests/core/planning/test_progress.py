@@ -85,12 +85,12 @@ def test_a_gang_is_set_aside_until_a_moment_or_until_it_changes():
     plan(engine, 11.0)
     assert engine.gangs[GOOD].state is State.RESERVED
     engine.tick(999.0)
-    assert not engine.gangs[BAD].plannable()
+    assert not engine.gangs[BAD].is_plannable()
     engine.tick(1000.0)
-    assert engine.gangs[BAD].plannable()
+    assert engine.gangs[BAD].is_plannable()
     engine.observe(PlanFailed(BAD, "planning is slow", 2000.0), 1001.0)
     engine.observe(GangSeen(gang("bad", 1, priority=5)), 1002.0)
-    assert engine.gangs[BAD].plannable()
+    assert engine.gangs[BAD].is_plannable()
 
 
 def test_a_gang_that_cannot_be_shown_to_planners_is_set_aside(monkeypatch):

@@ -8,6 +8,7 @@ from builders import an_engine, gang, needs, node, pod, templated
 from gangsched.core import facts as f
 from gangsched.core import orders as o
 from gangsched.core.engine.engine import Engine, Limits, State
+from gangsched.core.engine.gangs.running_views import running_view
 from gangsched.core.model.constraints import Constraints
 from gangsched.core.model.ids import GangId, NodeName, PodUid
 from gangsched.core.model.pods import PodNeeds, Share
@@ -159,7 +160,9 @@ def test_gpu_kinds_have_quotas_of_their_own():
     kinds = Constraints(gpu_kinds=("H100",))
     engine.observe(f.GangSeen(templated("i", 1, needs(4), queue="q", constraints=kinds)), 3.0)
     plan(engine, 3.0)
-    places = [m.node for one in "gh" for m in engine.gangs[GangId(f"ns/{one}")].members.values()]
+    places = [
+        m.assigned_node for one in "gh" for m in engine.gangs[GangId(f"ns/{one}")].members.values()
+    ]
     assert sorted(places) == ["a", "h"], "the first kind is used up, the second is not"
     assert reason(engine, "i") == "QuotaInUse"
     assert "nvidia.com/gpu (H100)" in message(engine, "i")
@@ -224,7 +227,7 @@ def test_what_a_drain_costs_is_told_once():
     run(engine, "a", 1, needs(4), queue="q")
     engine.observe(f.QueueSeen(Queue("q", stop=Stop.DRAIN)), 5.0)
     drains = [one for now_s in (6.0, 7.0) for one in engine.tick(now_s) if isinstance(one, o.Drain)]
-    started_s = engine.gangs[GangId("ns/a")].running().started_s
+    started_s = running_view(engine.gangs[GangId("ns/a")]).started_s
     assert drains == [o.Drain(GangId("ns/a"), o.DrainGround.QUEUE, "q", 4 * (6.0 - started_s))]
 
 
@@ -512,7 +515,7 @@ def test_late_members_leave_with_their_gang():
     run(engine, "run", 1, on="n0", expected_runtime_s=60.0)
     engine.observe(pod("run-1", "run", needs(8)), 1.0)
     plan(engine, 1.0)
-    assert engine.gangs[GangId("ns/run")].in_progress() == 1
+    assert engine.gangs[GangId("ns/run")].members.in_progress() == 1
     arrive(engine, "large", 2, 60.0)
     plan(engine, 2.0)
     assert engine.reserved[GangId("ns/large")].start_s == 60.0
@@ -634,7 +637,7 @@ def test_a_gang_that_lost_a_node_comes_before_fillers():
     engine.observe(f.GangSeen(filler), 1.0)
     engine.observe(f.PodGone(PodUid("g-worker-1")), 2.0)
     plan(engine, 2.0)
-    assert engine.gangs[G].members["ns/g-worker-1"].node == "m"
+    assert engine.gangs[G].members["ns/g-worker-1"].assigned_node == "m"
     assert engine.gangs[GangId("ns/filler")].state is State.PENDING
 
 
@@ -652,11 +655,11 @@ def test_who_leaves_when_told_has_not_done_its_work():
         for index in range(2):
             fact = pod(f"low-worker-{index}", "low", needs(4), node=NodeName("n"), ended=True)
             engine.observe(fact, 2.0)
-    assert low.ended_count() == 0
+    assert low.members.ended_count() == 0
     for index in range(2):
         engine.observe(f.PodGone(PodUid(f"low-worker-{index}")), 3.0)
     assert low.state is State.PENDING
-    assert len(low.open_members()) == 2
+    assert len(low.unassigned_members()) == 2
 
 
 @pytest.mark.parametrize("gone_first", ["pods", "group"])

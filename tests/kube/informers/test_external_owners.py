@@ -71,7 +71,7 @@ def test_pods_of_the_training_operator_are_a_gang(cluster, job_first):
     if not job_first:
         cluster.owner(*TORCH[:2], FOUR)
     assert cluster.gangs() == {"ns/pytorchjob:j": (4, 2)}
-    assert not cluster.scheduler.engine.gangs["ns/pytorchjob:j"].plannable()
+    assert not cluster.scheduler.engine.gangs["ns/pytorchjob:j"].is_plannable()
 
 
 def test_pods_that_name_a_group_are_not_their_owners_gang(cluster):
@@ -200,7 +200,7 @@ def test_every_group_of_a_leaderworkerset_is_a_gang_that_its_leader_starts(clust
         cluster.owner("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", spec)
     assert cluster.gangs() == {"ns/lws:j-0": (3, 3), "ns/lws:j-1": (3, 3)}
     gangs = cluster.scheduler.engine.gangs
-    assert all(gang.plannable() for gang in gangs.values())
+    assert all(gang.is_plannable() for gang in gangs.values())
     cluster.pods.on_delete("pod-0", None)
     assert list(cluster.gangs()) == ["ns/lws:j-1"], "a group goes with its pods"
 
@@ -246,7 +246,7 @@ def test_a_ray_job_has_its_cluster_and_its_submitter(cluster, order):
     for name in order:
         steps[name]()
     assert cluster.gangs() == {"ns/rayjob:j": (2, 2)}
-    assert cluster.scheduler.engine.gangs["ns/rayjob:j"].plannable()
+    assert cluster.scheduler.engine.gangs["ns/rayjob:j"].is_plannable()
     submitter = {"parallelism": 1, "template": TEMPLATE}
     raw = written("j", "s", spec=submitter, **controlled("RayJob"))
     cluster.kinds["Job.batch/v1"].on_update(raw)

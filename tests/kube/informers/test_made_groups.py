@@ -99,7 +99,7 @@ def test_a_launcher_that_waits_for_its_workers_comes_late_in_its_group_too(clust
         cluster.pod(f"j-worker-{index}")
     gang = cluster.gang()
     assert (gang.spec.min_member, gang.spec.late) == (3, 1)
-    assert gang.plannable()
+    assert gang.is_plannable()
 
 
 def test_a_leader_has_room_for_its_workers_where_its_group_counts_it_alone(cluster):

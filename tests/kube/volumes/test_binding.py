@@ -10,7 +10,7 @@ from waiting import until_async
 from gangsched.config import SchedulerConfig
 from gangsched.core import facts as f
 from gangsched.core import orders as o
-from gangsched.core.engine.gangs.gang_views import State
+from gangsched.core.engine.gangs.member import State
 from gangsched.kube.actuation.pod_binding import DirectBinder
 from gangsched.kube.client.errors import Conflict, NotFound
 from gangsched.kube.informers.volumes import watched
@@ -277,8 +277,8 @@ async def test_two_of_a_gang_never_take_one_volume(world):
     world.plan()
     assert "no PersistentVolume of StorageClass hand is available for it" in await broken(world)
     gang = world.scheduler.engine.gangs["ns/g"]
-    assert (gang.most_per_node, gang.avoid) == (1, {})
-    gang.not_before_s = None
+    assert (gang.retry.pods_per_node_max, gang.retry.excluded_nodes) == (1, {})
+    gang.retry.backoff_until_s = None
     world.scheduler.engine.parts.lifecycle.settle(gang, world.scheduler.now_s())
     world.plan()
     assert sorted((await bound(world)).values()) == ["n1", "n2"]
@@ -314,7 +314,7 @@ async def test_who_is_never_answered_starts_nobody_and_nothing_is_left(world):
     assert f"{node} refused pod ns/p1: PersistentVolumeClaim b was not bound by nobody" in why
     assert world.chosen("b") is None
     assert world.chosen("a") == node, "its volume was made: that stays"
-    assert world.scheduler.engine.gangs["ns/g"].avoid.keys() == {node}
+    assert world.scheduler.engine.gangs["ns/g"].retry.excluded_nodes.keys() == {node}
 
 
 async def test_a_provisioner_may_refuse(world):
@@ -329,7 +329,7 @@ async def test_a_provisioner_may_refuse(world):
     world.put(PVC, world.objects[PVC, "b"])
     assert "no volume can be made for PersistentVolumeClaim b by nobody" in await broken(world)
     assert world.chosen("a") is None
-    assert world.scheduler.engine.gangs["ns/g"].avoid.keys() == {node}
+    assert world.scheduler.engine.gangs["ns/g"].retry.excluded_nodes.keys() == {node}
 
 
 async def test_a_pod_that_goes_takes_the_choice_of_its_gang_back(world):

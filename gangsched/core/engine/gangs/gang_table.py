@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from gangsched.core.engine.gangs.gang_views import GangState
+from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.member import MemberState, Stage
 from gangsched.core.facts import PodSeen
 from gangsched.core.model.ids import GangId, PodUid
@@ -50,7 +50,7 @@ class GangTable:
     def due_s(self, gang_id: GangId) -> float | None:
         """Return the next moment at which time alone changes something for a gang."""
         gang = self.gangs.get(gang_id)
-        return gang.due_s() if gang is not None else None
+        return gang.next_deadline_s() if gang is not None else None
 
     def member(self, uid: PodUid) -> tuple[GangState, MemberState] | None:
         """Return the gang and the member that a pod is, None if it is none."""

@@ -38,12 +38,12 @@ class LatePodPlaces:
             members[member.name] = member
             if member.late:
                 member.template = needs.get(member.role, member.template)
-                member.settle()
+                member.update_needs()
             self.count(member, 1)
 
     def count(self, member: MemberState, sign: int) -> None:
         """Count a member in (1), or out (-1) before it changes."""
-        self.to_come += sign * member.to_come
+        self.to_come += sign * member.awaits_late_pod
         if not member.late:
             self._early[member.role] += sign * _there(member)
             return
@@ -132,7 +132,9 @@ def _arranged(gang: Gang, members: Iterable[MemberState]) -> list[MemberState]:
             name = _name(gang.id, role, rank)
             if name in names or role.needs is None:
                 continue
-            member = MemberState(name, role.name, role.needs, late=True, kept=True, rank=rank)
+            member = MemberState(
+                name, role.name, role.needs, late=True, planned_early=True, rank=rank
+            )
             known.append(member)
             found.append(member)
     return found
@@ -145,9 +147,9 @@ def _empty(member: MemberState) -> bool:
 def _is_early(member: MemberState) -> None:
     """Let a member with a pod be one of the first, of whom no role tells what they ask for."""
     if member.late:
-        member.late = member.kept = False
+        member.late = member.planned_early = False
         member.template = None
-        member.settle()
+        member.update_needs()
 
 
 def _ranks(role: Role) -> Iterable[int]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from gangsched.core.engine.gangs.pod_templates import with_amounts
+from gangsched.core.facts import PodSeen
 from gangsched.core.model.ids import NodeName, PodName, PodUid
 from gangsched.core.model.pods import PodNeeds
 
@@ -48,32 +49,54 @@ class MemberState:
     role: str
     needs: PodNeeds
     pod: PodUid | None = None
-    node: NodeName | None = None
+    assigned_node: NodeName | None = None
     stage: Stage | None = None
-    bound: NodeName | None = None
+    bound_node: NodeName | None = None
     ended: bool = False
     failed: bool = False
     terminating: bool = False
     evicted: bool = False
-    stopped: PodUid | None = None
+    terminated_pod: PodUid | None = None
     template: PodNeeds | None = None
-    asks: PodNeeds | None = None
+    pod_needs: PodNeeds | None = None
     started: bool = False
     rank: int | None = None
     devices: tuple[int, ...] = ()
     started_s: float | None = None
     invalid: str = ""
-    held_by: str = ""
+    gated_by: str = ""
     ready: bool = True
     late: bool = False
-    kept: bool = False
+    planned_early: bool = False
 
-    def word(self) -> tuple[object, ...]:
+    def observe(self, fact: PodSeen) -> None:
+        """Have the pod as it was observed."""
+        self.pod = fact.uid
+        self.planned_early = False
+        self.bound_node = fact.node
+        self.started = self.started or fact.node is not None
+        self.ended = fact.ended
+        if fact.terminating and not fact.ended:
+            self.terminated_pod = fact.uid
+        # The work of a pod that was deleted is not done, whatever its exit code says.
+        self.failed = fact.failed or (fact.ended and self.terminated_pod == fact.uid)
+        self.terminating = fact.terminating
+        self.pod_needs = fact.needs
+        if self.stage is None and not self.declared:
+            self.role = fact.role or self.role
+        self.update_needs()
+        self.rank = fact.rank
+        self.started_s = fact.started_s
+        self.invalid = fact.invalid
+        self.gated_by = fact.held_by
+        self.ready = fact.ready
+
+    def planning_fields(self) -> tuple[object, ...]:
         """Return what a planner reads of its pod."""
-        own = self.pod, self.bound, self.ended, self.terminating
-        return *own, self.held_by, self.invalid, self.ready, self.started_s, self.asks
+        own = self.pod, self.bound_node, self.ended, self.terminating
+        return *own, self.gated_by, self.invalid, self.ready, self.started_s, self.pod_needs
 
-    def settle(self) -> None:
+    def update_needs(self) -> None:
         """Let an open place ask for what its pod does, or else what its role says.
 
         A pod that runs was pinned to its node, and may be anywhere once it starts over: of such
@@ -81,12 +104,12 @@ class MemberState:
         """
         if self.stage is not None:
             return
-        if self.asks is None:
+        if self.pod_needs is None:
             self.needs = self.template or self.needs
-        elif self.bound is not None and self.template is not None:
-            self.needs = with_amounts(self.template, self.asks)
+        elif self.bound_node is not None and self.template is not None:
+            self.needs = with_amounts(self.template, self.pod_needs)
         else:
-            self.needs = self.asks
+            self.needs = self.pod_needs
 
     @property
     def declared(self) -> bool:
@@ -94,14 +117,14 @@ class MemberState:
         return self.template is not None
 
     @property
-    def to_come(self) -> bool:
+    def awaits_late_pod(self) -> bool:
         """True while room is reserved for a pod that is made only once others run."""
         return self.late and self.pod is None and self.stage is not None
 
     @property
     def runs(self) -> bool:
         """True while its pod is bound and has not ended."""
-        return self.bound is not None and not self.ended
+        return self.bound_node is not None and not self.ended
 
     @property
     def done(self) -> bool:

@@ -6,7 +6,7 @@ gets the room when it comes. Nothing of them is created or bound before it has c
 
 from gangsched.core import orders as o
 from gangsched.core.engine.allocations import Allocations
-from gangsched.core.engine.gangs.gang_views import GangState
+from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.nodes import Node
 from gangsched.core.model.placement import Repartition
@@ -32,10 +32,10 @@ class CapacityWait:
         belong to nobody.
         """
         self._gangs[gang.id] = gang
-        gang.held_back = True
+        gang.reservation.waits_for_capacity = True
         orders: list[o.Order] = []
         for cut in cuts:
-            gang.awaits[cut.node] = cut
+            gang.reservation.awaited_repartitions[cut.node] = cut
             self._allocations.charge(_key(gang, cut.node), cut.node, PodNeeds(cut.held), None)
             orders.append(o.RepartitionGpus(gang.id, cut.node, cut.layouts))
         return orders
@@ -44,7 +44,7 @@ class CapacityWait:
         """Take note of a node's layout; return the gangs it failed."""
         failed = []
         for gang in self._gangs.values():
-            cut = gang.awaits.get(node.name)
+            cut = gang.reservation.awaited_repartitions.get(node.name)
             if cut is not None and node.mig_failed:
                 failed.append(gang)
             elif cut is not None and node.layouts == cut.layouts:
@@ -56,7 +56,9 @@ class CapacityWait:
         found = [
             gang
             for gang in self._gangs.values()
-            if not gang.awaits and self._has_room(gang) and self._allocations.within_limits(gang)
+            if not gang.reservation.awaited_repartitions
+            and self._has_room(gang)
+            and self._allocations.within_limits(gang)
         ]
         for gang in found:
             self.drop(gang)
@@ -64,9 +66,9 @@ class CapacityWait:
 
     def drop(self, gang: GangState) -> None:
         """Hold a gang back no longer, whatever it waited for."""
-        for node in list(gang.awaits):
+        for node in list(gang.reservation.awaited_repartitions):
             self._cut_done(gang, node)
-        gang.held_back = False
+        gang.reservation.waits_for_capacity = False
         self._gangs.pop(gang.id, None)
 
     def any(self) -> bool:
@@ -74,12 +76,16 @@ class CapacityWait:
         return bool(self._gangs)
 
     def _cut_done(self, gang: GangState, node: NodeName) -> None:
-        del gang.awaits[node]
+        del gang.reservation.awaited_repartitions[node]
         self._allocations.release(_key(gang, node))
 
     def _has_room(self, gang: GangState) -> bool:
         cluster = self._allocations.cluster
-        rows = {cluster.rows.get(m.node) for m in gang.members.values() if m.stage and m.node}
+        rows = {
+            cluster.rows.get(m.assigned_node)
+            for m in gang.members.values()
+            if m.stage and m.assigned_node
+        }
         return None not in rows and not any(
             (cluster.used[row] > cluster.allocatable[row]).any() for row in rows
         )

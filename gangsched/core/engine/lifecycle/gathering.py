@@ -1,8 +1,9 @@
 """Gangs that gather their members, and gangs that are complete and wait for a plan."""
 
 from gangsched.core.engine.admitted_changes import AdmittedChanges
-from gangsched.core.engine.gangs.gang_views import GangState, State
-from gangsched.core.engine.gangs.incomplete import missing
+from gangsched.core.engine.gangs.gang import GangState
+from gangsched.core.engine.gangs.incomplete import incomplete_reason
+from gangsched.core.engine.gangs.member import State
 from gangsched.core.engine.lifecycle.minimum_watch import MinimumWatch
 from gangsched.core.engine.lifecycle.start_deadlines import StartDeadlines
 from gangsched.core.engine.lifecycle.transition import Cause, Transition
@@ -30,12 +31,16 @@ class Gathering:
 
     def step(self, gang: GangState, after: Transition | None, now_s: float) -> Transition | None:
         """Look whether a gang is complete, or runs already; `after` brought it into its state."""
-        settled = gang.bound_count() + gang.ended_count()
+        settled = gang.members.bound_count() + gang.members.ended_count()
         torn_down = after is not None and after.cause is Cause.TORN_DOWN
-        given_up = gang.given_up if torn_down else ""
-        if gang.spec is not None and (gang.spec.started or settled >= gang.enough()) and settled:
+        given_up = gang.retry.failure_message if torn_down else ""
+        if (
+            gang.spec is not None
+            and (gang.spec.started or settled >= gang.start_minimum())
+            and settled
+        ):
             return Transition(State.PLACED, Cause.ALREADY_RUNS, given_up)
-        why = missing(gang)
+        why = incomplete_reason(gang)
         if why is not None:
             if gang.state is State.PENDING:
                 return Transition(State.GATHERING, Cause.INCOMPLETE)
@@ -52,25 +57,27 @@ class Gathering:
         """Bring a gang into GATHERING or PENDING; return why it is there."""
         gang.enter(why.to)
         if why.to is State.PENDING:
-            gang.since_s = gang.since_s if gang.since_s is not None else now_s
-            gang.bump()
+            gang.queued_since_s = gang.queued_since_s if gang.queued_since_s is not None else now_s
+            gang.mark_changed()
             self._refusals.withdraw(gang)
-            if gang.given_up:
+            if gang.retry.failure_message:
                 self._refusals.refuse_given_up(gang, now_s)
             elif why.message:
                 refusal = Refusal(gang.id, Reason.BACKING_OFF, why.message)
                 self._refusals.refuse(gang, refusal, now_s)
             return why
         if why.cause is Cause.INCOMPLETE:
-            gang.bump()
+            gang.mark_changed()
             return why
         gang.start_over()
         self._admitted.take_over(gang)
         if why.cause is Cause.EMPTY:
             return why
         self._running.all_left(gang.id)
-        if gang.given_up or not gang.attempts:  # one that was preempted keeps its turn
+        if (
+            gang.retry.failure_message or not gang.retry.attempts
+        ):  # one that was preempted keeps its turn
             return why
         wait_s = self._deadlines.back_off_after_failure(gang, now_s)
-        message = f"{gang.broken_reason}; trying again in {wait_s:g} s."
+        message = f"{gang.retry.teardown_reason}; trying again in {wait_s:g} s."
         return Transition(why.to, why.cause, message)

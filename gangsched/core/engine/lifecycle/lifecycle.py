@@ -28,7 +28,8 @@ A gang that is preempted is BROKEN too, but did not fail: it does not back off a
 from collections.abc import Mapping
 from typing import Protocol
 
-from gangsched.core.engine.gangs.gang_views import GangState, State
+from gangsched.core.engine.gangs.gang import GangState
+from gangsched.core.engine.gangs.member import State
 from gangsched.core.engine.lifecycle.timers import Timers
 from gangsched.core.engine.lifecycle.transition import LEGAL, Cause, Transition
 from gangsched.core.engine.pending.pending_queue import PendingQueue
@@ -67,7 +68,7 @@ class Lifecycle:
         last = self.advance(gang, now_s)
         if last is not None and last.cause is Cause.TORN_DOWN:
             self.advance(gang, now_s)  # what it lacks now is reported last
-        if gang.plannable():
+        if gang.is_plannable():
             self._pending.want(gang.id)
         else:
             self._pending.pause(gang.id)

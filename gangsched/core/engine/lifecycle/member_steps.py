@@ -2,8 +2,9 @@
 
 from gangsched.core import orders as o
 from gangsched.core.engine.allocations import Allocations
+from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.gang_table import GangTable
-from gangsched.core.engine.gangs.gang_views import GangState, MemberState, Stage, State
+from gangsched.core.engine.gangs.member import MemberState, Stage, State
 from gangsched.core.engine.lifecycle.start_deadlines import StartDeadlines
 from gangsched.core.engine.outbox import Outbox
 from gangsched.core.engine.running_set import RunningSet
@@ -37,10 +38,10 @@ class MemberSteps:
 
     def prepare(self, gang: GangState, member: MemberState) -> None:
         """Bring a member to the barrier, if its pod exists and may be scheduled."""
-        if member.pod is None or member.held_by:
+        if member.pod is None or member.gated_by:
             return
-        gang.move(member, Stage.PREPARING)
-        if not gang.waits_for_pods():
+        gang.set_stage(member, Stage.PREPARING)
+        if not gang.members.waits_for_pods():
             self._deadlines.all_came(gang)
         gated = self._table.pods[member.pod].gated
         self._outbox.emit(o.Prepare(gang.id, member.pod, member.name, _node(member), gated))
@@ -49,16 +50,16 @@ class MemberSteps:
         """Bind every member that is prepared."""
         ready = [m for m in staged if m.stage is Stage.PREPARED]
         for member in ready:
-            gang.move(member, Stage.BINDING)
-            node, minimum = _node(member), gang.starts_with()
+            gang.set_stage(member, Stage.BINDING)
+            node, minimum = _node(member), gang.minimum_to_record()
             bind = o.Bind(gang.id, _uid(member), member.name, node, member.devices, minimum)
             self._outbox.emit(bind)
 
     def settle(self, gang: GangState, member: MemberState) -> None:
         """End a member's reservation, and release what it was charged."""
         self._allocations.release((gang.id, member.name))
-        gang.move(member, None)
-        member.node = None
+        gang.set_stage(member, None)
+        member.assigned_node = None
 
     def withdraw(self, gang: GangState, member: MemberState, reason: str) -> None:
         """Take back a reservation whose bind is not in flight."""
@@ -69,14 +70,14 @@ class MemberSteps:
 
     def withdraw_late(self, gang: GangState, now_s: float) -> None:
         """Give up on late members of a running gang that did not come to the barrier."""
-        no_show = gang.waits_for_pods()
+        no_show = gang.members.waits_for_pods()
         for member in gang.members.values():
             if member.stage is not None and member.stage is not Stage.BINDING:
-                member.kept = False
+                member.planned_early = False
                 self.withdraw(gang, member, "the pod did not come to the barrier in time")
-                gang.bump()
+                gang.mark_changed()
         if no_show:
-            gang.no_shows += 1
+            gang.retry.no_shows += 1
             self._deadlines.back_off_after_failure(gang, now_s)
 
     def withdraw_empty(self, gang: GangState) -> None:
@@ -86,7 +87,7 @@ class MemberSteps:
         for member in gang.members.values():
             if member.stage is not None and member.pod is None:
                 self.withdraw(gang, member, "nobody is left of the gang")
-                gang.bump()
+                gang.mark_changed()
 
     def evict(
         self, gang: GangState, member: MemberState, reason: str, *, preempted: bool = False
@@ -95,14 +96,14 @@ class MemberSteps:
         if member.pod is None or member.evicted:
             return
         member.evicted = True
-        member.stopped = member.pod
+        member.terminated_pod = member.pod
         self._running.mark_evicted(gang.id)
         self._outbox.emit(o.Evict(gang.id, member.pod, member.name, reason, preempted))
 
 
 def _node(member: MemberState) -> NodeName:
-    assert member.node is not None, "a staged member has a node"  # noqa: S101
-    return member.node
+    assert member.assigned_node is not None, "a staged member has a node"  # noqa: S101
+    return member.assigned_node
 
 
 def _uid(member: MemberState) -> PodUid:

@@ -1,7 +1,8 @@
 """Gangs that run below their minimum."""
 
 from gangsched.core.engine.admitted_changes import AdmittedChanges
-from gangsched.core.engine.gangs.gang_views import GangState, State
+from gangsched.core.engine.gangs.gang import GangState
+from gangsched.core.engine.gangs.member import State
 from gangsched.core.engine.lifecycle.start_deadlines import StartDeadlines
 from gangsched.core.engine.outbox import Outbox
 
@@ -18,29 +19,27 @@ class MinimumWatch:
 
     def is_empty(self, gang: GangState, now_s: float) -> bool:
         """Look whether a gang is below its minimum; return whether it runs and no pod is left."""
-        bound, runs = gang.bound_count(), gang.state is State.PLACED
+        bound, runs = gang.members.bound_count(), gang.state is State.PLACED
         if runs and gang.spec is not None and gang.spec.late:
             # Late pods that came belong to what runs: from now on it does not do without them.
-            came = min(bound + gang.ended_count(), gang.spec.min_member)
-            gang.ran_with = max(gang.ran_with or 0, came)
-        whole = bound + gang.ended_count() >= gang.minimum()
+            came = min(bound + gang.members.ended_count(), gang.spec.min_member)
+            gang.run.minimum = max(gang.run.minimum or 0, came)
+        whole = bound + gang.members.ended_count() >= gang.minimum()
         if not whole and bound:
             self._start(gang, bound, now_s)
             return False
-        if gang.below_since_s is not None:
-            gang.below_since_s = gang.refill_by_s = None
-            gang.deadline_s = self._deadlines.kept_until_s(gang, now_s)
-            gang.no_shows = 0
-            if whole and runs and gang.placed_s != now_s:
+        if gang.run.below_minimum_since_s is not None:
+            gang.run.below_minimum_since_s = gang.reservation.refill_by_s = None
+            self._deadlines.allow_late_pods(gang, now_s)
+            gang.retry.no_shows = 0
+            if whole and runs and gang.run.placed_s != now_s:
                 self._admitted.report_whole(gang)
         return runs and not whole
 
     def _start(self, gang: GangState, bound: int, now_s: float) -> None:
-        if gang.below_since_s is not None:
+        if gang.run.below_minimum_since_s is not None:
             return
-        timeout_s = self._deadlines.timeout_s(gang)
-        gang.below_since_s = now_s
-        gang.deadline_s = now_s + timeout_s
+        timeout_s = self._deadlines.allow_below_minimum(gang, now_s)
         self._outbox.report(
             gang,
             "BelowMinimum",

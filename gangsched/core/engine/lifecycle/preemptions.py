@@ -5,7 +5,8 @@ from collections.abc import Collection
 from gangsched.core import orders as o
 from gangsched.core.engine.declarations import Declarations
 from gangsched.core.engine.drained_gangs import Drained
-from gangsched.core.engine.gangs.gang_views import GangState
+from gangsched.core.engine.gangs.gang import GangState
+from gangsched.core.engine.gangs.running_views import running_view
 from gangsched.core.engine.lifecycle.lifecycle import Lifecycle
 from gangsched.core.engine.lifecycle.member_steps import MemberSteps
 from gangsched.core.engine.lifecycle.run_times import RunTimes
@@ -46,7 +47,7 @@ class Preemptions:
         if not eviction.pods:
             self._end(gang, reason, now_s)
             return
-        gang.bump()
+        gang.mark_changed()
         for name in eviction.pods:
             self._members.evict(gang, gang.members[name], reason, preempted=True)
         taken = plural(len(eviction.pods), "surplus pod")
@@ -55,18 +56,18 @@ class Preemptions:
     def drain(self, drained: Drained, now_s: float) -> None:
         """End a gang for an administrator; it keeps its turn."""
         gang = drained.gang
-        lost_gpu_s = _lost_gpu_s(gang.running(), (), now_s)
+        lost_gpu_s = _lost_gpu_s(running_view(gang), (), now_s)
         self._outbox.emit(o.Drain(gang.id, drained.ground, drained.of, lost_gpu_s))
         self._end(gang, drained.reason, now_s)
 
     def _end(self, gang: GangState, reason: str, now_s: float) -> None:
         """End a gang that did not fail; the work that it did counts for its place in line."""
-        gang.attained_s += max(now_s - gang.running().started_s, 0.0)
+        gang.attained_service_s += max(now_s - running_view(gang).started_s, 0.0)
         self._lifecycle.tear_down(gang, Cause.PREEMPTED, reason, now_s)
 
     def _record(self, victim: GangState, eviction: Eviction, by: GangState, now_s: float) -> str:
         """Record which gang is preempted for which; return the sentence for the victim's owner."""
-        lost_gpu_s = _lost_gpu_s(victim.running(), eviction.pods, now_s)
+        lost_gpu_s = _lost_gpu_s(running_view(victim), eviction.pods, now_s)
         loop = self._history.stopped(victim.id, by.id, now_s)
         self._outbox.emit(
             o.Preempt(victim.id, by.id, eviction.pods, eviction.reason, lost_gpu_s, loop)

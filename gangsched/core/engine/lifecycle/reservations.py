@@ -3,7 +3,8 @@
 from gangsched.core import orders as o
 from gangsched.core.engine.admitted_changes import AdmittedChanges
 from gangsched.core.engine.allocations import Allocations
-from gangsched.core.engine.gangs.gang_views import GangState, Stage, State
+from gangsched.core.engine.gangs.gang import GangState
+from gangsched.core.engine.gangs.member import Stage, State
 from gangsched.core.engine.lifecycle.capacity_wait import CapacityWait
 from gangsched.core.engine.lifecycle.lifecycle import Lifecycle
 from gangsched.core.engine.lifecycle.start_deadlines import StartDeadlines
@@ -48,11 +49,11 @@ class Reservations:
     ) -> None:
         """Reserve what a plan placed; `held_back` until other gangs have left."""
         devices = dict(planned.placement.devices)
-        gang.proof = planned.placement.proof.value
+        gang.reservation.proof = planned.placement.proof.value
         for name, node in planned.placement.nodes:
             member = gang.members[name]
-            member.node = node
-            gang.move(member, Stage.RESERVED)
+            member.assigned_node = node
+            gang.set_stage(member, Stage.RESERVED)
             chosen = devices.get(name, ())
             key = (gang.id, name)
             member.devices = self._allocations.charge(key, node, member.needs, gang.id, chosen)
@@ -60,7 +61,7 @@ class Reservations:
             self._lifecycle.move(gang, Transition(State.RESERVED, Cause.PLANNED), now_s)
         self._allocations.note_admitted(gang)
         self._admitted.claim_domains(gang, [])
-        gang.bump()
+        gang.mark_changed()
         self._deadlines.allow_start(gang, now_s)
         self._pending.pause(gang.id)
         self._refusals.withdraw(gang)
@@ -96,10 +97,7 @@ class Reservations:
     def _release_pods(self, gang: GangState, now_s: float) -> None:
         """Let a reserved gang's pods come, now that its nodes have what it is charged."""
         self._outbox.emit(o.Reserve(gang.id, gang.assignments()))
-        nodes = len({member.node for member in gang.members.values() if member.stage})
-        self._outbox.report(
-            gang,
-            "Reserved",
-            f"room for {plural(gang.in_progress(), 'pod')} is reserved on {plural(nodes, 'node')}.",
-        )
+        nodes = len({member.assigned_node for member in gang.members.values() if member.stage})
+        pods, on = plural(gang.members.in_progress(), "pod"), plural(nodes, "node")
+        self._outbox.report(gang, "Reserved", f"room for {pods} is reserved on {on}.")
         self._lifecycle.advance(gang, now_s)

@@ -1,7 +1,9 @@
 """How long gangs run: what is learned when they end, and how long they may."""
 
 from gangsched.core.engine.allocations import Allocations
-from gangsched.core.engine.gangs.gang_views import GangState, State
+from gangsched.core.engine.gangs.gang import GangState
+from gangsched.core.engine.gangs.member import State
+from gangsched.core.engine.gangs.running_views import running_view
 from gangsched.core.engine.pending.pending_queue import PendingQueue
 from gangsched.core.quota.runtime_history import RuntimeHistory
 
@@ -22,10 +24,10 @@ class RunTimes:
 
     def learn(self, gang: GangState, now_s: float) -> None:
         """Learn the run time of a gang that ended, once for each run."""
-        if gang.spec is None or gang.learnt or gang.placed_s is None:
+        if gang.spec is None or gang.run.runtime_recorded or gang.run.placed_s is None:
             return
-        gang.learnt = True
-        self._history.record(gang.spec, now_s - gang.running().started_s)
+        gang.run.runtime_recorded = True
+        self._history.record(gang.spec, now_s - running_view(gang).started_s)
         user = gang.spec.user
         self._pending.learnt(user, declared=self._history.factor(user) > 1)
 
@@ -39,7 +41,11 @@ class RunTimes:
         return min((limit for limit in limits if limit is not None), default=None)
 
 
-def finished(gang: GangState) -> bool:
+def is_finished(gang: GangState) -> bool:
     """Return whether the work of a gang is done."""
-    done = gang.state is State.PLACED and gang.bound_count() == 0 and gang.in_progress() == 0
-    return done and gang.ended_count() >= gang.minimum()
+    done = (
+        gang.state is State.PLACED
+        and gang.members.bound_count() == 0
+        and gang.members.in_progress() == 0
+    )
+    return done and gang.members.ended_count() >= gang.minimum()

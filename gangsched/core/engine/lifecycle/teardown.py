@@ -1,7 +1,8 @@
 """Gangs that are torn down: what they hold is released member by member, as facts come."""
 
 from gangsched.core import orders as o
-from gangsched.core.engine.gangs.gang_views import GangState, Stage, State
+from gangsched.core.engine.gangs.gang import GangState
+from gangsched.core.engine.gangs.member import Stage, State
 from gangsched.core.engine.lifecycle.capacity_wait import CapacityWait
 from gangsched.core.engine.lifecycle.member_steps import MemberSteps
 from gangsched.core.engine.lifecycle.transition import Cause, Transition
@@ -19,14 +20,14 @@ class Teardown:
     def step(self, gang: GangState, after: Transition | None, now_s: float) -> Transition | None:
         """Evict pods that were bound meanwhile; look whether the gang is torn down."""
         del after, now_s
-        pinned = gang.pinned()
+        pinned = gang.is_pinned()
         for member in gang.members.values():
-            late = member.bound or (pinned and member.stage is None)
+            late = member.bound_node or (pinned and member.stage is None)
             if late and member.pod and not member.ended and not member.evicted:
-                self._members.evict(gang, member, gang.broken_reason)
+                self._members.evict(gang, member, gang.retry.teardown_reason)
         if any(
             member.stage is Stage.BINDING
-            or (member.pod and not member.ended and (member.bound or pinned))
+            or (member.pod and not member.ended and (member.bound_node or pinned))
             for member in gang.members.values()
         ):
             return None
@@ -37,22 +38,26 @@ class Teardown:
         del now_s
         preempted = why.cause is Cause.PREEMPTED
         gang.enter(State.BROKEN)
-        gang.broken_reason = why.message
-        gang.proof = ""
-        gang.attempts += not preempted
-        gang.bump()
+        gang.retry.teardown_reason = why.message
+        gang.reservation.proof = ""
+        gang.retry.attempts += not preempted
+        gang.mark_changed()
         gang.end_run()
-        again = "" if gang.given_up else " and will be planned again"
+        again = "" if gang.retry.failure_message else " and will be planned again"
         reason = "Preempted" if preempted else "Broken"
         self._outbox.report(gang, reason, f"{why.message}. The gang is stopped{again}.")
         self._outbox.emit(o.Release(gang.id))
         self._capacity.drop(gang)
-        pinned = gang.pinned()
+        pinned = gang.is_pinned()
         for member in gang.members.values():
             in_flight = member.stage is Stage.BINDING
             if member.stage is not None and not in_flight:
                 self._members.withdraw(gang, member, why.message)
             # A pod created pinned to a node cannot be planned again: it has to be made anew.
-            if member.pod and not member.ended and (member.bound or (pinned and not in_flight)):
+            if (
+                member.pod
+                and not member.ended
+                and (member.bound_node or (pinned and not in_flight))
+            ):
                 self._members.evict(gang, member, why.message, preempted=preempted)
         return why

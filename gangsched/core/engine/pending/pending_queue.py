@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from gangsched.core.engine.freed_generation import FreedGeneration
-from gangsched.core.engine.gangs.gang_views import GangState
+from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.pending.equivalence import EquivalenceClasses
 from gangsched.core.engine.pending.refusal_log import RefusalLog, ReportChange, _same
 from gangsched.core.model.gangs import EquivalenceClassView, PendingGang
@@ -111,7 +111,7 @@ class PendingQueue:
         while self._fresh:
             first = next(iter(self._fresh))
             gang = self._gangs.get(first)
-            if gang is not None and gang.plannable():
+            if gang is not None and gang.is_plannable():
                 return True
             del self._fresh[first]
         return False
@@ -122,7 +122,7 @@ class PendingQueue:
         if self._fresh:
             self._changed_at = self.number
         self._fresh.clear()
-        return [gang for gang in gangs if gang is not None and gang.plannable()]
+        return [gang for gang in gangs if gang is not None and gang.is_plannable()]
 
     def newcomers(self) -> list[GangId]:
         """Return who has to join a line; they stay so until they are planned."""
@@ -158,7 +158,7 @@ class PendingQueue:
         if self._freed.value != self._freed_known:
             self._freed_known, self._grew_at = self._freed.value, self.number
         self.number += 1
-        return [gang for gang in alone if gang is not None and gang.plannable()], lines
+        return [gang for gang in alone if gang is not None and gang.is_plannable()], lines
 
     def planned(self, number: int) -> None:
         """Take note that a plan was accepted that knew of everything up to its number."""
@@ -243,16 +243,16 @@ class PendingQueue:
         due: list[tuple[float, GangState]] = []
         for gang_id in (*self._lines.members(), *self._alone):
             gang = self._gangs.get(gang_id)
-            if gang is None or not gang.plannable() or gang_id not in self.refusals:
+            if gang is None or not gang.is_plannable() or gang_id not in self.refusals:
                 continue
-            if gang.advised is None:
+            if gang.last_advice is None:
                 due.append((0.0, gang))
-            elif now_s - gang.advised[1] >= advice_s:
-                due.append((gang.advised[1], gang))
-            elif gang.advised[0] != self.refusals[gang_id].message:
+            elif now_s - gang.last_advice[1] >= advice_s:
+                due.append((gang.last_advice[1], gang))
+            elif gang.last_advice[0] != self.refusals[gang_id].message:
                 due.append((0.0, gang))
         due.sort(key=lambda item: (item[0], item[1].id))
         found = [(gang, self.refusals[gang.id]) for _, gang in due[:limit]]
         for gang, refusal in found:
-            gang.advised = (refusal.message, now_s)
+            gang.last_advice = (refusal.message, now_s)
         return found
